@@ -1,0 +1,125 @@
+# `make help` lists the targets. Everything is built in build/ and installed in .venv/; nothing outside is touched,
+# but for the system packages that `make setup` names.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+# One compiler of torch's headers takes about 2 GiB.
+JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2097152); \
+  print (fit < 1 ? 1 : fit < cores ? fit : cores) }' /proc/meminfo)
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
+
+BUILD := build/editable
+GENERATOR := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja
+CXX_FILES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp')
+# Extra arguments: make train ARGS='--epochs 1', make test ARGS='-k einsum'.
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- environment ------------------------------------------------------------------------------------------------------
+SETUP_DONE := $(VENV)/.joinsum-setup
+
+.PHONY: setup
+setup: $(SETUP_DONE) ## Make .venv with all that building and testing needs (as root also installs system packages)
+
+# Written last: an interrupted setup starts again and finds what it already has.
+$(SETUP_DONE): requirements-dev.txt tools/setup.sh
+	PYTHON=$(PYTHON) tools/setup.sh
+	@touch $@
+
+# --- build ------------------------------------------------------------------------------------------------------------
+BUILD_DONE := $(VENV)/.joinsum-build
+BUILD_INPUTS = $(shell find csrc cmake -type f 2>/dev/null) CMakeLists.txt pyproject.toml
+
+.PHONY: build
+build: $(BUILD_DONE) ## Compile and install joinsum in .venv; edits of Python files then show without another build
+
+# An editable install knows its Python files by name, so a new or removed one counts as a change.
+build/files.txt: FORCE
+	@mkdir -p build
+	@find csrc cmake python -type f -not -path '*/__pycache__/*' | LC_ALL=C sort > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+.PHONY: FORCE
+FORCE:
+
+$(BUILD_DONE): $(SETUP_DONE) build/files.txt $(BUILD_INPUTS)
+	@echo "==> compiling with $(JOBS) jobs and installing into $(VENV)"
+	$(PY) -m pip install --disable-pip-version-check --verbose --no-build-isolation --no-deps --editable . \
+	  --config-settings=build-dir=$(BUILD) \
+	  --config-settings=cmake.define.JOINSUM_BUILD_TESTS=ON \
+	  --config-settings=cmake.define.JOINSUM_WERROR=ON
+	@touch $@
+
+# --- checks and tests -------------------------------------------------------------------------------------------------
+.PHONY: fmt
+fmt: $(SETUP_DONE) ## Format C++ and Python
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
+	$(PY) -m ruff check --fix-only .
+	$(PY) -m ruff format .
+
+LINT_PARTS = \
+  clang-format "$(VENV)/bin/clang-format --dry-run -Werror $(CXX_FILES)" \
+  ruff-check "$(PY) -m ruff check ." \
+  ruff-format "$(PY) -m ruff format --check ." \
+  layers "$(PY) tools/check_layers.py"
+
+.PHONY: lint
+lint: $(SETUP_DONE) ## Check format, lint and the include rules
+	@tools/run_parts.sh build/logs $(LINT_PARTS)
+
+.PHONY: types
+types: $(SETUP_DONE) ## Check Python's types
+	$(PY) -m mypy
+
+.PHONY: check
+check: build ## lint, types, and generated docs that are up to date
+	@tools/run_parts.sh build/logs $(LINT_PARTS) \
+	  types "$(PY) -m mypy" \
+	  docs "if [ -f tools/generate_docs.py ]; then $(PY) tools/generate_docs.py --check; fi"
+
+.PHONY: test
+test: build ## Run the C++ and the Python tests; all of them, also after a failure
+	@tools/run_parts.sh build/logs \
+	  joinsum_plan_tests "cmake --build $(BUILD) --target joinsum_plan_tests && $(BUILD)/joinsum_plan_tests" \
+	  joinsum_runtime_tests "cmake --build $(BUILD) --target joinsum_runtime_tests && $(BUILD)/joinsum_runtime_tests" \
+	  pytest "$(PY) -m pytest $(ARGS)"
+
+.PHONY: sanitize
+sanitize: $(SETUP_DONE) ## Run the C++ tests under the address and undefined-behaviour sanitizers
+	@echo "==> configuring build/dev"
+	cmake --preset dev $(GENERATOR)
+	@tools/run_parts.sh build/logs/sanitize \
+	  joinsum_plan_tests "cmake --build --preset dev --target joinsum_plan_tests && build/dev/joinsum_plan_tests" \
+	  joinsum_runtime_tests "cmake --build --preset dev --target joinsum_runtime_tests && \
+	    ASAN_OPTIONS=detect_leaks=0 build/dev/joinsum_runtime_tests"
+
+.PHONY: plan-test
+plan-test: $(SETUP_DONE) ## Build the plan side without torch, and run its tests
+	cmake --preset plan-only $(GENERATOR)
+	cmake --build --preset plan-only
+	build/plan-only/joinsum_plan_tests $(ARGS)
+
+# --- use --------------------------------------------------------------------------------------------------------------
+.PHONY: train
+train: build ## Train on the example data: make train ARGS='--sites 2'
+	$(VENV)/bin/joinsum train --data data/debian-xml --sites 4 --epochs 4 $(ARGS)
+
+.PHONY: bench
+bench: build ## Run the benchmarks
+	$(PY) benchmarks/run.py $(ARGS)
+
+.PHONY: docs
+docs: build ## Generate the docs that list rules, kernels, operators and errors
+	$(PY) tools/generate_docs.py
+
+.PHONY: clean
+clean: ## Remove build outputs; keeps .venv
+	rm -rf build dist $(BUILD_DONE)

@@ -1,0 +1,54 @@
+# Warnings, sanitizers, compiler cache and precompiled headers.
+
+# Paths in messages (JOINSUM_CHECK prints __FILE__) start at the project's folder, on every machine.
+# ccache names the sources relative to the build folder.
+file(RELATIVE_PATH way_to_sources ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
+string(REGEX REPLACE "/$" "" way_to_sources "${way_to_sources}")
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${way_to_sources}/=)
+
+if(JOINSUM_SANITIZE)
+  set(sanitize_flags -fsanitize=${JOINSUM_SANITIZE} -fno-sanitize-recover=all)
+  add_compile_options(${sanitize_flags} -fno-omit-frame-pointer)
+  add_link_options(${sanitize_flags})
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Paths are hashed relative to the project, so a copy of it (a package under test) shares the cache; the sloppiness
+  # is what ccache asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=true
+    CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+    ${CCACHE_PROGRAM})
+endif()
+
+# Turns on every warning that joinsum's sources are held to.
+function(joinsum_strict target)
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wshadow
+    # Rows of tables name the fields they set and leave out the rest.
+    -Wno-missing-field-initializers)
+  if(JOINSUM_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # These depend on the optimiser and are known to report correct code (GCC bugs 105651, 105562, 107852).
+    target_compile_options(${target} PRIVATE
+      -Wno-restrict -Wno-error=maybe-uninitialized -Wno-error=array-bounds -Wno-error=stringop-overflow
+      -Wno-error=stringop-overread -Wno-error=free-nonheap-object)
+    if(JOINSUM_SANITIZE)
+      target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
+    endif()
+  endif()
+endfunction()
+
+# Precompiles headers of other projects for `target`.
+function(joinsum_precompile target)
+  if(NOT JOINSUM_PCH)
+    return()
+  endif()
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CCACHE_PROGRAM)
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+  endif()
+endfunction()

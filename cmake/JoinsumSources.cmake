@@ -1,0 +1,34 @@
+# Which source files belong to which target.
+
+# Sets `result` to the C++ sources below the given folders. Where a folder has no_<backend>*.cpp, that file is compiled
+# unless JOINSUM_BACKENDS names <backend>, and then the file of the same name less no_ in its place.
+function(joinsum_sources result)
+  set(sources "")
+  foreach(folder IN LISTS ARGN)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cpp)
+    list(APPEND sources ${found})
+  endforeach()
+  set(stand_ins ${sources})
+  list(FILTER stand_ins INCLUDE REGEX "/no_[a-z]+[^/]*\\.cpp$")
+  foreach(stand_in IN LISTS stand_ins)
+    string(REGEX MATCH "/no_([a-z]+)[^/]*$" name ${stand_in})
+    if(CMAKE_MATCH_1 IN_LIST JOINSUM_BACKENDS)
+      list(REMOVE_ITEM sources ${stand_in})
+    else()
+      string(REGEX REPLACE "/no_([^/]*)$" "/\\1" backend_source ${stand_in})
+      list(REMOVE_ITEM sources ${backend_source})
+    endif()
+  endforeach()
+  set(${result} ${sources} PARENT_SCOPE)
+endfunction()
+
+# Moves the kernels that call torch, {csrc,tests/cpp}/kernels/{dense,sparse}*, from list `all` to list `torch_side`.
+function(joinsum_split_torch_kernels all torch_side)
+  set(pattern "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/kernels/(dense|sparse)")
+  set(with_torch ${${all}})
+  set(without_torch ${${all}})
+  list(FILTER with_torch INCLUDE REGEX "${pattern}")
+  list(FILTER without_torch EXCLUDE REGEX "${pattern}")
+  set(${torch_side} ${with_torch} PARENT_SCOPE)
+  set(${all} ${without_torch} PARENT_SCOPE)
+endfunction()

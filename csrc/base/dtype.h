@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace joinsum {
+
+/// Element type of an array; the printed names are the short ones (`f32`).
+enum class DType { kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64, kComplex64, kComplex128 };
+
+/// Bytes of one element.
+int64_t byte_size(DType dtype);
+
+/// Printed name: `f32`, `i64`, `bf16`, `c64`, ...
+const std::string& name_of(DType dtype);
+
+/// The dtype with that printed name, if there is one.
+std::optional<DType> dtype_from_name(const std::string& name);
+
+}  // namespace joinsum

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/check.h"
+
+namespace joinsum {
+
+/// An immutable node of a plan: an operation over shared inputs, and the type that was inferred when it was made.
+/// Each level creates nodes by its `make()` only, so a node that exists is well typed.
+template <class OperationT, class TypeT>
+class Node {
+ public:
+  using Operation = OperationT;
+  using Type = TypeT;
+  using Pointer = std::shared_ptr<const Node>;
+
+  Node(Operation operation, std::vector<Pointer> inputs, Type type)
+      : operation_(std::move(operation)), inputs_(std::move(inputs)), type_(std::move(type)) {}
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  /// Frees a chain of any length without recursion.
+  ~Node() {
+    std::vector<Pointer> pending = std::move(inputs_);
+    while (!pending.empty()) {
+      const Pointer node = std::move(pending.back());
+      pending.pop_back();
+      if (node.use_count() == 1) {
+        auto& inputs = const_cast<Node&>(*node).inputs_;
+        for (auto& input : inputs) pending.push_back(std::move(input));
+        inputs.clear();
+      }
+    }
+  }
+
+  const Operation& operation() const { return operation_; }
+  const std::vector<Pointer>& inputs() const { return inputs_; }
+  const Pointer& input(size_t index) const { return inputs_[index]; }
+  const Type& type() const { return type_; }
+  template <class Op>
+  const Op* as() const {
+    return std::get_if<Op>(&operation_);
+  }
+
+ private:
+  Operation operation_;
+  std::vector<Pointer> inputs_;
+  Type type_;
+};
+
+/// A named result; `tied_input`, when set, names the input whose block it may overwrite.
+template <class NodeT>
+struct PlanOutput {
+  std::string name;
+  typename NodeT::Pointer node;
+  std::optional<std::string> tied_input;
+};
+
+/// Nodes below `roots`, each once, inputs before their users. Iterative.
+template <class NodeT>
+std::vector<typename NodeT::Pointer> topological(const std::vector<typename NodeT::Pointer>& roots) {
+  std::vector<typename NodeT::Pointer> order;
+  std::unordered_set<const NodeT*> done;
+  std::vector<std::pair<typename NodeT::Pointer, size_t>> stack;
+  for (const auto& root : roots) {
+    if (!done.insert(root.get()).second) continue;
+    stack.emplace_back(root, 0);
+    while (!stack.empty()) {
+      auto& [node, next] = stack.back();
+      if (next == node->inputs().size()) {
+        order.push_back(node);
+        stack.pop_back();
+        continue;
+      }
+      const auto input = node->inputs()[next++];
+      if (done.insert(input.get()).second) stack.emplace_back(input, 0);
+    }
+  }
+  return order;
+}
+
+/// Named outputs over a shared graph of nodes.
+template <class NodeT>
+class Plan {
+ public:
+  using Pointer = typename NodeT::Pointer;
+  using Output = PlanOutput<NodeT>;
+
+  Plan() = default;
+  explicit Plan(std::vector<Output> outputs) : outputs_(std::move(outputs)) {
+    for (const Output& output : outputs_) roots_.push_back(output.node);
+    order_ = topological<NodeT>(roots_);
+  }
+
+  const std::vector<Output>& outputs() const { return outputs_; }
+  /// Every node once, inputs before users.
+  const std::vector<Pointer>& order() const { return order_; }
+
+ private:
+  std::vector<Output> outputs_;
+  std::vector<Pointer> roots_;
+  std::vector<Pointer> order_;
+};
+
+/// Raises unless `name` can stand in a plan's text: a letter or `_`, then letters, digits, `_`, `.`.
+void check_plan_name(const std::string& who, const std::string& name);
+
+/// Input nodes of a plan, by first use.
+template <class Input, class NodeT>
+std::vector<typename NodeT::Pointer> plan_inputs(const Plan<NodeT>& plan) {
+  std::vector<typename NodeT::Pointer> inputs;
+  for (const auto& node : plan.order()) {
+    if (node->template as<Input>() != nullptr) inputs.push_back(node);
+  }
+  return inputs;
+}
+
+/// Checks what every level asks of a plan: at least one output, distinct names, one node per input name, and ties to
+/// inputs of the output's type.
+template <class Input, class NodeT>
+void check_plan(const Plan<NodeT>& plan) {
+  JOINSUM_USER_CHECK(!plan.outputs().empty(), "plan: no output");
+  std::unordered_map<std::string, typename NodeT::Pointer> inputs;
+  for (const auto& node : plan_inputs<Input>(plan)) {
+    const std::string& name = node->template as<Input>()->name;
+    JOINSUM_USER_CHECK(inputs.emplace(name, node).second, "plan: two inputs of one name: name=", name);
+  }
+  std::unordered_set<std::string> names;
+  std::unordered_set<std::string> tied;
+  for (const auto& output : plan.outputs()) {
+    check_plan_name("output", output.name);
+    JOINSUM_USER_CHECK(names.insert(output.name).second, "plan: two outputs of one name: name=", output.name);
+    if (!output.tied_input) continue;
+    const auto input = inputs.find(*output.tied_input);
+    JOINSUM_USER_CHECK(input != inputs.end(), "plan: output tied to an input that is not there: output=", output.name, ", input=",
+                       *output.tied_input);
+    JOINSUM_USER_CHECK(tied.insert(*output.tied_input).second, "plan: two outputs tied to one input: input=", *output.tied_input);
+    JOINSUM_USER_CHECK(input->second->type() == output.node->type(), "plan: a tied output has its input's type: output=", output.name,
+                       ", type=", output.node->type().text(), ", input type=", input->second->type().text());
+  }
+}
+
+}  // namespace joinsum

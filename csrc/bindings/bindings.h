@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "base/dtype.h"
+#include "base/key_expression.h"
+
+/// The Python module joinsum._C: every name here is one of csrc's, and nothing is decided here. The package
+/// python/joinsum builds what users see on top of it; docs of the names are in its stubs (_C.pyi).
+namespace joinsum::bindings {
+
+namespace py = pybind11;
+
+/// Released while C++ runs: anything that plans, moves data or may wait for another site.
+using WithoutGil = py::call_guard<py::gil_scoped_release>;
+
+void bind_base(py::module_& module);
+void bind_kernels(py::module_& module);
+void bind_tra(py::module_& module);
+void bind_ia(py::module_& module);
+void bind_optimizer(py::module_& module);
+void bind_runtime(py::module_& module);
+
+/// The dtype with that printed name; raises PlanError naming the dtypes there are.
+DType dtype_named(const std::string& name);
+
+/// Lookup tables as Python gives them: a list of integers by name.
+using TableValues = std::map<std::string, std::vector<int64_t>>;
+LookupTables lookup_tables(const TableValues& values);
+
+}  // namespace joinsum::bindings

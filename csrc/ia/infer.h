@@ -1,0 +1,10 @@
+#pragma once
+
+#include "ia/nodes.h"
+
+namespace joinsum::ia {
+
+/// Type of `operation` over inputs of these types; raises PlanError `operator: what is wrong: name=value`.
+PhysicalType infer(const Operation& operation, const std::vector<PhysicalType>& inputs);
+
+}  // namespace joinsum::ia

@@ -1,0 +1,63 @@
+#include "ia/nodes.h"
+
+#include <array>
+
+#include "ia/infer.h"
+#include "ia/text.h"
+
+namespace joinsum::ia {
+
+NodePtr make_input(std::string name, PhysicalType type) {
+  check_plan_name("input", name);
+  return std::make_shared<const Node>(Input{std::move(name)}, std::vector<NodePtr>{}, std::move(type));
+}
+
+NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
+  std::vector<PhysicalType> types;
+  types.reserve(inputs.size());
+  for (const NodePtr& input : inputs) types.push_back(input->type());
+  PhysicalType type = infer(operation, types);
+  return std::make_shared<const Node>(std::move(operation), std::move(inputs), std::move(type));
+}
+
+NodePtr broadcast(NodePtr input) {
+  Broadcast all{all_dims(input->type().grid.rank())};
+  return make(std::move(all), {std::move(input)});
+}
+
+NodePtr shuffle(NodePtr input, const Dims& dims) {
+  const PhysicalType& type = input->type();
+  return make(Shuffle{fill(type.grid, dims, type.relation.frontier)}, {input});
+}
+
+std::string operator_name(const Operation& operation) {
+  static constexpr std::array<const char*, 7> kNames{"input",           "broadcast",    "shuffle",  "local_join",
+                                                     "local_aggregate", "local_filter", "local_map"};
+  return kNames[operation.index()];
+}
+
+std::vector<std::string> scalars_of(const Operation& operation) {
+  if (const auto* join = std::get_if<LocalJoin>(&operation)) return join->kernel.scalar_names();
+  if (const auto* aggregate = std::get_if<LocalAggregate>(&operation)) return aggregate->kernel.scalar_names();
+  if (const auto* map = std::get_if<LocalMap>(&operation)) return map->array_map.scalar_names();
+  return {};
+}
+
+Plan Plan::make(std::vector<Output> outputs) {
+  Plan plan(std::move(outputs));
+  check_plan<Input>(plan);
+  plan.grid_ = plan.order().front()->type().grid;
+  for (const NodePtr& node : plan.inputs()) {
+    JOINSUM_USER_CHECK(node->type().grid == plan.grid_, "plan: inputs lie on different grids: input=", node->as<Input>()->name, ", grid=",
+                       node->type().grid.text(), ", others=", plan.grid_.text());
+  }
+  return plan;
+}
+
+std::vector<NodePtr> Plan::inputs() const { return plan_inputs<Input>(*this); }
+
+std::string Plan::text() const { return print(*this); }
+
+uint64_t Plan::hash() const { return hash_text(text()); }
+
+}  // namespace joinsum::ia

@@ -1,0 +1,101 @@
+#pragma once
+
+#include "base/key_expression.h"
+#include "base/plan.h"
+#include "ia/type.h"
+#include "kernels/kernel.h"
+
+namespace joinsum::ia {
+
+using kernels::Kernel;
+
+/// A relation that the run is given, already in place.
+struct Input {
+  std::string name;
+  bool operator==(const Input&) const = default;
+};
+
+/// Gives every site of the grid axes `axes` what any of them holds; pending axes among them are settled.
+/// Source: TRA paper, section 4 (1); the paper's form has all axes.
+struct Broadcast {
+  Dims axes;
+  bool operator==(const Broadcast&) const = default;
+};
+
+/// Moves each tuple to the sites that own it under `target`; contents stay the same, pending axes that the target does
+/// not keep are settled. Relations shuffled to matching targets meet on one site.
+/// Source: TRA paper, section 4 (2); the paper's Shuf names key dims, ours one state per grid axis.
+struct Shuffle {
+  GridPlacement target;
+  bool operator==(const Shuffle&) const = default;
+};
+
+/// Joins the tuples that each site holds. Source: TRA paper, section 4 (3).
+struct LocalJoin {
+  Dims left_keys;
+  Dims right_keys;
+  Kernel kernel;
+  bool operator==(const LocalJoin&) const = default;
+};
+
+/// Folds the groups that each site holds; groups spread over sites leave pending partials. Source: section 4 (4).
+struct LocalAggregate {
+  Dims group_by;
+  Kernel kernel;
+  bool operator==(const LocalAggregate&) const = default;
+};
+
+/// Keeps the tuples whose key satisfies `predicate`. Source: section 4 (5).
+struct LocalFilter {
+  KeyExpression predicate;
+  bool operator==(const LocalFilter&) const = default;
+};
+
+/// Each tuple gives `outputs` tuples: key_map at (key, m), output m of array_map. Source: section 4 (6).
+struct LocalMap {
+  int64_t outputs = 1;
+  KeyMap key_map;
+  Kernel array_map;
+  bool operator==(const LocalMap&) const = default;
+};
+
+using Operation = std::variant<Input, Broadcast, Shuffle, LocalJoin, LocalAggregate, LocalFilter, LocalMap>;
+using Node = joinsum::Node<Operation, PhysicalType>;
+using NodePtr = Node::Pointer;
+
+/// The only ways to create a node; they infer its type and raise every type error.
+NodePtr make_input(std::string name, PhysicalType type);
+NodePtr make(Operation operation, std::vector<NodePtr> inputs);
+
+/// `broadcast` over all axes, and the paper's `shuffle[dims]`.
+NodePtr broadcast(NodePtr input);
+NodePtr shuffle(NodePtr input, const Dims& dims);
+
+/// Name of the operator as plans and errors print it: `local_join`.
+std::string operator_name(const Operation& operation);
+
+/// Names of the run-time scalars that an operation's kernel reads.
+std::vector<std::string> scalars_of(const Operation& operation);
+
+class Plan : public joinsum::Plan<Node> {
+ public:
+  Plan() = default;
+  /// Checks names, ties (an output tied to an input has its type) and that all inputs lie on one grid; inputs of one
+  /// name must be one node.
+  static Plan make(std::vector<Output> outputs);
+  const Grid& grid() const { return grid_; }
+  /// Input nodes by first use.
+  std::vector<NodePtr> inputs() const;
+  /// Printed form; equal plans print alike.
+  std::string text() const;
+  uint64_t hash() const;
+
+ private:
+  using joinsum::Plan<Node>::Plan;
+  Grid grid_;
+};
+
+/// Equal operators over equal inputs, node by node, with equal sharing, names and ties.
+bool operator==(const Plan& a, const Plan& b);
+
+}  // namespace joinsum::ia

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/relation_type.h"
+#include "ia/placement.h"
+
+namespace joinsum::ia {
+
+/// Which tuples each site holds. Regular: at most one box of keys per site, every key of it once. Otherwise: a list of keys
+/// per site, ascending, with repeats. Exact, so that costs are.
+class Holding {
+ public:
+  using KeyList = std::shared_ptr<const std::vector<Key>>;
+
+  /// A site without a box holds nothing; so does one with an empty box.
+  static Holding of_boxes(std::vector<std::optional<Box>> boxes);
+  static Holding of_keys(std::vector<KeyList> keys);
+  /// What `placement` (a grid one without pending axes) makes of `relation`.
+  static Holding placed(const RelationType& relation, const Grid& grid, const Placement& placement);
+
+  bool regular() const { return keys_.empty(); }
+  int64_t sites() const { return static_cast<int64_t>(regular() ? boxes_.size() : keys_.size()); }
+  /// Of a regular holding.
+  const std::optional<Box>& box(int64_t site) const { return boxes_[site]; }
+  /// Keys on the site, ascending, with repeats; shared between sites that hold the same ones.
+  KeyList keys(int64_t site) const;
+  bool empty(int64_t site) const { return tuples(site) == 0; }
+  int64_t tuples(int64_t site) const;
+  int64_t elements(const RelationType& relation, int64_t site) const;
+
+ private:
+  std::vector<std::optional<Box>> boxes_;
+  std::vector<KeyList> keys_;
+};
+
+/// Type of a physical relation: what it holds, and where.
+struct PhysicalType {
+  RelationType relation;
+  Grid grid;
+  Placement placement;
+  Holding holding;
+
+  /// A settled relation on a grid placement; checks the placement.
+  static PhysicalType placed(const std::string& who, RelationType relation, Grid grid, Placement placement);
+  int64_t sites() const { return holding.sites(); }
+  int64_t bytes(int64_t site) const { return holding.elements(relation, site) * byte_size(relation.dtype); }
+  /// The boxes in which a site stores its tuples: whole boxes where arrays of a box make one tensor, else one tuple each.
+  std::vector<Box> stored(int64_t site) const;
+  /// Prints `f32[100,50]<4,2> on 2x2x2 (0, *, +add)`.
+  std::string text(bool full = false) const;
+  /// Equal in relation and placement (and so in what every site holds, for types of one plan).
+  bool operator==(const PhysicalType& other) const;
+};
+
+/// What sites hold once `source` has been moved to `placement`. Within each coordinate of the axes that stay pending,
+/// what any site held goes where the placement wants it.
+Holding settled_holding(const PhysicalType& source, const Placement& placement);
+
+}  // namespace joinsum::ia

@@ -1,0 +1,216 @@
+#include "kernels/reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <unordered_map>
+
+#include "kernels/rows.h"
+
+namespace joinsum::kernels {
+namespace {
+
+/// Value of an elementwise kernel at elements `x` of its operands; `n` holds the kernel's numbers.
+using Element = double (*)(const double* x, const double* n);
+
+double positive_part(double x) { return x < 0 ? 0 : x; }
+
+double softplus(double x) { return positive_part(x) + std::log1p(std::exp(-std::abs(x))); }
+
+double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x)); }
+
+/// As torch, and unlike std::min: the result is not a number when an operand is not.
+double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
+double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+double adam_direction(double first, double second, const double* n) {
+  const double rate = n[0], beta1 = n[1], beta2 = n[2], epsilon = n[3], step = n[4];
+  const double mean = first / (1 - std::pow(beta1, step));
+  const double variance = second / (1 - std::pow(beta2, step));
+  return rate * mean / (std::sqrt(variance) + epsilon);
+}
+
+const std::unordered_map<std::string, Element>& elements() {
+  static const std::unordered_map<std::string, Element> table{
+      {"id", [](const double* x, const double*) { return x[0]; }},
+      {"add", [](const double* x, const double*) { return x[0] + x[1]; }},
+      {"sub", [](const double* x, const double*) { return x[0] - x[1]; }},
+      {"mul", [](const double* x, const double*) { return x[0] * x[1]; }},
+      {"div", [](const double* x, const double*) { return x[0] / x[1]; }},
+      {"min", [](const double* x, const double*) { return smaller(x[0], x[1]); }},
+      {"max", [](const double* x, const double*) { return larger(x[0], x[1]); }},
+      {"squared_difference", [](const double* x, const double*) { return (x[0] - x[1]) * (x[0] - x[1]); }},
+      {"scale", [](const double* x, const double* n) { return n[0] * x[0]; }},
+      {"negate", [](const double* x, const double*) { return -x[0]; }},
+      {"square", [](const double* x, const double*) { return x[0] * x[0]; }},
+      {"reciprocal", [](const double* x, const double*) { return 1 / x[0]; }},
+      {"abs", [](const double* x, const double*) { return std::abs(x[0]); }},
+      {"sqrt", [](const double* x, const double*) { return std::sqrt(x[0]); }},
+      {"relu", [](const double* x, const double*) { return positive_part(x[0]); }},
+      {"relu_derivative", [](const double* x, const double*) { return x[0] > 0 ? 1.0 : 0.0; }},
+      {"sigmoid", [](const double* x, const double*) { return sigmoid(x[0]); }},
+      {"tanh", [](const double* x, const double*) { return std::tanh(x[0]); }},
+      {"exp", [](const double* x, const double*) { return std::exp(x[0]); }},
+      {"log", [](const double* x, const double*) { return std::log(x[0]); }},
+      {"softplus", [](const double* x, const double*) { return softplus(x[0]); }},
+      {"bce_with_logits",
+       [](const double* x, const double*) {
+         return positive_part(x[0]) - x[0] * x[1] + std::log1p(std::exp(-std::abs(x[0])));
+       }},
+      {"sigmoid_difference", [](const double* x, const double*) { return sigmoid(x[0]) - x[1]; }},
+      {"sgd_update", [](const double* x, const double* n) { return x[0] - n[0] * x[1]; }},
+      {"adam_first", [](const double* x, const double* n) { return n[0] * x[0] + (1 - n[0]) * x[1]; }},
+      {"adam_second", [](const double* x, const double* n) { return n[0] * x[0] + (1 - n[0]) * x[1] * x[1]; }},
+      {"adam_direction", [](const double* x, const double* n) { return adam_direction(x[0], x[1], n); }},
+  };
+  return table;
+}
+
+/// Rounds to `digits` binary digits, ties to even; `least` is the exponent of the smallest normal number.
+double round_to(double value, int digits, int least, double largest) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const int exponent = std::max(std::ilogb(value), least);
+  const double unit = std::ldexp(1.0, exponent - digits + 1);
+  const double rounded = std::nearbyint(value / unit) * unit;
+  return std::abs(rounded) > largest ? std::copysign(std::numeric_limits<double>::infinity(), value) : rounded;
+}
+
+/// Low bits of the integer part, as a conversion between integer types keeps them. What int64 cannot hold has no value
+/// in torch either.
+template <class T>
+double wrapped(double value) {
+  if (!(std::abs(value) < 0x1p63)) return 0;
+  return static_cast<double>(static_cast<T>(static_cast<int64_t>(value)));
+}
+
+double cast(double value, DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return value != 0 ? 1 : 0;
+    case DType::kUInt8:
+      return wrapped<uint8_t>(value);
+    case DType::kInt8:
+      return wrapped<int8_t>(value);
+    case DType::kInt16:
+      return wrapped<int16_t>(value);
+    case DType::kInt32:
+      return wrapped<int32_t>(value);
+    case DType::kInt64:
+      return wrapped<int64_t>(value);
+    case DType::kFloat16:
+      return round_to(static_cast<float>(value), 11, -14, 65504.0);
+    case DType::kBFloat16:
+      return round_to(static_cast<float>(value), 8, -126, 0x1.fep127);
+    case DType::kFloat32:
+    case DType::kComplex64:
+      return static_cast<float>(value);
+    default:
+      return value;
+  }
+}
+
+/// Offset in a row-major array of `shape` of the element that broadcasting puts at `index`.
+size_t broadcast_offset(const Dims& shape, const Key& index) {
+  int64_t offset = 0;
+  const size_t lead = index.size() - shape.size();
+  for (size_t d = 0; d < shape.size(); ++d) offset = offset * shape[d] + (shape[d] == 1 ? 0 : index[lead + d]);
+  return static_cast<size_t>(offset);
+}
+
+Array elementwise(const Kernel& kernel, const std::vector<Array>& operands, const Scalars& scalars, Array out) {
+  std::vector<double> numbers;
+  if (kernel.name != "cast") {
+    for (size_t i = 0; i < kernel.parameters.size(); ++i) numbers.push_back(kernel.number(i, scalars));
+  }
+  const auto dtype = kernel.name == "cast" ? dtype_from_name(kernel.label(0)) : std::nullopt;
+  const Element element = dtype ? nullptr : elements().at(kernel.name);
+  std::vector<double> at(operands.size());
+  size_t next = 0;
+  for_each_key(Box::below(out.shape), [&](const Key& index) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      at[i] = operands[i].values[broadcast_offset(operands[i].shape, index)];
+    }
+    out.values[next++] = dtype ? cast(at[0], *dtype) : element(at.data(), numbers.data());
+  });
+  return out;
+}
+
+/// Folds the product of the operands over the letters that the result lacks: with max for row_max, else with add.
+Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const std::vector<Dims>& shapes, Array out) {
+  const Labels labels = row_of(kernel).labels(kernel);
+  const bool with_max = kernel.name == "row_max";
+  if (with_max) std::fill(out.values.begin(), out.values.end(), -std::numeric_limits<double>::infinity());
+  std::map<char, size_t> position;
+  Dims space;
+  for (const auto& [letter, extent] : letter_extents(kernel.name, labels, shapes)) {
+    position[letter] = space.size();
+    space.push_back(extent);
+  }
+  const auto index_of = [&](const std::string& letters, const Key& point) {
+    Key index;
+    for (const char letter : letters) index.push_back(point[position.at(letter)]);
+    return index;
+  };
+  for_each_key(Box::below(space), [&](const Key& point) {
+    double product = 1;
+    for (size_t i = 0; i < operands.size(); ++i) product *= operands[i].at(index_of(labels.operands[i], point));
+    double& total = out.at(index_of(labels.result, point));
+    total = with_max ? larger(total, product) : total + product;
+  });
+  return out;
+}
+
+Array tile(const Kernel& kernel, const Array& operand, int64_t output, Array out) {
+  const int64_t axis = kernel.integer(0);
+  for_each_key(Box::below(out.shape), [&](const Key& index) {
+    Key from = index;
+    from[axis] += output * kernel.integer(1);
+    out.at(index) = operand.at(from);
+  });
+  return out;
+}
+
+Array concat(const Kernel& kernel, const std::vector<Array>& operands, Array out) {
+  const int64_t axis = kernel.integer(0);
+  const int64_t seam = operands[0].shape[axis];
+  for_each_key(Box::below(out.shape), [&](const Key& index) {
+    Key from = index;
+    if (index[axis] >= seam) from[axis] -= seam;
+    out.at(index) = operands[index[axis] < seam ? 0 : 1].at(from);
+  });
+  return out;
+}
+
+}  // namespace
+
+Array reference(const Kernel& kernel, const std::vector<Array>& operands, const Scalars& scalars, int64_t output) {
+  const Row& row = row_of(kernel);
+  JOINSUM_KERNEL_CHECK(!row.user, kernel.name, ": the reference of a user's kernel is the user's function");
+  std::vector<Dims> shapes;
+  for (const Array& operand : operands) {
+    JOINSUM_CHECK(operand.count() == checked_product("array", operand.shape), "shape=", operand.shape);
+    shapes.push_back(operand.shape);
+  }
+  Array out = Array::zeros(result_shape(kernel, shapes, output));
+  switch (row.form) {
+    case Form::kElementwise:
+      return elementwise(kernel, operands, scalars, std::move(out));
+    case Form::kLabelled:
+      return labelled(kernel, operands, shapes, std::move(out));
+    case Form::kTile:
+      return tile(kernel, operands[0], output, std::move(out));
+    case Form::kConcat:
+      return concat(kernel, operands, std::move(out));
+    case Form::kInsertAxis:
+    case Form::kDuplicate:
+      out.values = operands[0].values;
+      return out;
+    case Form::kOpaque:
+      break;
+  }
+  JOINSUM_CHECK(false, "kernel=", kernel.text());
+}
+
+}  // namespace joinsum::kernels

@@ -1,0 +1,205 @@
+#include <algorithm>
+#include <cctype>
+#include <utility>
+
+#include "kernels/rows.h"
+
+namespace joinsum::kernels {
+namespace {
+
+/// Shape that `a` and `b` broadcast to, by torch's rules; nothing when they do not.
+std::optional<Dims> broadcast(const Dims& a, const Dims& b) {
+  if (a.size() < b.size()) return broadcast(b, a);
+  Dims out = a;
+  const size_t lead = a.size() - b.size();
+  for (size_t d = 0; d < b.size(); ++d) {
+    int64_t& extent = out[lead + d];
+    if (extent != b[d] && extent != 1 && b[d] != 1) return std::nullopt;
+    if (extent == 1) extent = b[d];
+  }
+  return out;
+}
+
+Dims elementwise_shape(const Kernel& kernel, const std::vector<Dims>& operands) {
+  Dims out;
+  for (const Dims& operand : operands) {
+    const auto both = broadcast(out, operand);
+    JOINSUM_KERNEL_CHECK(both, kernel.name, ": shapes do not broadcast: kernel=", kernel.text(), ", shapes=", operands);
+    out = *both;
+  }
+  return out;
+}
+
+Dims labelled_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>& operands) {
+  const Labels labels = row.labels(kernel);
+  const auto extents = letter_extents(kernel.name, labels, operands);
+  Dims out;
+  for (const char letter : labels.result) out.push_back(extents.at(letter));
+  return out;
+}
+
+int64_t checked_axis(const Kernel& kernel, const Dims& shape, int64_t end) {
+  const int64_t axis = kernel.integer(0);
+  JOINSUM_KERNEL_CHECK(axis >= 0 && axis < end, kernel.name, ": axis out of range: axis=", axis, ", shape=", shape);
+  return axis;
+}
+
+Dims inserted_shape(const Kernel& kernel, const Dims& operand) {
+  const int64_t axis = checked_axis(kernel, operand, static_cast<int64_t>(operand.size()) + 1);
+  Dims out = operand;
+  out.insert(out.begin() + axis, 1);
+  return out;
+}
+
+Dims tile_shape(const Kernel& kernel, const Dims& operand, int64_t output) {
+  const auto axis = static_cast<size_t>(checked_axis(kernel, operand, static_cast<int64_t>(operand.size())));
+  const int64_t size = kernel.integer(1);
+  JOINSUM_KERNEL_CHECK(size >= 1, "tile: tiles need a positive size: size=", size);
+  const int64_t pieces = std::max<int64_t>(1, ceil_div(operand[axis], size));
+  JOINSUM_KERNEL_CHECK(output < pieces, "tile: no such piece: output=", output, ", pieces=", pieces,
+                       ", kernel=", kernel.text(), ", shape=", operand);
+  Dims out = operand;
+  out[axis] = std::min(size, operand[axis] - output * size);
+  return out;
+}
+
+Dims concat_shape(const Kernel& kernel, const std::vector<Dims>& operands) {
+  const auto axis = static_cast<size_t>(checked_axis(kernel, operands[0], static_cast<int64_t>(operands[0].size())));
+  Dims out = operands[0];
+  Dims rest = operands[1];
+  const int64_t added = axis < rest.size() ? std::exchange(rest[axis], out[axis]) : 0;
+  JOINSUM_KERNEL_CHECK(rest == out, "concat: arrays differ in another axis: axis=", axis, ", shapes=", operands);
+  out[axis] += added;
+  return out;
+}
+
+bool in_domain(const Row& row, DType dtype) {
+  const bool complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
+  const bool real =
+      dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
+  // Truth values are no numbers: they can be moved, compared and cast.
+  const bool truth =
+      row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || row.form == Form::kConcat;
+  if (dtype == DType::kBool && !truth) return false;
+  switch (row.domain) {
+    case Domain::kAny:
+      return true;
+    case Domain::kOrdered:
+      return !complex;
+    case Domain::kFloating:
+      return real || complex;
+    case Domain::kReal:
+      return real;
+  }
+  return false;
+}
+
+}  // namespace
+
+Labels Labels::parse(const std::string& text) {
+  const size_t arrow = text.find("->");
+  JOINSUM_KERNEL_CHECK(arrow != std::string::npos, "labels: no `->`: labels=", text);
+  Labels labels{{""}, ""};
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (i == arrow || i == arrow + 1 || text[i] == ' ') continue;
+    if (text[i] == ',' && i < arrow) {
+      labels.operands.emplace_back();
+      continue;
+    }
+    JOINSUM_KERNEL_CHECK(std::isalpha(static_cast<unsigned char>(text[i])) != 0, "labels: not a letter: labels=", text,
+                         ", character=", text[i]);
+    (i < arrow ? labels.operands.back() : labels.result) += text[i];
+  }
+  for (size_t i = 0; i < labels.result.size(); ++i) {
+    const char letter = labels.result[i];
+    JOINSUM_KERNEL_CHECK(labels.result.find(letter, i + 1) == std::string::npos,
+                         "labels: letter occurs twice in the result: labels=", text, ", letter=", letter);
+    const bool given = std::any_of(labels.operands.begin(), labels.operands.end(), [&](const std::string& operand) {
+      return operand.find(letter) != std::string::npos;
+    });
+    JOINSUM_KERNEL_CHECK(given, "labels: letter of the result is in no operand: labels=", text, ", letter=", letter);
+  }
+  return labels;
+}
+
+std::string Labels::text() const {
+  std::string out;
+  for (size_t i = 0; i < operands.size(); ++i) out += (i > 0 ? "," : "") + operands[i];
+  return out + "->" + result;
+}
+
+std::map<char, int64_t> letter_extents(const std::string& kernel, const Labels& labels,
+                                       const std::vector<Dims>& operands) {
+  JOINSUM_KERNEL_CHECK(labels.operands.size() == operands.size(), kernel,
+                       ": wrong number of operands: labels=", labels.text(), ", operands=", operands.size());
+  std::map<char, int64_t> extents;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const std::string& letters = labels.operands[i];
+    JOINSUM_KERNEL_CHECK(letters.size() == operands[i].size(), kernel, ": operand has the wrong rank: operand=", i,
+                         ", labels=", letters, ", shape=", operands[i]);
+    for (size_t a = 0; a < letters.size(); ++a) {
+      const auto [known, fresh] = extents.try_emplace(letters[a], operands[i][a]);
+      JOINSUM_KERNEL_CHECK(fresh || known->second == operands[i][a], kernel,
+                           ": extents of a letter differ: letter=", letters[a], ", labels=", labels.text(),
+                           ", shapes=", operands);
+    }
+  }
+  return extents;
+}
+
+Dims result_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>& operands, int64_t output) {
+  JOINSUM_KERNEL_CHECK(static_cast<int64_t>(operands.size()) == row.operands, kernel.name,
+                       ": wrong number of operands: given=", operands.size(), ", wanted=", row.operands);
+  const bool several = row.form == Form::kTile || row.form == Form::kDuplicate;
+  JOINSUM_KERNEL_CHECK(output == 0 || (several && output > 0), kernel.name, ": no such result: output=", output);
+  switch (row.form) {
+    case Form::kElementwise:
+      return elementwise_shape(kernel, operands);
+    case Form::kLabelled:
+      return labelled_shape(row, kernel, operands);
+    case Form::kInsertAxis:
+      return inserted_shape(kernel, operands[0]);
+    case Form::kTile:
+      return tile_shape(kernel, operands[0], output);
+    case Form::kDuplicate:
+      return operands[0];
+    case Form::kConcat:
+      return concat_shape(kernel, operands);
+    case Form::kOpaque:
+      return row.shape(kernel, operands);
+  }
+  JOINSUM_CHECK(false, "form=", static_cast<int>(row.form));
+}
+
+Dims result_shape(const Kernel& kernel, const std::vector<Dims>& operands, int64_t output) {
+  return result_shape(row_of(kernel), kernel, operands, output);
+}
+
+DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands) {
+  const Row& row = row_of(kernel);
+  JOINSUM_KERNEL_CHECK(static_cast<int64_t>(operands.size()) == row.operands, kernel.name,
+                       ": wrong number of operands: given=", operands.size(), ", wanted=", row.operands);
+  std::vector<std::string> names;
+  for (const DType dtype : operands) names.push_back(name_of(dtype));
+  const DType dtype = operands[0];
+  const bool equal = std::all_of(operands.begin(), operands.end(), [&](DType other) { return other == dtype; });
+  JOINSUM_KERNEL_CHECK(equal, kernel.name, ": dtypes of the operands differ; cast one: dtypes=", names);
+  JOINSUM_KERNEL_CHECK(in_domain(row, dtype), kernel.name,
+                       ": not defined on this dtype; cast the operand: dtype=", name_of(dtype));
+  return row.dtype ? row.dtype(kernel, dtype) : dtype;
+}
+
+int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands) {
+  const Row& row = row_of(kernel);
+  Dims factors = result_shape(row, kernel, operands, 0);
+  if (row.form == Form::kLabelled) {
+    factors.clear();
+    for (const auto& [letter, extent] : letter_extents(kernel.name, row.labels(kernel), operands)) {
+      factors.push_back(extent);
+    }
+  }
+  factors.push_back(row.flops_per_element);
+  return checked_product(kernel.name, factors);
+}
+
+}  // namespace joinsum::kernels

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "kernels/array.h"
+#include "kernels/kernel.h"
+
+namespace joinsum::kernels {
+
+/// How a kernel's result axes come from its operands' axes.
+enum class Form {
+  kElementwise,  ///< result[i] = f(a[i], b[i]); shapes broadcast as in torch
+  kLabelled,     ///< axes are named by letters: `ij,jk->ik`; letters that disappear are folded inside the kernel
+  kInsertAxis,   ///< a new axis of extent 1
+  kTile,         ///< several results: the pieces of one axis
+  kDuplicate,    ///< several results: equal copies
+  kConcat,       ///< joins the operands along one axis
+  kOpaque,       ///< only the shape rule is known
+};
+
+/// Values a kernel is defined on. Of the built-in kernels only those that move, compare or cast take booleans.
+enum class Domain {
+  kAny,
+  kOrdered,   ///< no complex
+  kFloating,  ///< real or complex floats
+  kReal,      ///< real floats
+};
+
+/// Letters of a labelled kernel: one string per operand, and the result's.
+struct Labels {
+  std::vector<std::string> operands;
+  std::string result;
+  /// Reads `ij,jk->ik`; raises KernelError with the reason.
+  static Labels parse(const std::string& text);
+  std::string text() const;
+};
+
+/// f(a ⊕ b) = f(a) ⊕ f(b) in the named operand, the other one held fixed; ⊕ is the kernel `over`.
+struct Distribution {
+  std::string over;
+  bool left = true;
+  bool right = true;
+};
+
+/// Algebraic facts that rules and placement inference ask: laws of the real numbers, which floats keep up to rounding.
+/// A result that is not a number counts as one: sqrt distributes over min, but not over max.
+struct Facts {
+  bool associative = false;
+  bool commutative = false;
+  bool idempotent = false;      ///< f(a, a) = a
+  bool linear = false;          ///< distributes over `add`, and so over `sub`, in each operand
+  bool moves_elements = false;  ///< result elements are operand elements: distributes over every elementwise ⊕
+  std::vector<Distribution> distributes_over = {};
+  std::optional<double> identity = {};     ///< e with f(a, e) = f(e, a) = a, the array e being filled with it
+  std::optional<double> annihilator = {};  ///< z with f(a, z) = f(z, a) = z
+};
+
+/// One row of the kernel table.
+struct Row {
+  std::string name;
+  std::string summary;
+  int64_t operands = 1;
+  std::string parameters = {};  ///< one letter each: i integer, n number (or `$scalar`), l label (the last one only)
+  Form form = Form::kElementwise;
+  Domain domain = Domain::kAny;
+  int64_t flops_per_element = 1;  ///< of the result; a labelled kernel: per point of the space of all its letters.
+                                  ///< An arithmetic operation and a call of exp, log, sqrt or tanh count one each
+  Facts facts = {};
+  /// kLabelled: its letters.
+  std::function<Labels(const Kernel&)> labels = {};
+  /// kOpaque: result shape of the operands' shapes; raises KernelError.
+  std::function<Dims(const Kernel&, const std::vector<Dims>&)> shape = {};
+  /// Result dtype where it differs from the operands' (cast).
+  std::function<DType(const Kernel&, DType)> dtype = {};
+  bool user = false;  ///< registered by a user
+};
+
+/// Row of `kernel`; raises KernelError naming near names, or the parameters that do not fit.
+const Row& row_of(const Kernel& kernel);
+/// Row of that name, or null. A row stays readable after it is unregistered.
+const Row* find_row(const std::string& name);
+/// Whether a kernel of that name exists.
+bool has_row(const std::string& name);
+/// All rows, built-in ones first, in table order.
+std::vector<const Row*> all_rows();
+/// Adds a user's row; raises KernelError when the name is taken or the row is incomplete.
+void register_row(Row row);
+void unregister_row(const std::string& name);
+
+/// Whether `kernel` distributes over ⊕ = `over` in operand `operand` (0 or 1).
+bool distributes(const Kernel& kernel, const std::string& over, int64_t operand);
+/// Whether folds with `kernel` may be regrouped and reordered.
+bool foldable(const Kernel& kernel);
+
+/// Shape of the result (output number `output` of a kernel with several). Raises KernelError naming the shapes.
+Dims result_shape(const Kernel& kernel, const std::vector<Dims>& operands, int64_t output = 0);
+/// Result dtype; raises KernelError when the operands' dtypes differ or lie outside the kernel's domain.
+DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands);
+/// Floating-point operations of one call.
+int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands);
+
+}  // namespace joinsum::kernels

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ia/nodes.h"
+
+namespace joinsum::optimizer {
+
+/// The machine that `seconds` prices.
+struct Cluster {
+  std::string name = "10 Gbit between sites, one device each";
+  double flops_per_second = 1e11;       ///< of one site
+  double bytes_per_second = 1.25e9;     ///< of one site's link, each direction
+  double latency_seconds = 5e-5;        ///< of one exchange stage
+  std::optional<int64_t> memory_bytes;  ///< limit per site
+  bool operator==(const Cluster&) const = default;
+};
+
+/// Cost of one node. The three figures are never mixed.
+struct NodeCost {
+  std::string node;
+  std::string operation;
+  double paper_floats = 0;  ///< broadcast of f floats over axes of size p: f·p; shuffle: f; f by the frontier
+  int64_t wire_bytes = 0;   ///< payload between different sites, exact
+  int64_t flops = 0;        ///< of the site that does most
+  double seconds = 0;
+};
+
+struct PlanCost {
+  std::vector<NodeCost> nodes;
+  double paper_floats = 0;
+  int64_t wire_bytes = 0;
+  int64_t flops = 0;        ///< sum over nodes of the busiest site's
+  int64_t peak_bytes = 0;   ///< of the site that needs most: inputs, live blocks and messages
+  double seconds = 0;
+  Cluster cluster;
+};
+
+/// Prices a plan. Raises PlanError when a site would need more than `cluster.memory_bytes`, naming the node and the
+/// shortfall. Sources: TRA paper, section 5.3 (`paper_floats`); docs/algebra.md for the other two.
+PlanCost cost(const ia::Plan& plan, const Cluster& cluster = {});
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,116 @@
+#include "optimizer/cost/peak.h"
+
+#include <algorithm>
+
+#include "ia/fusion.h"
+#include "ia/text.h"
+#include "kernels/table.h"
+
+namespace joinsum::optimizer {
+namespace {
+
+using ia::Node;
+using ia::NodePtr;
+
+bool elementwise(const Node& node) {
+  const auto* join = node.as<ia::LocalJoin>();
+  const auto* map = node.as<ia::LocalMap>();
+  const kernels::Kernel* kernel = join != nullptr ? &join->kernel : map != nullptr ? &map->array_map : nullptr;
+  return kernel != nullptr && kernels::row_of(*kernel).form == kernels::Form::kElementwise;
+}
+
+/// Keeps account of each site's bytes while the plan's nodes run one after another.
+class Simulation {
+ public:
+  Simulation(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit)
+      : plan_(plan),
+        received_(received),
+        limit_(limit),
+        fused_(ia::fused_joins(plan)),
+        uses_(ia::use_counts(plan)),
+        live_(plan.grid().sites()) {
+    for (const auto& output : plan.outputs()) {
+      if (output.tied_input) ties_.emplace(output.node.get(), *output.tied_input);
+    }
+  }
+
+  int64_t run() {
+    for (const NodePtr& input : plan_.inputs()) keep(*input);
+    for (const NodePtr& node : plan_.order()) {
+      if (node->inputs().empty() || fused_.contains(node.get())) continue;
+      const auto read = operands(*node);
+      for (const Node* operand : read) --uses_.at(operand);
+      keep(*node);
+      for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
+    }
+    return peak_;
+  }
+
+ private:
+  /// Nodes whose results `node` reads: those of a fused join in its place. Each once per use.
+  std::vector<const Node*> operands(const Node& node) const {
+    std::vector<const Node*> out;
+    for (const NodePtr& input : node.inputs()) {
+      if (!fused_.contains(input.get())) {
+        out.push_back(input.get());
+        continue;
+      }
+      for (const NodePtr& inner : input->inputs()) out.push_back(inner.get());
+    }
+    return out;
+  }
+
+  bool overwrites_its_input(const Node& node) const {
+    const auto [first, last] = ties_.equal_range(&node);
+    return elementwise(node) && std::any_of(first, last, [&](const auto& tie) {
+             return std::any_of(node.inputs().begin(), node.inputs().end(), [&](const NodePtr& input) {
+               const auto* op = input->as<ia::Input>();
+               return op != nullptr && op->name == tie.second && uses_.at(input.get()) == 0;
+             });
+           });
+  }
+
+  void keep(const Node& node) {
+    const bool in_place = overwrites_its_input(node);
+    const auto messages = received_.find(&node);
+    int64_t most = 0;
+    int64_t site_of_most = 0;
+    for (int64_t site = 0; site < static_cast<int64_t>(live_.size()); ++site) {
+      if (!in_place) live_[site] += node.type().bytes(site);
+      const int64_t needed = live_[site] + (messages != received_.end() ? messages->second[site] : 0);
+      if (needed > most) site_of_most = site;
+      most = std::max(most, needed);
+    }
+    check(node, site_of_most, most);
+    peak_ = std::max(peak_, most);
+  }
+
+  void check(const Node& node, int64_t site, int64_t needed) const {
+    JOINSUM_USER_CHECK(!limit_ || needed <= *limit_, "cost: a site needs more memory than it has: node=",
+                       ia::node_names(plan_).at(&node), ", site=", site, ", needs=", needed, ", limit=", *limit_,
+                       ", short by=", needed - *limit_);
+  }
+
+  /// Frees a result after its last use; inputs stay.
+  void release(const Node& node) {
+    if (uses_.at(&node) > 0 || node.inputs().empty()) return;
+    for (int64_t site = 0; site < static_cast<int64_t>(live_.size()); ++site) live_[site] -= node.type().bytes(site);
+  }
+
+  const ia::Plan& plan_;
+  const ReceivedBytes& received_;
+  std::optional<int64_t> limit_;
+  std::unordered_set<const Node*> fused_;
+  std::unordered_map<const Node*, int64_t> uses_;
+  std::unordered_multimap<const Node*, std::string> ties_;
+  std::vector<int64_t> live_;
+  int64_t peak_ = 0;
+};
+
+}  // namespace
+
+int64_t peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
+  return Simulation(plan, received, limit).run();
+}
+
+}  // namespace joinsum::optimizer

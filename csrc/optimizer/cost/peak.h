@@ -1,0 +1,18 @@
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "ia/nodes.h"
+
+namespace joinsum::optimizer {
+
+/// Bytes of messages that each site has received at once, at most, during a move.
+using ReceivedBytes = std::unordered_map<const ia::Node*, std::vector<int64_t>>;
+
+/// Most bytes that one site keeps while `plan` runs in its order: the inputs throughout, results from their node to
+/// their last use (outputs to the end), and the messages of the move under way. Fused joins keep nothing; an output tied
+/// to an input overwrites it where its node is elementwise and reads that input last. Raises PlanError beyond `limit`.
+int64_t peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit);
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,276 @@
+#include "runtime/executor.h"
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "ia/fusion.h"
+#include "ia/text.h"
+#include "kernels/dense.h"
+#include "runtime/local_operators.h"
+#include "runtime/moves.h"
+
+namespace joinsum::runtime {
+namespace {
+
+using ia::Node;
+using ia::NodePtr;
+
+const void* memory_of(const at::Tensor& array) { return array.storage().unsafeGetStorageImpl(); }
+
+/// One run of one plan.
+class Run {
+ public:
+  Run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars, Transport& transport,
+      BlockStore& store)
+      : plan_(plan),
+        inputs_(inputs),
+        scalars_(scalars),
+        transport_(transport),
+        store_(store),
+        names_(ia::node_names(plan)),
+        uses_(ia::use_counts(plan)),
+        fused_(ia::fused_joins(plan)) {
+    for (const auto& output : plan.outputs()) {
+      if (output.tied_input) tied_.insert(*output.tied_input);
+    }
+    find_shared_inputs();
+  }
+
+  RunResult run() {
+    RunResult result;
+    for (const NodePtr& node : plan_.order()) {
+      if (fused_.contains(node.get())) continue;
+      result.trace.push_back(traced(*node));
+      release_inputs(*node);
+    }
+    std::set<const Node*> given;
+    for (const auto& output : plan_.outputs()) {
+      const Node* node = output.node.get();
+      const bool shared = node->as<ia::Input>() != nullptr || !given.insert(node).second;
+      result.outputs.emplace(output.name, shared ? with_own_blocks(values_.at(node)) : values_.at(node));
+    }
+    return result;
+  }
+
+ private:
+  /// The same arrays under new handles, so that overwriting one relation is known to touch another.
+  StoredRelation with_own_blocks(const StoredRelation& relation) {
+    StoredRelation out{relation.type, {}};
+    std::map<BlockHandle, BlockHandle> renewed;
+    for (const auto& [site, blocks] : relation.sites) {
+      auto& own_blocks = out.sites[site];
+      for (const BlockHandle& block : blocks) {
+        BlockHandle& own = renewed[block];
+        if (own == nullptr) own = store_.put(Pin(store_, block).tensor());
+        own_blocks.push_back(own);
+      }
+    }
+    return out;
+  }
+
+  /// Inputs that share memory with another one are never overwritten.
+  void find_shared_inputs() {
+    std::map<const void*, std::string> owner;
+    for (const auto& [name, relation] : inputs_) {
+      for (const auto& [site, blocks] : relation.sites) {
+        for (const BlockHandle& block : blocks) {
+          const auto [at, fresh] = owner.emplace(memory_of(Pin(store_, block).tensor()), name);
+          if (at->second == name) continue;
+          shared_inputs_.insert(name);
+          shared_inputs_.insert(at->second);
+        }
+      }
+    }
+  }
+
+  NodeTrace traced(const Node& node) {
+    NodeTrace trace{names_.at(&node), ia::operation_text(node.operation(), node.type())};
+    const Counters before = transport_.counters();
+    const int64_t calls = kernels::kernel_calls();
+    store_.reset_peak();
+    flops_ = 0;
+    const auto start = std::chrono::steady_clock::now();
+    values_[&node] = evaluate(node);
+    trace.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    trace.bytes_sent = transport_.counters().sent - before.sent;
+    trace.bytes_received = transport_.counters().received - before.received;
+    trace.kernel_calls = kernels::kernel_calls() - calls;
+    trace.flops = flops_;
+    trace.peak_bytes = store_.peak_bytes();
+    return trace;
+  }
+
+  StoredRelation evaluate(const Node& node) {
+    const std::string who = ia::operator_name(node.operation()) + " " + names_.at(&node);
+    if (const auto* input = node.as<ia::Input>()) return inputs_.at(input->name);
+    if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
+      return move(who, values_.at(node.input(0).get()), node.type(), transport_, store_);
+    }
+    return evaluate_local(node);
+  }
+
+  /// Nodes whose values `node` reads: those of a fused join in its place.
+  std::vector<const Node*> operands_of(const Node& node) const {
+    std::vector<const Node*> out;
+    for (const NodePtr& input : node.inputs()) {
+      if (!fused_.contains(input.get())) {
+        out.push_back(input.get());
+        continue;
+      }
+      for (const NodePtr& inner : input->inputs()) out.push_back(inner.get());
+    }
+    return out;
+  }
+
+  /// Whether `operand` may be overwritten once its last user, the current node, has read it.
+  bool dies_here(const Node& operand, size_t times_read) const {
+    if (uses_.at(&operand) != static_cast<int64_t>(times_read)) return false;
+    if (const auto* input = operand.as<ia::Input>()) return tied_.contains(input->name) && !shared_inputs_.contains(input->name);
+    return true;
+  }
+
+  /// Whether the arrays are seen by nobody but their block (and `pieces`): not by a view, another block or the user.
+  static bool exclusive(const std::vector<Piece>& pieces) {
+    return std::all_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
+      return piece.array.storage().use_count() == 1 && piece.array.use_count() <= 2;
+    });
+  }
+
+  /// Runs a local operator once for each distinct set of blocks; sites that hold the same ones share the result.
+  StoredRelation evaluate_local(const Node& node) {
+    const auto operands = operands_of(node);
+    struct Group {
+      std::vector<std::vector<Piece>> pieces;
+      std::vector<int64_t> sites;
+    };
+    std::map<std::vector<int64_t>, Group> groups;
+    for (const int64_t site : transport_.local_sites()) {
+      std::vector<int64_t> key;
+      std::vector<std::vector<Piece>> pieces;
+      for (const Node* operand : operands) {
+        pieces.push_back(pieces_at(values_.at(operand), site, store_));
+        const auto identity = identity_of(pieces.back());
+        key.push_back(static_cast<int64_t>(identity.size()));
+        key.insert(key.end(), identity.begin(), identity.end());
+      }
+      Group& group = groups[key];
+      if (group.sites.empty()) group.pieces = std::move(pieces);
+      group.sites.push_back(site);
+    }
+    std::map<const void*, int64_t> readers;
+    for (const auto& [key, group] : groups) {
+      std::set<const void*> read;
+      for (const auto& pieces : group.pieces) {
+        for (const Piece& piece : pieces) read.insert(memory_of(piece.array));
+      }
+      for (const void* memory : read) ++readers[memory];
+    }
+    StoredRelation out{node.type(), {}};
+    for (auto& [key, group] : groups) {
+      const auto blocks = evaluate_group(node, operands, std::move(group.pieces), group.sites.front(), readers);
+      for (const int64_t site : group.sites) out.sites[site] = blocks;
+    }
+    return out;
+  }
+
+  std::vector<BlockHandle> evaluate_group(const Node& node, const std::vector<const Node*>& operands,
+                                          std::vector<std::vector<Piece>> pieces, int64_t site,
+                                          const std::map<const void*, int64_t>& readers) {
+    const auto boxes = node.type().stored(site);
+    if (boxes.empty()) return {};
+    std::vector<Operand> given;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto times = static_cast<size_t>(std::count(operands.begin(), operands.end(), operands[i]));
+      const bool sole = std::all_of(pieces[i].begin(), pieces[i].end(),
+                                    [&](const Piece& piece) { return readers.at(memory_of(piece.array)) == 1; });
+      const bool reusable = dies_here(*operands[i], times) && sole && exclusive(pieces[i]);
+      given.push_back({operands[i]->type().relation, std::move(pieces[i]), reusable});
+    }
+    at::TensorOptions options;
+    for (const Operand& operand : given) {
+      if (!operand.pieces.empty()) options = operand.pieces.front().array.options();
+    }
+    const auto result = apply(node, given);
+    if (!result.empty()) options = result.front().array.options();
+    std::vector<BlockHandle> blocks;
+    for (at::Tensor& array : assemble(node.type().relation, boxes, result, options)) blocks.push_back(store_.put(std::move(array)));
+    return blocks;
+  }
+
+  std::vector<Piece> apply(const Node& node, const std::vector<Operand>& given) {
+    const LocalOperators operators(scalars_, flops_);
+    const RelationType& result = node.type().relation;
+    if (const auto* op = node.as<ia::LocalJoin>()) return operators.join(*op, given[0], given[1], result);
+    if (const auto* op = node.as<ia::LocalFilter>()) return operators.filter(*op, given[0]);
+    if (const auto* op = node.as<ia::LocalMap>()) return operators.map(*op, given[0], result);
+    const auto& op = *node.as<ia::LocalAggregate>();
+    const Node& input = *node.input(0);
+    if (!fused_.contains(&input)) return operators.aggregate(op, given[0], result);
+    return operators.contract(*input.as<ia::LocalJoin>(), op.group_by, given[0], given[1], input.type().relation, result);
+  }
+
+  void release_inputs(const Node& node) {
+    for (const Node* operand : operands_of(node)) {
+      if (--uses_[operand] == 0) values_.erase(operand);
+    }
+  }
+
+  const ia::Plan& plan_;
+  const std::map<std::string, StoredRelation>& inputs_;
+  const kernels::Scalars& scalars_;
+  Transport& transport_;
+  BlockStore& store_;
+  std::unordered_map<const Node*, std::string> names_;
+  std::unordered_map<const Node*, int64_t> uses_;
+  std::unordered_set<const Node*> fused_;
+  std::set<std::string> tied_;
+  std::set<std::string> shared_inputs_;
+  std::unordered_map<const Node*, StoredRelation> values_;
+  int64_t flops_ = 0;
+};
+
+void check_inputs(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars) {
+  for (const NodePtr& node : plan.inputs()) {
+    const std::string& name = node->as<ia::Input>()->name;
+    const auto given = inputs.find(name);
+    JOINSUM_USER_CHECK(given != inputs.end(), "run: input is missing: input=", name);
+    JOINSUM_USER_CHECK(given->second.type == node->type(), "run: input has another type: input=", name, ", given=",
+                       given->second.type.text(), ", wanted=", node->type().text());
+  }
+  for (const auto& output : plan.outputs()) {
+    JOINSUM_USER_CHECK(!output.node->type().placement.pending(), "run: output is pending; broadcast or shuffle it first: output=",
+                       output.name, ", type=", output.node->type().text());
+  }
+  for (const NodePtr& node : plan.order()) {
+    for (const std::string& name : ia::scalars_of(node->operation())) {
+      JOINSUM_USER_CHECK(scalars.contains(name), "run: scalar is not bound: scalar=", name, ", operator=",
+                         ia::operation_text(node->operation(), node->type()));
+    }
+  }
+}
+
+/// What all sites must agree on: the plan with its input types, and the scalars.
+std::string program_text(const ia::Plan& plan, const kernels::Scalars& scalars) {
+  std::ostringstream out;
+  out.precision(17);
+  out << plan.text();
+  for (const auto& [name, value] : scalars) out << "scalar " << name << " = " << value << "\n";
+  return out.str();
+}
+
+}  // namespace
+
+Executor::Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store)
+    : transport_(std::move(transport)), store_(std::move(store)) {}
+
+RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars) {
+  JOINSUM_USER_CHECK(plan.grid().sites() == transport_->sites(), "run: plan is made for another number of sites: plan=",
+                     plan.grid().sites(), ", sites=", transport_->sites());
+  if (transport_->sites() > 1) transport_->agree("run", program_text(plan, scalars));
+  check_inputs(plan, inputs, scalars);
+  const at::NoGradGuard no_grad;
+  return Run(plan, inputs, scalars, *transport_, *store_).run();
+}
+
+}  // namespace joinsum::runtime

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ia/nodes.h"
+#include "runtime/relation.h"
+#include "runtime/transport.h"
+
+namespace joinsum::runtime {
+
+/// What one node of a run did, on the sites of this process together.
+struct NodeTrace {
+  std::string node;            ///< as the plan's text names it
+  std::string operation;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  int64_t kernel_calls = 0;
+  int64_t flops = 0;
+  double seconds = 0;
+  int64_t peak_bytes = 0;      ///< most bytes kept by the store while the node ran
+};
+
+struct RunResult {
+  std::map<std::string, StoredRelation> outputs;
+  std::vector<NodeTrace> trace;
+};
+
+/// Runs plans on one transport.
+class Executor {
+ public:
+  Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store);
+
+  /// Runs `plan` in dependency order; a block is freed after its last use. Inputs must have the plan's input types.
+  /// Blocks of an input that an output is tied to may be overwritten. All sites must run equal plans: checked before
+  /// anything moves.
+  RunResult run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars = {});
+
+  Transport& transport() { return *transport_; }
+  BlockStore& store() { return *store_; }
+  const std::shared_ptr<BlockStore>& store_pointer() const { return store_; }
+
+ private:
+  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<BlockStore> store_;
+};
+
+}  // namespace joinsum::runtime

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "ia/exchange.h"
+#include "runtime/relation.h"
+#include "runtime/transport.h"
+
+namespace joinsum::runtime {
+
+/// Takes a relation to the placement of `target` by the messages that ia/exchange lists. Sites of one process that end
+/// up with the same parts share them. `who` names the operator in errors.
+StoredRelation move(const std::string& who, const StoredRelation& source, const ia::PhysicalType& target, Transport& transport,
+                    BlockStore& store);
+
+/// Identity of arrays within one operator: same memory, sizes and strides, so same contents.
+std::vector<int64_t> identity_of(const std::vector<Piece>& pieces);
+
+/// A site's boxes with their arrays.
+std::vector<Piece> pieces_at(const StoredRelation& relation, int64_t site, BlockStore& store);
+
+}  // namespace joinsum::runtime

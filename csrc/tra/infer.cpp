@@ -1,0 +1,51 @@
+#include "tra/infer.h"
+
+#include "kernels/typing.h"
+
+namespace joinsum::tra {
+namespace {
+
+RelationType infer_tile(const Tile& op, const RelationType& input) {
+  const kernels::TileMap map = kernels::tile_map("tile", input, op.axis, op.size);
+  return kernels::map_type("tile", input, map.outputs, map.key_map, map.array_map);
+}
+
+RelationType infer_concat(const Concat& op, const RelationType& input) {
+  JOINSUM_USER_CHECK(op.key_dim >= 0 && op.key_dim < input.arity(),
+                     "concat: key dimension out of range: key dimension=", op.key_dim, ", key arity=", input.arity());
+  return kernels::aggregate_type("concat", input, complement({op.key_dim}, input.arity()), Kernel{"concat", {op.axis}});
+}
+
+struct Infer {
+  const std::vector<RelationType>& inputs;
+
+  RelationType operator()(const Input& op) const {
+    throw PlanError("input: the type of an input is given, not inferred: name=" + op.name);
+  }
+  RelationType operator()(const Aggregate& op) const {
+    return kernels::aggregate_type("aggregate", inputs[0], op.group_by, op.kernel);
+  }
+  RelationType operator()(const Join& op) const {
+    return kernels::join_type("join", inputs[0], inputs[1], {op.left_keys, op.right_keys}, op.kernel);
+  }
+  RelationType operator()(const Rekey& op) const {
+    return kernels::map_type("rekey", inputs[0], 1, op.key_map, Kernel{"id", {}});
+  }
+  RelationType operator()(const Filter& op) const { return kernels::filter_type("filter", inputs[0], op.predicate); }
+  RelationType operator()(const Transform& op) const {
+    return kernels::map_type("transform", inputs[0], 1, KeyMap::identity(inputs[0].arity()), op.kernel);
+  }
+  RelationType operator()(const Tile& op) const { return infer_tile(op, inputs[0]); }
+  RelationType operator()(const Concat& op) const { return infer_concat(op, inputs[0]); }
+};
+
+}  // namespace
+
+RelationType infer(const Operation& operation, const std::vector<RelationType>& inputs) {
+  const size_t wanted = std::holds_alternative<Input>(operation) ? 0 : std::holds_alternative<Join>(operation) ? 2 : 1;
+  JOINSUM_USER_CHECK(inputs.size() == wanted, operator_name(operation),
+                     ": wrong number of inputs: inputs=", inputs.size(), ", wanted=", wanted);
+  return std::visit(Infer{inputs}, operation);
+}
+
+}  // namespace joinsum::tra

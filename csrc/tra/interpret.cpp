@@ -1,0 +1,157 @@
+#include "tra/interpret.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace joinsum::tra {
+namespace {
+
+using kernels::Array;
+using kernels::reference;
+using kernels::Scalars;
+
+/// One order of a bag, whatever the way it was made.
+bool before(const std::pair<Key, Array>& a, const std::pair<Key, Array>& b) {
+  return std::tie(a.first, a.second.shape, a.second.values) < std::tie(b.first, b.second.shape, b.second.values);
+}
+
+void sort_by_key(Relation& relation) {
+  std::stable_sort(relation.begin(), relation.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+}
+
+/// The tuples of each group, ascending by key.
+std::map<Key, Relation> groups_of(Relation relation, const Dims& group_by) {
+  sort_by_key(relation);
+  std::map<Key, Relation> groups;
+  for (auto& [key, array] : relation) groups[project(key, group_by)].emplace_back(key, std::move(array));
+  return groups;
+}
+
+Relation fold_groups(const Relation& input, const Dims& group_by, const Kernel& kernel, const Scalars& scalars) {
+  Relation out;
+  for (auto& [group, members] : groups_of(input, group_by)) {
+    Array result = members[0].second;
+    for (size_t i = 1; i < members.size(); ++i) result = reference(kernel, {result, members[i].second}, scalars);
+    out.emplace_back(group, std::move(result));
+  }
+  return out;
+}
+
+struct Interpret {
+  const std::vector<const Relation*>& inputs;
+  const Scalars& scalars;
+
+  const Relation& input() const { return *inputs[0]; }
+
+  Relation operator()(const Input&) const { return input(); }
+
+  Relation operator()(const Aggregate& op) const { return fold_groups(input(), op.group_by, op.kernel, scalars); }
+
+  Relation operator()(const Join& op) const {
+    Relation out;
+    for (const auto& [left_key, left] : *inputs[0]) {
+      for (const auto& [right_key, right] : *inputs[1]) {
+        if (project(left_key, op.left_keys) != project(right_key, op.right_keys)) continue;
+        Key key = left_key;
+        for (size_t d = 0; d < right_key.size(); ++d) {
+          if (!position_of(op.right_keys, static_cast<int64_t>(d))) key.push_back(right_key[d]);
+        }
+        out.emplace_back(std::move(key), reference(op.kernel, {left, right}, scalars));
+      }
+    }
+    return out;
+  }
+
+  Relation operator()(const Rekey& op) const {
+    Relation out;
+    for (const auto& [key, array] : input()) out.emplace_back(op.key_map.evaluate(key), array);
+    return out;
+  }
+
+  Relation operator()(const Filter& op) const {
+    Relation out;
+    for (const auto& tuple : input()) {
+      if (op.predicate.evaluate(tuple.first) != 0) out.push_back(tuple);
+    }
+    return out;
+  }
+
+  Relation operator()(const Transform& op) const {
+    Relation out;
+    for (const auto& [key, array] : input()) out.emplace_back(key, reference(op.kernel, {array}, scalars));
+    return out;
+  }
+
+  Relation operator()(const Tile& op) const {
+    Relation out;
+    for (const auto& [key, array] : input()) {
+      const int64_t pieces = std::max<int64_t>(1, ceil_div(array.shape[op.axis], op.size));
+      for (int64_t piece = 0; piece < pieces; ++piece) {
+        Key longer = key;
+        longer.push_back(piece);
+        out.emplace_back(std::move(longer), reference({"tile", {op.axis, op.size}}, {array}, scalars, piece));
+      }
+    }
+    return out;
+  }
+
+  Relation operator()(const Concat& op) const {
+    const auto arity = input().empty() ? int64_t{0} : static_cast<int64_t>(input()[0].first.size());
+    return fold_groups(input(), complement({op.key_dim}, arity), {"concat", {op.axis}}, scalars);
+  }
+};
+
+/// What is wrong with `relation` as one of type `type`; nothing when it fits.
+std::string misfit(const Relation& relation, const RelationType& type) {
+  const std::vector<Key> keys = type.all_keys();
+  if (keys.size() != relation.size()) return concatenate("tuples=", relation.size(), ", in the type=", keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto& [key, array] = relation[i];
+    if (key != keys[i]) return concatenate("key=", key_text(key), ", in the type=", key_text(keys[i]));
+    const Dims shape = type.array_shape(key);
+    if (array.shape != shape) {
+      return concatenate("key=", key_text(key), ", shape=", array.shape, ", in the type=", shape);
+    }
+  }
+  return "";
+}
+
+Relation given(const Node& node, const std::map<std::string, Relation>& inputs) {
+  const std::string& name = node.as<Input>()->name;
+  const auto found = inputs.find(name);
+  JOINSUM_USER_CHECK(found != inputs.end(), "interpret: input is not given: name=", name);
+  Relation relation = found->second;
+  sort_by_key(relation);
+  const std::string wrong = misfit(relation, node.type());
+  JOINSUM_USER_CHECK(wrong.empty(), "interpret: input does not fit its type: name=", name, ", ", wrong);
+  return relation;
+}
+
+}  // namespace
+
+std::map<std::string, Relation> interpret(const Plan& plan, const std::map<std::string, Relation>& inputs,
+                                          const Scalars& scalars) {
+  std::map<const Node*, Relation> results;
+  for (const NodePtr& node : plan.order()) {
+    if (node->as<Input>() != nullptr) {
+      results[node.get()] = given(*node, inputs);
+      continue;
+    }
+    std::vector<const Relation*> operands;
+    for (const NodePtr& input : node->inputs()) operands.push_back(&results.at(input.get()));
+    Relation result = std::visit(Interpret{operands, scalars}, node->operation());
+    sort_by_key(result);
+    const std::string wrong = misfit(result, node->type());
+    JOINSUM_CHECK(wrong.empty(), "operator=", operator_name(node->operation()), ", ", wrong);
+    results[node.get()] = std::move(result);
+  }
+  std::map<std::string, Relation> outputs;
+  for (const auto& output : plan.outputs()) {
+    Relation result = results.at(output.node.get());
+    std::sort(result.begin(), result.end(), before);
+    outputs[output.name] = std::move(result);
+  }
+  return outputs;
+}
+
+}  // namespace joinsum::tra

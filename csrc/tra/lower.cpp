@@ -1,0 +1,101 @@
+#include "tra/lower.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "kernels/typing.h"
+
+namespace joinsum::tra {
+namespace {
+
+/// Brings the tuples that agree on `group_by` to one site. No dims leave nothing to split on: then every site gets all.
+ia::NodePtr gather_groups(const ia::NodePtr& input, const Dims& group_by) {
+  return group_by.empty() ? ia::broadcast(input) : ia::shuffle(input, group_by);
+}
+
+/// A key map that drops a split dimension leaves each tuple wherever it is, which a type can say only of relations with
+/// no replicas; others are split along every grid axis first.
+ia::NodePtr prepare_for(const KeyMap& key_map, const ia::NodePtr& input) {
+  const ia::Placement& placement = input->type().placement;
+  if (placement.axes_in<ia::Replicated>().empty()) return input;
+  const Dims copied = key_map.copied_dims();
+  const Dims splits = placement.axes_in<ia::Split>();
+  const bool kept = std::all_of(splits.begin(), splits.end(), [&](int64_t axis) {
+    return position_of(copied, std::get<ia::Split>(placement.grid()->states[axis]).dim).has_value();
+  });
+  return kept ? input : ia::shuffle(input, all_dims(input->type().relation.arity()));
+}
+
+ia::NodePtr map_node(const ia::NodePtr& input, ia::LocalMap map) {
+  ia::NodePtr ready = prepare_for(map.key_map, input);
+  return ia::make(std::move(map), {std::move(ready)});
+}
+
+struct Lower {
+  const Node& node;
+  const std::vector<ia::NodePtr>& inputs;
+  const ia::Grid& grid;
+  const std::map<std::string, ia::Placement>& placements;
+
+  int64_t arity() const { return node.input(0)->type().arity(); }
+
+  ia::NodePtr operator()(const Input& op) const {
+    const RelationType& type = node.type();
+    ia::Placement placement = ia::Placement::replicated(grid);
+    if (const auto named = placements.find(op.name); named != placements.end()) {
+      placement = named->second;
+    } else if (type.arity() > 0) {
+      placement = ia::fill(grid, all_dims(type.arity()), type.frontier);
+    }
+    return ia::make_input(op.name, ia::PhysicalType::placed("input " + op.name, type, grid, std::move(placement)));
+  }
+  ia::NodePtr operator()(const Aggregate& op) const {
+    return ia::make(ia::LocalAggregate{op.group_by, op.kernel}, {gather_groups(inputs[0], op.group_by)});
+  }
+  ia::NodePtr operator()(const Join& op) const {
+    return ia::make(ia::LocalJoin{op.left_keys, op.right_keys, op.kernel}, {ia::broadcast(inputs[0]), inputs[1]});
+  }
+  ia::NodePtr operator()(const Rekey& op) const { return map_node(inputs[0], {1, op.key_map, Kernel{"id", {}}}); }
+  ia::NodePtr operator()(const Filter& op) const { return ia::make(ia::LocalFilter{op.predicate}, {inputs[0]}); }
+  ia::NodePtr operator()(const Transform& op) const {
+    return map_node(inputs[0], {1, KeyMap::identity(arity()), op.kernel});
+  }
+  ia::NodePtr operator()(const Tile& op) const {
+    kernels::TileMap map = kernels::tile_map("tile", node.input(0)->type(), op.axis, op.size);
+    return map_node(inputs[0], {map.outputs, std::move(map.key_map), std::move(map.array_map)});
+  }
+  ia::NodePtr operator()(const Concat& op) const {
+    const Dims keep = complement({op.key_dim}, arity());
+    return ia::make(ia::LocalAggregate{keep, Kernel{"concat", {op.axis}}}, {gather_groups(inputs[0], keep)});
+  }
+};
+
+/// A tied output lies where its input does.
+ia::NodePtr move_to(const ia::NodePtr& node, const ia::PhysicalType& target) {
+  if (node->type() == target) return node;
+  if (target.placement.fully_replicated()) return ia::broadcast(node);
+  return ia::make(ia::Shuffle{*target.placement.grid()}, {node});
+}
+
+}  // namespace
+
+ia::Plan lower(const Plan& plan, const ia::Grid& grid, const std::map<std::string, ia::Placement>& placements) {
+  std::unordered_map<const Node*, ia::NodePtr> lowered;
+  std::map<std::string, ia::NodePtr> inputs;
+  for (const NodePtr& node : plan.order()) {
+    std::vector<ia::NodePtr> operands;
+    for (const NodePtr& input : node->inputs()) operands.push_back(lowered.at(input.get()));
+    const ia::NodePtr made = std::visit(Lower{*node, operands, grid, placements}, node->operation());
+    lowered[node.get()] = made;
+    if (const auto* input = node->as<Input>()) inputs[input->name] = made;
+  }
+  std::vector<ia::Plan::Output> outputs;
+  for (const auto& output : plan.outputs()) {
+    ia::NodePtr result = lowered.at(output.node.get());
+    if (output.tied_input) result = move_to(result, inputs.at(*output.tied_input)->type());
+    outputs.push_back({output.name, std::move(result), output.tied_input});
+  }
+  return ia::Plan::make(std::move(outputs));
+}
+
+}  // namespace joinsum::tra

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "tra/nodes.h"
+
+namespace joinsum::tra {
+
+/// Prints one line per node: inputs with their types, operators as `t0 = join[1; 0; matmul](X, W): type`, then outputs
+/// (`output Z = t1`, tied ones `output W2 -> W = t5`).
+std::string print(const Plan& plan);
+
+/// Reads what `print` writes, and nested expressions over declared inputs. A stated type must be the inferred one.
+Plan parse(const std::string& text, const LookupTables& tables = {});
+
+/// One operator without its inputs: `join[1; 0; matmul]`.
+std::string operation_text(const Operation& operation);
+
+}  // namespace joinsum::tra

@@ -1,0 +1,216 @@
+"""The sites that joinsum runs on: `init`, and what it set up."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from joinsum import _C
+from joinsum.arguments import integer, show
+from joinsum.cluster import Cluster, measure
+from joinsum.errors import PlanError
+from joinsum.trace import Trace
+
+__all__ = ["Context", "context", "grid", "init", "sites"]
+
+
+class Context:
+    """Sites, the transport between them, and the arrays that they keep. `joinsum.init` makes one.
+
+    sites         number of sites
+    grid          the same as a grid of prime factors; `str(grid)` is `2x2x2`
+    local_sites   sites of this process: all of them on loopback, one on a process group
+    cluster       the machine that costs are priced for
+    group         the process group, or None on loopback
+    timeout       seconds that another site may stay silent
+    """
+
+    def __init__(self, transport: _C.Transport, cluster: Cluster, group: dist.ProcessGroup | None, timeout: float) -> None:
+        self.cluster = cluster
+        self.group = group
+        self.timeout = timeout
+        self.store = _C.make_memory_store()
+        self.sites = transport.sites
+        self.local_sites = list(transport.local_sites)
+        self.grid = _C.Grid.of_sites(self.sites)
+        self.last_trace = Trace()
+        self._transport = transport
+        self._executor = _C.Executor(transport, self.store)
+        self._one_run = threading.Lock()
+
+    def __repr__(self) -> str:
+        where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
+        grid = f" ({self.grid})" if len(self.grid.axes) > 1 else ""
+        return f"<joinsum on {where}{grid}, {self._transport.name}, costs for {self.cluster}>"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether all sites are in this process."""
+        return self.group is None
+
+    @property
+    def whole(self) -> bool:
+        """Whether this process holds all sites' arrays."""
+        return len(self.local_sites) == self.sites
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the sites of this process keep now."""
+        return self.store.bytes
+
+    def execute(
+        self, plan: _C.IaPlan, inputs: Mapping[str, _C.StoredRelation], scalars: Mapping[str, float], *, traced: bool = True
+    ) -> dict[str, _C.StoredRelation]:
+        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows."""
+        with self._one_run:
+            outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))
+            if traced:
+                self.last_trace = Trace(trace)
+        return outputs
+
+
+_current: Context | None = None
+_measured: weakref.WeakKeyDictionary[Any, Cluster] = weakref.WeakKeyDictionary()
+
+
+def init(
+    sites: int | None = None,
+    group: object | None = None,
+    cluster: Cluster | None = None,
+    timeout: float = 300.0,
+) -> Context:
+    """Sets up the sites; calling it again replaces them. Every other call does `init()` if nobody has.
+
+    Without a process group, `sites` sites run in this process one after another (loopback, 1 by default): the same
+    plans, the same bytes counted. Where torch.distributed is initialised, or under `torchrun` (RANK and WORLD_SIZE are
+    set: then the default process group is made, of gloo and, with CUDA, nccl), there is one site per rank.
+
+    sites     number of sites on loopback; on a process group it must be the group's size, if given
+    group     a ProcessGroup that this process is in, or a DeviceMesh of one dimension (`mesh["dp"]`); collective
+    cluster   the machine that costs are priced for. By default a described one on loopback (10 Gbit), on a process
+              group the measured one (once for each group, in less than 0.3 s; the slowest site's rates)
+    timeout   seconds that another site may stay silent before a run raises TransportError, > 0
+
+    Raises PlanError for arguments that contradict each other.
+    Source: the sites are those of the TRA paper, section 4; the grid is `docs/algebra.md`'s.
+
+    >>> import joinsum
+    >>> joinsum.init(sites=12)
+    <joinsum on 12 sites (2x2x3), loopback, costs for Cluster(10 Gbit between sites, one device each: 1e+11 flop/s, 1.25e+09 B/s, 50 us)>
+    >>> joinsum.sites(), str(joinsum.grid())
+    (12, '2x2x3')
+    >>> _ = joinsum.init()
+    """
+    global _current
+    timeout = _seconds(timeout)
+    if sites is not None:
+        sites = integer("init", "sites", sites)
+        if sites < 1:
+            raise PlanError(f"init: at least one site: sites={sites}")
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise PlanError(f"init: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    process_group = _process_group(group, timeout)
+    if process_group is None:
+        described = cluster if cluster is not None else Cluster()
+        _current = Context(_C.make_loopback(1 if sites is None else sites), described, None, timeout)
+    else:
+        _current = _on_group(process_group, sites, cluster, timeout)
+    return _current
+
+
+def context() -> Context:
+    """What `init` set up; calls `init()` if nobody has.
+
+    >>> import joinsum
+    >>> joinsum.init(sites=2).loopback
+    True
+    >>> joinsum.context().local_sites
+    [0, 1]
+    """
+    return _current if _current is not None else init()
+
+
+def sites() -> int:
+    """Number of sites.
+
+    >>> import joinsum
+    >>> _ = joinsum.init(sites=3)
+    >>> joinsum.sites()
+    3
+    """
+    return context().sites
+
+
+def grid() -> _C.Grid:
+    """The sites as a grid of prime factors, the slowest link's axis first; a placement gives each axis a state.
+
+    >>> import joinsum
+    >>> _ = joinsum.init(sites=8)
+    >>> joinsum.grid().axes
+    [2, 2, 2]
+    """
+    return context().grid
+
+
+def _seconds(timeout: object) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise PlanError(f"init: a timeout is a positive number of seconds: timeout={show(timeout)}")
+    return float(timeout)
+
+
+def _process_group(group: object | None, timeout: float) -> dist.ProcessGroup | None:
+    """The process group to run on; None for loopback."""
+    if group is None:
+        return _default_group(timeout)
+    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
+        if group.ndim != 1:  # type: ignore[attr-defined]
+            raise PlanError(f"init: a mesh of one dimension; pick one, as in mesh['dp']: mesh={show(group)}")
+        group = group.get_group()
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise PlanError("init: this process is not in the group: rank=" + str(dist.get_rank()))
+    if not isinstance(group, dist.ProcessGroup):
+        raise PlanError(f"init: a group is a ProcessGroup or a DeviceMesh: group={show(group)}")
+    return group
+
+
+def _default_group(timeout: float) -> dist.ProcessGroup | None:
+    if not dist.is_available():
+        return None
+    if not dist.is_initialized():
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return None
+        with_cuda = torch.cuda.is_available() and dist.is_nccl_available()
+        if with_cuda:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl" if with_cuda else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        atexit.register(_destroy_default_group)
+    return dist.group.WORLD
+
+
+def _destroy_default_group() -> None:
+    """Ends the group that `init` made, unless its user has."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _on_group(group: dist.ProcessGroup, sites: int | None, cluster: Cluster | None, timeout: float) -> Context:
+    if sites is not None and sites != group.size():
+        raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
+    transport = _C.make_process_group(group.group_name, timeout, _C.Collectives.table)
+    if cluster is None:
+        cluster = _measured.get(group)
+    if cluster is None:
+        cuda = "nccl" in dist.get_backend_config(group)
+        device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+        cluster = measure(transport, device, f"measured on {group.size()} ranks")
+        _measured[group] = cluster
+    return Context(transport, cluster, group, timeout)

@@ -1,0 +1,24 @@
+"""What joinsum raises. Messages read `operator: what is wrong: name=value, ...`.
+
+| class            | also a         | whose fault                                                        |
+|------------------|----------------|--------------------------------------------------------------------|
+| `PlanError`      | `ValueError`   | the caller's: a plan, type or argument that cannot be right        |
+| `KernelError`    | `RuntimeError` | a kernel that is unknown, misdeclared or failed on its operands    |
+| `TransportError` | `RuntimeError` | a site that is lost, silent or in disagreement                     |
+| `InternalError`  | `RuntimeError` | joinsum's: one of its own invariants does not hold; please report  |
+
+All derive from `Error`. After any of them the process stays usable: nothing that the failed call was given has changed,
+but for the inputs of a run that its outputs are tied to (`joinsum.run`).
+
+>>> import joinsum, torch
+>>> x = joinsum.relation(torch.ones(2, 2), parts=(2, 1))
+>>> try:
+...     x.join(x, on=([0, 1], [0]), kernel="mul")
+... except joinsum.PlanError as error:
+...     print(error)
+join: key lists differ in length: left=[0, 1], right=[0]
+"""
+
+from joinsum._C import Error, InternalError, KernelError, PlanError, TransportError
+
+__all__ = ["Error", "InternalError", "KernelError", "PlanError", "TransportError"]
