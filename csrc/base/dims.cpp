@@ -8,6 +8,8 @@ namespace {
 
 __extension__ typedef __int128 Wide;
 
+constexpr int64_t kMostParts = 20'000'000;
+
 }  // namespace
 
 std::string key_text(const Key& key) {
@@ -73,6 +75,7 @@ CutPoints even_cuts(int64_t extent, int64_t parts) {
   JOINSUM_USER_CHECK(extent >= 0, "cut: negative extent: extent=", extent);
   JOINSUM_USER_CHECK(parts >= 1, "cut: an axis needs at least one part: parts=", parts);
   parts = std::max<int64_t>(1, std::min(parts, extent));
+  JOINSUM_USER_CHECK(parts <= kMostParts, "cut: too many parts: parts=", parts, ", at most=", kMostParts);
   CutPoints cuts(parts + 1);
   for (int64_t i = 0; i <= parts; ++i) cuts[i] = part_begin(extent, parts, i);
   return cuts;

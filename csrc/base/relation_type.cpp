@@ -153,18 +153,15 @@ std::optional<Key> RelationType::first_duplicate() const {
 }
 
 std::optional<Key> RelationType::first_hole() const {
-  if (keys == nullptr) return std::nullopt;
+  if (keys == nullptr || Box::below(frontier).empty()) return std::nullopt;
   auto present = keys->begin();
-  std::optional<Key> hole;
-  for_each_key(Box::below(frontier), [&](const Key& key) {
-    if (hole) return;
-    if (present == keys->end() || *present != key) {
-      hole = key;
-      return;
-    }
-    while (present != keys->end() && *present == key) ++present;
-  });
-  return hole;
+  for (Key expected(frontier.size(), 0);;) {
+    if (present == keys->end() || *present != expected) return expected;
+    while (present != keys->end() && *present == expected) ++present;
+    int64_t d = arity() - 1;
+    while (d >= 0 && ++expected[d] == frontier[d]) expected[d--] = 0;
+    if (d < 0) return std::nullopt;
+  }
 }
 
 int64_t RelationType::tuples() const {
@@ -305,8 +302,9 @@ bool RelationType::operator==(const RelationType& other) const {
 namespace {
 
 /// Links axis `a` to key dimension `d`, if the extents allow it; parts without a tuple get extent 0.
-std::optional<Axis> try_link(const Dims& frontier, const std::vector<Key>& keys, const std::vector<Dims>& shapes, size_t a,
+std::optional<Axis> try_link(const std::string& who, const Dims& frontier, const std::vector<Key>& keys, const std::vector<Dims>& shapes, size_t a,
                              int64_t d) {
+  check_enumerable(who, frontier[d]);
   std::vector<int64_t> extents(frontier[d], -1);
   for (size_t i = 0; i < keys.size(); ++i) {
     int64_t& extent = extents[keys[i][d]];
@@ -337,9 +335,9 @@ std::vector<Axis> fit_axes(const std::string& who, const Dims& frontier, const s
   }
   for (size_t a = 0; a < rank; ++a) {
     std::optional<Axis> axis;
-    if (preferred[a] != Axis::kUnlinked) axis = try_link(frontier, keys, shapes, a, preferred[a]);
+    if (preferred[a] != Axis::kUnlinked) axis = try_link(who, frontier, keys, shapes, a, preferred[a]);
     if (!axis) axis = try_whole(shapes, a);
-    for (size_t d = 0; !axis && d < frontier.size(); ++d) axis = try_link(frontier, keys, shapes, a, static_cast<int64_t>(d));
+    for (size_t d = 0; !axis && d < frontier.size(); ++d) axis = try_link(who, frontier, keys, shapes, a, static_cast<int64_t>(d));
     if (!axis) {
       size_t first = 1;
       while (shapes[first][a] == shapes[0][a]) ++first;

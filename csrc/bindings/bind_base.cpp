@@ -14,7 +14,8 @@ DType dtype_named(const std::string& name) {
 
 LookupTables lookup_tables(const TableValues& values) {
   LookupTables tables;
-  for (const auto& [name, entries] : values) tables[name] = std::make_shared<const LookupTable>(LookupTable{name, entries});
+  for (const auto& [name, entries] : values)
+    tables[name] = std::make_shared<const LookupTable>(LookupTable{name, entries});
   return tables;
 }
 

@@ -23,7 +23,10 @@ void bind_placement(py::module_& module) {
   py::class_<Placement>(module, "Placement")
       .def_static("replicated", &Placement::replicated, py::arg("grid"))
       .def_static(
-          "fill", [](const Grid& grid, const Dims& dims, const Dims& frontier) { return Placement(ia::fill(grid, dims, frontier)); },
+          "fill",
+          [](const Grid& grid, const Dims& dims, const Dims& frontier) {
+            return Placement(ia::fill(grid, dims, frontier));
+          },
           py::arg("grid"), py::arg("dims"), py::arg("frontier"))
       .def_static(
           "parse",
@@ -107,7 +110,8 @@ std::map<std::string, ia::Contents> interpret(const ia::Plan& plan, const std::m
                                               const kernels::Scalars& scalars) {
   const auto relations = ia::interpret(plan, inputs, scalars);
   std::map<std::string, ia::Contents> out;
-  for (const auto& output : plan.outputs()) out[output.name] = ia::contents(relations.at(output.name), output.node->type());
+  for (const auto& output : plan.outputs())
+    out[output.name] = ia::contents(relations.at(output.name), output.node->type());
   return out;
 }
 
@@ -115,7 +119,8 @@ void bind_plan(py::module_& module) {
   py::class_<ia::Plan>(module, "IaPlan")
       .def_static("make", &make_plan, py::arg("outputs"), WithoutGil())
       .def_static(
-          "parse", [](const std::string& text, const TableValues& tables) { return ia::parse(text, lookup_tables(tables)); },
+          "parse",
+          [](const std::string& text, const TableValues& tables) { return ia::parse(text, lookup_tables(tables)); },
           py::arg("text"), py::arg("tables") = TableValues{}, WithoutGil())
       .def_property_readonly("inputs", &inputs_of)
       .def_property_readonly("outputs", &outputs_of)

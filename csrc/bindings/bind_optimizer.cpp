@@ -10,7 +10,8 @@ using optimizer::PlanCost;
 void bind_optimizer(py::module_& module) {
   py::class_<Cluster>(module, "Cluster")
       .def(py::init<std::string, double, double, double, std::optional<int64_t>>(), py::arg("name"),
-           py::arg("flops_per_second"), py::arg("bytes_per_second"), py::arg("latency_seconds"), py::arg("memory_bytes"));
+           py::arg("flops_per_second"), py::arg("bytes_per_second"), py::arg("latency_seconds"),
+           py::arg("memory_bytes"));
   py::class_<NodeCost>(module, "NodeCost")
       .def_readonly("node", &NodeCost::node)
       .def_readonly("operation", &NodeCost::operation)

@@ -24,6 +24,17 @@ void translate_torch_error(std::exception_ptr error) {
   }
 }
 
+/// Lets Ctrl-C end a wait for other sites.
+void check_signals() {
+  const py::gil_scoped_acquire lock;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+void close_process_groups() {
+  const py::gil_scoped_release unlocked;
+  runtime::close_process_groups();
+}
+
 /// Sends flat arrays, by position in `messages` as (from, to, elements); what comes back stands at the same positions.
 std::vector<std::optional<at::Tensor>> exchange(Transport& transport, const std::string& who,
                                                 const std::vector<std::tuple<int64_t, int64_t, int64_t>>& messages,
@@ -110,6 +121,9 @@ void bind_executor(py::module_& module) {
 
 void bind_runtime(py::module_& module) {
   py::register_local_exception_translator(&translate_torch_error);
+  runtime::set_wait_check(&check_signals);
+  module.def("close_process_groups", &close_process_groups);
+  py::module_::import("atexit").attr("register")(module.attr("close_process_groups"));
   bind_transport(module);
   bind_stored_relation(module);
   bind_executor(module);

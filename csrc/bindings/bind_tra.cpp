@@ -70,8 +70,9 @@ void bind_nodes(py::module_& module) {
   module.def("tra_tile", &tile, py::arg("input"), py::arg("axis"), py::arg("size"), WithoutGil());
   module.def("tra_concat", &concat, py::arg("input"), py::arg("key_dim"), py::arg("axis"), WithoutGil());
   module.def("tra_again", &again, py::arg("node"), py::arg("inputs"), WithoutGil());
-  module.def("tra_operation_text", [](const NodeHandle& handle) { return tra::operation_text(handle.node->operation()); },
-             py::arg("node"));
+  module.def(
+      "tra_operation_text", [](const NodeHandle& handle) { return tra::operation_text(handle.node->operation()); },
+      py::arg("node"));
 }
 
 /// Outputs as (name, node, name of the input that it is tied to).
@@ -97,7 +98,8 @@ void bind_plan(py::module_& module) {
   py::class_<tra::Plan>(module, "TraPlan")
       .def_static("make", &make_plan, py::arg("outputs"), WithoutGil())
       .def_static(
-          "parse", [](const std::string& text, const TableValues& tables) { return tra::parse(text, lookup_tables(tables)); },
+          "parse",
+          [](const std::string& text, const TableValues& tables) { return tra::parse(text, lookup_tables(tables)); },
           py::arg("text"), py::arg("tables") = TableValues{}, WithoutGil())
       .def_property_readonly("inputs", &inputs_of)
       .def_property_readonly("outputs", &outputs_of)

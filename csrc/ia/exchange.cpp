@@ -15,6 +15,7 @@ int64_t common_prefix(const Dims& a, const Dims& b) {
 
 /// The holder that shares the longest coordinate prefix with `receiver`; ties: receiver mod holders.
 int64_t nearest(const Grid& grid, const std::vector<int64_t>& holders, int64_t receiver) {
+  if (holders.size() == 1) return holders[0];
   const Dims at = grid.coordinates(receiver);
   int64_t longest = -1;
   std::vector<int64_t> best;
@@ -60,8 +61,8 @@ struct Stock {
 };
 
 /// Adds what `receiver` needs of `piece` (a part of one stocked box).
-void add_copies(const PhysicalType& source, const Box& piece, const Stock::Entry& entry, int64_t receiver, bool every_holder,
-                std::vector<Transfer>& out) {
+void add_copies(const PhysicalType& source, const Box& piece, const Stock::Entry& entry, int64_t receiver,
+                bool every_holder, std::vector<Transfer>& out) {
   const int64_t size = source.relation.elements_over(piece);
   if (size == 0) return;
   if (every_holder) {
@@ -101,9 +102,9 @@ std::vector<Transfer> copies(const PhysicalType& source, const PhysicalType& tar
   return out;
 }
 
-/// Divides the elements of `box` among the `members` that hold a partial of it (all, where none does); adds their shares,
-/// and what each then sends to the other members. With one member and h holders that is (h-1)·box, or h·box where the
-/// member holds none: nothing less works, since each of the h partials has to leave its site.
+/// Divides the elements of `box` among the `members` that hold a partial of it (all, where none does); adds their
+/// shares, and what each then sends to the other members. With one member and h holders that is (h-1)·box, or h·box
+/// where the member holds none: nothing less works, since each of the h partials has to leave its site.
 void add_shares(const RelationType& relation, const Box& box, const std::vector<int64_t>& holders,
                 const std::vector<int64_t>& members, Exchange& out) {
   std::vector<int64_t> folders;
@@ -167,7 +168,8 @@ int64_t Exchange::elements() const {
 }
 
 Exchange exchange(const PhysicalType& source, const PhysicalType& target) {
-  JOINSUM_CHECK(source.relation == target.relation && source.grid == target.grid, "exchange between types of two relations");
+  JOINSUM_CHECK(source.relation == target.relation && source.grid == target.grid,
+                "exchange between types of two relations");
   Exchange out{"", {}, {}, {}, source, {}};
   const Dims kept = target.placement.axes_in<Pending>();
   if (source.placement.axes_in<Pending>() != kept) {

@@ -13,14 +13,15 @@ using kernels::JoinKeys;
 
 PhysicalType moved(const std::string& who, const PhysicalType& source, const GridPlacement& target) {
   const Placement placement(target);
-  JOINSUM_USER_CHECK(target.states.size() == source.grid.axes.size(), who, ": a target has one state per grid axis: target=",
-                     placement.text(source.relation.frontier), ", grid=", source.grid.text());
+  JOINSUM_USER_CHECK(target.states.size() == source.grid.axes.size(), who,
+                     ": a target has one state per grid axis: target=", placement.text(source.relation.frontier),
+                     ", grid=", source.grid.text());
   GridPlacement settled = target;
   for (const int64_t a : placement.axes_in<Pending>()) {
     const auto* from = source.placement.grid();
-    JOINSUM_USER_CHECK(from != nullptr && from->states[a] == target.states[a], who,
-                       ": a move cannot make an axis pending: axis=", a, ", from=",
-                       source.placement.text(source.relation.frontier), ", to=", placement.text(source.relation.frontier));
+    JOINSUM_USER_CHECK(
+        from != nullptr && from->states[a] == target.states[a], who, ": a move cannot make an axis pending: axis=", a,
+        ", from=", source.placement.text(source.relation.frontier), ", to=", placement.text(source.relation.frontier));
     settled.states[a] = Replicated{};
   }
   PhysicalType out = PhysicalType::placed(who, source.relation, source.grid, settled);
@@ -31,17 +32,34 @@ PhysicalType moved(const std::string& who, const PhysicalType& source, const Gri
 }
 
 PhysicalType infer_broadcast(const Broadcast& op, const PhysicalType& input) {
-  check_dims("broadcast", "grid axes", op.axes, input.grid.rank());
+  const std::set<int64_t> axes(op.axes.begin(), op.axes.end());
+  const bool known = axes.empty() || (*axes.begin() >= 0 && *axes.rbegin() < input.grid.rank());
+  JOINSUM_USER_CHECK(known && axes.size() == op.axes.size(),
+                     "broadcast: grid axes are not there, or named twice: axes=", op.axes,
+                     ", grid=", input.grid.text());
   const auto* from = input.placement.grid();
-  JOINSUM_USER_CHECK(from != nullptr || op.axes.size() == input.grid.axes.size(), "broadcast: a scattered relation is broadcast along ",
-                     "all axes: axes=", op.axes, ", grid=", input.grid.text());
+  JOINSUM_USER_CHECK(from != nullptr || op.axes.size() == input.grid.axes.size(),
+                     "broadcast: a scattered relation is broadcast along ", "all axes: axes=", op.axes,
+                     ", grid=", input.grid.text());
+  for (const int64_t a : input.placement.axes_in<Split>()) {
+    const Dims together = input.placement.axes_splitting(std::get<Split>(from->states[a]).dim);
+    const bool slower = position_of(op.axes, a) && std::any_of(together.begin(), together.end(), [&](int64_t b) {
+                          return b > a && !position_of(op.axes, b);
+                        });
+    JOINSUM_USER_CHECK(
+        !slower,
+        "broadcast: of the axes that split one key dimension the faster ones go first, else a site's keys are ",
+        "no share of the others; shuffle instead: axes=", op.axes,
+        ", placement=", input.placement.text(input.relation.frontier));
+  }
   GridPlacement target = from != nullptr ? *from : *Placement::replicated(input.grid).grid();
   for (const int64_t a : op.axes) target.states[a] = Replicated{};
   return moved("broadcast", input, target);
 }
 
 std::string both(const PhysicalType& left, const PhysicalType& right) {
-  return concatenate("left=", left.placement.text(left.relation.frontier), ", right=", right.placement.text(right.relation.frontier));
+  return concatenate("left=", left.placement.text(left.relation.frontier),
+                     ", right=", right.placement.text(right.relation.frontier));
 }
 
 /// State of one grid axis of a join, or an error that says why the operands do not meet.
@@ -54,10 +72,13 @@ AxisState joined_state(const AxisState& left, const AxisState& right, const Join
   const auto* left_pending = std::get_if<Pending>(&left);
   const auto* pending = left_pending != nullptr ? left_pending : std::get_if<Pending>(&right);
   if (pending != nullptr) {
-    JOINSUM_USER_CHECK(left_whole || right_whole, "local_join: a pending operand meets replicated ones only; settle it first: ",
-                       both(left_type, right_type));
-    JOINSUM_USER_CHECK(kernels::distributes(kernel, pending->kernel, left_pending != nullptr ? 0 : 1), "local_join: kernel does not distribute over ",
-                       "the pending fold; settle the operand first: kernel=", kernel.text(), ", fold=", pending->kernel);
+    JOINSUM_USER_CHECK(
+        left_whole || right_whole,
+        "local_join: a pending operand meets replicated ones only; settle it first: ", both(left_type, right_type));
+    JOINSUM_USER_CHECK(kernels::distributes(kernel, pending->kernel, left_pending != nullptr ? 0 : 1),
+                       "local_join: kernel does not distribute over ",
+                       "the pending fold; settle the operand first: kernel=", kernel.text(),
+                       ", fold=", pending->kernel);
     return *pending;
   }
   if (left_whole && right_whole) return Replicated{};
@@ -65,19 +86,22 @@ AxisState joined_state(const AxisState& left, const AxisState& right, const Join
   const Split carried{right_position[right_split->dim], right_split->domain};
   if (left_whole) return carried;
   const bool joined = position_of(on.right, right_split->dim).has_value();
-  JOINSUM_USER_CHECK(joined && carried == *left_split, "local_join: operands do not meet on one site; shuffle both by the join keys, ",
+  JOINSUM_USER_CHECK(joined && carried == *left_split,
+                     "local_join: operands do not meet on one site; shuffle both by the join keys, ",
                      "or broadcast one: ", both(left_type, right_type), ", keys=", on.left, " and ", on.right);
   return carried;
 }
 
-Placement joined_placement(const PhysicalType& left, const PhysicalType& right, const JoinKeys& on, const Kernel& kernel) {
+Placement joined_placement(const PhysicalType& left, const PhysicalType& right, const JoinKeys& on,
+                           const Kernel& kernel) {
   const Dims right_position = on.right_position(left.relation.arity(), right.relation.arity());
   const auto* left_scattered = left.placement.scattered();
   const auto* right_scattered = right.placement.scattered();
   if (left_scattered != nullptr || right_scattered != nullptr) {
     const auto& other = left_scattered != nullptr ? right.placement : left.placement;
-    JOINSUM_USER_CHECK(other.fully_replicated(), "local_join: a scattered operand meets fully replicated ones only; shuffle it first: ",
-                       both(left, right));
+    JOINSUM_USER_CHECK(
+        other.fully_replicated(),
+        "local_join: a scattered operand meets fully replicated ones only; shuffle it first: ", both(left, right));
     if (left_scattered != nullptr) return *left_scattered;
     Scattered out = *right_scattered;
     if (out.together) {
@@ -94,58 +118,61 @@ Placement joined_placement(const PhysicalType& left, const PhysicalType& right, 
   }
   GridPlacement out;
   for (size_t a = 0; a < left.grid.axes.size(); ++a) {
-    out.states.push_back(joined_state(left.placement.grid()->states[a], right.placement.grid()->states[a], on, right_position,
-                                      left, right, kernel));
+    out.states.push_back(joined_state(left.placement.grid()->states[a], right.placement.grid()->states[a], on,
+                                      right_position, left, right, kernel));
   }
   std::set<std::string> folds;
   for (const AxisState& state : out.states) {
     if (const auto* pending = std::get_if<Pending>(&state)) folds.insert(pending->kernel);
   }
-  JOINSUM_USER_CHECK(folds.size() < 2, "local_join: operands are pending under different folds; settle one first: ", both(left, right));
+  JOINSUM_USER_CHECK(folds.size() < 2,
+                     "local_join: operands are pending under different folds; settle one first: ", both(left, right));
   return out;
 }
 
-/// What a site holds after joining what it holds of both.
+Box joined_box(const Box& left, const Box& right, const JoinKeys& on) {
+  Box box = left;
+  for (const int64_t d : complement(on.right, right.arity())) {
+    box.lower.push_back(right.lower[d]);
+    box.upper.push_back(right.upper[d]);
+  }
+  for (size_t i = 0; i < on.left.size(); ++i) {
+    const int64_t d = on.left[i];
+    box.lower[d] = std::max(box.lower[d], right.lower[on.right[i]]);
+    box.upper[d] = std::max(box.lower[d], std::min(box.upper[d], right.upper[on.right[i]]));
+  }
+  return box;
+}
+
+Holding::KeyList joined_keys(const std::vector<Key>& left, const std::vector<Key>& right, const JoinKeys& on) {
+  std::map<Key, std::vector<Key>> tails;
+  for (const Key& key : right) {
+    tails[project(key, on.right)].push_back(project(key, complement(on.right, static_cast<int64_t>(key.size()))));
+  }
+  auto keys = std::make_shared<std::vector<Key>>();
+  for (const Key& key : left) {
+    for (const Key& tail : tails[project(key, on.left)]) {
+      keys->push_back(key);
+      keys->back().insert(keys->back().end(), tail.begin(), tail.end());
+    }
+  }
+  std::sort(keys->begin(), keys->end());
+  return keys;
+}
+
+/// What each site holds after joining what it holds of both.
 Holding joined_holding(const PhysicalType& left, const PhysicalType& right, const JoinKeys& on) {
-  const Dims position = on.right_position(left.relation.arity(), right.relation.arity());
-  const Dims rest = complement(on.right, right.relation.arity());
   std::vector<std::optional<Box>> boxes;
   std::vector<Holding::KeyList> lists;
   const bool regular = left.holding.regular() && right.holding.regular();
   for (int64_t site = 0; site < left.sites(); ++site) {
-    if (regular) {
-      const auto& a = left.holding.box(site);
-      const auto& b = right.holding.box(site);
-      if (!a || !b) {
-        boxes.emplace_back();
-        continue;
-      }
-      Box box = *a;
-      for (const int64_t d : rest) {
-        box.lower.push_back(b->lower[d]);
-        box.upper.push_back(b->upper[d]);
-      }
-      for (size_t i = 0; i < on.left.size(); ++i) {
-        const int64_t d = on.left[i];
-        box.lower[d] = std::max(box.lower[d], b->lower[on.right[i]]);
-        box.upper[d] = std::max(box.lower[d], std::min(box.upper[d], b->upper[on.right[i]]));
-      }
-      boxes.emplace_back(std::move(box));
+    if (!regular) {
+      lists.push_back(joined_keys(*left.holding.keys(site), *right.holding.keys(site), on));
       continue;
     }
-    std::map<Key, std::vector<Key>> matches;
-    const auto right_keys = right.holding.keys(site);
-    for (const Key& key : *right_keys) matches[project(key, on.right)].push_back(project(key, rest));
-    auto keys = std::make_shared<std::vector<Key>>();
-    const auto left_keys = left.holding.keys(site);
-    for (const Key& key : *left_keys) {
-      for (const Key& tail : matches[project(key, on.left)]) {
-        keys->push_back(key);
-        keys->back().insert(keys->back().end(), tail.begin(), tail.end());
-      }
-    }
-    std::sort(keys->begin(), keys->end());
-    lists.push_back(std::move(keys));
+    const auto& a = left.holding.box(site);
+    const auto& b = right.holding.box(site);
+    boxes.push_back(a && b ? std::optional(joined_box(*a, *b, on)) : std::nullopt);
   }
   return regular ? Holding::of_boxes(std::move(boxes)) : Holding::of_keys(std::move(lists));
 }
@@ -159,29 +186,34 @@ PhysicalType assemble(RelationType relation, const Grid& grid, Placement placeme
 }
 
 PhysicalType infer_join(const LocalJoin& op, const PhysicalType& left, const PhysicalType& right) {
-  JOINSUM_USER_CHECK(left.grid == right.grid, "local_join: operands lie on different grids: left=", left.grid.text(), ", right=",
-                     right.grid.text());
+  JOINSUM_USER_CHECK(left.grid == right.grid, "local_join: operands lie on different grids: left=", left.grid.text(),
+                     ", right=", right.grid.text());
   const JoinKeys on{op.left_keys, op.right_keys};
   RelationType relation = kernels::join_type("local_join", left.relation, right.relation, on, op.kernel);
   Placement placement = joined_placement(left, right, on, op.kernel);
   const auto duplicate = placement.pending() ? relation.first_duplicate() : std::nullopt;
-  JOINSUM_USER_CHECK(!duplicate, "local_join: a key would occur twice in a pending result, and partials are told apart by key; settle the ",
-                     "operand first: key=", key_text(duplicate.value_or(Key{})));
-  return assemble(std::move(relation), left.grid, std::move(placement), [&] { return joined_holding(left, right, on); });
+  JOINSUM_USER_CHECK(
+      !duplicate,
+      "local_join: a key would occur twice in a pending result, and partials are told apart by key; settle the ",
+      "operand first: key=", key_text(duplicate.value_or(Key{})));
+  return assemble(std::move(relation), left.grid, std::move(placement),
+                  [&] { return joined_holding(left, right, on); });
 }
 
 Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& input) {
   const Dims& group = op.group_by;
   if (const auto* scattered = input.placement.scattered()) {
-    JOINSUM_USER_CHECK(input.placement.keeps_together(group), "local_aggregate: groups of a scattered relation lie on several sites; shuffle ",
+    JOINSUM_USER_CHECK(input.placement.keeps_together(group),
+                       "local_aggregate: groups of a scattered relation lie on several sites; shuffle ",
                        "it first: keep=", group, ", placement=", input.placement.text(input.relation.frontier));
     Scattered out{Dims{}};
     for (const int64_t dim : *scattered->together) out.together->push_back(*position_of(group, dim));
     return out;
   }
-  JOINSUM_USER_CHECK(kernels::foldable(op.kernel) || input.placement.keeps_together(group), "local_aggregate: kernel is not associative and ",
-                     "commutative, and groups lie on several sites; shuffle to the groups first: kernel=", op.kernel.text(), ", keep=",
-                     group, ", placement=", input.placement.text(input.relation.frontier));
+  JOINSUM_USER_CHECK(kernels::foldable(op.kernel) || input.placement.keeps_together(group),
+                     "local_aggregate: kernel is not associative and ",
+                     "commutative, and groups lie on several sites; shuffle to the groups first: kernel=",
+                     op.kernel.text(), ", keep=", group, ", placement=", input.placement.text(input.relation.frontier));
   GridPlacement out = *input.placement.grid();
   for (AxisState& state : out.states) {
     if (auto* split = std::get_if<Split>(&state)) {
@@ -192,8 +224,10 @@ Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& inp
       }
     }
     const auto* pending = std::get_if<Pending>(&state);
-    JOINSUM_USER_CHECK(pending == nullptr || pending->kernel == op.kernel.name, "local_aggregate: input is pending under another fold; ",
-                       "settle it first: fold=", pending == nullptr ? "" : pending->kernel, ", kernel=", op.kernel.text());
+    JOINSUM_USER_CHECK(pending == nullptr || pending->kernel == op.kernel.name,
+                       "local_aggregate: input is pending under another fold; ",
+                       "settle it first: fold=", pending == nullptr ? "" : pending->kernel,
+                       ", kernel=", op.kernel.text());
   }
   return out;
 }
@@ -218,7 +252,8 @@ Holding projected_holding(const PhysicalType& input, const Dims& group) {
 PhysicalType infer_aggregate(const LocalAggregate& op, const PhysicalType& input) {
   RelationType relation = kernels::aggregate_type("local_aggregate", input.relation, op.group_by, op.kernel);
   Placement placement = aggregated_placement(op, input);
-  return assemble(std::move(relation), input.grid, std::move(placement), [&] { return projected_holding(input, op.group_by); });
+  return assemble(std::move(relation), input.grid, std::move(placement),
+                  [&] { return projected_holding(input, op.group_by); });
 }
 
 PhysicalType infer_filter(const LocalFilter& op, const PhysicalType& input) {
@@ -292,17 +327,20 @@ PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
   RelationType relation = kernels::map_type("local_map", input.relation, op.outputs, op.key_map, op.array_map);
   const bool identity = op.outputs == 1 && op.key_map.is_identity(input.relation.arity());
   if (const auto fold = input.placement.pending_kernel()) {
-    JOINSUM_USER_CHECK(identity, "local_map: a key map over a pending relation; settle it first: key map=", op.key_map.text());
-    JOINSUM_USER_CHECK(kernels::distributes(op.array_map, *fold, 0), "local_map: kernel does not distribute over the pending fold; settle ",
+    JOINSUM_USER_CHECK(identity,
+                       "local_map: a key map over a pending relation; settle it first: key map=", op.key_map.text());
+    JOINSUM_USER_CHECK(kernels::distributes(op.array_map, *fold, 0),
+                       "local_map: kernel does not distribute over the pending fold; settle ",
                        "the input first: kernel=", op.array_map.text(), ", fold=", *fold);
   }
   if (identity) return {std::move(relation), input.grid, input.placement, input.holding};
   if (auto placement = carried_placement(op, input.placement)) {
     return assemble(std::move(relation), input.grid, std::move(*placement), [&] { return mapped_holding(op, input); });
   }
-  JOINSUM_USER_CHECK(input.placement.axes_in<Replicated>().empty(), "local_map: a key map loses the split of a relation that is replicated on ",
-                     "some axes; split or broadcast all axes first: key map=", op.key_map.text(), ", placement=",
-                     input.placement.text(input.relation.frontier));
+  JOINSUM_USER_CHECK(input.placement.axes_in<Replicated>().empty(),
+                     "local_map: a key map loses the split of a relation that is replicated on ",
+                     "some axes; split or broadcast all axes first: key map=", op.key_map.text(),
+                     ", placement=", input.placement.text(input.relation.frontier));
   Holding holding = mapped_holding(op, input);
   Placement placement = scattered_by(holding, relation.arity());
   return {std::move(relation), input.grid, std::move(placement), std::move(holding)};
@@ -312,8 +350,8 @@ struct Infer {
   const std::vector<PhysicalType>& inputs;
 
   void take(const Operation& operation, size_t count) const {
-    JOINSUM_USER_CHECK(inputs.size() == count, operator_name(operation), ": wrong number of inputs: inputs=", inputs.size(), ", wanted=",
-                       count);
+    JOINSUM_USER_CHECK(inputs.size() == count, operator_name(operation),
+                       ": wrong number of inputs: inputs=", inputs.size(), ", wanted=", count);
   }
   PhysicalType operator()(const Input& op) const {
     throw PlanError(concatenate("input: an input's type is given, not inferred: name=", op.name));

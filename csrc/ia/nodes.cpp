@@ -58,6 +58,4 @@ std::vector<NodePtr> Plan::inputs() const { return plan_inputs<Input>(*this); }
 
 std::string Plan::text() const { return print(*this); }
 
-uint64_t Plan::hash() const { return hash_text(text()); }
-
 }  // namespace joinsum::ia

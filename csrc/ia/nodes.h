@@ -91,7 +91,7 @@ class Plan : public joinsum::Plan<Node> {
   uint64_t hash() const;
 
  private:
-  using joinsum::Plan<Node>::Plan;
+  explicit Plan(std::vector<Output> outputs) : joinsum::Plan<Node>(std::move(outputs)) {}
   Grid grid_;
 };
 

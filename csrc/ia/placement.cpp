@@ -32,7 +32,8 @@ AxisState parse_state(Scanner& scanner, const Dims& frontier) {
   if (scanner.accept("*")) return Replicated{};
   if (scanner.accept("+")) return Pending{scanner.name()};
   const int64_t dim = scanner.integer();
-  if (dim < 0 || dim >= static_cast<int64_t>(frontier.size())) scanner.fail("split by a key dimension that is not there");
+  if (dim < 0 || dim >= static_cast<int64_t>(frontier.size()))
+    scanner.fail("split by a key dimension that is not there");
   const int64_t domain = scanner.accept(":") ? scanner.integer() : frontier[dim];
   return Split{dim, domain};
 }
@@ -161,7 +162,8 @@ int64_t Placement::owner(const Grid& site_grid, const Key& key) const {
 std::string Placement::text(const Dims& frontier) const {
   if (const auto* s = scattered()) return s->together ? concatenate("(scattered", *s->together, ")") : "(scattered)";
   std::string out = "(";
-  for (size_t a = 0; a < grid()->states.size(); ++a) out += (a > 0 ? ", " : "") + state_text(grid()->states[a], frontier);
+  for (size_t a = 0; a < grid()->states.size(); ++a)
+    out += (a > 0 ? ", " : "") + state_text(grid()->states[a], frontier);
   return out + ")";
 }
 
@@ -175,15 +177,16 @@ Placement Placement::parse(Scanner& scanner, const Grid& site_grid, const Dims& 
   }
   scanner.expect(")");
   if (static_cast<int64_t>(placement.states.size()) != site_grid.rank()) {
-    scanner.fail(concatenate("a placement has one state per grid axis: states=", placement.states.size(), ", grid=",
-                             site_grid.text()));
+    scanner.fail(concatenate("a placement has one state per grid axis: states=", placement.states.size(),
+                             ", grid=", site_grid.text()));
   }
   return placement;
 }
 
 GridPlacement fill(const Grid& grid, const Dims& dims, const Dims& frontier) {
   check_dims("shuffle", "dims", dims, static_cast<int64_t>(frontier.size()));
-  JOINSUM_USER_CHECK(!dims.empty() || grid.axes.empty(), "shuffle: no key dimension to split by; broadcast instead: dims=", dims);
+  JOINSUM_USER_CHECK(!dims.empty() || grid.axes.empty(),
+                     "shuffle: no key dimension to split by; broadcast instead: dims=", dims);
   GridPlacement placement;
   for (size_t a = 0; a < grid.axes.size(); ++a) {
     const int64_t dim = dims[a % dims.size()];

@@ -143,6 +143,9 @@ std::unordered_map<const Node*, std::string> node_names(const Plan& plan) {
   return name_nodes<Node>(plan, [](const Node& node) { return node.as<Input>()->name; });
 }
 
+/// Without the inferred types, so that the contents of lookup tables are no part of it.
+uint64_t Plan::hash() const { return hash_text(print_plan(Level{}, *this, PlanTypes::kHidden)); }
+
 bool operator==(const Plan& a, const Plan& b) { return same_plan<Node>(a, b); }
 
 }  // namespace joinsum::ia

@@ -63,21 +63,26 @@ int64_t Holding::elements(const RelationType& relation, int64_t site) const {
 
 PhysicalType PhysicalType::placed(const std::string& who, RelationType relation, Grid grid, Placement placement) {
   const auto* states = placement.grid();
-  JOINSUM_USER_CHECK(states != nullptr && !placement.pending(), who,
-                     ": a relation is placed by replicated and split axes only: placement=", placement.text(relation.frontier));
-  JOINSUM_USER_CHECK(states->states.size() == grid.axes.size(), who, ": a placement has one state per grid axis: placement=",
-                     placement.text(relation.frontier), ", grid=", grid.text());
+  JOINSUM_USER_CHECK(
+      states != nullptr && !placement.pending(), who,
+      ": a relation is placed by replicated and split axes only: placement=", placement.text(relation.frontier));
+  JOINSUM_USER_CHECK(states->states.size() == grid.axes.size(), who,
+                     ": a placement has one state per grid axis: placement=", placement.text(relation.frontier),
+                     ", grid=", grid.text());
   std::map<int64_t, int64_t> domains;
   for (const AxisState& state : states->states) {
     const auto* split = std::get_if<Split>(&state);
     if (split == nullptr) continue;
-    JOINSUM_USER_CHECK(split->dim >= 0 && split->dim < relation.arity(), who, ": split by a key dimension that is not there: dimension=",
-                       split->dim, ", key arity=", relation.arity());
-    JOINSUM_USER_CHECK(split->domain >= relation.frontier[split->dim], who, ": split domain below the frontier: domain=",
-                       split->domain, ", frontier=", key_text(relation.frontier));
+    JOINSUM_USER_CHECK(split->dim >= 0 && split->dim < relation.arity(), who,
+                       ": split by a key dimension that is not there: dimension=", split->dim,
+                       ", key arity=", relation.arity());
+    JOINSUM_USER_CHECK(split->domain >= relation.frontier[split->dim], who,
+                       ": split domain below the frontier: domain=", split->domain,
+                       ", frontier=", key_text(relation.frontier));
     const auto [at, fresh] = domains.emplace(split->dim, split->domain);
-    JOINSUM_USER_CHECK(fresh || at->second == split->domain, who, ": one key dimension split on two domains: dimension=",
-                       split->dim, ", domains=", at->second, " and ", split->domain);
+    JOINSUM_USER_CHECK(fresh || at->second == split->domain, who,
+                       ": one key dimension split on two domains: dimension=", split->dim, ", domains=", at->second,
+                       " and ", split->domain);
   }
   Holding holding = Holding::placed(relation, grid, placement);
   return {std::move(relation), std::move(grid), std::move(placement), std::move(holding)};

@@ -264,7 +264,8 @@ std::vector<Row> update_rows() {
        .operands = 2,
        .parameters = "nnnnn",
        .domain = Domain::kReal,
-       .flops_per_element = 5},
+       .flops_per_element = 5,
+       .facts = {.distributes_over = {{.over = "add", .right = false}, {.over = "sub", .right = false}}}},
   };
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <utility>
 
 #include "kernels/rows.h"
@@ -77,7 +78,7 @@ bool in_domain(const Row& row, DType dtype) {
   const bool complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
   const bool real =
       dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
-  // Truth values are no numbers: they can be moved, compared and cast.
+  // Truth values are no numbers: they can be moved, cast and ordered (min and max are and, or).
   const bool truth =
       row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || row.form == Form::kConcat;
   if (dtype == DType::kBool && !truth) return false;
@@ -92,6 +93,19 @@ bool in_domain(const Row& row, DType dtype) {
       return real;
   }
   return false;
+}
+
+/// Raises where an array of integers would be multiplied by a fraction. Scalars are known, and checked, in the run.
+void check_whole(const Row& row, const Kernel& kernel, DType dtype) {
+  const bool whole = dtype == DType::kUInt8 || dtype == DType::kInt8 || dtype == DType::kInt16 ||
+                     dtype == DType::kInt32 || dtype == DType::kInt64;
+  if (!whole || row.user) return;
+  for (const Parameter& parameter : kernel.parameters) {
+    const auto* real = std::get_if<double>(&parameter);
+    JOINSUM_KERNEL_CHECK(real == nullptr || *real == std::trunc(*real), kernel.name,
+                         ": integers take whole parameters; cast the operand: kernel=", kernel.text(), ", dtype=",
+                         name_of(dtype));
+  }
 }
 
 }  // namespace
@@ -186,6 +200,7 @@ DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands) {
   JOINSUM_KERNEL_CHECK(equal, kernel.name, ": dtypes of the operands differ; cast one: dtypes=", names);
   JOINSUM_KERNEL_CHECK(in_domain(row, dtype), kernel.name,
                        ": not defined on this dtype; cast the operand: dtype=", name_of(dtype));
+  check_whole(row, kernel, dtype);
   return row.dtype ? row.dtype(kernel, dtype) : dtype;
 }
 

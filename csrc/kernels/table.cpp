@@ -83,13 +83,16 @@ size_t edit_distance(const std::string& a, const std::string& b) {
   return distance[b.size()];
 }
 
+/// The nearest name, and up to two more that share half of the letters.
 std::vector<std::string> near_names(const std::string& name) {
   std::vector<std::pair<size_t, std::string>> ranked;
   for (const Row* row : all_rows()) ranked.emplace_back(edit_distance(name, row->name), row->name);
-  const auto end = ranked.begin() + std::min<int64_t>(3, static_cast<int64_t>(ranked.size()));
-  std::partial_sort(ranked.begin(), end, ranked.end());
+  std::sort(ranked.begin(), ranked.end());
   std::vector<std::string> names;
-  for (auto entry = ranked.begin(); entry != end; ++entry) names.push_back(entry->second);
+  for (const auto& [distance, known] : ranked) {
+    if (!names.empty() && (names.size() == 3 || distance > name.size() / 2 + 1)) break;
+    names.push_back(known);
+  }
   return names;
 }
 

@@ -22,7 +22,7 @@ enum class Form {
   kOpaque,       ///< only the shape rule is known
 };
 
-/// Values a kernel is defined on. Of the built-in kernels only those that move, compare or cast take booleans.
+/// Values a kernel is defined on. Of the built-in kernels only min, max and those that move or cast take booleans.
 enum class Domain {
   kAny,
   kOrdered,   ///< no complex
@@ -47,7 +47,7 @@ struct Distribution {
 };
 
 /// Algebraic facts that rules and placement inference ask: laws of the real numbers, which floats keep up to rounding.
-/// A result that is not a number counts as one: sqrt distributes over min, but not over max.
+/// NaN counts as a value: sqrt distributes over min, but not over max.
 struct Facts {
   bool associative = false;
   bool commutative = false;

@@ -11,7 +11,7 @@ using KeyVisitor = std::function<bool(const Key&)>;
 /// Calls its argument with each key of a relation until that returns false.
 using KeySource = std::function<void(const KeyVisitor&)>;
 
-KeySource source_of(const Dims& frontier, std::shared_ptr<const std::vector<Key>> keys) {
+KeySource source_of(const std::string& who, const Dims& frontier, std::shared_ptr<const std::vector<Key>> keys) {
   return [=](const KeyVisitor& visit) {
     if (keys != nullptr) {
       for (const Key& key : *keys) {
@@ -19,7 +19,7 @@ KeySource source_of(const Dims& frontier, std::shared_ptr<const std::vector<Key>
       }
       return;
     }
-    check_enumerable("typing", Box::below(frontier).count());
+    check_enumerable(who, Box::below(frontier).count());
     bool more = true;
     for_each_key(Box::below(frontier), [&](const Key& key) { more = more && visit(key); });
   };
@@ -193,7 +193,7 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
   const DType dtype = result_dtype(kernel, {left.dtype, right.dtype});
   const Dims frontier = join_frontier(who, left, right, on);
   const auto keys = join_keys(who, left, right, on);
-  const Context context{who, kernel, source_of(frontier, keys)};
+  const Context context{who, kernel, source_of(who, frontier, keys)};
   const auto left_axes = relink(left.axes, on.left_position(left.arity()), frontier);
   const auto right_axes = relink(right.axes, on.right_position(left.arity(), right.arity()), frontier);
   if (auto axes = symbolic_axes(context, {left_axes, right_axes})) return RelationType::make(who, dtype, frontier, *axes, keys);
@@ -327,7 +327,7 @@ RelationType filter_type(const std::string& who, const RelationType& input, cons
                      ": predicate reads a component that the key lacks: predicate=", predicate.text(), ", key arity=",
                      input.arity());
   auto keys = std::make_shared<std::vector<Key>>();
-  source_of(input.frontier, input.keys)([&](const Key& key) {
+  source_of(who, input.frontier, input.keys)([&](const Key& key) {
     if (predicate.evaluate(key) != 0) keys->push_back(key);
     return true;
   });
@@ -368,7 +368,7 @@ MappedKeys map_keys(const std::string& who, const RelationType& input, int64_t o
   auto keys = std::make_shared<std::vector<Key>>();
   Dims frontier(key_map.output_arity(), 0);
   check_enumerable(who, input.tuples() * outputs);
-  source_of(input.frontier, input.keys)([&](const Key& key) {
+  source_of(who, input.frontier, input.keys)([&](const Key& key) {
     for (int64_t m = 0; m < outputs; ++m) {
       keys->push_back(key_map.evaluate(key, m));
       for (size_t d = 0; d < frontier.size(); ++d) frontier[d] = std::max(frontier[d], keys->back()[d] + 1);
@@ -427,7 +427,7 @@ std::vector<Axis> enumerated_axes(const std::string& who, const RelationType& in
                                   const Kernel& kernel, const Dims& frontier) {
   std::vector<Key> keys;
   std::vector<Dims> shapes;
-  source_of(input.frontier, input.keys)([&](const Key& key) {
+  source_of(who, input.frontier, input.keys)([&](const Key& key) {
     for (int64_t m = 0; m < outputs; ++m) {
       keys.push_back(key_map.evaluate(key, m));
       shapes.push_back(result_shape(kernel, {input.array_shape(key)}, m));
@@ -449,6 +449,7 @@ std::vector<Axis> enumerated_axes(const std::string& who, const RelationType& in
 RelationType map_type(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
                       const Kernel& array_map) {
   JOINSUM_USER_CHECK(outputs >= 1, who, ": a map gives at least one tuple: outputs=", outputs);
+  check_enumerable(who, outputs);
   JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who, ": key map reads a component that the key lacks: key map=",
                      key_map.text(), ", key arity=", input.arity());
   check_operands(who, array_map, 1);
@@ -457,7 +458,7 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
                      ": kernel has one result: kernel=", array_map.text(), ", outputs=", outputs);
   const DType dtype = result_dtype(array_map, {input.dtype});
   MappedKeys mapped = map_keys(who, input, outputs, key_map);
-  const Context context{who, array_map, source_of(input.frontier, input.keys)};
+  const Context context{who, array_map, source_of(who, input.frontier, input.keys)};
   std::optional<std::vector<Axis>> axes;
   if (form == Form::kTile) {
     axes = tiled_axes(input, outputs, key_map, array_map);

@@ -15,7 +15,7 @@ bool always_one(const Axis& axis) {
 
 /// Whether all parts of result dimension `dim` can go through the kernel at once.
 bool whole(int64_t dim, const kernels::Labels& letters, const std::vector<ModeOperand>& operands, const RelationType& joined,
-           bool summed) {
+           bool summed, bool broadcasts) {
   char letter = 0;
   std::vector<bool> owns(operands.size(), false);
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -32,7 +32,8 @@ bool whole(int64_t dim, const kernels::Labels& letters, const std::vector<ModeOp
     const std::string& own = letters.operands[i];
     if (std::count(own.begin(), own.end(), letter) > 1) return false;
     const size_t at = own.find(letter);
-    if (at != std::string::npos && !owns[i] && !always_one(operands[i].type.axes[at])) return false;
+    if (at == std::string::npos || owns[i]) continue;
+    if (!broadcasts || !always_one(operands[i].type.axes[at])) return false;
   }
   const size_t at = letters.result.find(letter);
   if (at == std::string::npos) return summed;
@@ -43,11 +44,12 @@ bool whole(int64_t dim, const kernels::Labels& letters, const std::vector<ModeOp
 
 std::optional<kernels::Labels> letters_of(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands) {
   const kernels::Row& row = kernels::row_of(kernel);
+  // A user's labels say what shapes result, not that parts of an axis are treated alike.
+  if (row.user) return std::nullopt;
   if (row.form == kernels::Form::kLabelled) return row.labels(kernel);
   const bool same_axes = row.form == kernels::Form::kElementwise || row.form == kernels::Form::kDuplicate;
   const bool inserts = row.form == kernels::Form::kInsertAxis;
   if (!same_axes && !inserts) return std::nullopt;
-  if (row.user) return std::nullopt;
   kernels::Labels letters;
   size_t rank = 0;
   for (const ModeOperand& operand : operands) rank = std::max(rank, operand.type.axes.size());
@@ -60,6 +62,7 @@ std::optional<kernels::Labels> letters_of(const kernels::Kernel& kernel, const s
 std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands, const RelationType& joined,
                                const Dims& summed) {
   const auto letters = letters_of(kernel, operands);
+  const bool broadcasts = kernels::row_of(kernel).form == kernels::Form::kElementwise;
   std::vector<DimMode> modes;
   for (int64_t dim = 0; dim < joined.arity(); ++dim) {
     bool linked = false;
@@ -72,7 +75,7 @@ std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<
     } else if (!linked) {
       modes.push_back(DimMode::kBatch);
     } else {
-      const bool all = whole(dim, *letters, operands, joined, position_of(summed, dim).has_value());
+      const bool all = whole(dim, *letters, operands, joined, position_of(summed, dim).has_value(), broadcasts);
       modes.push_back(all ? DimMode::kWhole : DimMode::kSingle);
     }
   }

@@ -1,5 +1,7 @@
 #include "runtime/executor.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -91,7 +93,7 @@ class Run {
     store_.reset_peak();
     flops_ = 0;
     const auto start = std::chrono::steady_clock::now();
-    values_[&node] = evaluate(node);
+    values_.insert_or_assign(&node, evaluate(node));
     trace.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     trace.bytes_sent = transport_.counters().sent - before.sent;
     trace.bytes_received = transport_.counters().received - before.received;
@@ -269,7 +271,7 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
                      plan.grid().sites(), ", sites=", transport_->sites());
   if (transport_->sites() > 1) transport_->agree("run", program_text(plan, scalars));
   check_inputs(plan, inputs, scalars);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   return Run(plan, inputs, scalars, *transport_, *store_).run();
 }
 

@@ -127,6 +127,14 @@ class Folder {
   std::map<Box, Entry> pieces_;
 };
 
+/// Goes key by key through the kept dimensions that `result` links otherwise than `input` does (a fold of irregular groups
+/// may find new links).
+void split_relinked(const RelationType& input, const Dims& group_by, const RelationType& result, std::vector<DimMode>& modes) {
+  for (size_t i = 0; i < group_by.size(); ++i) {
+    if (input.axes_of(group_by[i]) != result.axes_of(static_cast<int64_t>(i))) modes[group_by[i]] = DimMode::kSingle;
+  }
+}
+
 /// Operands of a join, with what its dimensions allow.
 struct JoinPlan {
   ModeOperand left;
@@ -143,6 +151,15 @@ struct JoinPlan {
         right_layout(r),
         modes(dim_modes(op.kernel, {left, right}, joined, summed)),
         batch(dims_in(modes, DimMode::kBatch)) {}
+
+  /// Of a join whose sum over all but `group_by` has type `result`.
+  static JoinPlan summed(const ia::LocalJoin& op, const RelationType& l, const RelationType& r, const RelationType& joined,
+                         const Dims& group_by, const RelationType& result) {
+    JoinPlan plan(op, l, r, joined, complement(group_by, joined.arity()));
+    split_relinked(joined, group_by, result, plan.modes);
+    plan.batch = dims_in(plan.modes, DimMode::kBatch);
+    return plan;
+  }
 
   /// Calls `visit` with each joined part, and both operands' arrays for it.
   void for_each(const ia::LocalJoin& op, const Operand& l, const Operand& r,
@@ -277,7 +294,7 @@ int64_t contraction_flops(const kernels::Labels& labels, const at::Tensor& left,
 
 std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims& group_by, const Operand& left, const Operand& right,
                                             const RelationType& joined, const RelationType& result) const {
-  const JoinPlan plan(op, left.type, right.type, joined, complement(group_by, joined.arity()));
+  const JoinPlan plan = JoinPlan::summed(op, left.type, right.type, joined, group_by, result);
   const Layout layout(result);
   const auto axes = letters_of(op.kernel, {plan.left, plan.right});
   const ContractionLetters letters = contraction_letters(plan, *axes, group_by);
@@ -321,6 +338,7 @@ std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const
     const bool kept = position_of(op.group_by, d).has_value();
     if (kept || (!linked && reducible)) modes[d] = linked ? DimMode::kWhole : DimMode::kBatch;
   }
+  split_relinked(input.type, op.group_by, result, modes);
   Dims batch;
   Dims kept_batch;
   for (size_t i = 0; i < op.group_by.size(); ++i) {

@@ -35,19 +35,22 @@ at::Tensor Layout::slice(const at::Tensor& array, const Box& stored, const Box& 
 
 namespace {
 
-at::Tensor gather_pieces(const Layout& layout, const Box& box, const std::vector<Piece>& pieces, const at::TensorOptions& options) {
+/// Occurrence `number` of `box`: cut out of the piece that contains it, or put together from the pieces inside it.
+at::Tensor gather_pieces(const Layout& layout, const Box& box, size_t number, const std::vector<Piece>& pieces,
+                         const at::TensorOptions& options) {
   for (const Piece& piece : pieces) {
-    if (piece.box.contains(box)) return layout.slice(piece.array, piece.box, box);
+    if (piece.box.contains(box) && number-- == 0) return layout.slice(piece.array, piece.box, box);
   }
   at::Tensor out = at::empty(layout.shape(box), options);
   int64_t covered = 0;
   for (const Piece& piece : pieces) {
     const Box part = piece.box.intersect(box);
     if (part.empty()) continue;
-    layout.slice(out, box, part).copy_(layout.slice(piece.array, piece.box, part));
-    covered += part.count();
+    const at::Tensor to = layout.slice(out, box, part);
+    to.copy_(layout.slice(piece.array, piece.box, part));
+    covered += to.numel();
   }
-  JOINSUM_CHECK(covered == box.count(), "box ", box.text(), " is covered by ", covered, " tuples");
+  JOINSUM_CHECK(covered == out.numel(), "box ", box.text(), " is covered by ", covered, " of ", out.numel(), " elements");
   return out;
 }
 
@@ -62,14 +65,18 @@ std::vector<at::Tensor> assemble(const RelationType& relation, const std::vector
   std::vector<at::Tensor> out;
   out.reserve(stored.size());
   for (const Box& box : stored) {
-    const auto found = exact.find(box);
-    if (found != exact.end()) {
-      size_t& next = taken[box];
-      JOINSUM_CHECK(next < found->second.size(), "too few tuples at ", box.text());
-      out.push_back(found->second[next++]);
-    } else {
-      out.push_back(gather_pieces(layout, box, pieces, options));
+    if (relation.elements_over(box) == 0) {  // boxes without elements are not sent
+      out.push_back(at::empty(layout.shape(box), options));
+      continue;
     }
+    const size_t number = taken[box]++;
+    const auto found = exact.find(box);
+    if (found == exact.end()) {
+      out.push_back(gather_pieces(layout, box, number, pieces, options));
+      continue;
+    }
+    JOINSUM_CHECK(number < found->second.size(), "too few tuples at ", box.text());
+    out.push_back(found->second[number]);
   }
   return out;
 }

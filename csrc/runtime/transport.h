@@ -1,11 +1,11 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 namespace joinsum::runtime {
 
@@ -39,7 +39,8 @@ class Transport {
   virtual int64_t sites() const = 0;
   /// Sites of this process.
   virtual const std::vector<int64_t>& local_sites() const = 0;
-  /// Starts an exchange. `payload(i)` gives message i's array, flat, when its sender is local. `who` names the operator.
+  /// Starts an exchange. `payload(i)` gives message i's array, flat, when its sender is local. `who` names the
+  /// operator.
   virtual std::unique_ptr<Delivery> start(const std::string& who, const std::vector<Message>& messages,
                                           const at::TensorOptions& options,
                                           const std::function<at::Tensor(size_t)>& payload) = 0;
@@ -62,6 +63,15 @@ enum class Collectives { kTable, kNever, kAlways };
 
 /// One site per rank of the c10d process group with that name. Peers that die or stay silent beyond `timeout_seconds`
 /// raise; slow ones do not.
-std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds, Collectives collectives);
+std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds,
+                                              Collectives collectives);
+
+/// Ends the threads of every process group's transport and lets go of the groups, as must be before an interpreter
+/// ends; waits under way in other threads raise. Call it without Python's lock.
+void close_process_groups();
+
+/// `check` is called about ten times a second while a wait for other sites lasts. What it raises ends the wait and
+/// fails the transport: how Python's Ctrl-C gets through.
+void set_wait_check(void (*check)());
 
 }  // namespace joinsum::runtime

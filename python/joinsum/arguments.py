@@ -58,7 +58,7 @@ def integers(who: str, name: str, value: object) -> list[int]:
 
 
 def kernel_named(who: str, kernel: object) -> _C.Kernel:
-    """The kernel that `kernel` names, as in plans: `"matmul"`, `"scale[0.5]"`. Raises KernelError for an unknown one."""
+    """The kernel that `kernel` names, as plans do: `"matmul"`, `"scale[0.5]"`."""
     if not isinstance(kernel, str):
         raise PlanError(f"{who}: a kernel is named by text such as 'matmul' or 'scale[0.5]': kernel={show(kernel)}")
     return _C.Kernel(kernel)

@@ -58,7 +58,8 @@ class Cluster:
     def __repr__(self) -> str:
         memory = "" if self.memory_bytes is None else f", {self.memory_bytes:,} B"
         latency = seconds_text(self.latency_seconds)
-        return f"Cluster({self.name}: {self.flops_per_second:.3g} flop/s, {self.bytes_per_second:.3g} B/s, {latency}{memory})"
+        rates = f"{self.flops_per_second:.3g} flop/s, {self.bytes_per_second:.3g} B/s"
+        return f"Cluster({self.name}: {rates}, {latency}{memory})"
 
     def core(self) -> _C.Cluster:
         """The same for the C++ core."""

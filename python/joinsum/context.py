@@ -33,7 +33,9 @@ class Context:
     timeout       seconds that another site may stay silent
     """
 
-    def __init__(self, transport: _C.Transport, cluster: Cluster, group: dist.ProcessGroup | None, timeout: float) -> None:
+    def __init__(
+        self, transport: _C.Transport, cluster: Cluster, group: dist.ProcessGroup | None, timeout: float
+    ) -> None:
         self.cluster = cluster
         self.group = group
         self.timeout = timeout
@@ -49,7 +51,7 @@ class Context:
     def __repr__(self) -> str:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
         grid = f" ({self.grid})" if len(self.grid.axes) > 1 else ""
-        return f"<joinsum on {where}{grid}, {self._transport.name}, costs for {self.cluster}>"
+        return f"<joinsum on {where}{grid}, {self._transport.name}, costs for {self.cluster.name}>"
 
     @property
     def loopback(self) -> bool:
@@ -67,7 +69,12 @@ class Context:
         return self.store.bytes
 
     def execute(
-        self, plan: _C.IaPlan, inputs: Mapping[str, _C.StoredRelation], scalars: Mapping[str, float], *, traced: bool = True
+        self,
+        plan: _C.IaPlan,
+        inputs: Mapping[str, _C.StoredRelation],
+        scalars: Mapping[str, float],
+        *,
+        traced: bool = True,
     ) -> dict[str, _C.StoredRelation]:
         """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows."""
         with self._one_run:
@@ -104,7 +111,7 @@ def init(
 
     >>> import joinsum
     >>> joinsum.init(sites=12)
-    <joinsum on 12 sites (2x2x3), loopback, costs for Cluster(10 Gbit between sites, one device each: 1e+11 flop/s, 1.25e+09 B/s, 50 us)>
+    <joinsum on 12 sites (2x2x3), loopback, costs for 10 Gbit between sites, one device each>
     >>> joinsum.sites(), str(joinsum.grid())
     (12, '2x2x3')
     >>> _ = joinsum.init()
@@ -198,6 +205,7 @@ def _default_group(timeout: float) -> dist.ProcessGroup | None:
 
 def _destroy_default_group() -> None:
     """Ends the group that `init` made, unless its user has."""
+    _C.close_process_groups()
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -19,11 +19,11 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequ
     lines = [list(header), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     lines.insert(1, ["-" * width for width in widths])
-    padded = (
-        [cell.rjust(width) if i in right else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths))]
+    aligned = [
+        [line[i].rjust(width) if i in right else line[i].ljust(width) for i, width in enumerate(widths)]
         for line in lines
-    )
-    return "\n".join("  ".join(cells).rstrip() for cells in padded)
+    ]
+    return "\n".join("  ".join(cells).rstrip() for cells in aligned)
 
 
 def count_text(count: float) -> str:

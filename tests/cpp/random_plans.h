@@ -11,18 +11,11 @@
 #include <vector>
 
 #include "ia/nodes.h"
+#include "kernels/typing.h"
 #include "tra/interpret.h"
 #include "tra/nodes.h"
 
 namespace joinsum::testing {
-
-/// Prints a relation, one tuple a line: `<0,1> [2, 2]: [1, 2, 3, 4]`.
-inline std::string text_of(const tra::Relation& relation) {
-  std::string out;
-  for (const auto& [key, array] : relation)
-    out += concatenate(key_text(key), " ", array.shape, ": ", array.values, "\n");
-  return out;
-}
 
 /// Draws well-typed logical plans of all seven operators over small relations (frontiers 1 to 4, extents 0 to 7, uneven
 /// cuts, some irregular keys), relations to run them on, and places for those. Values stay integers below 2^40, so that
@@ -91,12 +84,11 @@ class RandomPlans {
   ia::Placement placement(const RelationType& type, const ia::Grid& grid) {
     Dims domains = type.frontier;
     for (int64_t& domain : domains) domain += chance(15) ? between(1, 3) : 0;
-    ia::GridPlacement out;
-    for (int64_t a = 0; a < grid.rank(); ++a) {
-      out.states.push_back(ia::Replicated{});
+    ia::GridPlacement out{std::vector<ia::AxisState>(grid.axes.size(), ia::Replicated{})};
+    for (ia::AxisState& state : out.states) {
       if (type.arity() == 0 || chance(35)) continue;
       const int64_t dim = between(0, type.arity() - 1);
-      out.states.back() = ia::Split{dim, domains[dim]};
+      state = ia::Split{dim, domains[dim]};
     }
     return out;
   }
@@ -107,6 +99,21 @@ class RandomPlans {
       if (chance(90)) out.emplace(input->as<tra::Input>()->name, placement(input->type(), grid));
     }
     return out;
+  }
+
+  /// A translation of `plan` by another way than `lower`: random moves before each operator, wherever it takes them, so
+  /// that partials stay pending and operands meet by their splits. Ties are dropped.
+  ia::Plan physical(const tra::Plan& plan, const ia::Grid& grid) {
+    std::map<const tra::Node*, ia::NodePtr> made;
+    for (const auto& node : plan.order()) {
+      std::vector<ia::NodePtr> inputs;
+      for (const auto& input : node->inputs()) inputs.push_back(made.at(input.get()));
+      made[node.get()] = inputs.empty() ? placed_input(*node, grid) : local_operator(*node, inputs);
+    }
+    std::vector<ia::Plan::Output> outputs;
+    for (const auto& output : plan.outputs())
+      outputs.push_back({output.name, made.at(output.node.get()), std::nullopt});
+    return ia::Plan::make(std::move(outputs));
   }
 
  private:
@@ -230,7 +237,7 @@ class RandomPlans {
   std::optional<Drawn> draw_transform() {
     const Drawn& input = operand();
     const std::string kernel = one_of<std::string>(
-        {"id", "relu", "negate", "scale[2]", "abs", "diag", "transpose", "row_sum", "row_max", "insert_dim[0]"});
+        {"id", "relu", "negate", "scale[2]", "abs", "diag", "transpose", "row_sum", "insert_dim[0]"});
     const double growth = kernel == "scale[2]" ? 2 : 1;
     return Drawn{tra::make(tra::Transform{Kernel::parse(kernel)}, {input.node}), input.bound * growth};
   }
@@ -287,6 +294,60 @@ class RandomPlans {
       }
     }
     return tra::Plan::make(std::move(outputs));
+  }
+
+  struct LocalOperation {
+    const tra::Node& node;
+
+    const RelationType& input() const { return node.input(0)->type(); }
+    ia::Operation operator()(const tra::Input& op) const { return ia::Input{op.name}; }
+    ia::Operation operator()(const tra::Aggregate& op) const { return ia::LocalAggregate{op.group_by, op.kernel}; }
+    ia::Operation operator()(const tra::Join& op) const {
+      return ia::LocalJoin{op.left_keys, op.right_keys, op.kernel};
+    }
+    ia::Operation operator()(const tra::Rekey& op) const { return ia::LocalMap{1, op.key_map, {"id", {}}}; }
+    ia::Operation operator()(const tra::Filter& op) const { return ia::LocalFilter{op.predicate}; }
+    ia::Operation operator()(const tra::Transform& op) const {
+      return ia::LocalMap{1, KeyMap::identity(input().arity()), op.kernel};
+    }
+    ia::Operation operator()(const tra::Tile& op) const {
+      const auto map = kernels::tile_map("tile", input(), op.axis, op.size);
+      return ia::LocalMap{map.outputs, map.key_map, map.array_map};
+    }
+    ia::Operation operator()(const tra::Concat& op) const {
+      return ia::LocalAggregate{complement({op.key_dim}, input().arity()), {"concat", {op.axis}}};
+    }
+  };
+
+  ia::NodePtr placed_input(const tra::Node& node, const ia::Grid& grid) {
+    return ia::make_input(node.as<tra::Input>()->name,
+                          ia::PhysicalType::placed("random", node.type(), grid, placement(node.type(), grid)));
+  }
+
+  ia::NodePtr local_operator(const tra::Node& node, const std::vector<ia::NodePtr>& inputs) {
+    const ia::Operation operation = std::visit(LocalOperation{node}, node.operation());
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      try {
+        std::vector<ia::NodePtr> moved;
+        for (const auto& input : inputs) moved.push_back(random_move(input));
+        return ia::make(operation, std::move(moved));
+      } catch (const PlanError&) {
+      }
+    }
+    std::vector<ia::NodePtr> everywhere;
+    for (const auto& input : inputs) everywhere.push_back(ia::broadcast(input));
+    return ia::make(operation, std::move(everywhere));
+  }
+
+  ia::NodePtr random_move(const ia::NodePtr& node) {
+    if (chance(50)) return node;
+    const ia::PhysicalType& type = node->type();
+    if (chance(30)) return ia::make(ia::Broadcast{some_dims(type.grid.rank(), type.grid.rank())}, {node});
+    ia::GridPlacement target = *placement(type.relation, type.grid).grid();
+    for (const int64_t axis : type.placement.axes_in<ia::Pending>()) {
+      if (chance(50)) target.states[axis] = type.placement.grid()->states[axis];
+    }
+    return ia::make(ia::Shuffle{target}, {node});
   }
 
   using Kernel = kernels::Kernel;

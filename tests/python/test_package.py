@@ -157,7 +157,8 @@ needs_cmake = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is
 
 @needs_cmake
 def test_the_cpp_example_builds_against_the_installed_package(installed: Installed, tmp_path: Path) -> None:
-    assert cmake_program(installed, PROJECT / "examples" / "cpp", tmp_path / "build", "matmul") != ""
+    output = cmake_program(installed, PROJECT / "examples" / "cpp", tmp_path / "build", "matmul")
+    assert output.splitlines()[-1] == "equal to torch: yes"
 
 
 @needs_cmake

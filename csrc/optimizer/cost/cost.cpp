@@ -45,10 +45,11 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
       received[transfer.to] += bytes;
       out.bytes += bytes;
     }
-    const int64_t busiest = std::max(*std::max_element(sent.begin(), sent.end()),
-                                     *std::max_element(received.begin(), received.end()));
+    const int64_t busiest =
+        std::max(*std::max_element(sent.begin(), sent.end()), *std::max_element(received.begin(), received.end()));
     out.seconds += cluster.latency_seconds + static_cast<double>(busiest) / cluster.bytes_per_second;
-    for (size_t site = 0; site < received.size(); ++site) out.received[site] = std::max(out.received[site], received[site]);
+    for (size_t site = 0; site < received.size(); ++site)
+      out.received[site] = std::max(out.received[site], received[site]);
   }
   return out;
 }

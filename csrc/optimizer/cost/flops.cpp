@@ -74,7 +74,8 @@ int64_t aggregate_flops(const ia::Node& node, const ia::LocalAggregate& op) {
   int64_t most = 0;
   for (int64_t site = 0; site < input.sites(); ++site) {
     if (row.form == Form::kElementwise || !shape) {
-      const int64_t folded = input.holding.elements(input.relation, site) - result.holding.elements(result.relation, site);
+      const int64_t folded =
+          input.holding.elements(input.relation, site) - result.holding.elements(result.relation, site);
       most = std::max(most, row.flops_per_element * folded);
     } else {
       const int64_t calls = input.holding.tuples(site) - result.holding.tuples(site);

@@ -86,9 +86,9 @@ class Simulation {
   }
 
   void check(const Node& node, int64_t site, int64_t needed) const {
-    JOINSUM_USER_CHECK(!limit_ || needed <= *limit_, "cost: a site needs more memory than it has: node=",
-                       ia::node_names(plan_).at(&node), ", site=", site, ", needs=", needed, ", limit=", *limit_,
-                       ", short by=", needed - *limit_);
+    JOINSUM_USER_CHECK(!limit_ || needed <= *limit_,
+                       "cost: a site needs more memory than it has: node=", ia::node_names(plan_).at(&node),
+                       ", site=", site, ", needs=", needed, ", limit=", *limit_, ", short by=", needed - *limit_);
   }
 
   /// Frees a result after its last use; inputs stay.

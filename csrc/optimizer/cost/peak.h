@@ -11,8 +11,9 @@ namespace joinsum::optimizer {
 using ReceivedBytes = std::unordered_map<const ia::Node*, std::vector<int64_t>>;
 
 /// Most bytes that one site keeps while `plan` runs in its order: the inputs throughout, results from their node to
-/// their last use (outputs to the end), and the messages of the move under way. Fused joins keep nothing; an output tied
-/// to an input overwrites it where its node is elementwise and reads that input last. Raises PlanError beyond `limit`.
+/// their last use (outputs to the end), and the messages of the move under way. Fused joins keep nothing; an output
+/// tied to an input overwrites it where its node is elementwise and reads that input last. Raises PlanError beyond
+/// `limit`.
 int64_t peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit);
 
 }  // namespace joinsum::optimizer

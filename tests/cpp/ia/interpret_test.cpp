@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ia/text.h"
+#include "random_plans.h"
 
 namespace joinsum::ia {
 namespace {
@@ -57,6 +58,12 @@ TEST(PhysicalInterpret, BroadcastGivesEachSiteWhatItsAxisHolds) {
   EXPECT_EQ(run_on_four("(0, *)", "broadcast(X)").text(),
             "0: <0>=1 <1>=2 <2>=3 <3>=4; 1: <0>=1 <1>=2 <2>=3 <3>=4; 2: <0>=1 <1>=2 <2>=3 <3>=4; "
             "3: <0>=1 <1>=2 <2>=3 <3>=4");
+}
+
+TEST(PhysicalInterpret, BroadcastOfTheSlowerOfTwoAxesThatSplitOneDimensionIsAnError) {
+  EXPECT_EQ(run_on_four("(0, 0)", "broadcast[1](X)").type.text(), "f32[4]<4> on 2x2 (0, *)");
+  EXPECT_THROW(run_on_four("(0, 0)", "broadcast[0](X)"), PlanError);
+  EXPECT_EQ(run_on_four("(0, *)", "broadcast[0](X)").type.text(), "f32[4]<4> on 2x2 (*, *)");
 }
 
 TEST(PhysicalInterpret, ShuffleMovesTuplesToTheirOwners) {
@@ -129,6 +136,25 @@ TEST(PhysicalInterpret, KeyMapsLeaveTuplesWhereTheyAre) {
 
 TEST(PhysicalInterpret, FilteredRelationsStayInPlace) {
   EXPECT_EQ(run_on_four("(0, 0)", "filter[k0 < 2](X)").text(), "0: <0>=1; 1: <1>=2; 2:; 3:");
+}
+
+TEST(PhysicalInterpret, RandomMovesBetweenOperatorsKeepTheContents) {
+  int64_t pending = 0;
+  for (uint64_t seed = 3000; seed < 3700; ++seed) {
+    testing::RandomPlans random(seed);
+    const tra::Plan logical = random.plan();
+    const auto inputs = random.relations(logical);
+    const auto expected = tra::interpret(logical, inputs);
+    const Plan physical = random.physical(logical, random.grid(8));
+    const auto results = interpret(physical, inputs);
+    for (const auto& output : physical.outputs()) {
+      ASSERT_EQ(contents(results.at(output.name), output.node->type()), expected.at(output.name))
+          << "seed " << seed << "\n"
+          << physical.text();
+    }
+    for (const auto& node : physical.order()) pending += node->type().placement.pending() ? 1 : 0;
+  }
+  EXPECT_GT(pending, 50);
 }
 
 TEST(PhysicalInterpret, InputsAreGivenAndFitTheirTypes) {

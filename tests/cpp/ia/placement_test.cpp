@@ -77,9 +77,9 @@ TEST(Grid, PrintsWhatItReads) {
 }
 
 TEST(Placement, GivesEachSiteTheKeysOfItsPart) {
-  RandomPlans random(1);
   int64_t empty = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    RandomPlans random(seed);
     const Grid grid = random.grid(12);
     const RelationType relation = random.relation_type();
     const Placement placement = random.placement(relation, grid);
@@ -96,8 +96,8 @@ TEST(Placement, GivesEachSiteTheKeysOfItsPart) {
 }
 
 TEST(Placement, NamesTheLowestSiteThatHoldsAKeyItsOwner) {
-  RandomPlans random(2);
-  for (int round = 0; round < 400; ++round) {
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    RandomPlans random(seed);
     const Grid grid = random.grid(12);
     const RelationType relation = random.relation_type();
     const Placement placement = random.placement(relation, grid);
@@ -119,7 +119,8 @@ TEST(Placement, CutsUnevenFrontiersAsTensorsAreCut) {
 
 TEST(Placement, LeavesSitesEmptyThatHaveNoKey) {
   const Grid grid{{5}};
-  const auto type = PhysicalType::placed("test", RelationType::parse("f32[6]<3>"), grid, placement_of("(0)", grid, {3}));
+  const auto type =
+      PhysicalType::placed("test", RelationType::parse("f32[6]<3>"), grid, placement_of("(0)", grid, {3}));
   Dims tuples;
   for (int64_t site = 0; site < 5; ++site) tuples.push_back(type.holding.tuples(site));
   EXPECT_EQ(tuples, (Dims{1, 1, 0, 1, 0}));
@@ -161,8 +162,8 @@ Refinement draw_refinement(RandomPlans& random) {
 }
 
 TEST(Placement, RefiningASplitMovesNothing) {
-  RandomPlans random(3);
-  for (int round = 0; round < 500; ++round) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    RandomPlans random(seed);
     const Refinement refinement = draw_refinement(random);
     ASSERT_EQ(wire_bytes(refinement.coarse, refinement.fine), 0)
         << refinement.coarse.text(true) << " to " << refinement.fine.text();
@@ -192,10 +193,10 @@ bool groups_meet(const Grid& grid, const GridPlacement& placement, const Dims& f
 }
 
 TEST(Placement, KeepsTogetherGroupsThatItDoesNotSplit) {
-  RandomPlans random(4);
   int64_t kept = 0;
   int64_t apart = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (uint64_t seed = 0; seed < 600; ++seed) {
+    RandomPlans random(seed);
     const Grid grid = random.grid(6);
     const RelationType relation = random.relation_type();
     const Placement placement = random.placement(relation, grid);
@@ -242,7 +243,8 @@ TEST(Placement, FillGivesAxesToDimsInTurn) {
   const Grid grid{{2, 2, 3}};
   EXPECT_EQ(Placement(fill(grid, {2, 0}, {4, 5, 6})).text({4, 5, 6}), "(2, 0, 2)");
   EXPECT_EQ(Placement(fill(Grid{}, {}, {4})).text({4}), "()");
-  EXPECT_EQ(error_of([&] { fill(grid, {}, {4}); }), "shuffle: no key dimension to split by; broadcast instead: dims=[]");
+  EXPECT_EQ(error_of([&] { fill(grid, {}, {4}); }),
+            "shuffle: no key dimension to split by; broadcast instead: dims=[]");
   EXPECT_EQ(error_of([&] { fill(grid, {1}, {4}); }), "shuffle: key dimension out of range: dims=[1], key arity=1");
 }
 
@@ -262,9 +264,9 @@ TEST(Placement, OfAnInputNamesWhatIsWrong) {
 }
 
 TEST(Placement, PlacesTheKeysThatAnIrregularRelationHas) {
-  RandomPlans random(5);
   int64_t irregular = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (uint64_t seed = 0; seed < 800; ++seed) {
+    RandomPlans random(seed);
     const Grid grid = random.grid(6);
     const RelationType relation = random.relation_type();
     const auto type = PhysicalType::placed("test", relation, grid, random.placement(relation, grid));

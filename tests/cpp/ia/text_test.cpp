@@ -97,6 +97,16 @@ TEST(PhysicalPlanText, StatedTypesMayBeScatteredOrPending) {
             "no error");
 }
 
+TEST(PhysicalPlanText, LookupTablesAreNoPartOfTheHash) {
+  const auto plan = [](std::vector<int64_t> values) {
+    const LookupTables tables{{"owner", std::make_shared<const LookupTable>(LookupTable{"owner", std::move(values)})}};
+    return parse("ia on 2\ninput X: f32[4]<2> (0)\noutput Z = map[(lookup(owner, k0)); id](X)", tables);
+  };
+  EXPECT_TRUE(plan({0, 1}) == plan({5, 2}));
+  EXPECT_EQ(plan({0, 1}).hash(), plan({5, 2}).hash());
+  EXPECT_NE(plan({0, 1}).hash(), parse("ia on 2\ninput X: f32[4]<2> (0)\noutput Z = X").hash());
+}
+
 /// Random words and edits of valid plans; whatever they say, only errors of the caller's come out.
 class TextFuzz {
  public:

@@ -33,7 +33,11 @@ class Loopback {
       const auto tuples = tensors_of(contents.at(name), node->type().relation.dtype);
       inputs.emplace(name, place_tuples(tuples, node->type(), executor.transport().local_sites(), executor.store(), true));
     }
-    return executor.run(plan, inputs);
+    try {
+      return executor.run(plan, inputs);
+    } catch (const std::exception& error) {
+      throw Error(std::string(error.what()).substr(0, 300) + "\n" + plan.text());
+    }
   }
 
   Executor executor;
@@ -41,7 +45,8 @@ class Loopback {
 
 void expect_equal(const ia::Relation& wanted, const StoredRelation& given, BlockStore& store, const std::string& text) {
   auto contents = ia::contents(wanted, given.type);
-  auto found = tuples(given, store);
+  std::vector<std::pair<Key, at::Tensor>> found;
+  ASSERT_NO_THROW(found = tuples(given, store)) << text;
   ASSERT_EQ(contents.size(), found.size()) << text;
   const auto values = [](const at::Tensor& array) {
     const at::Tensor flat = array.to(at::kDouble).contiguous();
@@ -93,7 +98,7 @@ TEST(Executor, RunsLoweredRandomPlansAsTheLogicalInterpreterDoes) {
 }
 
 ia::Plan matmul_plan(const std::string& grid, const std::string& left, const std::string& right) {
-  return ia::parse("ia on " + grid + "\ninput X: f64[100,50]<4,2> on " + grid + " " + left + "\ninput W: f64[50,60]<2,3> on " + grid + " " +
+  return ia::parse("ia on " + grid + "\ninput X: f64[100,50]<4,4> on " + grid + " " + left + "\ninput W: f64[50,60]<4,4> on " + grid + " " +
                    right + "\noutput Z = broadcast(agg[0, 2; add](join[1; 0; matmul](X, W)))\n");
 }
 
@@ -128,7 +133,9 @@ TEST(Executor, ComputesWorkThatAllSitesRepeatOnce) {
   const at::Tensor x = at::rand({100, 50}, at::kDouble);
   const RunResult result = run_matmul(executor, plan, x, at::rand({50, 60}, at::kDouble));
   for (const NodeTrace& node : result.trace) {
-    if (node.operation.starts_with("local_aggregate")) EXPECT_EQ(node.kernel_calls, 1);
+    if (node.operation.starts_with("local_aggregate")) {
+      EXPECT_EQ(node.kernel_calls, 1);
+    }
   }
 }
 

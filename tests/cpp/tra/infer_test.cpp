@@ -167,6 +167,24 @@ TEST(Infer, ConcatenatedArraysAgreeInTheOtherAxes) {
             "concat: arrays to concatenate differ in another axis: axis=0, cuts=[0, 1, 6]");
 }
 
+TEST(Infer, SizesThatCannotBeListedAreErrorsAtOnce) {
+  const auto error = [](const std::string& type, const std::string& expression) -> std::string {
+    try {
+      parse("tra\ninput X: " + type + "\noutput Z = " + expression).text();
+    } catch (const PlanError& caught) {
+      return std::string(caught.what()).substr(0, 20);
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error("f32[9000000000]<9000000000>", "X"), "cut: too many parts:");
+  EXPECT_EQ(error("f32[9000000000]<>", "tile[0, 1](X)"), "tile: too many keys ");
+  EXPECT_EQ(error("f32[3@0{0,1,3}]<2>", "rekey[(k0 * 9000000000)](X)"), "rekey: too many keys");
+  EXPECT_EQ(error("f32[]<9000000000>", "filter[k0 == 0](X)"), "filter: too many key");
+  EXPECT_EQ(error("f32[]<9000000000,9000000000>", "X"), "parse: size exceeds ");
+  EXPECT_EQ(error("f32[]<1> keys{<9000000000>}", "X"), "parse: key beyond th");
+  EXPECT_EQ(error("f32[]<9000000001> keys{<9000000000>}", "filter[true](X)"), "no error");
+}
+
 TEST(Plan, HasDistinctNamesAndAtLeastOneOutput) {
   const NodePtr x = make_input("X", RelationType::parse("f32[4]<2>"));
   const NodePtr other = make_input("X", RelationType::parse("f32[4]<2>"));

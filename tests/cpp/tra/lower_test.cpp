@@ -124,8 +124,7 @@ TEST(Lower, KeepsTheContentsOfRandomPlansFromRandomPlacements) {
     const auto physical = ia::interpret(drawn.physical, drawn.inputs);
     for (const auto& output : drawn.physical.outputs()) {
       const auto contents = ia::contents(physical.at(output.name), output.node->type());
-      ASSERT_EQ(testing::text_of(contents), testing::text_of(logical.at(output.name))) << "seed " << seed << "\n"
-                                                                                       << drawn.physical.text();
+      ASSERT_EQ(contents, logical.at(output.name)) << "seed " << seed << "\n" << drawn.physical.text();
     }
     for (const auto& node : drawn.physical.order()) {
       operators.insert(node->operation().index());

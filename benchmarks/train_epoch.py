@@ -1,0 +1,150 @@
+"""Training steps on the example data: joinsum on several sites of one process against plain torch.
+
+All train the same model on dense batches of the same data: torch with autograd, fused Adam and
+binary_cross_entropy_with_logits, joinsum with the plan that `choose` takes, and with each plan forced. They take turns,
+some steps each, so that the machine's moods hit all alike; figures are medians over the rounds.
+
+    python benchmarks/train_epoch.py [--sites 4] [--hidden 256] [--batch 256] [--json FILE] [--trace]
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import click
+import joinsum
+import torch
+from joinsum.data import extreme
+from joinsum.extreme_classifier import Classifier, Sizes, Training, choose
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "debian-xml" / "train.txt.gz"
+RATE = 2e-2
+Step = Callable[[torch.Tensor, torch.Tensor], float]
+
+
+class TorchClassifier:
+    """The same model and update in plain torch."""
+
+    def __init__(self, sizes: Sizes, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.w1 = torch.randn(sizes.features, sizes.hidden, generator=generator)
+        self.w2 = torch.randn(sizes.hidden, sizes.labels, generator=generator) / sizes.hidden**0.5
+        weights = [self.w1.requires_grad_(), self.w2.requires_grad_()]
+        self.adam = torch.optim.Adam(weights, lr=RATE, fused=True)
+
+    def step(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        """Trains on a batch; returns its loss before the step."""
+        scores = (x @ self.w1).relu() @ self.w2
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(scores, y, reduction="sum") / len(x)
+        self.adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.adam.step()
+        return loss.item()
+
+
+def batches(points: extreme.SparsePoints, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Full batches without end."""
+    generator = torch.Generator().manual_seed(0)
+    header = points.header
+    buffers = extreme.DenseBatch(torch.empty(size, header.features), torch.empty(size, header.labels))
+    while True:
+        for rows in points.minibatches(size, generator):
+            if len(rows) == size:
+                yield points.batch(rows, out=buffers)
+
+
+def measure(
+    steps: dict[str, Step], given: Iterator[tuple[torch.Tensor, torch.Tensor]], rounds: int, count: int
+) -> dict[str, list[float]]:
+    """Seconds of a step, by contestant and round; making the batches dense is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for index in range(rounds + 1):
+        for name, step in steps.items():
+            spent = 0.0
+            for x, y in itertools.islice(given, count):
+                start = time.perf_counter()
+                step(x, y)
+                spent += time.perf_counter() - start
+            if index > 0:  # the first round warms up
+                seconds[name].append(spent / count)
+    return seconds
+
+
+def report(seconds: dict[str, list[float]], batch: int) -> dict[str, dict[str, float]]:
+    """Prints a line for each contestant; the ratio is the median over rounds of its seconds to torch's."""
+    figures = {}
+    click.echo(f"{'':24}{'ms a step':>12}{'points/s':>12}{'x torch':>10}")
+    for name, values in seconds.items():
+        ratio = statistics.median(value / base for value, base in zip(values, seconds["torch"], strict=True))
+        median = statistics.median(values)
+        figures[name] = {"seconds": median, "points_per_second": batch / median, "ratio": ratio}
+        click.echo(f"{name:24}{1e3 * median:12.1f}{batch / median:12,.0f}{ratio:10.2f}")
+    return figures
+
+
+def show_trace(name: str, traces: Sequence[joinsum.Trace]) -> None:
+    """Prints the nodes of a step by time, the slowest first: medians over the traced steps."""
+    click.echo(f"\n{name}: nodes of a step by time")
+    rows = [
+        (statistics.median(entry.seconds for entry in entries), entries[0]) for entries in zip(*traces, strict=True)
+    ]
+    for value, entry in sorted(rows, key=lambda row: -row[0])[:16]:
+        click.echo(f"{1e3 * value:9.2f} ms  {entry.kernel_calls:4} calls  {entry.node:6} {entry.operation}")
+    click.echo(f"{1e3 * sum(value for value, _ in rows):9.2f} ms  in all nodes")
+
+
+def compare(sizes: Sizes, sites: int, rounds: int, count: int, traced: bool) -> dict[str, object]:
+    """Runs all contestants on the example data and prints the figures."""
+    points = extreme.load(DATA)
+    sizes = sizes._replace(features=points.header.features, labels=points.header.labels)
+    joinsum.init(sites=sites)
+    decision = choose(sizes, sites)
+    click.echo(f"{sizes}, {sites} sites, {torch.get_num_threads()} threads")
+    click.echo(f"plan chosen: {decision.reason}")
+    classifiers = {f"joinsum {plan}": Classifier(sizes, plan, Training(rate=RATE)) for plan in decision.costs}
+    steps: dict[str, Step] = {"torch": TorchClassifier(sizes).step}
+    steps.update({name: classifier.step for name, classifier in classifiers.items()})
+    given = batches(points, sizes.points)
+    figures = report(measure(steps, given, rounds, count), sizes.points)
+    chosen = f"joinsum {decision.chosen}"
+    click.echo(f"chosen plan, {decision.chosen} parallel: {figures[chosen]['ratio']:.2f} times torch's time")
+    if traced:
+        for name, classifier in classifiers.items():
+            traces = []
+            for _ in range(5):
+                classifier.step(*next(given))
+                traces.append(joinsum.trace())
+            show_trace(name, traces)
+    machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+    return {"sizes": sizes._asdict(), "sites": sites, "chosen": decision.chosen, "figures": figures, **machine}
+
+
+def main(quick: bool) -> None:
+    """For benchmarks/run.py."""
+    sizes = Sizes(points=64 if quick else 256, features=1, hidden=32 if quick else 256, labels=1)
+    compare(sizes, sites=4, rounds=2 if quick else 5, count=2 if quick else 6, traced=False)
+
+
+@click.command()
+@click.option("--sites", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option("--hidden", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--batch", type=click.IntRange(min=1), default=256, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--steps", type=click.IntRange(min=1), default=6, show_default=True, help="Steps of each, in a round.")
+@click.option("--trace", "traced", is_flag=True, help="Show which nodes of a step take the time.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
+def command(sites: int, hidden: int, batch: int, rounds: int, steps: int, traced: bool, json_file: Path | None) -> None:
+    """Compare joinsum's training steps with plain torch's."""
+    result = compare(Sizes(batch, 1, hidden, 1), sites, rounds, steps, traced)
+    if json_file is not None:
+        json_file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,221 @@
+#include <cmath>
+#include <type_traits>
+#include <unordered_map>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/ScalarOps.h>
+
+#include "kernels/dense_parts.h"
+
+// Tells the compiler that no element depends on another one, although the result may be an operand.
+#if defined(__clang__)
+#define JOINSUM_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define JOINSUM_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define JOINSUM_INDEPENDENT
+#endif
+
+namespace joinsum::kernels::dense_parts {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Numbers = std::vector<double>;
+
+/// Writes the result to `out`, which may be one of the operands `x`.
+using Whole = void (*)(const Tensors& x, const Numbers& n, at::Tensor& out);
+
+/// The same in several passes; `scratch` is like `out`. `out` is written when the operands that are not `x[i]` of the
+/// same call have been read.
+using Pieced = void (*)(const Tensors& x, const Numbers& n, at::Tensor& out, at::Tensor& scratch);
+
+/// Above it log(1 + exp(x)) is x in double precision, and exp(x) is far from overflow in single precision.
+constexpr double kSoftplusThreshold = 40;
+
+/// A number as an operand of the tensor's kind, so that integers stay integers. Only operators that take it as a tensor
+/// write to `out` in one pass.
+at::Tensor operand_of(double number, const at::Tensor& like) {
+  if (!at::isIntegralType(like.scalar_type(), false)) return at::native::wrapped_scalar_tensor(number);
+  JOINSUM_KERNEL_CHECK(number == std::trunc(number) && std::abs(number) < 0x1p63,
+                       "scale: integers take whole parameters; cast the operand: parameter=", number);
+  return at::native::wrapped_scalar_tensor(static_cast<int64_t>(number));
+}
+
+const std::unordered_map<std::string, Whole>& whole_kernels() {
+  static const std::unordered_map<std::string, Whole> table{
+      {"id", [](const Tensors& x, const Numbers&, at::Tensor& out) { out.copy_(x[0]); }},
+      {"cast", [](const Tensors& x, const Numbers&, at::Tensor& out) { out.copy_(x[0]); }},
+      {"add", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::add_out(out, x[0], x[1]); }},
+      {"sub", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::sub_out(out, x[0], x[1]); }},
+      {"mul", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::mul_out(out, x[0], x[1]); }},
+      {"div", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::div_out(out, x[0], x[1]); }},
+      {"min", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::minimum_out(out, x[0], x[1]); }},
+      {"max", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::maximum_out(out, x[0], x[1]); }},
+      {"scale",
+       [](const Tensors& x, const Numbers& n, at::Tensor& out) { at::mul_out(out, x[0], operand_of(n[0], x[0])); }},
+      {"negate", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::neg_out(out, x[0]); }},
+      {"square", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::mul_out(out, x[0], x[0]); }},
+      {"reciprocal", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::reciprocal_out(out, x[0]); }},
+      {"abs", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::abs_out(out, x[0]); }},
+      {"sqrt", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::sqrt_out(out, x[0]); }},
+      {"relu", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::clamp_min_out(out, x[0], 0); }},
+      {"relu_derivative", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::gt_out(out, x[0], 0); }},
+      {"sigmoid", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::sigmoid_out(out, x[0]); }},
+      {"tanh", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::tanh_out(out, x[0]); }},
+      {"exp", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::exp_out(out, x[0]); }},
+      {"log", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::log_out(out, x[0]); }},
+      {"softplus",
+       [](const Tensors& x, const Numbers&, at::Tensor& out) { at::softplus_out(out, x[0], 1, kSoftplusThreshold); }},
+      {"sgd_update", [](const Tensors& x, const Numbers& n, at::Tensor& out) { at::sub_out(out, x[0], x[1], n[0]); }},
+      {"adam_first",
+       [](const Tensors& x, const Numbers& n, at::Tensor& out) { at::lerp_out(out, x[0], x[1], 1 - n[0]); }},
+  };
+  return table;
+}
+
+/// Calls `loop(T{})` where plain loops over elements of T serve: contiguous float or double of the CPU.
+template <class Loop>
+bool with_loop(const at::Tensor& out, const Tensors& x, Loop loop) {
+  const auto plain = [&](const at::Tensor& t) {
+    return t.is_cpu() && t.is_contiguous() && !t.is_neg() && t.sizes() == out.sizes() &&
+           t.scalar_type() == out.scalar_type();
+  };
+  if (!plain(out) || !std::all_of(x.begin(), x.end(), plain)) return false;
+  if (out.scalar_type() == at::kFloat) {
+    loop(float{});
+  } else if (out.scalar_type() == at::kDouble) {
+    loop(double{});
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// out[i] = f(x[i], ...)
+template <class T, class F, class... Operands>
+void loop_over(const at::Tensor& out, F f, const Operands&... x) {
+  const auto loop = [&f, to = out.mutable_data_ptr<T>(), count = out.numel()](const auto*... from) {
+    JOINSUM_INDEPENDENT
+    for (int64_t i = 0; i < count; ++i) to[i] = f(from[i]...);
+  };
+  loop(x.template const_data_ptr<T>()...);
+}
+
+void squared_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor&) {
+  at::sub_out(out, x[0], x[1]);
+  at::mul_out(out, out, out);
+}
+
+void sigmoid_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
+  at::Tensor& sigmoid = out.is_alias_of(x[1]) ? scratch : out;
+  at::sigmoid_out(sigmoid, x[0]);
+  at::sub_out(out, sigmoid, x[1]);
+}
+
+void bce_with_logits(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
+  at::abs_out(scratch, x[0]);
+  scratch.neg_().exp_().log1p_();
+  const bool done = with_loop(out, {x[0], x[1], scratch}, [&](auto zero) {
+    using T = decltype(zero);
+    loop_over<T>(out, [](T z, T y, T rest) { return ((z < 0 ? 0 : z) - z * y) + rest; }, x[0], x[1], scratch);
+  });
+  if (done) return;
+  const at::Tensor linear = at::clamp_min(x[0], 0).addcmul_(x[0], x[1], -1);
+  at::add_out(out, linear, scratch);
+}
+
+void adam_second(const Tensors& x, const Numbers& n, at::Tensor& out, at::Tensor& scratch) {
+  const bool done = with_loop(out, x, [&](auto zero) {
+    using T = decltype(zero);
+    const T keep = static_cast<T>(n[0]), take = static_cast<T>(1 - n[0]);
+    loop_over<T>(out, [=](T v, T g) { return keep * v + take * g * g; }, x[0], x[1]);
+  });
+  if (done) return;
+  at::mul_out(scratch, x[1], x[1]);
+  scratch.mul_(1 - n[0]);
+  at::add_out(out, scratch, x[0], n[0]);
+}
+
+void adam_direction(const Tensors& x, const Numbers& n, at::Tensor& out, at::Tensor& scratch) {
+  const double size = n[0] / (1 - std::pow(n[1], n[4]));
+  const double unbias = 1 / std::sqrt(1 - std::pow(n[2], n[4]));
+  at::sqrt_out(scratch, x[1]);
+  const bool done = with_loop(out, {x[0], scratch}, [&](auto zero) {
+    using T = decltype(zero);
+    const T numerator = static_cast<T>(size), factor = static_cast<T>(unbias), epsilon = static_cast<T>(n[3]);
+    loop_over<T>(out, [=](T m, T root) { return numerator * m / (factor * root + epsilon); }, x[0], scratch);
+  });
+  if (done) return;
+  scratch.mul_(unbias).add_(n[3]);
+  at::div_out(out, x[0], scratch);
+  out.mul_(size);
+}
+
+const std::unordered_map<std::string, Pieced>& pieced_kernels() {
+  static const std::unordered_map<std::string, Pieced> table{{"squared_difference", squared_difference},
+                                                             {"sigmoid_difference", sigmoid_difference},
+                                                             {"bce_with_logits", bce_with_logits},
+                                                             {"adam_second", adam_second},
+                                                             {"adam_direction", adam_direction}};
+  return table;
+}
+
+/// Elements of a piece: a few pieces of doubles fit in a core's second-level cache.
+constexpr int64_t kPiece = 32768;
+
+/// One axis over the elements as they lie; nothing where they have holes or lie in another order than `like`.
+at::Tensor flat(const at::Tensor& tensor, const at::Tensor& like) {
+  const bool fits = tensor.is_cpu() && tensor.sizes() == like.sizes() && tensor.strides() == like.strides() &&
+                    tensor.is_non_overlapping_and_dense() && tensor.scalar_type() == like.scalar_type();
+  return fits ? at::as_strided(tensor, {tensor.numel()}, {1}) : at::Tensor();
+}
+
+/// Runs the passes of `kernel` piece by piece where the elements of all tensors lie alike, so that what one pass writes
+/// is in cache for the next one; else on whole tensors.
+void run_in_pieces(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor& out) {
+  Tensors operands;
+  for (const at::Tensor& operand : x) operands.push_back(flat(operand, out));
+  const at::Tensor result = flat(out, out);
+  const bool alike = result.defined() && std::all_of(operands.begin(), operands.end(),
+                                                     [](const at::Tensor& operand) { return operand.defined(); });
+  if (!alike) {
+    Tensors expanded;
+    for (const at::Tensor& operand : x) expanded.push_back(operand.expand(out.sizes()));
+    at::Tensor scratch = at::empty_like(out);
+    kernel(expanded, n, out, scratch);
+    return;
+  }
+  const int64_t count = result.numel();
+  at::parallel_for(0, ceil_div(count, kPiece), 1, [&](int64_t begin, int64_t end) {
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    const at::Tensor scratch = at::empty({std::min(kPiece, count)}, result.options());
+    for (int64_t start = begin * kPiece; start < std::min(end * kPiece, count); start += kPiece) {
+      const int64_t length = std::min(kPiece, count - start);
+      Tensors pieces;
+      for (const at::Tensor& operand : operands) pieces.push_back(operand.narrow(0, start, length));
+      at::Tensor piece = result.narrow(0, start, length);
+      at::Tensor own = scratch.narrow(0, 0, length);
+      kernel(pieces, n, piece, own);
+    }
+  });
+}
+
+}  // namespace
+
+void elementwise(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars,
+                 at::Tensor& out) {
+  Numbers numbers;
+  for (size_t i = 0; i < kernel.parameters.size(); ++i) {
+    if (!std::holds_alternative<std::string>(kernel.parameters[i])) numbers.push_back(kernel.number(i, scalars));
+  }
+  if (const auto pieced = pieced_kernels().find(kernel.name); pieced != pieced_kernels().end()) {
+    run_in_pieces(pieced->second, operands, numbers, out);
+    return;
+  }
+  const auto whole = whole_kernels().find(kernel.name);
+  JOINSUM_CHECK(whole != whole_kernels().end(), "kernel=", kernel.text());
+  whole->second(operands, numbers, out);
+}
+
+}  // namespace joinsum::kernels::dense_parts

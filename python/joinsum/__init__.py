@@ -1,0 +1,103 @@
+"""joinsum: distributed einsum on the tensor relational algebra.
+
+An einsum is a join of its operands on their shared labels, and a sum over the labels that disappear. joinsum writes
+tensor programs in that algebra and runs them on every site there is.
+
+>>> import torch, joinsum
+>>> _ = joinsum.init(sites=4)
+>>> x = joinsum.relation(torch.ones(4, 6), parts=(2, 3))
+>>> y = joinsum.relation(torch.ones(6, 4), parts=(3, 2))
+>>> z = x.join(y, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2], kernel="add")
+>>> z
+<Relation f32[4,4]<2,2> = aggregate[0, 2; add]>
+>>> torch.equal(z.to_tensor(), torch.ones(4, 6) @ torch.ones(6, 4))
+True
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as _Path
+
+import torch as _torch
+
+from joinsum._built_with import TORCH_VERSION as _TORCH_VERSION
+
+if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
+    raise ImportError(
+        f"joinsum: compiled for another torch: compiled for={_TORCH_VERSION}, found={_torch.__version__}; "
+        "reinstall it with pip install --no-build-isolation --force-reinstall --no-deps joinsum"
+    )
+
+from joinsum import _C
+from joinsum._C import Grid, PhysicalType, Placement, RelationType
+from joinsum.cluster import Cluster
+from joinsum.context import Context, context, grid, init, sites
+from joinsum.cost import NodeCost, PlanCost, cost
+from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
+from joinsum.kernels import KernelTable, kernels, register_kernel, unregister_kernel
+from joinsum.key_trace import and_, lookup, not_, or_
+from joinsum.plan import IaPlan, TraPlan, lower, parse, plan
+from joinsum.relation import Relation, relation
+from joinsum.run import interpret, run, trace
+from joinsum.stored import StoredRelation
+from joinsum.trace import Trace
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Cluster",
+    "Context",
+    "Error",
+    "Grid",
+    "IaPlan",
+    "InternalError",
+    "KernelError",
+    "KernelTable",
+    "NodeCost",
+    "PhysicalType",
+    "Placement",
+    "PlanCost",
+    "PlanError",
+    "Relation",
+    "RelationType",
+    "StoredRelation",
+    "TraPlan",
+    "Trace",
+    "TransportError",
+    "and_",
+    "cmake_prefix_path",
+    "context",
+    "cost",
+    "get_include",
+    "grid",
+    "init",
+    "interpret",
+    "kernels",
+    "lookup",
+    "lower",
+    "not_",
+    "or_",
+    "parse",
+    "plan",
+    "register_kernel",
+    "relation",
+    "run",
+    "sites",
+    "trace",
+    "unregister_kernel",
+]
+
+_FOLDER = _Path(_C.__file__).resolve().parent
+
+# What CMAKE_PREFIX_PATH needs for find_package(joinsum).
+cmake_prefix_path = str(_FOLDER)
+
+
+def get_include() -> str:
+    """Folder of joinsum's C++ headers, for a compiler's -I; the library is in `lib` beside it.
+
+    >>> import joinsum
+    >>> joinsum.get_include().endswith("include")
+    True
+    """
+    return str(_FOLDER / "include")

@@ -1,0 +1,95 @@
+"""What plans cost, for a described or measured machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from joinsum import _C
+from joinsum.arguments import show
+from joinsum.cluster import Cluster
+from joinsum.context import context
+from joinsum.errors import PlanError
+from joinsum.plan import IaPlan, TraPlan, lower
+from joinsum.text_table import count_text, seconds_text, text_table
+
+__all__ = ["NodeCost", "PlanCost", "cost"]
+
+_COLUMNS = ["node", "operation", "paper floats", "wire B", "flops", "time"]
+
+
+@dataclass(frozen=True)
+class NodeCost:
+    """Cost of one node: `paper_floats`, `wire_bytes`, `flops` of the busiest site, `seconds`."""
+
+    node: str
+    operation: str
+    paper_floats: float
+    wire_bytes: int
+    flops: int
+    seconds: float
+
+
+@dataclass(frozen=True, repr=False)
+class PlanCost:
+    """The three costs of a plan, which are never mixed; prints as a table of its nodes.
+
+    paper_floats   the paper's rule: a broadcast of f floats over p sites f p, a shuffle f; f by the frontier
+    wire_bytes     payload bytes between different sites, exact: what the transport counts
+    seconds        link and kernel time on `cluster`, without overlap
+    flops          of the busiest site, summed over nodes
+    peak_bytes     of the site that needs most: inputs, live blocks and messages
+
+    Source: TRA paper, section 5.3, for `paper_floats`; `docs/algebra.md`, section 5, for the others.
+    """
+
+    paper_floats: float
+    wire_bytes: int
+    flops: int
+    peak_bytes: int
+    seconds: float
+    cluster: Cluster
+    nodes: tuple[NodeCost, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        rows = [
+            [
+                node.node,
+                node.operation,
+                *map(count_text, (node.paper_floats, node.wire_bytes, node.flops)),
+                seconds_text(node.seconds),
+            ]
+            for node in self.nodes
+        ]
+        totals = map(count_text, (self.paper_floats, self.wire_bytes, self.flops))
+        rows.append(["total", "", *totals, seconds_text(self.seconds)])
+        table = text_table(_COLUMNS, rows, right=range(2, len(_COLUMNS)))
+        return f"on {self.cluster}\n{table}\npeak {count_text(self.peak_bytes)} B per site\n"
+
+
+def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
+    """Prices a plan without running it; a logical one is lowered first.
+
+    cluster   the machine; by default the context's
+
+    Raises PlanError when a site would need more than the cluster's memory, naming the node.
+
+    >>> import joinsum
+    >>> _ = joinsum.init(sites=2)
+    >>> plan = joinsum.parse("tra\\ninput X: f32[4]<2>\\noutput Y = aggregate[; add](X)")
+    >>> total = joinsum.cost(plan)
+    >>> total.paper_floats, total.wire_bytes
+    (8.0, 16)
+    """
+    if not isinstance(plan, (TraPlan, IaPlan)):
+        raise PlanError(f"cost: a plan is what joinsum.plan, lower or parse gives: got={type(plan).__name__}")
+    if cluster is None:
+        cluster = context().cluster
+    if not isinstance(cluster, Cluster):
+        raise PlanError(f"cost: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    lowered = plan if isinstance(plan, IaPlan) else lower(plan)
+    core = _C.cost(lowered.core, cluster.core())
+    nodes = tuple(
+        NodeCost(node.node, node.operation, node.paper_floats, node.wire_bytes, node.flops, node.seconds)
+        for node in core.nodes
+    )
+    return PlanCost(core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds, cluster, nodes)

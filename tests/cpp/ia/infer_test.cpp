@@ -1,0 +1,235 @@
+#include "ia/infer.h"
+
+#include <gtest/gtest.h>
+
+#include "ia/text.h"
+
+namespace joinsum::ia {
+namespace {
+
+/// Inputs of the expressions below; T's arrays are the same size at every key, D has the key <0> twice.
+constexpr const char* kInputs = R"(ia on 2x2
+input A: f32[8,8]<4,4> (0, 1)
+input B: f32[8,8]<4,4> (0, 1)
+input R: f32[8,8]<4,4> (*, *)
+input T: f32[2]<4,4> (0, 1)
+input T0: f32[2]<4,4> (0, *)
+input T1: f32[2]<4,4> (*, 1)
+input TS: f32[2]<4,4> (0, 0)
+input V: f32[2@-]<4> (0, 0)
+input W: f32[2@-]<4> (0, *)
+input U: f32[2@-]<4> (*, *)
+input D: f32[2@-]<4> keys{<0>,<0>,<1>} (*, *)
+)";
+
+std::string type_of(const std::string& expression) {
+  return parse(kInputs + ("output Z = " + expression)).outputs()[0].node->type().text();
+}
+
+std::string error_of(const std::string& expression) {
+  try {
+    return "no error: " + type_of(expression);
+  } catch (const PlanError& error) {
+    return error.what();
+  }
+}
+
+/// What inferring the type of a node raises.
+std::string error_of(const Operation& operation, const std::vector<PhysicalType>& inputs) {
+  try {
+    return "no error: " + infer(operation, inputs).text();
+  } catch (const PlanError& error) {
+    return error.what();
+  }
+}
+
+PhysicalType replicated(const Grid& grid) {
+  return PhysicalType::placed("test", RelationType::parse("f32[8]<4>"), grid, Placement::replicated(grid));
+}
+
+void expect_error(const std::string& expression, const std::string& fragment) {
+  EXPECT_NE(error_of(expression).find(fragment), std::string::npos)
+      << expression << "\n  raises " << error_of(expression);
+}
+
+// --- joins
+// ------------------------------------------------------------------------------------------------------------
+
+TEST(LocalJoin, KeepsWhatBothSidesSplitAlike) {
+  EXPECT_EQ(type_of("join[0, 1; 0, 1; add](A, B)"), "f32[8,8]<4,4> on 2x2 (0, 1)");
+  EXPECT_EQ(type_of("join[1; 0; matmul](shuffle[(*, 1)](A), shuffle[(*, 0)](B))"), "f32[8@0,8@2]<4,4,4> on 2x2 (*, 1)");
+}
+
+TEST(LocalJoin, TakesASplitFromTheSideThatHasIt) {
+  EXPECT_EQ(type_of("join[1; 0; matmul](A, R)"), "f32[8@0,8@2]<4,4,4> on 2x2 (0, 1)");
+  EXPECT_EQ(type_of("join[1; 0; matmul](R, A)"), "f32[8@0,8@2]<4,4,4> on 2x2 (1, 2)");
+  EXPECT_EQ(type_of("join[0; 0; mul](T1, W)"), "f32[2]<4,4> on 2x2 (0, 1)");
+}
+
+TEST(LocalJoin, MeetsACoarserSplitOfTheSameKey) {
+  EXPECT_EQ(type_of("join[0; 0; mul](W, V)"), "f32[2@-]<4> on 2x2 (0, 0)");
+  EXPECT_EQ(type_of("join[0; 0; mul](V, W)"), "f32[2@-]<4> on 2x2 (0, 0)");
+}
+
+TEST(LocalJoin, RefusesOperandsThatDoNotMeet) {
+  expect_error("join[1; 0; matmul](A, B)",
+               "local_join: operands do not meet on one site; the axes that split a join key must agree: left=(0, 1), "
+               "right=(0, 1), keys=[1] and [0]");
+  expect_error(
+      "join[; ; matmul](A, B)",
+      "local_join: operands do not meet on one site; shuffle both by the join keys, or broadcast one: left=(0, 1), "
+      "right=(0, 1), keys=[] and []");
+  expect_error("join[0; 0; mul](shuffle[(*, 0)](U), V)",
+               "the axes that split a join key must agree: left=(*, 0), right=(0, 0)");
+  expect_error("join[0; 0; mul](shuffle[(0:5, *)](U), W)",
+               "shuffle both by the join keys, or broadcast one: left=(0:5, *)");
+  expect_error("join[0, 1; 0, 1; mul](T0, shuffle[(1, *)](T1))", "shuffle both by the join keys, or broadcast one");
+}
+
+TEST(LocalJoin, CarriesAPendingSideThroughAKernelThatDistributes) {
+  EXPECT_EQ(type_of("join[0; 0; mul](agg[1; add](T), U)"), "f32[2@-]<4> on 2x2 (+add, 0)");
+  EXPECT_EQ(type_of("join[0; 0; mul](U, agg[1; add](T))"), "f32[2@-]<4> on 2x2 (+add, 0)");
+  EXPECT_EQ(type_of("join[0; 0; div](agg[1; add](T), U)"), "f32[2@-]<4> on 2x2 (+add, 0)");
+  EXPECT_EQ(type_of("join[0; 0; add](agg[1; max](T), U)"), "f32[2@-]<4> on 2x2 (+max, 0)");
+  EXPECT_EQ(type_of("join[0; 0; mul](agg[1; add](T0), agg[0; add](T1))"), "f32[2@-]<4> on 2x2 (+add, +add)");
+}
+
+TEST(LocalJoin, RefusesPendingSidesThatItCannotCarry) {
+  const std::string not_linear =
+      "local_join: kernel does not distribute over the pending fold; settle the operand first: ";
+  expect_error("join[0; 0; add](agg[1; add](T), U)", not_linear + "kernel=add, fold=add");
+  expect_error("join[0; 0; div](U, agg[1; add](T))", not_linear + "kernel=div, fold=add");
+  expect_error("join[0; 0; mul](U, agg[1; max](T))", not_linear + "kernel=mul, fold=max");
+  const std::string not_replicated = "local_join: a pending operand meets replicated ones only; settle it first: left=";
+  expect_error("join[0; 0; mul](agg[1; add](T0), W)", not_replicated + "(+add, *), right=(0, *)");
+  expect_error("join[0; 0; mul](W, agg[1; add](T0))", not_replicated + "(0, *), right=(+add, *)");
+  expect_error("join[; ; mul](agg[1; add](T0), W)", not_replicated);
+  expect_error("join[0; 0; mul](agg[1; add](T0), agg[1; add](T0))", not_replicated + "(+add, *), right=(+add, *)");
+  expect_error(
+      "join[0; 0; min](agg[1; max](T0), agg[0; min](T1))",
+      "local_join: operands are pending under different folds; settle one first: left=(+max, *), right=(*, +min)");
+}
+
+TEST(LocalJoin, RefusesEqualKeysInAPendingResult) {
+  expect_error(
+      "join[0; 0; mul](agg[1; add](T0), D)",
+      "local_join: a key would occur twice in a pending result, and partials are told apart by key; settle the "
+      "operand first: key=<0>");
+  EXPECT_EQ(type_of("join[0; 0; mul](broadcast(agg[1; add](T0)), D)"), "f32[2@-]<2> duplicate<0> on 2x2 (*, *)");
+}
+
+TEST(LocalJoin, LeavesScatteredTuplesWhereTheyAre) {
+  const std::string scattered = "map[(k0 * 2); id](V)";
+  EXPECT_EQ(type_of("join[0; 0; mul](" + scattered + ", U)"), "f32[2@-]<3> hole<1> on 2x2 (scattered[0])");
+  EXPECT_EQ(type_of("join[1; 0; mul](broadcast(T), " + scattered + ")"), "f32[2]<4,3> hole<0,1> on 2x2 (scattered[1])");
+  expect_error(
+      "join[0; 0; mul](" + scattered + ", W)",
+      "local_join: a scattered operand meets fully replicated ones only; shuffle it first: left=(scattered[0]), "
+      "right=(0, *)");
+  expect_error("join[0; 0; mul](" + scattered + ", " + scattered + ")",
+               "a scattered operand meets fully replicated ones only");
+}
+
+// --- aggregates
+// -------------------------------------------------------------------------------------------------------
+
+TEST(LocalAggregate, LeavesPartialsAlongAxesThatSplitAGroup) {
+  EXPECT_EQ(type_of("agg[0; add](T)"), "f32[2@-]<4> on 2x2 (0, +add)");
+  EXPECT_EQ(type_of("agg[1; max](T)"), "f32[2@-]<4> on 2x2 (+max, 0)");
+  EXPECT_EQ(type_of("agg[; add](TS)"), "f32[2]<> on 2x2 (+add, +add)");
+  EXPECT_EQ(type_of("agg[1, 0; add](T)"), "f32[2]<4,4> on 2x2 (1, 0)");
+  EXPECT_EQ(type_of("agg[1; add](T1)"), "f32[2@-]<4> on 2x2 (*, 0)");
+  EXPECT_EQ(type_of("agg[; add](agg[0; add](T))"), "f32[2]<> on 2x2 (+add, +add)");
+}
+
+TEST(LocalAggregate, RefusesFoldsThatNeedWholeGroups) {
+  expect_error(
+      "agg[0; sub](T)",
+      "local_aggregate: kernel is not associative and commutative, and groups lie on several sites; shuffle to the "
+      "groups first: kernel=sub, keep=[0], placement=(0, 1)");
+  EXPECT_EQ(type_of("agg[0; sub](T0)"), "f32[2@-]<4> on 2x2 (0, *)");
+  expect_error("agg[0; concat[1]](A)", "groups lie on several sites; shuffle to the groups first: kernel=concat[1]");
+  EXPECT_EQ(type_of("agg[0; concat[1]](shuffle[0](A))"), "f32[8@0,8]<4> on 2x2 (0, 0)");
+  expect_error("agg[; max](agg[0; add](T))",
+               "local_aggregate: input is pending under another fold; settle it first: fold=add, kernel=max");
+}
+
+TEST(LocalAggregate, FoldsScatteredGroupsThatMeet) {
+  EXPECT_EQ(type_of("agg[0; add](map[(k0 * 2, k1); id](TS))"), "f32[2@-]<7> hole<1> on 2x2 (scattered[0])");
+  expect_error("agg[1; add](map[(k0 * 2, k1); id](TS))",
+               "local_aggregate: groups of a scattered relation lie on several sites; shuffle it first: keep=[1], "
+               "placement=(scattered[0])");
+  expect_error("agg[0; add](map[(k0 // 2); id](V))", "groups of a scattered relation lie on several sites");
+}
+
+// --- filters and maps
+// -------------------------------------------------------------------------------------------------
+
+TEST(LocalFilter, KeepsOwnersWhereTheFrontierShrinks) {
+  EXPECT_EQ(type_of("filter[k0 < 3](V)"), "f32[2@-]<3> on 2x2 (0:4, 0:4)");
+  EXPECT_EQ(type_of("filter[k0 != 1](V)"), "f32[2@-]<4> hole<1> on 2x2 (0, 0)");
+  EXPECT_EQ(type_of("filter[k0 != 1](agg[1; add](T))"), "f32[2@-]<4> hole<1> on 2x2 (+add, 0)");
+}
+
+TEST(LocalMap, CarriesSplitsThatTheKeyMapCopies) {
+  EXPECT_EQ(type_of("map[(k1, k0); transpose](A)"), "f32[8,8]<4,4> on 2x2 (1, 0)");
+  EXPECT_EQ(type_of("map[2: (k0, m); duplicate](V)"), "f32[2]<4,2> on 2x2 (0, 0)");
+  EXPECT_EQ(type_of("map[(k0 + 1); id](U)"), "f32[2@-]<5> hole<0> on 2x2 (*, *)");
+}
+
+TEST(LocalMap, ScattersTuplesWhoseSplitItLoses) {
+  EXPECT_EQ(type_of("map[(k0 * 2); id](V)"), "f32[2@-]<7> hole<1> on 2x2 (scattered[0])");
+  EXPECT_EQ(type_of("map[(k0 // 2); id](V)"), "f32[2@-]<2> duplicate<0> on 2x2 (scattered)");
+  EXPECT_EQ(type_of("map[(k0 * 2, k1); id](TS)"), "f32[2]<7,4> hole<1,0> on 2x2 (scattered[0])");
+  EXPECT_EQ(type_of("map[(k0); relu](map[(k0 * 2); id](V))"), "f32[2@-]<7> hole<1> on 2x2 (scattered[0])");
+  expect_error(
+      "map[(k0 * 2); id](W)",
+      "local_map: a key map loses the split of a relation that is replicated on some axes; split or broadcast all "
+      "axes first: key map=(k0 * 2), placement=(0, *)");
+}
+
+TEST(LocalMap, RunsOverPendingPartialsOnlyWhatDistributes) {
+  EXPECT_EQ(type_of("map[(k0); scale[2]](agg[1; add](T))"), "f32[2@-]<4> on 2x2 (+add, 0)");
+  EXPECT_EQ(type_of("map[(k0); relu](agg[1; max](T))"), "f32[2@-]<4> on 2x2 (+max, 0)");
+  expect_error(
+      "map[(k0); relu](agg[1; add](T))",
+      "local_map: kernel does not distribute over the pending fold; settle the input first: kernel=relu, fold=add");
+  expect_error("map[(k0 + 1); id](agg[1; add](T))",
+               "local_map: a key map over a pending relation; settle it first: key map=(k0 + 1)");
+}
+
+// --- moves
+// ------------------------------------------------------------------------------------------------------------
+
+TEST(Moves, TakeEverythingSettledOrScatteredToTheTarget) {
+  EXPECT_EQ(type_of("broadcast[0](agg[0; add](T))"), "f32[2@-]<4> on 2x2 (*, +add)");
+  EXPECT_EQ(type_of("broadcast[1](agg[0; add](T))"), "f32[2@-]<4> on 2x2 (0, *)");
+  EXPECT_EQ(type_of("shuffle[(0, *)](map[(k0 * 2); id](V))"), "f32[2@-]<7> hole<1> on 2x2 (0, *)");
+  EXPECT_EQ(type_of("broadcast(map[(k0 // 2); id](V))"), "f32[2@-]<2> duplicate<0> on 2x2 (*, *)");
+}
+
+TEST(Moves, RefuseTargetsThatAMoveCannotReach) {
+  expect_error("shuffle[(+add, *)](V)",
+               "shuffle: a move cannot make an axis pending: axis=0, from=(0, 0), to=(+add, *)");
+  expect_error("shuffle[(+max, *)](agg[1; add](T))", "a move cannot make an axis pending: axis=0, from=(+add, 0)");
+  expect_error("shuffle[(+add, *)](map[(k0 * 2); id](V))",
+               "a move cannot make an axis pending: axis=0, from=(scattered[0])");
+  expect_error("broadcast[0](map[(k0 * 2); id](V))",
+               "broadcast: a scattered relation is broadcast along all axes: axes=[0], grid=2x2");
+  expect_error("broadcast[2](V)", "broadcast: grid axes are not there, or named twice: axes=[2], grid=2x2");
+  expect_error("broadcast[1, 1](V)", "broadcast: grid axes are not there, or named twice: axes=[1, 1], grid=2x2");
+  expect_error("shuffle[(0:3, *)](V)", "shuffle: split domain below the frontier: domain=3, frontier=<4>");
+  EXPECT_EQ(error_of(Shuffle{{{Replicated{}}}}, {replicated(Grid{{2, 2}})}),
+            "shuffle: a target has one state per grid axis: target=(*), grid=2x2");
+}
+
+TEST(Infer, RefusesWrongOperands) {
+  const LocalJoin join{{0}, {0}, {"add", {}}};
+  EXPECT_EQ(error_of(join, {replicated(Grid{{2}})}), "local_join: wrong number of inputs: inputs=1, wanted=2");
+  EXPECT_EQ(error_of(join, {replicated(Grid{{2}}), replicated(Grid{{3}})}),
+            "local_join: operands lie on different grids: left=2, right=3");
+  EXPECT_EQ(error_of(Input{"X"}, {}), "input: an input's type is given, not inferred: name=X");
+}
+
+}  // namespace
+}  // namespace joinsum::ia

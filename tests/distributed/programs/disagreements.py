@@ -1,0 +1,143 @@
+"""Scenes: sites that disagree all raise, within seconds, and can go on; a slow site is no error."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+import joinsum
+from stage import Scenes, enter, error_of, on_group, rank, ranks, scene
+
+SCENES: Scenes = {}
+SOON = 5.0
+
+
+def product(size: int = 6) -> torch.Tensor:
+    x = joinsum.relation(torch.ones(size, 4), parts=(3, 2))
+    y = joinsum.relation(torch.ones(4, 5), parts=(2, 2))
+    return x.join(y, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2]).to_tensor()
+
+
+def check_usable() -> None:
+    assert torch.equal(product(), torch.full((6, 5), 4.0))
+
+
+def check_difference(error: tuple[str, str, float], start: str) -> str:
+    name, text, seconds = error
+    assert name == "TransportError", error
+    assert text.startswith(start), error
+    assert seconds < SOON, error
+    return text
+
+
+@scene(SCENES)
+def different_plans_are_named_by_their_first_different_line() -> str:
+    enter(on_group())
+    last = ranks() - 1
+    kernel = "relu" if rank() == last else "negate"
+    plan = joinsum.parse(f"tra\ninput X: f32[6]<3>\na = transform[scale[2]](X)\noutput Z = transform[{kernel}](a)")
+    error = error_of(lambda: joinsum.run(plan, {"X": torch.ones(6)}))
+    wanted = f"t1 = local_map[(k0); {{}}](t0): f32[6]<3> on {joinsum.grid()}"
+    text = check_difference(error, "agree: sites run different plans: line=4, site 0: " + wanted.format("negate"))
+    assert f", site {last}: " + wanted.format("relu") in text, text
+    check_usable()
+    return text
+
+
+@scene(SCENES)
+def a_longer_plan_is_told_from_its_beginning() -> str:
+    enter(on_group())
+    more = "\noutput Y = X" if rank() == 0 else ""
+    plan = joinsum.parse("tra\ninput X: f32[6]<3>\noutput Z = X" + more)
+    text = check_difference(
+        error_of(lambda: joinsum.run(plan, {"X": torch.ones(6)})),
+        "agree: sites run different plans: line=4, site 0: output Y = X, site 1: (no such line)",
+    )
+    check_usable()
+    return text
+
+
+@scene(SCENES)
+def different_input_types_are_named() -> list[str]:
+    enter(on_group())
+    texts = []
+    odd = rank() == 1
+    for mine, other, shown in [
+        (torch.ones(7, 4) if odd else torch.ones(6, 4), (3, 2), "f32[7,4]<3,2>"),
+        (torch.ones(6, 4, dtype=torch.float64) if odd else torch.ones(6, 4), (3, 2), "f64[6,4]<3,2>"),
+        (torch.ones(6, 4), (2, 2) if odd else (3, 2), "f32[6,4]<2,2>"),
+    ]:
+        lazy = joinsum.relation(mine, parts=other, name="X").transform("relu")
+        text = check_difference(error_of(lazy.tuples), "agree: sites run different plans: line=2, site 0: input X: f32[6,4]<3,2>")
+        assert f", site 1: input X: {shown}" in text, text
+        texts.append(text)
+    check_usable()
+    return texts
+
+
+@scene(SCENES)
+def different_scalars_are_named() -> str:
+    enter(on_group())
+    plan = joinsum.parse("tra\ninput X: f32[6]<3>\noutput Z = transform[scale[$rate]](X)")
+    rate = 0.25 if rank() == 1 else 0.5
+    text = check_difference(
+        error_of(lambda: joinsum.run(plan, {"X": torch.ones(6)}, {"rate": rate})),
+        "agree: sites run different plans: line=5, site 0: scalar rate = 0.5, site 1: scalar rate = 0.25",
+    )
+    check_usable()
+    return text
+
+
+@scene(SCENES)
+def different_calls_are_named() -> str:
+    transport = enter(on_group())._transport
+    call = product if rank() == 0 else lambda: transport.greatest([1.0])
+    text = check_difference(error_of(call), "agree: sites make different calls: site 0: run, site 1: greatest")
+    check_usable()
+    return text
+
+
+@scene(SCENES)
+def a_wrong_argument_on_every_site_stops_none_of_them() -> None:
+    enter(on_group())
+    plan = joinsum.parse("tra\ninput X: f32[6]<3>\noutput Z = X")
+    name, text, _ = error_of(lambda: joinsum.run(plan, {"X": torch.ones(5)}))
+    assert name == "PlanError", text
+    check_usable()
+
+
+@scene(SCENES)
+def a_slow_site_is_no_error() -> list[float]:
+    """Between runs, and in the middle of one, for three times the time a site may be silent."""
+    timeout = 1.0
+    enter(on_group(timeout=timeout))
+    joinsum.register_kernel("idle", idle, shape=lambda shape: shape)
+    plan = "ia on {}\ninput X: i64[9,9]<4,4> ({})\nt0 = shuffle[1](X)\nt1 = local_map[(k0, k1); idle](t0)\noutput Z = shuffle[0](t1)"
+    axes = ", ".join("0" for _ in joinsum.grid().axes)
+    x = torch.arange(81).reshape(9, 9)
+    seconds = []
+    for pause in ("before", "within"):
+        idle.seconds = 3 * timeout if pause == "within" and rank() == 0 else 0.0
+        if pause == "before" and rank() == 0:
+            time.sleep(3 * timeout)
+        start = time.monotonic()
+        outputs = joinsum.run(joinsum.parse(plan.format(joinsum.grid(), axes)), {"X": x})
+        seconds.append(round(time.monotonic() - start, 2))
+        assert torch.equal(outputs["Z"].to_tensor(), x)
+    assert rank() == 0 or min(seconds) >= 2 * timeout, seconds
+    return seconds
+
+
+class _Idle:
+    """A kernel whose next call takes its time."""
+
+    seconds = 0.0
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.seconds)
+        self.seconds = 0.0
+        return x.clone()
+
+
+idle = _Idle()

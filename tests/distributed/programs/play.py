@@ -1,0 +1,17 @@
+"""Runs scenes on every rank: `torchrun play.py FOLDER MODULE...`; rank r writes FOLDER/r.jsonl, one line per scene."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import joinsum
+import stage
+
+if __name__ == "__main__":
+    folder, *modules = sys.argv[1:]
+    joinsum.init(cluster=joinsum.Cluster())
+    notes = Path(folder) / f"{stage.rank()}.jsonl"
+    outcomes = [stage.play(importlib.import_module(module).SCENES, notes) for module in modules]
+    sys.exit(0 if all(outcomes) else 1)
