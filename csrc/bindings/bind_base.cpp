@@ -63,7 +63,7 @@ void bind_key_expression(py::module_& module) {
       .def_property_readonly("is_boolean", &KeyExpression::is_boolean)
       .def_property_readonly("arity", &KeyExpression::arity)
       .def("evaluate", &KeyExpression::evaluate, py::arg("key"), py::arg("output") = 0)
-      .def("__str__", &KeyExpression::text)
+      .def("__repr__", &KeyExpression::text)
       .def("__hash__", &KeyExpression::hash)
       .def(py::self == py::self);
 }
@@ -78,7 +78,7 @@ void bind_key_map(py::module_& module) {
       .def_property_readonly("input_arity", &KeyMap::input_arity)
       .def_property_readonly("output_arity", &KeyMap::output_arity)
       .def("evaluate", &KeyMap::evaluate, py::arg("key"), py::arg("output") = 0)
-      .def("__str__", &KeyMap::text)
+      .def("__repr__", &KeyMap::text)
       .def("__hash__", &KeyMap::hash)
       .def(py::self == py::self);
 }
@@ -103,7 +103,7 @@ RelationType relation_type_of_tensor(const std::string& dtype, const Dims& shape
 }
 
 void bind_relation_type(py::module_& module) {
-  py::class_<RelationType>(module, "RelationType")
+  public_class<RelationType>(module, "RelationType", "Type of a tensor relation; prints as in plans: f32[100,50]<4,2>.")
       .def_static("make", &make_relation_type, py::arg("who"), py::arg("dtype"), py::arg("frontier"), py::arg("axes"),
                   py::arg("keys"), WithoutGil())
       .def_static("of_tensor", &relation_type_of_tensor, py::arg("dtype"), py::arg("shape"), py::arg("parts"),
@@ -123,7 +123,7 @@ void bind_relation_type(py::module_& module) {
       .def("all_keys", &RelationType::all_keys, WithoutGil())
       .def("array_shape", &RelationType::array_shape, py::arg("key"))
       .def("text", &RelationType::text, py::arg("full") = false, WithoutGil())
-      .def("__str__", [](const RelationType& type) { return type.text(); })
+      .def("__repr__", [](const RelationType& type) { return type.text(); })
       .def("__hash__", [](const RelationType& type) { return hash_text(type.text(true)); })
       .def(py::self == py::self);
 }

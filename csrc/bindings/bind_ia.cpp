@@ -13,14 +13,14 @@ using ia::PhysicalType;
 using ia::Placement;
 
 void bind_placement(py::module_& module) {
-  py::class_<Grid>(module, "Grid")
+  public_class<Grid>(module, "Grid", "Sites as a grid of prime factors; prints as in plans: 2x2x3.")
       .def_static("of_sites", &Grid::of_sites, py::arg("sites"))
       .def_readonly("axes", &Grid::axes)
       .def_property_readonly("sites", &Grid::sites)
-      .def("__str__", &Grid::text)
+      .def("__repr__", &Grid::text)
       .def("__hash__", [](const Grid& grid) { return hash_text(grid.text()); })
       .def(py::self == py::self);
-  py::class_<Placement>(module, "Placement")
+  public_class<Placement>(module, "Placement", "Where the tuples of a relation are: a state for each grid axis.")
       .def_static("replicated", &Placement::replicated, py::arg("grid"))
       .def_static(
           "fill",
@@ -41,11 +41,12 @@ void bind_placement(py::module_& module) {
       .def_property_readonly("scattered", [](const Placement& placement) { return placement.scattered() != nullptr; })
       .def_property_readonly("fully_replicated", &Placement::fully_replicated)
       .def("text", &Placement::text, py::arg("frontier"))
+      .def("__repr__", [](const Placement& placement) { return placement.text({}); })
       .def(py::self == py::self);
 }
 
 void bind_physical_type(py::module_& module) {
-  py::class_<PhysicalType>(module, "PhysicalType")
+  public_class<PhysicalType>(module, "PhysicalType", "Type of a placed relation; prints as in plans.")
       .def_static("placed", &PhysicalType::placed, py::arg("who"), py::arg("relation"), py::arg("grid"),
                   py::arg("placement"), WithoutGil())
       .def_readonly("relation", &PhysicalType::relation)
@@ -56,7 +57,7 @@ void bind_physical_type(py::module_& module) {
       .def(
           "tuples", [](const PhysicalType& type, int64_t site) { return type.holding.tuples(site); }, py::arg("site"))
       .def("text", &PhysicalType::text, py::arg("full") = false, WithoutGil())
-      .def("__str__", [](const PhysicalType& type) { return type.text(); })
+      .def("__repr__", [](const PhysicalType& type) { return type.text(); })
       .def("__hash__", [](const PhysicalType& type) { return hash_text(type.text(true)); })
       .def(py::self == py::self);
 }

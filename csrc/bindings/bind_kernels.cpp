@@ -41,7 +41,7 @@ at::Tensor tensor_of(const Array& array) {
 void bind_values(py::module_& module) {
   py::class_<Kernel>(module, "Kernel")
       .def(py::init([](const std::string& text) { return Kernel::parse(text); }), py::arg("text"))
-      .def("__str__", &Kernel::text);
+      .def("__repr__", &Kernel::text);
   py::class_<Array>(module, "Array").def(py::init(&array_of), py::arg("tensor")).def("tensor", &tensor_of);
 }
 
@@ -126,8 +126,8 @@ void register_kernel(const std::string& name, const std::string& summary, int64_
     kernels::unregister_row(name);
     throw;
   }
-  kernels::register_dense(name, [called](const Kernel&, const std::vector<at::Tensor>& operands,
-                                         const kernels::Scalars&) { return called.call(operands); });
+  kernels::register_dense(name, [called](const Kernel&, const std::vector<at::Tensor>& tensors,
+                                         const kernels::Scalars&) { return called.call(tensors); });
 }
 
 void unregister_kernel(const std::string& name) {

@@ -26,6 +26,14 @@ void bind_ia(py::module_& module);
 void bind_optimizer(py::module_& module);
 void bind_runtime(py::module_& module);
 
+/// A class that users see, as `joinsum.<name>`.
+template <class T>
+py::class_<T> public_class(py::module_& module, const char* name, const char* doc) {
+  py::class_<T> bound(module, name, doc);
+  bound.attr("__module__") = "joinsum";
+  return bound;
+}
+
 /// The dtype with that printed name; raises PlanError naming the dtypes there are.
 DType dtype_named(const std::string& name);
 

@@ -220,6 +220,10 @@ Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& inp
       if (const auto kept = position_of(group, split->dim)) {
         split->dim = *kept;
       } else {
+        JOINSUM_USER_CHECK(
+            op.kernel.parameters.empty(),
+            "local_aggregate: a kernel with parameters leaves no pending partials; shuffle to the groups ",
+            "first: kernel=", op.kernel.text(), ", keep=", group);
         state = Pending{op.kernel.name};
       }
     }

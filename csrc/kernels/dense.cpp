@@ -204,6 +204,7 @@ at::Tensor run_labelled(const Call& call) {
   if (call.row.operands == 2) return run_contraction(call);
   const at::Tensor& x = call.operands[0];
   if (call.kernel.name == "row_sum") return x.sum({-1}, false, call.type);
+  if (call.kernel.name == "total") return x.sum({-2, -1}, false, call.type);
   if (call.kernel.name == "row_max") return row_max(x);
   if (call.kernel.name == "transpose") return x.transpose(-2, -1);
   JOINSUM_CHECK(call.kernel.name == "diag", "kernel=", call.kernel.text());

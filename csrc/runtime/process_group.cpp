@@ -292,8 +292,9 @@ std::unique_ptr<Delivery> ProcessGroupTransport::start(const std::string& who, c
   return delivery;
 }
 
-/// A collective that can no longer finish ends when the failure closes the group's connections; Gloo's own can then
-/// hold the process's exit until the group's timeout if a peer hangs without closing its end.
+/// A collective that can no longer finish ends when the failure closes the group's connections. Where Gloo spreads a
+/// group over several network interfaces, only those of one are closed: a collective on another one then holds the
+/// process's exit until its own timeout.
 bool ProcessGroupTransport::all_reduce(const std::string& who, const std::string& fold, at::Tensor array) {
   const auto turn = peers_->enter();
   const Lane& lane = peers_->lane(who, array.device().type());

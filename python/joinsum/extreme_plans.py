@@ -332,10 +332,14 @@ def choose(
         raise joinsum.PlanError(f"choose: no plan fits the memory of a site: {'; '.join(refused.values())}")
 
     def rank(name: str) -> tuple[object, ...]:
-        return name in refused, getattr(costs[name], by), costs[name].flops, costs[name].peak_bytes
+        return name in refused, *(getattr(costs[name], figure) for figure in (by, *_TIES))
 
     chosen = min(costs, key=rank)
     return Decision(chosen, by, costs, refused, _reason(chosen, by, costs, refused, sizes))
+
+
+# What decides between plans of equal cost, in this order.
+_TIES = {"flops": "it needs fewer flops", "peak_bytes": "it needs less memory"}
 
 
 def _reason(
@@ -347,7 +351,9 @@ def _reason(
         return f"{title}, because {other_title} does not fit: {refused[other]}"
     here, there = (getattr(costs[plan], by) for plan in (chosen, other))
     if here == there:
-        return f"{title}, because both plans cost the same: {figure_text(by, here)}"
+        differs = [name for name in _TIES if getattr(costs[chosen], name) != getattr(costs[other], name)]
+        why = _TIES[differs[0]] if differs else "it is listed first"
+        return f"{title}, because both plans cost {figure_text(by, here)} and {why}"
     moves = [_STRATEGIES[plan].moved.format(**sizes._asdict()) for plan in (chosen, other)]
     return (
         f"{title}, because a step costs {figure_text(by, here)} against {figure_text(by, there)}: "

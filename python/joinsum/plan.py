@@ -77,7 +77,7 @@ class TraPlan(_Plan[_C.TraPlan, _C.RelationType]):
     <TraPlan X -> Y>
     tra
     input X: f32[4,4]<2,2>
-    t0 = aggregate[0; add](X): f32[4,2@-]<2>
+    t0 = aggregate[0; add](X): f32[4@0,2]<2>
     output Y = t0
     <BLANKLINE>
     """
@@ -163,7 +163,7 @@ def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
     ia on 2x2
     input X: f32[4,4]<2,2> on 2x2 (1, *)
     t0 = shuffle[(0, 0)](X): f32[4,4]<2,2> on 2x2 (0, 0)
-    t1 = local_aggregate[0; add](t0): f32[4,2@-]<2> on 2x2 (0, 0)
+    t1 = local_aggregate[0; add](t0): f32[4@0,2]<2> on 2x2 (0, 0)
     output Y = t1
     <BLANKLINE>
     """

@@ -38,12 +38,12 @@ def count_text(count: float) -> str:
 def seconds_text(seconds: float) -> str:
     """Seconds in the unit that suits them.
 
-    >>> seconds_text(0), seconds_text(2.5e-5), seconds_text(0.25), seconds_text(90)
-    ('0 s', '25 us', '250 ms', '90 s')
+    >>> seconds_text(0), seconds_text(3e-10), seconds_text(2.5e-5), seconds_text(0.25), seconds_text(90)
+    ('0 s', '0.3 ns', '25 us', '250 ms', '90 s')
     """
     if seconds == 0:
         return "0 s"
-    for limit, unit in ((1e-3, 1e-6), (1.0, 1e-3)):
+    for limit, unit, name in ((1e-6, 1e-9, "ns"), (1e-3, 1e-6, "us"), (1.0, 1e-3, "ms")):
         if seconds < limit:
-            return f"{seconds / unit:.3g} {'us' if unit == 1e-6 else 'ms'}"
+            return f"{seconds / unit:.3g} {name}"
     return f"{seconds:.3g} s"

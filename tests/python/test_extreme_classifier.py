@@ -222,9 +222,13 @@ def test_the_reason_names_figure_and_what_moves() -> None:
     )
 
 
-def test_equal_costs_are_said_to_be_equal() -> None:
+def test_equal_costs_are_decided_by_flops_and_then_by_memory() -> None:
     decision = choose(UNEVEN, sites=1, by="wire_bytes")
-    assert (decision.chosen, decision.reason) == ("data", "data parallel, because both plans cost the same: 0 B")
+    data, model = decision.costs["data"], decision.costs["model"]
+    assert (data.wire_bytes, data.flops) == (model.wire_bytes, model.flops)
+    assert data.peak_bytes > model.peak_bytes
+    assert decision.chosen == "model"
+    assert decision.reason == "model parallel, because both plans cost 0 B and it needs less memory"
 
 
 def test_a_plan_that_does_not_fit_is_refused_and_the_other_one_runs() -> None:

@@ -63,9 +63,9 @@ def quietly(chosen: Options) -> History:
 
 @pytest.mark.parametrize("plan", ["data", "model"])
 def test_training_learns_and_measures(folder: pathlib.Path, plan: str) -> None:
-    history = quietly(options(folder, plan=plan, epochs=12, lr=0.05))
-    assert len(history.losses) == 12 * 7
-    assert history.epoch_ends == [7 * epoch for epoch in range(1, 13)]
+    history = quietly(options(folder, plan=plan, hidden=20, epochs=30, lr=0.05))
+    assert len(history.losses) == 30 * 7
+    assert history.epoch_ends == [7 * epoch for epoch in range(1, 31)]
     assert history.epoch_losses[-1] < history.epoch_losses[0] / 3
     assert list(history.precisions[0]) == ["P@1", "P@3", "P@5"]
     assert history.precisions[-1]["P@1"] > 0.9

@@ -208,37 +208,47 @@ std::vector<Tuples> move_tuples(const Exchange& exchange, const RelationType& re
   return held;
 }
 
-/// Elements that notes on cost ask for. Settled: what a site needs and lacks, once. Pending, with h partials of a key
-/// and n sites of one class that need it: h - 1 to fold and n - 1 to spread; one more where none of the n holds a
-/// partial.
-int64_t formula(const PhysicalType& source, const PhysicalType& target, const std::vector<Tuples>& held) {
-  int64_t elements = 0;
-  for (const Key& key : keys_of(Box::below(source.relation.frontier))) {
-    int64_t tuples = 0;
-    for (int64_t site = 0; site < source.sites(); ++site) {
-      if (!wanted(target, site, key)) continue;
-      const auto expected = expected_at(source, target, held, site);
-      if (!expected.contains(key)) continue;
-      if (!settles(source, target)) {
-        const auto own = held[site].find(key);
-        tuples += static_cast<int64_t>(expected.at(key).size() - (own == held[site].end() ? 0 : own->second.size()));
-        continue;
+/// Elements that a move has to send. Settled: what a site needs and lacks, once. Pending, with h partials of a key and
+/// n sites of one class that need it: h - 1 to fold and n - 1 to spread; one more where none of the n holds a partial.
+class Formula {
+ public:
+  Formula(const PhysicalType& source, const PhysicalType& target, const std::vector<Tuples>& held)
+      : source_(source), target_(target), held_(held) {}
+
+  int64_t elements() const {
+    int64_t elements = 0;
+    for (int64_t site = 0; site < source_.sites(); ++site) {
+      for (const auto& [key, arrays] : expected_at(source_, target_, held_, site)) {
+        const auto own = held_[site].find(key);
+        const size_t here = own == held_[site].end() ? 0 : own->second.size();
+        const auto tuples = settles(source_, target_) ? folded(site, key) : static_cast<int64_t>(arrays.size() - here);
+        elements += tuples * source_.relation.elements_at(key);
       }
-      int64_t holders = 0;
-      int64_t needers_before = 0;
-      bool met = false;
-      for (int64_t other = 0; other < source.sites(); ++other) {
-        if (!same_class(source, target, site, other)) continue;
-        holders += held[other].contains(key) ? 1 : 0;
-        needers_before += other < site && wanted(target, other, key) ? 1 : 0;
-        met = met || (held[other].contains(key) && wanted(target, other, key));
-      }
-      tuples += needers_before > 0 ? 1 : met ? holders - 1 : holders;
     }
-    if (tuples > 0) elements += tuples * source.relation.elements_at(key);
+    return elements;
   }
-  return elements;
-}
+
+ private:
+  /// The first needer of a class pays for the fold, each other one for its copy.
+  int64_t folded(int64_t site, const Key& key) const {
+    int64_t holders = 0;
+    bool first = true;
+    bool met = false;
+    for (int64_t other = 0; other < source_.sites(); ++other) {
+      if (!same_class(source_, target_, site, other)) continue;
+      const bool holds = held_[other].contains(key);
+      const bool needs = wanted(target_, other, key);
+      holders += holds ? 1 : 0;
+      first = first && !(needs && other < site);
+      met = met || (holds && needs);
+    }
+    return !first ? 1 : met ? holders - 1 : holders;
+  }
+
+  const PhysicalType& source_;
+  const PhysicalType& target_;
+  const std::vector<Tuples>& held_;
+};
 
 // --- random moves
 // -----------------------------------------------------------------------------------------------------
@@ -327,8 +337,9 @@ void check_move(const PhysicalType& source, const PhysicalType& target) {
   const auto held = fill_sites(source);
   const Exchange exchange = ia::exchange(source, target);
   EXPECT_EQ(exchange.fold.empty(), !settles(source, target));
-  EXPECT_EQ(exchange.elements(), formula(source, target, held));
-  EXPECT_EQ(wire_bytes(source, target), formula(source, target, held) * byte_size(source.relation.dtype));
+  const int64_t elements = Formula(source, target, held).elements();
+  EXPECT_EQ(exchange.elements(), elements);
+  EXPECT_EQ(wire_bytes(source, target), elements * byte_size(source.relation.dtype));
   const bool unique = source.relation.unique();
   Machine machine(source, unique ? held : std::vector<Tuples>(held.size()));
   if (unique && !exchange.fold.empty()) machine.settle(exchange);

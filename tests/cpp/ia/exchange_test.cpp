@@ -94,9 +94,12 @@ TEST(Exchange, SitesWithoutTuplesHoldNoPartial) {
 TEST(Exchange, FoldsWhereTheTargetWantsItEvenIfTheDimensionIsSplitAlready) {
   // Grid order makes the pending axis the coarser one: half of the owners lie outside of the sites that fold.
   const Move move = pending("2x2", "(1, 0)", "shuffle[(0, 0)]");
+  int64_t folded = 0;
   for (const Share& share : move.exchange().shares) {
+    folded += share.end - share.begin;
     EXPECT_TRUE(move.target.holding.box(share.site)->contains(share.box)) << "site " << share.site;
   }
+  EXPECT_EQ(folded, 24 * 100);
 }
 
 TEST(Exchange, KeepsAxesPendingThatTheTargetKeeps) {

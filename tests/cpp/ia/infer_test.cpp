@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ia/text.h"
+#include "kernels/table.h"
 
 namespace joinsum::ia {
 namespace {
@@ -152,6 +153,20 @@ TEST(LocalAggregate, RefusesFoldsThatNeedWholeGroups) {
   EXPECT_EQ(type_of("agg[0; concat[1]](shuffle[0](A))"), "f32[8@0,8]<4> on 2x2 (0, 0)");
   expect_error("agg[; max](agg[0; add](T))",
                "local_aggregate: input is pending under another fold; settle it first: fold=add, kernel=max");
+}
+
+TEST(LocalAggregate, LeavesNoPartialsOfAKernelWithParameters) {
+  kernels::register_row({.name = "soft_maximum",
+                         .summary = "log(exp(n a) + exp(n b)) / n",
+                         .operands = 2,
+                         .parameters = "n",
+                         .facts = {.associative = true, .commutative = true},
+                         .user = true});
+  expect_error("agg[0; soft_maximum[2]](T)",
+               "local_aggregate: a kernel with parameters leaves no pending partials; shuffle to the groups first: "
+               "kernel=soft_maximum[2], keep=[0]");
+  EXPECT_EQ(type_of("agg[0; soft_maximum[2]](T0)"), "f32[2@-]<4> on 2x2 (0, *)");
+  kernels::unregister_row("soft_maximum");
 }
 
 TEST(LocalAggregate, FoldsScatteredGroupsThatMeet) {

@@ -112,6 +112,7 @@ TEST(Reference, Functions) {
 TEST(Reference, Axes) {
   const Array a = matrix(2, 3, {1, 2, 3, 4, 6, 5});
   EXPECT_EQ(run("row_sum", {a}), vector({6, 15}));
+  EXPECT_EQ(run("total", {a}).values, (std::vector<double>{21}));
   EXPECT_EQ(run("row_max", {a}), vector({3, 6}));
   EXPECT_EQ(run("transpose", {a}), matrix(3, 2, {1, 4, 2, 6, 3, 5}));
   EXPECT_EQ(run("diag", {matrix(2, 2, {1, 2, 3, 4})}), vector({1, 4}));

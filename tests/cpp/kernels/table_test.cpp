@@ -69,6 +69,7 @@ TEST(KernelTable, HasTheRowsThatPlansName) {
                                        "log",
                                        "softplus",
                                        "row_sum",
+                                       "total",
                                        "row_max",
                                        "transpose",
                                        "diag",
@@ -159,6 +160,7 @@ TEST(KernelShape, LabelledKernelsFollowTheirLetters) {
   EXPECT_EQ(shape_of("matmul_nt", {{2, 3}, {4, 3}}), (Dims{2, 4}));
   EXPECT_EQ(shape_of("contract[abc,cbd->da]", {{2, 3, 4}, {4, 3, 5}}), (Dims{5, 2}));
   EXPECT_EQ(shape_of("row_sum", {{2, 3}}), (Dims{2}));
+  EXPECT_EQ(shape_of("total", {{2, 3}}), (Dims{}));
   EXPECT_EQ(shape_of("row_max", {{2, 0}}), (Dims{2}));
   EXPECT_EQ(shape_of("transpose", {{2, 3}}), (Dims{3, 2}));
   EXPECT_EQ(shape_of("diag", {{3, 3}}), (Dims{3}));

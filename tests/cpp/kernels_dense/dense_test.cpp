@@ -76,6 +76,7 @@ const std::vector<Sample>& samples() {
       {"softplus", {{2, 3}}},
       {"row_sum", {{2, 3}}},
       {"row_sum", {{2, 0}}},
+      {"total", {{2, 3}}},
       {"row_max", {{2, 3}}},
       {"transpose", {{2, 3}}},
       {"diag", {{3, 3}}},

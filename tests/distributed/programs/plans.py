@@ -6,22 +6,24 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
 import joinsum
+import torch
 from joinsum.dtypes import torch_dtype
 
 # Logical plans; T stands for the dtype. Cuts are uneven, and some have more or fewer parts than there are sites.
 LOGICAL = {
-    "product": "input A: T[12,10]<4,3>\ninput B: T[10,7]<3,2>\noutput Z = aggregate[0, 2; add](join[1; 0; matmul](A, B))",
-    "few parts": "input A: T[5,3]<1,1>\ninput B: T[3,4]<1,2>\noutput Z = aggregate[0, 2; add](join[1; 0; matmul](A, B))",
+    "product": "input A: T[12,10]<4,3>\ninput B: T[10,7]<3,2>\n"
+    "output Z = aggregate[0, 2; add](join[1; 0; matmul](A, B))",
+    "few parts": "input A: T[5,3]<1,1>\ninput B: T[3,4]<1,2>\n"
+    "output Z = aggregate[0, 2; add](join[1; 0; matmul](A, B))",
     "one element each": "input A: T[5,5]<5,5>\noutput Z = aggregate[1; add](A)",
     "greatest": "input A: T[10,4]<5,2>\noutput Y = aggregate[0; max](A)\noutput Z = aggregate[; min](A)",
-    "elementwise": "input A: T[7,6]<3,2>\ninput B: T[7,6]<3,2>\noutput Z = transform[relu](join[0, 1; 0, 1; sub](A, B))",
+    "elementwise": "input A: T[7,6]<3,2>\ninput B: T[7,6]<3,2>\n"
+    "output Z = transform[relu](join[0, 1; 0, 1; sub](A, B))",
     "filtered to nothing": "input A: T[6,6]<3,3>\noutput Z = filter[k0 < 0](A)",
     "filtered to a corner": "input A: T[6,6]<3,3>\noutput Z = rekey[(k1, k0)](filter[k0 == 2 and k1 == 0](A))",
     "one key for two": "input A: T[8,3]<4,1>\noutput Z = aggregate[0; add](rekey[(k0 // 2, k1)](A))",
-    "cut and joined": "input A: T[7,4]<2,2>\nt = tile[0, 2](A)\noutput Y = t\noutput Z = transform[negate](A)",
+    "cut and joined": "input A: T[8,5]<2,2>\nt = tile[0, 2](A)\noutput Y = t\noutput Z = transform[negate](A)",
     "side by side": "input A: T[6,9]<2,3>\noutput Z = concat[1, 1](A)",
     "twice": "input A: T[6,6]<3,3>\noutput Z = aggregate[0, 2; add](join[1; 0; matmul](A, A))\noutput A2 -> A = A",
 }
@@ -49,7 +51,8 @@ TWO_AXES = {
     "turn": "input X: T[7,5]<3,2> (0, 1)\noutput Z = shuffle[(1, 0)](X)",
     "split further": "input X: T[7,5]<3,2> (0, *)\noutput Z = shuffle[(0, 0)](X)",
     "sum one axis": "input X: T[9,5]<3,2> (0, 1)\noutput Z = broadcast[0](local_aggregate[1; add](X))",
-    "one axis at a time": "input X: T[9,6]<3,2> (0, 1)\noutput Z = broadcast[1](broadcast[0](local_aggregate[; add](X)))",
+    "one axis at a time": "input X: T[9,6]<3,2> (0, 1)\n"
+    "output Z = broadcast[1](broadcast[0](local_aggregate[; add](X)))",
     "both axes in shares": "input X: T[6,9]<3,5> (0, 0)\noutput Z = shuffle[(0, 0)](local_aggregate[1; add](X))",
     "2-D product": "input X: T[7,5]<3,2> (0, 1)\ninput W: T[5,4]<2,2> (*, 0)\n"
     "output Z = shuffle[(0, 1)](local_aggregate[0, 2; add](local_join[1; 0; matmul](X, W)))",

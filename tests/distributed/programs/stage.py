@@ -10,10 +10,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import joinsum
 import torch
 import torch.distributed as dist
-
-import joinsum
 from joinsum import _C
 
 Scene = Callable[[], object]

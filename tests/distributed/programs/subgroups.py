@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import joinsum
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-
-import joinsum
 from stage import Scenes, error_of, everywhere, on_loopback, rank, scene
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 SCENES: Scenes = {}
 
@@ -25,7 +24,7 @@ def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def each_row_of_a_mesh_computes_its_own() -> None:
     for dimension in ("model", "data"):
         whole = mesh()
-        context = joinsum.init(whole[dimension], cluster=joinsum.Cluster(), timeout=60.0)
+        context = joinsum.init(group=whole[dimension], cluster=joinsum.Cluster(), timeout=60.0)
         assert (joinsum.sites(), context.local_sites) == (2, [whole.get_local_rank(dimension)])
         other = whole.get_local_rank("data" if dimension == "model" else "model")
         # Each pair has numbers of its own, and runs as often as it likes.
@@ -39,9 +38,9 @@ def each_row_of_a_mesh_computes_its_own() -> None:
 @scene(SCENES)
 def one_row_that_disagrees_leaves_the_other_alone() -> str:
     whole = mesh()
-    joinsum.init(whole["model"], cluster=joinsum.Cluster(), timeout=60.0)
+    joinsum.init(group=whole["model"], cluster=joinsum.Cluster(), timeout=60.0)
     row, place = whole.get_local_rank("data"), whole.get_local_rank("model")
-    x = joinsum.relation(torch.ones(6 + (place if row == 0 else 0)), parts=3)
+    x = joinsum.relation(torch.ones(9 if (row, place) == (0, 1) else 6), parts=3)
     name, text, _ = error_of(lambda: x.aggregate(keep=[]).tuples())
     assert name == ("TransportError" if row == 0 else ""), text
     assert torch.equal(product(torch.ones(4, 4), torch.ones(4, 4)), torch.full((4, 4), 4.0))
@@ -63,7 +62,7 @@ def the_world_works_before_within_and_after() -> None:
 
 @scene(SCENES)
 def groups_that_do_not_fit_are_refused() -> None:
-    name, text, _ = error_of(lambda: joinsum.init(mesh()))
+    name, text, _ = error_of(lambda: joinsum.init(group=mesh()))
     assert name == "PlanError", text
     name, text, _ = error_of(lambda: joinsum.init(sites=3))
     assert name == "PlanError", text

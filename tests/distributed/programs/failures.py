@@ -1,0 +1,257 @@
+"""Scenes in which a rank is lost: `python failures.py FOLDER`.
+
+A launcher would end the other ranks as soon as one dies, so this program starts its ranks itself: it imports joinsum
+once and forks them. In FOLDER/<scene>.<rank>.json each rank notes what it saw, and <scene>.exits.json tells how the
+ranks ended and what was left of them after the time limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import joinsum
+import stage
+import torch
+
+TIMEOUT = 3.0
+LIMIT = 40.0
+# One run: a shuffle, a kernel that may strike, and a shuffle that needs everybody.
+PLAN = """ia on {grid}
+input X: i64[9,6]<3,3> (0)
+t0 = shuffle[1](X)
+t1 = local_map[(k0, k1); strike](t0)
+output Z = shuffle[0](t1)"""
+# The same with a sum that a collective can compute in its place.
+SUM = """ia on {grid}
+input X: i64[9,6]<3,1> (0)
+t0 = local_map[(k0, k1); strike](X)
+t1 = local_aggregate[; add](t0)
+output Z = broadcast(t1)"""
+
+notes: dict[str, object] = {}
+strike: Callable[[], None] | None = None
+
+
+def kernel(x: torch.Tensor) -> torch.Tensor:
+    if strike is not None:
+        strike()
+    return x.clone()
+
+
+def run(text: str = PLAN) -> torch.Tensor:
+    x = torch.arange(54).reshape(9, 6)
+    return joinsum.run(joinsum.parse(text.format(grid=joinsum.grid())), {"X": x})["Z"].to_tensor()
+
+
+def note(what: str, call: Callable[[], object]) -> None:
+    """Notes the error that `call` raises, and when."""
+    error, text, seconds = stage.error_of(call)
+    notes[what] = {"error": error, "text": text, "seconds": seconds, "at": time.time()}
+
+
+def die(number: signal.Signals) -> Callable[[], None]:
+    def act() -> None:
+        notes["struck"] = time.time()
+        write_notes()
+        os.kill(os.getpid(), number)
+
+    return act
+
+
+def arm(victim: int, action: Callable[[], None]) -> None:
+    """After a run that goes well, the next one strikes on rank `victim`."""
+    global strike
+    assert torch.equal(run(), torch.arange(54).reshape(9, 6))
+    strike = action if stage.rank() == victim else None
+
+
+def afterwards() -> None:
+    """The group stays failed, with the same words; other sites in this process work."""
+    global strike
+    note("later", run)
+    strike = None
+    stage.enter(stage.on_loopback())
+    note("loopback", run)
+
+
+# --- scenes -----------------------------------------------------------------------------------------------------------
+
+
+def killed() -> None:
+    arm(2, die(signal.SIGKILL))
+    note("run", run)
+    afterwards()
+
+
+def first_rank_killed() -> None:
+    arm(0, die(signal.SIGKILL))
+    note("run", run)
+    afterwards()
+
+
+def stopped() -> None:
+    arm(2, die(signal.SIGSTOP))
+    note("run", run)
+    afterwards()
+
+
+def killed_in_a_collective() -> None:
+    stage.enter(stage.on_group("always", TIMEOUT))
+    arm(2, die(signal.SIGKILL))
+    note("run", lambda: run(SUM))
+    afterwards()
+
+
+def raises_in_a_run_and_goes_on() -> None:
+    def refuse() -> None:
+        raise ValueError("no")
+
+    arm(1, refuse)
+    note("run", run)
+    afterwards()
+
+
+def raises_in_a_run_and_leaves() -> None:
+    def refuse() -> None:
+        raise ValueError("no")
+
+    arm(1, refuse)
+    note("run", run)
+
+
+def wrong_shape_and_leaves() -> None:
+    plan = joinsum.parse(f"ia on {joinsum.grid()}\ninput X: i64[9,6]<3,3> (0)\noutput Z = shuffle[1](X)")
+    rows = 8 if stage.rank() == 1 else 9
+    note("run", lambda: joinsum.run(plan, {"X": torch.ones(rows, 6, dtype=torch.int64)}))
+
+
+def leaves_early() -> None:
+    arm(-1, lambda: None)
+    if stage.rank() != 1:
+        note("run", run)
+
+
+def interrupted() -> None:
+    arm(-1, lambda: None)
+    if stage.rank() == 0:
+        threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    if stage.rank() == 1:
+        time.sleep(2.5)
+    note("run", run)
+    afterwards()
+    if stage.rank() == 0:
+        # It hosts the store, where the others find the reason.
+        time.sleep(2.5)
+
+
+def forks() -> None:
+    """A child of a rank cannot use the group, and harms nobody by ending."""
+    run()
+    child = os.fork()
+    if child == 0:
+        notes.clear()
+        note("child", run)
+        (FOLDER / f"child.{stage.rank()}.json").write_text(json.dumps(notes))
+        sys.exit(0)
+    notes["child exit"] = os.waitpid(child, 0)[1]
+    note("run", run)
+
+
+SCENES: dict[str, tuple[Callable[[], None], int]] = {
+    "killed": (killed, 3),
+    "first_rank_killed": (first_rank_killed, 3),
+    "stopped": (stopped, 3),
+    "killed_in_a_collective": (killed_in_a_collective, 3),
+    "raises_in_a_run_and_goes_on": (raises_in_a_run_and_goes_on, 3),
+    "raises_in_a_run_and_leaves": (raises_in_a_run_and_leaves, 3),
+    "wrong_shape_and_leaves": (wrong_shape_and_leaves, 2),
+    "leaves_early": (leaves_early, 2),
+    "interrupted": (interrupted, 2),
+    "forks": (forks, 2),
+}
+FOLDER = Path()
+
+# --- ranks ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Rank:
+    process: int
+    end: str | None = None
+
+
+def write_notes() -> None:
+    (FOLDER / f"{scene_name}.{stage.rank()}.json").write_text(json.dumps(notes))
+
+
+scene_name = ""
+
+
+def act(name: str, rank: int, ranks: int, port: int) -> NoReturn:
+    """The whole life of a rank."""
+    global scene_name
+    scene_name = name
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    joinsum.init(cluster=joinsum.Cluster(), timeout=TIMEOUT)
+    SCENES[name][0]()
+    write_notes()
+    sys.exit(0)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def end_of(rank: Rank) -> None:
+    """Fills in how a rank has ended, or that it is stopped."""
+    process, status = os.waitpid(rank.process, os.WNOHANG | os.WUNTRACED)
+    if process == 0:
+        return
+    if os.WIFSTOPPED(status):
+        rank.end = "stopped"
+    else:
+        code = os.waitstatus_to_exitcode(status)
+        rank.end = signal.Signals(-code).name if code < 0 else f"exit {code}"
+
+
+def cast(name: str) -> list[str]:
+    """Plays a scene; returns how each rank ended."""
+    ranks = SCENES[name][1]
+    port = free_port()
+    members = []
+    for number in range(ranks):
+        process = os.fork()
+        if process == 0:
+            act(name, number, ranks, port)
+        members.append(Rank(process))
+    limit = time.monotonic() + LIMIT
+    while any(member.end is None for member in members) and time.monotonic() < limit:
+        for member in members:
+            if member.end is None:
+                end_of(member)
+        time.sleep(0.02)
+    for member in members:
+        if member.end in (None, "stopped"):
+            os.kill(member.process, signal.SIGKILL)
+            os.waitpid(member.process, 0)
+            member.end = member.end or "hung"
+    return [str(member.end) for member in members]
+
+
+if __name__ == "__main__":
+    FOLDER = Path(sys.argv[1])
+    joinsum.register_kernel("strike", kernel, shape=lambda shape: shape)
+    for chosen in sys.argv[2:] or SCENES:
+        (FOLDER / f"{chosen}.exits.json").write_text(json.dumps(cast(chosen)))

@@ -1,0 +1,257 @@
+"""joinsum on process groups: equal to loopback, exact in bytes, loud about disagreements, never waiting for the lost.
+
+The scenes are in programs/; each launch plays many of them, and each test looks at one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+pytestmark = [
+    pytest.mark.distributed,
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo"),
+]
+
+PROGRAMS = Path(__file__).parent / "programs"
+LIMIT = 150
+MODULES = {2: ["equal_results"], 3: ["equal_results", "disagreements"], 4: ["equal_results", "subgroups"]}
+
+
+@dataclass
+class Play:
+    """What the ranks of one launch noted."""
+
+    ranks: int
+    log: str
+    notes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+
+    def values(self, scene: str) -> list[Any]:
+        """What a scene returned, rank by rank; fails with the ranks' own errors."""
+        for rank, notes in enumerate(self.notes):
+            assert scene in notes, f"{scene} did not end on rank {rank}\n{self.log[-3000:]}"
+            assert notes[scene]["ok"], f"{scene} on rank {rank}\n{notes[scene].get('error')}"
+        return [notes[scene]["value"] for notes in self.notes]
+
+
+def call(command: list[str]) -> str:
+    """Runs a program with all that it starts under one time limit; returns what it printed."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    process = subprocess.Popen(
+        [sys.executable, *command],
+        cwd=PROGRAMS,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        output += f"\nkilled after {LIMIT} s"
+    return output
+
+
+@pytest.fixture(scope="session")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Launches on a number of ranks, each once."""
+
+    @cache
+    def play(ranks: int) -> Play:
+        folder = tmp_path_factory.mktemp(f"ranks{ranks}")
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        outcome = Play(ranks, call([*launcher, "play.py", str(folder), *MODULES[ranks]]))
+        for rank in range(ranks):
+            file = folder / f"{rank}.jsonl"
+            lines = file.read_text().splitlines() if file.exists() else []
+            outcome.notes.append({note["scene"]: note for note in map(json.loads, lines)})
+        return outcome
+
+    return play
+
+
+@pytest.fixture(scope="session")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Notes of the scenes in which a rank is lost, by `<scene>.<rank>` and `<scene>.exits`."""
+    folder = tmp_path_factory.mktemp("failures")
+    log = call(["failures.py", str(folder)])
+    notes = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
+    return notes | {"log": log}
+
+
+every_size = pytest.mark.parametrize("ranks", [2, 3, 4])
+
+# --- results and bytes ------------------------------------------------------------------------------------------------
+
+
+@every_size
+def test_integers_are_equal_to_the_bit_on_loopback_and_gloo(plays: Any, ranks: int) -> None:
+    counts = plays(ranks).values("integers_are_equal_to_the_bit")
+    assert min(counts) > 40
+
+
+@every_size
+def test_floats_are_equal_from_run_to_run_and_close_to_loopback(plays: Any, ranks: int) -> None:
+    plays(ranks).values("floats_are_equal_from_run_to_run_and_close_to_loopback")
+
+
+@every_size
+def test_every_dtype_travels_unchanged(plays: Any, ranks: int) -> None:
+    plays(ranks).values("other_dtypes_travel_unchanged")
+
+
+@every_size
+def test_wire_bytes_of_the_cost_are_counted_with_messages_and_with_collectives(plays: Any, ranks: int) -> None:
+    for moved in plays(ranks).values("cost_is_what_the_transport_counts_to_the_byte"):
+        assert moved["loopback"] == moved["never"] == moved["always"] > 0
+
+
+@every_size
+def test_the_compared_plans_have_every_operator(plays: Any, ranks: int) -> None:
+    plays(ranks).values("every_operator_was_run")
+
+
+@every_size
+def test_state_that_is_updated_in_place_stays_equal_to_loopback(plays: Any, ranks: int) -> None:
+    plays(ranks).values("state_is_updated_step_by_step")
+
+
+@every_size
+def test_all_ranks_get_the_same_measured_cluster(plays: Any, ranks: int) -> None:
+    plays(ranks).values("measured_rates_are_the_same_everywhere")
+
+
+# --- disagreements ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "different_plans_are_named_by_their_first_different_line",
+        "a_longer_plan_is_told_from_its_beginning",
+        "different_input_types_are_named",
+        "different_scalars_are_named",
+        "different_calls_are_named",
+    ],
+)
+def test_a_disagreement_is_named_alike_on_every_rank_which_then_goes_on(plays: Any, scene: str) -> None:
+    texts = plays(3).values(scene)
+    assert all(text == texts[0] for text in texts)
+
+
+def test_an_argument_that_is_wrong_on_every_rank_stops_none_of_them(plays: Any) -> None:
+    plays(3).values("a_wrong_argument_on_every_site_stops_none_of_them")
+
+
+def test_a_rank_that_is_slow_for_three_timeouts_is_no_error(plays: Any) -> None:
+    plays(3).values("a_slow_site_is_no_error")
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        "each_row_of_a_mesh_computes_its_own",
+        "one_row_that_disagrees_leaves_the_other_alone",
+        "the_world_works_before_within_and_after",
+        "groups_that_do_not_fit_are_refused",
+    ],
+)
+def test_joinsum_runs_on_a_dimension_of_a_device_mesh(plays: Any, scene: str) -> None:
+    plays(4).values(scene)
+
+
+# --- lost ranks -------------------------------------------------------------------------------------------------------
+
+
+def check_survivors(losses: dict[str, Any], scene: str, lost: int, text: str) -> None:
+    """Every other rank raised TransportError soon, with `text`; that stays so, loopback works, it ends well."""
+    exits = losses.get(f"{scene}.exits")
+    assert exits is not None, losses["log"][-3000:]
+    for rank in set(range(len(exits))) - {lost}:
+        notes = losses[f"{scene}.{rank}"]
+        assert notes["run"]["error"] == "TransportError", notes
+        assert re.fullmatch(text, notes["run"]["text"]), notes["run"]["text"]
+        struck = losses[f"{scene}.{lost}"].get("struck", notes["run"]["at"] - notes["run"]["seconds"])
+        assert notes["run"]["at"] - struck < 10
+        if "later" in notes:
+            assert notes["later"]["text"] == notes["run"]["text"]
+            assert notes["loopback"]["error"] == "", notes
+        assert exits[rank] == "exit 0", f"{exits}\n{losses['log'][-3000:]}"
+
+
+@pytest.mark.parametrize(
+    ("scene", "lost", "end", "text"),
+    [
+        ("killed", 2, "SIGKILL", "shuffle t2: lost site 2: connection closed"),
+        ("first_rank_killed", 0, "SIGKILL", "shuffle t2: lost site 0: connection closed"),
+        ("killed_in_a_collective", 2, "SIGKILL", "broadcast t2: lost site 2: connection closed"),
+        ("stopped", 2, "stopped", r"shuffle t2: lost site 2: silent for \d+\.\d s"),
+    ],
+)
+def test_a_rank_lost_in_a_run_is_named_with_the_operator(
+    losses: dict[str, Any], scene: str, lost: int, end: str, text: str
+) -> None:
+    check_survivors(losses, scene, lost, text)
+    assert losses[f"{scene}.exits"][lost] == end
+
+
+def test_a_kernel_that_fails_on_one_rank_fails_the_run_on_all_when_that_rank_goes_on(losses: dict[str, Any]) -> None:
+    check_survivors(
+        losses, "raises_in_a_run_and_goes_on", 1, "shuffle t2: lost site 1: it left this call for another one"
+    )
+    notes = losses["raises_in_a_run_and_goes_on.1"]
+    assert notes["run"]["error"] == "KernelError"
+    assert notes["later"]["text"] == losses["raises_in_a_run_and_goes_on.0"]["run"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("scene", "error", "text"),
+    [
+        ("raises_in_a_run_and_leaves", "KernelError", "shuffle t2: lost site 1: connection closed"),
+        ("wrong_shape_and_leaves", "PlanError", "agree: lost site 1: connection closed"),
+    ],
+)
+def test_a_rank_that_ends_with_an_error_of_its_own_is_missed(
+    losses: dict[str, Any], scene: str, error: str, text: str
+) -> None:
+    check_survivors(losses, scene, 1, text)
+    assert losses[f"{scene}.1"]["run"]["error"] == error
+
+
+def test_a_rank_that_leaves_early_is_missed(losses: dict[str, Any]) -> None:
+    check_survivors(losses, "leaves_early", 1, "agree: lost site 1: connection closed")
+
+
+def test_an_interrupt_gets_through_and_the_others_learn_it(losses: dict[str, Any]) -> None:
+    check_survivors(losses, "interrupted", 0, "agree: lost site 0: interrupted")
+    notes = losses["interrupted.0"]
+    assert notes["run"]["error"] == "KeyboardInterrupt"
+    assert notes["run"]["seconds"] < 2
+    assert notes["later"]["text"] == "agree: lost site 0: interrupted"
+    assert losses["interrupted.exits"] == ["exit 0", "exit 0"]
+
+
+def test_a_forked_child_cannot_use_the_group_and_harms_nobody(losses: dict[str, Any]) -> None:
+    assert losses.get("forks.exits") == ["exit 0", "exit 0"], losses["log"][-3000:]
+    for rank in range(2):
+        child = losses[f"child.{rank}"]["child"]
+        assert (child["error"], child["text"].split(":")[0]) == ("TransportError", "transport")
+        assert losses[f"forks.{rank}"]["child exit"] == 0
+        assert losses[f"forks.{rank}"]["run"]["error"] == ""
