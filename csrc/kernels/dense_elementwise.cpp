@@ -3,8 +3,8 @@
 #include <unordered_map>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/TensorIterator.h>
 
 #include "kernels/dense_parts.h"
 
@@ -161,14 +161,50 @@ const std::unordered_map<std::string, Pieced>& pieced_kernels() {
   return table;
 }
 
-/// Elements of a piece: a few pieces of doubles fit in a core's second-level cache.
-constexpr int64_t kPiece = 32768;
+/// Elements of a piece: some pieces of doubles fit in a core's second-level cache. Below torch's grain size, so that a
+/// pass over a piece stays on its thread.
+constexpr int64_t kPiece = 16384;
+static_assert(kPiece < at::internal::GRAIN_SIZE);
+
+/// Calls `work(begin, end)` for ranges of the elements of a contiguous tensor, on torch's threads. (at::parallel_for is
+/// compiled where it is called, and without OpenMP's flag, or with another OpenMP than torch's, it has no threads.)
+template <class Work>
+void for_each_range(const at::Tensor& flat, Work work) {
+  auto elements = at::TensorIteratorConfig().check_all_same_dtype(false).resize_outputs(false).add_output(flat).build();
+  const char* base = static_cast<const char*>(flat.const_data_ptr());
+  const int64_t bytes = flat.element_size();
+  elements.for_each(
+      [&](char** data, const int64_t*, int64_t inner, int64_t outer) {
+        const int64_t begin = (data[0] - base) / bytes;
+        work(begin, begin + inner * outer);
+      },
+      kPiece);
+}
 
 /// One axis over the elements as they lie; nothing where they have holes or lie in another order than `like`.
 at::Tensor flat(const at::Tensor& tensor, const at::Tensor& like) {
   const bool fits = tensor.is_cpu() && tensor.sizes() == like.sizes() && tensor.strides() == like.strides() &&
                     tensor.is_non_overlapping_and_dense() && tensor.scalar_type() == like.scalar_type();
   return fits ? at::as_strided(tensor, {tensor.numel()}, {1}) : at::Tensor();
+}
+
+/// Runs the passes of `kernel` on a few rows at a time, operands that do not lie like the result copied row by row.
+bool run_in_rows(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor& out) {
+  if (!out.is_cpu() || !out.is_contiguous() || out.dim() < 2 || out.numel() == 0) return false;
+  const int64_t rows = out.size(0);
+  const int64_t each = std::max<int64_t>(1, kPiece / (out.numel() / rows));
+  at::parallel_for(0, ceil_div(rows, each), 1, [&](int64_t begin, int64_t end) {
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    for (int64_t start = begin * each; start < std::min(end * each, rows); start += each) {
+      const int64_t length = std::min(each, rows - start);
+      Tensors pieces;
+      for (const at::Tensor& operand : x) pieces.push_back(operand.narrow(0, start, length).contiguous());
+      at::Tensor piece = out.narrow(0, start, length);
+      at::Tensor scratch = at::empty_like(piece);
+      kernel(pieces, n, piece, scratch);
+    }
+  });
+  return true;
 }
 
 /// Runs the passes of `kernel` piece by piece where the elements of all tensors lie alike, so that what one pass writes
@@ -182,16 +218,16 @@ void run_in_pieces(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor
   if (!alike) {
     Tensors expanded;
     for (const at::Tensor& operand : x) expanded.push_back(operand.expand(out.sizes()));
+    if (run_in_rows(kernel, expanded, n, out)) return;
     at::Tensor scratch = at::empty_like(out);
     kernel(expanded, n, out, scratch);
     return;
   }
-  const int64_t count = result.numel();
-  at::parallel_for(0, ceil_div(count, kPiece), 1, [&](int64_t begin, int64_t end) {
+  for_each_range(result, [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
-    const at::Tensor scratch = at::empty({std::min(kPiece, count)}, result.options());
-    for (int64_t start = begin * kPiece; start < std::min(end * kPiece, count); start += kPiece) {
-      const int64_t length = std::min(kPiece, count - start);
+    const at::Tensor scratch = at::empty({std::min(kPiece, end - begin)}, result.options());
+    for (int64_t start = begin; start < end; start += kPiece) {
+      const int64_t length = std::min(kPiece, end - start);
       Tensors pieces;
       for (const at::Tensor& operand : operands) pieces.push_back(operand.narrow(0, start, length));
       at::Tensor piece = result.narrow(0, start, length);

@@ -32,6 +32,8 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
  public:
   virtual ~BlockStore() = default;
   virtual BlockHandle put(at::Tensor tensor) = 0;
+  /// An array with undefined contents to compute a block into.
+  virtual at::Tensor allocate(at::IntArrayRef shape, const at::TensorOptions& options) = 0;
   virtual at::Tensor pin(const BlockHandle& block) = 0;
   virtual void unpin(const BlockHandle& block) = 0;
   /// Bytes kept now, and the most since `reset_peak`. Blocks that are views of one array count each.
@@ -41,10 +43,12 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
 
  protected:
   friend class StoredBlock;
-  virtual void release(const StoredBlock& block) = 0;
+  /// Takes back the array of a block whose last handle goes.
+  virtual void release(StoredBlock& block) = 0;
 };
 
-/// Keeps every array in memory as it is.
+/// Keeps every array in memory as it is. Arrays on the CPU that nobody else sees are used again for later blocks of their
+/// size: fresh pages from the system cost more than what is computed into them.
 std::shared_ptr<BlockStore> make_memory_store();
 
 /// A block's array, pinned while this lives.

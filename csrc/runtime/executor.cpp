@@ -201,7 +201,7 @@ class Run {
   }
 
   std::vector<Piece> apply(const Node& node, const std::vector<Operand>& given) {
-    const LocalOperators operators(scalars_, flops_);
+    const LocalOperators operators(scalars_, store_, flops_);
     const RelationType& result = node.type().relation;
     if (const auto* op = node.as<ia::LocalJoin>()) return operators.join(*op, given[0], given[1], result);
     if (const auto* op = node.as<ia::LocalFilter>()) return operators.filter(*op, given[0]);

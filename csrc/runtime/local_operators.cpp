@@ -179,6 +179,16 @@ struct JoinPlan {
 
 }  // namespace
 
+namespace {
+
+/// Whether `kernel` is a built-in elementwise one of its operands' dtype, whose result can be computed into an array.
+bool computes_elements(const Kernel& kernel) {
+  const kernels::Row& row = kernels::row_of(kernel);
+  return row.form == kernels::Form::kElementwise && !row.user && !row.dtype && !row.facts.moves_elements;
+}
+
+}  // namespace
+
 at::Tensor LocalOperators::call(const Kernel& kernel, const std::vector<at::Tensor>& operands, int64_t batch, int64_t output,
                                 const at::Tensor& out) const {
   int64_t calls = 1;
@@ -190,15 +200,17 @@ at::Tensor LocalOperators::call(const Kernel& kernel, const std::vector<at::Tens
   std::vector<Dims> shapes;
   for (const at::Tensor& operand : operands) shapes.push_back(operand.sizes().slice(batch).vec());
   flops_ += calls * kernels::flops(kernel, shapes);
-  return kernels::dense(kernel, operands, scalars_, batch, output, out);
+  if (out.defined() || !computes_elements(kernel)) return kernels::dense(kernel, operands, scalars_, batch, output, out);
+  Dims shape = operands[0].sizes().vec();
+  if (operands.size() > 1) shape = at::infer_size(operands[0].sizes(), operands[1].sizes());
+  return kernels::dense(kernel, operands, scalars_, batch, output, store_.allocate(shape, operands[0].options()));
 }
 
 namespace {
 
 /// Whether `kernel` may write its result into `array`: elementwise, same shape as the broadcast result.
 bool fits_result(const Kernel& kernel, const at::Tensor& array, const std::vector<at::Tensor>& operands) {
-  const kernels::Row& row = kernels::row_of(kernel);
-  if (row.form != kernels::Form::kElementwise || row.user || row.dtype) return false;
+  if (!computes_elements(kernel)) return false;
   return std::all_of(operands.begin(), operands.end(), [&](const at::Tensor& operand) {
     for (int64_t a = 0; a < array.dim(); ++a) {
       if (operand.size(a) != array.size(a) && operand.size(a) != 1) return false;
@@ -281,13 +293,24 @@ at::Tensor without_singles(at::Tensor array, const Layout& layout, const Dims& p
   return array;
 }
 
-int64_t contraction_flops(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+std::map<char, int64_t> extents_of(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
   std::map<char, int64_t> extents;
   for (size_t a = 0; a < labels.operands[0].size(); ++a) extents[labels.operands[0][a]] = left.size(static_cast<int64_t>(a));
   for (size_t a = 0; a < labels.operands[1].size(); ++a) extents[labels.operands[1][a]] = right.size(static_cast<int64_t>(a));
+  return extents;
+}
+
+int64_t contraction_flops(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
   int64_t flops = 2;
-  for (const auto& [letter, extent] : extents) flops *= extent;
+  for (const auto& [letter, extent] : extents_of(labels, left, right)) flops *= extent;
   return flops;
+}
+
+Dims contracted_shape(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+  const auto extents = extents_of(labels, left, right);
+  Dims shape;
+  for (const char letter : labels.result) shape.push_back(extents.at(letter));
+  return shape;
 }
 
 }  // namespace
@@ -305,7 +328,8 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims&
     const at::Tensor l = without_singles(a, plan.left_layout, plan.left.position, plan.modes);
     const at::Tensor r = without_singles(b, plan.right_layout, plan.right.position, plan.modes);
     flops_ += contraction_flops(letters.labels, l, r);
-    sum.add(own_box(part, group_by), to_layout(kernels::contract(letters.labels, l, r), letters.kept_batch, layout));
+    const at::Tensor product = kernels::contract(letters.labels, l, r, store_.allocate(contracted_shape(letters.labels, l, r), l.options()));
+    sum.add(own_box(part, group_by), to_layout(product, letters.kept_batch, layout));
   });
   return sum.pieces();
 }

@@ -19,7 +19,8 @@ struct Operand {
 /// kernel treats the parts of a cut axis alike, and key by key where it does not. Flops are added to `flops`.
 class LocalOperators {
  public:
-  LocalOperators(const kernels::Scalars& scalars, int64_t& flops) : scalars_(scalars), flops_(flops) {}
+  LocalOperators(const kernels::Scalars& scalars, BlockStore& store, int64_t& flops)
+      : scalars_(scalars), store_(store), flops_(flops) {}
 
   std::vector<Piece> join(const ia::LocalJoin& op, const Operand& left, const Operand& right, const RelationType& result) const;
   /// Sum over all but `group_by` of a join whose kernel is a contraction; the joined relation is never formed.
@@ -35,6 +36,7 @@ class LocalOperators {
   std::vector<Piece> concatenate_pieces(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const;
 
   const kernels::Scalars& scalars_;
+  BlockStore& store_;
   int64_t& flops_;
 };
 

@@ -26,7 +26,7 @@ using ChunksBySite = std::map<int64_t, std::vector<Chunk>>;
 class Mover {
  public:
   Mover(const std::string& who, const StoredRelation& source, Transport& transport, BlockStore& store)
-      : who_(who), type_(source.type), layout_(type_.relation), transport_(transport) {
+      : who_(who), type_(source.type), layout_(type_.relation), transport_(transport), store_(store) {
     for (const int64_t site : transport.local_sites()) held_[site] = pieces_at(source, site, store);
     options_ = at::TensorOptions().dtype(kernels::scalar_type(type_.relation.dtype));
     for (const auto& [site, pieces] : held_) {
@@ -138,7 +138,8 @@ class Mover {
     at::Tensor sum = terms[0];
     for (size_t i = 1; i < terms.size(); ++i) {
       const at::Tensor term = terms[i].reshape(sum.sizes());
-      sum = kernels::dense({exchange.fold, {}}, {sum, term}, {}, 0, 0, i > 1 ? sum : at::Tensor());
+      const at::Tensor into = i > 1 ? sum : store_.allocate(sum.sizes(), sum.options());
+      sum = kernels::dense({exchange.fold, {}}, {sum, term}, {}, 0, 0, into);
     }
     return {share.box, share.begin, share.end, sum};
   }
@@ -199,6 +200,7 @@ class Mover {
   ia::PhysicalType type_;
   Layout layout_;
   Transport& transport_;
+  BlockStore& store_;
   at::TensorOptions options_;
   std::map<int64_t, std::vector<Piece>> held_;
   mutable std::map<std::vector<int64_t>, at::Tensor> joined_;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/check.h"
@@ -24,8 +25,6 @@ using Work = c10d::Work;
 constexpr Millis kTick{100};
 /// Longer than any wait: a Gloo wait that times out closes every connection.
 constexpr Millis kForever = std::chrono::hours(24);
-/// Enough for a finished operation to say so.
-constexpr Millis kSettle{20};
 /// Pauses between two looks at an operation that cannot be waited for with interruptions.
 constexpr std::chrono::microseconds kShortestPause{20};
 constexpr std::chrono::microseconds kLongestPause{1000};
@@ -37,15 +36,6 @@ constexpr int kSentinelTag = kFirstTag + 2 * kTagStep;
 int tag_of(Channel channel) { return kFirstTag + static_cast<int>(channel) * kTagStep; }
 
 std::atomic<void (*)()> wait_check{nullptr};
-
-/// What went wrong, without the backend's source lines and addresses.
-std::string reason_of(const std::exception& error) {
-  const std::string text = error.what();
-  for (const char* sign : {"onnection closed", "ocket closed", "onnection reset", "roken pipe", "onnection refused"}) {
-    if (text.find(sign) != std::string::npos) return "connection closed";
-  }
-  return text.substr(0, text.find('\n'));
-}
 
 std::string seconds_text(Millis duration) {
   std::ostringstream out;
@@ -66,6 +56,14 @@ c10::intrusive_ptr<c10d::Store> open_store(const c10d::ProcessGroup& group) {
 }  // namespace
 
 void set_wait_check(void (*check)()) { wait_check = check; }
+
+std::string reason_of(const std::exception& error) {
+  const std::string text = error.what();
+  for (const char* sign : {"onnection closed", "ocket closed", "onnection reset", "roken pipe", "onnection refused"}) {
+    if (text.find(sign) != std::string::npos) return "connection closed";
+  }
+  return text.substr(0, text.find('\n'));
+}
 
 /// Wakes a blocked Gloo wait every kTick: Work::abort makes it return false and leaves the operation posted.
 class PeerWatch::Ticker {
@@ -125,6 +123,7 @@ class PeerWatch::Waiting {
  private:
   /// Collectives and other backends' operations cannot be woken.
   bool interruptible(const Pending& entry) const { return entry.peer != kEveryPeer && watch_.ticker_ != nullptr; }
+  bool wait_a_tick(Pending& entry);
   void wait_waking(Pending& entry);
   void wait_polling(Pending& entry);
   void look();
@@ -140,18 +139,22 @@ class PeerWatch::Waiting {
   Millis waited_{0};
 };
 
+/// Waits until the operation is done or the ticker's next tick; raises the backend's error.
+bool PeerWatch::Waiting::wait_a_tick(Pending& entry) {
+  watch_.ticker_->set_current(entry.work.get());
+  const auto leave = c10::make_scope_exit([&] { watch_.ticker_->set_current(nullptr); });
+  entry.done = entry.work->wait(kForever);
+  return entry.done;
+}
+
 void PeerWatch::Waiting::wait_waking(Pending& entry) {
   while (!entry.done) {
-    std::string error;
-    watch_.ticker_->set_current(entry.work.get());
     try {
-      entry.done = entry.work->wait(kForever);
+      if (wait_a_tick(entry)) return;
     } catch (const std::exception& e) {
-      error = reason_of(e);
+      watch_.fail(who_, entry.peer, reason_of(e));
     }
-    watch_.ticker_->set_current(nullptr);
-    if (!error.empty()) watch_.fail(who_, entry.peer, error);
-    if (!entry.done) look();
+    look();
   }
 }
 
@@ -216,20 +219,18 @@ void PeerWatch::Waiting::look_at_beat(int64_t peer) {
 }
 
 /// Tells operations that finished before their peer went away (it may have left in good order) from those that never
-/// will. A wait that times out closes all connections of the group, which a failure does anyway.
+/// will, and fails at one of these.
 void PeerWatch::Waiting::settle(int64_t peer, const std::string& why) {
   for (Pending& entry : pending_) {
     if (entry.done || (entry.peer != peer && entry.peer != kEveryPeer)) continue;
-    if (!interruptible(entry)) {
-      if (!entry.work->isCompleted()) watch_.fail(who_, peer, why);
-      continue;
-    }
+    bool finished = false;
     try {
-      // The first wait may only use up a tick that came late.
-      entry.done = entry.work->wait(kSettle) || entry.work->wait(kSettle);
+      // Twice, as a tick that came late ends the first wait of a finished operation.
+      finished = interruptible(entry) ? wait_a_tick(entry) || wait_a_tick(entry) : entry.work->isCompleted();
     } catch (const std::exception&) {
-      watch_.fail(who_, peer, why);
+      finished = false;
     }
+    if (!finished) watch_.fail(who_, peer, why);
   }
 }
 

@@ -33,6 +33,9 @@ struct Parcel {
 /// wait for, not one that sends arrays of the wrong size: Gloo ends a process that gets more than it expects.
 enum class Channel { kArrays, kControl };
 
+/// What a backend's error says, without its source lines and addresses.
+std::string reason_of(const std::exception& error);
+
 /// How arrays of one device type travel.
 struct Lane {
   std::string name;  ///< of the backend

@@ -308,7 +308,7 @@ bool ProcessGroupTransport::all_reduce(const std::string& who, const std::string
   try {
     pending[0].work = lane.backend->allreduce(wire, options);
   } catch (const std::exception& e) {
-    peers_->fail(who, kEveryPeer, e.what());
+    peers_->fail(who, kEveryPeer, reason_of(e));
   }
   peers_->wait(who, pending);
   if (wire[0].data_ptr() != array.data_ptr()) array.copy_(wire[0]);
@@ -390,9 +390,11 @@ std::vector<double> ProcessGroupTransport::greatest(const std::vector<double>& v
   }
   std::vector<double> out = values;
   for (const std::string& bytes : all_gather("greatest", mine, sizes)) {
-    std::vector<double> theirs(values.size());
-    std::memcpy(theirs.data(), bytes.data(), bytes.size());
-    for (size_t i = 0; i < out.size(); ++i) out[i] = std::max(out[i], theirs[i]);
+    for (size_t i = 0; i < out.size(); ++i) {
+      double theirs = 0;
+      std::memcpy(&theirs, bytes.data() + i * sizeof(double), sizeof(double));
+      out[i] = std::max(out[i], theirs);
+    }
   }
   return out;
 }

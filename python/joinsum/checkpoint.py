@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,9 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads what `save` wrote. Nothing in the file is executed. Raises CheckpointError, or OSError as `open` does."""
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # torch reads other files as far as it can, and then raises whatever that leads to
         first_line = str(error).strip().splitlines()[:1]
         raise CheckpointError(f"{os.fspath(path)}: not a checkpoint: cause={' '.join(first_line)[:120]}") from None
     found = content.get("format") if isinstance(content, dict) else None

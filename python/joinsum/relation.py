@@ -118,7 +118,7 @@ class Relation(Expression):
         >>> import joinsum, torch
         >>> x = joinsum.relation(torch.arange(4.), parts=4)
         >>> x.rekey(lambda i: (i // 2, i % 2)).type
-        f32[1@-]<2,2>
+        f32[1]<2,2>
         >>> x.rekey(lambda i: 3 - i).tuples()[0]
         ((0,), tensor([3.]))
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+from collections.abc import Iterator
 
 import joinsum
 import pytest
@@ -37,8 +38,8 @@ def batch_of(sizes: Sizes, dtype: torch.dtype = torch.float64) -> tuple[torch.Te
 
 def weights_of(sizes: Sizes, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(5)
-    w1 = torch.randint(-2, 3, (sizes.features, sizes.hidden), generator=generator).to(dtype)
-    w2 = torch.randint(-2, 3, (sizes.hidden, sizes.labels), generator=generator).to(dtype) / 2
+    w1 = torch.randint(-2, 3, (sizes.features, sizes.hidden), generator=generator).to(dtype) / 4
+    w2 = torch.randint(-2, 3, (sizes.hidden, sizes.labels), generator=generator).to(dtype) / 8
     return {"W1": w1, "W2": w2}
 
 
@@ -252,6 +253,15 @@ def test_another_figure_is_a_plan_error() -> None:
 # --- the classifier ---------------------------------------------------------------------------------------------------
 
 STEPS, BATCH, HIDDEN, RATE = 50, 64, 16, 2e-2
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Small kernels on many threads wait for each other where other programs run too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

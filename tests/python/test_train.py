@@ -128,7 +128,7 @@ class Trap:
         return os.system, ("touch trapped",)
 
 
-@pytest.mark.parametrize("content", [b"", b"text", pickle.dumps({"a": 1}), pickle.dumps(Trap())])
+@pytest.mark.parametrize("content", [b"", b"text", pickle.dumps({"a": 1}, 2), pickle.dumps(Trap(), 2)])
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: pathlib.Path, content: bytes) -> None:
     path = tmp_path / "run.pt"
     path.write_bytes(content)
