@@ -102,8 +102,19 @@ RelationType relation_type_of_tensor(const std::string& dtype, const Dims& shape
   return RelationType::of_tensor(dtype_named(dtype), shape, parts);
 }
 
+constexpr const char* kRelationTypeDoc =
+    R"(Type of a tensor relation; prints as plans do: f32[100,50]<4,2>.
+
+dtype, rank, axes       of the arrays; an axis has extent, key_dim (that counts its parts, or None) and cuts
+arity, frontier         number of key components, and the least bound of each
+unique, continuous      whether no key occurs twice; whether every key below the frontier occurs
+tuples, elements, bytes of the whole relation
+all_keys(), array_shape(key), text(full)
+
+Source: TRA paper, section 3; docs/algebra.md, section 1.)";
+
 void bind_relation_type(py::module_& module) {
-  public_class<RelationType>(module, "RelationType", "Type of a tensor relation; prints as in plans: f32[100,50]<4,2>.")
+  public_class<RelationType>(module, "RelationType", kRelationTypeDoc)
       .def_static("make", &make_relation_type, py::arg("who"), py::arg("dtype"), py::arg("frontier"), py::arg("axes"),
                   py::arg("keys"), WithoutGil())
       .def_static("of_tensor", &relation_type_of_tensor, py::arg("dtype"), py::arg("shape"), py::arg("parts"),

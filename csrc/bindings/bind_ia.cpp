@@ -12,15 +12,38 @@ using ia::Grid;
 using ia::PhysicalType;
 using ia::Placement;
 
+constexpr const char* kGridDoc =
+    R"(Sites as a grid of prime factors, the slowest link's axis first; prints as plans do: 2x2x3.
+
+axes, sites   extents of the axes, and their product; site = mixed-radix coordinates)";
+
+constexpr const char* kPlacementDoc =
+    R"(Where the tuples of a relation are: a state for each grid axis, or scattered; text(frontier) prints (0, *, +add).
+
+pending            whether some axis holds partial results, to be folded
+scattered          whether the owner of a tuple is no function of its key
+fully_replicated   whether every site holds everything
+
+Source: TRA paper, section 4; docs/algebra.md, section 1.)";
+
+constexpr const char* kPhysicalTypeDoc =
+    R"(Type of a relation on sites; prints as plans do: f32[100,50]<4,2> on 2x2 (0, *).
+
+relation, grid, placement
+sites                       number of sites
+bytes(site), tuples(site)   what a site holds, exactly
+
+Source: TRA paper, section 4.)";
+
 void bind_placement(py::module_& module) {
-  public_class<Grid>(module, "Grid", "Sites as a grid of prime factors; prints as in plans: 2x2x3.")
+  public_class<Grid>(module, "Grid", kGridDoc)
       .def_static("of_sites", &Grid::of_sites, py::arg("sites"))
       .def_readonly("axes", &Grid::axes)
       .def_property_readonly("sites", &Grid::sites)
       .def("__repr__", &Grid::text)
       .def("__hash__", [](const Grid& grid) { return hash_text(grid.text()); })
       .def(py::self == py::self);
-  public_class<Placement>(module, "Placement", "Where the tuples of a relation are: a state for each grid axis.")
+  public_class<Placement>(module, "Placement", kPlacementDoc)
       .def_static("replicated", &Placement::replicated, py::arg("grid"))
       .def_static(
           "fill",
@@ -46,7 +69,7 @@ void bind_placement(py::module_& module) {
 }
 
 void bind_physical_type(py::module_& module) {
-  public_class<PhysicalType>(module, "PhysicalType", "Type of a placed relation; prints as in plans.")
+  public_class<PhysicalType>(module, "PhysicalType", kPhysicalTypeDoc)
       .def_static("placed", &PhysicalType::placed, py::arg("who"), py::arg("relation"), py::arg("grid"),
                   py::arg("placement"), WithoutGil())
       .def_readonly("relation", &PhysicalType::relation)

@@ -103,7 +103,7 @@ std::pair<std::map<std::string, StoredRelation>, std::vector<NodeTrace>> run(
 }
 
 void bind_executor(py::module_& module) {
-  py::class_<NodeTrace>(module, "NodeTrace")
+  public_class<NodeTrace>(module, "NodeTrace", "What one node of a run did, on the sites of this process together.")
       .def_readonly("node", &NodeTrace::node)
       .def_readonly("operation", &NodeTrace::operation)
       .def_readonly("bytes_sent", &NodeTrace::bytes_sent)

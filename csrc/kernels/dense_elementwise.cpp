@@ -8,6 +8,10 @@
 
 #include "kernels/dense_parts.h"
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 // Tells the compiler that no element depends on another one, although the result may be an operand.
 #if defined(__clang__)
 #define JOINSUM_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
@@ -137,17 +141,45 @@ void adam_second(const Tensors& x, const Numbers& n, at::Tensor& out, at::Tensor
   at::add_out(out, scratch, x[0], n[0]);
 }
 
+#if defined(__SSE2__)
+// Compilers leave loops with sqrt alone, since it may set errno; and in a pass of its own it costs a third more.
+__m128 all(float x) { return _mm_set1_ps(x); }
+__m128d all(double x) { return _mm_set1_pd(x); }
+__m128 load(const float* from) { return _mm_loadu_ps(from); }
+__m128d load(const double* from) { return _mm_loadu_pd(from); }
+void store(float* to, __m128 x) { _mm_storeu_ps(to, x); }
+void store(double* to, __m128d x) { _mm_storeu_pd(to, x); }
+__m128 root(__m128 x) { return _mm_sqrt_ps(x); }
+__m128d root(__m128d x) { return _mm_sqrt_pd(x); }
+
+/// out[i] = size m[i] / (factor √v[i] + epsilon)
+template <class T>
+void direction_loop(const at::Tensor& out, const Tensors& x, T size, T factor, T epsilon) {
+  T* to = out.mutable_data_ptr<T>();
+  const T* m = x[0].const_data_ptr<T>();
+  const T* v = x[1].const_data_ptr<T>();
+  const auto lanes = static_cast<int64_t>(sizeof(__m128) / sizeof(T));
+  const int64_t count = out.numel();
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    store(to + i, all(size) * load(m + i) / (all(factor) * root(load(v + i)) + all(epsilon)));
+  }
+  for (; i < count; ++i) to[i] = size * m[i] / (factor * std::sqrt(v[i]) + epsilon);
+}
+#endif
+
 void adam_direction(const Tensors& x, const Numbers& n, at::Tensor& out, at::Tensor& scratch) {
   const double size = n[0] / (1 - std::pow(n[1], n[4]));
-  const double unbias = 1 / std::sqrt(1 - std::pow(n[2], n[4]));
-  at::sqrt_out(scratch, x[1]);
-  const bool done = with_loop(out, {x[0], scratch}, [&](auto zero) {
+  const double factor = 1 / std::sqrt(1 - std::pow(n[2], n[4]));
+#if defined(__SSE2__)
+  const bool done = with_loop(out, x, [&](auto zero) {
     using T = decltype(zero);
-    const T numerator = static_cast<T>(size), factor = static_cast<T>(unbias), epsilon = static_cast<T>(n[3]);
-    loop_over<T>(out, [=](T m, T root) { return numerator * m / (factor * root + epsilon); }, x[0], scratch);
+    direction_loop<T>(out, x, static_cast<T>(size), static_cast<T>(factor), static_cast<T>(n[3]));
   });
   if (done) return;
-  scratch.mul_(unbias).add_(n[3]);
+#endif
+  at::sqrt_out(scratch, x[1]);
+  scratch.mul_(factor).add_(n[3]);
   at::div_out(out, x[0], scratch);
   out.mul_(size);
 }
@@ -166,19 +198,20 @@ const std::unordered_map<std::string, Pieced>& pieced_kernels() {
 constexpr int64_t kPiece = 16384;
 static_assert(kPiece < at::internal::GRAIN_SIZE);
 
-/// Calls `work(begin, end)` for ranges of the elements of a contiguous tensor, on torch's threads. (at::parallel_for is
-/// compiled where it is called, and without OpenMP's flag, or with another OpenMP than torch's, it has no threads.)
+/// Calls `work(begin, end)` for ranges of the numbers below `pieces`, on torch's threads. (at::parallel_for is compiled
+/// where it is called: without OpenMP's flag it has one thread, and with another OpenMP than torch's two sets of them.)
 template <class Work>
-void for_each_range(const at::Tensor& flat, Work work) {
-  auto elements = at::TensorIteratorConfig().check_all_same_dtype(false).resize_outputs(false).add_output(flat).build();
-  const char* base = static_cast<const char*>(flat.const_data_ptr());
-  const int64_t bytes = flat.element_size();
-  elements.for_each(
+void for_each_range(int64_t pieces, Work work) {
+  const at::Tensor numbers = at::empty({pieces}, at::kByte);
+  auto iterator =
+      at::TensorIteratorConfig().check_all_same_dtype(false).resize_outputs(false).add_output(numbers).build();
+  const auto* first = numbers.const_data_ptr<uint8_t>();
+  iterator.for_each(
       [&](char** data, const int64_t*, int64_t inner, int64_t outer) {
-        const int64_t begin = (data[0] - base) / bytes;
+        const int64_t begin = reinterpret_cast<const uint8_t*>(data[0]) - first;
         work(begin, begin + inner * outer);
       },
-      kPiece);
+      /*grain_size=*/1);
 }
 
 /// One axis over the elements as they lie; nothing where they have holes or lie in another order than `like`.
@@ -193,7 +226,7 @@ bool run_in_rows(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor& 
   if (!out.is_cpu() || !out.is_contiguous() || out.dim() < 2 || out.numel() == 0) return false;
   const int64_t rows = out.size(0);
   const int64_t each = std::max<int64_t>(1, kPiece / (out.numel() / rows));
-  at::parallel_for(0, ceil_div(rows, each), 1, [&](int64_t begin, int64_t end) {
+  for_each_range(ceil_div(rows, each), [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
     for (int64_t start = begin * each; start < std::min(end * each, rows); start += each) {
       const int64_t length = std::min(each, rows - start);
@@ -223,11 +256,12 @@ void run_in_pieces(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor
     kernel(expanded, n, out, scratch);
     return;
   }
-  for_each_range(result, [&](int64_t begin, int64_t end) {
+  const int64_t count = result.numel();
+  for_each_range(ceil_div(count, kPiece), [&](int64_t begin, int64_t end) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
-    const at::Tensor scratch = at::empty({std::min(kPiece, end - begin)}, result.options());
-    for (int64_t start = begin; start < end; start += kPiece) {
-      const int64_t length = std::min(kPiece, end - start);
+    const at::Tensor scratch = at::empty({std::min(kPiece, count)}, result.options());
+    for (int64_t start = begin * kPiece; start < std::min(end * kPiece, count); start += kPiece) {
+      const int64_t length = std::min(kPiece, count - start);
       Tensors pieces;
       for (const at::Tensor& operand : operands) pieces.push_back(operand.narrow(0, start, length));
       at::Tensor piece = result.narrow(0, start, length);

@@ -29,12 +29,12 @@ if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
     )
 
 from joinsum import _C
-from joinsum._C import Grid, PhysicalType, Placement, RelationType
+from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
-from joinsum.kernels import KernelTable, kernels, register_kernel, unregister_kernel
+from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.plan import IaPlan, TraPlan, lower, parse, plan
 from joinsum.relation import Relation, relation
@@ -52,8 +52,10 @@ __all__ = [
     "IaPlan",
     "InternalError",
     "KernelError",
+    "KernelRow",
     "KernelTable",
     "NodeCost",
+    "NodeTrace",
     "PhysicalType",
     "Placement",
     "PlanCost",

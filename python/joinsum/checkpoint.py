@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["CheckpointError", "check_writable", "load", "save"]
+__all__ = ["CheckpointError", "load", "prepare_path", "save"]
 
 _FORMAT = "joinsum extreme classifier 1"
 
@@ -62,14 +62,17 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raises OSError unless a file could be put at `path` now."""
+def prepare_path(path: str | os.PathLike[str]) -> None:
+    """Makes the folder of `path` if need be; raises OSError unless a file could be put there now."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path}: is a directory")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
             pass
+    except FileExistsError:
+        raise NotADirectoryError(f"{path}: cannot be written: {path.parent} is not a folder") from None
     except OSError as error:
         raise type(error)(f"{path}: cannot be written: {error.strerror or error}") from None
 

@@ -77,10 +77,14 @@ def main() -> None:
     help="The figure by which --plan auto chooses.",
 )
 @click.option(
-    "--save", type=_FILE, default="classifier.pt", show_default=True, help="Checkpoint, written after each epoch."
+    "--save",
+    type=_FILE,
+    default="outputs/classifier.pt",
+    show_default=True,
+    help="Checkpoint, written after each epoch.",
 )
 @click.option("--resume", type=_FILE, help="Checkpoint to go on from.")
-@click.option("--curve", type=_FILE, default="loss.png", show_default=True, help="Picture of the loss.")
+@click.option("--curve", type=_FILE, default="outputs/loss.png", show_default=True, help="Picture of the loss.")
 @click.option("--limit-steps", type=click.IntRange(min=1), help="Steps of an epoch at most, for a quick try.")
 @click.option(
     "--memory-limit",

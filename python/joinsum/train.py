@@ -66,9 +66,9 @@ class Options:
     seed: int = 0
     plan: str = "auto"
     cost: str = "seconds"
-    save: Path | None = Path("classifier.pt")
+    save: Path | None = Path("outputs/classifier.pt")
     resume: Path | None = None
-    curve: Path | None = Path("loss.png")
+    curve: Path | None = Path("outputs/loss.png")
     limit_steps: int | None = None
     memory_limit: int | None = None
 
@@ -109,7 +109,7 @@ class _Run:
         self.history = History()
         self.started = time.perf_counter()
         train_file, test_file = _find_files(options)
-        _check_outputs(options)
+        _prepare_outputs(options)
         found = _load_checkpoint(options.resume)
         header = _read_header(train_file, None)
         if test_file is not None:
@@ -278,7 +278,7 @@ def _in_folder(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / f"{name}.txt", folder / f"{name}.txt.gz") if path.is_file()), None)
 
 
-def _check_outputs(options: Options) -> None:
+def _prepare_outputs(options: Options) -> None:
     for name in ("hidden", "batch", "lr", "limit_steps"):
         value = getattr(options, name)
         if value is not None and not value > 0:
@@ -287,7 +287,7 @@ def _check_outputs(options: Options) -> None:
         path = getattr(options, name)
         try:
             if path is not None:
-                checkpoint.check_writable(path)
+                checkpoint.prepare_path(path)
         except OSError as error:
             raise UsageError(f"--{name}: {error}") from None
 

@@ -184,6 +184,13 @@ def test_files_may_be_named_and_compressed(folder: pathlib.Path) -> None:
     assert "no test file: precision is not measured" in alone.output
 
 
+def test_folders_of_outputs_are_made(folder: pathlib.Path) -> None:
+    save, curve = folder / "new" / "run.pt", folder / "other" / "new" / "loss.png"
+    assert command(folder, "--save", save, "--curve", curve, "--limit-steps", 1).exit_code == 0
+    assert save.exists()
+    assert curve.exists()
+
+
 def test_a_resumed_command_says_what_changed(folder: pathlib.Path) -> None:
     assert command(folder, "--epochs", 1).exit_code == 0
     result = command(folder, "--resume", folder / "run.pt", "--lr", 0.5)
@@ -200,13 +207,13 @@ def test_a_resumed_command_says_what_changed(folder: pathlib.Path) -> None:
         (["--data", "{folder}/empty"], "--data: folder has no train.txt or train.txt.gz: folder={folder}/empty"),
         (["--test", "{folder}/none"], "--test: no such file: path={folder}/none"),
         (
-            ["--save", "{folder}/none/run.pt"],
-            "--save: {folder}/none/run.pt: cannot be written: No such file or directory",
+            ["--save", "{folder}/train.txt/a.pt"],
+            "--save: {folder}/train.txt/a.pt: cannot be written: {folder}/train.txt is",
         ),
         (["--save", "{folder}/empty"], "--save: {folder}/empty: is a directory"),
         (
-            ["--curve", "{folder}/train.txt/loss.png"],
-            "--curve: {folder}/train.txt/loss.png: cannot be written: Not a directory",
+            ["--curve", "{folder}/test.txt/a.png"],
+            "--curve: {folder}/test.txt/a.png: cannot be written: {folder}/test.txt is",
         ),
         (["--resume", "{folder}/none.pt"], "--resume: [Errno 2] No such file or directory: '{folder}/none.pt'"),
         (["--resume", "{folder}/train.txt"], "--resume: {folder}/train.txt: not a checkpoint"),
