@@ -71,22 +71,21 @@ std::string concatenate(const Parts&... parts) {
 }  // namespace joinsum
 
 /// Raises PlanError unless `condition`; the message reads `operator: what is wrong: name=value, ...`.
-#define JOINSUM_USER_CHECK(condition, ...)                                                \
-  do {                                                                                    \
-    if (!(condition)) throw ::joinsum::PlanError(::joinsum::concatenate(__VA_ARGS__));    \
+#define JOINSUM_USER_CHECK(condition, ...)                                             \
+  do {                                                                                 \
+    if (!(condition)) throw ::joinsum::PlanError(::joinsum::concatenate(__VA_ARGS__)); \
   } while (false)
 
 /// Raises KernelError unless `condition`.
-#define JOINSUM_KERNEL_CHECK(condition, ...)                                              \
-  do {                                                                                    \
-    if (!(condition)) throw ::joinsum::KernelError(::joinsum::concatenate(__VA_ARGS__));  \
+#define JOINSUM_KERNEL_CHECK(condition, ...)                                             \
+  do {                                                                                   \
+    if (!(condition)) throw ::joinsum::KernelError(::joinsum::concatenate(__VA_ARGS__)); \
   } while (false)
 
 /// Raises InternalError unless `condition`: a false one is a defect of joinsum.
-#define JOINSUM_CHECK(condition, ...)                                                               \
-  do {                                                                                              \
-    if (!(condition))                                                                               \
-      throw ::joinsum::InternalError(::joinsum::concatenate("joinsum defect: ", __FILE__, ":",      \
-                                                            __LINE__, ": ", #condition, " ",        \
-                                                            ##__VA_ARGS__));                        \
+#define JOINSUM_CHECK(condition, ...)                                                                                 \
+  do {                                                                                                                \
+    if (!(condition))                                                                                                 \
+      throw ::joinsum::InternalError(                                                                                 \
+          ::joinsum::concatenate("joinsum defect: ", __FILE__, ":", __LINE__, ": ", #condition, " ", ##__VA_ARGS__)); \
   } while (false)

@@ -7,7 +7,20 @@
 namespace joinsum {
 
 /// Element type of an array; the printed names are the short ones (`f32`).
-enum class DType { kBool, kUInt8, kInt8, kInt16, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64, kComplex64, kComplex128 };
+enum class DType {
+  kBool,
+  kUInt8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+  kComplex64,
+  kComplex128
+};
 
 /// Bytes of one element.
 int64_t byte_size(DType dtype);

@@ -20,10 +20,27 @@ struct LookupTable {
 using LookupTables = std::map<std::string, std::shared_ptr<const LookupTable>>;
 
 enum class KeyOperator {
-  kConstant, kComponent, kOutput, kLookup,          // leaves: 3, k0, m; lookup(name, e)
-  kNegate, kAdd, kSubtract, kMultiply, kDivide, kModulo,
-  kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual,
-  kAnd, kOr, kNot, kTrue, kFalse,
+  kConstant,
+  kComponent,
+  kOutput,
+  kLookup,  // leaves: 3, k0, m; lookup(name, e)
+  kNegate,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kModulo,
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kAnd,
+  kOr,
+  kNot,
+  kTrue,
+  kFalse,
 };
 
 /// An integer or boolean function of a key, as data: it can be evaluated, printed, parsed, compared and hashed.

@@ -26,18 +26,18 @@ struct BinaryRow {
 
 // A token that begins another stands after it.
 inline constexpr std::array<BinaryRow, 13> kBinaryRows{{{KeyOperator::kOr, "or", kOrLevel},
-                                                 {KeyOperator::kAnd, "and", kAndLevel},
-                                                 {KeyOperator::kEqual, "==", kCompareLevel},
-                                                 {KeyOperator::kNotEqual, "!=", kCompareLevel},
-                                                 {KeyOperator::kLessEqual, "<=", kCompareLevel},
-                                                 {KeyOperator::kGreaterEqual, ">=", kCompareLevel},
-                                                 {KeyOperator::kLess, "<", kCompareLevel},
-                                                 {KeyOperator::kGreater, ">", kCompareLevel},
-                                                 {KeyOperator::kAdd, "+", kAddLevel},
-                                                 {KeyOperator::kSubtract, "-", kAddLevel},
-                                                 {KeyOperator::kMultiply, "*", kMultiplyLevel},
-                                                 {KeyOperator::kDivide, "//", kMultiplyLevel},
-                                                 {KeyOperator::kModulo, "%", kMultiplyLevel}}};
+                                                        {KeyOperator::kAnd, "and", kAndLevel},
+                                                        {KeyOperator::kEqual, "==", kCompareLevel},
+                                                        {KeyOperator::kNotEqual, "!=", kCompareLevel},
+                                                        {KeyOperator::kLessEqual, "<=", kCompareLevel},
+                                                        {KeyOperator::kGreaterEqual, ">=", kCompareLevel},
+                                                        {KeyOperator::kLess, "<", kCompareLevel},
+                                                        {KeyOperator::kGreater, ">", kCompareLevel},
+                                                        {KeyOperator::kAdd, "+", kAddLevel},
+                                                        {KeyOperator::kSubtract, "-", kAddLevel},
+                                                        {KeyOperator::kMultiply, "*", kMultiplyLevel},
+                                                        {KeyOperator::kDivide, "//", kMultiplyLevel},
+                                                        {KeyOperator::kModulo, "%", kMultiplyLevel}}};
 
 inline const BinaryRow* binary_row(KeyOperator op) {
   for (const BinaryRow& row : kBinaryRows) {

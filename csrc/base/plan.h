@@ -140,10 +140,12 @@ void check_plan(const Plan<NodeT>& plan) {
     JOINSUM_USER_CHECK(names.insert(output.name).second, "plan: two outputs of one name: name=", output.name);
     if (!output.tied_input) continue;
     const auto input = inputs.find(*output.tied_input);
-    JOINSUM_USER_CHECK(input != inputs.end(), "plan: output tied to an input that is not there: output=", output.name, ", input=",
-                       *output.tied_input);
-    JOINSUM_USER_CHECK(tied.insert(*output.tied_input).second, "plan: two outputs tied to one input: input=", *output.tied_input);
-    JOINSUM_USER_CHECK(input->second->type() == output.node->type(), "plan: a tied output has its input's type: output=", output.name,
+    JOINSUM_USER_CHECK(input != inputs.end(), "plan: output tied to an input that is not there: output=", output.name,
+                       ", input=", *output.tied_input);
+    JOINSUM_USER_CHECK(tied.insert(*output.tied_input).second,
+                       "plan: two outputs tied to one input: input=", *output.tied_input);
+    JOINSUM_USER_CHECK(input->second->type() == output.node->type(),
+                       "plan: a tied output has its input's type: output=", output.name,
                        ", type=", output.node->type().text(), ", input type=", input->second->type().text());
   }
 }

@@ -25,13 +25,14 @@ void check_axis(const std::string& who, const Axis& axis, const Dims& frontier) 
   JOINSUM_USER_CHECK(axis.extent >= 0, who, ": negative extent: extent=", axis.extent);
   if (!axis.linked()) return;
   const auto arity = static_cast<int64_t>(frontier.size());
-  JOINSUM_USER_CHECK(axis.key_dim >= 0 && axis.key_dim < arity, who, ": axis linked to a key dimension that is not there: ",
-                     "dimension=", axis.key_dim, ", key arity=", arity);
+  JOINSUM_USER_CHECK(axis.key_dim >= 0 && axis.key_dim < arity, who,
+                     ": axis linked to a key dimension that is not there: ", "dimension=", axis.key_dim,
+                     ", key arity=", arity);
   JOINSUM_USER_CHECK(static_cast<int64_t>(axis.cuts.size()) == frontier[axis.key_dim] + 1, who,
                      ": cut points do not match the frontier: cuts=", axis.cuts, ", parts=", frontier[axis.key_dim]);
-  JOINSUM_USER_CHECK(axis.cuts.front() == 0 && axis.cuts.back() == axis.extent &&
-                         std::is_sorted(axis.cuts.begin(), axis.cuts.end()),
-                     who, ": cut points must ascend from 0 to the extent: cuts=", axis.cuts, ", extent=", axis.extent);
+  JOINSUM_USER_CHECK(
+      axis.cuts.front() == 0 && axis.cuts.back() == axis.extent && std::is_sorted(axis.cuts.begin(), axis.cuts.end()),
+      who, ": cut points must ascend from 0 to the extent: cuts=", axis.cuts, ", extent=", axis.extent);
 }
 
 std::string axis_text(const Axis& axis, int64_t index, const Dims& frontier, int64_t rank) {
@@ -74,7 +75,8 @@ AxisText parse_axis(Scanner& scanner) {
 Axis resolve_axis(Scanner& scanner, const AxisText& text, int64_t index, const Dims& frontier, bool square) {
   const int64_t dim = text.key_dim.value_or(square ? index : Axis::kUnlinked);
   if (dim == Axis::kUnlinked) return Axis::whole(text.extent);
-  if (dim < 0 || dim >= static_cast<int64_t>(frontier.size())) scanner.fail("axis linked to a key dimension that is not there");
+  if (dim < 0 || dim >= static_cast<int64_t>(frontier.size()))
+    scanner.fail("axis linked to a key dimension that is not there");
   if (!text.cuts.empty()) return Axis{text.extent, dim, text.cuts};
   const int64_t parts = frontier[dim];
   if (parts == 0 && text.extent == 0) return Axis{0, dim, {0}};
@@ -135,7 +137,8 @@ RelationType RelationType::make(const std::string& who, DType dtype, Dims fronti
 }
 
 RelationType RelationType::of_tensor(DType dtype, const Dims& shape, const Dims& parts) {
-  JOINSUM_USER_CHECK(shape.size() == parts.size(), "relation: parts must name each axis once: parts=", parts, ", shape=", shape);
+  JOINSUM_USER_CHECK(shape.size() == parts.size(), "relation: parts must name each axis once: parts=", parts,
+                     ", shape=", shape);
   Dims frontier;
   std::vector<Axis> axes;
   for (size_t a = 0; a < shape.size(); ++a) {
@@ -302,8 +305,8 @@ bool RelationType::operator==(const RelationType& other) const {
 namespace {
 
 /// Links axis `a` to key dimension `d`, if the extents allow it; parts without a tuple get extent 0.
-std::optional<Axis> try_link(const std::string& who, const Dims& frontier, const std::vector<Key>& keys, const std::vector<Dims>& shapes, size_t a,
-                             int64_t d) {
+std::optional<Axis> try_link(const std::string& who, const Dims& frontier, const std::vector<Key>& keys,
+                             const std::vector<Dims>& shapes, size_t a, int64_t d) {
   check_enumerable(who, frontier[d]);
   std::vector<int64_t> extents(frontier[d], -1);
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -337,12 +340,14 @@ std::vector<Axis> fit_axes(const std::string& who, const Dims& frontier, const s
     std::optional<Axis> axis;
     if (preferred[a] != Axis::kUnlinked) axis = try_link(who, frontier, keys, shapes, a, preferred[a]);
     if (!axis) axis = try_whole(shapes, a);
-    for (size_t d = 0; !axis && d < frontier.size(); ++d) axis = try_link(who, frontier, keys, shapes, a, static_cast<int64_t>(d));
+    for (size_t d = 0; !axis && d < frontier.size(); ++d)
+      axis = try_link(who, frontier, keys, shapes, a, static_cast<int64_t>(d));
     if (!axis) {
       size_t first = 1;
       while (shapes[first][a] == shapes[0][a]) ++first;
-      throw PlanError(concatenate(who, ": extents of an axis must depend on one key component at most: axis=", a, ", key=",
-                                  key_text(keys[first]), ", shape=", shapes[first], ", first shape=", shapes[0]));
+      throw PlanError(concatenate(who, ": extents of an axis must depend on one key component at most: axis=", a,
+                                  ", key=", key_text(keys[first]), ", shape=", shapes[first],
+                                  ", first shape=", shapes[0]));
     }
     axes.push_back(std::move(*axis));
   }

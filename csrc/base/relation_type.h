@@ -15,9 +15,9 @@ namespace joinsum {
 struct Axis {
   static constexpr int64_t kUnlinked = -1;
 
-  int64_t extent = 0;            ///< of the whole axis when linked, of each tuple's array otherwise
+  int64_t extent = 0;  ///< of the whole axis when linked, of each tuple's array otherwise
   int64_t key_dim = kUnlinked;
-  CutPoints cuts;                ///< frontier[key_dim] + 1 points when linked, none otherwise
+  CutPoints cuts;  ///< frontier[key_dim] + 1 points when linked, none otherwise
 
   static Axis whole(int64_t extent) { return {extent, kUnlinked, {}}; }
   static Axis cut(int64_t key_dim, CutPoints cuts);

@@ -7,8 +7,8 @@
 
 namespace joinsum::ia {
 
-/// One message of a move, from one site to another: the elements [begin, end) of the part of a stored box that `box` cuts
-/// out, row-major. Where the source holds several tuples of one key, their arrays follow one another.
+/// One message of a move, from one site to another: the elements [begin, end) of the part of a stored box that `box`
+/// cuts out, row-major. Where the source holds several tuples of one key, their arrays follow one another.
 struct Transfer {
   int64_t from = 0;
   int64_t to = 0;
@@ -19,7 +19,8 @@ struct Transfer {
   bool operator==(const Transfer&) const = default;
 };
 
-/// A part of a pending relation that one site folds: it sums the ranges of all `holders`, its own among them if it is one.
+/// A part of a pending relation that one site folds: it sums the ranges of all `holders`, its own among them if it is
+/// one.
 struct Share {
   int64_t site = 0;
   Box box;
@@ -32,11 +33,11 @@ struct Share {
 /// (`reduce`); where the target replicates them, folded shares then go to the other sites (`gather`); what is settled
 /// moves to its target (`copy`) from where `settled` says. A move of settled relations has `copy` alone.
 struct Exchange {
-  std::string fold;                ///< kernel of the reduce stage; empty when nothing was pending
+  std::string fold;  ///< kernel of the reduce stage; empty when nothing was pending
   std::vector<Share> shares;
   std::vector<Transfer> reduce;
   std::vector<Transfer> gather;
-  PhysicalType settled;            ///< type between the stages; equals the source when nothing was pending
+  PhysicalType settled;  ///< type between the stages; equals the source when nothing was pending
   std::vector<Transfer> copy;
   int64_t elements() const;
 };

@@ -48,8 +48,9 @@ Plan Plan::make(std::vector<Output> outputs) {
   check_plan<Input>(plan);
   plan.grid_ = plan.order().front()->type().grid;
   for (const NodePtr& node : plan.inputs()) {
-    JOINSUM_USER_CHECK(node->type().grid == plan.grid_, "plan: inputs lie on different grids: input=", node->as<Input>()->name, ", grid=",
-                       node->type().grid.text(), ", others=", plan.grid_.text());
+    JOINSUM_USER_CHECK(node->type().grid == plan.grid_,
+                       "plan: inputs lie on different grids: input=", node->as<Input>()->name,
+                       ", grid=", node->type().grid.text(), ", others=", plan.grid_.text());
   }
   return plan;
 }

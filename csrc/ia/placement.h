@@ -60,7 +60,7 @@ struct Scattered {
 /// Where the tuples of a relation are. Read through the functions below, so that other forms can join.
 class Placement {
  public:
-  Placement(GridPlacement grid) : form_(std::move(grid)) {}      // NOLINT: placements are made from their forms
+  Placement(GridPlacement grid) : form_(std::move(grid)) {}        // NOLINT: placements are made from their forms
   Placement(Scattered scattered) : form_(std::move(scattered)) {}  // NOLINT
   static Placement replicated(const Grid& grid);
 

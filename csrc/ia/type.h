@@ -9,8 +9,8 @@
 
 namespace joinsum::ia {
 
-/// Which tuples each site holds. Regular: at most one box of keys per site, every key of it once. Otherwise: a list of keys
-/// per site, ascending, with repeats. Exact, so that costs are.
+/// Which tuples each site holds. Regular: at most one box of keys per site, every key of it once. Otherwise: a list of
+/// keys per site, ascending, with repeats. Exact, so that costs are.
 class Holding {
  public:
   using KeyList = std::shared_ptr<const std::vector<Key>>;
@@ -47,7 +47,8 @@ struct PhysicalType {
   static PhysicalType placed(const std::string& who, RelationType relation, Grid grid, Placement placement);
   int64_t sites() const { return holding.sites(); }
   int64_t bytes(int64_t site) const { return holding.elements(relation, site) * byte_size(relation.dtype); }
-  /// The boxes in which a site stores its tuples: whole boxes where arrays of a box make one tensor, else one tuple each.
+  /// The boxes in which a site stores its tuples: whole boxes where arrays of a box make one tensor, else one tuple
+  /// each.
   std::vector<Box> stored(int64_t site) const;
   /// Prints `f32[100,50]<4,2> on 2x2x2 (0, *, +add)`.
   std::string text(bool full = false) const;

@@ -30,8 +30,7 @@ using Numbers = std::vector<double>;
 /// Writes the result to `out`, which may be one of the operands `x`.
 using Whole = void (*)(const Tensors& x, const Numbers& n, at::Tensor& out);
 
-/// The same in several passes; `scratch` is like `out`. `out` is written when the operands that are not `x[i]` of the
-/// same call have been read.
+/// The same in several passes, which may use `scratch`, a tensor like `out`.
 using Pieced = void (*)(const Tensors& x, const Numbers& n, at::Tensor& out, at::Tensor& scratch);
 
 /// Above it log(1 + exp(x)) is x in double precision, and exp(x) is far from overflow in single precision.

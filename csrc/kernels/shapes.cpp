@@ -103,8 +103,8 @@ void check_whole(const Row& row, const Kernel& kernel, DType dtype) {
   for (const Parameter& parameter : kernel.parameters) {
     const auto* real = std::get_if<double>(&parameter);
     JOINSUM_KERNEL_CHECK(real == nullptr || *real == std::trunc(*real), kernel.name,
-                         ": integers take whole parameters; cast the operand: kernel=", kernel.text(), ", dtype=",
-                         name_of(dtype));
+                         ": integers take whole parameters; cast the operand: kernel=", kernel.text(),
+                         ", dtype=", name_of(dtype));
   }
 }
 

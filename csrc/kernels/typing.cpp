@@ -35,7 +35,8 @@ std::optional<int64_t> uniform_extent(const Axis& axis) {
   return axis.cuts[1];
 }
 
-/// Re-reads an operand's axes by the positions that its key dimensions take in the result, cut to the result's frontier.
+/// Re-reads an operand's axes by the positions that its key dimensions take in the result, cut to the result's
+/// frontier.
 std::vector<Axis> relink(const std::vector<Axis>& axes, const Dims& position, const Dims& frontier) {
   std::vector<Axis> out = axes;
   for (Axis& axis : out) {
@@ -62,9 +63,9 @@ Axis combine(const Context& context, const Axis& a, const Axis& b, bool broadcas
   if (broadcast && uniform_a == 1) return b;
   if (broadcast && uniform_b == 1) return a;
   context.keys([&](const Key& key) {
-    JOINSUM_USER_CHECK(a.extent_at(key) == b.extent_at(key), context.who, ": array extents do not match: kernel=",
-                       context.kernel.text(), ", key=", key_text(key), ", extents=", a.extent_at(key), " and ",
-                       b.extent_at(key));
+    JOINSUM_USER_CHECK(a.extent_at(key) == b.extent_at(key), context.who,
+                       ": array extents do not match: kernel=", context.kernel.text(), ", key=", key_text(key),
+                       ", extents=", a.extent_at(key), " and ", b.extent_at(key));
     return true;
   });
   return a.linked() ? a : b;
@@ -80,12 +81,13 @@ std::vector<Axis> elementwise_axes(const Context& context, const std::vector<std
   return out;
 }
 
-std::vector<Axis> labelled_axes(const Context& context, const Labels& labels, const std::vector<std::vector<Axis>>& operands) {
+std::vector<Axis> labelled_axes(const Context& context, const Labels& labels,
+                                const std::vector<std::vector<Axis>>& operands) {
   std::map<char, Axis> letters;
   for (size_t i = 0; i < operands.size(); ++i) {
-    JOINSUM_USER_CHECK(labels.operands[i].size() == operands[i].size(), context.who, ": operand has the wrong rank: kernel=",
-                       context.kernel.text(), ", operand=", i, ", rank=", operands[i].size(), ", wanted=",
-                       labels.operands[i]);
+    JOINSUM_USER_CHECK(labels.operands[i].size() == operands[i].size(), context.who,
+                       ": operand has the wrong rank: kernel=", context.kernel.text(), ", operand=", i,
+                       ", rank=", operands[i].size(), ", wanted=", labels.operands[i]);
     for (size_t a = 0; a < operands[i].size(); ++a) {
       const char letter = labels.operands[i][a];
       const auto [at, fresh] = letters.try_emplace(letter, operands[i][a]);
@@ -110,8 +112,8 @@ std::optional<std::vector<Axis>> symbolic_axes(const Context& context, const std
     case Form::kInsertAxis: {
       auto out = operands[0];
       const int64_t at = context.kernel.integer(0);
-      JOINSUM_USER_CHECK(at >= 0 && at <= static_cast<int64_t>(out.size()), context.who, ": axis out of range: axis=", at,
-                         ", rank=", out.size());
+      JOINSUM_USER_CHECK(at >= 0 && at <= static_cast<int64_t>(out.size()), context.who,
+                         ": axis out of range: axis=", at, ", rank=", out.size());
       out.insert(out.begin() + at, Axis::whole(1));
       return out;
     }
@@ -134,9 +136,10 @@ Dims join_frontier(const std::string& who, const RelationType& left, const Relat
     size = std::min(left.frontier[on.left[i]], right.frontier[on.right[i]]);
     for (const int64_t a : left.axes_of(on.left[i])) {
       for (const int64_t b : right.axes_of(on.right[i])) {
-        JOINSUM_USER_CHECK(std::equal(left.axes[a].cuts.begin(), left.axes[a].cuts.begin() + size + 1, right.axes[b].cuts.begin()),
-                           who, ": joined axes are cut at different points: left key dimension=", on.left[i], ", cuts=",
-                           left.axes[a].cuts, ", right key dimension=", on.right[i], ", cuts=", right.axes[b].cuts);
+        JOINSUM_USER_CHECK(
+            std::equal(left.axes[a].cuts.begin(), left.axes[a].cuts.begin() + size + 1, right.axes[b].cuts.begin()),
+            who, ": joined axes are cut at different points: left key dimension=", on.left[i],
+            ", cuts=", left.axes[a].cuts, ", right key dimension=", on.right[i], ", cuts=", right.axes[b].cuts);
       }
     }
   }
@@ -160,8 +163,8 @@ void for_each_meeting(const RelationType& left, const RelationType& right, const
   }
 }
 
-std::shared_ptr<const std::vector<Key>> join_keys(const std::string& who, const RelationType& left, const RelationType& right,
-                                                  const JoinKeys& on) {
+std::shared_ptr<const std::vector<Key>> join_keys(const std::string& who, const RelationType& left,
+                                                  const RelationType& right, const JoinKeys& on) {
   if (left.regular() && right.regular()) return nullptr;
   auto keys = std::make_shared<std::vector<Key>>();
   for_each_meeting(left, right, on, [&](const Key& out, const Key&, const Key&) { keys->push_back(out); });
@@ -196,7 +199,8 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
   const Context context{who, kernel, source_of(who, frontier, keys)};
   const auto left_axes = relink(left.axes, on.left_position(left.arity()), frontier);
   const auto right_axes = relink(right.axes, on.right_position(left.arity(), right.arity()), frontier);
-  if (auto axes = symbolic_axes(context, {left_axes, right_axes})) return RelationType::make(who, dtype, frontier, *axes, keys);
+  if (auto axes = symbolic_axes(context, {left_axes, right_axes}))
+    return RelationType::make(who, dtype, frontier, *axes, keys);
 
   std::vector<Key> out_keys;
   std::vector<Dims> shapes;
@@ -211,15 +215,18 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
 
 namespace {
 
-RelationType concat_type(const std::string& who, const RelationType& input, const Dims& group_by, const Kernel& kernel) {
+RelationType concat_type(const std::string& who, const RelationType& input, const Dims& group_by,
+                         const Kernel& kernel) {
   const Dims dropped = complement(group_by, input.arity());
   JOINSUM_USER_CHECK(dropped.size() == 1 && std::is_sorted(group_by.begin(), group_by.end()), who,
-                     ": concat keeps all key dimensions but one, in order: keep=", group_by, ", key arity=", input.arity());
+                     ": concat keeps all key dimensions but one, in order: keep=", group_by,
+                     ", key arity=", input.arity());
   const int64_t dim = dropped[0];
   const int64_t at = kernel.integer(0);
   JOINSUM_USER_CHECK(at >= 0 && at < input.rank(), who, ": axis out of range: axis=", at, ", rank=", input.rank());
   const auto duplicate = input.first_duplicate();
-  JOINSUM_USER_CHECK(!duplicate, who, ": concat over a key that occurs twice: key=", key_text(duplicate.value_or(Key{})));
+  JOINSUM_USER_CHECK(!duplicate, who,
+                     ": concat over a key that occurs twice: key=", key_text(duplicate.value_or(Key{})));
   std::set<Key> groups;
   if (!input.regular()) {
     const std::set<Key> present(input.keys->begin(), input.keys->end());
@@ -237,8 +244,8 @@ RelationType concat_type(const std::string& who, const RelationType& input, cons
     const bool grown = static_cast<int64_t>(a) == at;
     if (axis.key_dim == dim) {
       const auto uniform = uniform_extent(axis);
-      JOINSUM_USER_CHECK(grown || uniform || input.frontier[dim] <= 1, who, ": arrays to concatenate differ in another axis: axis=", a,
-                         ", cuts=", axis.cuts);
+      JOINSUM_USER_CHECK(grown || uniform || input.frontier[dim] <= 1, who,
+                         ": arrays to concatenate differ in another axis: axis=", a, ", cuts=", axis.cuts);
       axis = Axis::whole(grown ? axis.extent : uniform.value_or(axis.extent));
     } else {
       if (grown) {
@@ -250,15 +257,16 @@ RelationType concat_type(const std::string& who, const RelationType& input, cons
   }
   Dims frontier = project(input.frontier, group_by);
   std::shared_ptr<const std::vector<Key>> keys;
-  if (!input.regular() || input.frontier[dim] == 0) keys = std::make_shared<const std::vector<Key>>(groups.begin(), groups.end());
+  if (!input.regular() || input.frontier[dim] == 0)
+    keys = std::make_shared<const std::vector<Key>>(groups.begin(), groups.end());
   return RelationType::make(who, input.dtype, std::move(frontier), std::move(axes), std::move(keys));
 }
 
 void check_fold(const std::string& who, const RelationType& input, const Kernel& kernel) {
   check_operands(who, kernel, 2);
   const DType dtype = result_dtype(kernel, {input.dtype, input.dtype});
-  JOINSUM_USER_CHECK(dtype == input.dtype, who, ": a fold keeps the dtype: kernel=", kernel.text(), ", dtype=",
-                     name_of(input.dtype), ", result=", name_of(dtype));
+  JOINSUM_USER_CHECK(dtype == input.dtype, who, ": a fold keeps the dtype: kernel=", kernel.text(),
+                     ", dtype=", name_of(input.dtype), ", result=", name_of(dtype));
   if (const auto shape = input.uniform_shape()) {
     const Dims folded = result_shape(kernel, {*shape, *shape});
     JOINSUM_USER_CHECK(folded == *shape, who, ": a fold keeps the shape: kernel=", kernel.text(), ", shape=", *shape,
@@ -269,7 +277,8 @@ void check_fold(const std::string& who, const RelationType& input, const Kernel&
   }
   if (foldable(kernel)) return;
   const auto duplicate = input.first_duplicate();
-  JOINSUM_USER_CHECK(!duplicate, who, ": the result depends on the order of equal keys, and the kernel is not associative and ",
+  JOINSUM_USER_CHECK(!duplicate, who,
+                     ": the result depends on the order of equal keys, and the kernel is not associative and ",
                      "commutative: kernel=", kernel.text(), ", key=", key_text(duplicate.value_or(Key{})));
 }
 
@@ -279,8 +288,9 @@ RelationType enumerated_aggregate(const std::string& who, const RelationType& in
   for (const Key& key : input.all_keys()) {
     const Dims shape = input.array_shape(key);
     const auto [at, fresh] = groups.try_emplace(project(key, group_by), key, shape);
-    JOINSUM_USER_CHECK(at->second.second == shape, who, ": arrays of one group differ in shape: keys=",
-                       key_text(at->second.first), " and ", key_text(key), ", shapes=", at->second.second, " and ", shape);
+    JOINSUM_USER_CHECK(at->second.second == shape, who,
+                       ": arrays of one group differ in shape: keys=", key_text(at->second.first), " and ",
+                       key_text(key), ", shapes=", at->second.second, " and ", shape);
   }
   auto keys = std::make_shared<std::vector<Key>>();
   std::vector<Dims> shapes;
@@ -290,7 +300,8 @@ RelationType enumerated_aggregate(const std::string& who, const RelationType& in
   }
   Dims preferred;
   for (const Axis& axis : input.axes) {
-    preferred.push_back(axis.linked() ? position_of(group_by, axis.key_dim).value_or(Axis::kUnlinked) : Axis::kUnlinked);
+    preferred.push_back(axis.linked() ? position_of(group_by, axis.key_dim).value_or(Axis::kUnlinked)
+                                      : Axis::kUnlinked);
   }
   const Dims frontier = project(input.frontier, group_by);
   auto axes = fit_axes(who, frontier, *keys, shapes, preferred);
@@ -299,7 +310,8 @@ RelationType enumerated_aggregate(const std::string& who, const RelationType& in
 
 }  // namespace
 
-RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by, const Kernel& kernel) {
+RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
+                            const Kernel& kernel) {
   check_dims(who, "keep", group_by, input.arity());
   if (row_of(kernel).form == Form::kConcat) return concat_type(who, input, group_by, kernel);
   check_fold(who, input, kernel);
@@ -324,8 +336,8 @@ RelationType aggregate_type(const std::string& who, const RelationType& input, c
 RelationType filter_type(const std::string& who, const RelationType& input, const KeyExpression& predicate) {
   JOINSUM_USER_CHECK(predicate.is_boolean(), who, ": a predicate is a comparison: predicate=", predicate.text());
   JOINSUM_USER_CHECK(predicate.arity() <= input.arity() && !predicate.reads_output(), who,
-                     ": predicate reads a component that the key lacks: predicate=", predicate.text(), ", key arity=",
-                     input.arity());
+                     ": predicate reads a component that the key lacks: predicate=", predicate.text(),
+                     ", key arity=", input.arity());
   auto keys = std::make_shared<std::vector<Key>>();
   source_of(who, input.frontier, input.keys)([&](const Key& key) {
     if (predicate.evaluate(key) != 0) keys->push_back(key);
@@ -423,8 +435,8 @@ std::optional<std::vector<Axis>> tiled_axes(const RelationType& input, int64_t o
   return axes;
 }
 
-std::vector<Axis> enumerated_axes(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
-                                  const Kernel& kernel, const Dims& frontier) {
+std::vector<Axis> enumerated_axes(const std::string& who, const RelationType& input, int64_t outputs,
+                                  const KeyMap& key_map, const Kernel& kernel, const Dims& frontier) {
   std::vector<Key> keys;
   std::vector<Dims> shapes;
   source_of(who, input.frontier, input.keys)([&](const Key& key) {
@@ -450,8 +462,9 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
                       const Kernel& array_map) {
   JOINSUM_USER_CHECK(outputs >= 1, who, ": a map gives at least one tuple: outputs=", outputs);
   check_enumerable(who, outputs);
-  JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who, ": key map reads a component that the key lacks: key map=",
-                     key_map.text(), ", key arity=", input.arity());
+  JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who,
+                     ": key map reads a component that the key lacks: key map=", key_map.text(),
+                     ", key arity=", input.arity());
   check_operands(who, array_map, 1);
   const Form form = row_of(array_map).form;
   JOINSUM_USER_CHECK(outputs == 1 || form == Form::kTile || form == Form::kDuplicate, who,
@@ -470,10 +483,12 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
 }
 
 TileMap tile_map(const std::string& who, const RelationType& input, int64_t axis, int64_t size) {
-  JOINSUM_USER_CHECK(axis >= 0 && axis < input.rank(), who, ": axis out of range: axis=", axis, ", rank=", input.rank());
+  JOINSUM_USER_CHECK(axis >= 0 && axis < input.rank(), who, ": axis out of range: axis=", axis,
+                     ", rank=", input.rank());
   JOINSUM_USER_CHECK(size >= 1, who, ": tiles need a positive size: size=", size);
   const auto extent = uniform_extent(input.axes[axis]);
-  JOINSUM_USER_CHECK(extent || input.tuples() == 0, who, ": arrays differ along the tiled axis, so tile counts would too; concat the axis ",
+  JOINSUM_USER_CHECK(extent || input.tuples() == 0, who,
+                     ": arrays differ along the tiled axis, so tile counts would too; concat the axis ",
                      "first: axis=", axis, ", cuts=", input.axes[axis].cuts);
   std::vector<KeyExpression> components = KeyMap::identity(input.arity()).components();
   components.push_back(KeyExpression::output());

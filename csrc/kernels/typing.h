@@ -21,7 +21,8 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
                        const Kernel& kernel);
 
 /// Groups by `group_by`, in that order. `concat[axis]` folds in key order and needs one whole dropped dimension.
-RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by, const Kernel& kernel);
+RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
+                            const Kernel& kernel);
 
 RelationType filter_type(const std::string& who, const RelationType& input, const KeyExpression& predicate);
 

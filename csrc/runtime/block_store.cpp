@@ -51,7 +51,8 @@ class MemoryStore final : public BlockStore {
     const std::lock_guard lock(mutex_);
     bytes_ -= block.bytes();
     at::Tensor array = std::move(block.tensor_);
-    const bool whole = array.is_cpu() && array.is_contiguous() && array.use_count() == 1 && array.storage().use_count() == 1 &&
+    const bool whole = array.is_cpu() && array.is_contiguous() && array.use_count() == 1 &&
+                       array.storage().use_count() == 1 &&
                        static_cast<int64_t>(array.storage().nbytes()) == block.bytes() && array.storage().resizable();
     if (!whole || block.bytes() < kLeastReused || free_bytes_ + block.bytes() > most_) return;
     free_bytes_ += block.bytes();

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <memory>
+
+#include <ATen/ATen.h>
 
 namespace joinsum::runtime {
 
@@ -47,8 +47,8 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   virtual void release(StoredBlock& block) = 0;
 };
 
-/// Keeps every array in memory as it is. Arrays on the CPU that nobody else sees are used again for later blocks of their
-/// size: fresh pages from the system cost more than what is computed into them.
+/// Keeps every array in memory as it is. Arrays on the CPU that nobody else sees are used again for later blocks of
+/// their size: fresh pages from the system cost more than what is computed into them.
 std::shared_ptr<BlockStore> make_memory_store();
 
 /// A block's array, pinned while this lives.

@@ -14,8 +14,8 @@ bool always_one(const Axis& axis) {
 }
 
 /// Whether all parts of result dimension `dim` can go through the kernel at once.
-bool whole(int64_t dim, const kernels::Labels& letters, const std::vector<ModeOperand>& operands, const RelationType& joined,
-           bool summed, bool broadcasts) {
+bool whole(int64_t dim, const kernels::Labels& letters, const std::vector<ModeOperand>& operands,
+           const RelationType& joined, bool summed, bool broadcasts) {
   char letter = 0;
   std::vector<bool> owns(operands.size(), false);
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -54,13 +54,14 @@ std::optional<kernels::Labels> letters_of(const kernels::Kernel& kernel, const s
   size_t rank = 0;
   for (const ModeOperand& operand : operands) rank = std::max(rank, operand.type.axes.size());
   for (size_t a = 0; a < rank; ++a) letters.result += static_cast<char>('a' + a);
-  for (const ModeOperand& operand : operands) letters.operands.push_back(letters.result.substr(rank - operand.type.axes.size()));
+  for (const ModeOperand& operand : operands)
+    letters.operands.push_back(letters.result.substr(rank - operand.type.axes.size()));
   if (inserts) letters.result.insert(letters.result.begin() + kernel.integer(0), 'Z');
   return letters;
 }
 
-std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands, const RelationType& joined,
-                               const Dims& summed) {
+std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands,
+                               const RelationType& joined, const Dims& summed) {
   const auto letters = letters_of(kernel, operands);
   const bool broadcasts = kernels::row_of(kernel).form == kernels::Form::kElementwise;
   std::vector<DimMode> modes;

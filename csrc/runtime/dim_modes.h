@@ -21,13 +21,13 @@ struct ModeOperand {
   Dims position;
 };
 
-/// Letters of each operand's axes and of the result's; elementwise axes are lettered from the right. Nothing for kernels
-/// that only work array by array.
+/// Letters of each operand's axes and of the result's; elementwise axes are lettered from the right. Nothing for
+/// kernels that only work array by array.
 std::optional<kernels::Labels> letters_of(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands);
 
-/// A mode for each key dimension of `joined`, the type of kernel's result before any fold. `summed` dimensions are folded with `add`
-/// by the caller as part of the same contraction.
-std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands, const RelationType& joined,
-                               const Dims& summed);
+/// A mode for each key dimension of `joined`, the type of kernel's result before any fold. `summed` dimensions are
+/// folded with `add` by the caller as part of the same contraction.
+std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands,
+                               const RelationType& joined, const Dims& summed);
 
 }  // namespace joinsum::runtime

@@ -1,10 +1,10 @@
 #include "runtime/executor.h"
 
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <chrono>
 #include <set>
+
+#include <c10/core/GradMode.h>
 
 #include "ia/fusion.h"
 #include "ia/text.h"
@@ -23,8 +23,8 @@ const void* memory_of(const at::Tensor& array) { return array.storage().unsafeGe
 /// One run of one plan.
 class Run {
  public:
-  Run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars, Transport& transport,
-      BlockStore& store)
+  Run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars,
+      Transport& transport, BlockStore& store)
       : plan_(plan),
         inputs_(inputs),
         scalars_(scalars),
@@ -128,7 +128,8 @@ class Run {
   /// Whether `operand` may be overwritten once its last user, the current node, has read it.
   bool dies_here(const Node& operand, size_t times_read) const {
     if (uses_.at(&operand) != static_cast<int64_t>(times_read)) return false;
-    if (const auto* input = operand.as<ia::Input>()) return tied_.contains(input->name) && !shared_inputs_.contains(input->name);
+    if (const auto* input = operand.as<ia::Input>())
+      return tied_.contains(input->name) && !shared_inputs_.contains(input->name);
     return true;
   }
 
@@ -196,7 +197,8 @@ class Run {
     const auto result = apply(node, given);
     if (!result.empty()) options = result.front().array.options();
     std::vector<BlockHandle> blocks;
-    for (at::Tensor& array : assemble(node.type().relation, boxes, result, options)) blocks.push_back(store_.put(std::move(array)));
+    for (at::Tensor& array : assemble(node.type().relation, boxes, result, options))
+      blocks.push_back(store_.put(std::move(array)));
     return blocks;
   }
 
@@ -209,7 +211,8 @@ class Run {
     const auto& op = *node.as<ia::LocalAggregate>();
     const Node& input = *node.input(0);
     if (!fused_.contains(&input)) return operators.aggregate(op, given[0], result);
-    return operators.contract(*input.as<ia::LocalJoin>(), op.group_by, given[0], given[1], input.type().relation, result);
+    return operators.contract(*input.as<ia::LocalJoin>(), op.group_by, given[0], given[1], input.type().relation,
+                              result);
   }
 
   void release_inputs(const Node& node) {
@@ -232,22 +235,24 @@ class Run {
   int64_t flops_ = 0;
 };
 
-void check_inputs(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars) {
+void check_inputs(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
+                  const kernels::Scalars& scalars) {
   for (const NodePtr& node : plan.inputs()) {
     const std::string& name = node->as<ia::Input>()->name;
     const auto given = inputs.find(name);
     JOINSUM_USER_CHECK(given != inputs.end(), "run: input is missing: input=", name);
-    JOINSUM_USER_CHECK(given->second.type == node->type(), "run: input has another type: input=", name, ", given=",
-                       given->second.type.text(), ", wanted=", node->type().text());
+    JOINSUM_USER_CHECK(given->second.type == node->type(), "run: input has another type: input=", name,
+                       ", given=", given->second.type.text(), ", wanted=", node->type().text());
   }
   for (const auto& output : plan.outputs()) {
-    JOINSUM_USER_CHECK(!output.node->type().placement.pending(), "run: output is pending; broadcast or shuffle it first: output=",
-                       output.name, ", type=", output.node->type().text());
+    JOINSUM_USER_CHECK(!output.node->type().placement.pending(),
+                       "run: output is pending; broadcast or shuffle it first: output=", output.name,
+                       ", type=", output.node->type().text());
   }
   for (const NodePtr& node : plan.order()) {
     for (const std::string& name : ia::scalars_of(node->operation())) {
-      JOINSUM_USER_CHECK(scalars.contains(name), "run: scalar is not bound: scalar=", name, ", operator=",
-                         ia::operation_text(node->operation(), node->type()));
+      JOINSUM_USER_CHECK(scalars.contains(name), "run: scalar is not bound: scalar=", name,
+                         ", operator=", ia::operation_text(node->operation(), node->type()));
     }
   }
 }
@@ -266,9 +271,11 @@ std::string program_text(const ia::Plan& plan, const kernels::Scalars& scalars) 
 Executor::Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store)
     : transport_(std::move(transport)), store_(std::move(store)) {}
 
-RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars) {
-  JOINSUM_USER_CHECK(plan.grid().sites() == transport_->sites(), "run: plan is made for another number of sites: plan=",
-                     plan.grid().sites(), ", sites=", transport_->sites());
+RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
+                        const kernels::Scalars& scalars) {
+  JOINSUM_USER_CHECK(plan.grid().sites() == transport_->sites(),
+                     "run: plan is made for another number of sites: plan=", plan.grid().sites(),
+                     ", sites=", transport_->sites());
   if (transport_->sites() > 1) transport_->agree("run", program_text(plan, scalars));
   check_inputs(plan, inputs, scalars);
   const c10::NoGradGuard no_grad;

@@ -12,14 +12,14 @@ namespace joinsum::runtime {
 
 /// What one node of a run did, on the sites of this process together.
 struct NodeTrace {
-  std::string node;            ///< as the plan's text names it
+  std::string node;  ///< as the plan's text names it
   std::string operation;
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
   int64_t kernel_calls = 0;
   int64_t flops = 0;
   double seconds = 0;
-  int64_t peak_bytes = 0;      ///< most bytes kept by the store while the node ran
+  int64_t peak_bytes = 0;  ///< most bytes kept by the store while the node ran
 };
 
 struct RunResult {
@@ -35,7 +35,8 @@ class Executor {
   /// Runs `plan` in dependency order; a block is freed after its last use. Inputs must have the plan's input types.
   /// Blocks of an input that an output is tied to may be overwritten. All sites must run equal plans: checked before
   /// anything moves.
-  RunResult run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars = {});
+  RunResult run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
+                const kernels::Scalars& scalars = {});
 
   Transport& transport() { return *transport_; }
   BlockStore& store() { return *store_; }

@@ -12,7 +12,8 @@ namespace {
 
 using kernels::Kernel;
 
-/// The part of `box` where the dimensions of mode kSingle have one key each; calls `visit` for all of them, in key order.
+/// The part of `box` where the dimensions of mode kSingle have one key each; calls `visit` for all of them, in key
+/// order.
 void for_each_single(const Box& box, const std::vector<DimMode>& modes, const std::function<void(const Box&)>& visit) {
   Box singles = box;
   for (size_t d = 0; d < modes.size(); ++d) {
@@ -33,9 +34,12 @@ void for_each_single(const Box& box, const std::vector<DimMode>& modes, const st
 }
 
 /// What an operand with these key positions needs for the result's `box`.
-Box own_box(const Box& box, const Dims& position) { return {project(box.lower, position), project(box.upper, position)}; }
+Box own_box(const Box& box, const Dims& position) {
+  return {project(box.lower, position), project(box.upper, position)};
+}
 
-/// Drops leading axes of kSingle dimensions and orders the others as `batch` lists them (size 1 where the operand has none).
+/// Drops leading axes of kSingle dimensions and orders the others as `batch` lists them (size 1 where the operand has
+/// none).
 at::Tensor with_batch(at::Tensor array, const Layout& layout, const Dims& position, const std::vector<DimMode>& modes,
                       const Dims& batch) {
   Dims present;
@@ -127,9 +131,10 @@ class Folder {
   std::map<Box, Entry> pieces_;
 };
 
-/// Goes key by key through the kept dimensions that `result` links otherwise than `input` does (a fold of irregular groups
-/// may find new links).
-void split_relinked(const RelationType& input, const Dims& group_by, const RelationType& result, std::vector<DimMode>& modes) {
+/// Goes key by key through the kept dimensions that `result` links otherwise than `input` does (a fold of irregular
+/// groups may find new links).
+void split_relinked(const RelationType& input, const Dims& group_by, const RelationType& result,
+                    std::vector<DimMode>& modes) {
   for (size_t i = 0; i < group_by.size(); ++i) {
     if (input.axes_of(group_by[i]) != result.axes_of(static_cast<int64_t>(i))) modes[group_by[i]] = DimMode::kSingle;
   }
@@ -144,7 +149,8 @@ struct JoinPlan {
   std::vector<DimMode> modes;
   Dims batch;
 
-  JoinPlan(const ia::LocalJoin& op, const RelationType& l, const RelationType& r, const RelationType& joined, const Dims& summed)
+  JoinPlan(const ia::LocalJoin& op, const RelationType& l, const RelationType& r, const RelationType& joined,
+           const Dims& summed)
       : left{l, all_dims(l.arity())},
         right{r, kernels::JoinKeys{op.left_keys, op.right_keys}.right_position(l.arity(), r.arity())},
         left_layout(l),
@@ -153,8 +159,8 @@ struct JoinPlan {
         batch(dims_in(modes, DimMode::kBatch)) {}
 
   /// Of a join whose sum over all but `group_by` has type `result`.
-  static JoinPlan summed(const ia::LocalJoin& op, const RelationType& l, const RelationType& r, const RelationType& joined,
-                         const Dims& group_by, const RelationType& result) {
+  static JoinPlan summed(const ia::LocalJoin& op, const RelationType& l, const RelationType& r,
+                         const RelationType& joined, const Dims& group_by, const RelationType& result) {
     JoinPlan plan(op, l, r, joined, complement(group_by, joined.arity()));
     split_relinked(joined, group_by, result, plan.modes);
     plan.batch = dims_in(plan.modes, DimMode::kBatch);
@@ -189,8 +195,8 @@ bool computes_elements(const Kernel& kernel) {
 
 }  // namespace
 
-at::Tensor LocalOperators::call(const Kernel& kernel, const std::vector<at::Tensor>& operands, int64_t batch, int64_t output,
-                                const at::Tensor& out) const {
+at::Tensor LocalOperators::call(const Kernel& kernel, const std::vector<at::Tensor>& operands, int64_t batch,
+                                int64_t output, const at::Tensor& out) const {
   int64_t calls = 1;
   for (int64_t i = 0; i < batch; ++i) {
     int64_t size = 1;
@@ -200,7 +206,8 @@ at::Tensor LocalOperators::call(const Kernel& kernel, const std::vector<at::Tens
   std::vector<Dims> shapes;
   for (const at::Tensor& operand : operands) shapes.push_back(operand.sizes().slice(batch).vec());
   flops_ += calls * kernels::flops(kernel, shapes);
-  if (out.defined() || !computes_elements(kernel)) return kernels::dense(kernel, operands, scalars_, batch, output, out);
+  if (out.defined() || !computes_elements(kernel))
+    return kernels::dense(kernel, operands, scalars_, batch, output, out);
   Dims shape = operands[0].sizes().vec();
   if (operands.size() > 1) shape = at::infer_size(operands[0].sizes(), operands[1].sizes());
   return kernels::dense(kernel, operands, scalars_, batch, output, store_.allocate(shape, operands[0].options()));
@@ -228,7 +235,8 @@ std::vector<Piece> LocalOperators::join(const ia::LocalJoin& op, const Operand& 
   const auto batch = static_cast<int64_t>(plan.batch.size());
   const bool elementwise = kernels::row_of(op.kernel).form == kernels::Form::kElementwise;
   // A part that one operand contributes to several pairs must not be overwritten by the first of them.
-  const bool one_pair = left.pieces.size() == 1 && right.pieces.size() == 1 && dims_in(plan.modes, DimMode::kSingle).empty();
+  const bool one_pair =
+      left.pieces.size() == 1 && right.pieces.size() == 1 && dims_in(plan.modes, DimMode::kSingle).empty();
   std::vector<Piece> out;
   plan.for_each(op, left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
     at::Tensor l = with_batch(a, plan.left_layout, plan.left.position, plan.modes, plan.batch);
@@ -286,7 +294,8 @@ ContractionLetters contraction_letters(const JoinPlan& plan, const kernels::Labe
 }
 
 /// Drops leading axes of kSingle dimensions.
-at::Tensor without_singles(at::Tensor array, const Layout& layout, const Dims& position, const std::vector<DimMode>& modes) {
+at::Tensor without_singles(at::Tensor array, const Layout& layout, const Dims& position,
+                           const std::vector<DimMode>& modes) {
   for (int64_t i = static_cast<int64_t>(layout.batch_dims().size()) - 1; i >= 0; --i) {
     if (modes[position[layout.batch_dims()[i]]] == DimMode::kSingle) array = array.squeeze(i);
   }
@@ -295,8 +304,10 @@ at::Tensor without_singles(at::Tensor array, const Layout& layout, const Dims& p
 
 std::map<char, int64_t> extents_of(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
   std::map<char, int64_t> extents;
-  for (size_t a = 0; a < labels.operands[0].size(); ++a) extents[labels.operands[0][a]] = left.size(static_cast<int64_t>(a));
-  for (size_t a = 0; a < labels.operands[1].size(); ++a) extents[labels.operands[1][a]] = right.size(static_cast<int64_t>(a));
+  for (size_t a = 0; a < labels.operands[0].size(); ++a)
+    extents[labels.operands[0][a]] = left.size(static_cast<int64_t>(a));
+  for (size_t a = 0; a < labels.operands[1].size(); ++a)
+    extents[labels.operands[1][a]] = right.size(static_cast<int64_t>(a));
   return extents;
 }
 
@@ -315,8 +326,9 @@ Dims contracted_shape(const kernels::Labels& labels, const at::Tensor& left, con
 
 }  // namespace
 
-std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims& group_by, const Operand& left, const Operand& right,
-                                            const RelationType& joined, const RelationType& result) const {
+std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims& group_by, const Operand& left,
+                                            const Operand& right, const RelationType& joined,
+                                            const RelationType& result) const {
   const JoinPlan plan = JoinPlan::summed(op, left.type, right.type, joined, group_by, result);
   const Layout layout(result);
   const auto axes = letters_of(op.kernel, {plan.left, plan.right});
@@ -328,7 +340,8 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims&
     const at::Tensor l = without_singles(a, plan.left_layout, plan.left.position, plan.modes);
     const at::Tensor r = without_singles(b, plan.right_layout, plan.right.position, plan.modes);
     flops_ += contraction_flops(letters.labels, l, r);
-    const at::Tensor product = kernels::contract(letters.labels, l, r, store_.allocate(contracted_shape(letters.labels, l, r), l.options()));
+    const at::Tensor product =
+        kernels::contract(letters.labels, l, r, store_.allocate(contracted_shape(letters.labels, l, r), l.options()));
     sum.add(own_box(part, group_by), to_layout(product, letters.kept_batch, layout));
   });
   return sum.pieces();
@@ -348,7 +361,8 @@ std::optional<at::Tensor> reduce_axis(const Kernel& kernel, const at::Tensor& ar
 
 }  // namespace
 
-std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const {
+std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const Operand& input,
+                                             const RelationType& result) const {
   if (kernels::row_of(op.kernel).form == kernels::Form::kConcat) return concatenate_pieces(op, input, result);
   const Layout in(input.type);
   const Layout layout(result);
@@ -380,9 +394,11 @@ std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const
   });
   for (const Piece& piece : input.pieces) {
     for_each_single(piece.box, modes, [&](const Box& part) {
-      at::Tensor array = with_batch(in.slice(piece.array, piece.box, part), in, all_dims(input.type.arity()), modes, batch);
+      at::Tensor array =
+          with_batch(in.slice(piece.array, piece.box, part), in, all_dims(input.type.arity()), modes, batch);
       flops_ += array.numel();
-      for (auto axis = static_cast<int64_t>(batch.size()) - 1; axis >= kept; --axis) array = *reduce_axis(kernel, array, axis);
+      for (auto axis = static_cast<int64_t>(batch.size()) - 1; axis >= kept; --axis)
+        array = *reduce_axis(kernel, array, axis);
       folder.add(own_box(part, op.group_by), to_layout(array, kept_batch, layout));
     });
   }
@@ -442,7 +458,8 @@ std::vector<Piece> LocalOperators::map(const ia::LocalMap& op, const Operand& in
       for_each_single(piece.box, modes, [&](const Box& part) {
         const at::Tensor array = with_batch(in.slice(piece.array, piece.box, part), in, position, modes, batch);
         const bool reuse = input.reusable && whole && fits_result(op.array_map, array, {array});
-        const auto made = call(op.array_map, {array}, static_cast<int64_t>(batch.size()), 0, reuse ? array : at::Tensor());
+        const auto made =
+            call(op.array_map, {array}, static_cast<int64_t>(batch.size()), 0, reuse ? array : at::Tensor());
         out.push_back({part, to_layout(made, batch, layout)});
       });
     }

@@ -22,7 +22,8 @@ class LocalOperators {
   LocalOperators(const kernels::Scalars& scalars, BlockStore& store, int64_t& flops)
       : scalars_(scalars), store_(store), flops_(flops) {}
 
-  std::vector<Piece> join(const ia::LocalJoin& op, const Operand& left, const Operand& right, const RelationType& result) const;
+  std::vector<Piece> join(const ia::LocalJoin& op, const Operand& left, const Operand& right,
+                          const RelationType& result) const;
   /// Sum over all but `group_by` of a join whose kernel is a contraction; the joined relation is never formed.
   std::vector<Piece> contract(const ia::LocalJoin& op, const Dims& group_by, const Operand& left, const Operand& right,
                               const RelationType& joined, const RelationType& result) const;
@@ -33,7 +34,8 @@ class LocalOperators {
  private:
   at::Tensor call(const kernels::Kernel& kernel, const std::vector<at::Tensor>& operands, int64_t batch, int64_t output,
                   const at::Tensor& out) const;
-  std::vector<Piece> concatenate_pieces(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const;
+  std::vector<Piece> concatenate_pieces(const ia::LocalAggregate& op, const Operand& input,
+                                        const RelationType& result) const;
 
   const kernels::Scalars& scalars_;
   BlockStore& store_;

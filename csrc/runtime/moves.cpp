@@ -37,7 +37,8 @@ class Mover {
   /// Folds pending partials; afterwards sites hold what `exchange.settled` says.
   void settle(const Exchange& exchange) {
     if (all_reduce(exchange)) return;
-    const auto partials = deliver(exchange.reduce, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
+    const auto partials =
+        deliver(exchange.reduce, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
     std::map<int64_t, std::vector<Chunk>> folded;
     for (const Share& share : exchange.shares) {
       if (held_.contains(share.site)) folded[share.site].push_back(fold(exchange, share, partials));
@@ -81,7 +82,8 @@ class Mover {
       const auto boxes = target.stored(site);
       std::vector<Piece> needed;
       std::copy_if(pieces.begin(), pieces.end(), std::back_inserter(needed), [&](const Piece& piece) {
-        return std::any_of(boxes.begin(), boxes.end(), [&](const Box& box) { return !box.intersect(piece.box).empty(); });
+        return std::any_of(boxes.begin(), boxes.end(),
+                           [&](const Box& box) { return !box.intersect(piece.box).empty(); });
       });
       std::stable_sort(needed.begin(), needed.end(), [](const Piece& a, const Piece& b) { return a.box < b.box; });
       auto key = identity_of(needed);
@@ -91,7 +93,8 @@ class Mover {
       }
       const auto [at, fresh] = shared.try_emplace(key);
       if (fresh) {
-        for (at::Tensor& array : assemble(target.relation, boxes, needed, options_)) at->second.push_back(store.put(std::move(array)));
+        for (at::Tensor& array : assemble(target.relation, boxes, needed, options_))
+          at->second.push_back(store.put(std::move(array)));
       }
       out.sites[site] = at->second;
     }
@@ -184,7 +187,8 @@ class Mover {
   /// The group's collective, where all sites hold a partial of one block that all of them want folded.
   bool all_reduce(const Exchange& exchange) {
     if (held_.size() != 1 || transport_.sites() == 1 || !exchange.settled.placement.fully_replicated()) return false;
-    if (type_.placement.axes_in<ia::Pending>().size() != type_.grid.axes.size() || !type_.holding.regular()) return false;
+    if (type_.placement.axes_in<ia::Pending>().size() != type_.grid.axes.size() || !type_.holding.regular())
+      return false;
     for (const Share& share : exchange.shares) {
       if (static_cast<int64_t>(share.holders.size()) != transport_.sites()) return false;
     }
@@ -223,13 +227,14 @@ std::vector<int64_t> identity_of(const std::vector<Piece>& pieces) {
     out.insert(out.end(), piece.box.lower.begin(), piece.box.lower.end());
     out.insert(out.end(), piece.box.upper.begin(), piece.box.upper.end());
     out.push_back(reinterpret_cast<int64_t>(piece.array.data_ptr()));
-    for (const auto& sizes : {piece.array.sizes(), piece.array.strides()}) out.insert(out.end(), sizes.begin(), sizes.end());
+    for (const auto& sizes : {piece.array.sizes(), piece.array.strides()})
+      out.insert(out.end(), sizes.begin(), sizes.end());
   }
   return out;
 }
 
-StoredRelation move(const std::string& who, const StoredRelation& source, const ia::PhysicalType& target, Transport& transport,
-                    BlockStore& store) {
+StoredRelation move(const std::string& who, const StoredRelation& source, const ia::PhysicalType& target,
+                    Transport& transport, BlockStore& store) {
   const Exchange exchange = ia::exchange(source.type, target);
   Mover mover(who, source, transport, store);
   if (!exchange.fold.empty()) mover.settle(exchange);

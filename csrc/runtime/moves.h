@@ -8,8 +8,8 @@ namespace joinsum::runtime {
 
 /// Takes a relation to the placement of `target` by the messages that ia/exchange lists. Sites of one process that end
 /// up with the same parts share them. `who` names the operator in errors.
-StoredRelation move(const std::string& who, const StoredRelation& source, const ia::PhysicalType& target, Transport& transport,
-                    BlockStore& store);
+StoredRelation move(const std::string& who, const StoredRelation& source, const ia::PhysicalType& target,
+                    Transport& transport, BlockStore& store);
 
 /// Identity of arrays within one operator: same memory, sizes and strides, so same contents.
 std::vector<int64_t> identity_of(const std::vector<Piece>& pieces);

@@ -50,14 +50,15 @@ at::Tensor gather_pieces(const Layout& layout, const Box& box, size_t number, co
     to.copy_(layout.slice(piece.array, piece.box, part));
     covered += to.numel();
   }
-  JOINSUM_CHECK(covered == out.numel(), "box ", box.text(), " is covered by ", covered, " of ", out.numel(), " elements");
+  JOINSUM_CHECK(covered == out.numel(), "box ", box.text(), " is covered by ", covered, " of ", out.numel(),
+                " elements");
   return out;
 }
 
 }  // namespace
 
-std::vector<at::Tensor> assemble(const RelationType& relation, const std::vector<Box>& stored, const std::vector<Piece>& pieces,
-                                 const at::TensorOptions& options) {
+std::vector<at::Tensor> assemble(const RelationType& relation, const std::vector<Box>& stored,
+                                 const std::vector<Piece>& pieces, const at::TensorOptions& options) {
   const Layout layout(relation);
   std::map<Box, std::vector<at::Tensor>> exact;
   for (const Piece& piece : pieces) exact[piece.box].push_back(piece.array);
@@ -83,8 +84,9 @@ std::vector<at::Tensor> assemble(const RelationType& relation, const std::vector
 
 namespace {
 
-StoredRelation store_pieces(const ia::PhysicalType& type, const std::vector<int64_t>& sites, const std::vector<Piece>& pieces,
-                            const at::TensorOptions& options, BlockStore& store, bool copy) {
+StoredRelation store_pieces(const ia::PhysicalType& type, const std::vector<int64_t>& sites,
+                            const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store,
+                            bool copy) {
   StoredRelation out{type, {}};
   std::map<std::vector<Box>, std::vector<BlockHandle>> shared;
   for (const int64_t site : sites) {
@@ -109,7 +111,8 @@ StoredRelation place_tensor(const at::Tensor& tensor, const ia::PhysicalType& ty
   const Dims shape = layout.shape(all);
   int64_t count = 1;
   for (const int64_t extent : shape) count *= extent;
-  JOINSUM_USER_CHECK(type.relation.regular() && tensor.numel() == count, "input: tensor does not fit the relation: shape=", tensor.sizes().vec(),
+  JOINSUM_USER_CHECK(type.relation.regular() && tensor.numel() == count,
+                     "input: tensor does not fit the relation: shape=", tensor.sizes().vec(),
                      ", type=", type.relation.text());
   return store_pieces(type, sites, {{all, tensor.reshape(shape)}}, tensor.options(), store, copy);
 }
@@ -120,8 +123,9 @@ StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuple
   std::vector<Piece> pieces;
   for (const auto& [key, array] : tuples) {
     const Box box = Box::single(key);
-    JOINSUM_USER_CHECK(array.sizes().vec() == type.relation.array_shape(key), "input: array does not fit the relation: key=", key_text(key),
-                       ", shape=", array.sizes().vec(), ", wanted=", type.relation.array_shape(key));
+    JOINSUM_USER_CHECK(array.sizes().vec() == type.relation.array_shape(key),
+                       "input: array does not fit the relation: key=", key_text(key), ", shape=", array.sizes().vec(),
+                       ", wanted=", type.relation.array_shape(key));
     pieces.push_back({box, array.reshape(layout.shape(box))});
   }
   const auto options = tuples.empty() ? at::TensorOptions() : tuples.front().second.options();
@@ -154,8 +158,8 @@ std::vector<Piece> distinct_pieces(const StoredRelation& relation, BlockStore& s
 std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation, BlockStore& store) {
   const RelationType& type = relation.type.relation;
   const Layout layout(type);
-  JOINSUM_USER_CHECK(!relation.type.placement.pending(), "tuples: relation is pending; broadcast or shuffle it first: type=",
-                     relation.type.text());
+  JOINSUM_USER_CHECK(!relation.type.placement.pending(),
+                     "tuples: relation is pending; broadcast or shuffle it first: type=", relation.type.text());
   std::vector<std::pair<Key, at::Tensor>> out;
   for (const Piece& piece : distinct_pieces(relation, store)) {
     for_each_key(piece.box, [&](const Key& key) {
@@ -169,16 +173,18 @@ std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation, B
 
 at::Tensor whole_tensor(const StoredRelation& relation, BlockStore& store) {
   const RelationType& type = relation.type.relation;
-  JOINSUM_USER_CHECK(!relation.type.placement.pending(), "to_tensor: relation is pending; broadcast or shuffle it first: type=",
-                     relation.type.text());
+  JOINSUM_USER_CHECK(!relation.type.placement.pending(),
+                     "to_tensor: relation is pending; broadcast or shuffle it first: type=", relation.type.text());
   const auto hole = type.first_hole();
   JOINSUM_USER_CHECK(!hole, "to_tensor: relation has a hole: key=", key_text(hole.value_or(Key{})));
   const auto duplicate = type.first_duplicate();
   JOINSUM_USER_CHECK(!duplicate, "to_tensor: key occurs twice: key=", key_text(duplicate.value_or(Key{})));
   for (int64_t d = 0; d < type.arity(); ++d) {
     const auto linked = static_cast<int64_t>(type.axes_of(d).size());
-    JOINSUM_USER_CHECK(linked == 1 || type.frontier[d] <= 1, "to_tensor: key dimension does not count the parts of one axis; aggregate or ",
-                       "concat it, or name the axes: key dimension=", d, ", linked axes=", linked, ", type=", type.text());
+    JOINSUM_USER_CHECK(linked == 1 || type.frontier[d] <= 1,
+                       "to_tensor: key dimension does not count the parts of one axis; aggregate or ",
+                       "concat it, or name the axes: key dimension=", d, ", linked axes=", linked,
+                       ", type=", type.text());
   }
   const Box all = Box::below(type.frontier);
   const auto pieces = distinct_pieces(relation, store);

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <map>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "ia/type.h"
 #include "runtime/block_store.h"
@@ -41,8 +41,8 @@ struct Piece {
 
 /// Puts pieces into the boxes that a site stores: as they are where they match, sliced where they are larger, copied
 /// together where they are smaller. Pieces of one key that occurs several times are taken in order.
-std::vector<at::Tensor> assemble(const RelationType& relation, const std::vector<Box>& stored, const std::vector<Piece>& pieces,
-                                 const at::TensorOptions& options);
+std::vector<at::Tensor> assemble(const RelationType& relation, const std::vector<Box>& stored,
+                                 const std::vector<Piece>& pieces, const at::TensorOptions& options);
 
 /// Places a whole tensor (its axes linked or of full extent; other key dimensions must be single) on `sites`. Copies
 /// only with `copy`; otherwise blocks are views.

@@ -1,13 +1,13 @@
 // Multiplies two matrices on eight loopback sites: builds the logical plan, lowers it, prices it, runs it, and compares
 // with torch.
 
+#include <iostream>
+
 #include <joinsum/ia/text.h>
 #include <joinsum/optimizer/cost/cost.h>
 #include <joinsum/runtime/executor.h>
 #include <joinsum/tra/lower.h>
 #include <joinsum/tra/nodes.h>
-
-#include <iostream>
 
 namespace tra = joinsum::tra;
 namespace ia = joinsum::ia;

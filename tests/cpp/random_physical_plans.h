@@ -18,7 +18,8 @@ class RandomPhysicalPlans {
     for (const char* name : {"A", "B"}) {
       RelationType type = types_.empty() || logical_.chance(60) ? logical_.relation_type() : types_.front();
       types_.push_back(type);
-      pool_.push_back(ia::make_input(name, ia::PhysicalType::placed("input", type, grid, logical_.placement(type, grid))));
+      pool_.push_back(
+          ia::make_input(name, ia::PhysicalType::placed("input", type, grid, logical_.placement(type, grid))));
       largest_.push_back(3);
     }
     for (int64_t i = logical_.between(2, operators); i > 0; --i) draw();
@@ -30,7 +31,8 @@ class RandomPhysicalPlans {
 
   std::map<std::string, ia::Contents> inputs(const ia::Plan& plan) {
     std::map<std::string, ia::Contents> out;
-    for (const auto& input : plan.inputs()) out[input->as<ia::Input>()->name] = logical_.relation(input->type().relation);
+    for (const auto& input : plan.inputs())
+      out[input->as<ia::Input>()->name] = logical_.relation(input->type().relation);
     return out;
   }
 
@@ -76,10 +78,12 @@ class RandomPhysicalPlans {
         return draw_join(at, other);
       case 5: {
         const std::string fold = logical_.one_of<std::string>({"add", "add", "max"});
-        return {ia::make(ia::LocalAggregate{some(type.arity()), {fold, {}}}, {node}), bound * static_cast<double>(type.tuples() + 1)};
+        return {ia::make(ia::LocalAggregate{some(type.arity()), {fold, {}}}, {node}),
+                bound * static_cast<double>(type.tuples() + 1)};
       }
       case 6: {
-        const auto kernel = kernels::Kernel::parse(logical_.one_of<std::string>({"relu", "scale[2]", "transpose", "negate", "row_sum"}));
+        const auto kernel = kernels::Kernel::parse(
+            logical_.one_of<std::string>({"relu", "scale[2]", "transpose", "negate", "row_sum"}));
         return {ia::make(ia::LocalMap{1, KeyMap::identity(type.arity()), kernel}, {node}), bound * 8};
       }
       default:
@@ -94,15 +98,17 @@ class RandomPhysicalPlans {
     Dims right_keys = some(right.arity());
     left_keys.resize(std::min(left_keys.size(), right_keys.size()));
     right_keys.resize(left_keys.size());
-    const auto kernel = kernels::Kernel::parse(
-        logical_.one_of<std::string>({"matmul", "matmul", "matmul_tn", "mul", "add", "sub", "contract[ij,ij->i]", "contract[ij,kj->ki]"}));
-    return {ia::make(ia::LocalJoin{left_keys, right_keys, kernel}, {pool_[at], pool_[other]}), largest_[at] * largest_[other] * 50 + 6};
+    const auto kernel = kernels::Kernel::parse(logical_.one_of<std::string>(
+        {"matmul", "matmul", "matmul_tn", "mul", "add", "sub", "contract[ij,ij->i]", "contract[ij,kj->ki]"}));
+    return {ia::make(ia::LocalJoin{left_keys, right_keys, kernel}, {pool_[at], pool_[other]}),
+            largest_[at] * largest_[other] * 50 + 6};
   }
 
   std::pair<ia::NodePtr, double> draw_keys(size_t at) {
     const RelationType& type = pool_[at]->type().relation;
     if (logical_.chance(40) && type.arity() > 0) {
-      const auto predicate = KeyExpression::binary(KeyOperator::kLessEqual, KeyExpression::component(logical_.between(0, type.arity() - 1)),
+      const auto predicate = KeyExpression::binary(KeyOperator::kLessEqual,
+                                                   KeyExpression::component(logical_.between(0, type.arity() - 1)),
                                                    KeyExpression::constant(logical_.between(0, 2)));
       return {ia::make(ia::LocalFilter{predicate}, {pool_[at]}), largest_[at]};
     }
@@ -110,9 +116,11 @@ class RandomPhysicalPlans {
     const bool copies = logical_.chance(40);
     if (copies) components.push_back(KeyExpression::output());
     if (type.arity() > 0 && logical_.chance(30)) {
-      components.push_back(KeyExpression::binary(KeyOperator::kModulo, KeyExpression::component(0), KeyExpression::constant(2)));
+      components.push_back(
+          KeyExpression::binary(KeyOperator::kModulo, KeyExpression::component(0), KeyExpression::constant(2)));
     }
-    return {ia::make(ia::LocalMap{copies ? 2 : 1, KeyMap(components), {copies ? "duplicate" : "id", {}}}, {pool_[at]}), largest_[at]};
+    return {ia::make(ia::LocalMap{copies ? 2 : 1, KeyMap(components), {copies ? "duplicate" : "id", {}}}, {pool_[at]}),
+            largest_[at]};
   }
 
   Dims some(int64_t count) {

@@ -32,8 +32,8 @@ struct PlanCost {
   std::vector<NodeCost> nodes;
   double paper_floats = 0;
   int64_t wire_bytes = 0;
-  int64_t flops = 0;        ///< sum over nodes of the busiest site's
-  int64_t peak_bytes = 0;   ///< of the site that needs most: inputs, live blocks and messages
+  int64_t flops = 0;       ///< sum over nodes of the busiest site's
+  int64_t peak_bytes = 0;  ///< of the site that needs most: inputs, live blocks and messages
   double seconds = 0;
   Cluster cluster;
 };

@@ -31,7 +31,8 @@ class Loopback {
     for (const auto& node : plan.inputs()) {
       const std::string& name = node->as<ia::Input>()->name;
       const auto tuples = tensors_of(contents.at(name), node->type().relation.dtype);
-      inputs.emplace(name, place_tuples(tuples, node->type(), executor.transport().local_sites(), executor.store(), true));
+      inputs.emplace(name,
+                     place_tuples(tuples, node->type(), executor.transport().local_sites(), executor.store(), true));
     }
     try {
       return executor.run(plan, inputs);
@@ -70,7 +71,8 @@ TEST(Executor, RunsRandomPhysicalPlansAsTheInterpreterDoes) {
     const auto wanted = ia::interpret(plan, inputs);
     Loopback loopback(plan.grid().sites());
     const RunResult result = loopback.run(plan, inputs);
-    for (const auto& [name, relation] : result.outputs) expect_equal(wanted.at(name), relation, loopback.executor.store(), text);
+    for (const auto& [name, relation] : result.outputs)
+      expect_equal(wanted.at(name), relation, loopback.executor.store(), text);
     int64_t bytes = 0;
     for (const auto& node : plan.order()) {
       if (node->as<ia::Broadcast>() == nullptr && node->as<ia::Shuffle>() == nullptr) continue;
@@ -92,21 +94,24 @@ TEST(Executor, RunsLoweredRandomPlansAsTheLogicalInterpreterDoes) {
     const auto wanted = ia::interpret(plan, inputs);
     Loopback loopback(grid.sites());
     const RunResult result = loopback.run(plan, inputs);
-    for (const auto& [name, relation] : result.outputs) expect_equal(wanted.at(name), relation, loopback.executor.store(), text);
+    for (const auto& [name, relation] : result.outputs)
+      expect_equal(wanted.at(name), relation, loopback.executor.store(), text);
     if (HasFailure()) return;
   }
 }
 
 ia::Plan matmul_plan(const std::string& grid, const std::string& left, const std::string& right) {
-  return ia::parse("ia on " + grid + "\ninput X: f64[100,50]<4,4> on " + grid + " " + left + "\ninput W: f64[50,60]<4,4> on " + grid + " " +
-                   right + "\noutput Z = broadcast(agg[0, 2; add](join[1; 0; matmul](X, W)))\n");
+  return ia::parse("ia on " + grid + "\ninput X: f64[100,50]<4,4> on " + grid + " " + left +
+                   "\ninput W: f64[50,60]<4,4> on " + grid + " " + right +
+                   "\noutput Z = broadcast(agg[0, 2; add](join[1; 0; matmul](X, W)))\n");
 }
 
 RunResult run_matmul(Executor& executor, const ia::Plan& plan, const at::Tensor& x, const at::Tensor& w) {
   std::map<std::string, StoredRelation> inputs;
   for (const auto& node : plan.inputs()) {
     const std::string& name = node->as<ia::Input>()->name;
-    inputs.emplace(name, place_tensor(name == "X" ? x : w, node->type(), executor.transport().local_sites(), executor.store(), false));
+    inputs.emplace(name, place_tensor(name == "X" ? x : w, node->type(), executor.transport().local_sites(),
+                                      executor.store(), false));
   }
   return executor.run(plan, inputs);
 }
@@ -114,7 +119,8 @@ RunResult run_matmul(Executor& executor, const ia::Plan& plan, const at::Tensor&
 TEST(Executor, MultipliesMatricesWithOneCallPerSite) {
   const at::Tensor x = at::rand({100, 50}, at::kDouble);
   const at::Tensor w = at::rand({50, 60}, at::kDouble);
-  for (const auto& [left, right] : {std::pair{"(0, 0)", "(*, *)"}, {"(1, 1)", "(0, 0)"}, {"(0, *)", "(*, 1)"}, {"(0, 1)", "(*, 0)"}}) {
+  for (const auto& [left, right] :
+       {std::pair{"(0, 0)", "(*, *)"}, {"(1, 1)", "(0, 0)"}, {"(0, *)", "(*, 1)"}, {"(0, 1)", "(*, 0)"}}) {
     const ia::Plan plan = matmul_plan("2x2", left, right);
     Executor executor(make_loopback(4), make_memory_store());
     const RunResult result = run_matmul(executor, plan, x, w);
@@ -161,13 +167,14 @@ TEST(Executor, OverwritesTiedInputsAndNothingElse) {
 }
 
 TEST(Executor, LeavesATiedInputAloneThatSomebodyElseSees) {
-  const ia::Plan plan = ia::parse(
-      "ia on 1\ninput W: f64[4,4]<1,1> on 1 ()\noutput V -> W = map[(k0, k1); scale[2.0]](W)\n");
+  const ia::Plan plan =
+      ia::parse("ia on 1\ninput W: f64[4,4]<1,1> on 1 ()\noutput V -> W = map[(k0, k1); scale[2.0]](W)\n");
   Executor executor(make_loopback(1), make_memory_store());
   const at::Tensor w = at::rand({4, 4}, at::kDouble);
   const at::Tensor kept = w.clone();
   const auto node = plan.inputs()[0];
-  const std::map<std::string, StoredRelation> inputs{{"W", place_tensor(w, node->type(), {0}, executor.store(), false)}};
+  const std::map<std::string, StoredRelation> inputs{
+      {"W", place_tensor(w, node->type(), {0}, executor.store(), false)}};
   const RunResult result = executor.run(plan, inputs);
   EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("V"), executor.store()), kept * 2));
   EXPECT_TRUE(at::equal(w, kept));
@@ -197,8 +204,10 @@ TEST(Executor, NamesTheInputThatIsMissingOrWrong) {
   } catch (const PlanError& error) {
     EXPECT_STREQ(error.what(), "run: input is missing: input=X");
   }
-  const auto other = ia::PhysicalType::placed("input", RelationType::parse("f64[4]<1>"), ia::Grid::of_sites(2), ia::Placement::replicated(ia::Grid::of_sites(2)));
-  const std::map<std::string, StoredRelation> inputs{{"X", place_tensor(at::ones({4}, at::kDouble), other, {0, 1}, executor.store(), false)}};
+  const auto other = ia::PhysicalType::placed("input", RelationType::parse("f64[4]<1>"), ia::Grid::of_sites(2),
+                                              ia::Placement::replicated(ia::Grid::of_sites(2)));
+  const std::map<std::string, StoredRelation> inputs{
+      {"X", place_tensor(at::ones({4}, at::kDouble), other, {0, 1}, executor.store(), false)}};
   EXPECT_THROW(executor.run(plan, inputs), PlanError);
 }
 
