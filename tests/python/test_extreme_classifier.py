@@ -255,7 +255,7 @@ def test_another_figure_is_a_plan_error() -> None:
 STEPS, BATCH, HIDDEN, RATE = 50, 64, 16, 2e-2
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
     """Small kernels on many threads wait for each other where other programs run too."""
     threads = torch.get_num_threads()
