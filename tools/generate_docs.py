@@ -15,7 +15,7 @@ def kernels_page() -> str:
     lines = [
         "# Kernels",
         "",
-        "Generated from the kernel table by `make docs`. Parameters: `i` integer, `n` number or `$scalar` bound at each",
+        "Generated from the table by `make docs`. Parameters: `i` integer, `n` number or `$scalar` bound at each",
         "run, `l` labels. Facts are what rules and placement inference ask; each is checked on random data.",
         "",
         "| kernel | operands | parameters | form | what | facts |",
