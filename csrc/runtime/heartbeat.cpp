@@ -15,8 +15,10 @@ constexpr Millis kShortestPeriod{20};
 constexpr Millis kLongestPeriod{5000};
 /// Between two looks for a reason that another site left, while this process waits.
 constexpr Millis kFailurePoll{250};
-/// A store that no longer answers delays a failure or an exit by this much.
-constexpr Millis kStoreGrace{1000};
+/// A store that no longer answers delays the end of the thread, or the failure of this site, by this much. A failure
+/// waits longer, so that a busy machine does not keep the reason from the other sites.
+constexpr Millis kEndGrace{1000};
+constexpr Millis kPublishGrace{3000};
 
 const char kFailureKey[] = "failure";
 
@@ -146,7 +148,7 @@ Heartbeat::~Heartbeat() {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
-  const bool finished = state_->changed.wait_for(lock, kStoreGrace, [&] { return state_->finished; });
+  const bool finished = state_->changed.wait_for(lock, kEndGrace, [&] { return state_->finished; });
   lock.unlock();
   if (finished) {
     thread_.join();
@@ -202,7 +204,7 @@ std::string Heartbeat::publish(const std::string& reason) {
   std::unique_lock lock(state_->mutex);
   state_->to_publish = reason;
   state_->changed.notify_all();
-  state_->changed.wait_for(lock, kStoreGrace, [&] { return state_->failure || state_->finished; });
+  state_->changed.wait_for(lock, kPublishGrace, [&] { return state_->failure || state_->finished; });
   return state_->failure.value_or(reason);
 }
 

@@ -22,6 +22,7 @@ from typing import NoReturn
 import joinsum
 import stage
 import torch
+import torch.distributed as dist
 
 TIMEOUT = 3.0
 LIMIT = 40.0
@@ -149,9 +150,6 @@ def interrupted() -> None:
         time.sleep(2.5)
     note("run", run)
     afterwards()
-    if stage.rank() == 0:
-        # It hosts the store, where the others find the reason.
-        time.sleep(2.5)
 
 
 def forks() -> None:
@@ -179,6 +177,8 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "interrupted": (interrupted, 2),
     "forks": (forks, 2),
 }
+# Here the store is lost with rank 0.
+RANK_HOSTS_STORE = {"first_rank_killed"}
 FOLDER = Path()
 
 # --- ranks ------------------------------------------------------------------------------------------------------------
@@ -197,11 +197,19 @@ def write_notes() -> None:
 scene_name = ""
 
 
+def keep_store(port: int) -> NoReturn:
+    """Hosts the group's store, as torchrun's agent does, until it is killed."""
+    _store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    while True:
+        signal.pause()
+
+
 def act(name: str, rank: int, ranks: int, port: int) -> NoReturn:
     """The whole life of a rank."""
     global scene_name
     scene_name = name
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = str(name not in RANK_HOSTS_STORE)
     joinsum.init(cluster=joinsum.Cluster(), timeout=TIMEOUT)
     SCENES[name][0]()
     write_notes()
@@ -230,6 +238,9 @@ def cast(name: str) -> list[str]:
     """Plays a scene; returns how each rank ended."""
     ranks = SCENES[name][1]
     port = free_port()
+    keeper = os.fork()
+    if keeper == 0:
+        keep_store(port if name not in RANK_HOSTS_STORE else free_port())
     members = []
     for number in range(ranks):
         process = os.fork()
@@ -247,6 +258,8 @@ def cast(name: str) -> list[str]:
             os.kill(member.process, signal.SIGKILL)
             os.waitpid(member.process, 0)
             member.end = member.end or "hung"
+    os.kill(keeper, signal.SIGKILL)
+    os.waitpid(keeper, 0)
     return [str(member.end) for member in members]
 
 

@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include "kernels/dense.h"
+#include "kernels_dense/samples.h"
+
+namespace joinsum::kernels {
+namespace {
+
+/// Random letters with random extents, 0 and 1 among them, and operands in random stride orders.
+struct RandomContraction {
+  Labels labels;
+  Tensors operands;
+  at::Tensor wanted;
+
+  RandomContraction(std::mt19937_64& random, at::ScalarType type) {
+    const std::string alphabet = "abcXYZ";
+    Dims extents;
+    const Dims choices{2, 3, 1, 4, 2, 3, 1, 0};
+    const bool may_be_empty = random() % 3 == 0;
+    for (size_t i = 0; i < alphabet.size(); ++i) extents.push_back(choices[random() % (may_be_empty ? 8 : 7)]);
+    std::string given;
+    std::vector<Array> arrays;
+    for (int i = 0; i < 2; ++i) {
+      labels.operands.push_back(random_letters(alphabet, random));
+      given += labels.operands.back();
+      Dims shape;
+      for (const char letter : labels.operands.back()) shape.push_back(extents[alphabet.find(letter)]);
+      arrays.push_back(random_array(shape, random, true, false));
+      operands.push_back(reordered(tensor_of(arrays.back(), type), random));
+    }
+    for (const char letter : random_letters(alphabet, random)) {
+      if (given.find(letter) != std::string::npos) labels.result += letter;
+    }
+    const Kernel kernel{"contract", {labels.text()}};
+    wanted = tensor_of(reference(kernel, arrays), type);
+  }
+
+  static std::string random_letters(std::string alphabet, std::mt19937_64& random) {
+    std::shuffle(alphabet.begin(), alphabet.end(), random);
+    return alphabet.substr(0, random() % 5);
+  }
+
+  /// The same values, the axes lying in another order.
+  static at::Tensor reordered(const at::Tensor& x, std::mt19937_64& random) {
+    Dims order = all_dims(x.dim());
+    std::shuffle(order.begin(), order.end(), random);
+    Dims inverse(order.size());
+    for (size_t i = 0; i < order.size(); ++i) inverse[order[i]] = static_cast<int64_t>(i);
+    return x.permute(order).contiguous().permute(inverse);
+  }
+};
+
+TEST(Contract, AgreesWithTheReferenceOnRandomLabels) {
+  std::mt19937_64 random(10);
+  for (int i = 0; i < 2000; ++i) {
+    const auto type = i % 3 == 0 ? at::kLong : i % 3 == 1 ? at::kDouble : at::kFloat;
+    const RandomContraction c(random, type);
+    const at::Tensor result = contract(c.labels, c.operands[0], c.operands[1]);
+    ASSERT_EQ(result.scalar_type(), type);
+    ASSERT_TRUE(result.sizes() == c.wanted.sizes() && at::equal(result, c.wanted))
+        << c.labels.text() << c.operands[0].sizes() << c.operands[1].sizes();
+  }
+}
+
+TEST(Contract, WritesToOutOrIncreasesIt) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 1000; ++i) {
+    const RandomContraction c(random, i % 2 == 0 ? at::kLong : at::kFloat);
+    const at::Tensor before = at::randint(-3, 4, c.wanted.sizes(), c.wanted.options());
+    const bool accumulate = i % 4 < 2;
+    const at::Tensor out = RandomContraction::reordered(before.clone(), random);
+    EXPECT_TRUE(contract(c.labels, c.operands[0], c.operands[1], out, accumulate).is_same(out));
+    ASSERT_TRUE(at::equal(out, accumulate ? before + c.wanted : c.wanted)) << c.labels.text();
+  }
+}
+
+TEST(Contract, TakesNarrowFloats) {
+  std::mt19937_64 random(12);
+  for (int i = 0; i < 300; ++i) {
+    const RandomContraction c(random, i % 2 == 0 ? at::kBFloat16 : at::kHalf);
+    ASSERT_TRUE(near(contract(c.labels, c.operands[0], c.operands[1]), c.wanted, 2e-2)) << c.labels.text();
+  }
+}
+
+TEST(Contract, LeavesTheResultContiguousInTheUsualCases) {
+  const at::Tensor a = at::ones({4, 5}), b = at::ones({5, 6}), x = at::ones({3, 4, 5}), w = at::ones({3, 5, 6});
+  EXPECT_TRUE(contract(Labels::parse("ij,jk->ik"), a, b).is_contiguous());
+  EXPECT_TRUE(contract(Labels::parse("ij,jk->ki"), a, b).is_contiguous());
+  EXPECT_TRUE(contract(Labels::parse("ji,jk->ik"), b, b).is_contiguous());
+  EXPECT_TRUE(contract(Labels::parse("bij,bjk->bik"), x, w).is_contiguous());
+  EXPECT_TRUE(contract(Labels::parse("bij,jk->bik"), x, b).is_contiguous());
+  EXPECT_TRUE(contract(Labels::parse("i,j->ij"), a[0], b[0]).is_contiguous());
+}
+
+TEST(Contract, NamesWhatIsWrong) {
+  const at::Tensor a = at::ones({2, 3});
+  const auto error = [&](const std::string& labels, const at::Tensor& b, at::Tensor out = {}) {
+    return message_of<KernelError>([&] { contract(Labels::parse(labels), a, b, out); });
+  };
+  EXPECT_EQ(error("ij,jk->ik", at::ones({4, 2})),
+            "contract: extents of a letter differ: letter=j, labels=ij,jk->ik, shapes=[[2, 3], [4, 2]]");
+  EXPECT_EQ(error("ij,jk->ik", at::ones({3, 2}, at::kDouble)),
+            "contract: dtypes of the operands differ: left=Float, right=Double");
+  EXPECT_EQ(error("ij,jj->i", at::ones({3, 3})),
+            "contract: letter occurs twice in one operand: labels=ij,jj->i, letter=j");
+  EXPECT_EQ(error("ij,jk->ik", at::ones({3, 2}), at::ones({2, 3})),
+            "contract: out does not fit: labels=ij,jk->ik, shape=[2, 2]");
+}
+
+}  // namespace
+}  // namespace joinsum::kernels
