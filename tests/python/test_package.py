@@ -122,7 +122,9 @@ import joinsum, torch
 joinsum.init(sites=4)
 x = torch.arange(24.0).reshape(4, 6)
 y = torch.arange(48.0).reshape(6, 8)
-assert torch.equal(joinsum.einsum("ij,jk->ik", x, y), x @ y)
+left, right = joinsum.relation(x, parts=(2, 3)), joinsum.relation(y, parts=(3, 2))
+product = left.join(right, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2], kernel="add")
+assert torch.equal(product.to_tensor(), x @ y)
 print(joinsum.__file__)
 """
     output = run([installed.python, "-c", program], tmp_path)
