@@ -375,7 +375,7 @@ void ProcessGroupTransport::agree(const std::string& what, const std::string& te
     equal = equal && header.hash == headers[0].hash && header.length == headers[0].length;
   }
   if (equal) return;
-  throw TransportError("agree: sites run different plans: " + first_difference(all_gather("agree", text, lengths)));
+  throw TransportError(what + ": sites differ: " + first_difference(all_gather("agree", text, lengths)));
 }
 
 std::vector<double> ProcessGroupTransport::greatest(const std::vector<double>& values) {

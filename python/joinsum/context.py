@@ -6,7 +6,8 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -67,6 +68,18 @@ class Context:
     def bytes(self) -> int:
         """Bytes that the sites of this process keep now."""
         return self.store.bytes
+
+    @contextmanager
+    def preparing_run(self) -> Iterator[None]:
+        """Where an argument that is wrong on one site only is found: the other sites then raise its error too, at the
+        agreement that opens their run, and do not wait."""
+        try:
+            yield
+        except Exception as error:
+            if not self.whole:
+                with suppress(_C.TransportError):  # this site's own error says more
+                    self._transport.agree("run", f"(no plan) {type(error).__name__}: {error}")
+            raise
 
     def execute(
         self,

@@ -51,17 +51,24 @@ def run(
     >>> state["W2"].to_tensor()
     tensor([-1.5000, -1.5000, -1.5000, -1.5000])
     """
-    sources = _sources("run", plan, inputs)
-    lowered = plan if isinstance(plan, IaPlan) else lower(plan, _places(sources))
-    tied = set(lowered.ties.values())
-    taken = [value for name, value in inputs.items() if name in tied and isinstance(value, StoredRelation)]
-    copied = {name for name in tied if not isinstance(inputs[name], StoredRelation)}
-    return _run(lowered, sources, copied, taken, _checked_scalars(scalars))
+    here = context()
+    with here.preparing_run():
+        sources = _sources("run", plan, inputs)
+        lowered = plan if isinstance(plan, IaPlan) else lower(plan, _places(sources))
+        tied = set(lowered.ties.values())
+        taken = [value for name, value in inputs.items() if name in tied and isinstance(value, StoredRelation)]
+        copied = {name for name in tied if not isinstance(inputs[name], StoredRelation)}
+        numbers = _checked_scalars(scalars)
+        placed = _placed(lowered, sources, copied)
+    return _run(lowered, placed, taken, numbers)
 
 
 def evaluate(plan: _C.TraPlan, sources: NamedSources) -> StoredRelation:
     """Runs the plan of one lazy relation."""
-    (output,) = _run(lower(TraPlan(plan), _places(sources)), sources, set(), [], {}).values()
+    with context().preparing_run():
+        lowered = lower(TraPlan(plan), _places(sources))
+        placed = _placed(lowered, sources, set())
+    (output,) = _run(lowered, placed, [], {}).values()
     return output
 
 
@@ -174,16 +181,23 @@ def _check_one_device(sources: NamedSources) -> None:
         raise PlanError(f"run: inputs lie on different devices: {found}")
 
 
-def _run(
-    plan: IaPlan, sources: NamedSources, copied: set[str], taken: Sequence[StoredRelation], scalars: Mapping[str, float]
-) -> dict[str, StoredRelation]:
-    """Places the sources and runs; `taken` ones may be overwritten once the run has begun."""
+def _placed(plan: IaPlan, sources: NamedSources, copied: set[str]) -> dict[str, _C.StoredRelation]:
     here = context()
     if plan.grid.sites != here.sites:
         raise PlanError(f"run: the plan is for another number of sites: plan={plan.grid}, sites={here.sites}")
     _check_one_device(sources)
     types = plan.inputs
-    placed = {name: source.placed(types[name], here, name in copied) for name, source in sources.items()}
+    return {name: source.placed(types[name], here, name in copied) for name, source in sources.items()}
+
+
+def _run(
+    plan: IaPlan,
+    placed: Mapping[str, _C.StoredRelation],
+    taken: Sequence[StoredRelation],
+    scalars: Mapping[str, float],
+) -> dict[str, StoredRelation]:
+    """Runs on inputs that are in place; `taken` ones may be overwritten once the run has begun."""
+    here = context()
     try:
         outputs = here.execute(plan.core, placed, scalars)
     except PlanError:

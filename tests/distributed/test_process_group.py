@@ -157,6 +157,12 @@ def test_an_argument_that_is_wrong_on_every_rank_stops_none_of_them(plays: Any) 
     plays(3).values("a_wrong_argument_on_every_site_stops_none_of_them")
 
 
+def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(plays: Any) -> None:
+    texts = plays(3).values("a_wrong_argument_on_one_site_is_an_error_on_all")
+    assert "site 1: (no plan) PlanError: run: input X" in texts[0][0], texts[0]
+    assert texts[0] == texts[2] != texts[1]
+
+
 def test_a_rank_that_is_slow_for_three_timeouts_is_no_error(plays: Any) -> None:
     plays(3).values("a_slow_site_is_no_error")
 
@@ -225,7 +231,11 @@ def test_a_kernel_that_fails_on_one_rank_fails_the_run_on_all_when_that_rank_goe
     ("scene", "error", "text"),
     [
         ("raises_in_a_run_and_leaves", "KernelError", "shuffle t2: lost site 1: connection closed"),
-        ("wrong_shape_and_leaves", "PlanError", "agree: lost site 1: connection closed"),
+        (
+            "wrong_shape_and_leaves",
+            "PlanError",
+            r"run: sites differ: line=1, site 0: .* site 1: \(no plan\) PlanError: run: input X: .*",
+        ),
     ],
 )
 def test_a_rank_that_ends_with_an_error_of_its_own_is_missed(

@@ -38,7 +38,7 @@ def different_plans_are_named_by_their_first_different_line() -> str:
     plan = joinsum.parse(f"tra\ninput X: f32[6]<3>\na = transform[scale[2]](X)\noutput Z = transform[{kernel}](a)")
     error = error_of(lambda: joinsum.run(plan, {"X": torch.ones(6)}))
     wanted = f"t1 = local_map[(k0); {{}}](t0): f32[6]<3> on {joinsum.grid()}"
-    text = check_difference(error, "agree: sites run different plans: line=4, site 0: " + wanted.format("negate"))
+    text = check_difference(error, "run: sites differ: line=4, site 0: " + wanted.format("negate"))
     assert f", site {last}: " + wanted.format("relu") in text, text
     check_usable()
     return text
@@ -51,7 +51,7 @@ def a_longer_plan_is_told_from_its_beginning() -> str:
     plan = joinsum.parse("tra\ninput X: f32[6]<3>\noutput Z = X" + more)
     text = check_difference(
         error_of(lambda: joinsum.run(plan, {"X": torch.ones(6)})),
-        "agree: sites run different plans: line=4, site 0: output Y = X, site 1: (no such line)",
+        "run: sites differ: line=4, site 0: output Y = X, site 1: (no such line)",
     )
     check_usable()
     return text
@@ -69,7 +69,7 @@ def different_input_types_are_named() -> list[str]:
     ]:
         lazy = joinsum.relation(mine, parts=other, name="X").transform("relu")
         text = check_difference(
-            error_of(lazy.tuples), "agree: sites run different plans: line=2, site 0: input X: f32[6,4]<3,2>"
+            error_of(lazy.tuples), "run: sites differ: line=2, site 0: input X: f32[6,4]<3,2>"
         )
         assert f", site 1: input X: {shown}" in text, text
         texts.append(text)
@@ -84,7 +84,7 @@ def different_scalars_are_named() -> str:
     rate = 0.25 if rank() == 1 else 0.5
     text = check_difference(
         error_of(lambda: joinsum.run(plan, {"X": torch.ones(6)}, {"rate": rate})),
-        "agree: sites run different plans: line=5, site 0: scalar rate = 0.5, site 1: scalar rate = 0.25",
+        "run: sites differ: line=5, site 0: scalar rate = 0.5, site 1: scalar rate = 0.25",
     )
     check_usable()
     return text
@@ -106,6 +106,31 @@ def a_wrong_argument_on_every_site_stops_none_of_them() -> None:
     name, text, _ = error_of(lambda: joinsum.run(plan, {"X": torch.ones(5)}))
     assert name == "PlanError", text
     check_usable()
+
+
+@scene(SCENES)
+def a_wrong_argument_on_one_site_is_an_error_on_all() -> list[str]:
+    enter(on_group())
+    odd = rank() == 1
+    plan = joinsum.parse("tra\ninput X: f32[6]<3>\noutput Z = transform[scale[$rate]](X)")
+    texts = []
+    for x, scalars, reason in [
+        (torch.ones(5) if odd else torch.ones(6), {"rate": 1.0}, "run: input X: it has another shape"),
+        (torch.ones(6), {"rate": "fast"} if odd else {"rate": 1.0}, "run: a scalar is a real number by name"),
+        (torch.ones(6), {} if odd else {"rate": 1.0}, "run: sites differ: line=5, site 0: scalar rate = 1"),
+    ]:
+        name, text, seconds = error_of(lambda: joinsum.run(plan, {"X": x}, scalars))
+        if odd and not reason.startswith("run: sites differ"):
+            assert name == "PlanError", (name, text)
+            assert text.startswith(reason), text
+        else:
+            assert name == "TransportError", (name, text)
+            assert text.startswith("run: sites differ: line="), text
+            assert reason in text, text
+        assert seconds < SOON, seconds
+        check_usable()
+        texts.append(text)
+    return texts
 
 
 @scene(SCENES)
