@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 from joinsum import _C
@@ -14,7 +15,7 @@ __all__ = ["Expression", "NamedSources", "build_plan"]
 NamedSources = dict[str, Source]
 
 
-class Expression:
+class Expression(ABC):
     """A node of a lazy graph: an operator over `operands`, or a source. Its type is checked when it is made."""
 
     __slots__ = ("name", "node", "operands", "source")
@@ -31,9 +32,9 @@ class Expression:
         self.source = source
         self.name = name
 
+    @abstractmethod
     def stored(self) -> StoredRelation:
         """Its value, as the sites keep it."""
-        raise NotImplementedError
 
 
 def topological(roots: Sequence[Expression]) -> list[Expression]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,15 +20,15 @@ __all__ = ["Source", "StoredSource", "TensorSource", "TuplesSource", "source_of"
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Source(ABC):
     """Tuples of a given type, and where they start; placed on the sites by each run that reads them."""
 
     type: _C.RelationType
     place: Place | None
 
+    @abstractmethod
     def placed(self, target: _C.PhysicalType, context: Context, copy: bool) -> _C.StoredRelation:
         """Blocks on the sites of this process. Without `copy` they are views where that can be."""
-        raise NotImplementedError
 
     def tuples(self) -> list[tuple[list[int], torch.Tensor]]:
         """All tuples, ascending by key; every rank of a process group gets them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import joinsum
 import torch
@@ -68,9 +69,7 @@ def different_input_types_are_named() -> list[str]:
         (torch.ones(6, 4), (2, 2) if odd else (3, 2), "f32[6,4]<2,2>"),
     ]:
         lazy = joinsum.relation(mine, parts=other, name="X").transform("relu")
-        text = check_difference(
-            error_of(lazy.tuples), "run: sites differ: line=2, site 0: input X: f32[6,4]<3,2>"
-        )
+        text = check_difference(error_of(lazy.tuples), "run: sites differ: line=2, site 0: input X: f32[6,4]<3,2>")
         assert f", site 1: input X: {shown}" in text, text
         texts.append(text)
     check_usable()
@@ -119,7 +118,7 @@ def a_wrong_argument_on_one_site_is_an_error_on_all() -> list[str]:
         (torch.ones(6), {"rate": "fast"} if odd else {"rate": 1.0}, "run: a scalar is a real number by name"),
         (torch.ones(6), {} if odd else {"rate": 1.0}, "run: sites differ: line=5, site 0: scalar rate = 1"),
     ]:
-        name, text, seconds = error_of(lambda: joinsum.run(plan, {"X": x}, scalars))
+        name, text, seconds = error_of(partial(joinsum.run, plan, {"X": x}, scalars))
         if odd and not reason.startswith("run: sites differ"):
             assert name == "PlanError", (name, text)
             assert text.startswith(reason), text
