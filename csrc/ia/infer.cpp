@@ -351,7 +351,7 @@ PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
 }
 
 struct Infer {
-  const std::vector<PhysicalType>& inputs;
+  const std::vector<const PhysicalType*>& inputs;
 
   void take(const Operation& operation, size_t count) const {
     JOINSUM_USER_CHECK(inputs.size() == count, operator_name(operation),
@@ -360,17 +360,17 @@ struct Infer {
   PhysicalType operator()(const Input& op) const {
     throw PlanError(concatenate("input: an input's type is given, not inferred: name=", op.name));
   }
-  PhysicalType operator()(const Broadcast& op) const { return take(op, 1), infer_broadcast(op, inputs[0]); }
-  PhysicalType operator()(const Shuffle& op) const { return take(op, 1), moved("shuffle", inputs[0], op.target); }
-  PhysicalType operator()(const LocalJoin& op) const { return take(op, 2), infer_join(op, inputs[0], inputs[1]); }
-  PhysicalType operator()(const LocalAggregate& op) const { return take(op, 1), infer_aggregate(op, inputs[0]); }
-  PhysicalType operator()(const LocalFilter& op) const { return take(op, 1), infer_filter(op, inputs[0]); }
-  PhysicalType operator()(const LocalMap& op) const { return take(op, 1), infer_map(op, inputs[0]); }
+  PhysicalType operator()(const Broadcast& op) const { return take(op, 1), infer_broadcast(op, *inputs[0]); }
+  PhysicalType operator()(const Shuffle& op) const { return take(op, 1), moved("shuffle", *inputs[0], op.target); }
+  PhysicalType operator()(const LocalJoin& op) const { return take(op, 2), infer_join(op, *inputs[0], *inputs[1]); }
+  PhysicalType operator()(const LocalAggregate& op) const { return take(op, 1), infer_aggregate(op, *inputs[0]); }
+  PhysicalType operator()(const LocalFilter& op) const { return take(op, 1), infer_filter(op, *inputs[0]); }
+  PhysicalType operator()(const LocalMap& op) const { return take(op, 1), infer_map(op, *inputs[0]); }
 };
 
 }  // namespace
 
-PhysicalType infer(const Operation& operation, const std::vector<PhysicalType>& inputs) {
+PhysicalType infer(const Operation& operation, const std::vector<const PhysicalType*>& inputs) {
   return std::visit(Infer{inputs}, operation);
 }
 

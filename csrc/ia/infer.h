@@ -5,6 +5,6 @@
 namespace joinsum::ia {
 
 /// Type of `operation` over inputs of these types; raises PlanError `operator: what is wrong: name=value`.
-PhysicalType infer(const Operation& operation, const std::vector<PhysicalType>& inputs);
+PhysicalType infer(const Operation& operation, const std::vector<const PhysicalType*>& inputs);
 
 }  // namespace joinsum::ia

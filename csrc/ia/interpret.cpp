@@ -122,7 +122,9 @@ struct Interpret {
     for (auto& [group, members] : groups) {
       std::stable_sort(members.begin(), members.end(), [](const Tuple* a, const Tuple* b) { return a->key < b->key; });
       Array folded = members[0]->array;
-      for (size_t i = 1; i < members.size(); ++i) folded = reference(op.kernel, {folded, members[i]->array}, scalars);
+      const Kernel fold = op.kernel.first();
+      for (size_t i = 1; i < members.size(); ++i) folded = reference(fold, {folded, members[i]->array}, scalars);
+      for (const Kernel& next : op.kernel.then) folded = reference(next, {folded}, scalars);
       out.push_back({group.second, std::move(folded), group.first});
     }
     return out;

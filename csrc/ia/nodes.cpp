@@ -13,9 +13,9 @@ NodePtr make_input(std::string name, PhysicalType type) {
 }
 
 NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
-  std::vector<PhysicalType> types;
+  std::vector<const PhysicalType*> types;
   types.reserve(inputs.size());
-  for (const NodePtr& input : inputs) types.push_back(input->type());
+  for (const NodePtr& input : inputs) types.push_back(&input->type());
   PhysicalType type = infer(operation, types);
   return std::make_shared<const Node>(std::move(operation), std::move(inputs), std::move(type));
 }
@@ -34,6 +34,44 @@ std::string operator_name(const Operation& operation) {
   static constexpr std::array<const char*, 7> kNames{"input",           "broadcast",    "shuffle",  "local_join",
                                                      "local_aggregate", "local_filter", "local_map"};
   return kNames[operation.index()];
+}
+
+namespace {
+
+uint64_t mix(uint64_t seed, const Dims& dims) {
+  seed = hash_mix(seed, dims.size());
+  for (const int64_t dim : dims) seed = hash_mix(seed, static_cast<uint64_t>(dim));
+  return seed;
+}
+
+struct HashState {
+  uint64_t operator()(const Replicated&) const { return 1; }
+  uint64_t operator()(const Split& split) const { return mix(2, {split.dim, split.domain}); }
+  uint64_t operator()(const Pending& pending) const { return hash_mix(3, hash_text(pending.kernel)); }
+};
+
+struct HashOperation {
+  uint64_t operator()(const Input& op) const { return hash_text(op.name); }
+  uint64_t operator()(const Broadcast& op) const { return mix(1, op.axes); }
+  uint64_t operator()(const Shuffle& op) const {
+    uint64_t hash = 2;
+    for (const AxisState& state : op.target.states) hash = hash_mix(hash, std::visit(HashState{}, state));
+    return hash;
+  }
+  uint64_t operator()(const LocalJoin& op) const {
+    return hash_mix(mix(mix(3, op.left_keys), op.right_keys), op.kernel.hash());
+  }
+  uint64_t operator()(const LocalAggregate& op) const { return hash_mix(mix(4, op.group_by), op.kernel.hash()); }
+  uint64_t operator()(const LocalFilter& op) const { return hash_mix(5, op.predicate.hash()); }
+  uint64_t operator()(const LocalMap& op) const {
+    return hash_mix(hash_mix(mix(6, {op.outputs}), op.key_map.hash()), op.array_map.hash());
+  }
+};
+
+}  // namespace
+
+uint64_t operation_hash(const Operation& operation) {
+  return hash_mix(operation.index(), std::visit(HashOperation{}, operation));
 }
 
 std::vector<std::string> scalars_of(const Operation& operation) {

@@ -74,6 +74,9 @@ NodePtr shuffle(NodePtr input, const Dims& dims);
 /// Name of the operator as plans and errors print it: `local_join`.
 std::string operator_name(const Operation& operation);
 
+/// The same for equal operations.
+uint64_t operation_hash(const Operation& operation);
+
 /// Names of the run-time scalars that an operation's kernel reads.
 std::vector<std::string> scalars_of(const Operation& operation);
 

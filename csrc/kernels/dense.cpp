@@ -255,6 +255,13 @@ DType dtype_of(at::ScalarType type) {
 
 at::Tensor dense(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars, int64_t batch,
                  int64_t output, at::Tensor out) {
+  if (!kernel.then.empty()) {
+    JOINSUM_KERNEL_CHECK(!out.defined(), kernel.name,
+                         ": a kernel with others after it does not write to `out`: kernel=", kernel.text());
+    at::Tensor result = dense(kernel.first(), operands, scalars, batch, output);
+    for (const Kernel& next : kernel.then) result = dense(next, {result}, scalars, batch);
+    return result;
+  }
   ++calls;
   const c10::NoGradGuard no_grad;
   const Call call = checked_call(kernel, operands, scalars, batch, output);

@@ -75,18 +75,8 @@ std::string label_from(Scanner& scanner) {
   return label;
 }
 
-}  // namespace
-
-std::string Kernel::text() const {
-  if (parameters.empty()) return name;
-  std::string out = name;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    out += (i == 0 ? "[" : ", ") + std::visit(ParameterText{}, parameters[i]);
-  }
-  return out + "]";
-}
-
-Kernel Kernel::parse(Scanner& scanner) {
+/// A kernel without what follows it.
+Kernel parse_one(Scanner& scanner) {
   Kernel kernel{scanner.name(), {}};
   if (!scanner.accept("[")) return kernel;
   const Row* row = find_row(kernel.name);
@@ -106,6 +96,38 @@ Kernel Kernel::parse(Scanner& scanner) {
   return kernel;
 }
 
+}  // namespace
+
+Kernel Kernel::followed_by(const Kernel& next) const {
+  const Kernel identity{"id", {}};
+  if (next == identity) return *this;
+  Kernel out = *this;
+  if (next.first() == identity) {
+    out.then.insert(out.then.end(), next.then.begin(), next.then.end());
+    return out;
+  }
+  if (out == identity) return next;
+  out.then.push_back(next.first());
+  out.then.insert(out.then.end(), next.then.begin(), next.then.end());
+  return out;
+}
+
+std::string Kernel::text() const {
+  std::string out = name;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    out += (i == 0 ? "[" : ", ") + std::visit(ParameterText{}, parameters[i]);
+  }
+  if (!parameters.empty()) out += "]";
+  for (const Kernel& next : then) out += " | " + next.text();
+  return out;
+}
+
+Kernel Kernel::parse(Scanner& scanner) {
+  Kernel kernel = parse_one(scanner);
+  while (scanner.accept("|")) kernel.then.push_back(parse_one(scanner));
+  return kernel;
+}
+
 Kernel Kernel::parse(const std::string& text) {
   Scanner scanner(text);
   Kernel kernel = parse(scanner);
@@ -118,6 +140,7 @@ uint64_t Kernel::hash() const {
   for (const Parameter& parameter : parameters) {
     hash = hash_mix(hash_mix(hash, parameter.index()), std::visit(ParameterHash{}, parameter));
   }
+  for (const Kernel& next : then) hash = hash_mix(hash, next.hash());
   return hash;
 }
 
@@ -153,6 +176,11 @@ std::vector<std::string> Kernel::scalar_names() const {
     const auto* scalar = std::get_if<ScalarName>(&parameter);
     if (scalar == nullptr || std::find(names.begin(), names.end(), scalar->name) != names.end()) continue;
     names.push_back(scalar->name);
+  }
+  for (const Kernel& next : then) {
+    for (std::string& scalar : next.scalar_names()) {
+      if (std::find(names.begin(), names.end(), scalar) == names.end()) names.push_back(std::move(scalar));
+    }
   }
   return names;
 }

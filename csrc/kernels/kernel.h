@@ -21,10 +21,17 @@ using Scalars = std::map<std::string, double>;
 using Parameter = std::variant<int64_t, double, std::string, ScalarName>;
 
 /// A kernel as plans name it: `relu`, `scale[0.5]`, `adam_first[0.9]`, `sgd_update[$rate]`, `contract[ij,jk->ik]`.
-/// What it does is said by its row in the table (kernels/table.h).
+/// What it does is said by its row in the table (kernels/table.h). Kernels of one operand may follow: `add | relu` is
+/// relu(a + b). After a fold they run once, on each group's result.
 struct Kernel {
   std::string name;
   std::vector<Parameter> parameters;
+  std::vector<Kernel> then = {};  ///< in order; none of them has any itself
+
+  /// The kernel without those that follow.
+  Kernel first() const { return {name, parameters}; }
+  /// This kernel, then `next`; `id` adds nothing.
+  Kernel followed_by(const Kernel& next) const;
 
   std::string text() const;
   static Kernel parse(Scanner& scanner);

@@ -186,6 +186,11 @@ Array concat(const Kernel& kernel, const std::vector<Array>& operands, Array out
 }  // namespace
 
 Array reference(const Kernel& kernel, const std::vector<Array>& operands, const Scalars& scalars, int64_t output) {
+  if (!kernel.then.empty()) {
+    Array out = reference(kernel.first(), operands, scalars, output);
+    for (const Kernel& next : kernel.then) out = reference(next, {out}, scalars);
+    return out;
+  }
   const Row& row = row_of(kernel);
   JOINSUM_KERNEL_CHECK(!row.user, kernel.name, ": the reference of a user's kernel is the user's function");
   std::vector<Dims> shapes;

@@ -186,7 +186,9 @@ Dims result_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>&
 }
 
 Dims result_shape(const Kernel& kernel, const std::vector<Dims>& operands, int64_t output) {
-  return result_shape(row_of(kernel), kernel, operands, output);
+  Dims shape = result_shape(row_of(kernel), kernel, operands, output);
+  for (const Kernel& next : kernel.then) shape = result_shape(row_of(next), next, {shape}, 0);
+  return shape;
 }
 
 DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands) {
@@ -201,7 +203,9 @@ DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands) {
   JOINSUM_KERNEL_CHECK(in_domain(row, dtype), kernel.name,
                        ": not defined on this dtype; cast the operand: dtype=", name_of(dtype));
   check_whole(row, kernel, dtype);
-  return row.dtype ? row.dtype(kernel, dtype) : dtype;
+  DType out = row.dtype ? row.dtype(kernel, dtype) : dtype;
+  for (const Kernel& next : kernel.then) out = result_dtype(next, {out});
+  return out;
 }
 
 int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands) {
@@ -214,7 +218,13 @@ int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands) {
     }
   }
   factors.push_back(row.flops_per_element);
-  return checked_product(kernel.name, factors);
+  int64_t count = checked_product(kernel.name, factors);
+  Dims shape = result_shape(row, kernel, operands, 0);
+  for (const Kernel& next : kernel.then) {
+    count += flops(next, {shape});
+    shape = result_shape(next, {shape});
+  }
+  return count;
 }
 
 }  // namespace joinsum::kernels

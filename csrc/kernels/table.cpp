@@ -180,6 +180,9 @@ void register_row(Row row) {
 void unregister_row(const std::string& name) { Registry::instance().remove(name); }
 
 bool distributes(const Kernel& kernel, const std::string& over, int64_t operand) {
+  for (const Kernel& next : kernel.then) {
+    if (!distributes(next, over, 0)) return false;
+  }
   const Row& row = row_of(kernel);
   if (operand >= row.operands) return false;
   if (row.facts.linear && (over == "add" || over == "sub")) return true;
@@ -194,7 +197,7 @@ bool distributes(const Kernel& kernel, const std::string& over, int64_t operand)
 
 bool foldable(const Kernel& kernel) {
   const Facts& facts = row_of(kernel).facts;
-  return facts.associative && facts.commutative;
+  return facts.associative && facts.commutative && kernel.then.empty();
 }
 
 }  // namespace joinsum::kernels

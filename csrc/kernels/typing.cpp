@@ -188,6 +188,7 @@ Dims JoinKeys::right_position(int64_t left_arity, int64_t right_arity) const {
 
 RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,
                        const Kernel& kernel) {
+  if (!kernel.then.empty()) return then_type(who, join_type(who, left, right, on, kernel.first()), kernel);
   JOINSUM_USER_CHECK(on.left.size() == on.right.size(), who, ": key lists differ in length: left=", on.left,
                      ", right=", on.right);
   check_dims(who, "left", on.left, left.arity());
@@ -312,6 +313,7 @@ RelationType enumerated_aggregate(const std::string& who, const RelationType& in
 
 RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
                             const Kernel& kernel) {
+  if (!kernel.then.empty()) return then_type(who, aggregate_type(who, input, group_by, kernel.first()), kernel);
   check_dims(who, "keep", group_by, input.arity());
   if (row_of(kernel).form == Form::kConcat) return concat_type(who, input, group_by, kernel);
   check_fold(who, input, kernel);
@@ -460,6 +462,9 @@ std::vector<Axis> enumerated_axes(const std::string& who, const RelationType& in
 
 RelationType map_type(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
                       const Kernel& array_map) {
+  if (!array_map.then.empty()) {
+    return then_type(who, map_type(who, input, outputs, key_map, array_map.first()), array_map);
+  }
   JOINSUM_USER_CHECK(outputs >= 1, who, ": a map gives at least one tuple: outputs=", outputs);
   check_enumerable(who, outputs);
   JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who,
@@ -480,6 +485,11 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
   }
   if (!axes) axes = enumerated_axes(who, input, outputs, key_map, array_map, mapped.frontier);
   return RelationType::make(who, dtype, mapped.frontier, std::move(*axes), mapped.keys);
+}
+
+RelationType then_type(const std::string& who, RelationType result, const Kernel& kernel) {
+  for (const Kernel& next : kernel.then) result = map_type(who, result, 1, KeyMap::identity(result.arity()), next);
+  return result;
 }
 
 TileMap tile_map(const std::string& who, const RelationType& input, int64_t axis, int64_t size) {

@@ -30,6 +30,9 @@ RelationType filter_type(const std::string& who, const RelationType& input, cons
 RelationType map_type(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
                       const Kernel& array_map);
 
+/// What the kernels that follow `kernel` make of its result.
+RelationType then_type(const std::string& who, RelationType result, const Kernel& kernel);
+
 /// What Tile makes of a relation, as a map: its number of outputs, key map and kernel.
 struct TileMap {
   int64_t outputs;

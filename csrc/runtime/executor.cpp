@@ -211,8 +211,7 @@ class Run {
     const auto& op = *node.as<ia::LocalAggregate>();
     const Node& input = *node.input(0);
     if (!fused_.contains(&input)) return operators.aggregate(op, given[0], result);
-    return operators.contract(*input.as<ia::LocalJoin>(), op.group_by, given[0], given[1], input.type().relation,
-                              result);
+    return operators.contract(*input.as<ia::LocalJoin>(), op, given[0], given[1], input.type().relation);
   }
 
   void release_inputs(const Node& node) {

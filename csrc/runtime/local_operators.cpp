@@ -228,8 +228,25 @@ bool fits_result(const Kernel& kernel, const at::Tensor& array, const std::vecto
 
 }  // namespace
 
+std::vector<Piece> LocalOperators::then(const Kernel& kernel, std::vector<Piece> pieces, RelationType type) const {
+  for (const Kernel& next : kernel.then) {
+    const KeyMap identity = KeyMap::identity(type.arity());
+    RelationType result = kernels::map_type("local_map", type, 1, identity, next);
+    pieces = map({1, identity, next}, {type, std::move(pieces)}, result);
+    type = std::move(result);
+  }
+  return pieces;
+}
+
 std::vector<Piece> LocalOperators::join(const ia::LocalJoin& op, const Operand& left, const Operand& right,
                                         const RelationType& result) const {
+  if (!op.kernel.then.empty()) {
+    const ia::LocalJoin first{op.left_keys, op.right_keys, op.kernel.first()};
+    RelationType type =
+        kernels::join_type("local_join", left.type, right.type, {op.left_keys, op.right_keys}, first.kernel);
+    auto pieces = join(first, left, right, type);
+    return then(op.kernel, std::move(pieces), std::move(type));
+  }
   const JoinPlan plan(op, left.type, right.type, result, {});
   const Layout layout(result);
   const auto batch = static_cast<int64_t>(plan.batch.size());
@@ -326,9 +343,11 @@ Dims contracted_shape(const kernels::Labels& labels, const at::Tensor& left, con
 
 }  // namespace
 
-std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims& group_by, const Operand& left,
-                                            const Operand& right, const RelationType& joined,
-                                            const RelationType& result) const {
+std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
+                                            const Operand& left, const Operand& right,
+                                            const RelationType& joined) const {
+  const Dims& group_by = aggregate.group_by;
+  const RelationType result = kernels::aggregate_type("local_aggregate", joined, group_by, aggregate.kernel.first());
   const JoinPlan plan = JoinPlan::summed(op, left.type, right.type, joined, group_by, result);
   const Layout layout(result);
   const auto axes = letters_of(op.kernel, {plan.left, plan.right});
@@ -344,7 +363,7 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const Dims&
         kernels::contract(letters.labels, l, r, store_.allocate(contracted_shape(letters.labels, l, r), l.options()));
     sum.add(own_box(part, group_by), to_layout(product, letters.kept_batch, layout));
   });
-  return sum.pieces();
+  return then(aggregate.kernel, sum.pieces(), result);
 }
 
 namespace {
@@ -363,6 +382,12 @@ std::optional<at::Tensor> reduce_axis(const Kernel& kernel, const at::Tensor& ar
 
 std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const Operand& input,
                                              const RelationType& result) const {
+  if (!op.kernel.then.empty()) {
+    const ia::LocalAggregate first{op.group_by, op.kernel.first()};
+    RelationType type = kernels::aggregate_type("local_aggregate", input.type, op.group_by, first.kernel);
+    auto pieces = aggregate(first, input, type);
+    return then(op.kernel, std::move(pieces), std::move(type));
+  }
   if (kernels::row_of(op.kernel).form == kernels::Form::kConcat) return concatenate_pieces(op, input, result);
   const Layout in(input.type);
   const Layout layout(result);
@@ -446,6 +471,12 @@ std::vector<Piece> LocalOperators::filter(const ia::LocalFilter& op, const Opera
 }
 
 std::vector<Piece> LocalOperators::map(const ia::LocalMap& op, const Operand& input, const RelationType& result) const {
+  if (!op.array_map.then.empty()) {
+    const ia::LocalMap first{op.outputs, op.key_map, op.array_map.first()};
+    RelationType type = kernels::map_type("local_map", input.type, op.outputs, op.key_map, first.array_map);
+    auto pieces = map(first, input, type);
+    return then(op.array_map, std::move(pieces), std::move(type));
+  }
   const Layout in(input.type);
   const Layout layout(result);
   std::vector<Piece> out;

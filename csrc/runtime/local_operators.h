@@ -24,14 +24,16 @@ class LocalOperators {
 
   std::vector<Piece> join(const ia::LocalJoin& op, const Operand& left, const Operand& right,
                           const RelationType& result) const;
-  /// Sum over all but `group_by` of a join whose kernel is a contraction; the joined relation is never formed.
-  std::vector<Piece> contract(const ia::LocalJoin& op, const Dims& group_by, const Operand& left, const Operand& right,
-                              const RelationType& joined, const RelationType& result) const;
+  /// `sum`, over a join whose kernel is a contraction; the joined relation is never formed.
+  std::vector<Piece> contract(const ia::LocalJoin& op, const ia::LocalAggregate& sum, const Operand& left,
+                              const Operand& right, const RelationType& joined) const;
   std::vector<Piece> aggregate(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const;
   std::vector<Piece> filter(const ia::LocalFilter& op, const Operand& input) const;
   std::vector<Piece> map(const ia::LocalMap& op, const Operand& input, const RelationType& result) const;
 
  private:
+  /// Runs the kernels that follow `kernel` on its results, whose relation has type `type`.
+  std::vector<Piece> then(const kernels::Kernel& kernel, std::vector<Piece> pieces, RelationType type) const;
   at::Tensor call(const kernels::Kernel& kernel, const std::vector<at::Tensor>& operands, int64_t batch, int64_t output,
                   const at::Tensor& out) const;
   std::vector<Piece> concatenate_pieces(const ia::LocalAggregate& op, const Operand& input,

@@ -44,6 +44,10 @@ class RandomPlans {
     return finish();
   }
 
+  /// Draws the cut points anew; one of them.
+  void draw_cuts() { draw_dimensions(); }
+  const CutPoints& cuts() { return one_of(dimensions_); }
+
   /// A type over the cut points that the operands of the latest plan share.
   RelationType relation_type() {
     if (dimensions_.empty()) draw_dimensions();
@@ -117,6 +121,8 @@ class RandomPlans {
   }
 
  private:
+  using Kernel = kernels::Kernel;
+
   static constexpr int64_t kLargestInput = 3;
   static constexpr double kLargestValue = 1099511627776.0;  // 2^40
   static constexpr int64_t kMostTuples = 300;
@@ -194,7 +200,7 @@ class RandomPlans {
     double bound = input.bound;
     if (fold == "add" || fold == "sub") bound *= tuples;
     if (fold == "mul") bound = std::pow(std::max(1.0, bound), tuples);
-    return Drawn{tra::make(tra::Aggregate{some_dims(arity, 3), {fold, {}}}, {input.node}), bound};
+    return Drawn{tra::make(tra::Aggregate{some_dims(arity, 3), then_some({fold, {}}, bound)}, {input.node}), bound};
   }
 
   std::optional<Drawn> draw_join() {
@@ -211,7 +217,8 @@ class RandomPlans {
     if (kernel == "add" || kernel == "sub") bound = left.bound + right.bound;
     if (kernel == "mul" || kernel[0] == 'c') bound = left.bound * right.bound;
     if (kernel == "matmul") bound = left.bound * right.bound * 64;
-    return Drawn{tra::make(tra::Join{left_keys, right_keys, Kernel::parse(kernel)}, {left.node, right.node}), bound};
+    const Kernel followed = then_some(Kernel::parse(kernel), bound);
+    return Drawn{tra::make(tra::Join{left_keys, right_keys, followed}, {left.node, right.node}), bound};
   }
 
   std::optional<Drawn> draw_rekey() {
@@ -238,8 +245,18 @@ class RandomPlans {
     const Drawn& input = operand();
     const std::string kernel = one_of<std::string>(
         {"id", "relu", "negate", "scale[2]", "abs", "diag", "transpose", "row_sum", "insert_dim[0]"});
-    const double growth = kernel == "scale[2]" ? 2 : 1;
-    return Drawn{tra::make(tra::Transform{Kernel::parse(kernel)}, {input.node}), input.bound * growth};
+    double bound = input.bound * 8;
+    return Drawn{tra::make(tra::Transform{then_some(Kernel::parse(kernel), bound)}, {input.node}), bound};
+  }
+
+  /// Now and then lets kernels of one operand follow.
+  Kernel then_some(Kernel kernel, double& bound) {
+    while (chance(12)) {
+      const std::string next = one_of<std::string>({"relu", "scale[2]", "transpose", "row_sum", "negate"});
+      kernel = kernel.followed_by(Kernel::parse(next));
+      bound *= 8;
+    }
+    return kernel;
   }
 
   std::optional<Drawn> draw_tile() {
@@ -349,8 +366,6 @@ class RandomPlans {
     }
     return ia::make(ia::Shuffle{target}, {node});
   }
-
-  using Kernel = kernels::Kernel;
 
   std::mt19937_64 rng_;
   std::vector<CutPoints> dimensions_;

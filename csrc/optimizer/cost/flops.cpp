@@ -34,64 +34,106 @@ RelationType points(const kernels::Labels& labels, const RelationType& calls, co
   return out;
 }
 
-int64_t most_elements(const ia::Holding& holding, const RelationType& relation) {
-  int64_t most = 0;
-  for (int64_t site = 0; site < holding.sites(); ++site) most = std::max(most, holding.elements(relation, site));
-  return most;
+/// Flops by site.
+using Flops = std::vector<int64_t>;
+
+/// Adds `each` for every element of `relation` that a site holds.
+void add(const ia::Holding& holding, const RelationType& relation, int64_t each, Flops& flops) {
+  if (each == 0) return;
+  for (int64_t site = 0; site < holding.sites(); ++site) flops[site] += each * holding.elements(relation, site);
 }
 
-int64_t join_flops(const ia::Node& node, const ia::LocalJoin& op) {
+/// What one kernel of one operand does to each tuple of `input`.
+void add_unary(const ia::Holding& holding, const RelationType& input, const RelationType& result,
+               const kernels::Kernel& kernel, Flops& flops) {
+  const Row& row = kernels::row_of(kernel);
+  if (row.form != Form::kLabelled) return add(holding, result, row.flops_per_element, flops);
+  const RelationType visited = points(row.labels(kernel), input, {{input, all_dims(input.arity())}});
+  add(holding, visited, row.flops_per_element, flops);
+}
+
+/// What the kernels that follow `kernel` do, which by itself gives `type`.
+void add_then(const ia::Holding& holding, RelationType type, const kernels::Kernel& kernel, Flops& flops) {
+  for (const kernels::Kernel& next : kernel.then) {
+    RelationType result = kernels::map_type("local_map", type, 1, KeyMap::identity(type.arity()), next);
+    add_unary(holding, type, result, next, flops);
+    type = std::move(result);
+  }
+}
+
+void add_join(const ia::Node& node, const ia::LocalJoin& op, Flops& flops) {
   const Row& row = kernels::row_of(op.kernel);
-  const RelationType& joined = node.type().relation;
-  if (row.form != Form::kLabelled) return row.flops_per_element * most_elements(node.type().holding, joined);
+  const ia::Holding& holding = node.type().holding;
   const RelationType& left = node.input(0)->type().relation;
   const RelationType& right = node.input(1)->type().relation;
   const kernels::JoinKeys on{op.left_keys, op.right_keys};
-  const RelationType visited =
-      points(row.labels(op.kernel), joined,
-             {{left, on.left_position(left.arity())}, {right, on.right_position(left.arity(), right.arity())}});
-  return row.flops_per_element * most_elements(node.type().holding, visited);
+  std::optional<RelationType> first;
+  if (!op.kernel.then.empty()) first = kernels::join_type("local_join", left, right, on, op.kernel.first());
+  const RelationType& joined = first ? *first : node.type().relation;
+  if (row.form == Form::kLabelled) {
+    const RelationType visited =
+        points(row.labels(op.kernel), joined,
+               {{left, on.left_position(left.arity())}, {right, on.right_position(left.arity(), right.arity())}});
+    add(holding, visited, row.flops_per_element, flops);
+  } else {
+    add(holding, joined, row.flops_per_element, flops);
+  }
+  if (first) add_then(holding, *first, op.kernel, flops);
 }
 
-int64_t map_flops(const ia::Node& node, const ia::LocalMap& op) {
-  const Row& row = kernels::row_of(op.array_map);
-  if (row.form != Form::kLabelled) {
-    return row.flops_per_element * most_elements(node.type().holding, node.type().relation);
-  }
+/// A key map changes no array, so kernels are counted on the keys that tuples come from.
+void add_map(const ia::Node& node, const ia::LocalMap& op, Flops& flops) {
   const ia::PhysicalType& input = node.input(0)->type();
-  const RelationType visited =
-      points(row.labels(op.array_map), input.relation, {{input.relation, all_dims(input.relation.arity())}});
-  return row.flops_per_element * most_elements(input.holding, visited);
+  const kernels::Kernel first = op.array_map.first();
+  const bool labelled = kernels::row_of(first).form == Form::kLabelled;
+  if (op.array_map.then.empty() && !labelled) {
+    return add_unary(node.type().holding, input.relation, node.type().relation, first, flops);
+  }
+  const bool one = op.outputs == 1;
+  const KeyMap keys = one ? KeyMap::identity(input.relation.arity()) : op.key_map;
+  const ia::Holding& holding = one ? input.holding : node.type().holding;
+  const RelationType mapped = kernels::map_type("local_map", input.relation, op.outputs, keys, first);
+  add_unary(holding, input.relation, mapped, first, flops);
+  add_then(holding, mapped, op.array_map, flops);
 }
 
 /// Folding n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
-int64_t aggregate_flops(const ia::Node& node, const ia::LocalAggregate& op) {
+void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const RelationType& folded, Flops& flops) {
   const Row& row = kernels::row_of(op.kernel);
-  if (row.flops_per_element == 0) return 0;
+  if (row.flops_per_element == 0) return;
   const ia::PhysicalType& input = node.input(0)->type();
-  const ia::PhysicalType& result = node.type();
+  const ia::Holding& result = node.type().holding;
   const auto shape = input.relation.uniform_shape();
-  int64_t most = 0;
   for (int64_t site = 0; site < input.sites(); ++site) {
     if (row.form == Form::kElementwise || !shape) {
-      const int64_t folded =
-          input.holding.elements(input.relation, site) - result.holding.elements(result.relation, site);
-      most = std::max(most, row.flops_per_element * folded);
+      const int64_t gone = input.holding.elements(input.relation, site) - result.elements(folded, site);
+      flops[site] += row.flops_per_element * gone;
     } else {
-      const int64_t calls = input.holding.tuples(site) - result.holding.tuples(site);
-      most = std::max(most, calls * kernels::flops(op.kernel, {*shape, *shape}));
+      const int64_t calls = input.holding.tuples(site) - result.tuples(site);
+      flops[site] += calls * kernels::flops(op.kernel.first(), {*shape, *shape});
     }
   }
-  return most;
+}
+
+void add_aggregate(const ia::Node& node, const ia::LocalAggregate& op, bool fused, Flops& flops) {
+  if (op.kernel.then.empty()) {
+    if (!fused) add_fold(node, op, node.type().relation, flops);
+    return;
+  }
+  const RelationType folded =
+      kernels::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
+  if (!fused) add_fold(node, op, folded, flops);
+  add_then(node.type().holding, folded, op.kernel, flops);
 }
 
 }  // namespace
 
 int64_t busiest_flops(const ia::Node& node, bool fused) {
-  if (const auto* join = node.as<ia::LocalJoin>()) return join_flops(node, *join);
-  if (const auto* map = node.as<ia::LocalMap>()) return map_flops(node, *map);
-  const auto* aggregate = node.as<ia::LocalAggregate>();
-  return aggregate != nullptr && !fused ? aggregate_flops(node, *aggregate) : 0;
+  Flops flops(std::max<int64_t>(1, node.type().sites()));
+  if (const auto* join = node.as<ia::LocalJoin>()) add_join(node, *join, flops);
+  if (const auto* map = node.as<ia::LocalMap>()) add_map(node, *map, flops);
+  if (const auto* aggregate = node.as<ia::LocalAggregate>()) add_aggregate(node, *aggregate, fused, flops);
+  return *std::max_element(flops.begin(), flops.end());
 }
 
 int64_t busiest_flops(const ia::Exchange& exchange, int64_t sites) {

@@ -16,7 +16,7 @@ bool elementwise(const Node& node) {
   const auto* join = node.as<ia::LocalJoin>();
   const auto* map = node.as<ia::LocalMap>();
   const kernels::Kernel* kernel = join != nullptr ? &join->kernel : map != nullptr ? &map->array_map : nullptr;
-  return kernel != nullptr && kernels::row_of(*kernel).form == kernels::Form::kElementwise;
+  return kernel != nullptr && kernel->then.empty() && kernels::row_of(*kernel).form == kernels::Form::kElementwise;
 }
 
 /// Keeps account of each site's bytes while the plan's nodes run one after another.

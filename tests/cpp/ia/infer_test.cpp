@@ -38,7 +38,9 @@ std::string error_of(const std::string& expression) {
 /// What inferring the type of a node raises.
 std::string error_of(const Operation& operation, const std::vector<PhysicalType>& inputs) {
   try {
-    return "no error: " + infer(operation, inputs).text();
+    std::vector<const PhysicalType*> types;
+    for (const PhysicalType& input : inputs) types.push_back(&input);
+    return "no error: " + infer(operation, types).text();
   } catch (const PlanError& error) {
     return error.what();
   }

@@ -35,6 +35,22 @@ TEST(KernelText, RoundTripsEveryKindOfParameter) {
   for (const std::string& text : texts) EXPECT_EQ(Kernel::parse(text).text(), text);
 }
 
+TEST(KernelText, KernelsMayFollow) {
+  for (const char* text : {"add | relu", "contract[ij,jk->ik] | scale[0.5] | relu", "tile[0, 2] | cast[bf16]"}) {
+    const Kernel kernel = Kernel::parse(text);
+    EXPECT_EQ(kernel.text(), text);
+    EXPECT_EQ(kernel, Kernel::parse(kernel.text()));
+    EXPECT_NE(kernel.hash(), kernel.first().hash());
+  }
+  const Kernel add = Kernel::parse("add");
+  EXPECT_EQ(add.followed_by(Kernel::parse("relu | negate")).followed_by(Kernel::parse("abs")),
+            Kernel::parse("add | relu | negate | abs"));
+  EXPECT_EQ(add.followed_by(Kernel::parse("id")), add);
+  EXPECT_EQ(Kernel::parse("id").followed_by(Kernel::parse("relu | abs")), Kernel::parse("relu | abs"));
+  EXPECT_EQ(Kernel::parse("add | scale[$rate] | scale[$rate] | scale[$step]").scalar_names(),
+            (std::vector<std::string>{"rate", "step"}));
+}
+
 TEST(KernelText, TellsIntegersFromReals) {
   EXPECT_EQ(Kernel::parse("scale[2]").parameters[0], Parameter(int64_t{2}));
   EXPECT_EQ(Kernel::parse("scale[2.0]").parameters[0], Parameter(2.0));

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "kernels/table.h"
+#include "optimizer/rule.h"
+
+namespace joinsum::optimizer {
+
+/// The families of the rule table, each in its own file.
+std::vector<Rule> composition_rules();
+std::vector<Rule> repartition_rules();
+std::vector<Rule> matrix_product_rules();
+std::vector<Rule> physical_rules();
+
+/// Patterns: `filter(filter())` is a filter over a filter.
+inline Pattern any() { return {}; }
+inline Pattern filter(Pattern input = {}) { return {Shape::kFilter, {std::move(input)}}; }
+inline Pattern map(Pattern input = {}) { return {Shape::kMap, {std::move(input)}}; }
+inline Pattern aggregate(Pattern input = {}) { return {Shape::kAggregate, {std::move(input)}}; }
+inline Pattern join(Pattern left = {}, Pattern right = {}) {
+  return {Shape::kJoin, {std::move(left), std::move(right)}};
+}
+inline Pattern move(Pattern input = {}) { return {Shape::kMove, {std::move(input)}}; }
+inline Pattern shuffle(Pattern input = {}) { return {Shape::kShuffle, {std::move(input)}}; }
+inline Pattern broadcast(Pattern input = {}) { return {Shape::kBroadcast, {std::move(input)}}; }
+
+/// Operators of matched nodes.
+inline const ia::LocalFilter& filter_at(const ia::NodePtr& node) { return *node->as<ia::LocalFilter>(); }
+inline const ia::LocalMap& map_at(const ia::NodePtr& node) { return *node->as<ia::LocalMap>(); }
+inline const ia::LocalAggregate& aggregate_at(const ia::NodePtr& node) { return *node->as<ia::LocalAggregate>(); }
+inline const ia::LocalJoin& join_at(const ia::NodePtr& node) { return *node->as<ia::LocalJoin>(); }
+inline const ia::GridPlacement& target_at(const ia::NodePtr& node) { return node->as<ia::Shuffle>()->target; }
+inline const ia::Placement& placement_of(const ia::NodePtr& node) { return node->type().placement; }
+
+/// Whether a map keeps every key and gives one tuple for each.
+bool keeps_keys(const ia::NodePtr& map);
+/// Key dimensions that a target placement splits, ascending.
+Dims split_dims(const ia::GridPlacement& target);
+/// The same move over another input.
+ia::NodePtr moved_like(const ia::NodePtr& move, const ia::NodePtr& input);
+/// `node`, or below a move what it moves.
+ia::NodePtr before_move(const ia::NodePtr& node);
+bool is_move(const ia::NodePtr& node);
+/// Both sides of a join shuffled along the grid axes `axes` by its join keys in turn; other axes stay as they are.
+std::pair<ia::NodePtr, ia::NodePtr> shuffled_to_meet(const ia::NodePtr& left, const ia::NodePtr& right,
+                                                     const Dims& left_keys, const Dims& right_keys, const Dims& axes);
+
+}  // namespace joinsum::optimizer
