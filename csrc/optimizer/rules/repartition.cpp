@@ -21,7 +21,6 @@ const Dims& axes_at(const NodePtr& node) { return node->as<ia::Broadcast>()->axe
 
 bool settled(const NodePtr& node) { return !placement_of(node).pending(); }
 
-/// Grid axes that are not replicated once `move` has run: those on which what it did still shows.
 Dims all_axes(const NodePtr& node) { return all_dims(node->type().grid.rank()); }
 
 // --- R2-1 to R2-3: moves among moves, filters and maps ---------------------------------------------------------------
@@ -167,15 +166,14 @@ NodePtr joined(const NodePtr& like, const NodePtr& left, const NodePtr& right) {
 bool joins_by_keys(const NodePtr& node) { return !join_at(node).left_keys.empty(); }
 
 Rule broadcast_right_instead() {
-  return {"R2-6a",
-          "J(B[a] L, R) = J(L, B[a] R)",
-          "always",
-          kTable2,
-          join(broadcast(), any()),
-          {},
-          [](const Match& m) -> std::vector<NodePtr> {
-            return {joined(m[0], m[2], broadcasted(m[3], axes_at(m[1])))};
-          }};
+  return {
+      "R2-6a",
+      "J(B[a] L, R) = J(L, B[a] R)",
+      "always",
+      kTable2,
+      join(broadcast(), any()),
+      {},
+      [](const Match& m) -> std::vector<NodePtr> { return {joined(m[0], m[2], broadcasted(m[3], axes_at(m[1])))}; }};
 }
 
 Rule broadcast_left_instead() {
@@ -199,8 +197,7 @@ Rule shuffle_instead_of_left() {
           [](const Match& m) { return joins_by_keys(m[0]); },
           [](const Match& m) -> std::vector<NodePtr> {
             const ia::LocalJoin& op = join_at(m[0]);
-            const auto [left, right] =
-                shuffled_to_meet(m[2], m[3], op.left_keys, op.right_keys, axes_at(m[1]));
+            const auto [left, right] = shuffled_to_meet(m[2], m[3], op.left_keys, op.right_keys, axes_at(m[1]));
             return {joined(m[0], left, right)};
           }};
 }
@@ -221,27 +218,25 @@ Rule shuffle_instead_of_right() {
 }
 
 Rule broadcast_left_of_two() {
-  return {"R2-6e",
-          "J(S L, S R) = J(B L, R)",
-          "always",
-          kTable2,
-          join(shuffle(), shuffle()),
-          {},
-          [](const Match& m) -> std::vector<NodePtr> {
-            return {joined(m[0], broadcasted(m[2], all_axes(m[0])), m[4])};
-          }};
+  return {
+      "R2-6e",
+      "J(S L, S R) = J(B L, R)",
+      "always",
+      kTable2,
+      join(shuffle(), shuffle()),
+      {},
+      [](const Match& m) -> std::vector<NodePtr> { return {joined(m[0], broadcasted(m[2], all_axes(m[0])), m[4])}; }};
 }
 
 Rule broadcast_right_of_two() {
-  return {"R2-6f",
-          "J(S L, S R) = J(L, B R)",
-          "always",
-          kTable2,
-          join(shuffle(), shuffle()),
-          {},
-          [](const Match& m) -> std::vector<NodePtr> {
-            return {joined(m[0], m[2], broadcasted(m[4], all_axes(m[0])))};
-          }};
+  return {
+      "R2-6f",
+      "J(S L, S R) = J(L, B R)",
+      "always",
+      kTable2,
+      join(shuffle(), shuffle()),
+      {},
+      [](const Match& m) -> std::vector<NodePtr> { return {joined(m[0], m[2], broadcasted(m[4], all_axes(m[0])))}; }};
 }
 
 Rule join_without_shuffle() {
