@@ -181,6 +181,119 @@ Exchange exchange(const PhysicalType& source, const PhysicalType& target) {
   return out;
 }
 
+namespace {
+
+int64_t held_elements(const RelationType& relation, const std::optional<Box>& box) {
+  return box && !box->empty() ? relation.elements_over(*box) : 0;
+}
+
+/// A settled relation: each site receives what it needs and has not.
+void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& out) {
+  int64_t most = 0;
+  for (int64_t site = 0; site < source.sites(); ++site) {
+    const auto& held = source.holding.box(site);
+    const auto& needed = target.holding.box(site);
+    int64_t missing = held_elements(source.relation, needed);
+    if (missing > 0 && held) missing -= held_elements(source.relation, held->intersect(*needed));
+    out.copy += missing;
+    most = std::max(most, missing);
+  }
+  out.busiest += most;
+}
+
+/// Sites of one class by equal boxes.
+struct BoxSites {
+  Box box;
+  std::vector<int64_t> sites;
+};
+
+std::vector<BoxSites> by_box(const Holding& holding, const std::vector<int64_t>& sites) {
+  std::vector<BoxSites> out;
+  for (const int64_t site : sites) {
+    const auto& box = holding.box(site);
+    if (!box || box->empty()) continue;
+    const auto at = std::find_if(out.begin(), out.end(), [&](const BoxSites& known) { return known.box == *box; });
+    if (at == out.end()) {
+      out.push_back({*box, {site}});
+    } else {
+      at->sites.push_back(site);
+    }
+  }
+  return out;
+}
+
+/// Partials: each piece is folded by the sites that need it and hold a partial, or by all that need it.
+void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& out) {
+  Dims apart = source.placement.axes_in<Replicated>();
+  for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
+  std::vector<double> reduced(source.sites());
+  std::vector<double> gathered(source.sites());
+  for (const auto& [number, sites] : classes(source.grid, apart)) {
+    const auto needed = by_box(target.holding, sites);
+    for (const BoxSites& held : by_box(source.holding, sites)) {
+      for (const BoxSites& wanted : needed) {
+        const Box piece = held.box.intersect(wanted.box);
+        if (piece.empty()) continue;
+        const int64_t size = source.relation.elements_over(piece);
+        std::vector<int64_t> folders;
+        std::set_intersection(wanted.sites.begin(), wanted.sites.end(), held.sites.begin(), held.sites.end(),
+                              std::back_inserter(folders));
+        const auto holders = static_cast<int64_t>(held.sites.size());
+        const auto members = static_cast<int64_t>(wanted.sites.size());
+        const int64_t incoming = folders.empty() ? holders : holders - 1;
+        if (folders.empty()) folders = wanted.sites;
+        out.reduce += size * incoming;
+        out.gather += size * (members - 1);
+        const double share = static_cast<double>(size) / static_cast<double>(folders.size());
+        for (const int64_t site : folders) reduced[site] += share * static_cast<double>(incoming);
+        for (const int64_t site : wanted.sites) {
+          const bool folds = std::binary_search(folders.begin(), folders.end(), site);
+          gathered[site] += static_cast<double>(size) - (folds ? share : 0.0);
+        }
+      }
+    }
+  }
+  const double most = *std::max_element(reduced.begin(), reduced.end()) +
+                      (out.gather > 0 ? *std::max_element(gathered.begin(), gathered.end()) : 0.0);
+  out.busiest += static_cast<int64_t>(most);
+}
+
+/// From the messages themselves.
+Volume counted(const Exchange& exchange, int64_t sites) {
+  Volume out;
+  int64_t* const totals[] = {&out.reduce, &out.gather, &out.copy};
+  const std::vector<Transfer>* const stages[] = {&exchange.reduce, &exchange.gather, &exchange.copy};
+  for (size_t i = 0; i < 3; ++i) {
+    std::vector<int64_t> received(sites);
+    for (const Transfer& transfer : *stages[i]) {
+      *totals[i] += transfer.elements();
+      received[transfer.to] += transfer.elements();
+    }
+    out.busiest += *std::max_element(received.begin(), received.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+Volume volume(const PhysicalType& source, const PhysicalType& target) {
+  JOINSUM_CHECK(source.relation == target.relation && source.grid == target.grid,
+                "volume of a move between types of two relations");
+  Volume out;
+  if (source.placement == target.placement) return out;
+  if (!source.holding.regular() || !target.holding.regular()) {
+    out = counted(exchange(source, target), source.sites());
+  } else if (!source.placement.pending()) {
+    add_copies(source, target, out);
+  } else if (source.placement.axes_in<Pending>() != target.placement.axes_in<Pending>()) {
+    add_folds(source, target, out);
+  } else {
+    out = counted(exchange(source, target), source.sites());
+  }
+  out.stages = (out.reduce > 0 ? 1 : 0) + (out.gather > 0 ? 1 : 0) + (out.copy > 0 ? 1 : 0);
+  return out;
+}
+
 int64_t wire_bytes(const PhysicalType& source, const PhysicalType& target) {
   return exchange(source, target).elements() * byte_size(source.relation.dtype);
 }

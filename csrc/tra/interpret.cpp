@@ -31,7 +31,8 @@ Relation fold_groups(const Relation& input, const Dims& group_by, const Kernel& 
   Relation out;
   for (auto& [group, members] : groups_of(input, group_by)) {
     Array result = members[0].second;
-    for (size_t i = 1; i < members.size(); ++i) result = reference(kernel.first(), {result, members[i].second}, scalars);
+    for (size_t i = 1; i < members.size(); ++i)
+      result = reference(kernel.first(), {result, members[i].second}, scalars);
     for (const Kernel& next : kernel.then) result = reference(next, {result}, scalars);
     out.emplace_back(group, std::move(result));
   }

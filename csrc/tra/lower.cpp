@@ -26,18 +26,33 @@ ia::NodePtr prepare_for(const KeyMap& key_map, const ia::NodePtr& input) {
   return kept ? input : ia::shuffle(input, all_dims(input->type().relation.arity()));
 }
 
-ia::NodePtr map_node(const ia::NodePtr& input, ia::LocalMap map) {
-  ia::NodePtr ready = prepare_for(map.key_map, input);
-  return ia::make(std::move(map), {std::move(ready)});
-}
+struct Localize {
+  const Node& node;
+
+  const RelationType& input() const { return node.input(0)->type(); }
+
+  ia::Operation operator()(const Input& op) const { return ia::Input{op.name}; }
+  ia::Operation operator()(const Aggregate& op) const { return ia::LocalAggregate{op.group_by, op.kernel}; }
+  ia::Operation operator()(const Join& op) const { return ia::LocalJoin{op.left_keys, op.right_keys, op.kernel}; }
+  ia::Operation operator()(const Rekey& op) const { return ia::LocalMap{1, op.key_map, Kernel{"id", {}}}; }
+  ia::Operation operator()(const Filter& op) const { return ia::LocalFilter{op.predicate}; }
+  ia::Operation operator()(const Transform& op) const {
+    return ia::LocalMap{1, KeyMap::identity(input().arity()), op.kernel};
+  }
+  ia::Operation operator()(const Tile& op) const {
+    kernels::TileMap map = kernels::tile_map("tile", input(), op.axis, op.size);
+    return ia::LocalMap{map.outputs, std::move(map.key_map), std::move(map.array_map)};
+  }
+  ia::Operation operator()(const Concat& op) const {
+    return ia::LocalAggregate{complement({op.key_dim}, input().arity()), Kernel{"concat", {op.axis}}};
+  }
+};
 
 struct Lower {
   const Node& node;
   const std::vector<ia::NodePtr>& inputs;
   const ia::Grid& grid;
   const std::map<std::string, ia::Placement>& placements;
-
-  int64_t arity() const { return node.input(0)->type().arity(); }
 
   ia::NodePtr operator()(const Input& op) const {
     const RelationType& type = node.type();
@@ -49,24 +64,17 @@ struct Lower {
     }
     return ia::make_input(op.name, ia::PhysicalType::placed("input " + op.name, type, grid, std::move(placement)));
   }
-  ia::NodePtr operator()(const Aggregate& op) const {
-    return ia::make(ia::LocalAggregate{op.group_by, op.kernel}, {gather_groups(inputs[0], op.group_by)});
-  }
-  ia::NodePtr operator()(const Join& op) const {
-    return ia::make(ia::LocalJoin{op.left_keys, op.right_keys, op.kernel}, {ia::broadcast(inputs[0]), inputs[1]});
-  }
-  ia::NodePtr operator()(const Rekey& op) const { return map_node(inputs[0], {1, op.key_map, Kernel{"id", {}}}); }
-  ia::NodePtr operator()(const Filter& op) const { return ia::make(ia::LocalFilter{op.predicate}, {inputs[0]}); }
-  ia::NodePtr operator()(const Transform& op) const {
-    return map_node(inputs[0], {1, KeyMap::identity(arity()), op.kernel});
-  }
-  ia::NodePtr operator()(const Tile& op) const {
-    kernels::TileMap map = kernels::tile_map("tile", node.input(0)->type(), op.axis, op.size);
-    return map_node(inputs[0], {map.outputs, std::move(map.key_map), std::move(map.array_map)});
-  }
-  ia::NodePtr operator()(const Concat& op) const {
-    const Dims keep = complement({op.key_dim}, arity());
-    return ia::make(ia::LocalAggregate{keep, Kernel{"concat", {op.axis}}}, {gather_groups(inputs[0], keep)});
+  /// Whatever the operator needs to meet is brought together first.
+  template <class Op>
+  ia::NodePtr operator()(const Op&) const {
+    ia::Operation local = local_operation(node);
+    if (std::holds_alternative<ia::LocalJoin>(local)) {
+      return ia::make(std::move(local), {ia::broadcast(inputs[0]), inputs[1]});
+    }
+    ia::NodePtr input = inputs[0];
+    if (const auto* fold = std::get_if<ia::LocalAggregate>(&local)) input = gather_groups(input, fold->group_by);
+    if (const auto* map = std::get_if<ia::LocalMap>(&local)) input = prepare_for(map->key_map, input);
+    return ia::make(std::move(local), {std::move(input)});
   }
 };
 
@@ -78,6 +86,8 @@ ia::NodePtr move_to(const ia::NodePtr& node, const ia::PhysicalType& target) {
 }
 
 }  // namespace
+
+ia::Operation local_operation(const Node& node) { return std::visit(Localize{node}, node.operation()); }
 
 ia::Plan lower(const Plan& plan, const ia::Grid& grid, const std::map<std::string, ia::Placement>& placements) {
   std::unordered_map<const Node*, ia::NodePtr> lowered;

@@ -7,6 +7,9 @@
 
 namespace joinsum::tra {
 
+/// The local operator that computes `node` on tuples that meet on one site; an input stays one.
+ia::Operation local_operation(const Node& node);
+
 /// Translates a logical plan operator by operator (TRA paper, Table 1): Σ becomes Σᴸ over a shuffle to the groups, ⋈
 /// becomes ⋈ᴸ with its left operand broadcast, ReKey, λ and Tile become maps, σ a filter, Concat a Σᴸ[concat] over a
 /// shuffle. `placements` gives where inputs start, by name; one that is not named is split along its key dimensions in

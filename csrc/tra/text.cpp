@@ -88,4 +88,8 @@ uint64_t Plan::hash() const { return hash_text(print_plan(Level{}, *this, PlanTy
 
 bool operator==(const Plan& a, const Plan& b) { return same_plan<Node>(a, b); }
 
+std::unordered_map<const Node*, std::string> node_names(const Plan& plan) {
+  return name_nodes<Node>(plan, [](const Node& node) { return node.as<Input>()->name; });
+}
+
 }  // namespace joinsum::tra

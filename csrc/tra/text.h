@@ -14,4 +14,7 @@ Plan parse(const std::string& text, const LookupTables& tables = {});
 /// One operator without its inputs: `join[1; 0; matmul]`.
 std::string operation_text(const Operation& operation);
 
+/// Names of a plan's nodes as `print` gives them.
+std::unordered_map<const Node*, std::string> node_names(const Plan& plan);
+
 }  // namespace joinsum::tra

@@ -12,18 +12,6 @@
 namespace joinsum::optimizer {
 namespace {
 
-/// The paper's rule: f is counted by the frontier, wherever the tuples are and whatever is already in place.
-/// Source: TRA paper, section 5.3.
-double paper_floats(const ia::Node& node) {
-  const auto* broadcast = node.as<ia::Broadcast>();
-  if (broadcast == nullptr && node.as<ia::Shuffle>() == nullptr) return 0;
-  const RelationType& relation = node.type().relation;
-  const auto floats = static_cast<double>(relation.elements_over(Box::below(relation.frontier)));
-  if (broadcast == nullptr) return floats;
-  const Dims sizes = project(node.type().grid.axes, broadcast->axes);
-  return floats * static_cast<double>(checked_product("cost", sizes));
-}
-
 /// What the messages of a move amount to.
 struct Traffic {
   int64_t bytes = 0;
@@ -54,54 +42,57 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
   return out;
 }
 
-/// Prices the nodes of one plan.
-class Pricing {
- public:
-  Pricing(const ia::Plan& plan, const Cluster& cluster)
-      : cluster_(cluster), fused_(ia::fused_joins(plan)), names_(ia::node_names(plan)) {}
-
-  NodeCost price(const ia::Node& node) {
-    NodeCost cost{names_.at(&node), ia::operation_text(node.operation(), node.type())};
-    if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
-      const ia::Exchange exchange = ia::exchange(node.input(0)->type(), node.type());
-      Traffic traffic = traffic_of(exchange, node.type(), cluster_);
-      cost.paper_floats = paper_floats(node);
-      cost.wire_bytes = traffic.bytes;
-      cost.flops = busiest_flops(exchange, node.type().sites());
-      cost.seconds = traffic.seconds;
-      received_.emplace(&node, std::move(traffic.received));
-    } else {
-      const bool fused = !node.inputs().empty() && fused_.contains(node.input(0).get());
-      cost.flops = busiest_flops(node, fused);
-    }
-    cost.seconds += static_cast<double>(cost.flops) / cluster_.flops_per_second;
-    return cost;
+NodeCost priced(const ia::Node& node, bool fused, const Cluster& cluster, ReceivedBytes* received) {
+  NodeCost cost;
+  if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
+    const ia::Exchange exchange = ia::exchange(node.input(0)->type(), node.type());
+    Traffic traffic = traffic_of(exchange, node.type(), cluster);
+    cost.paper_floats = paper_floats(node);
+    cost.wire_bytes = traffic.bytes;
+    cost.flops = busiest_flops(exchange, node.type().sites());
+    cost.seconds = traffic.seconds;
+    if (received != nullptr) received->emplace(&node, std::move(traffic.received));
+  } else {
+    cost.flops = busiest_flops(node, fused);
   }
-
-  const ReceivedBytes& received() const { return received_; }
-
- private:
-  const Cluster& cluster_;
-  std::unordered_set<const ia::Node*> fused_;
-  std::unordered_map<const ia::Node*, std::string> names_;
-  ReceivedBytes received_;
-};
+  cost.seconds += static_cast<double>(cost.flops) / cluster.flops_per_second;
+  return cost;
+}
 
 }  // namespace
 
+double paper_floats(const ia::Node& node) {
+  const auto* broadcast = node.as<ia::Broadcast>();
+  const auto* shuffle = node.as<ia::Shuffle>();
+  if (broadcast == nullptr && shuffle == nullptr) return 0;
+  const RelationType& relation = node.type().relation;
+  const auto floats = static_cast<double>(relation.elements_over(Box::below(relation.frontier)));
+  const Dims axes = broadcast != nullptr ? broadcast->axes : ia::Placement(shuffle->target).axes_in<ia::Replicated>();
+  return floats * static_cast<double>(checked_product("cost", project(node.type().grid.axes, axes)));
+}
+
+NodeCost node_cost(const ia::Node& node, bool fused, const Cluster& cluster) {
+  return priced(node, fused, cluster, nullptr);
+}
+
 PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
-  Pricing pricing(plan, cluster);
+  const auto fused = ia::fused_joins(plan);
+  const auto names = ia::node_names(plan);
+  ReceivedBytes received;
   PlanCost out;
   out.cluster = cluster;
   for (const ia::NodePtr& node : plan.order()) {
-    out.nodes.push_back(pricing.price(*node));
-    const NodeCost& cost = out.nodes.back();
+    const bool fuses = !node->inputs().empty() && fused.contains(node->input(0).get());
+    NodeCost cost = priced(*node, fuses, cluster, &received);
+    cost.node = names.at(node.get());
+    cost.operation = ia::operation_text(node->operation(), node->type());
     out.paper_floats += cost.paper_floats;
     out.wire_bytes += cost.wire_bytes;
     out.flops += cost.flops;
     out.seconds += cost.seconds;
+    out.nodes.push_back(std::move(cost));
   }
-  out.peak_bytes = peak_bytes(plan, pricing.received(), cluster.memory_bytes);
+  out.peak_bytes = peak_bytes(plan, received, cluster.memory_bytes);
   return out;
 }
 

@@ -38,6 +38,14 @@ struct PlanCost {
   Cluster cluster;
 };
 
+/// Prices one node by itself. `fused` as for `busiest_flops`.
+NodeCost node_cost(const ia::Node& node, bool fused, const Cluster& cluster);
+
+/// Floats that the paper's rule charges for the messages of a move to `target`: a broadcast over axes of p sites f·p, a
+/// shuffle f for each site that the target replicates it on; f by the frontier, wherever the tuples are and whatever is
+/// in place. Source: TRA paper, section 5.3.
+double paper_floats(const ia::Node& node);
+
 /// Prices a plan. Raises PlanError when a site would need more than `cluster.memory_bytes`, naming the node and the
 /// shortfall. Sources: TRA paper, section 5.3 (`paper_floats`); docs/algebra.md for the other two.
 PlanCost cost(const ia::Plan& plan, const Cluster& cluster = {});

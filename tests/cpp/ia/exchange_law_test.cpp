@@ -340,6 +340,7 @@ void check_move(const PhysicalType& source, const PhysicalType& target) {
   const int64_t elements = Formula(source, target, held).elements();
   EXPECT_EQ(exchange.elements(), elements);
   EXPECT_EQ(wire_bytes(source, target), elements * byte_size(source.relation.dtype));
+  EXPECT_EQ(volume(source, target).elements(), elements);
   const bool unique = source.relation.unique();
   Machine machine(source, unique ? held : std::vector<Tuples>(held.size()));
   if (unique && !exchange.fold.empty()) machine.settle(exchange);

@@ -1,0 +1,188 @@
+#include "optimizer/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tra/lower.h"
+
+namespace joinsum::optimizer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Labels beyond which pairs of them are no longer tried.
+constexpr int64_t kMostLabelsInPairs = 8;
+/// Candidates that the rewriting phase starts from.
+constexpr size_t kRewritten = 3;
+/// Steps that only pay where links differ, or that stand for families of plans of their own.
+constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
+
+class Optimizer {
+ public:
+  Optimizer(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs, const OptimizeOptions& options)
+      : plan_(plan), grid_(grid), inputs_(inputs), options_(options), pricer_(options.minimize, options.cluster) {
+    if (options.seconds)
+      deadline_ =
+          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*options.seconds));
+    for (const std::string& name : options.without) {
+      const auto& phases = phase_names();
+      if (std::find(phases.begin(), phases.end(), name) == phases.end()) rule_named(name);
+    }
+  }
+
+  /// The table of contents.
+  Optimized run() {
+    phase("lower", [&] { lower(); });
+    phase("placement", [&] { choose_placements(); });
+    phase("products", [&] { try_products(); });
+    phase("rewrite", [&] { rewrite(); });
+    JOINSUM_USER_CHECK(!out_.candidates.empty(),
+                       "optimize: every phase that makes plans is left out: without=", options_.without);
+    JOINSUM_USER_CHECK(std::isfinite(out_.candidates.front().score.value),
+                       "optimize: no plan fits a site's memory; use more sites, or smaller parts: memory_bytes=",
+                       options_.cluster.memory_bytes.value_or(0), ", plans=", out_.candidates.size());
+    return std::move(out_);
+  }
+
+ private:
+  bool late() {
+    if (deadline_ && Clock::now() >= *deadline_) out_.out_of_time = true;
+    return out_.out_of_time;
+  }
+  bool left_out(const std::string& name) const {
+    return std::find(options_.without.begin(), options_.without.end(), name) != options_.without.end();
+  }
+
+  template <class Body>
+  void phase(const std::string& name, const Body& body) {
+    if (left_out(name) || (!out_.candidates.empty() && late())) return;
+    const auto start = Clock::now();
+    plans_ = 0;
+    body();
+    std::stable_sort(out_.candidates.begin(), out_.candidates.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.score < b.score; });
+    const double best = out_.candidates.empty() ? 0 : out_.candidates.front().score.value;
+    out_.phases.push_back({name, std::chrono::duration<double>(Clock::now() - start).count(), plans_, best});
+  }
+
+  /// Adds a plan that computes the same outputs, once.
+  void add(Candidate candidate) {
+    ++plans_;
+    candidate.plan = interner_.intern(candidate.plan);
+    check_outputs(candidate.plan);
+    std::vector<const ia::Node*> roots;
+    for (const auto& output : candidate.plan.outputs()) roots.push_back(output.node.get());
+    if (!known_.insert(std::move(roots)).second) return;
+    candidate.score = pricer_.score(candidate.plan);
+    out_.candidates.push_back(std::move(candidate));
+  }
+
+  void check_outputs(const ia::Plan& physical) const {
+    for (size_t i = 0; i < plan_.outputs().size(); ++i) {
+      const auto& wanted = plan_.outputs()[i];
+      const auto& got = physical.outputs()[i];
+      const bool same = got.name == wanted.name && got.tied_input == wanted.tied_input &&
+                        got.node->type().relation == wanted.node->type() && !got.node->type().placement.pending();
+      JOINSUM_CHECK(same, "optimize: a plan of another result: output=", wanted.name,
+                    ", type=", got.node->type().text());
+    }
+  }
+
+  // --- phases --------------------------------------------------------------------------------------------------------
+
+  void lower() { add({"operator by operator", tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
+
+  void choose_placements() {
+    const PlacementProblem problem(plan_, grid_, inputs_, options_.minimize, options_.cluster);
+    MinSumLimits limits;
+    limits.deadline = deadline_;
+    if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});
+    const int64_t labels = problem.labels().count();
+    for (int64_t a = 0; a < labels; ++a) {
+      for (int64_t b = a; b < labels && !late(); ++b) {
+        if (b > a && labels > kMostLabelsInPairs) break;
+        std::string name = "divide " + problem.labels().name(a);
+        std::vector<int64_t> only{a};
+        if (b > a) {
+          only.push_back(b);
+          name += " and " + problem.labels().name(b);
+        }
+        if (auto found = problem.solve(only, limits)) add({std::move(name), found->plan, {}, {}, found->exact});
+      }
+    }
+  }
+
+  /// The paper's matrix products, wherever the rules for them meet the plan that was lowered operator by operator.
+  void try_products() {
+    const ia::Plan lowered = interner_.intern(tra::lower(plan_, grid_, inputs_));
+    const auto clean = rewriting_rules();
+    for (const Rule& rule : rules()) {
+      if (!rule.name.starts_with("MM-") || left_out(rule.name)) continue;
+      for (const Rewrite& rewrite : rewrites(lowered, {&rule}, interner_)) {
+        if (late()) return;
+        const Found found = greedy(rewrite.plan, search(clean));
+        add({"rule " + rule.name, found.plan, {}, found.steps, false});
+      }
+    }
+  }
+
+  void rewrite() {
+    const auto clean = rewriting_rules();
+    std::vector<Candidate> starts(
+        out_.candidates.begin(),
+        out_.candidates.begin() + static_cast<int64_t>(std::min(kRewritten, out_.candidates.size())));
+    for (const Candidate& start : starts) {
+      if (late()) return;
+      const Found found = greedy(start.plan, search(clean));
+      plans_ += found.plans;
+      out_.out_of_time = out_.out_of_time || found.out_of_time;
+      if (found.steps.empty()) continue;
+      Candidate better{start.name + ", rewritten", found.plan, {}, start.steps, false};
+      better.steps.insert(better.steps.end(), found.steps.begin(), found.steps.end());
+      add(std::move(better));
+    }
+  }
+
+  std::vector<const Rule*> rewriting_rules() const {
+    std::vector<const Rule*> out;
+    for (const Rule& rule : rules()) {
+      const bool other =
+          std::find(std::begin(kNotForRewriting), std::end(kNotForRewriting), rule.name) != std::end(kNotForRewriting);
+      if (!other && !left_out(rule.name)) out.push_back(&rule);
+    }
+    return out;
+  }
+
+  Search search(const std::vector<const Rule*>& with) {
+    SearchLimits limits;
+    limits.plans = options_.plans;
+    limits.deadline = deadline_;
+    return {with, pricer_, interner_, limits};
+  }
+
+  const tra::Plan& plan_;
+  const ia::Grid& grid_;
+  const InputPlacements& inputs_;
+  const OptimizeOptions& options_;
+  Pricer pricer_;
+  Interner interner_;
+  std::optional<Clock::time_point> deadline_;
+  std::set<std::vector<const ia::Node*>> known_;
+  Optimized out_;
+  int64_t plans_ = 0;
+};
+
+}  // namespace
+
+const std::vector<std::string>& phase_names() {
+  static const std::vector<std::string> names{"lower", "placement", "products", "rewrite"};
+  return names;
+}
+
+Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
+                   const OptimizeOptions& options) {
+  return Optimizer(plan, grid, inputs, options).run();
+}
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optimizer/placement/problem.h"
+#include "optimizer/search/rewriting.h"
+
+namespace joinsum::optimizer {
+
+struct OptimizeOptions {
+  Objective minimize = Objective::kSeconds;
+  Cluster cluster = {};
+  /// Phases that are left out, by name (`phase_names`), and rules, by name.
+  std::vector<std::string> without = {};
+  /// Plans that the rewriting phase looks at.
+  int64_t plans = 400;
+  /// After so many seconds the best plan so far is returned, and marked so.
+  std::optional<double> seconds = {};
+};
+
+/// A plan that was considered, with where it comes from.
+struct Candidate {
+  std::string name;  ///< `placement`, `divide X[0]`, `rule MM-2`, `operator by operator`
+  ia::Plan plan;
+  Score score;
+  std::vector<Step> steps;  ///< rules that were applied to it, in order
+  bool exact = false;       ///< proven best of the placements that it was chosen from
+};
+
+struct PhaseReport {
+  std::string name;
+  double seconds = 0;
+  int64_t plans = 0;  ///< that it added or looked at
+  double best = 0;    ///< objective of the best plan after it
+};
+
+struct Optimized {
+  /// All candidates, the best first; equal plans once.
+  std::vector<Candidate> candidates;
+  std::vector<PhaseReport> phases;
+  bool out_of_time = false;
+};
+
+/// The phases in their order: `lower`, `placement`, `products`, `rewrite`.
+const std::vector<std::string>& phase_names();
+
+/// Finds physical plans of a logical one for the sites of `grid`; the first candidate is the best by `minimize`, then
+/// by flops, then by its number of operators. `inputs` says where inputs start; one that is not named may start
+/// anywhere. Raises PlanError for an unknown phase or rule, and where no plan fits the cluster's memory. Sources: TRA
+/// paper, section 5; PlacementProblem; search/rewriting.h.
+Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
+                   const OptimizeOptions& options = {});
+
+}  // namespace joinsum::optimizer

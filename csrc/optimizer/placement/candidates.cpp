@@ -1,0 +1,124 @@
+#include "optimizer/placement/candidates.h"
+
+#include <algorithm>
+
+namespace joinsum::optimizer {
+namespace {
+
+constexpr int64_t kNothing = -1;
+/// Grids with no more ways than this are tried in all orders of axes.
+constexpr double kMostWays = 100;
+
+/// Walks through the ways, axis by axis.
+class Divide {
+ public:
+  Divide(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all)
+      : grid_(grid), dims_(dims), divide_all_(divide_all), parts_(dims.size(), 1) {
+    for (size_t d = 0; d < dims.size(); ++d) order_.push_back(static_cast<int64_t>(d));
+    std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return dims[a].rank < dims[b].rank; });
+    order_.push_back(kNothing);
+    double ways = 1;
+    for (int64_t a = 0; a < grid.rank(); ++a) ways *= static_cast<double>(order_.size());
+    every_order_ = ways <= kMostWays;
+  }
+
+  std::vector<Dims> run() {
+    extend();
+    return std::move(out_);
+  }
+
+ private:
+  bool divides(int64_t dim, int64_t size) const { return parts_[dim] * size <= dims_[dim].extent; }
+
+  void extend() {
+    const auto axis = static_cast<int64_t>(now_.size());
+    if (axis == grid_.rank()) {
+      if (!divide_all_ || !wastes()) out_.push_back(now_);
+      return;
+    }
+    const int64_t size = grid_.axes[axis];
+    const bool again = !every_order_ && axis > 0 && grid_.axes[axis - 1] == size;
+    const size_t first = again ? place_in_order(now_.back()) : 0;
+    for (size_t i = first; i < order_.size(); ++i) {
+      const int64_t dim = order_[i];
+      if (dim != kNothing && !divides(dim, size)) continue;
+      now_.push_back(dim);
+      if (dim != kNothing) parts_[dim] *= size;
+      extend();
+      if (dim != kNothing) parts_[dim] /= size;
+      now_.pop_back();
+    }
+  }
+
+  size_t place_in_order(int64_t dim) const {
+    return static_cast<size_t>(std::find(order_.begin(), order_.end(), dim) - order_.begin());
+  }
+
+  /// Whether an axis repeats work that some dimension could still be divided for.
+  bool wastes() const {
+    for (size_t axis = 0; axis < now_.size(); ++axis) {
+      if (now_[axis] != kNothing) continue;
+      for (size_t d = 0; d < dims_.size(); ++d) {
+        if (divides(static_cast<int64_t>(d), grid_.axes[axis])) return true;
+      }
+    }
+    return false;
+  }
+
+  const ia::Grid& grid_;
+  const std::vector<Divisible>& dims_;
+  bool divide_all_;
+  bool every_order_ = true;
+  Dims order_;
+  Dims parts_;
+  Dims now_;
+  std::vector<Dims> out_;
+};
+
+}  // namespace
+
+std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
+  return Divide(grid, dims, divide_all).run();
+}
+
+ia::Placement placement_of(const Dims& split, const Dims& domains) {
+  ia::GridPlacement out;
+  for (const int64_t dim : split) {
+    out.states.push_back(dim == kNothing ? ia::AxisState(ia::Replicated{}) : ia::Split{dim, domains[dim]});
+  }
+  return out;
+}
+
+std::optional<Dims> broadcast_axes(const ia::Placement& from, const ia::Placement& to) {
+  if (to.grid() == nullptr) return std::nullopt;
+  if (from.grid() == nullptr) {
+    if (to.fully_replicated()) return all_dims(static_cast<int64_t>(to.grid()->states.size()));
+    return std::nullopt;
+  }
+  Dims axes;
+  for (size_t a = 0; a < to.grid()->states.size(); ++a) {
+    const ia::AxisState& state = to.grid()->states[a];
+    if (state == from.grid()->states[a]) continue;
+    if (!std::holds_alternative<ia::Replicated>(state)) return std::nullopt;
+    axes.push_back(static_cast<int64_t>(a));
+  }
+  // Of the axes that split one dimension the faster ones are gathered first.
+  for (const int64_t a : axes) {
+    const auto* split = std::get_if<ia::Split>(&from.grid()->states[a]);
+    if (split == nullptr) continue;
+    for (const int64_t b : from.axes_splitting(split->dim)) {
+      if (b > a && !position_of(axes, b)) return std::nullopt;
+    }
+  }
+  return axes;
+}
+
+ia::NodePtr move_to(const ia::NodePtr& node, const ia::Placement& target) {
+  if (node->type().placement == target) return node;
+  if (auto axes = broadcast_axes(node->type().placement, target)) {
+    return ia::make(ia::Broadcast{std::move(*axes)}, {node});
+  }
+  return ia::make(ia::Shuffle{*target.grid()}, {node});
+}
+
+}  // namespace joinsum::optimizer

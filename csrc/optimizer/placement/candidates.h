@@ -1,0 +1,29 @@
+#pragma once
+
+#include <vector>
+
+#include "ia/nodes.h"
+
+namespace joinsum::optimizer {
+
+/// A key dimension that a grid axis may divide: its extent, and the rank that orders it among others.
+struct Divisible {
+  int64_t extent = 0;
+  int64_t rank = 0;
+};
+
+/// Ways to give each axis of `grid` one of `dims` (by position) or nothing (-1). No dimension is divided in more parts
+/// than it has keys, unless it has none. Axes of one size next to each other take dimensions by rank, nothing last.
+/// With `divide_all`, an axis has nothing only where every dimension is exhausted.
+std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);
+
+/// The placement that splits axis a of the grid by `split[a]`, or replicates where that is -1.
+ia::Placement placement_of(const Dims& split, const Dims& domains);
+
+/// The move that takes `node` to `target`: nothing, a broadcast where that says it, else a shuffle.
+ia::NodePtr move_to(const ia::NodePtr& node, const ia::Placement& target);
+
+/// Grid axes of a broadcast that takes `from` to `to`, if a broadcast does.
+std::optional<Dims> broadcast_axes(const ia::Placement& from, const ia::Placement& to);
+
+}  // namespace joinsum::optimizer

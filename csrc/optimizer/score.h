@@ -1,0 +1,52 @@
+#pragma once
+
+#include <compare>
+#include <string>
+#include <unordered_map>
+
+#include "ia/nodes.h"
+#include "optimizer/cost/cost.h"
+
+namespace joinsum::optimizer {
+
+/// Which of the three costs is minimised.
+enum class Objective { kPaperFloats, kWireBytes, kSeconds };
+
+/// `paper_floats`, `wire_bytes`, `seconds`; PlanError for another name.
+Objective objective_named(const std::string& name);
+std::string name_of(Objective objective);
+
+double value_of(const NodeCost& cost, Objective objective);
+double value_of(const PlanCost& cost, Objective objective);
+
+/// What plans are compared by: the objective, then the flops of the busiest site, then the number of operators.
+struct Score {
+  double value = 0;
+  double flops = 0;
+  double operators = 0;
+  auto operator<=>(const Score&) const = default;
+};
+
+/// Scores plans whose nodes live as long as it does: each node is priced once.
+class Pricer {
+ public:
+  Pricer(Objective objective, Cluster cluster) : objective_(objective), cluster_(std::move(cluster)) {}
+
+  /// The sum over the plan's nodes. A plan that needs more memory than the cluster's limit scores infinity.
+  Score score(const ia::Plan& plan);
+  Objective objective() const { return objective_; }
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  struct Price {
+    double value = 0;
+    double flops = 0;
+  };
+  const Price& price(const ia::NodePtr& node, bool fused);
+
+  Objective objective_;
+  Cluster cluster_;
+  std::unordered_map<const ia::Node*, Price> prices_[2];
+};
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optimizer/rewrite.h"
+#include "optimizer/score.h"
+
+namespace joinsum::optimizer {
+
+/// When a search stops. Under a limit of plans it always finds the same.
+struct SearchLimits {
+  int64_t plans = 3000;  ///< that are looked at, each once
+  int64_t width = 8;     ///< of a beam
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+};
+
+/// A rule that was applied, with the objective before and after.
+struct Step {
+  std::string rule;
+  std::string node;
+  double before = 0;
+  double after = 0;
+};
+
+struct Found {
+  ia::Plan plan;
+  Score score;
+  std::vector<Step> steps;  ///< from the plan that the search began with
+  int64_t plans = 0;        ///< looked at
+  bool complete = false;    ///< no plan that the rules reach was left out
+  bool out_of_time = false;
+};
+
+/// What a search needs: rules, prices, and the nodes it makes.
+struct Search {
+  std::vector<const Rule*> rules;
+  Pricer& pricer;
+  Interner& interner;
+  SearchLimits limits;
+};
+
+/// Takes the best of all plans one rule away while that is better. None of the three returns a plan that scores worse
+/// than `plan`.
+Found greedy(const ia::Plan& plan, const Search& search);
+
+/// Keeps the `width` best plans of each round; also follows steps that make a plan worse for a while.
+Found beam(const ia::Plan& plan, const Search& search);
+
+/// Looks at every plan that the rules reach, breadth first.
+Found exhaustive(const ia::Plan& plan, const Search& search);
+
+}  // namespace joinsum::optimizer
