@@ -1,11 +1,47 @@
 #include "bindings/bindings.h"
 #include "optimizer/cost/cost.h"
+#include "optimizer/optimizer.h"
 
 namespace joinsum::bindings {
 
 using optimizer::Cluster;
 using optimizer::NodeCost;
 using optimizer::PlanCost;
+
+namespace {
+
+optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const optimizer::InputPlacements& inputs,
+                              const std::string& minimize, const Cluster& cluster, std::vector<std::string> without,
+                              int64_t plans, std::optional<double> seconds) {
+  return optimizer::optimize(plan, grid, inputs,
+                             {optimizer::objective_named(minimize), cluster, std::move(without), plans, seconds});
+}
+
+void bind_optimize(py::module_& module) {
+  py::class_<optimizer::Step>(module, "Step")
+      .def_readonly("rule", &optimizer::Step::rule)
+      .def_readonly("node", &optimizer::Step::node)
+      .def_readonly("before", &optimizer::Step::before)
+      .def_readonly("after", &optimizer::Step::after);
+  py::class_<optimizer::Candidate>(module, "Candidate")
+      .def_readonly("name", &optimizer::Candidate::name)
+      .def_readonly("plan", &optimizer::Candidate::plan)
+      .def_readonly("steps", &optimizer::Candidate::steps)
+      .def_readonly("exact", &optimizer::Candidate::exact);
+  py::class_<optimizer::PhaseReport>(module, "PhaseReport")
+      .def_readonly("name", &optimizer::PhaseReport::name)
+      .def_readonly("seconds", &optimizer::PhaseReport::seconds)
+      .def_readonly("plans", &optimizer::PhaseReport::plans)
+      .def_readonly("best", &optimizer::PhaseReport::best);
+  py::class_<optimizer::Optimized>(module, "Optimized")
+      .def_readonly("candidates", &optimizer::Optimized::candidates)
+      .def_readonly("phases", &optimizer::Optimized::phases)
+      .def_readonly("out_of_time", &optimizer::Optimized::out_of_time);
+  module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("minimize"),
+             py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"), WithoutGil());
+}
+
+}  // namespace
 
 void bind_optimizer(py::module_& module) {
   py::class_<Cluster>(module, "Cluster")
@@ -26,6 +62,7 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("flops", &PlanCost::flops)
       .def_readonly("peak_bytes", &PlanCost::peak_bytes)
       .def_readonly("seconds", &PlanCost::seconds);
+  bind_optimize(module);
   module.def("cost", &optimizer::cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
 }
 

@@ -42,6 +42,7 @@ class Optimizer {
     JOINSUM_USER_CHECK(std::isfinite(out_.candidates.front().score.value),
                        "optimize: no plan fits a site's memory; use more sites, or smaller parts: memory_bytes=",
                        options_.cluster.memory_bytes.value_or(0), ", plans=", out_.candidates.size());
+    std::erase_if(out_.candidates, [](const Candidate& candidate) { return !std::isfinite(candidate.score.value); });
     return std::move(out_);
   }
 

@@ -36,6 +36,7 @@ from joinsum.cost import NodeCost, PlanCost, cost
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
+from joinsum.optimize import Optimized, optimize
 from joinsum.plan import IaPlan, TraPlan, lower, parse, plan
 from joinsum.relation import Relation, relation
 from joinsum.run import interpret, run, trace
@@ -56,6 +57,7 @@ __all__ = [
     "KernelTable",
     "NodeCost",
     "NodeTrace",
+    "Optimized",
     "PhysicalType",
     "Placement",
     "PlanCost",
@@ -78,6 +80,7 @@ __all__ = [
     "lookup",
     "lower",
     "not_",
+    "optimize",
     "or_",
     "parse",
     "plan",

@@ -1,0 +1,91 @@
+"""The optimizer from Python: plans run and equal torch, reports tell what was done, wrong arguments are named."""
+
+from __future__ import annotations
+
+import joinsum
+import pytest
+import torch
+
+PROGRAM = """tra
+input X: f32[24,18]<6,6>
+input W1: f32[18,30]<6,6>
+input W2: f32[30,12]<6,6>
+output Y = aggregate[0, 2; add](join[1; 0; matmul](
+    transform[relu](aggregate[0, 2; add](join[1; 0; matmul](X, W1))), W2))
+"""
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    shapes = {"X": (24, 18), "W1": (18, 30), "W2": (30, 12)}
+    return {name: torch.randn(*shape, generator=generator) for name, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("minimize", ["seconds", "wire_bytes", "paper_floats"])
+def test_every_candidate_runs_and_equals_torch(sites: int, minimize: str) -> None:
+    joinsum.init(sites=sites)
+    given = tensors()
+    wanted = (given["X"] @ given["W1"]).relu() @ given["W2"]
+    found = joinsum.optimize(joinsum.parse(PROGRAM), minimize=minimize)
+    for candidate in found.candidates:
+        result = joinsum.run(candidate.plan, given)["Y"].to_tensor()
+        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-4)
+        assert sum(entry.bytes_sent for entry in joinsum.trace()) == candidate.cost.wire_bytes
+
+
+def test_candidates_are_ordered_and_none_is_dearer_to_begin_with_than_the_plain_translation() -> None:
+    joinsum.init(sites=6)
+    found = joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes")
+    bytes_moved = [candidate.cost.wire_bytes for candidate in found.candidates]
+    assert bytes_moved == sorted(bytes_moved)
+    assert found.cost.wire_bytes <= joinsum.cost(joinsum.lower(joinsum.parse(PROGRAM))).wire_bytes
+    assert [phase.name for phase in found.phases] == ["lower", "placement", "products", "rewrite"]
+
+
+def test_inputs_stay_where_they_are_said_to_start() -> None:
+    joinsum.init(sites=4)
+    found = joinsum.optimize(joinsum.parse(PROGRAM), {"X": [0, 1], "W1": "(1, 0)"})
+    assert str(found.plan.inputs["X"]).endswith("(0, 1)")
+    assert str(found.plan.inputs["W1"]).endswith("(1, 0)")
+
+
+def test_the_report_shows_plan_candidates_and_costs() -> None:
+    joinsum.init(sites=4)
+    text = repr(joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes"))
+    for part in ("plan of least wire_bytes", "ia on 2x2", "plans considered", "divide ", " more", "peak"):
+        assert part in text
+
+
+def test_phases_and_rules_can_be_left_out() -> None:
+    joinsum.init(sites=4)
+    program = joinsum.parse(PROGRAM)
+    plain = joinsum.optimize(program, without=["placement", "products", "rewrite"])
+    assert [candidate.name for candidate in plain.candidates] == ["operator by operator"]
+    without_rule = joinsum.optimize(program, without=["R2-4"])
+    assert all(step.rule != "R2-4" for candidate in without_rule.candidates for step in candidate.rules)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"minimize": "bytes"}, "optimize: no such cost: minimize=bytes"),
+        ({"without": ["R9-9"]}, "optimize: no such rule: rule=R9-9"),
+        ({"without": "rewrite"}, "optimize: names to leave out are a list"),
+        ({"plans": 0}, "optimize: at least one plan"),
+        ({"seconds": -1}, "optimize: a limit is a number of seconds"),
+        ({"place": {"Z": "replicated"}}, "optimize: a place for an input that is not there"),
+        ({"cluster": joinsum.Cluster("small", memory_bytes=10)}, "optimize: no plan fits a site's memory"),
+        ({"cluster": "fast"}, "optimize: a cluster is a joinsum.Cluster"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    joinsum.init(sites=2)
+    with pytest.raises(joinsum.PlanError) as error:
+        joinsum.optimize(joinsum.parse(PROGRAM), **arguments)  # type: ignore[arg-type]
+    assert str(error.value).startswith(message)
+
+
+def test_a_physical_plan_is_refused() -> None:
+    with pytest.raises(joinsum.PlanError, match="not a logical plan"):
+        joinsum.optimize(joinsum.lower(joinsum.parse(PROGRAM)))  # type: ignore[arg-type]
