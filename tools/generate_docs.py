@@ -31,10 +31,29 @@ def kernels_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def rules_page() -> str:
+    """The rule table as Markdown."""
+    lines = [
+        "# Rewrite rules",
+        "",
+        "Generated from the table by `make docs`. Each row says that two forms of a plan mean the same; one test runs",
+        "every row on random plans. F filter, M map, A local aggregate, J local join, S shuffle, B broadcast; g group",
+        "keys, jl and jr join keys, ⊕ a fold, `q | f` kernel q followed by f. A rewrite whose users would no longer",
+        "type-check is no candidate. What differs from the paper's Table 2 is in [deviations.md](deviations.md).",
+        "",
+        "| rule | law | when | source |",
+        "|---|---|---|---|",
+    ]
+    for rule in joinsum.rules():
+        law, when, source = (text.replace("|", "\\|") for text in (rule.law, rule.when, rule.source))
+        lines.append(f"| {rule.name} | `{law}` | {when} | {source} |")
+    return "\n".join(lines) + "\n"
+
+
 def main(check: bool) -> int:
     """Writes each page, or with `check` compares it."""
     stale = []
-    for name, text in {"kernels.md": kernels_page()}.items():
+    for name, text in {"kernels.md": kernels_page(), "rules.md": rules_page()}.items():
         path = DOCS / name
         if check:
             if not path.exists() or path.read_text() != text:

@@ -1,12 +1,41 @@
 #include "bindings/bindings.h"
 #include "optimizer/cost/cost.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/rule.h"
+#include "optimizer/verify.h"
 
 namespace joinsum::bindings {
 
 using optimizer::Cluster;
 using optimizer::NodeCost;
 using optimizer::PlanCost;
+using optimizer::Rule;
+using optimizer::Verdict;
+
+namespace {
+
+void bind_rules(py::module_& module) {
+  py::class_<Rule>(module, "Rule")
+      .def_readonly("name", &Rule::name)
+      .def_readonly("law", &Rule::law)
+      .def_readonly("when", &Rule::when)
+      .def_readonly("source", &Rule::source);
+  module.def("rules", &optimizer::rules, py::return_value_policy::reference);
+}
+
+void bind_verify(py::module_& module) {
+  py::class_<Verdict>(module, "Verdict")
+      .def_property_readonly("kind", [](const Verdict& verdict) { return optimizer::name_of(verdict.kind); })
+      .def_readonly("reason", &Verdict::reason);
+  module.def(
+      "verify",
+      [](const ia::Plan& plan, const tra::Plan& program, uint64_t seed, int64_t rounds) {
+        return optimizer::verify(plan, program, {seed, rounds});
+      },
+      py::arg("plan"), py::arg("program"), py::arg("seed"), py::arg("rounds"), WithoutGil());
+}
+
+}  // namespace
 
 namespace {
 
@@ -64,6 +93,8 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);
   module.def("cost", &optimizer::cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
+  bind_rules(module);
+  bind_verify(module);
 }
 
 }  // namespace joinsum::bindings

@@ -39,9 +39,11 @@ from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
 from joinsum.plan import IaPlan, TraPlan, lower, parse, plan
 from joinsum.relation import Relation, relation
+from joinsum.rules import Rule, rules
 from joinsum.run import interpret, run, trace
 from joinsum.stored import StoredRelation
 from joinsum.trace import Trace
+from joinsum.verify import Verdict, verify
 
 __version__ = "0.1.0"
 
@@ -64,10 +66,12 @@ __all__ = [
     "PlanError",
     "Relation",
     "RelationType",
+    "Rule",
     "StoredRelation",
     "TraPlan",
     "Trace",
     "TransportError",
+    "Verdict",
     "and_",
     "cmake_prefix_path",
     "context",
@@ -86,10 +90,12 @@ __all__ = [
     "plan",
     "register_kernel",
     "relation",
+    "rules",
     "run",
     "sites",
     "trace",
     "unregister_kernel",
+    "verify",
 ]
 
 _FOLDER = _Path(_C.__file__).resolve().parent
