@@ -1,12 +1,13 @@
 #include "optimizer/cost/cost.h"
 
 #include <algorithm>
-#include <array>
 
 #include "ia/exchange.h"
 #include "ia/fusion.h"
 #include "ia/text.h"
 #include "optimizer/cost/flops.h"
+#include "optimizer/cost/local_seconds.h"
+#include "optimizer/cost/move_seconds.h"
 #include "optimizer/cost/peak.h"
 
 namespace joinsum::optimizer {
@@ -37,19 +38,11 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
   out.received.resize(type.sites());
   for (const auto* stage : {&exchange.reduce, &exchange.gather, &exchange.copy}) {
     if (stage->empty()) continue;
-    std::vector<int64_t> sent(type.sites());
-    std::vector<int64_t> received(type.sites());
-    for (const ia::Transfer& transfer : *stage) {
-      const int64_t bytes = transfer.elements() * byte_size(type.relation.dtype);
-      sent[transfer.from] += bytes;
-      received[transfer.to] += bytes;
-      out.bytes += bytes;
-    }
-    const int64_t busiest =
-        std::max(*std::max_element(sent.begin(), sent.end()), *std::max_element(received.begin(), received.end()));
-    out.seconds += cluster.latency_seconds + static_cast<double>(busiest) / cluster.bytes_per_second;
-    for (size_t site = 0; site < received.size(); ++site)
-      out.received[site] = std::max(out.received[site], received[site]);
+    const StageTraffic traffic = stage_traffic(*stage, type);
+    out.bytes += traffic.bytes;
+    out.seconds += link_seconds(traffic, type.sites(), cluster);
+    for (size_t site = 0; site < out.received.size(); ++site)
+      out.received[site] = std::max(out.received[site], traffic.received[site]);
   }
   return out;
 }
@@ -62,25 +55,47 @@ class Pricing {
 
   NodeCost price(const ia::Node& node) {
     NodeCost cost{names_.at(&node), ia::operation_text(node.operation(), node.type())};
-    if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
-      const ia::Exchange exchange = ia::exchange(node.input(0)->type(), node.type());
-      Traffic traffic = traffic_of(exchange, node.type(), cluster_);
-      cost.paper_floats = paper_floats(node);
-      cost.wire_bytes = traffic.bytes;
-      cost.flops = busiest_flops(exchange, node.type().sites());
-      cost.seconds = traffic.seconds;
-      received_.emplace(&node, std::move(traffic.received));
+    const bool computes = node.as<ia::Broadcast>() == nullptr && node.as<ia::Shuffle>() == nullptr;
+    if (computes) {
+      price_local(node, cost);
     } else {
-      const bool fused = !node.inputs().empty() && fused_.contains(node.input(0).get());
-      cost.flops = busiest_flops(node, fused);
+      price_move(node, cost);
     }
-    cost.seconds += static_cast<double>(cost.flops) / cluster_.flops_per_second;
+    const bool runs = node.as<ia::Input>() == nullptr && !fused_.contains(&node);
+    if (cluster_.profile && runs) cost.seconds += cluster_.profile->node_seconds;
     return cost;
   }
 
   const ReceivedBytes& received() const { return received_; }
 
  private:
+  void price_move(const ia::Node& node, NodeCost& cost) {
+    const ia::PhysicalType& source = node.input(0)->type();
+    const ia::Exchange exchange = ia::exchange(source, node.type());
+    Traffic traffic = traffic_of(exchange, node.type(), cluster_);
+    cost.paper_floats = paper_floats(node);
+    cost.wire_bytes = traffic.bytes;
+    cost.flops = busiest_flops(exchange, node.type().sites());
+    cost.seconds = traffic.seconds + (cluster_.profile ? handling_seconds(exchange, source, node.type(), cluster_)
+                                                       : flat_seconds(cost.flops));
+    received_.emplace(&node, std::move(traffic.received));
+  }
+
+  /// The profile prices a fused join with its sum, which is where the executor computes it.
+  void price_local(const ia::Node& node, NodeCost& cost) const {
+    const bool sums_join = !node.inputs().empty() && fused_.contains(node.input(0).get());
+    cost.flops = busiest_flops(node, sums_join);
+    if (!cluster_.profile) {
+      cost.seconds = flat_seconds(cost.flops);
+    } else if (!fused_.contains(&node)) {
+      const double seconds = local_seconds(node, sums_join, *cluster_.profile);
+      const int64_t flops = sums_join ? busiest_flops(*node.input(0), false) : cost.flops;
+      cost.seconds = seconds < 0 ? flat_seconds(flops) : seconds;
+    }
+  }
+
+  double flat_seconds(int64_t flops) const { return static_cast<double>(flops) / cluster_.flops_per_second; }
+
   const Cluster& cluster_;
   std::unordered_set<const ia::Node*> fused_;
   std::unordered_map<const ia::Node*, std::string> names_;
@@ -93,6 +108,8 @@ PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
   Pricing pricing(plan, cluster);
   PlanCost out;
   out.cluster = cluster;
+  if (cluster.profile && plan.grid().sites() > 1) out.run_seconds = cluster.profile->run_seconds;
+  out.seconds = out.run_seconds;
   for (const ia::NodePtr& node : plan.order()) {
     out.nodes.push_back(pricing.price(*node));
     const NodeCost& cost = out.nodes.back();

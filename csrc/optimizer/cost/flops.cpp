@@ -1,10 +1,9 @@
 #include "optimizer/cost/flops.h"
 
 #include <algorithm>
-#include <map>
 
 #include "kernels/table.h"
-#include "kernels/typing.h"
+#include "optimizer/cost/visited.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -12,45 +11,15 @@ namespace {
 using kernels::Form;
 using kernels::Row;
 
-/// An operand of a labelled kernel, with the key dimension that each of its own becomes.
-struct Operand {
-  const RelationType& type;
-  Dims position;
-};
-
-/// The points that a labelled kernel visits, as a relation over the keys of `calls`: one axis per letter.
-RelationType points(const kernels::Labels& labels, const RelationType& calls, const std::vector<Operand>& operands) {
-  std::map<char, Axis> letters;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    for (size_t a = 0; a < operands[i].type.axes.size(); ++a) {
-      Axis axis = operands[i].type.axes[a];
-      if (axis.linked()) axis.key_dim = operands[i].position[axis.key_dim];
-      const auto [at, fresh] = letters.try_emplace(labels.operands[i][a], axis);
-      if (!fresh && !at->second.linked()) at->second = axis;
-    }
-  }
-  RelationType out{calls.dtype, calls.frontier, {}, calls.keys};
-  for (auto& [letter, axis] : letters) out.axes.push_back(std::move(axis));
-  return out;
-}
-
 int64_t most_elements(const ia::Holding& holding, const RelationType& relation) {
-  int64_t most = 0;
-  for (int64_t site = 0; site < holding.sites(); ++site) most = std::max(most, holding.elements(relation, site));
-  return most;
+  return busiest_of(holding, relation).elements;
 }
 
 int64_t join_flops(const ia::Node& node, const ia::LocalJoin& op) {
   const Row& row = kernels::row_of(op.kernel);
   const RelationType& joined = node.type().relation;
   if (row.form != Form::kLabelled) return row.flops_per_element * most_elements(node.type().holding, joined);
-  const RelationType& left = node.input(0)->type().relation;
-  const RelationType& right = node.input(1)->type().relation;
-  const kernels::JoinKeys on{op.left_keys, op.right_keys};
-  const RelationType visited =
-      points(row.labels(op.kernel), joined,
-             {{left, on.left_position(left.arity())}, {right, on.right_position(left.arity(), right.arity())}});
-  return row.flops_per_element * most_elements(node.type().holding, visited);
+  return row.flops_per_element * most_elements(node.type().holding, visited_by(node, op).relation);
 }
 
 int64_t map_flops(const ia::Node& node, const ia::LocalMap& op) {
@@ -58,10 +27,7 @@ int64_t map_flops(const ia::Node& node, const ia::LocalMap& op) {
   if (row.form != Form::kLabelled) {
     return row.flops_per_element * most_elements(node.type().holding, node.type().relation);
   }
-  const ia::PhysicalType& input = node.input(0)->type();
-  const RelationType visited =
-      points(row.labels(op.array_map), input.relation, {{input.relation, all_dims(input.relation.arity())}});
-  return row.flops_per_element * most_elements(input.holding, visited);
+  return row.flops_per_element * most_elements(node.input(0)->type().holding, visited_by(node, op).relation);
 }
 
 /// Folding n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
