@@ -31,7 +31,7 @@ _COPY_BYTES = [1 << power for power in (12, 16, 20, 23, 26)]
 _EXTENTS = {"f32": (1, 8, 32, 128, 512, 1536), "f64": (1, 8, 32, 128, 512, 1024), "bf16": (1, 32, 512)}
 _DTYPES = {4: "f32", 8: "f64"}
 # Parts of the time for each family; the rest is for starting and agreeing.
-_SHARES = {"links": 0.45, "products": 0.3, "elementwise": 0.12, "folds": 0.04, "copies": 0.03}
+_SHARES = {"crowding": 0.03, "links": 0.4, "products": 0.25, "elementwise": 0.08, "folds": 0.02, "copies": 0.02}
 
 
 def calibrate(seconds: float = 20.0, path: str | Path | None = None, progress: bool | None = None) -> Cluster:
@@ -81,9 +81,13 @@ class _Calibrator:
         self.tick = tick
         self.device = here.device
         self.bench = Bench(self.device)
+        self.crowding = 1.0
 
     def profile(self) -> Profile:
         """Measures everything."""
+        if not self.here.loopback:
+            watch = self._stopwatch("crowding", 1)
+            self.crowding = watch.crowding_of(self._product("f32", 256, 256, 256))
         return Profile(
             run_seconds=0.0 if self.here.loopback else self._run(),
             node_seconds=self._node("input A: f32[8,8]<1,1> ()\noutput Z = map[(k1, k0); transpose](A)"),
@@ -96,7 +100,7 @@ class _Calibrator:
 
     def _stopwatch(self, family: str, points: int) -> Stopwatch:
         share = self.seconds * _SHARES[family]
-        return Stopwatch(self.here.transport, share / points)
+        return Stopwatch(self.here.transport, share / points, self.crowding)
 
     # --- runs and links -----------------------------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class _Calibrator:
         return watch.exchange(lambda: self.here.execute(plan, {"A": placed}, {}, traced=False))
 
     def _node(self, text: str) -> float:
-        return Stopwatch(self.here.transport, 0.01 * self.seconds).work(self.bench.node(text))
+        return Stopwatch(self.here.transport, 0.01 * self.seconds, self.crowding).work([self.bench.node(text)])[0]
 
     def _links(self) -> Iterator[Links]:
         subsets = axis_sets(len(self.here.grid.axes))
@@ -149,21 +153,26 @@ class _Calibrator:
     # --- kernels ------------------------------------------------------------------------------------------------------
 
     def _products(self) -> Iterator[Products]:
-        points = sum(len(extents) ** 3 for extents in _EXTENTS.values())
-        # Half of the time is for the products that take longer than a window.
-        watch = self._stopwatch("products", 2 * points)
-        share = _SHARES["products"] * self.seconds
-        limits = {"f32": 0.5, "f64": 0.95, "bf16": 1.0}
-        for dtype, extents in _EXTENTS.items():
+        share = _SHARES["products"] * self.seconds / len(_EXTENTS)
+        for dtype, wanted in _EXTENTS.items():
             self.tick(f"products of {dtype}")
-            known: dict[tuple[int, int, int], float] = {}
-            order = sorted(itertools.product(extents, repeat=3), key=lambda shape: shape[0] * shape[1] * shape[2])
-            for shape in order:
-                estimate = _scaled(known, shape)
-                late = watch.elapsed() > limits[dtype] * share or estimate > 0.2 * share
-                known[shape] = estimate if late and known else watch.work(self._product(dtype, *shape))
-            seconds = tuple(known[shape] for shape in itertools.product(extents, repeat=3))
-            yield Products(dtype, tuple(map(float, extents)), seconds)
+            extents = self._affordable(dtype, wanted, share)
+            shapes = list(itertools.product(extents, repeat=3))
+            # Half of the time is for the products that take longer than a window.
+            watch = Stopwatch(self.here.transport, share / 2 / len(shapes), self.crowding)
+            seconds = watch.work([self._product(dtype, *shape) for shape in shapes])
+            yield Products(dtype, tuple(map(float, extents)), tuple(seconds))
+
+    def _affordable(self, dtype: str, extents: Sequence[int], share: float) -> Sequence[int]:
+        """`extents` without the largest ones, if two calls of all products would take more than half of `share`."""
+        watch = Stopwatch(self.here.transport, 0.0, self.crowding)
+        while len(extents) > 2:
+            side = extents[-2]
+            (seconds,) = watch.work([self._product(dtype, side, side, side)])
+            if 2 * seconds * (sum(extents) / side) ** 3 < share / 2:
+                break
+            extents = extents[:-1]
+        return extents
 
     def _product(self, dtype: str, rows: int, inner: int, columns: int) -> Callable[[], float]:
         return self.bench.node(
@@ -184,7 +193,7 @@ class _Calibrator:
 
     def _curve(self, watch: Stopwatch, text: Callable[[int], str]) -> Curve:
         """Seconds of the node `text(elements)`."""
-        seconds = [watch.work(self.bench.node(text(elements))) for elements in _ELEMENTS]
+        seconds = watch.work([self.bench.node(text(elements)) for elements in _ELEMENTS])
         return Curve(tuple(map(float, _ELEMENTS)), tuple(monotone(seconds)))
 
     def _folds(self, size: int) -> Folds:
@@ -203,10 +212,8 @@ class _Calibrator:
     def _copies(self) -> Curve:
         self.tick("copies")
         watch = self._stopwatch("copies", len(_COPY_BYTES))
-        seconds = []
-        for size in _COPY_BYTES:
-            copy = partial(_copy, torch.ones(size // 4, device=self.device))
-            seconds.append(watch.work(partial(self.bench.timed, copy)))
+        copies = [partial(_copy, torch.ones(size // 4, device=self.device)) for size in _COPY_BYTES]
+        seconds = watch.work([partial(self.bench.timed, copy) for copy in copies])
         return Curve(tuple(map(float, _COPY_BYTES)), tuple(monotone(seconds)))
 
 
@@ -271,17 +278,6 @@ def _call(kernel: str, operands: int, dtype: str, elements: int) -> str:
 
 def _copy(array: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(array).copy_(array)
-
-
-def _scaled(known: dict[tuple[int, int, int], float], shape: tuple[int, int, int]) -> float:
-    """Seconds of a product by those that are smaller along one side, the quickest for its size; 0 where there is none."""
-    guesses = []
-    for side, extent in enumerate(shape):
-        shorter = [s for s in known if s[side] < extent and s[:side] + s[side + 1 :] == shape[:side] + shape[side + 1 :]]
-        if shorter:
-            near = max(shorter)
-            guesses.append(known[near] * extent / near[side])
-    return min(guesses, default=0.0)
 
 
 @contextmanager

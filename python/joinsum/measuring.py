@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -16,6 +16,8 @@ __all__ = ["Bench", "Stopwatch"]
 
 _WINDOWS = 5
 _MOST_CALLS = 500
+# Below it, sites are slowed down by other things than each other.
+_CROWDED = 1.25
 
 
 class Bench:
@@ -35,9 +37,9 @@ class Bench:
         """
         plan = _C.IaPlan.parse(f"ia on 1\n{text}\n")
         inputs = {name: self._ones(type_) for name, type_ in plan.inputs}
-        if self.device.type != "cuda":
-            return lambda: self._executor.run(plan, inputs, {})[1][-1].seconds
-        return lambda: self.timed(lambda: self._executor.run(plan, inputs, {}))
+        if self.device.type == "cuda":
+            return lambda: self.timed(lambda: self._executor.run(plan, inputs, {}))
+        return lambda: self._executor.run(plan, inputs, {})[1][-1].seconds
 
     def timed(self, action: Callable[[], object]) -> float:
         """Seconds of `action` on the device."""
@@ -62,33 +64,43 @@ class Bench:
 class Stopwatch:
     """Times actions that all sites take at the same time. Every site gets the same answers: the slowest site's.
 
-    window    seconds for each action; one that takes longer runs once or twice
+    window     seconds for each action; one that takes longer runs once or twice
+    crowding   how many times longer work takes because sites share cores
     """
 
-    def __init__(self, transport: _C.Transport, window: float) -> None:
+    def __init__(self, transport: _C.Transport, window: float, crowding: float = 1.0) -> None:
         self.transport = transport
         self.window = window
+        self.crowding = crowding
         self._start = time.perf_counter()
 
     def elapsed(self) -> float:
         """Seconds since the start, equal on all sites."""
         return self.transport.greatest([time.perf_counter() - self._start])[0]
 
-    def work(self, action: Callable[[], float]) -> float:
-        """Mean seconds of an action that moves nothing; it returns its own. Sites go on together for one window, so that
-        they are in each other's way as they are in a run; the median of parts of the window counts."""
+    def work(self, actions: Sequence[Callable[[], float]]) -> list[float]:
+        """Seconds of each of several actions that move nothing; an action returns its own. Sites go on together, one
+        window after another, so that they share caches and memory as they do in a run. Counted is the median call without
+        the time when another process had its core, times `crowding`."""
+        self.transport.greatest([0.0])
+        return [self.crowding * seconds for seconds in self.transport.greatest([self._median(a) for a in actions])]
+
+    def crowding_of(self, action: Callable[[], float]) -> float:
+        """How many times longer `action` takes because sites share cores; 1 where each has its own."""
+        self.transport.greatest([0.0])
+        end, wall, own = time.perf_counter() + self.window, 0.0, 0.0
+        while own == 0.0 or time.perf_counter() < end:
+            seconds, undisturbed = _both_seconds(action)
+            wall, own = wall + seconds, own + undisturbed
+        (crowding,) = self.transport.greatest([wall / own])
+        return crowding if crowding > _CROWDED else 1.0
+
+    def _median(self, action: Callable[[], float]) -> float:
         action()
-        (first,) = self.transport.greatest([action()])
-        if first > self.window:
-            return first
-        means = []
-        for _ in range(_WINDOWS):
-            spent, calls, end = 0.0, 0, time.perf_counter() + self.window / _WINDOWS
-            while calls == 0 or (time.perf_counter() < end and calls < _MOST_CALLS):
-                spent += action()
-                calls += 1
-            means.append(spent / calls)
-        return self.transport.greatest([statistics.median(means)])[0]
+        end, seconds = time.perf_counter() + self.window, []
+        while not seconds or (time.perf_counter() < end and len(seconds) < _MOST_CALLS):
+            seconds.append(_both_seconds(action)[1])
+        return statistics.median(seconds)
 
     def exchange(self, action: Callable[[], object]) -> float:
         """Mean seconds of an action in which sites wait for each other; all take it equally often."""
@@ -99,6 +111,15 @@ class Stopwatch:
         calls = max(1, min(_MOST_CALLS, round(self.window / _WINDOWS / max(first, 1e-6))))
         means = [_seconds(action, calls) / calls for _ in range(_WINDOWS)]
         return self.transport.greatest([statistics.median(means)])[0]
+
+
+def _both_seconds(action: Callable[[], float]) -> tuple[float, float]:
+    """Seconds that `action` says, and those of them in which this thread had a core. Threads of a kernel are seen
+    together only by the clock on the wall."""
+    start = time.thread_time()
+    wall = action()
+    own = time.thread_time() - start
+    return wall, min(wall, own) if torch.get_num_threads() == 1 and not torch.cuda.is_available() else wall
 
 
 def _seconds(action: Callable[[], object], calls: int = 1) -> float:
