@@ -95,6 +95,8 @@ def _add_rank(name: str, bridge: str, cable: str, address: str, link: str) -> No
     _call(*inside, "addr", "add", f"{address}/24", "dev", DEVICE)
     _call(*inside, "link", "set", DEVICE, "up")
     _call(*inside, "link", "set", "lo", "up")
+    # A link's time should not depend on what its sender saw before, as with a congestion control that keeps a model.
+    _call("ip", "netns", "exec", name, "sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control")
     bucket = LINKS[link]
     if bucket is None:
         return

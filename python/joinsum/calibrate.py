@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
+import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +17,7 @@ import torch
 
 from joinsum import _C
 from joinsum.arguments import show
-from joinsum.calibration import Calibration, cluster_of, machine_of
+from joinsum.calibration import Calibration, Machine, cluster_of, machine_of
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context
 from joinsum.errors import PlanError
@@ -25,13 +28,15 @@ __all__ = ["calibrate"]
 
 Tick = Callable[[str], None]
 
+_ROUNDS = 3
+_WORK_SECONDS = 2e-3
 _LINK_BYTES = [1 << power for power in range(12, 27, 2)]
-_ELEMENTS = [1 << power for power in (8, 12, 15, 18, 21)]
+_ELEMENTS = [1 << power for power in (8, 12, 15, 18, 20)]
 _COPY_BYTES = [1 << power for power in (12, 16, 20, 23, 26)]
 _EXTENTS = {"f32": (1, 8, 32, 128, 512, 1536), "f64": (1, 8, 32, 128, 512, 1024), "bf16": (1, 32, 512)}
 _DTYPES = {4: "f32", 8: "f64"}
 # Parts of the time for each family; the rest is for starting and agreeing.
-_SHARES = {"crowding": 0.03, "links": 0.4, "products": 0.25, "elementwise": 0.08, "folds": 0.02, "copies": 0.02}
+_SHARES = {"crowding": 0.05, "links": 0.4, "products": 0.2, "elementwise": 0.06, "folds": 0.02, "copies": 0.02}
 
 
 def calibrate(seconds: float = 20.0, path: str | Path | None = None, progress: bool | None = None) -> Cluster:
@@ -62,9 +67,10 @@ none, products f32/f64/bf16, ... elementwise)
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
         raise PlanError(f"calibrate: seconds are a positive number: seconds={show(seconds)}")
     here = context()
+    machine = machine_of(here)
     with _progress(here, progress) as tick:
-        profile = _Calibrator(here, float(seconds), tick).profile()
-    calibration = Calibration.made_now(machine_of(here), profile)
+        profile = _Calibrator(here, machine, float(seconds), tick).profile()
+    calibration = Calibration.made_now(machine, profile)
     calibration.write(path, here)
     cluster = cluster_of(calibration)
     if not here.loopback:
@@ -72,22 +78,43 @@ none, products f32/f64/bf16, ... elementwise)
     return cluster
 
 
+@dataclass
+class _Stage:
+    """Messages between all `pairs` at once; measured seconds by the bytes that a site sends to its `peers`."""
+
+    pairs: list[tuple[int, int]]
+    peers: int
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+
+    def curve(self) -> Curve:
+        sizes = sorted(self.seconds)
+        medians = [statistics.median(self.seconds[size]) for size in sizes]
+        return Curve(tuple(map(float, sizes)), tuple(monotone(medians)))
+
+
 class _Calibrator:
     """One calibration of one context's sites."""
 
-    def __init__(self, here: Context, seconds: float, tick: Tick) -> None:
+    def __init__(self, here: Context, machine: Machine, seconds: float, tick: Tick) -> None:
         self.here = here
+        self.machine = machine
         self.seconds = seconds
         self.tick = tick
         self.device = here.device
         self.bench = Bench(self.device)
         self.crowding = 1.0
+        self.work_product = self._product("f32", 256, 256, 256)
+        self.work_calls = 1
 
     def profile(self) -> Profile:
         """Measures everything."""
         if not self.here.loopback:
             watch = self._stopwatch("crowding", 1)
-            self.crowding = watch.crowding_of(self._product("f32", 256, 256, 256))
+            # Sites cannot be in each other's way more than that; the rest is others' work.
+            most = max(1.0, self.machine.most_on_a_host() * torch.get_num_threads() / len(os.sched_getaffinity(0)))
+            self.crowding = min(watch.crowding_of(self.work_product), *self.here.transport.greatest([most]))
+            (each,) = Stopwatch(self.here.transport, 0.01).work([self.work_product])
+            self.work_calls = max(1, round(_WORK_SECONDS / each))
         return Profile(
             run_seconds=0.0 if self.here.loopback else self._run(),
             node_seconds=self._node("input A: f32[8,8]<1,1> ()\noutput Z = map[(k1, k0); transpose](A)"),
@@ -119,31 +146,41 @@ class _Calibrator:
         return Stopwatch(self.here.transport, 0.01 * self.seconds, self.crowding).work([self.bench.node(text)])[0]
 
     def _links(self) -> Iterator[Links]:
-        subsets = axis_sets(len(self.here.grid.axes))
-        for axes in subsets:
-            self.tick("links")
+        """Every stage in several rounds, so that a disturbance hits one of them; medians count."""
+        stages = {}
+        for axes in axis_sets(len(self.here.grid.axes)):
             groups = sub_groups(self.here.grid.axes, axes)
-            share = 0.5 * _SHARES["links"] * self.seconds / len(subsets)
-            pair = [(groups[0][0], groups[0][-1])]
             everyone = [(a, b) for group in groups for a in group for b in group if a != b]
-            yield Links(axes, self._stage(everyone, len(groups[0]) - 1, share), self._stage(pair, 1, share))
+            stages[axes] = (_Stage(everyone, len(groups[0]) - 1), _Stage([(groups[0][0], groups[0][-1])], 1))
+        share = _SHARES["links"] * self.seconds / (2 * _ROUNDS * len(stages))
+        for _ in range(_ROUNDS):
+            for pair in stages.values():
+                self.tick("links")
+                for stage in pair:
+                    self._measure(stage, share)
+        for axes, (everyone_stage, pair_stage) in stages.items():
+            yield Links(axes, everyone_stage.curve(), pair_stage.curve())
 
-    def _stage(self, pairs: Sequence[tuple[int, int]], peers: int, share: float) -> Curve:
-        """Messages between all `pairs` at once, by the bytes that a site sends to its `peers`."""
+    def _measure(self, stage: _Stage, share: float) -> None:
+        """One round of a stage: sizes ascend while they are likely to fit into `share` seconds."""
         transport = self.here.transport
-        watch = Stopwatch(transport, share / len(_LINK_BYTES))
-        sizes, seconds = [], []
+        watch = Stopwatch(transport, share / len(_LINK_BYTES) / 2)
+        last = 0.0
         for size in _LINK_BYTES:
-            # Time grows fourfold at most, and two rounds are needed.
-            if len(seconds) > 1 and watch.elapsed() + 8 * seconds[-1] > share:
+            # Time grows fourfold at most. Without two sizes there is no rate.
+            if size > _LINK_BYTES[1] and watch.elapsed() + 4 * last > share:
                 break
-            elements = size // 4 // peers
-            messages = [(a, b, elements) for a, b in pairs]
+            elements = size // 4 // stage.peers
+            messages = [(a, b, elements) for a, b in stage.pairs]
             array = torch.ones(elements, device=self.device)
             payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
-            sizes.append(float(4 * elements * peers))
-            seconds.append(watch.exchange(partial(self._send, messages, payload, array)))
-        return Curve(tuple(sizes), tuple(monotone(seconds)))
+            last = watch.exchange(partial(self._send, messages, payload, array), self._work)
+            stage.seconds.setdefault(4 * elements * stage.peers, []).append(last)
+
+    def _work(self) -> None:
+        """What keeps a site busy for about `_WORK_SECONDS`: threads that have worked are slower to take up messages."""
+        for _ in range(self.work_calls):
+            self.work_product()
 
     def _send(self, messages: list[tuple[int, int, int]], payload: dict[int, torch.Tensor], like: torch.Tensor) -> None:
         self.here.transport.exchange("calibrate", messages, payload, like)
@@ -166,7 +203,7 @@ class _Calibrator:
     def _affordable(self, dtype: str, extents: Sequence[int], share: float) -> Sequence[int]:
         """`extents` without the largest ones, if two calls of all products would take more than half of `share`."""
         watch = Stopwatch(self.here.transport, 0.0, self.crowding)
-        while len(extents) > 2:
+        while extents[-1] > 128:
             side = extents[-2]
             (seconds,) = watch.work([self._product(dtype, side, side, side)])
             if 2 * seconds * (sum(extents) / side) ** 3 < share / 2:
@@ -290,7 +327,7 @@ def _progress(here: Context, wanted: bool | None) -> Iterator[Tick]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    links = 0 if here.loopback else len(axis_sets(len(here.grid.axes))) + 1
+    links = 0 if here.loopback else _ROUNDS * len(axis_sets(len(here.grid.axes))) + 1
     steps = links + len(_EXTENTS) + len(elementwise_families()) + len(_DTYPES) + 1
     columns = (TextColumn("calibrating"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

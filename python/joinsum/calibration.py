@@ -58,6 +58,11 @@ class Machine:
         told = json.dumps([list(self.sites), sorted(self.layout)])
         return f"calibration-{hashlib.sha256(told.encode()).hexdigest()[:16]}.json"
 
+    def most_on_a_host(self) -> int:
+        """Sites on the host that has most of them."""
+        hosts = [site.split(": ")[0] for site in self.sites]
+        return max(map(hosts.count, hosts))
+
     def difference(self, other: Machine) -> str | None:
         """How `other`, a file's machine, is not this one; None if it is."""
         for i, (here, there) in enumerate(zip(self.sites, other.sites, strict=False)):
