@@ -77,7 +77,5 @@ def neighbours(ranks: int, points: int, dims: int) -> dict[str, str]:
     vertical = horizontal.replace(f"{kinds['X']} {split['X']}", f"{kinds['X']} {along.format(1)}")
     return {
         "horizontal": header + horizontal + equations.format(X="X", q="broadcast(q)", M="broadcast(M)", U="U"),
-        "vertical": header
-        + vertical
-        + equations.format(X="X", q="q", M="M", U=f"shuffle[{along.format(1)}](U)"),
+        "vertical": header + vertical + equations.format(X="X", q="q", M="M", U=f"shuffle[{along.format(1)}](U)"),
     }

@@ -106,8 +106,8 @@ class Calibration:
         return json.dumps(told, indent=1) + "\n"
 
     def write(self, path: str | Path | None, here: Context) -> None:
-        """Writes the file, whole or not at all, on the process of site 0; all sites must call. Raises PlanError on each of
-        them where that fails."""
+        """Writes the file, whole or not at all, on the process of site 0; all sites must call. Raises PlanError on
+        each of them where that fails."""
         problem = ""
         if 0 in here.local_sites:
             target = Path(path) if path is not None else cache_folder() / self.machine.name
@@ -140,7 +140,9 @@ class Calibration:
                 raise RejectedCalibration(f"calibration: {reason}; {_REMEDY}: path={path}")
             machine = Reader(reader.get("machine"), "file.machine")
             return Calibration(
-                Machine(tuple(map(str, machine.list("sites"))), _texts(machine, "layout"), _texts(machine, "libraries")),
+                Machine(
+                    tuple(map(str, machine.entries("sites"))), _texts(machine, "layout"), _texts(machine, "libraries")
+                ),
                 reader.text("made"),
                 Profile.of_json(reader.get("profile")),
             )

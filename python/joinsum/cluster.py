@@ -31,7 +31,7 @@ class Cluster:
     bytes_per_second   bytes per second of one site's link in each direction, > 0
     latency_seconds    seconds of one stage of an exchange, >= 0
     memory_bytes       bytes that one site may hold; a plan that needs more is a PlanError. None: no limit
-    profile            measured rates (`joinsum.calibrate`); the flat ones above are for what it does not say. None: none
+    profile            measured rates (`joinsum.calibrate`), or None; the flat ones above are for what it does not say
 
     Raises PlanError for a number outside its range.
 

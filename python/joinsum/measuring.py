@@ -81,14 +81,14 @@ class Stopwatch:
 
     def work(self, actions: Sequence[Callable[[], float]]) -> list[float]:
         """Seconds of each of several actions that move nothing; an action returns its own. Sites go on together, one
-        window after another, so that they share caches and memory as they do in a run. Counted is the median call without
-        the time when another process had its core, times `crowding`."""
+        window after another, so that they share caches and memory as they do in a run. Counted is the median call
+        without the time when another process had its core, times `crowding`."""
         self.transport.greatest([0.0])
         return [self.crowding * seconds for seconds in self.transport.greatest([self._median(a) for a in actions])]
 
     def crowding_of(self, action: Callable[[], float]) -> float:
-        """How many times longer `action` takes because sites share cores; 1 where each has its own. The least of several
-        windows counts: what else the machine does is no property of the sites."""
+        """How many times longer `action` takes because sites share cores; 1 where each has its own. The least of
+        several windows counts: what else the machine does is no property of the sites."""
         crowding = []
         for _ in range(_ROUNDS):
             self.transport.greatest([0.0])
@@ -102,7 +102,8 @@ class Stopwatch:
 
     def _median(self, action: Callable[[], float]) -> float:
         action()
-        end, seconds = time.perf_counter() + self.window, []
+        end = time.perf_counter() + self.window
+        seconds: list[float] = []
         while not seconds or (time.perf_counter() < end and len(seconds) < _MOST_CALLS):
             seconds.append(_both_seconds(action)[1])
         return statistics.median(seconds)

@@ -205,7 +205,7 @@ class Reader:
             raise PlanError(f"{self.place}.{name}: a text is wanted: got={show(value)}")
         return value
 
-    def list(self, name: str) -> list[Any]:
+    def entries(self, name: str) -> list[Any]:
         """A list."""
         value = self.get(name)
         if not isinstance(value, list):
@@ -214,16 +214,16 @@ class Reader:
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of numbers."""
-        return tuple(_number(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self.list(name)))
+        return tuple(_number(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self.entries(name)))
 
     def each(self, name: str) -> list[Reader]:
         """A list of objects."""
-        return [Reader(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self.list(name))]
+        return [Reader(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self.entries(name))]
 
     def curve(self, name: str) -> Curve:
         """A list of pairs."""
         points = []
-        for i, point in enumerate(self.list(name)):
+        for i, point in enumerate(self.entries(name)):
             place = f"{self.place}.{name}[{i}]"
             if not isinstance(point, list) or len(point) != 2:
                 raise PlanError(f"{place}: a size and its seconds are wanted: got={show(point)}")

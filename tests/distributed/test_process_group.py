@@ -26,7 +26,11 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
-MODULES = {2: ["equal_results", "calibrating"], 3: ["equal_results", "disagreements"], 4: ["equal_results", "subgroups"]}
+MODULES = {
+    2: ["equal_results", "calibrating"],
+    3: ["equal_results", "disagreements"],
+    4: ["equal_results", "subgroups"],
+}
 
 
 @dataclass

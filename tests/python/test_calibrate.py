@@ -78,9 +78,7 @@ def test_what_is_wrong_in_a_file_is_named_by_its_place() -> None:
     assert "profile.copies[0]: a number is wanted" in damaged(
         lambda told: told["profile"]["copies"].__setitem__(0, ["a", 1])
     )
-    assert "seconds of a curve never fall" in damaged(
-        lambda told: told["profile"]["copies"].__setitem__(1, [1000, -1])
-    )
+    assert "seconds of a curve never fall" in damaged(lambda told: told["profile"]["copies"].__setitem__(1, [1000, -1]))
     assert "file.format: not a calibration" in damaged(lambda told: told.update(format="poem"))
     assert "an object is wanted" in error_of("[]")
 
@@ -97,7 +95,10 @@ def test_another_version_of_the_format_is_rejected() -> None:
         (replace(HERE, libraries=(("torch", "3"),)), "stale, libraries have changed: torch: file=2, here=3"),
         (replace(HERE, sites=("other", HERE.sites[1])), "another machine: site=0, file=host: cpu"),
         (replace(HERE, sites=HERE.sites * 2), "another number of sites: file=2, here=4"),
-        (replace(HERE, layout=(("grid", "2"), ("transport", "nccl"))), "another layout: transport: file=gloo, here=nccl"),
+        (
+            replace(HERE, layout=(("grid", "2"), ("transport", "nccl"))),
+            "another layout: transport: file=gloo, here=nccl",
+        ),
     ],
 )
 def test_files_of_other_sites_or_libraries_are_rejected_with_the_difference(here: Machine, reason: str) -> None:
@@ -114,7 +115,7 @@ def test_the_name_of_a_file_is_the_sites_and_not_the_libraries() -> None:
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(joinsum.PlanError, match="the file cannot be written: path=.*file/c.json"):
+    with pytest.raises(joinsum.PlanError, match=r"the file cannot be written: path=.*file/c\.json"):
         CALIBRATION.write(tmp_path / "file" / "c.json", joinsum.context())
 
 
@@ -152,7 +153,9 @@ def test_products_between_the_measured_ones_take_powers_of_their_extents(columns
 
 def test_longer_curves_and_larger_plans_never_cost_less() -> None:
     cluster = calibration.cluster_of(CALIBRATION)
-    costs = [joinsum.cost(joinsum.parse(GATHER.replace("100", str(size))), cluster).seconds for size in range(2, 4000, 37)]
+    costs = [
+        joinsum.cost(joinsum.parse(GATHER.replace("100", str(size))), cluster).seconds for size in range(2, 4000, 37)
+    ]
     assert costs == sorted(costs)
 
 
@@ -162,7 +165,7 @@ def test_what_a_profile_lacks_is_priced_by_the_flat_rates() -> None:
 
 
 def test_a_profile_is_checked() -> None:
-    with pytest.raises(joinsum.PlanError, match="a profile is what joinsum.calibrate finds: profile=3"):
+    with pytest.raises(joinsum.PlanError, match=r"a profile is what joinsum\.calibrate finds: profile=3"):
         joinsum.Cluster(profile=3)  # type: ignore[arg-type]
 
 

@@ -178,13 +178,14 @@ TEST(Profile, PricesAMoveByItsStageItsCopiesAndItsFolds) {
   const std::string one = "ia on 2\ninput A: f32[8]<2> (0)\noutput Z = broadcast(A)\n";
   EXPECT_DOUBLE_EQ(seconds_of(one, "t0"), (64 + 8 * 16) + 0.125 * 32) << "each site is sent 16 bytes and stores 32";
   const std::string away = "ia on 2\ninput A: f32[6,4]<2,2> (0)\noutput Z = shuffle[1](A)\n";
-  EXPECT_DOUBLE_EQ(seconds_of(away, "t0"), (64 + 8 * 24) + 0.125 * (24 + 48)) << "columns are cut out, and put together";
+  EXPECT_DOUBLE_EQ(seconds_of(away, "t0"), (64 + 8 * 24) + 0.125 * (24 + 48))
+      << "columns are cut out, and put together";
   const std::string fold = std::string(kPartials) + "output Z = shuffle[0](P)\n";
   EXPECT_DOUBLE_EQ(seconds_of(fold, "t1"), (64 + 8 * 4800) + 2 * 1200) << "one fold of 1200 elements";
 }
 
 TEST(Profile, PricesAStageBetweenOnePairAndAllByHowBusySitesAre) {
-  // Site 1 has nothing to send: two of three rows are its own already.
+  // One tuple: site 0 sends it, and nobody else sends anything.
   const std::string text = "ia on 2\ninput A: f32[8]<1> (0)\noutput Z = broadcast(A)\n";
   EXPECT_DOUBLE_EQ(seconds_of(text, "t0"), 32 + 4 * 32);
 }
