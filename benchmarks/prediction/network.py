@@ -1,8 +1,8 @@
 """A network of namespaces on one machine: one per rank, joined by a bridge, each link held to a rate.
 
 Every rank has its own network namespace and one virtual cable (veth) to a bridge. A token bucket (tc's tbf) at both
-ends of the cable holds what the rank sends and what it receives to the link's rate; an open link has none. It needs root,
-`ip` and `tc`. Everything is taken down when the `with` block ends, also on an error or Ctrl-C.
+ends of the cable holds what the rank sends and what it receives to the link's rate; an open link has none. It needs
+root, `ip` and `tc`. Everything is taken down when the `with` block ends, also on an error or Ctrl-C.
 """
 
 from __future__ import annotations

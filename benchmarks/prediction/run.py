@@ -1,8 +1,8 @@
 """Predicted against measured time of plans, on links of several rates made with network namespaces.
 
 For 2 and 4 ranks and each kind of link, the ranks calibrate (`joinsum.calibrate`), price every plan of plans.py with
-what they found, and run it. A point is one plan on one such setting; compared is the plan's predicted `seconds` with the
-median wall time of its runs, from a moment when all ranks are ready until the last one has ended.
+what they found, and run it. A point is one plan on one such setting; compared are the plan's predicted `seconds` and
+the median wall time of its runs, from a moment when all ranks are ready until the last one has ended.
 
     sudo .venv/bin/python benchmarks/prediction/run.py [--quick] [--ranks 2,4] [--links open,10gbit,1gbit]
 
@@ -33,8 +33,8 @@ QUIET = 0.03
 
 
 def setting(ranks: int, link: str, seconds: float, quick: bool) -> dict[str, Any]:
-    """Figures of one number of ranks on one kind of link. Where other programs had more than a little of the machine, it is
-    measured again, at most TRIES times; the quietest counts, and `others` says how quiet."""
+    """Figures of one number of ranks on one kind of link. Where other programs had more than a little of the machine, it
+    is measured again, at most TRIES times; the quietest counts, and `others` says how quiet."""
     told: list[dict[str, Any]] = []
     for _ in range(1 if quick else TRIES):
         if not quick:

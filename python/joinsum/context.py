@@ -128,8 +128,8 @@ def init(
     sites     number of sites on loopback; on a process group it must be the group's size, if given
     group     a ProcessGroup that this process is in, or a DeviceMesh of one dimension (`mesh["dp"]`); collective
     cluster   the machine that costs are priced for. By default a described one on loopback (10 Gbit), on a process
-              group what `joinsum.calibrate` has found on these sites, if there is a valid file; else what a quick look finds
-              (once for each group, in less than 0.3 s; the slowest site's rates)
+              group what `joinsum.calibrate` has found on these sites, if there is a valid file; else what a quick look
+              finds (once for each group, in less than 0.3 s; the slowest site's rates)
     timeout   seconds that another site may stay silent before a run raises TransportError, > 0
 
     A calibration file of other sites, versions or layout is passed over with a warning that says what differs. Raises

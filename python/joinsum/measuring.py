@@ -108,14 +108,19 @@ class Stopwatch:
             seconds.append(_both_seconds(action)[1])
         return statistics.median(seconds)
 
-    def exchange(self, action: Callable[[], object], work: Callable[[], object] = lambda: None) -> float:
-        """Seconds of an action in which sites wait for each other, after `work` on each of them as in a run: from the
-        moment when the last one has worked until the last one is done, the median call. All take it equally often."""
-        first = self._together(action, work, 1)
+    def exchange(self, action: Callable[[], object], work: Callable[[], object] | None = None) -> float:
+        """Seconds of an action in which sites wait for each other: from a moment when all are ready until the last one is
+        done, the median call. All take it equally often.
+
+        work   what sites do before, as in a run, where some stages follow kernels and some follow other stages: the mean
+               of both counts, the former from the moment when the last site has worked
+        """
+        first = self._together(action, work or _nothing, 1)
         if first > self.window:
             return first
-        calls = max(1, min(_MOST_EXCHANGES, round(self.window / max(first, 1e-6))))
-        return self._together(action, work, calls)
+        calls = max(1, min(_MOST_EXCHANGES, round(self.window / 2 / max(first, 1e-6))))
+        idle = self._together(action, _nothing, calls)
+        return idle if work is None else (idle + self._together(action, work, calls)) / 2
 
     def _together(self, action: Callable[[], object], work: Callable[[], object], calls: int) -> float:
         worked, done = [], []
@@ -128,6 +133,10 @@ class Stopwatch:
             done.append(time.perf_counter() - start)
         last_worked, last_done = self.transport.greatest(worked), self.transport.greatest(done)
         return max(statistics.median(b - a for a, b in zip(last_worked, last_done, strict=True)), 1e-7)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _both_seconds(action: Callable[[], float]) -> tuple[float, float]:
