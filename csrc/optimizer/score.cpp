@@ -46,10 +46,10 @@ std::string name_of(Objective objective) { return kNames[static_cast<size_t>(obj
 double value_of(const NodeCost& cost, Objective objective) { return chosen(cost, objective); }
 double value_of(const PlanCost& cost, Objective objective) { return chosen(cost, objective); }
 
-const Pricer::Price& Pricer::price(const ia::NodePtr& node, bool fused) {
-  const auto [at, fresh] = prices_[fused ? 1 : 0].try_emplace(node.get());
+const Pricer::Price& Pricer::price(const ia::NodePtr& node, Fusion fusion) {
+  const auto [at, fresh] = prices_[static_cast<size_t>(fusion)].try_emplace(node.get());
   if (fresh) {
-    const NodeCost cost = node_cost(*node, fused, cluster_);
+    const NodeCost cost = node_cost(*node, fusion, cluster_);
     at->second = {value_of(cost, objective_), static_cast<double>(cost.flops)};
   }
   return at->second;
@@ -59,7 +59,7 @@ Score Pricer::score(const ia::Plan& plan) {
   Score out;
   const auto fused = ia::fused_joins(plan);
   for (const ia::NodePtr& node : plan.order()) {
-    const Price& priced = price(node, !node->inputs().empty() && fused.contains(node->input(0).get()));
+    const Price& priced = price(node, fusion_of(*node, fused));
     out.value += priced.value;
     out.flops += priced.flops;
     out.operators += node->inputs().empty() ? 0 : 1;

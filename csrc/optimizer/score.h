@@ -42,11 +42,11 @@ class Pricer {
     double value = 0;
     double flops = 0;
   };
-  const Price& price(const ia::NodePtr& node, bool fused);
+  const Price& price(const ia::NodePtr& node, Fusion fusion);
 
   Objective objective_;
   Cluster cluster_;
-  std::unordered_map<const ia::Node*, Price> prices_[2];
+  std::unordered_map<const ia::Node*, Price> prices_[3];
 };
 
 }  // namespace joinsum::optimizer
