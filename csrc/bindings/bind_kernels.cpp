@@ -21,8 +21,8 @@ using kernels::Kernel;
 using kernels::Row;
 
 const char* name_of(kernels::Form form) {
-  static constexpr std::array<const char*, 7> kNames{"elementwise", "labelled", "insert_axis", "tile",
-                                                     "duplicate",   "concat",   "opaque"};
+  static constexpr std::array<const char*, 8> kNames{"elementwise", "labelled",  "insert_axis", "embed",
+                                                     "tile",        "duplicate", "concat",      "opaque"};
   return kNames[static_cast<size_t>(form)];
 }
 

@@ -1,6 +1,7 @@
 #include <pybind11/operators.h>
 
 #include "bindings/bindings.h"
+#include "bindings/tra_node.h"
 #include "tra/interpret.h"
 #include "tra/lower.h"
 #include "tra/nodes.h"
@@ -9,10 +10,7 @@
 namespace joinsum::bindings {
 namespace {
 
-/// A node as Python holds it (pybind11 has no holder of constant objects).
-struct NodeHandle {
-  tra::NodePtr node;
-};
+using NodeHandle = TraNodeHandle;
 
 NodeHandle make_node(tra::Operation operation, std::vector<tra::NodePtr> inputs) {
   return {tra::make(std::move(operation), std::move(inputs))};
@@ -57,9 +55,15 @@ NodeHandle again(const NodeHandle& node, const std::vector<NodeHandle>& inputs) 
 }
 
 void bind_nodes(py::module_& module) {
-  py::class_<NodeHandle>(module, "TraNode").def_property_readonly("type", [](const NodeHandle& handle) {
-    return handle.node->type();
-  });
+  py::class_<NodeHandle>(module, "TraNode")
+      .def_property_readonly("type", [](const NodeHandle& handle) { return handle.node->type(); })
+      .def_property_readonly("identity",
+                             [](const NodeHandle& handle) { return reinterpret_cast<uintptr_t>(handle.node.get()); })
+      .def_property_readonly("inputs", [](const NodeHandle& handle) {
+        std::vector<NodeHandle> inputs;
+        for (const tra::NodePtr& input : handle.node->inputs()) inputs.push_back({input});
+        return inputs;
+      });
   module.def("tra_input", &input, py::arg("name"), py::arg("type"), WithoutGil());
   module.def("tra_aggregate", &aggregate, py::arg("input"), py::arg("group_by"), py::arg("kernel"), WithoutGil());
   module.def("tra_join", &join, py::arg("left"), py::arg("right"), py::arg("left_keys"), py::arg("right_keys"),

@@ -22,6 +22,7 @@ using WithoutGil = py::call_guard<py::gil_scoped_release>;
 
 void bind_base(py::module_& module);
 void bind_kernels(py::module_& module);
+void bind_einsum(py::module_& module);
 void bind_tra(py::module_& module);
 void bind_ia(py::module_& module);
 void bind_optimizer(py::module_& module);

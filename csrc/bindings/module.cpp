@@ -39,6 +39,7 @@ PYBIND11_MODULE(_C, module) {
   bind_base(module);
   bind_kernels(module);
   bind_tra(module);
+  bind_einsum(module);
   bind_ia(module);
   bind_optimizer(module);
   bind_runtime(module);

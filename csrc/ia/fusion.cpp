@@ -23,10 +23,9 @@ std::unordered_set<const Node*> fused_joins(const Plan& plan) {
     const auto* op = join->as<LocalJoin>();
     if (op == nullptr || counts.at(join) > 1) continue;
     const kernels::Row& row = kernels::row_of(op->kernel);
-    const bool contraction =
-        row.form == kernels::Form::kLabelled && row.facts.linear && !row.user && op->kernel.then.empty();
-    const bool sums = contraction && aggregate->kernel.first() == Kernel{"add", {}};
-    if (sums) fused.insert(join);
+    const bool contraction = row.form == kernels::Form::kLabelled && !row.user && op->kernel.then.empty();
+    const bool folds = contraction && !row.fold.empty() && aggregate->kernel.first() == Kernel{row.fold, {}};
+    if (folds) fused.insert(join);
   }
   return fused;
 }

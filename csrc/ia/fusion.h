@@ -6,8 +6,8 @@
 
 namespace joinsum::ia {
 
-/// Joins that the executor never materialises: a contraction whose only use is a local sum is computed with it, as one
-/// contraction over each pair of blocks. Both executor and cost ask here.
+/// Joins that the executor never materialises: a contraction whose only use is a local fold by the kernel that it folds
+/// with is computed with it, as one contraction over each pair of blocks. Both executor and cost ask here.
 std::unordered_set<const Node*> fused_joins(const Plan& plan);
 
 /// Number of uses of each node in a plan, outputs included.

@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 
 #include <c10/core/GradMode.h>
@@ -168,17 +169,7 @@ at::Tensor run_contraction(const Call& call) {
     labels.operands[i] = own + labels.operands[i];
   }
   labels.result = batch + labels.result;
-  return dense_parts::contract(labels, operands[0], operands[1]);
-}
-
-at::Tensor row_max(const at::Tensor& x) {
-  if (x.size(-1) > 0) return x.amax(-1);
-  const auto type = x.scalar_type();
-  const Dims shape(x.sizes().begin(), x.sizes().end() - 1);
-  if (at::isFloatingType(type)) return at::full(shape, -std::numeric_limits<double>::infinity(), x.options());
-  const bool is_signed = at::isSignedType(type);
-  return at::full(shape, is_signed ? std::numeric_limits<int64_t>::min() >> (64 - 8 * x.element_size()) : 0,
-                  x.options());
+  return dense_parts::contract_pair(call.row, labels, operands[0], operands[1]);
 }
 
 /// Each tuple of the batch by itself, for kernels that know nothing of batches.
@@ -202,13 +193,25 @@ at::Tensor run_user(const Call& call) {
 at::Tensor run_labelled(const Call& call) {
   if (call.row.user) return run_user(call);
   if (call.row.operands == 2) return run_contraction(call);
+  return dense_parts::reduce(call.row, call.row.labels(call.kernel), call.operands[0], call.batch);
+}
+
+/// A view along whose new axis the elements repeat.
+at::Tensor run_insertion(const Call& call) {
+  const int64_t axis = call.batch + call.kernel.integer(0);
+  const at::Tensor x = call.operands[0].unsqueeze(axis);
+  Dims shape = dense_parts::shape_of(x);
+  shape[axis] = inserted_extent(call.kernel);
+  return x.expand(shape);
+}
+
+at::Tensor run_embedding(const Call& call) {
   const at::Tensor& x = call.operands[0];
-  if (call.kernel.name == "row_sum") return x.sum({-1}, false, call.type);
-  if (call.kernel.name == "total") return x.sum({-2, -1}, false, call.type);
-  if (call.kernel.name == "row_max") return row_max(x);
-  if (call.kernel.name == "transpose") return x.transpose(-2, -1);
-  JOINSUM_CHECK(call.kernel.name == "diag", "kernel=", call.kernel.text());
-  return x.diagonal(0, -2, -1);
+  const int64_t position = call.batch + call.kernel.integer(0);
+  const int64_t axis = call.batch + call.kernel.integer(1);
+  at::Tensor out = at::zeros(joined(call.batch_shape, call.shape), x.options());
+  out.diagonal(0, axis < position ? axis : axis + 1, position).copy_(x.movedim(axis, -1));
+  return out;
 }
 
 at::Tensor run_concat(const Call& call) {
@@ -225,7 +228,9 @@ at::Tensor run(const Call& call) {
     case Form::kLabelled:
       return run_labelled(call);
     case Form::kInsertAxis:
-      return x.unsqueeze(call.batch + call.kernel.integer(0));
+      return run_insertion(call);
+    case Form::kEmbed:
+      return run_embedding(call);
     case Form::kTile: {
       const int64_t axis = call.kernel.integer(0);
       return x.narrow(call.batch + axis, call.output * call.kernel.integer(1), call.shape[axis]);
@@ -276,6 +281,27 @@ at::Tensor contract(const Labels& labels, const at::Tensor& left, const at::Tens
   ++calls;
   const c10::NoGradGuard no_grad;
   return dense_parts::contract(labels, left, right, std::move(out), accumulate);
+}
+
+at::Tensor contract(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+  ++calls;
+  const c10::NoGradGuard no_grad;
+  return dense_parts::contract_pair(row_of(kernel), labels, left, right);
+}
+
+at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes) {
+  return dense_parts::fold_axes(fold, x, axes);
+}
+
+bool folds_axes(const Kernel& kernel) {
+  static const std::set<std::string> folds = [] {
+    std::set<std::string> out;
+    for (const Row* row : all_rows()) {
+      if (!row->fold.empty()) out.insert(row->fold);
+    }
+    return out;
+  }();
+  return folds.contains(kernel.name);
 }
 
 int64_t kernel_calls() { return calls; }

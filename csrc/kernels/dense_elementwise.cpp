@@ -55,6 +55,11 @@ const std::unordered_map<std::string, Whole>& whole_kernels() {
       {"div", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::div_out(out, x[0], x[1]); }},
       {"min", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::minimum_out(out, x[0], x[1]); }},
       {"max", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::maximum_out(out, x[0], x[1]); }},
+      {"logaddexp", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::logaddexp_out(out, x[0], x[1]); }},
+      {"equal", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::eq_out(out, x[0], x[1]); }},
+      {"conjugate", [](const Tensors& x, const Numbers&, at::Tensor& out) { out.copy_(x[0].conj()); }},
+      {"sign", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::sgn_out(out, x[0]); }},
+      {"is_zero", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::eq_out(out, x[0], 0); }},
       {"scale",
        [](const Tensors& x, const Numbers& n, at::Tensor& out) { at::mul_out(out, x[0], operand_of(n[0], x[0])); }},
       {"negate", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::neg_out(out, x[0]); }},
@@ -108,6 +113,17 @@ void loop_over(const at::Tensor& out, F f, const Operands&... x) {
 void squared_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor&) {
   at::sub_out(out, x[0], x[1]);
   at::mul_out(out, out, out);
+}
+
+void abs_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor&) {
+  at::sub_out(out, x[0], x[1]);
+  at::abs_out(out, out);
+}
+
+void above(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
+  at::ge_out(scratch, x[0], x[1]);
+  at::gt_out(out, x[0], x[1]);
+  out.add_(scratch).mul_(0.5);
 }
 
 void sigmoid_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
@@ -184,11 +200,10 @@ void adam_direction(const Tensors& x, const Numbers& n, at::Tensor& out, at::Ten
 }
 
 const std::unordered_map<std::string, Pieced>& pieced_kernels() {
-  static const std::unordered_map<std::string, Pieced> table{{"squared_difference", squared_difference},
-                                                             {"sigmoid_difference", sigmoid_difference},
-                                                             {"bce_with_logits", bce_with_logits},
-                                                             {"adam_second", adam_second},
-                                                             {"adam_direction", adam_direction}};
+  static const std::unordered_map<std::string, Pieced> table{
+      {"squared_difference", squared_difference}, {"abs_difference", abs_difference},   {"above", above},
+      {"sigmoid_difference", sigmoid_difference}, {"bce_with_logits", bce_with_logits}, {"adam_second", adam_second},
+      {"adam_direction", adam_direction}};
   return table;
 }
 

@@ -10,6 +10,16 @@ namespace joinsum::kernels::dense_parts {
 at::Tensor contract(const Labels& labels, const at::Tensor& left, const at::Tensor& right, at::Tensor out = {},
                     bool accumulate = false);
 
+/// Folds `axes` away by the kernel that a row's `fold` names; a fold of nothing gives its identity.
+at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes);
+
+/// A built-in labelled kernel of one operand, behind `batch` leading axes.
+at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operand, int64_t batch);
+
+/// A built-in labelled kernel of two operands. Other pairs than (mul, add) go by blocks of the joined array, which is
+/// never formed whole; floats of half width fold in single precision.
+at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right);
+
 /// Writes a built-in elementwise kernel to `out`, which has the shape that the operands broadcast to and the result's
 /// dtype, and may be one of them.
 void elementwise(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars,

@@ -1,6 +1,7 @@
 #include "kernels/reference.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -25,6 +26,13 @@ double sigmoid(double x) { return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) 
 double smaller(double a, double b) { return std::isnan(a) || a < b ? a : b; }
 double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
+/// log(eᵃ + eᵇ) without overflow.
+double log_add_exp(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return a + b;
+  const double most = std::max(a, b);
+  return std::isinf(most) ? most : most + std::log1p(std::exp(-std::abs(a - b)));
+}
+
 double adam_direction(double first, double second, const double* n) {
   const double rate = n[0], beta1 = n[1], beta2 = n[2], epsilon = n[3], step = n[4];
   const double mean = first / (1 - std::pow(beta1, step));
@@ -42,6 +50,17 @@ const std::unordered_map<std::string, Element>& elements() {
       {"min", [](const double* x, const double*) { return smaller(x[0], x[1]); }},
       {"max", [](const double* x, const double*) { return larger(x[0], x[1]); }},
       {"squared_difference", [](const double* x, const double*) { return (x[0] - x[1]) * (x[0] - x[1]); }},
+      {"abs_difference", [](const double* x, const double*) { return std::abs(x[0] - x[1]); }},
+      {"logaddexp", [](const double* x, const double*) { return log_add_exp(x[0], x[1]); }},
+      {"equal", [](const double* x, const double*) { return x[0] == x[1] ? 1.0 : 0.0; }},
+      {"above", [](const double* x, const double*) { return x[0] > x[1]    ? 1.0
+                                                            : x[0] == x[1] ? 0.5
+                                                                           : 0.0; }},
+      {"conjugate", [](const double* x, const double*) { return x[0]; }},
+      {"sign", [](const double* x, const double*) { return x[0] > 0   ? 1.0
+                                                           : x[0] < 0 ? -1.0
+                                                                      : x[0]; }},
+      {"is_zero", [](const double* x, const double*) { return x[0] == 0 ? 1.0 : 0.0; }},
       {"scale", [](const double* x, const double* n) { return n[0] * x[0]; }},
       {"negate", [](const double* x, const double*) { return -x[0]; }},
       {"square", [](const double* x, const double*) { return x[0] * x[0]; }},
@@ -137,11 +156,13 @@ Array elementwise(const Kernel& kernel, const std::vector<Array>& operands, cons
   return out;
 }
 
-/// Folds the product of the operands over the letters that the result lacks: with max for row_max, else with add.
+/// Folds what the operands combine to over the letters that the result lacks.
 Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const std::vector<Dims>& shapes, Array out) {
-  const Labels labels = row_of(kernel).labels(kernel);
-  const bool with_max = kernel.name == "row_max";
-  if (with_max) std::fill(out.values.begin(), out.values.end(), -std::numeric_limits<double>::infinity());
+  const Row& row = row_of(kernel);
+  const Labels labels = row.labels(kernel);
+  const Element combine = row.combine.empty() ? nullptr : elements().at(row.combine);
+  const Element fold = row.fold.empty() ? nullptr : elements().at(row.fold);
+  if (fold != nullptr) std::fill(out.values.begin(), out.values.end(), *find_row(row.fold)->facts.identity);
   std::map<char, size_t> position;
   Dims space;
   for (const auto& [letter, extent] : letter_extents(kernel.name, labels, shapes)) {
@@ -154,10 +175,34 @@ Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const s
     return index;
   };
   for_each_key(Box::below(space), [&](const Key& point) {
-    double product = 1;
-    for (size_t i = 0; i < operands.size(); ++i) product *= operands[i].at(index_of(labels.operands[i], point));
+    std::vector<double> at;
+    for (size_t i = 0; i < operands.size(); ++i) at.push_back(operands[i].at(index_of(labels.operands[i], point)));
+    const double value = combine == nullptr ? at[0] : combine(at.data(), nullptr);
     double& total = out.at(index_of(labels.result, point));
-    total = with_max ? larger(total, product) : total + product;
+    const std::array<double, 2> both{total, value};
+    total = fold == nullptr ? value : fold(both.data(), nullptr);
+  });
+  return out;
+}
+
+/// The operand, again for each index of the new axis.
+Array inserted(const Kernel& kernel, const Array& operand, Array out) {
+  const int64_t axis = kernel.integer(0);
+  for_each_key(Box::below(out.shape), [&](const Key& index) {
+    Key from = index;
+    from.erase(from.begin() + axis);
+    out.at(index) = operand.at(from);
+  });
+  return out;
+}
+
+/// The operand on the diagonal of an axis and the new one.
+Array embedded(const Kernel& kernel, const Array& operand, Array out) {
+  const int64_t position = kernel.integer(0);
+  for_each_key(Box::below(out.shape), [&](const Key& index) {
+    Key from = index;
+    from.erase(from.begin() + position);
+    if (from[kernel.integer(1)] == index[position]) out.at(index) = operand.at(from);
   });
   return out;
 }
@@ -209,6 +254,9 @@ Array reference(const Kernel& kernel, const std::vector<Array>& operands, const 
     case Form::kConcat:
       return concat(kernel, operands, std::move(out));
     case Form::kInsertAxis:
+      return inserted(kernel, operands[0], std::move(out));
+    case Form::kEmbed:
+      return embedded(kernel, operands[0], std::move(out));
     case Form::kDuplicate:
       out.values = operands[0].values;
       return out;

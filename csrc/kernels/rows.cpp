@@ -1,5 +1,7 @@
 #include "kernels/rows.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace joinsum::kernels {
@@ -18,16 +20,34 @@ std::function<Labels(const Kernel&)> letters(const std::string& text) {
   return [labels = Labels::parse(text)](const Kernel&) { return labels; };
 }
 
-/// Letters of `contract`: two operands, no letter twice in one of them.
+/// Letters of a contraction: two operands, no letter twice in one of them.
 Labels contraction_letters(const Kernel& kernel) {
   Labels labels = Labels::parse(kernel.label(0));
-  JOINSUM_KERNEL_CHECK(labels.operands.size() == 2, "contract: two operands are contracted: labels=", labels.text());
+  JOINSUM_KERNEL_CHECK(labels.operands.size() == 2, kernel.name,
+                       ": two operands are contracted: labels=", labels.text());
   for (const std::string& operand : labels.operands) {
     for (size_t i = 0; i < operand.size(); ++i) {
-      JOINSUM_KERNEL_CHECK(operand.find(operand[i], i + 1) == std::string::npos,
-                           "contract: letter occurs twice in one operand: labels=", labels.text(),
-                           ", letter=", operand[i]);
+      JOINSUM_KERNEL_CHECK(operand.find(operand[i], i + 1) == std::string::npos, kernel.name,
+                           ": letter occurs twice in one operand: labels=", labels.text(), ", letter=", operand[i]);
     }
+  }
+  return labels;
+}
+
+/// Letters of a kernel that permutes axes, takes diagonals and folds: one operand, whose letters may repeat.
+Labels reduction_letters(const Kernel& kernel) {
+  Labels labels = Labels::parse(kernel.label(0));
+  JOINSUM_KERNEL_CHECK(labels.operands.size() == 1, kernel.name, ": one operand is reduced: labels=", labels.text());
+  return labels;
+}
+
+/// The same without a fold.
+Labels arrangement_letters(const Kernel& kernel) {
+  Labels labels = reduction_letters(kernel);
+  for (const char letter : labels.operands[0]) {
+    JOINSUM_KERNEL_CHECK(labels.result.find(letter) != std::string::npos,
+                         "arrange: letter of the operand is not in the result: labels=", labels.text(),
+                         ", letter=", letter);
   }
   return labels;
 }
@@ -53,21 +73,27 @@ std::vector<Row> contraction_rows() {
        .form = Form::kLabelled,
        .flops_per_element = 2,
        .facts = chain,
-       .labels = letters("ij,jk->ik")},
+       .labels = letters("ij,jk->ik"),
+       .combine = "mul",
+       .fold = "add"},
       {.name = "matmul_tn",
        .summary = "matrix product AᵀB",
        .operands = 2,
        .form = Form::kLabelled,
        .flops_per_element = 2,
        .facts = product,
-       .labels = letters("ji,jk->ik")},
+       .labels = letters("ji,jk->ik"),
+       .combine = "mul",
+       .fold = "add"},
       {.name = "matmul_nt",
        .summary = "matrix product ABᵀ",
        .operands = 2,
        .form = Form::kLabelled,
        .flops_per_element = 2,
        .facts = product,
-       .labels = letters("ij,kj->ik")},
+       .labels = letters("ij,kj->ik"),
+       .combine = "mul",
+       .fold = "add"},
       {.name = "contract",
        .summary = "product of two operands, summed over the letters that the result lacks",
        .operands = 2,
@@ -75,7 +101,9 @@ std::vector<Row> contraction_rows() {
        .form = Form::kLabelled,
        .flops_per_element = 2,
        .facts = product,
-       .labels = contraction_letters},
+       .labels = contraction_letters,
+       .combine = "mul",
+       .fold = "add"},
   };
 }
 
@@ -84,11 +112,16 @@ std::vector<Row> arithmetic_rows() {
       {.name = "add",
        .summary = "a + b",
        .operands = 2,
-       .facts = {.associative = true, .commutative = true, .distributes_over = {{"max"}, {"min"}}, .identity = 0.0}},
+       .facts = {.associative = true,
+                 .commutative = true,
+                 .distributes_over = {{"max"}, {"min"}, {"logaddexp"}},
+                 .identity = 0.0}},
       {.name = "sub",
        .summary = "a - b",
        .operands = 2,
-       .facts = {.distributes_over = {{.over = "max", .right = false}, {.over = "min", .right = false}}}},
+       .facts = {.distributes_over = {{.over = "max", .right = false},
+                                      {.over = "min", .right = false},
+                                      {.over = "logaddexp", .right = false}}}},
       {.name = "mul",
        .summary = "a b",
        .operands = 2,
@@ -123,7 +156,115 @@ std::vector<Row> arithmetic_rows() {
        .operands = 2,
        .flops_per_element = 2,
        .facts = {.commutative = true}},
+      {.name = "abs_difference",
+       .summary = "|a - b|",
+       .operands = 2,
+       .domain = Domain::kOrdered,
+       .flops_per_element = 2,
+       .facts = {.commutative = true}},
+      {.name = "logaddexp",
+       .summary = "log(eᵃ + eᵇ)",
+       .operands = 2,
+       .domain = Domain::kReal,
+       .flops_per_element = 5,
+       .facts =
+           {.associative = true, .commutative = true, .distributes_over = {{"max"}, {"min"}}, .identity = -kInfinity}},
+      {.name = "equal", .summary = "1 where a = b, else 0", .operands = 2, .facts = {.commutative = true}},
+      {.name = "above",
+       .summary = "1 where a > b, 1/2 where a = b, else 0",
+       .operands = 2,
+       .domain = Domain::kReal,
+       .facts = {.distributes_over = {{.over = "max", .right = false}, {.over = "min", .right = false}}}},
   };
+}
+
+std::vector<Row> rows_named(const std::vector<std::string>& names) {
+  std::vector<Row> out;
+  const std::vector<Row> rows = arithmetic_rows();
+  for (const std::string& name : names) {
+    out.push_back(*std::find_if(rows.begin(), rows.end(), [&](const Row& row) { return row.name == name; }));
+  }
+  return out;
+}
+
+/// ⊗ of the contractions by name.
+std::vector<Row> combining_rows() {
+  return rows_named({"mul", "add", "sub", "div", "max", "min", "squared_difference", "abs_difference"});
+}
+
+/// ⊕ of the contractions and reductions by name.
+std::vector<Row> folding_rows() { return rows_named({"add", "mul", "max", "min", "logaddexp"}); }
+
+/// Whether combining `z` with anything finite gives `z`, on either side.
+bool annihilates(const std::string& combine, double z) {
+  if (combine == "mul") return z == 0;
+  if (combine == "add") return std::isinf(z);
+  if (combine == "min") return z == -kInfinity;
+  return combine == "max" && z == kInfinity;
+}
+
+/// Facts of folding by `fold` what `combine` makes of two operands: it distributes over `fold` in the operands in which
+/// `combine` does; and where the fold of nothing annihilates, it does in the whole.
+Facts pair_facts(const Row& combine, const Row& fold) {
+  Facts facts;
+  const double nothing = *fold.facts.identity;
+  if (annihilates(combine.name, nothing)) facts.annihilator = nothing;
+  const bool sums = fold.name == "add" && combine.facts.linear;
+  facts.linear = sums;
+  for (const Distribution& known : combine.facts.distributes_over) {
+    const bool with_sub = fold.name == "add" && known.over == "sub";
+    if (known.over == fold.name || with_sub) facts.distributes_over.push_back(known);
+  }
+  return facts;
+}
+
+/// A labelled contraction for each pair of combining and folding kernels; `contract` is the one of mul and add.
+std::vector<Row> pair_rows() {
+  std::vector<Row> rows;
+  for (const Row& combine : combining_rows()) {
+    for (const Row& fold : folding_rows()) {
+      if (combine.name == "mul" && fold.name == "add") continue;
+      rows.push_back({.name = "contract_" + combine.name + "_" + fold.name,
+                      .summary = combine.name + " of two operands, folded by " + fold.name +
+                                 " over the letters that the result lacks",
+                      .operands = 2,
+                      .parameters = "l",
+                      .form = Form::kLabelled,
+                      .domain = std::max(combine.domain, fold.domain),
+                      .flops_per_element = combine.flops_per_element + fold.flops_per_element,
+                      .facts = pair_facts(combine, fold),
+                      .labels = contraction_letters,
+                      .combine = combine.name,
+                      .fold = fold.name});
+    }
+  }
+  return rows;
+}
+
+/// What permutes axes and takes diagonals, without a fold and with each.
+std::vector<Row> reduction_rows() {
+  std::vector<Row> rows{{.name = "arrange",
+                         .summary = "permutes axes; a letter that occurs twice takes the diagonal",
+                         .parameters = "l",
+                         .form = Form::kLabelled,
+                         .flops_per_element = 0,
+                         .facts = moves(),
+                         .labels = arrangement_letters}};
+  for (const Row& fold : folding_rows()) {
+    Facts facts{.distributes_over = {{fold.name}}};
+    if (fold.name == "add") facts = linear();
+    if (fold.name == "mul") facts.distributes_over.push_back({"div"});
+    rows.push_back({.name = "reduce_" + fold.name,
+                    .summary = "folds by " + fold.name + " over the letters that the result lacks",
+                    .parameters = "l",
+                    .form = Form::kLabelled,
+                    .domain = fold.domain,
+                    .flops_per_element = fold.flops_per_element,
+                    .facts = facts,
+                    .labels = reduction_letters,
+                    .fold = fold.name});
+  }
+  return rows;
 }
 
 std::vector<Row> algebraic_rows() {
@@ -134,6 +275,15 @@ std::vector<Row> algebraic_rows() {
       {.name = "square", .summary = "x²", .facts = multiplicative},
       {.name = "reciprocal", .summary = "1 / x", .domain = Domain::kFloating, .facts = multiplicative},
       {.name = "abs", .summary = "|x|", .domain = Domain::kOrdered, .facts = multiplicative},
+      {.name = "conjugate",
+       .summary = "complex conjugate",
+       .flops_per_element = 0,
+       .facts = {.distributes_over = {{"add"}, {"sub"}, {"mul"}, {"div"}}}},
+      {.name = "sign",
+       .summary = "-1, 0 or 1",
+       .domain = Domain::kOrdered,
+       .facts = {.distributes_over = {{"mul"}, {"max"}, {"min"}}}},
+      {.name = "is_zero", .summary = "1 where x = 0, else 0", .facts = {}},
       {.name = "sqrt",
        .summary = "√x; not a number below 0",
        .domain = Domain::kFloating,
@@ -170,18 +320,21 @@ std::vector<Row> axis_rows() {
        .summary = "sum of each row",
        .form = Form::kLabelled,
        .facts = linear(),
-       .labels = letters("ij->i")},
+       .labels = letters("ij->i"),
+       .fold = "add"},
       {.name = "total",
        .summary = "sum of all elements",
        .form = Form::kLabelled,
        .facts = linear(),
-       .labels = letters("ij->")},
+       .labels = letters("ij->"),
+       .fold = "add"},
       {.name = "row_max",
        .summary = "largest element of each row; the least value there is for an empty one",
        .form = Form::kLabelled,
        .domain = Domain::kOrdered,
        .facts = {.distributes_over = {{"max"}}},
-       .labels = letters("ij->i")},
+       .labels = letters("ij->i"),
+       .fold = "max"},
       {.name = "transpose",
        .summary = "Aᵀ",
        .form = Form::kLabelled,
@@ -200,6 +353,18 @@ std::vector<Row> axis_rows() {
        .form = Form::kInsertAxis,
        .flops_per_element = 0,
        .facts = moves()},
+      {.name = "expand",
+       .summary = "a new axis at position i, of extent i, along which the elements repeat",
+       .parameters = "ii",
+       .form = Form::kInsertAxis,
+       .flops_per_element = 0,
+       .facts = moves()},
+      {.name = "embed_diagonal",
+       .summary = "a new axis at position i: the elements stand on its diagonal with axis i, zeros beside it",
+       .parameters = "ii",
+       .form = Form::kEmbed,
+       .flops_per_element = 0,
+       .facts = linear()},
       {.name = "duplicate",
        .summary = "several equal copies",
        .form = Form::kDuplicate,
@@ -278,8 +443,8 @@ std::vector<Row> update_rows() {
 
 std::vector<Row> builtin_rows() {
   std::vector<Row> rows{{.name = "id", .summary = "the operand itself", .flops_per_element = 0, .facts = moves()}};
-  for (auto part : {contraction_rows(), arithmetic_rows(), algebraic_rows(), function_rows(), axis_rows(), loss_rows(),
-                    update_rows()}) {
+  for (auto part : {contraction_rows(), pair_rows(), arithmetic_rows(), algebraic_rows(), function_rows(),
+                    reduction_rows(), axis_rows(), loss_rows(), update_rows()}) {
     rows.insert(rows.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return rows;

@@ -47,8 +47,20 @@ int64_t checked_axis(const Kernel& kernel, const Dims& shape, int64_t end) {
 
 Dims inserted_shape(const Kernel& kernel, const Dims& operand) {
   const int64_t axis = checked_axis(kernel, operand, static_cast<int64_t>(operand.size()) + 1);
+  const int64_t extent = inserted_extent(kernel);
+  JOINSUM_KERNEL_CHECK(extent >= 0, kernel.name, ": an axis has no negative extent: extent=", extent);
   Dims out = operand;
-  out.insert(out.begin() + axis, 1);
+  out.insert(out.begin() + axis, extent);
+  return out;
+}
+
+Dims embedded_shape(const Kernel& kernel, const Dims& operand) {
+  const int64_t position = checked_axis(kernel, operand, static_cast<int64_t>(operand.size()) + 1);
+  const int64_t axis = kernel.integer(1);
+  JOINSUM_KERNEL_CHECK(axis >= 0 && axis < static_cast<int64_t>(operand.size()), kernel.name,
+                       ": axis out of range: axis=", axis, ", shape=", operand);
+  Dims out = operand;
+  out.insert(out.begin() + position, operand[axis]);
   return out;
 }
 
@@ -173,6 +185,8 @@ Dims result_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>&
       return labelled_shape(row, kernel, operands);
     case Form::kInsertAxis:
       return inserted_shape(kernel, operands[0]);
+    case Form::kEmbed:
+      return embedded_shape(kernel, operands[0]);
     case Form::kTile:
       return tile_shape(kernel, operands[0], output);
     case Form::kDuplicate:
@@ -207,6 +221,8 @@ DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands) {
   for (const Kernel& next : kernel.then) out = result_dtype(next, {out});
   return out;
 }
+
+int64_t inserted_extent(const Kernel& kernel) { return kernel.parameters.size() > 1 ? kernel.integer(1) : 1; }
 
 int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands) {
   const Row& row = row_of(kernel);

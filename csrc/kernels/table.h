@@ -15,7 +15,8 @@ namespace joinsum::kernels {
 enum class Form {
   kElementwise,  ///< result[i] = f(a[i], b[i]); shapes broadcast as in torch
   kLabelled,     ///< axes are named by letters: `ij,jk->ik`; letters that disappear are folded inside the kernel
-  kInsertAxis,   ///< a new axis of extent 1
+  kInsertAxis,   ///< a new axis, along which the elements repeat
+  kEmbed,        ///< a new axis; the elements stand on its diagonal with another one, and zeros beside it
   kTile,         ///< several results: the pieces of one axis
   kDuplicate,    ///< several results: equal copies
   kConcat,       ///< joins the operands along one axis
@@ -72,6 +73,8 @@ struct Row {
   Facts facts = {};
   /// kLabelled: its letters.
   std::function<Labels(const Kernel&)> labels = {};
+  std::string combine = {};  ///< built-in kLabelled of two operands: the elementwise kernel of their elements
+  std::string fold = {};     ///< built-in kLabelled: the kernel by which letters disappear; none where none do
   /// kOpaque: result shape of the operands' shapes; raises KernelError.
   std::function<Dims(const Kernel&, const std::vector<Dims>&)> shape = {};
   /// Result dtype where it differs from the operands' (cast).
@@ -100,6 +103,8 @@ bool foldable(const Kernel& kernel);
 Dims result_shape(const Kernel& kernel, const std::vector<Dims>& operands, int64_t output = 0);
 /// Result dtype; raises KernelError when the operands' dtypes differ or lie outside the kernel's domain.
 DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands);
+/// Extent of the axis that a kernel of the form kInsertAxis makes.
+int64_t inserted_extent(const Kernel& kernel);
 /// Floating-point operations of one call.
 int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands);
 

@@ -114,7 +114,18 @@ std::optional<std::vector<Axis>> symbolic_axes(const Context& context, const std
       const int64_t at = context.kernel.integer(0);
       JOINSUM_USER_CHECK(at >= 0 && at <= static_cast<int64_t>(out.size()), context.who,
                          ": axis out of range: axis=", at, ", rank=", out.size());
-      out.insert(out.begin() + at, Axis::whole(1));
+      const int64_t extent = inserted_extent(context.kernel);
+      JOINSUM_USER_CHECK(extent >= 0, context.who, ": an axis has no negative extent: extent=", extent);
+      out.insert(out.begin() + at, Axis::whole(extent));
+      return out;
+    }
+    case Form::kEmbed: {
+      auto out = operands[0];
+      const auto rank = static_cast<int64_t>(out.size());
+      const int64_t at = context.kernel.integer(0), axis = context.kernel.integer(1);
+      JOINSUM_USER_CHECK(at >= 0 && at <= rank && axis >= 0 && axis < rank, context.who,
+                         ": axis out of range: kernel=", context.kernel.text(), ", rank=", rank);
+      out.insert(out.begin() + at, operands[0][axis]);
       return out;
     }
     default:

@@ -49,14 +49,16 @@ std::optional<kernels::Labels> letters_of(const kernels::Kernel& kernel, const s
   if (row.form == kernels::Form::kLabelled) return row.labels(kernel);
   const bool same_axes = row.form == kernels::Form::kElementwise || row.form == kernels::Form::kDuplicate;
   const bool inserts = row.form == kernels::Form::kInsertAxis;
-  if (!same_axes && !inserts) return std::nullopt;
+  const bool embeds =
+      row.form == kernels::Form::kEmbed && !operands[0].type.axes[static_cast<size_t>(kernel.integer(1))].linked();
+  if (!same_axes && !inserts && !embeds) return std::nullopt;
   kernels::Labels letters;
   size_t rank = 0;
   for (const ModeOperand& operand : operands) rank = std::max(rank, operand.type.axes.size());
   for (size_t a = 0; a < rank; ++a) letters.result += static_cast<char>('a' + a);
   for (const ModeOperand& operand : operands)
     letters.operands.push_back(letters.result.substr(rank - operand.type.axes.size()));
-  if (inserts) letters.result.insert(letters.result.begin() + kernel.integer(0), 'Z');
+  if (inserts || embeds) letters.result.insert(letters.result.begin() + kernel.integer(0), 'Z');
   return letters;
 }
 

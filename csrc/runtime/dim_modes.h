@@ -26,7 +26,7 @@ struct ModeOperand {
 std::optional<kernels::Labels> letters_of(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands);
 
 /// A mode for each key dimension of `joined`, the type of kernel's result before any fold. `summed` dimensions are
-/// folded with `add` by the caller as part of the same contraction.
+/// folded by the caller as the kernel folds as part of the same contraction.
 std::vector<DimMode> dim_modes(const kernels::Kernel& kernel, const std::vector<ModeOperand>& operands,
                                const RelationType& joined, const Dims& summed);
 

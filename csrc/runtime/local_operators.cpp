@@ -328,10 +328,10 @@ std::map<char, int64_t> extents_of(const kernels::Labels& labels, const at::Tens
   return extents;
 }
 
-int64_t contraction_flops(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
-  int64_t flops = 2;
-  for (const auto& [letter, extent] : extents_of(labels, left, right)) flops *= extent;
-  return flops;
+int64_t contraction_points(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+  int64_t points = 1;
+  for (const auto& [letter, extent] : extents_of(labels, left, right)) points *= extent;
+  return points;
 }
 
 Dims contracted_shape(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
@@ -352,33 +352,23 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const ia::L
   const Layout layout(result);
   const auto axes = letters_of(op.kernel, {plan.left, plan.right});
   const ContractionLetters letters = contraction_letters(plan, *axes, group_by);
-  Folder sum([](const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
-    return out.defined() ? at::Tensor(out).add_(b) : a + b;
+  const kernels::Row& row = kernels::row_of(op.kernel);
+  const bool product = row.facts.linear;
+  Folder sum([&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+    return kernels::dense({row.fold, {}}, {a, b}, scalars_, 0, 0, out);
   });
   plan.for_each(op, left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
     const at::Tensor l = without_singles(a, plan.left_layout, plan.left.position, plan.modes);
     const at::Tensor r = without_singles(b, plan.right_layout, plan.right.position, plan.modes);
-    flops_ += contraction_flops(letters.labels, l, r);
-    const at::Tensor product =
-        kernels::contract(letters.labels, l, r, store_.allocate(contracted_shape(letters.labels, l, r), l.options()));
-    sum.add(own_box(part, group_by), to_layout(product, letters.kept_batch, layout));
+    flops_ += row.flops_per_element * contraction_points(letters.labels, l, r);
+    const at::Tensor folded =
+        product ? kernels::contract(letters.labels, l, r,
+                                    store_.allocate(contracted_shape(letters.labels, l, r), l.options()))
+                : kernels::contract(op.kernel, letters.labels, l, r);
+    sum.add(own_box(part, group_by), to_layout(folded, letters.kept_batch, layout));
   });
   return then(aggregate.kernel, sum.pieces(), result);
 }
-
-namespace {
-
-/// Folds a leading axis by ATen's reduction, for the kernels that have one.
-std::optional<at::Tensor> reduce_axis(const Kernel& kernel, const at::Tensor& array, int64_t axis) {
-  if (array.size(axis) == 1) return array.squeeze(axis);
-  if (kernel.name == "add") return at::sum(array, axis, false, array.scalar_type());
-  if (kernel.name == "mul") return at::prod(array, axis, false, array.scalar_type());
-  if (kernel.name == "min") return at::amin(array, axis);
-  if (kernel.name == "max") return at::amax(array, axis);
-  return std::nullopt;
-}
-
-}  // namespace
 
 std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const Operand& input,
                                              const RelationType& result) const {
@@ -394,7 +384,7 @@ std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const
   const Kernel& kernel = op.kernel;
   const kernels::Row& row = kernels::row_of(kernel);
   const bool elementwise = row.form == kernels::Form::kElementwise && !row.user;
-  const bool reducible = kernel.name == "add" || kernel.name == "mul" || kernel.name == "min" || kernel.name == "max";
+  const bool reducible = kernels::folds_axes(kernel);
   std::vector<DimMode> modes(input.type.arity(), DimMode::kSingle);
   for (int64_t d = 0; d < input.type.arity() && elementwise; ++d) {
     const bool linked = !input.type.axes_of(d).empty();
@@ -422,8 +412,9 @@ std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const
       at::Tensor array =
           with_batch(in.slice(piece.array, piece.box, part), in, all_dims(input.type.arity()), modes, batch);
       flops_ += array.numel();
-      for (auto axis = static_cast<int64_t>(batch.size()) - 1; axis >= kept; --axis)
-        array = *reduce_axis(kernel, array, axis);
+      Dims folded;
+      for (auto axis = kept; axis < static_cast<int64_t>(batch.size()); ++axis) folded.push_back(axis);
+      if (!folded.empty()) array = kernels::fold_axes(kernel.name, array, folded);
       folder.add(own_box(part, op.group_by), to_layout(array, kept_batch, layout));
     });
   }

@@ -24,7 +24,7 @@ class LocalOperators {
 
   std::vector<Piece> join(const ia::LocalJoin& op, const Operand& left, const Operand& right,
                           const RelationType& result) const;
-  /// `sum`, over a join whose kernel is a contraction; the joined relation is never formed.
+  /// `sum`, the fold of a join whose kernel is a contraction by the same fold; the joined relation is never formed.
   std::vector<Piece> contract(const ia::LocalJoin& op, const ia::LocalAggregate& sum, const Operand& left,
                               const Operand& right, const RelationType& joined) const;
   std::vector<Piece> aggregate(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const;

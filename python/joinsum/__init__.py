@@ -35,6 +35,8 @@ from joinsum.calibration import RejectedCalibration
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
+from joinsum.einsum import einsum
+from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
@@ -52,6 +54,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Context",
+    "EinsumPlan",
     "Error",
     "Grid",
     "IaPlan",
@@ -80,6 +83,7 @@ __all__ = [
     "cmake_prefix_path",
     "context",
     "cost",
+    "einsum",
     "get_include",
     "grid",
     "init",

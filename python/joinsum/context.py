@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,12 +22,11 @@ from joinsum.cluster import Cluster, measure
 from joinsum.errors import PlanError
 from joinsum.trace import Trace
 
-if TYPE_CHECKING:
-    from joinsum.plan import IaPlan
-
 __all__ = ["Context", "context", "grid", "init", "sites"]
 
-_PLANS_KEPT = 256
+Made = TypeVar("Made")
+
+_PLANS_KEPT = 512
 
 
 class Context:
@@ -55,7 +54,7 @@ class Context:
         self._transport = transport
         self._executor = _C.Executor(transport, self.store)
         self._one_run = threading.Lock()
-        self._plans: dict[Hashable, IaPlan] = {}
+        self._plans: dict[Hashable, Any] = {}
 
     def __repr__(self) -> str:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
@@ -101,15 +100,15 @@ class Context:
                     self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")
             raise
 
-    def remembered(self, key: Hashable, make: Callable[[], IaPlan]) -> IaPlan:
-        """The plan made for `key`: the last ones are kept."""
-        plan = self._plans.pop(key, None)
-        if plan is None:
-            plan = make()
+    def remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What was planned for `key`, of the type that `make` gives: the last ones are kept."""
+        made: Made | None = self._plans.pop(key, None)
+        if made is None:
+            made = make()
             while len(self._plans) >= _PLANS_KEPT:
                 del self._plans[next(iter(self._plans))]
-        self._plans[key] = plan
-        return plan
+        self._plans[key] = made
+        return made
 
     def from_first_site(self, what: str, text: str) -> str:
         """Site 0's text, on every site; collective."""

@@ -213,4 +213,6 @@ def parse(text: str, tables: Mapping[str, torch.Tensor | Sequence[int]] | None =
         return IaPlan(_C.IaPlan.parse(text, values))
     if header == "tra":
         return TraPlan(_C.TraPlan.parse(text, values))
+    if header == "einsum":
+        raise PlanError("parse: a graph of einsums; give the text to joinsum.EinsumPlan.parse: first word='einsum'")
     raise PlanError(f"parse: a plan begins with `tra`, or with `ia on` and a grid: first word={show(header)}")

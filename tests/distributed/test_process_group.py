@@ -27,7 +27,7 @@ pytestmark = [
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating"],
+    2: ["equal_results", "calibrating", "einsums"],
     3: ["equal_results", "disagreements"],
     4: ["equal_results", "subgroups"],
 }
@@ -302,3 +302,17 @@ def test_a_calibration_that_cannot_be_written_is_an_error_on_every_rank(plays: A
     first, second = plays(2).values("a_file_that_cannot_be_written_is_an_error_on_every_rank")
     assert first == second
     assert "path=/proc/none/c.json" in first
+
+
+# --- einsum -----------------------------------------------------------------------------------------------------------
+
+
+def test_einsum_on_a_group_has_the_values_and_gradients_of_one_process(plays: Any) -> None:
+    assert min(plays(2).values("values_and_gradients_are_those_of_one_process")) > 5
+    plays(2).values("a_group_gives_what_loopback_gives")
+
+
+def test_einsum_finds_operands_that_differ_between_ranks(plays: Any) -> None:
+    for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
+        for text in plays(2).values(scene):
+            assert "checksum" in text, text

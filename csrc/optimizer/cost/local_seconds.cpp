@@ -180,10 +180,18 @@ class Local {
                     profile_.elementwise_call(row, bytes_, static_cast<double>(most.elements) / std::max(calls, 1.0)));
   }
 
+  /// A contraction that is no product: every joined element is combined in one pass and folded in another.
+  double joined_in_blocks(const Row& row, double elements) const {
+    return both(profile_.elementwise_call(kernels::row_of({row.combine, {}}), bytes_, elements),
+                profile_.row_fold(bytes_, elements));
+  }
+
   double contraction(const ia::Node& join, const ia::LocalJoin& op, const Dims* group_by) const {
     const Visited visited = visited_by(join, op);
     const auto most = busiest_of(join.type().holding, visited.relation);
     if (most.elements == 0) return 0;
+    const Row& row = kernels::row_of(op.kernel);
+    if (!row.facts.linear) return joined_in_blocks(row, static_cast<double>(most.elements));
     const Products p = products_at(join, op, visited, most.site, group_by);
     const bool outer = p.inner == 1 && group_by == nullptr && p.batch * p.rows * p.columns > 1;
     if (outer) return repeated(p.calls, profile_.elementwise_call(kProduct, bytes_, p.batch * p.rows * p.columns));

@@ -65,6 +65,30 @@ TEST(Reference, ASumOverNothingIsZero) {
   EXPECT_EQ(run("row_max", {matrix(2, 0, {})}), vector({-kInfinity, -kInfinity}));
 }
 
+TEST(Reference, OtherPairsCombineAndFold) {
+  const Array a = matrix(2, 3, {1, 2, 3, 4, 5, 6}), b = matrix(2, 3, {0, 2, 4, 1, 1, 1});
+  EXPECT_EQ(run("contract_add_min[ij,kj->ik]", {a, b}), matrix(2, 2, {1, 2, 4, 5}));
+  EXPECT_EQ(run("contract_sub_max[ij,kj->ki]", {a, b}), matrix(2, 2, {1, 4, 2, 5}));
+  EXPECT_EQ(run("contract_squared_difference_add[ij,kj->ik]", {a, b}), matrix(2, 2, {2, 5, 29, 50}));
+  EXPECT_EQ(run("contract_abs_difference_mul[ij,ij->]", {a, b}), (Array{{}, {0}}));
+}
+
+TEST(Reference, ReductionsPermuteTakeDiagonalsAndFold) {
+  const Array a = matrix(2, 3, {1, 2, 3, 4, 5, 6});
+  EXPECT_EQ(run("arrange[ij->ji]", {a}), matrix(3, 2, {1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(run("arrange[ii->i]", {matrix(2, 2, {1, 2, 3, 4})}), vector({1, 4}));
+  EXPECT_EQ(run("reduce_mul[ij->j]", {a}), vector({4, 10, 18}));
+  EXPECT_EQ(run("reduce_min[ij->]", {a}), (Array{{}, {1}}));
+  EXPECT_EQ(run("reduce_add[ii->]", {matrix(2, 2, {1, 2, 3, 4})}), (Array{{}, {5}}));
+  EXPECT_EQ(run("reduce_logaddexp[i->]", {vector({0, 0})}), (Array{{}, {std::log1p(1.0)}}));
+  EXPECT_EQ(run("reduce_logaddexp[i->]", {vector({})}), (Array{{}, {-kInfinity}}));
+}
+
+TEST(Reference, NewAxesRepeatOrHoldADiagonal) {
+  EXPECT_EQ(run("expand[1, 3]", {vector({1, 2})}), matrix(2, 3, {1, 1, 1, 2, 2, 2}));
+  EXPECT_EQ(run("embed_diagonal[1, 0]", {vector({1, 2})}), matrix(2, 2, {1, 0, 0, 2}));
+}
+
 TEST(Reference, Arithmetic) {
   EXPECT_EQ(both("add", {1, 2}, {10, -2}), (Values{11, 0}));
   EXPECT_EQ(both("sub", {1, 2}, {10, -2}), (Values{-9, 4}));
@@ -73,6 +97,10 @@ TEST(Reference, Arithmetic) {
   EXPECT_EQ(both("min", {3, 2}, {2, 4}), (Values{2, 2}));
   EXPECT_EQ(both("max", {3, 2}, {2, 4}), (Values{3, 4}));
   EXPECT_EQ(both("squared_difference", {3, 2}, {1, 5}), (Values{4, 9}));
+  EXPECT_EQ(both("abs_difference", {3, 2}, {1, 5}), (Values{2, 3}));
+  EXPECT_EQ(both("equal", {3, 2}, {3, 5}), (Values{1, 0}));
+  EXPECT_EQ(both("above", {3, 2}, {3, 1}), (Values{0.5, 1}));
+  EXPECT_EQ(both("logaddexp", {0, -kInfinity}, {0, -kInfinity}), (Values{std::log1p(1.0), -kInfinity}));
 }
 
 TEST(Reference, MinAndMaxKeepNan) {

@@ -55,11 +55,18 @@ TEST(KernelTable, HasTheRowsThatPlansName) {
                                        "min",
                                        "max",
                                        "squared_difference",
+                                       "abs_difference",
+                                       "logaddexp",
+                                       "equal",
+                                       "above",
                                        "scale",
                                        "negate",
                                        "square",
                                        "reciprocal",
                                        "abs",
+                                       "conjugate",
+                                       "sign",
+                                       "is_zero",
                                        "sqrt",
                                        "relu",
                                        "relu_derivative",
@@ -68,12 +75,20 @@ TEST(KernelTable, HasTheRowsThatPlansName) {
                                        "exp",
                                        "log",
                                        "softplus",
+                                       "arrange",
+                                       "reduce_add",
+                                       "reduce_mul",
+                                       "reduce_max",
+                                       "reduce_min",
+                                       "reduce_logaddexp",
                                        "row_sum",
                                        "total",
                                        "row_max",
                                        "transpose",
                                        "diag",
                                        "insert_dim",
+                                       "expand",
+                                       "embed_diagonal",
                                        "duplicate",
                                        "tile",
                                        "concat",
@@ -84,9 +99,12 @@ TEST(KernelTable, HasTheRowsThatPlansName) {
                                        "adam_first",
                                        "adam_second",
                                        "adam_direction"};
-  std::vector<std::string> rows;
-  for (const Row* row : all_rows()) rows.push_back(row->name);
+  std::vector<std::string> rows, pairs;
+  for (const Row* row : all_rows()) {
+    (row->name.starts_with("contract_") ? pairs : rows).push_back(row->name);
+  }
   EXPECT_EQ(rows, names);
+  EXPECT_EQ(pairs.size(), 8u * 5u - 1u);
   EXPECT_EQ(std::set<std::string>(rows.begin(), rows.end()).size(), rows.size());
   for (const Row* row : all_rows()) {
     EXPECT_FALSE(row->summary.empty()) << row->name;

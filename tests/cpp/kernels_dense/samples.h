@@ -45,74 +45,104 @@ struct Sample {
 };
 
 inline const std::vector<Sample>& samples() {
-  static const std::vector<Sample> list{
-      {"id", {{2, 3}}},
-      {"matmul", {{2, 3}, {3, 4}}},
-      {"matmul_tn", {{3, 2}, {3, 4}}},
-      {"matmul_nt", {{2, 3}, {4, 3}}},
-      {"contract[ijk,lkj->il]", {{2, 3, 4}, {5, 4, 3}}},
-      {"contract[bij,bjk->kbi]", {{2, 3, 4}, {2, 4, 5}}},
-      {"contract[ij,ij->i]", {{2, 3}, {2, 3}}},
-      {"contract[i,j->ji]", {{2}, {3}}},
-      {"add", {{2, 3}, {2, 3}}},
-      {"add", {{3}, {2, 1}}},
-      {"sub", {{2, 3}, {3}}},
-      {"mul", {{2, 3}, {}}},
-      {"div", {{2, 3}, {2, 3}}},
-      {"min", {{2, 3}, {2, 3}}},
-      {"max", {{2, 3}, {3}}},
-      {"squared_difference", {{4, 3}, {4, 3}}},
-      {"squared_difference", {{3}, {2, 1}}},
-      {"scale[3]", {{2, 3}}},
-      {"scale[-2.0]", {{2, 3}}},
-      {"negate", {{2, 3}}},
-      {"square", {{2, 3}}},
-      {"reciprocal", {{2, 3}}},
-      {"abs", {{2, 3}}},
-      {"sqrt", {{2, 3}}},
-      {"relu", {{2, 3}}},
-      {"relu_derivative", {{2, 3}}},
-      {"sigmoid", {{2, 3}}},
-      {"tanh", {{2, 3}}},
-      {"exp", {{2, 3}}},
-      {"log", {{2, 3}}},
-      {"softplus", {{2, 3}}},
-      {"row_sum", {{2, 3}}},
-      {"row_sum", {{2, 0}}},
-      {"total", {{2, 3}}},
-      {"row_max", {{2, 3}}},
-      {"transpose", {{2, 3}}},
-      {"diag", {{3, 3}}},
-      {"insert_dim[0]", {{2, 3}}},
-      {"insert_dim[2]", {{2, 3}}},
-      {"duplicate", {{2, 3}}, 4},
-      {"tile[1, 2]", {{2, 5}}, 0},
-      {"tile[1, 2]", {{2, 5}}, 2},
-      {"concat[0]", {{2, 3}, {4, 3}}},
-      {"concat[1]", {{2, 3}, {2, 0}}},
-      {"cast[f32]", {{2, 3}}},
-      {"cast[bf16]", {{2, 3}}},
-      {"cast[f16]", {{2, 3}}},
-      {"cast[i32]", {{2, 3}}},
-      {"cast[bool]", {{2, 3}}},
-      {"bce_with_logits", {{2, 3}, {2, 3}}},
-      {"bce_with_logits", {{2, 3}, {3}}},
-      {"sigmoid_difference", {{2, 3}, {2, 3}}},
-      {"sigmoid_difference", {{3}, {2, 1}}},
-      {"sgd_update[0.1]", {{2, 3}, {2, 3}}},
-      {"sgd_update[$rate]", {{2, 3}, {3}}},
-      {"adam_first[0.9]", {{2, 3}, {2, 3}}},
-      {"adam_second[0.999]", {{2, 3}, {2, 3}}},
-      {"adam_second[0.9]", {{2, 3}, {3}}},
-      {"adam_direction[$rate, 0.9, 0.999, 1e-08, $step]", {{2, 3}, {2, 3}}},
-      {"adam_direction[0.1, 0.5, 0.25, 0.125, 1]", {{2, 3}, {3}}},
-  };
+  static const std::vector<Sample> list = [] {
+    std::vector<Sample> all{
+        {"id", {{2, 3}}},
+        {"matmul", {{2, 3}, {3, 4}}},
+        {"matmul_tn", {{3, 2}, {3, 4}}},
+        {"matmul_nt", {{2, 3}, {4, 3}}},
+        {"contract[ijk,lkj->il]", {{2, 3, 4}, {5, 4, 3}}},
+        {"contract[bij,bjk->kbi]", {{2, 3, 4}, {2, 4, 5}}},
+        {"contract[ij,ij->i]", {{2, 3}, {2, 3}}},
+        {"contract[i,j->ji]", {{2}, {3}}},
+        {"add", {{2, 3}, {2, 3}}},
+        {"add", {{3}, {2, 1}}},
+        {"sub", {{2, 3}, {3}}},
+        {"mul", {{2, 3}, {}}},
+        {"div", {{2, 3}, {2, 3}}},
+        {"min", {{2, 3}, {2, 3}}},
+        {"max", {{2, 3}, {3}}},
+        {"squared_difference", {{4, 3}, {4, 3}}},
+        {"squared_difference", {{3}, {2, 1}}},
+        {"abs_difference", {{4, 3}, {4, 3}}},
+        {"abs_difference", {{3}, {2, 1}}},
+        {"logaddexp", {{2, 3}, {3}}},
+        {"equal", {{2, 3}, {2, 3}}},
+        {"above", {{2, 3}, {2, 3}}},
+        {"above", {{3}, {2, 1}}},
+        {"conjugate", {{2, 3}}},
+        {"sign", {{2, 3}}},
+        {"is_zero", {{2, 3}}},
+        {"scale[3]", {{2, 3}}},
+        {"scale[-2.0]", {{2, 3}}},
+        {"negate", {{2, 3}}},
+        {"square", {{2, 3}}},
+        {"reciprocal", {{2, 3}}},
+        {"abs", {{2, 3}}},
+        {"sqrt", {{2, 3}}},
+        {"relu", {{2, 3}}},
+        {"relu_derivative", {{2, 3}}},
+        {"sigmoid", {{2, 3}}},
+        {"tanh", {{2, 3}}},
+        {"exp", {{2, 3}}},
+        {"log", {{2, 3}}},
+        {"softplus", {{2, 3}}},
+        {"row_sum", {{2, 3}}},
+        {"row_sum", {{2, 0}}},
+        {"total", {{2, 3}}},
+        {"row_max", {{2, 3}}},
+        {"transpose", {{2, 3}}},
+        {"diag", {{3, 3}}},
+        {"arrange[ijk->kij]", {{2, 3, 4}}},
+        {"arrange[ijii->ji]", {{2, 3, 2, 2}}},
+        {"expand[1, 4]", {{2, 3}}},
+        {"expand[2, 0]", {{2, 3}}},
+        {"embed_diagonal[2, 0]", {{2, 3}}},
+        {"embed_diagonal[0, 1]", {{2, 3}}},
+        {"insert_dim[0]", {{2, 3}}},
+        {"insert_dim[2]", {{2, 3}}},
+        {"duplicate", {{2, 3}}, 4},
+        {"tile[1, 2]", {{2, 5}}, 0},
+        {"tile[1, 2]", {{2, 5}}, 2},
+        {"concat[0]", {{2, 3}, {4, 3}}},
+        {"concat[1]", {{2, 3}, {2, 0}}},
+        {"cast[f32]", {{2, 3}}},
+        {"cast[bf16]", {{2, 3}}},
+        {"cast[f16]", {{2, 3}}},
+        {"cast[i32]", {{2, 3}}},
+        {"cast[bool]", {{2, 3}}},
+        {"bce_with_logits", {{2, 3}, {2, 3}}},
+        {"bce_with_logits", {{2, 3}, {3}}},
+        {"sigmoid_difference", {{2, 3}, {2, 3}}},
+        {"sigmoid_difference", {{3}, {2, 1}}},
+        {"sgd_update[0.1]", {{2, 3}, {2, 3}}},
+        {"sgd_update[$rate]", {{2, 3}, {3}}},
+        {"adam_first[0.9]", {{2, 3}, {2, 3}}},
+        {"adam_second[0.999]", {{2, 3}, {2, 3}}},
+        {"adam_second[0.9]", {{2, 3}, {3}}},
+        {"adam_direction[$rate, 0.9, 0.999, 1e-08, $step]", {{2, 3}, {2, 3}}},
+        {"adam_direction[0.1, 0.5, 0.25, 0.125, 1]", {{2, 3}, {3}}},
+    };
+    for (const Row* row : all_rows()) {
+      if (row->name.starts_with("reduce_")) {
+        all.push_back({row->name + "[ijk->ki]", {{2, 3, 4}}});
+        all.push_back({row->name + "[iij->j]", {{3, 3, 2}}});
+        all.push_back({row->name + "[ij->i]", {{2, 0}}});
+      } else if (row->name.starts_with("contract_")) {
+        all.push_back({row->name + "[ij,kj->ki]", {{2, 3}, {4, 3}}});
+        all.push_back({row->name + "[bij,kb->ik]", {{2, 3, 4}, {5, 2}}});
+        all.push_back({row->name + "[ij,kj->ki]", {{2, 0}, {4, 0}}});
+      }
+    }
+    return all;
+  }();
   return list;
 }
 
 /// Roots and logarithms need operands above zero, and so does the second moment.
 inline bool needs_positive(const std::string& name) {
-  return std::set<std::string>{"sqrt", "log", "adam_direction", "div", "reciprocal"}.contains(name);
+  return std::set<std::string>{"sqrt", "log", "adam_direction", "div", "reciprocal"}.contains(name) ||
+         name.starts_with("contract_div");
 }
 
 inline Array random_array(const Dims& shape, std::mt19937_64& random, bool integers, bool positive) {

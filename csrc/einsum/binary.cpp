@@ -1,0 +1,113 @@
+#include "einsum/binary.h"
+
+#include <algorithm>
+
+#include "einsum/text.h"
+#include "kernels/table.h"
+
+namespace joinsum::einsum {
+namespace {
+
+struct Operand {
+  NodePtr node;
+  Labels labels;
+};
+
+Path from_the_left(size_t operands) {
+  Path path;
+  // The result of each step stands last.
+  for (size_t left = operands; left > 1; --left)
+    path.emplace_back(left == operands ? 0 : static_cast<int64_t>(left) - 1, left == operands ? 1 : 0);
+  return path;
+}
+
+/// One vertex of several operands, taken apart.
+class Apart {
+ public:
+  Apart(const std::string& name, const Einsum& op, const std::vector<NodePtr>& inputs) : name_(name), op_(op) {
+    for (size_t i = 0; i < inputs.size(); ++i) operands_.push_back({inputs[i], op.operands[i]});
+    const kernels::Facts& facts = kernels::row_of(op.join.first()).facts;
+    any_order_ = facts.associative && facts.commutative;
+    folds_early_ = op.join.then.empty() && kernels::distributes(op.join, op.aggregate.name, 0) &&
+                   kernels::distributes(op.join, op.aggregate.name, 1);
+  }
+
+  NodePtr run(const Path& path) {
+    JOINSUM_USER_CHECK(path.size() + 1 == operands_.size(),
+                       "binary: a path has one step less than operands: vertex=", name_, ", steps=", path.size(),
+                       ", operands=", operands_.size());
+    for (const auto& [first, second] : path) step(first, second);
+    return operands_[0].node;
+  }
+
+ private:
+  void step(int64_t first, int64_t second) {
+    const auto count = static_cast<int64_t>(operands_.size());
+    const bool there = first >= 0 && second >= 0 && first < count && second < count && first != second;
+    JOINSUM_USER_CHECK(there, "binary: a step joins two of the operands that are left: vertex=", name_, ", step=(",
+                       first, ", ", second, "), left=", count);
+    const bool in_order = begun_ ? first == count - 1 && second == 0 : first == 0 && second == 1;
+    JOINSUM_USER_CHECK(any_order_ || in_order, "binary: this join is taken from the left: vertex=", name_,
+                       ", join=", op_.join.text(), ", step=(", first, ", ", second, ")");
+    begun_ = true;
+    const Operand left = operands_[first], right = operands_[second];
+    operands_.erase(operands_.begin() + std::max(first, second));
+    operands_.erase(operands_.begin() + std::min(first, second));
+    const bool last = operands_.empty();
+    Einsum op{{left.labels, right.labels},
+              last ? op_.result : kept(left, right),
+              last ? op_.join : op_.join.first(),
+              op_.aggregate,
+              last ? op_.extents : Extents{}};
+    Labels labels = op.result;
+    operands_.push_back({make(std::move(op), {left.node, right.node}), std::move(labels)});
+  }
+
+  /// Labels that the result or another operand still needs, or all where folding must wait.
+  Labels kept(const Operand& left, const Operand& right) const {
+    const Labels all = labels_of({left.labels, right.labels});
+    if (!folds_early_) return all;
+    Labels needed = op_.result;
+    for (const Operand& other : operands_) needed.insert(needed.end(), other.labels.begin(), other.labels.end());
+    return common(all, needed);
+  }
+
+  const std::string& name_;
+  const Einsum& op_;
+  std::vector<Operand> operands_;
+  bool any_order_ = false;
+  bool folds_early_ = false;
+  bool begun_ = false;
+};
+
+}  // namespace
+
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths) {
+  const auto names = node_names(plan);
+  std::unordered_map<const Node*, NodePtr> made;
+  size_t used = 0;
+  for (const NodePtr& node : plan.order()) {
+    std::vector<NodePtr> inputs;
+    for (const NodePtr& input : node->inputs()) inputs.push_back(made.at(input.get()));
+    const auto* op = node->as<Einsum>();
+    if (op == nullptr) {
+      made[node.get()] = node;
+    } else if (inputs.size() <= 2) {
+      made[node.get()] = make(*op, std::move(inputs));
+    } else {
+      const auto path = paths.find(names.at(node.get()));
+      if (path != paths.end()) ++used;
+      made[node.get()] = Apart(names.at(node.get()), *op, inputs)
+                             .run(path == paths.end() ? from_the_left(inputs.size()) : path->second);
+    }
+  }
+  JOINSUM_USER_CHECK(used == paths.size(),
+                     "binary: a path for a vertex that has no more than two operands, or is not there: paths=",
+                     paths.size(), ", used=", used);
+  std::vector<Plan::Output> outputs;
+  for (const auto& output : plan.outputs())
+    outputs.push_back({output.name, made.at(output.node.get()), output.tied_input});
+  return Plan::make(std::move(outputs));
+}
+
+}  // namespace joinsum::einsum

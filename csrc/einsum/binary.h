@@ -1,0 +1,17 @@
+#pragma once
+
+#include "einsum/nodes.h"
+
+namespace joinsum::einsum {
+
+/// The order in which an einsum of several operands is joined: each step takes two of those that are left, by their
+/// positions, and puts their result last. As opt_einsum's paths.
+using Path = std::vector<std::pair<int64_t, int64_t>>;
+
+/// The same plan from einsums of at most two operands. `paths` gives the orders of vertices with more, by the names
+/// that the plan's text gives them; one that is not named is joined from the left. A label is folded as soon as no
+/// other operand has it, where the join distributes over the aggregation. Raises PlanError for a path that does not
+/// fit, and for one out of order where the join is not associative and commutative.
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths = {});
+
+}  // namespace joinsum::einsum

@@ -1,0 +1,130 @@
+#include <algorithm>
+#include <set>
+
+#include "einsum/lower.h"
+
+namespace joinsum::einsum {
+namespace {
+
+/// Most keys of one joined relation, so that numbers of keys stay far from overflow.
+constexpr int64_t kMostKeys = int64_t{1} << 40;
+
+/// Axes of tensors and labels of vertices, those that are one in one class.
+class Classes {
+ public:
+  explicit Classes(const Plan& plan) {
+    for (const NodePtr& node : plan.order()) {
+      auto& axes = axes_[node.get()];
+      for (size_t a = 0; a < node->type().extents.size(); ++a) axes.push_back(add());
+      if (const auto* op = node->as<Einsum>()) identify(*op, *node);
+    }
+  }
+
+  /// Parts of an axis once `cut` has been called.
+  int64_t parts(const Node& node, size_t axis) const { return parts_.at(find(axes_.at(&node)[axis])); }
+
+  /// Cuts the classes of most elements first, as long as no vertex has too many keys.
+  void cut(const Plan& plan, int64_t sites) {
+    std::map<int64_t, int64_t> extents;
+    std::vector<std::set<int64_t>> vertices;
+    for (const NodePtr& node : plan.order()) {
+      auto& met = vertices.emplace_back();
+      const auto meet = [&](const Node& tensor) {
+        for (size_t a = 0; a < tensor.type().extents.size(); ++a) {
+          const int64_t own = find(axes_.at(&tensor)[a]);
+          extents[own] = tensor.type().extents[a];
+          met.insert(own);
+        }
+      };
+      meet(*node);
+      for (const NodePtr& input : node->inputs()) meet(*input);
+    }
+    std::vector<std::pair<int64_t, int64_t>> order;
+    for (const auto& [own, extent] : extents) {
+      parts_[own] = 1;
+      order.emplace_back(-extent, own);
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto& [extent, own] : order) {
+      const int64_t parts = whole_[own] ? 1 : std::max<int64_t>(1, std::min(sites, -extent));
+      const bool fits = std::all_of(vertices.begin(), vertices.end(), [&](const std::set<int64_t>& met) {
+        return !met.contains(own) || keys(met) <= kMostKeys / parts;
+      });
+      if (fits) parts_[own] = parts;
+    }
+  }
+
+ private:
+  int64_t add() {
+    parent_.push_back(static_cast<int64_t>(parent_.size()));
+    whole_.push_back(false);
+    return parent_.back();
+  }
+
+  int64_t keys(const std::set<int64_t>& classes) const {
+    int64_t count = 1;
+    for (const int64_t each : classes) count *= parts_.at(each);
+    return count;
+  }
+
+  int64_t find(int64_t member) const {
+    while (parent_[member] != member) member = parent_[member];
+    return member;
+  }
+
+  void unite(int64_t a, int64_t b) {
+    a = find(a);
+    b = find(b);
+    if (a == b) return;
+    parent_[std::max(a, b)] = std::min(a, b);
+    whole_[std::min(a, b)] = whole_[a] || whole_[b];
+  }
+
+  void identify(const Einsum& op, const Node& node) {
+    std::map<std::string, int64_t> label;
+    const auto meet = [&](const Labels& labels, const std::vector<int64_t>& axes) {
+      for (size_t a = 0; a < labels.size(); ++a) {
+        const auto [at, fresh] = label.try_emplace(labels[a], axes[a]);
+        if (!fresh) unite(at->second, axes[a]);
+        if (std::count(labels.begin(), labels.end(), labels[a]) > 1) whole_[find(axes[a])] = true;
+      }
+    };
+    for (size_t i = 0; i < op.operands.size(); ++i) meet(op.operands[i], axes_.at(node.input(i).get()));
+    const Labels given = labels_of(op.operands);
+    meet(op.result, axes_.at(&node));
+    for (const std::string& broadcast : without(op.result, given)) whole_[find(label.at(broadcast))] = true;
+  }
+
+  std::unordered_map<const Node*, std::vector<int64_t>> axes_;
+  std::vector<int64_t> parent_;
+  std::vector<bool> whole_;
+  std::map<int64_t, int64_t> parts_;
+};
+
+}  // namespace
+
+std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites) {
+  JOINSUM_USER_CHECK(sites >= 1, "even_cuts: at least one site: sites=", sites);
+  Classes classes(plan);
+  classes.cut(plan, sites);
+  std::map<std::string, RelationType> out;
+  for (const NodePtr& node : plan.inputs()) {
+    const Dims& extents = node->type().extents;
+    Dims frontier;
+    std::vector<Axis> axes;
+    for (size_t a = 0; a < extents.size(); ++a) {
+      const int64_t parts = classes.parts(*node, a);
+      if (parts == 1) {
+        axes.push_back(Axis::whole(extents[a]));
+      } else {
+        axes.push_back(Axis::cut(static_cast<int64_t>(frontier.size()), joinsum::even_cuts(extents[a], parts)));
+        frontier.push_back(parts);
+      }
+    }
+    const std::string& name = node->as<Input>()->name;
+    out[name] = RelationType::make("input " + name, node->type().dtype, std::move(frontier), std::move(axes));
+  }
+  return out;
+}
+
+}  // namespace joinsum::einsum

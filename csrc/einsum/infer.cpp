@@ -1,0 +1,73 @@
+#include "einsum/infer.h"
+
+#include "kernels/table.h"
+
+namespace joinsum::einsum {
+namespace {
+
+void check_join(const Kernel& join, size_t operands) {
+  const kernels::Row& row = kernels::row_of(join);
+  JOINSUM_USER_CHECK(row.form == kernels::Form::kElementwise,
+                     "einsum: a join is an elementwise kernel: join=", join.text());
+  const int64_t wanted = operands == 1 ? 1 : 2;
+  JOINSUM_USER_CHECK(row.operands == wanted, "einsum: the join has another number of operands: join=", join.text(),
+                     ", takes=", row.operands, ", given=", operands);
+  for (const Kernel& next : join.then) {
+    JOINSUM_USER_CHECK(kernels::row_of(next).form == kernels::Form::kElementwise,
+                       "einsum: a join is an elementwise kernel: join=", join.text());
+  }
+}
+
+void check_aggregate(const Kernel& aggregate) {
+  JOINSUM_USER_CHECK(
+      kernels::row_of(aggregate).form == kernels::Form::kElementwise && kernels::foldable(aggregate),
+      "einsum: an aggregation is an elementwise kernel, associative and commutative: aggregate=", aggregate.text());
+}
+
+/// The dtype that the joined operands have.
+DType joined_dtype(const Einsum& op, const std::vector<TensorType>& inputs) {
+  if (inputs.size() == 1) return kernels::result_dtype(op.join, {inputs[0].dtype});
+  DType dtype = inputs[0].dtype;
+  for (size_t i = 1; i < inputs.size(); ++i) {
+    const Kernel join = i + 1 == inputs.size() ? op.join : op.join.first();
+    dtype = kernels::result_dtype(join, {dtype, inputs[i].dtype});
+  }
+  return dtype;
+}
+
+TensorType infer_einsum(const Einsum& op, const std::vector<TensorType>& inputs) {
+  JOINSUM_USER_CHECK(!inputs.empty(), "einsum: at least one operand");
+  JOINSUM_USER_CHECK(inputs.size() == op.operands.size(),
+                     "einsum: labels for another number of operands: labels=", op.operands.size(),
+                     ", operands=", inputs.size());
+  check_join(op.join, inputs.size());
+  check_aggregate(op.aggregate);
+  const Extents extents = extents_of(op, inputs);
+  TensorType type;
+  type.dtype = joined_dtype(op, inputs);
+  const Labels gone = without(labels_of(op.operands), op.result);
+  if (!gone.empty()) {
+    const DType folded = kernels::result_dtype(op.aggregate, {type.dtype, type.dtype});
+    JOINSUM_USER_CHECK(folded == type.dtype, "einsum: an aggregation keeps the dtype: aggregate=", op.aggregate.text(),
+                       ", dtype=", name_of(type.dtype), ", result=", name_of(folded));
+  }
+  for (const std::string& label : gone) {
+    JOINSUM_USER_CHECK(extents.at(label) > 0 || kernels::row_of(op.aggregate).facts.identity,
+                       "einsum: no value for an aggregation of nothing: aggregate=", op.aggregate.text(),
+                       ", label=", label);
+  }
+  for (const std::string& label : op.result) type.extents.push_back(extents.at(label));
+  checked_product("einsum", type.extents);
+  return type;
+}
+
+}  // namespace
+
+TensorType infer(const Operation& operation, const std::vector<TensorType>& inputs) {
+  const auto* op = std::get_if<Einsum>(&operation);
+  JOINSUM_USER_CHECK(op != nullptr,
+                     "input: the type of an input is given, not inferred: name=", std::get<Input>(operation).name);
+  return infer_einsum(*op, inputs);
+}
+
+}  // namespace joinsum::einsum

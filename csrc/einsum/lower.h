@@ -1,0 +1,25 @@
+#pragma once
+
+#include "einsum/nodes.h"
+#include "tra/nodes.h"
+
+namespace joinsum::einsum {
+
+/// How a plan's inputs, by name, are cut for `sites` sites: each class of labels that are one through shared tensors
+/// evenly in as many parts as there are sites, or elements if these are fewer, so that whatever divides the classes
+/// over the sites never recuts. A class stays whole that has a label twice in one tensor, or a label that only a result
+/// has; and the classes of fewest elements do where a vertex would have more than 2^40 keys. Source: EinDecomp,
+/// section 8.
+std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites);
+
+/// Translates a plan of einsums of at most two operands: an einsum is a join on the key dimensions of the shared
+/// labels, whose kernel contracts each pair of arrays, and a fold of the key dimensions of labels that disappear.
+/// `inputs` gives the cuts of each input, by name; axis i of a tensor is array axis i of its relation, cut by a key
+/// dimension of its own or whole. Floats of half width are folded in single precision.
+/// Raises PlanError where a label is cut otherwise in one operand than in another.
+tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs);
+
+/// The same over logical relations that are there already: the outputs, in order.
+std::vector<tra::NodePtr> lower(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs);
+
+}  // namespace joinsum::einsum

@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "kernels/dense_parts.h"
+
+namespace joinsum::kernels::dense_parts {
+namespace {
+
+/// Elements of the joined array that are formed at once: such pieces of several passes stay in the caches of a core; a
+/// GPU wants more.
+constexpr int64_t kBlock = 1 << 16;
+constexpr int64_t kDeviceBlock = 1 << 24;
+
+bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
+
+/// What a fold of nothing gives: of integers the least or the largest one, where the table says an infinity.
+at::Scalar nothing_of(const std::string& fold, at::ScalarType type) {
+  const double identity = *find_row(fold)->facts.identity;
+  if (std::isfinite(identity) || at::isFloatingType(type)) return identity;
+  if (type == at::kBool) return identity > 0;
+  const bool is_signed = at::isSignedType(type);
+  const auto bits = static_cast<int64_t>(8 * at::elementSize(type));
+  if (identity > 0) return std::numeric_limits<int64_t>::max() >> (is_signed ? 64 - bits : 63 - bits);
+  return is_signed ? std::numeric_limits<int64_t>::min() >> (64 - bits) : int64_t{0};
+}
+
+/// Axes of a tensor without the repeats of a letter: each takes the diagonal.
+at::Tensor diagonals(at::Tensor x, std::string& letters, int64_t batch) {
+  for (size_t i = 0; i < letters.size(); ++i) {
+    for (size_t j = letters.find(letters[i], i + 1); j != std::string::npos; j = letters.find(letters[i], i + 1)) {
+      x = x.diagonal(0, batch + static_cast<int64_t>(i), batch + static_cast<int64_t>(j));
+      x = x.movedim(-1, batch + static_cast<int64_t>(i));
+      letters.erase(j, 1);
+    }
+  }
+  return x;
+}
+
+/// One contraction by blocks of the joined array.
+class Blocks {
+ public:
+  Blocks(const Row& row, size_t kept, int64_t most)
+      : combine_{row.combine, {}}, fold_{row.fold, {}}, kept_(kept), most_(most) {}
+
+  /// Folds into `out` what `left` and `right` combine to. All have one axis for each letter, kept ones first (of extent
+  /// 1 where an operand lacks it); `out` has the kept ones only.
+  void add(const at::Tensor& left, const at::Tensor& right, at::Tensor out) const {
+    const Dims shape = at::infer_size(left.sizes(), right.sizes());
+    const auto widest = std::max_element(shape.begin(), shape.end());
+    if (shape.empty() || checked_product("contract", shape) <= most_ || *widest == 1) return block(left, right, out);
+    const int64_t axis = widest - shape.begin();
+    const int64_t half = *widest / 2;
+    const auto part = [&](const at::Tensor& x, bool second) {
+      if (x.size(axis) == 1) return x;
+      return second ? x.narrow(axis, half, *widest - half) : x.narrow(axis, 0, half);
+    };
+    for (const bool second : {false, true}) {
+      const bool keeps = axis < static_cast<int64_t>(kept_);
+      add(part(left, second), part(right, second), keeps ? part(out, second) : out);
+    }
+  }
+
+ private:
+  void block(const at::Tensor& left, const at::Tensor& right, at::Tensor out) const {
+    at::Tensor joined = at::empty(at::infer_size(left.sizes(), right.sizes()), out.options());
+    elementwise(combine_, {left, right}, {}, joined);
+    Dims folded;
+    for (auto axis = static_cast<int64_t>(kept_); axis < joined.dim(); ++axis) folded.push_back(axis);
+    elementwise(fold_, {out, fold_axes(fold_.name, joined, folded)}, {}, out);
+  }
+
+  Kernel combine_;
+  Kernel fold_;
+  size_t kept_;
+  int64_t most_;
+};
+
+/// `x` with an axis for each letter of `order`, of extent 1 for those that it lacks.
+at::Tensor aligned(const at::Tensor& x, const std::string& letters, const std::string& order) {
+  Dims axes;
+  for (const char letter : order) {
+    if (has(letters, letter)) axes.push_back(static_cast<int64_t>(letters.find(letter)));
+  }
+  at::Tensor out = x.permute(axes);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (!has(letters, order[i])) out = out.unsqueeze(static_cast<int64_t>(i));
+  }
+  return out;
+}
+
+bool narrow_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+}  // namespace
+
+at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes) {
+  if (axes.empty()) return x;
+  if (fold == "add") return at::sum(x, axes, false, x.scalar_type());
+  if (fold == "logaddexp") return at::logsumexp(x, axes);
+  if (fold == "mul") {
+    at::Tensor out = x;
+    Dims falling = axes;
+    std::sort(falling.rbegin(), falling.rend());
+    for (const int64_t axis : falling) out = at::prod(out, axis, false, x.scalar_type());
+    return out;
+  }
+  JOINSUM_CHECK(fold == "max" || fold == "min", "fold=", fold);
+  if (std::none_of(axes.begin(), axes.end(), [&](int64_t axis) { return x.size(axis) == 0; })) {
+    return fold == "max" ? at::amax(x, axes) : at::amin(x, axes);
+  }
+  Dims shape;
+  for (int64_t axis = 0; axis < x.dim(); ++axis) {
+    if (!position_of(axes, axis)) shape.push_back(x.size(axis));
+  }
+  return at::full(shape, nothing_of(fold, x.scalar_type()), x.options());
+}
+
+at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operand, int64_t batch) {
+  std::string letters = labels.operands[0];
+  const at::Tensor x = diagonals(operand, letters, batch);
+  Dims folded, order = all_dims(batch);
+  std::string kept;
+  for (size_t i = 0; i < letters.size(); ++i) {
+    if (has(labels.result, letters[i])) {
+      kept += letters[i];
+    } else {
+      folded.push_back(batch + static_cast<int64_t>(i));
+    }
+  }
+  for (const char letter : labels.result) order.push_back(batch + static_cast<int64_t>(kept.find(letter)));
+  return (folded.empty() ? x : fold_axes(row.fold, x, folded)).permute(order);
+}
+
+at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+  if (row.combine == "mul" && row.fold == "add") return dense_parts::contract(labels, left, right);
+  std::string order = labels.result;
+  for (const std::string& letters : labels.operands) {
+    for (const char letter : letters) {
+      if (!has(order, letter)) order += letter;
+    }
+  }
+  const auto type = left.scalar_type();
+  const auto inside = narrow_float(type) ? at::kFloat : type;
+  const at::Tensor a = aligned(left.to(inside), labels.operands[0], order);
+  const at::Tensor b = aligned(right.to(inside), labels.operands[1], order);
+  const Dims joined = at::infer_size(a.sizes(), b.sizes());
+  const Dims shape(joined.begin(), joined.begin() + static_cast<int64_t>(labels.result.size()));
+  at::Tensor out = at::full(shape, nothing_of(row.fold, inside), a.options());
+  if (checked_product("contract", joined) > 0) {
+    Blocks(row, labels.result.size(), left.is_cpu() ? kBlock : kDeviceBlock).add(a, b, out);
+  }
+  return out.to(type);
+}
+
+}  // namespace joinsum::kernels::dense_parts

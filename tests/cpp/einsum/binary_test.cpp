@@ -1,0 +1,69 @@
+#include "einsum/binary.h"
+
+#include <gtest/gtest.h>
+
+#include "einsum/interpret.h"
+#include "einsum/text.h"
+#include "random_einsums.h"
+
+namespace joinsum::einsum {
+namespace {
+
+std::string error_of(const Plan& plan, const std::map<std::string, Path>& paths) {
+  try {
+    binary(plan, paths);
+  } catch (const PlanError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Plan chain(const std::string& join) {
+  return parse("einsum\ninput A: f64[2,3]\ninput B: f64[3,4]\ninput C: f64[4,5]\noutput Z = einsum[ij,jk,kl->il; " +
+               join + "; add](A, B, C)");
+}
+
+TEST(EinsumBinary, JoinsInTheGivenOrderAndFoldsEarly) {
+  EXPECT_EQ(print(binary(chain("mul"), {{"t0", {{1, 2}, {0, 1}}}})),
+            "einsum\n"
+            "input A: f64[2,3]\n"
+            "input B: f64[3,4]\n"
+            "input C: f64[4,5]\n"
+            "t0 = einsum[jk,kl->jl; mul; add](B, C): f64[3,5]\n"
+            "t1 = einsum[ij,jl->il; mul; add](A, t0): f64[2,5]\n"
+            "output Z = t1\n");
+}
+
+TEST(EinsumBinary, WaitsWithFoldingWhereTheJoinDoesNotDistribute) {
+  EXPECT_EQ(print(binary(chain("sub"))),
+            "einsum\n"
+            "input A: f64[2,3]\n"
+            "input B: f64[3,4]\n"
+            "input C: f64[4,5]\n"
+            "t0 = einsum[ij,jk->ijk; sub; add](A, B): f64[2,3,4]\n"
+            "t1 = einsum[ijk,kl->il; sub; add](t0, C): f64[2,5]\n"
+            "output Z = t1\n");
+}
+
+TEST(EinsumBinary, PathsThatDoNotFitAreRefused) {
+  EXPECT_EQ(error_of(chain("sub"), {{"t0", {{1, 2}, {0, 1}}}}),
+            "binary: this join is taken from the left: vertex=t0, join=sub, step=(1, 2)");
+  EXPECT_EQ(error_of(chain("mul"), {{"t0", {{1, 2}}}}),
+            "binary: a path has one step less than operands: vertex=t0, steps=1, operands=3");
+  EXPECT_EQ(error_of(chain("mul"), {{"t0", {{1, 3}, {0, 1}}}}),
+            "binary: a step joins two of the operands that are left: vertex=t0, step=(1, 3), left=3");
+  EXPECT_EQ(error_of(chain("mul"), {{"t7", {}}}),
+            "binary: a path for a vertex that has no more than two operands, or is not there: paths=1, used=0");
+}
+
+TEST(EinsumBinary, RandomPlansKeepTheirMeaning) {
+  RandomEinsums random(7);
+  for (int round = 0; round < 300; ++round) {
+    const Plan plan = random.plan({});
+    const auto contents = random.contents(plan, true);
+    ASSERT_EQ(interpret(binary(plan), contents), interpret(plan, contents)) << plan.text();
+  }
+}
+
+}  // namespace
+}  // namespace joinsum::einsum
