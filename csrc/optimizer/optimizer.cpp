@@ -114,18 +114,28 @@ class Optimizer {
     }
   }
 
-  /// The paper's matrix products, wherever the rules for them meet the plan that was lowered operator by operator.
+  /// The paper's matrix products: each rule wherever it meets the plan that was lowered operator by operator.
   void try_products() {
     const ia::Plan lowered = interner_.intern(tra::lower(plan_, grid_, inputs_));
     const auto clean = rewriting_rules();
     for (const Rule& rule : rules()) {
       if (!rule.name.starts_with("MM-") || left_out(rule.name)) continue;
-      for (const Rewrite& rewrite : rewrites(lowered, {&rule}, interner_)) {
-        if (late()) return;
-        const Found found = greedy(rewrite.plan, search(clean));
-        add({"rule " + rule.name, found.plan, {}, found.steps, false});
-      }
+      if (late()) return;
+      const std::optional<ia::Plan> product = everywhere(rule, lowered);
+      if (!product) continue;
+      const Found found = greedy(*product, search(clean));
+      add({"rule " + rule.name, found.plan, {}, found.steps, false});
     }
+  }
+
+  /// `rule` applied to all operators that it meets, users first, so that the others stay as they are meanwhile.
+  std::optional<ia::Plan> everywhere(const Rule& rule, const ia::Plan& plan) {
+    std::optional<ia::Plan> out;
+    for (auto node = plan.order().rbegin(); node != plan.order().rend(); ++node) {
+      auto found = rewrites_at(out ? *out : plan, *node, {&rule}, interner_);
+      if (!found.empty()) out = std::move(found.front().plan);
+    }
+    return out;
   }
 
   void rewrite() {

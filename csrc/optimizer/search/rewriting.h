@@ -42,8 +42,8 @@ struct Search {
   SearchLimits limits;
 };
 
-/// Takes the best of all plans one rule away while that is better. None of the three returns a plan that scores worse
-/// than `plan`.
+/// Goes through the operators, inputs first, and takes the best rewrite of each if it makes the plan better, until none
+/// does. None of the three returns a plan that scores worse than `plan`.
 Found greedy(const ia::Plan& plan, const Search& search);
 
 /// Keeps the `width` best plans of each round; also follows steps that make a plan worse for a while.
