@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "ia/fusion.h"
+#include "kernels/table.h"
+#include "optimizer/placement/candidates.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -31,7 +33,47 @@ bool fits(const ia::Plan& plan, const Cluster& cluster) {
   }
 }
 
+/// Joins that a fold reads, straight or through moves, and nothing else does.
+std::unordered_set<const ia::Node*> folded_joins(const ia::Plan& plan) {
+  const auto uses = ia::use_counts(plan);
+  std::unordered_set<const ia::Node*> out;
+  for (const ia::NodePtr& node : plan.order()) {
+    const auto* fold = node->as<ia::LocalAggregate>();
+    if (fold == nullptr || !kernels::foldable(fold->kernel.first())) continue;
+    const ia::Node* below = node->input(0).get();
+    while (below->as<ia::Shuffle>() != nullptr || below->as<ia::Broadcast>() != nullptr) {
+      if (uses.at(below) > 1) break;
+      below = below->input(0).get();
+    }
+    if (below->as<ia::LocalJoin>() != nullptr && uses.at(below) == 1) out.insert(below);
+  }
+  return out;
+}
+
+bool leaves_work_undivided(const ia::Node& join) {
+  const auto* placement = join.type().placement.grid();
+  if (placement == nullptr) return false;
+  Dims split;
+  for (const ia::AxisState& state : placement->states) {
+    const auto* by = std::get_if<ia::Split>(&state);
+    split.push_back(by != nullptr ? by->dim : kNothing);
+  }
+  return leaves_undivided(join.type().grid, join.type().relation.frontier, split);
+}
+
 }  // namespace
+
+int64_t undivided_contractions(const ia::Plan& plan) {
+  const auto folded = folded_joins(plan);
+  int64_t count = 0;
+  for (const ia::NodePtr& node : plan.order()) {
+    const auto* join = node->as<ia::LocalJoin>();
+    if (join == nullptr) continue;
+    const bool contracts = folded.contains(node.get()) || kernels::contracts(join->kernel);
+    if (contracts && leaves_work_undivided(*node)) ++count;
+  }
+  return count;
+}
 
 Objective objective_named(const std::string& name) {
   for (size_t i = 0; i < std::size(kNames); ++i) {
@@ -64,6 +106,7 @@ Score Pricer::score(const ia::Plan& plan) {
     out.flops += priced.flops;
     out.operators += node->inputs().empty() ? 0 : 1;
   }
+  if (objective_ != Objective::kSeconds) out.undivided = static_cast<double>(undivided_contractions(plan));
   if (cluster_.memory_bytes && !fits(plan, cluster_)) out.value = std::numeric_limits<double>::infinity();
   return out;
 }

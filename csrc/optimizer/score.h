@@ -19,8 +19,14 @@ std::string name_of(Objective objective);
 double value_of(const NodeCost& cost, Objective objective);
 double value_of(const PlanCost& cost, Objective objective);
 
-/// What plans are compared by: the objective, then the flops of the busiest site, then the number of operators.
+/// Contractions whose work some grid axis repeats although a key dimension could still be divided along it. Repeating
+/// all work moves nothing; so where only moves are minimised, such plans are baselines and come after all others.
+int64_t undivided_contractions(const ia::Plan& plan);
+
+/// What plans are compared by: under `paper_floats` and `wire_bytes` first their undivided contractions; then the
+/// objective, the flops of the busiest site, the number of operators.
 struct Score {
+  double undivided = 0;
   double value = 0;
   double flops = 0;
   double operators = 0;

@@ -5,7 +5,6 @@
 namespace joinsum::optimizer {
 namespace {
 
-constexpr int64_t kNothing = -1;
 /// Grids with no more ways than this are tried in all orders of axes.
 constexpr double kMostWays = 100;
 
@@ -14,7 +13,10 @@ class Divide {
  public:
   Divide(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all)
       : grid_(grid), dims_(dims), divide_all_(divide_all), parts_(dims.size(), 1) {
-    for (size_t d = 0; d < dims.size(); ++d) order_.push_back(static_cast<int64_t>(d));
+    for (size_t d = 0; d < dims.size(); ++d) {
+      order_.push_back(static_cast<int64_t>(d));
+      extents_.push_back(dims[d].extent);
+    }
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return dims[a].rank < dims[b].rank; });
     order_.push_back(kNothing);
     double ways = 1;
@@ -33,7 +35,7 @@ class Divide {
   void extend() {
     const auto axis = static_cast<int64_t>(now_.size());
     if (axis == grid_.rank()) {
-      if (!divide_all_ || !wastes()) out_.push_back(now_);
+      if (!divide_all_ || !leaves_undivided(grid_, extents_, now_)) out_.push_back(now_);
       return;
     }
     const int64_t size = grid_.axes[axis];
@@ -54,22 +56,12 @@ class Divide {
     return static_cast<size_t>(std::find(order_.begin(), order_.end(), dim) - order_.begin());
   }
 
-  /// Whether an axis repeats work that some dimension could still be divided for.
-  bool wastes() const {
-    for (size_t axis = 0; axis < now_.size(); ++axis) {
-      if (now_[axis] != kNothing) continue;
-      for (size_t d = 0; d < dims_.size(); ++d) {
-        if (divides(static_cast<int64_t>(d), grid_.axes[axis])) return true;
-      }
-    }
-    return false;
-  }
-
   const ia::Grid& grid_;
   const std::vector<Divisible>& dims_;
   bool divide_all_;
   bool every_order_ = true;
   Dims order_;
+  Dims extents_;
   Dims parts_;
   Dims now_;
   std::vector<Dims> out_;
@@ -79,6 +71,26 @@ class Divide {
 
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
   return Divide(grid, dims, divide_all).run();
+}
+
+bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& split) {
+  Dims parts(extents.size(), 1);
+  Dims idle;
+  for (int64_t axis = 0; axis < grid.rank(); ++axis) {
+    const int64_t size = grid.axes[axis];
+    const int64_t dim = split[axis];
+    if (dim != kNothing && parts[dim] * size <= extents[dim]) {
+      parts[dim] *= size;
+    } else {
+      idle.push_back(size);
+    }
+  }
+  return std::any_of(idle.begin(), idle.end(), [&](int64_t size) {
+    for (size_t d = 0; d < extents.size(); ++d) {
+      if (parts[d] * size <= extents[d]) return true;
+    }
+    return false;
+  });
 }
 
 ia::Placement placement_of(const Dims& split, const Dims& domains) {

@@ -179,8 +179,7 @@ class PlacementProblem::Builder {
   }
 
   bool is_contraction(const Vertex& vertex, const tra::Node& join) const {
-    const kernels::Row& row = kernels::row_of(join.as<tra::Join>()->kernel);
-    return vertex.join != nullptr || (row.form == kernels::Form::kLabelled && row.facts.linear);
+    return vertex.join != nullptr || kernels::contracts(join.as<tra::Join>()->kernel);
   }
 
   void add_join_modes(Vertex& vertex, const tra::Node& join) const {
@@ -344,6 +343,7 @@ class PlacementProblem::Builder {
       mode_costs_.push_back(std::move(costs));
       place_costs_.emplace_back(vertex.places.size(), 0.0);
     }
+    prices_.resize(vertices_.size());
     for (size_t v = 0; v < vertices_.size(); ++v) {
       add_own_table(static_cast<int64_t>(v));
       for (size_t i = 0; i < vertices_[v].operands.size(); ++i) add_edge_table(static_cast<int64_t>(v), i);
@@ -356,7 +356,7 @@ class PlacementProblem::Builder {
     const Vertex& vertex = vertices_[v];
     std::vector<double> costs;
     for (const Mode& mode : vertex.modes) {
-      for (const ia::PhysicalType& place : vertex.places) costs.push_back(move_price_(*mode.result, place));
+      for (size_t i = 0; i < vertex.places.size(); ++i) costs.push_back(price_of_put(v, *mode.result, i));
     }
     tables_.push_back({mode_of(v), place_of(v), std::move(costs)});
   }
@@ -364,33 +364,43 @@ class PlacementProblem::Builder {
   /// From where a value is put to where a reader needs it. Of an input with one start, also straight from there.
   void add_edge_table(int64_t v, size_t operand) {
     const Vertex& reader = vertices_[v];
-    const Vertex& source = vertices_[reader.operands[operand]];
+    const int64_t u = reader.operands[operand];
+    const Vertex& source = vertices_[u];
     const bool fixed = source.node->as<tra::Input>() != nullptr && source.modes.size() == 1;
-    std::vector<ia::PhysicalType> needs;
-    std::vector<size_t> need_of;
-    for (const Mode& mode : reader.modes) {
-      add_place(needs, joined(reader) != nullptr ? placed(source.node->type(), mode.needs[operand])
-                                                 : type_at(source, mode.needs[operand]));
-      for (size_t i = 0; i < needs.size(); ++i) {
-        if (needs[i].placement == mode.needs[operand]) need_of.push_back(i);
-      }
+    std::vector<size_t> needs;
+    for (const Mode& mode : reader.modes) needs.push_back(place_in(source, mode.needs[operand]));
+    std::vector<double> straight(source.places.size(), kForbidden);
+    if (fixed) {
+      for (const size_t need : needs) straight[need] = price_of_put(u, *source.modes[0].result, need);
     }
     std::vector<double> costs;
-    for (const ia::PhysicalType& place : source.places) {
-      std::vector<double> row;
-      for (const ia::PhysicalType& need : needs) {
-        double cost = move_price_(place, need);
-        if (fixed) cost = std::min(cost, move_price_(*source.modes[0].result, need));
-        row.push_back(cost);
-      }
-      for (const size_t need : need_of) costs.push_back(row[need]);
+    for (size_t i = 0; i < source.places.size(); ++i) {
+      for (const size_t need : needs) costs.push_back(std::min(price_between(u, i, need), straight[need]));
     }
-    tables_.push_back({place_of(reader.operands[operand]), mode_of(v), std::move(costs)});
+    tables_.push_back({place_of(u), mode_of(v), std::move(costs)});
   }
 
-  static const ia::PhysicalType& type_at(const Vertex& vertex, const ia::Placement& placement) {
-    return *std::find_if(vertex.places.begin(), vertex.places.end(),
-                         [&](const ia::PhysicalType& type) { return type.placement == placement; });
+  /// Partials differ in who holds them, so only moves of settled values are priced by their places alone.
+  double price_of_put(int64_t v, const ia::PhysicalType& made, size_t place) {
+    const Vertex& vertex = vertices_[v];
+    if (made.placement.pending()) return move_price_(made, vertex.places[place]);
+    return price_between(v, place_in(vertex, made.placement), place);
+  }
+
+  /// Of a move between two places of a value; each is priced once.
+  double price_between(int64_t v, size_t from, size_t to) {
+    const auto& places = vertices_[v].places;
+    std::vector<std::optional<double>>& known = prices_[v];
+    known.resize(places.size() * places.size());
+    std::optional<double>& price = known[from * places.size() + to];
+    if (!price) price = move_price_(places[from], places[to]);
+    return *price;
+  }
+
+  static size_t place_in(const Vertex& vertex, const ia::Placement& placement) {
+    const auto at = std::find_if(vertex.places.begin(), vertex.places.end(),
+                                 [&](const ia::PhysicalType& type) { return type.placement == placement; });
+    return static_cast<size_t>(at - vertex.places.begin());
   }
 
   /// An output is settled, and a tied one ends where its input starts.
@@ -469,6 +479,7 @@ class PlacementProblem::Builder {
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<std::vector<double>> mode_costs_;
   std::vector<std::vector<double>> place_costs_;
+  std::vector<std::vector<std::optional<double>>> prices_;
   std::vector<Table> tables_;
 };
 
