@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 
 namespace joinsum::ia {
 namespace {
@@ -209,28 +210,34 @@ void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& 
   out.busiest += most;
 }
 
-/// Sites of one class by equal boxes.
+/// Sites that hold equal boxes, ascending.
 struct BoxSites {
   const Box* box;
-  std::vector<int64_t> sites;
+  std::span<const int64_t> sites;
 };
 
-std::vector<BoxSites> by_box(const Holding& holding, const std::vector<int64_t>& sites) {
-  std::vector<BoxSites> out;
+/// Those of `sites` that hold anything, sorted by their boxes into `sorted`, which the result reads.
+std::vector<BoxSites> by_box(const Holding& holding, const std::vector<int64_t>& sites, std::vector<int64_t>& sorted) {
+  sorted.clear();
   for (const int64_t site : sites) {
-    const auto& box = holding.box(site);
-    if (!box || box->empty()) continue;
-    const auto at = std::find_if(out.begin(), out.end(), [&](const BoxSites& known) { return *known.box == *box; });
-    if (at == out.end()) {
-      out.push_back({&*box, {site}});
-    } else {
-      at->sites.push_back(site);
-    }
+    if (holding.box(site) && !holding.box(site)->empty()) sorted.push_back(site);
+  }
+  std::sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) {
+    const auto order = *holding.box(a) <=> *holding.box(b);
+    return order == 0 ? a < b : order < 0;
+  });
+  std::vector<BoxSites> out;
+  for (size_t begin = 0; begin < sorted.size();) {
+    const Box& box = *holding.box(sorted[begin]);
+    size_t end = begin + 1;
+    while (end < sorted.size() && *holding.box(sorted[end]) == box) ++end;
+    out.push_back({&box, std::span(sorted).subspan(begin, end - begin)});
+    begin = end;
   }
   return out;
 }
 
-int64_t common(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
   return std::count_if(a.begin(), a.end(), [&](int64_t site) { return std::binary_search(b.begin(), b.end(), site); });
 }
 
@@ -240,10 +247,12 @@ void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& o
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
   std::vector<double> reduced(source.sites());
   std::vector<double> gathered(source.sites());
+  std::vector<int64_t> needing;
+  std::vector<int64_t> holding;
   Box piece;
   for (const auto& [number, sites] : classes(source.grid, apart)) {
-    const auto needed = by_box(target.holding, sites);
-    for (const BoxSites& held : by_box(source.holding, sites)) {
+    const auto needed = by_box(target.holding, sites, needing);
+    for (const BoxSites& held : by_box(source.holding, sites, holding)) {
       for (const BoxSites& wanted : needed) {
         piece = *held.box;
         piece.cut_to(*wanted.box);
