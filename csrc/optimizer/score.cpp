@@ -1,5 +1,6 @@
 #include "optimizer/score.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "ia/fusion.h"
@@ -50,17 +51,6 @@ std::unordered_set<const ia::Node*> folded_joins(const ia::Plan& plan) {
   return out;
 }
 
-bool leaves_work_undivided(const ia::Node& join) {
-  const auto* placement = join.type().placement.grid();
-  if (placement == nullptr) return false;
-  Dims split;
-  for (const ia::AxisState& state : placement->states) {
-    const auto* by = std::get_if<ia::Split>(&state);
-    split.push_back(by != nullptr ? by->dim : kNothing);
-  }
-  return leaves_undivided(join.type().grid, join.type().relation.frontier, split);
-}
-
 }  // namespace
 
 int64_t undivided_contractions(const ia::Plan& plan) {
@@ -70,7 +60,7 @@ int64_t undivided_contractions(const ia::Plan& plan) {
     const auto* join = node->as<ia::LocalJoin>();
     if (join == nullptr) continue;
     const bool contracts = folded.contains(node.get()) || kernels::contracts(join->kernel);
-    if (contracts && leaves_work_undivided(*node)) ++count;
+    if (contracts && leaves_undivided(node->type())) ++count;
   }
   return count;
 }
@@ -90,11 +80,22 @@ double value_of(const PlanCost& cost, Objective objective) { return chosen(cost,
 
 const Pricer::Price& Pricer::price(const ia::NodePtr& node, bool fused) {
   const auto [at, fresh] = prices_[fused ? 1 : 0].try_emplace(node.get());
-  if (fresh) {
-    const NodeCost cost = node_cost(*node, fused, cluster_);
-    at->second = {value_of(cost, objective_), static_cast<double>(cost.flops)};
+  if (!fresh) return at->second;
+  const bool move = node->as<ia::Broadcast>() != nullptr || node->as<ia::Shuffle>() != nullptr;
+  if (!move || node->input(0)->type().placement.grid() == nullptr || node->input(0)->type().placement.pending()) {
+    return at->second = computed(*node, fused);
   }
-  return at->second;
+  const ia::PhysicalType& from = node->input(0)->type();
+  std::vector<Move>& known = moves_[ia::operation_hash(node->operation())];
+  auto same = std::find_if(known.begin(), known.end(),
+                           [&](const Move& other) { return other.from == from && other.to == node->type(); });
+  if (same == known.end()) same = known.insert(same, {from, node->type(), computed(*node, fused)});
+  return at->second = same->price;
+}
+
+Pricer::Price Pricer::computed(const ia::Node& node, bool fused) {
+  const NodeCost cost = node_cost(node, fused, cluster_);
+  return {value_of(cost, objective_), static_cast<double>(cost.flops)};
 }
 
 Score Pricer::score(const ia::Plan& plan) {

@@ -3,6 +3,7 @@
 #include <compare>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "ia/nodes.h"
 #include "optimizer/cost/cost.h"
@@ -33,7 +34,7 @@ struct Score {
   auto operator<=>(const Score&) const = default;
 };
 
-/// Scores plans whose nodes live as long as it does: each node is priced once.
+/// Scores plans whose nodes live as long as it does: each node is priced once, and each move between two settled types.
 class Pricer {
  public:
   Pricer(Objective objective, Cluster cluster) : objective_(objective), cluster_(std::move(cluster)) {}
@@ -49,10 +50,19 @@ class Pricer {
     double flops = 0;
   };
   const Price& price(const ia::NodePtr& node, bool fused);
+  Price computed(const ia::Node& node, bool fused);
+
+  /// A move of settled tuples, which its types alone price.
+  struct Move {
+    ia::PhysicalType from;
+    ia::PhysicalType to;
+    Price price;
+  };
 
   Objective objective_;
   Cluster cluster_;
   std::unordered_map<const ia::Node*, Price> prices_[2];
+  std::unordered_map<uint64_t, std::vector<Move>> moves_;
 };
 
 }  // namespace joinsum::optimizer

@@ -12,7 +12,7 @@ constexpr double kMostWays = 100;
 class Divide {
  public:
   Divide(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all)
-      : grid_(grid), dims_(dims), divide_all_(divide_all), parts_(dims.size(), 1) {
+      : grid_(grid), divide_all_(divide_all) {
     for (size_t d = 0; d < dims.size(); ++d) {
       order_.push_back(static_cast<int64_t>(d));
       extents_.push_back(dims[d].extent);
@@ -30,24 +30,17 @@ class Divide {
   }
 
  private:
-  bool divides(int64_t dim, int64_t size) const { return parts_[dim] * size <= dims_[dim].extent; }
-
   void extend() {
     const auto axis = static_cast<int64_t>(now_.size());
     if (axis == grid_.rank()) {
       if (!divide_all_ || !leaves_undivided(grid_, extents_, now_)) out_.push_back(now_);
       return;
     }
-    const int64_t size = grid_.axes[axis];
-    const bool again = !every_order_ && axis > 0 && grid_.axes[axis - 1] == size;
+    const bool again = !every_order_ && axis > 0 && grid_.axes[axis - 1] == grid_.axes[axis];
     const size_t first = again ? place_in_order(now_.back()) : 0;
     for (size_t i = first; i < order_.size(); ++i) {
-      const int64_t dim = order_[i];
-      if (dim != kNothing && !divides(dim, size)) continue;
-      now_.push_back(dim);
-      if (dim != kNothing) parts_[dim] *= size;
+      now_.push_back(order_[i]);
       extend();
-      if (dim != kNothing) parts_[dim] /= size;
       now_.pop_back();
     }
   }
@@ -57,12 +50,10 @@ class Divide {
   }
 
   const ia::Grid& grid_;
-  const std::vector<Divisible>& dims_;
   bool divide_all_;
   bool every_order_ = true;
   Dims order_;
   Dims extents_;
-  Dims parts_;
   Dims now_;
   std::vector<Dims> out_;
 };
@@ -91,6 +82,16 @@ bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& spl
     }
     return false;
   });
+}
+
+bool leaves_undivided(const ia::PhysicalType& result) {
+  if (result.placement.grid() == nullptr) return false;
+  Dims split;
+  for (const ia::AxisState& state : result.placement.grid()->states) {
+    const auto* by = std::get_if<ia::Split>(&state);
+    split.push_back(by != nullptr ? by->dim : kNothing);
+  }
+  return leaves_undivided(result.grid, result.relation.frontier, split);
 }
 
 ia::Placement placement_of(const Dims& split, const Dims& domains) {

@@ -34,6 +34,17 @@ struct Vertex {
   std::set<int64_t> labels;         ///< of the dimensions that it may divide
   std::vector<Mode> modes;
   std::vector<ia::PhysicalType> places;
+  int64_t moves = 0;             ///< which of the builder's hold prices of moves between the places
+  std::vector<int64_t> numbers;  ///< of the places there
+};
+
+constexpr int64_t kMostPlaces = int64_t{1} << 31;
+
+/// Prices of moves between places of one relation type, by their numbers.
+struct Moves {
+  RelationType relation;
+  std::vector<ia::Placement> placements;
+  std::unordered_map<int64_t, double> prices;
 };
 
 /// Adds a type once, by its placement.
@@ -178,7 +189,9 @@ class PlacementProblem::Builder {
     mode.flops += static_cast<double>(cost.flops);
   }
 
-  bool is_contraction(const Vertex& vertex, const tra::Node& join) const {
+  /// Whether a join has to divide its work over every axis that its extents allow.
+  bool divides_all(const Vertex& vertex, const tra::Node& join) const {
+    if (objective_ == Objective::kSeconds) return false;
     return vertex.join != nullptr || kernels::contracts(join.as<tra::Join>()->kernel);
   }
 
@@ -198,8 +211,7 @@ class PlacementProblem::Builder {
       int64_t& b = right_domains[op.right_keys[i]];
       a = b = std::max(a, b);
     }
-    const bool divide_all = objective_ != Objective::kSeconds && is_contraction(vertex, join);
-    for (const Dims& division : divisions(grid_, dims, divide_all)) {
+    for (const Dims& division : divisions(grid_, dims, divides_all(vertex, join))) {
       Dims left_split;
       Dims right_split;
       Mode mode;
@@ -218,10 +230,12 @@ class PlacementProblem::Builder {
     }
   }
 
-  void run_join(const Vertex& vertex, const tra::Join& op, const ia::PhysicalType& left, const ia::PhysicalType& right,
-                Mode& mode) const {
+  /// Gives a mode its result and its price; returns the type of the join itself.
+  ia::PhysicalType run_join(const Vertex& vertex, const tra::Join& op, const ia::PhysicalType& left,
+                            const ia::PhysicalType& right, Mode& mode) const {
     ia::NodePtr node =
         ia::make(ia::LocalJoin{op.left_keys, op.right_keys, op.kernel}, {stand_in("L", left), stand_in("R", right)});
+    const ia::PhysicalType joined = node->type();
     price(mode, node, false);
     if (vertex.join != nullptr) {
       node = ia::make(tra::local_operation(*vertex.node), {node});
@@ -229,6 +243,68 @@ class PlacementProblem::Builder {
       price(mode, node, fused);
     }
     mode.result = node->type();
+    return joined;
+  }
+
+  /// Ways to run a join where an operand lies in a manner of its own (partials that nothing has settled, owners
+  /// computed on another domain, scattered): the other one comes to meet it there.
+  void add_modes_where_operands_lie(Vertex& vertex, const tra::Node& join) {
+    for (const size_t side : {0, 1}) {
+      const std::vector<ia::PhysicalType> places = vertices_[vertex.operands[side]].places;
+      for (const ia::PhysicalType& place : places) {
+        for (const ia::Placement& other : ways_to_meet(vertex, join, side, place.placement)) {
+          add_mode_where_lies(vertex, join, side, place, other);
+        }
+      }
+    }
+  }
+
+  void add_mode_where_lies(Vertex& vertex, const tra::Node& join, size_t side, const ia::PhysicalType& place,
+                           const ia::Placement& meets) {
+    Vertex& other = vertices_[vertex.operands[1 - side]];
+    Mode mode{{place.placement, place.placement}, std::nullopt, 0, 0, divided_labels(place, *join.input(side))};
+    mode.needs[1 - side] = meets;
+    try {
+      const ia::PhysicalType type = placed(other.node->type(), meets);
+      const auto joined =
+          run_join(vertex, *join.as<tra::Join>(), side == 0 ? place : type, side == 0 ? type : place, mode);
+      if (divides_all(vertex, join) && leaves_undivided(joined)) return;
+      add_place(other.places, type);
+      vertex.modes.push_back(std::move(mode));
+    } catch (const PlanError&) {
+    } catch (const KernelError&) {
+    }
+  }
+
+  /// Where the other operand meets one that is placed so, in ways that `vertex` has not: split by the same join keys,
+  /// else whole. To drop replicas costs nothing but under `paper_floats`, which so has whole operands as well.
+  std::vector<ia::Placement> ways_to_meet(const Vertex& vertex, const tra::Node& join, size_t side,
+                                          const ia::Placement& placement) const {
+    const auto& op = *join.as<tra::Join>();
+    std::vector<ia::Placement> out{ia::Placement::replicated(grid_)};
+    const bool paper = objective_ == Objective::kPaperFloats;
+    if (placement.grid() != nullptr) {
+      const auto met =
+          met_by(placement, side == 0 ? op.left_keys : op.right_keys, side == 0 ? op.right_keys : op.left_keys);
+      if (!paper) out.clear();
+      if (!paper || !(met == out[0])) out.push_back(met);
+    }
+    std::erase_if(out, [&](const ia::Placement& other) {
+      return std::any_of(vertex.modes.begin(), vertex.modes.end(), [&](const Mode& mode) {
+        return mode.needs[side] == placement && (!paper || mode.needs[1 - side] == other);
+      });
+    });
+    return out;
+  }
+
+  static ia::Placement met_by(const ia::Placement& placement, const Dims& keys, const Dims& other_keys) {
+    ia::GridPlacement out = *placement.grid();
+    for (ia::AxisState& state : out.states) {
+      const auto* split = std::get_if<ia::Split>(&state);
+      const auto key = split != nullptr ? position_of(keys, split->dim) : std::nullopt;
+      state = key ? ia::AxisState(ia::Split{other_keys[*key], split->domain}) : ia::Replicated{};
+    }
+    return out;
   }
 
   /// Ways to run an operator of one operand: wherever that may lie, if the operator can run there.
@@ -302,7 +378,9 @@ class PlacementProblem::Builder {
     Vertex& vertex = vertices_[v];
     if (vertex.node->as<tra::Input>() != nullptr) {
       add_starts(vertex);
-    } else if (joined(vertex) == nullptr) {
+    } else if (const tra::Node* join = joined(vertex)) {
+      add_modes_where_operands_lie(vertex, *join);
+    } else {
       add_unary_modes(vertex);
     }
     for (const Mode& mode : vertex.modes) add_place(vertex.places, *mode.result);
@@ -343,7 +421,7 @@ class PlacementProblem::Builder {
       mode_costs_.push_back(std::move(costs));
       place_costs_.emplace_back(vertex.places.size(), 0.0);
     }
-    prices_.resize(vertices_.size());
+    for (Vertex& vertex : vertices_) number_places(vertex);
     for (size_t v = 0; v < vertices_.size(); ++v) {
       add_own_table(static_cast<int64_t>(v));
       for (size_t i = 0; i < vertices_[v].operands.size(); ++i) add_edge_table(static_cast<int64_t>(v), i);
@@ -380,21 +458,36 @@ class PlacementProblem::Builder {
     tables_.push_back({place_of(u), mode_of(v), std::move(costs)});
   }
 
-  /// Partials differ in who holds them, so only moves of settled values are priced by their places alone.
+  /// Of a move from what an operator leaves.
   double price_of_put(int64_t v, const ia::PhysicalType& made, size_t place) {
     const Vertex& vertex = vertices_[v];
     if (made.placement.pending()) return move_price_(made, vertex.places[place]);
     return price_between(v, place_in(vertex, made.placement), place);
   }
 
-  /// Of a move between two places of a value; each is priced once.
+  /// Of a move between two places of a value; for values of one relation type each is priced once.
   double price_between(int64_t v, size_t from, size_t to) {
-    const auto& places = vertices_[v].places;
-    std::vector<std::optional<double>>& known = prices_[v];
-    known.resize(places.size() * places.size());
-    std::optional<double>& price = known[from * places.size() + to];
-    if (!price) price = move_price_(places[from], places[to]);
-    return *price;
+    const Vertex& vertex = vertices_[v];
+    Moves& moves = moves_[vertex.moves];
+    const int64_t key = vertex.numbers[from] * kMostPlaces + vertex.numbers[to];
+    const auto [price, fresh] = moves.prices.try_emplace(key);
+    if (fresh) price->second = move_price_(vertex.places[from], vertex.places[to]);
+    return price->second;
+  }
+
+  /// Numbers the places of a vertex among those of all values of its relation type. Partials differ in who holds them.
+  void number_places(Vertex& vertex) {
+    const RelationType& relation = vertex.node->type();
+    auto moves =
+        std::find_if(moves_.begin(), moves_.end(), [&](const Moves& known) { return known.relation == relation; });
+    if (moves == moves_.end()) moves = moves_.insert(moves, {relation, {}, {}});
+    vertex.moves = moves - moves_.begin();
+    for (const ia::PhysicalType& place : vertex.places) {
+      auto& known = moves->placements;
+      const auto at = place.placement.pending() ? known.end() : std::find(known.begin(), known.end(), place.placement);
+      vertex.numbers.push_back(at - known.begin());
+      if (at == known.end()) known.push_back(place.placement);
+    }
   }
 
   static size_t place_in(const Vertex& vertex, const ia::Placement& placement) {
@@ -479,7 +572,7 @@ class PlacementProblem::Builder {
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<std::vector<double>> mode_costs_;
   std::vector<std::vector<double>> place_costs_;
-  std::vector<std::vector<std::optional<double>>> prices_;
+  std::vector<Moves> moves_;
   std::vector<Table> tables_;
 };
 
