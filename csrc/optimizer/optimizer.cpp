@@ -15,6 +15,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMostLabelsInPairs = 8;
 /// Candidates that the rewriting phase starts from.
 constexpr size_t kRewritten = 3;
+/// Plans that a beam looks at around the translation operator by operator.
+constexpr int64_t kPlansAround = 100;
+constexpr const char* kTranslated = "operator by operator";
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
 constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
 
@@ -92,7 +95,7 @@ class Optimizer {
 
   // --- phases --------------------------------------------------------------------------------------------------------
 
-  void lower() { add({"operator by operator", tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
+  void lower() { add({kTranslated, tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
 
   void choose_placements() {
     const PlacementProblem problem(plan_, grid_, inputs_, options_.minimize, options_.cluster);
@@ -138,21 +141,28 @@ class Optimizer {
     return out;
   }
 
+  /// Also what a few rules together make of the translation, though none of them alone makes it better: filters that go
+  /// below folds and then below moves.
   void rewrite() {
     const auto clean = rewriting_rules();
     std::vector<Candidate> starts(
         out_.candidates.begin(),
         out_.candidates.begin() + static_cast<int64_t>(std::min(kRewritten, out_.candidates.size())));
-    for (const Candidate& start : starts) {
-      if (late()) return;
-      const Found found = greedy(start.plan, search(clean));
-      plans_ += found.plans;
-      out_.out_of_time = out_.out_of_time || found.out_of_time;
-      if (found.steps.empty()) continue;
-      Candidate better{start.name + ", rewritten", found.plan, {}, start.steps, false};
-      better.steps.insert(better.steps.end(), found.steps.begin(), found.steps.end());
-      add(std::move(better));
-    }
+    for (const Candidate& start : starts) improve(start, greedy(start.plan, search(clean)));
+    Search around = search(clean);
+    around.limits.plans = std::min(around.limits.plans, kPlansAround);
+    const Candidate translated{kTranslated, interner_.intern(tra::lower(plan_, grid_, inputs_)), {}, {}, false};
+    improve(translated, beam(translated.plan, around));
+  }
+
+  /// Adds what a search has made of a candidate.
+  void improve(const Candidate& start, const Found& found) {
+    plans_ += found.plans;
+    out_.out_of_time = out_.out_of_time || found.out_of_time;
+    if (found.steps.empty()) return;
+    Candidate better{start.name + ", rewritten", found.plan, {}, start.steps, false};
+    better.steps.insert(better.steps.end(), found.steps.begin(), found.steps.end());
+    add(std::move(better));
   }
 
   std::vector<const Rule*> rewriting_rules() const {
