@@ -30,6 +30,8 @@ class Holding {
   bool empty(int64_t site) const { return tuples(site) == 0; }
   int64_t tuples(int64_t site) const;
   int64_t elements(const RelationType& relation, int64_t site) const;
+  /// Lists of keys are equal where they are shared.
+  bool operator==(const Holding&) const = default;
 
  private:
   std::vector<std::optional<Box>> boxes_;

@@ -43,7 +43,7 @@ constexpr int64_t kMostPlaces = int64_t{1} << 31;
 /// Prices of moves between places of one relation type, by their numbers.
 struct Moves {
   RelationType relation;
-  std::vector<ia::Placement> placements;
+  std::vector<ia::PhysicalType> places;
   std::unordered_map<int64_t, double> prices;
 };
 
@@ -52,6 +52,11 @@ void add_place(std::vector<ia::PhysicalType>& places, const ia::PhysicalType& ty
   const bool known = std::any_of(places.begin(), places.end(),
                                  [&](const ia::PhysicalType& other) { return other.placement == type.placement; });
   if (!known) places.push_back(type);
+}
+
+/// Whether moves from one type of a relation cost what they cost from another.
+bool same_place(const ia::PhysicalType& a, const ia::PhysicalType& b) {
+  return a.placement == b.placement && (!a.placement.pending() || a.holding == b.holding);
 }
 
 /// Prices moves between two types of one relation. Under `seconds` it takes the busiest receiver for the busiest link.
@@ -434,7 +439,8 @@ class PlacementProblem::Builder {
     const Vertex& vertex = vertices_[v];
     std::vector<double> costs;
     for (const Mode& mode : vertex.modes) {
-      for (size_t i = 0; i < vertex.places.size(); ++i) costs.push_back(price_of_put(v, *mode.result, i));
+      const auto row = prices_from(v, *mode.result);
+      costs.insert(costs.end(), row.begin(), row.end());
     }
     tables_.push_back({mode_of(v), place_of(v), std::move(costs)});
   }
@@ -448,9 +454,7 @@ class PlacementProblem::Builder {
     std::vector<size_t> needs;
     for (const Mode& mode : reader.modes) needs.push_back(place_in(source, mode.needs[operand]));
     std::vector<double> straight(source.places.size(), kForbidden);
-    if (fixed) {
-      for (const size_t need : needs) straight[need] = price_of_put(u, *source.modes[0].result, need);
-    }
+    if (fixed) straight = prices_from(u, *source.modes[0].result);
     std::vector<double> costs;
     for (size_t i = 0; i < source.places.size(); ++i) {
       for (const size_t need : needs) costs.push_back(std::min(price_between(u, i, need), straight[need]));
@@ -458,11 +462,16 @@ class PlacementProblem::Builder {
     tables_.push_back({place_of(u), mode_of(v), std::move(costs)});
   }
 
-  /// Of a move from what an operator leaves.
-  double price_of_put(int64_t v, const ia::PhysicalType& made, size_t place) {
-    const Vertex& vertex = vertices_[v];
-    if (made.placement.pending()) return move_price_(made, vertex.places[place]);
-    return price_between(v, place_in(vertex, made.placement), place);
+  /// Of moves from what an operator leaves to each place. Partials of one placement differ in who holds them.
+  std::vector<double> prices_from(int64_t v, const ia::PhysicalType& made) {
+    const auto& places = vertices_[v].places;
+    const size_t at = place_in(vertices_[v], made.placement);
+    const bool known = same_place(made, places[at]);
+    std::vector<double> out;
+    for (size_t i = 0; i < places.size(); ++i) {
+      out.push_back(known ? price_between(v, at, i) : move_price_(made, places[i]));
+    }
+    return out;
   }
 
   /// Of a move between two places of a value; for values of one relation type each is priced once.
@@ -475,7 +484,7 @@ class PlacementProblem::Builder {
     return price->second;
   }
 
-  /// Numbers the places of a vertex among those of all values of its relation type. Partials differ in who holds them.
+  /// Numbers the places of a vertex among those of all values of its relation type.
   void number_places(Vertex& vertex) {
     const RelationType& relation = vertex.node->type();
     auto moves =
@@ -483,10 +492,11 @@ class PlacementProblem::Builder {
     if (moves == moves_.end()) moves = moves_.insert(moves, {relation, {}, {}});
     vertex.moves = moves - moves_.begin();
     for (const ia::PhysicalType& place : vertex.places) {
-      auto& known = moves->placements;
-      const auto at = place.placement.pending() ? known.end() : std::find(known.begin(), known.end(), place.placement);
+      auto& known = moves->places;
+      const auto at = std::find_if(known.begin(), known.end(),
+                                   [&](const ia::PhysicalType& other) { return same_place(other, place); });
       vertex.numbers.push_back(at - known.begin());
-      if (at == known.end()) known.push_back(place.placement);
+      if (at == known.end()) known.push_back(place);
     }
   }
 
