@@ -44,8 +44,12 @@ class Visits {
   const Score& score(int64_t index) const { return all_[index].score; }
   int64_t size() const { return static_cast<int64_t>(all_.size()); }
 
-  /// Adds the plans one rule away that are new; false where a limit left some out.
+  /// Adds the plans one rule away that are new; false where time or the number of plans is up.
   bool expand(int64_t index) {
+    if (all_[index].score.value > search_.limits.cost) {
+      whole_ = false;
+      return true;
+    }
     const ia::Plan plan = all_[index].rewrite.plan;
     for (const ia::NodePtr& node : plan.order()) {
       if (late_ = late_ || past(search_.limits); late_) return false;
@@ -69,7 +73,7 @@ class Visits {
 
   Found found(bool complete) const {
     const int64_t index = best();
-    Found out{all_[index].rewrite.plan, all_[index].score, {}, size(), complete, late_};
+    Found out{all_[index].rewrite.plan, all_[index].score, {}, size(), complete && whole_, late_};
     for (int64_t at = index; all_[at].parent >= 0; at = all_[at].parent) {
       const Visit& before = all_[all_[at].parent];
       out.steps.push_back(step(before.rewrite.plan, before.score, all_[at].rewrite, all_[at].score));
@@ -83,6 +87,7 @@ class Visits {
   std::vector<Visit> all_;
   std::set<Roots> seen_;
   bool late_ = false;
+  bool whole_ = true;  ///< no plan was too dear to follow
 };
 
 }  // namespace

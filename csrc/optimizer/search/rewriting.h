@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,10 +11,11 @@
 
 namespace joinsum::optimizer {
 
-/// When a search stops. Under a limit of plans it always finds the same.
+/// When a search stops. Without a deadline it always finds the same.
 struct SearchLimits {
-  int64_t plans = 3000;  ///< that are looked at, each once
-  int64_t width = 8;     ///< of a beam
+  int64_t plans = 3000;                                   ///< that are looked at, each once
+  int64_t width = 8;                                      ///< of a beam
+  double cost = std::numeric_limits<double>::infinity();  ///< of plans that are followed, by the objective
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
