@@ -46,6 +46,9 @@ class Optimizer {
                        "optimize: no plan fits a site's memory; use more sites, or smaller parts: memory_bytes=",
                        options_.cluster.memory_bytes.value_or(0), ", plans=", out_.candidates.size());
     std::erase_if(out_.candidates, [](const Candidate& candidate) { return !std::isfinite(candidate.score.value); });
+    for (Candidate& candidate : out_.candidates) {
+      if (candidate.score.undivided > 0) candidate.name += " (repeats work)";
+    }
     return std::move(out_);
   }
 

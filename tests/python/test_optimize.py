@@ -37,7 +37,9 @@ def test_every_candidate_runs_and_equals_torch(sites: int, minimize: str) -> Non
 def test_candidates_are_ordered_and_none_is_dearer_to_begin_with_than_the_plain_translation() -> None:
     joinsum.init(sites=6)
     found = joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes")
-    bytes_moved = [candidate.cost.wire_bytes for candidate in found.candidates]
+    baseline = [candidate.name.endswith("(repeats work)") for candidate in found.candidates]
+    assert baseline == sorted(baseline)
+    bytes_moved = [candidate.cost.wire_bytes for candidate in found.candidates[: baseline.count(False)]]
     assert bytes_moved == sorted(bytes_moved)
     assert found.cost.wire_bytes <= joinsum.cost(joinsum.lower(joinsum.parse(PROGRAM))).wire_bytes
     assert [phase.name for phase in found.phases] == ["lower", "placement", "products", "rewrite"]

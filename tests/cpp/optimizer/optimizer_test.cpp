@@ -39,6 +39,25 @@ TEST(Optimize, KeepsTheMeaningOfRandomPrograms) {
   }
 }
 
+/// A in one row of blocks and B in one column have no contracted dimension to divide: shuffled by it, all work would be
+/// done on one site, and little moved.
+TEST(Optimize, PlansThatRepeatWorkComeLast) {
+  const tra::Plan plan = testing::product(1000, 1000, 1000, "5,1", "1,5");
+  const ia::Grid grid = ia::Grid::of_sites(10);
+  const auto placed = testing::starts(plan, grid, {{"A", 0}, {"B", 1}});
+  for (const Objective objective : {Objective::kWireBytes, Objective::kPaperFloats}) {
+    const Optimized found = optimize(plan, grid, placed, minimizing(objective));
+    const auto& best = found.candidates.front();
+    const auto& last = found.candidates.back();
+    EXPECT_EQ(best.score.undivided, 0);
+    EXPECT_GT(last.score.undivided, 0);
+    EXPECT_NE(last.name.find("(repeats work)"), std::string::npos);
+    EXPECT_TRUE(std::any_of(found.candidates.begin(), found.candidates.end(), [&](const Candidate& candidate) {
+      return candidate.score.undivided > 0 && candidate.score.value < best.score.value;
+    }));
+  }
+}
+
 TEST(Optimize, RefusesUnknownPhasesAndRules) {
   const tra::Plan plan = tra::parse("tra\ninput X: f32[4]<2>\noutput Y = X\n");
   OptimizeOptions options;
