@@ -54,9 +54,10 @@ void add_place(std::vector<ia::PhysicalType>& places, const ia::PhysicalType& ty
   if (!known) places.push_back(type);
 }
 
-/// Whether moves from one type of a relation cost what they cost from another.
+/// Whether two types of a relation lie alike. A settled placement on the grid says what each site holds, others do not.
 bool same_place(const ia::PhysicalType& a, const ia::PhysicalType& b) {
-  return a.placement == b.placement && (!a.placement.pending() || a.holding == b.holding);
+  if (!(a.placement == b.placement)) return false;
+  return (a.placement.grid() != nullptr && !a.placement.pending()) || a.holding == b.holding;
 }
 
 /// Prices moves between two types of one relation. Under `seconds` it takes the busiest receiver for the busiest link.
@@ -462,7 +463,7 @@ class PlacementProblem::Builder {
     tables_.push_back({place_of(u), mode_of(v), std::move(costs)});
   }
 
-  /// Of moves from what an operator leaves to each place. Partials of one placement differ in who holds them.
+  /// Of moves from what an operator leaves to each place.
   std::vector<double> prices_from(int64_t v, const ia::PhysicalType& made) {
     const auto& places = vertices_[v].places;
     const size_t at = place_in(vertices_[v], made.placement);
