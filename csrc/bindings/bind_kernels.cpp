@@ -26,6 +26,8 @@ const char* name_of(kernels::Form form) {
   return kNames[static_cast<size_t>(form)];
 }
 
+constexpr std::array<const char*, 4> kDomains{"any", "ordered", "floating", "real"};
+
 Array array_of(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.to(at::kCPU, at::kDouble).contiguous();
   const double* data = flat.const_data_ptr<double>();
@@ -75,6 +77,7 @@ void bind_rows(py::module_& module) {
       .def_readonly("operands", &Row::operands)
       .def_readonly("parameters", &Row::parameters)
       .def_property_readonly("form", [](const Row& row) { return name_of(row.form); })
+      .def_property_readonly("domain", [](const Row& row) { return domain_name(row.domain); })
       .def_readonly("flops_per_element", &Row::flops_per_element)
       .def_readonly("facts", &Row::facts)
       .def_readonly("user", &Row::user);
@@ -136,6 +139,15 @@ void unregister_kernel(const std::string& name) {
 }
 
 }  // namespace
+
+const char* domain_name(kernels::Domain domain) { return kDomains[static_cast<size_t>(domain)]; }
+
+kernels::Domain domain_named(const std::string& name) {
+  for (size_t i = 0; i < kDomains.size(); ++i) {
+    if (name == kDomains[i]) return static_cast<kernels::Domain>(i);
+  }
+  throw PlanError("kernel: no such domain: domain=" + name + ", known=any, ordered, floating, real");
+}
 
 void bind_kernels(py::module_& module) {
   bind_values(module);

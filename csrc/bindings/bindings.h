@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/key_expression.h"
+#include "kernels/table.h"
 
 /// The Python module joinsum._C: every name here is one of csrc's, and nothing is decided here. The package
 /// python/joinsum builds what users see on top of it; docs of the names are in its stubs (_C.pyi).
@@ -36,6 +37,10 @@ py::class_<T> public_class(py::module_& module, const char* name, const char* do
 
 /// The dtype with that printed name; raises PlanError naming the dtypes there are.
 DType dtype_named(const std::string& name);
+
+/// Printed names of the domains of kernels; raises PlanError for another one.
+const char* domain_name(kernels::Domain domain);
+kernels::Domain domain_named(const std::string& name);
 
 /// Lookup tables as Python gives them: a list of integers by name.
 using TableValues = std::map<std::string, std::vector<int64_t>>;

@@ -78,23 +78,23 @@ std::string name_of(Objective objective) { return kNames[static_cast<size_t>(obj
 double value_of(const NodeCost& cost, Objective objective) { return chosen(cost, objective); }
 double value_of(const PlanCost& cost, Objective objective) { return chosen(cost, objective); }
 
-const Pricer::Price& Pricer::price(const ia::NodePtr& node, bool fused) {
-  const auto [at, fresh] = prices_[fused ? 1 : 0].try_emplace(node.get());
+const Pricer::Price& Pricer::price(const ia::NodePtr& node, Fusion fusion) {
+  const auto [at, fresh] = prices_[static_cast<size_t>(fusion)].try_emplace(node.get());
   if (!fresh) return at->second;
   const bool move = node->as<ia::Broadcast>() != nullptr || node->as<ia::Shuffle>() != nullptr;
   if (!move || node->input(0)->type().placement.grid() == nullptr || node->input(0)->type().placement.pending()) {
-    return at->second = computed(*node, fused);
+    return at->second = computed(*node, fusion);
   }
   const ia::PhysicalType& from = node->input(0)->type();
   std::vector<Move>& known = moves_[ia::operation_hash(node->operation())];
   auto same = std::find_if(known.begin(), known.end(),
                            [&](const Move& other) { return other.from == from && other.to == node->type(); });
-  if (same == known.end()) same = known.insert(same, {from, node->type(), computed(*node, fused)});
+  if (same == known.end()) same = known.insert(same, {from, node->type(), computed(*node, fusion)});
   return at->second = same->price;
 }
 
-Pricer::Price Pricer::computed(const ia::Node& node, bool fused) {
-  const NodeCost cost = node_cost(node, fused, cluster_);
+Pricer::Price Pricer::computed(const ia::Node& node, Fusion fusion) {
+  const NodeCost cost = node_cost(node, fusion, cluster_);
   return {value_of(cost, objective_), static_cast<double>(cost.flops)};
 }
 
@@ -102,7 +102,7 @@ Score Pricer::score(const ia::Plan& plan) {
   Score out;
   const auto fused = ia::fused_joins(plan);
   for (const ia::NodePtr& node : plan.order()) {
-    const Price& priced = price(node, !node->inputs().empty() && fused.contains(node->input(0).get()));
+    const Price& priced = price(node, fusion_of(*node, fused));
     out.value += priced.value;
     out.flops += priced.flops;
     out.operators += node->inputs().empty() ? 0 : 1;

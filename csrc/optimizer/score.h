@@ -49,8 +49,8 @@ class Pricer {
     double value = 0;
     double flops = 0;
   };
-  const Price& price(const ia::NodePtr& node, bool fused);
-  Price computed(const ia::Node& node, bool fused);
+  const Price& price(const ia::NodePtr& node, Fusion fusion);
+  Price computed(const ia::Node& node, Fusion fusion);
 
   /// A move of settled tuples, which its types alone price.
   struct Move {
@@ -61,7 +61,7 @@ class Pricer {
 
   Objective objective_;
   Cluster cluster_;
-  std::unordered_map<const ia::Node*, Price> prices_[2];
+  std::unordered_map<const ia::Node*, Price> prices_[3];
   std::unordered_map<uint64_t, std::vector<Move>> moves_;
 };
 

@@ -30,6 +30,8 @@ if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
 
 from joinsum import _C
 from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
+from joinsum.calibrate import calibrate
+from joinsum.calibration import RejectedCalibration
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
@@ -64,6 +66,7 @@ __all__ = [
     "Placement",
     "PlanCost",
     "PlanError",
+    "RejectedCalibration",
     "Relation",
     "RelationType",
     "Rule",
@@ -73,6 +76,7 @@ __all__ = [
     "TransportError",
     "Verdict",
     "and_",
+    "calibrate",
     "cmake_prefix_path",
     "context",
     "cost",

@@ -104,6 +104,45 @@ def train(**values: Any) -> None:
     sys.exit(_train(Options(**values)))
 
 
+@main.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="About how long it may take.",
+)
+@click.option("--path", type=_FILE, help="File to write.  [default: one in the user's cache folder]")
+def calibrate(seconds: float, path: Path | None) -> None:
+    """Measure the sites, so that predicted times and the plans chosen by them are right here.
+
+    Run it as programs are run: under torchrun for several processes or machines (torchrun --nproc-per-node N -m
+    joinsum.cli calibrate). Later runs on the same machines and layout read the file.
+    """
+    sys.exit(_calibrate(seconds, path))
+
+
+def _calibrate(seconds: float, path: Path | None) -> int:
+    """Calibrates; returns the exit code after a line about what came out, from rank 0."""
+    import joinsum
+    from joinsum.calibration import cache_folder, machine_of
+
+    rank = int(os.environ.get("RANK", "0"))
+    try:
+        # Without a cluster, `init` would read the file that is to be written.
+        here = joinsum.init(cluster=joinsum.Cluster())
+        target = path if path is not None else cache_folder() / machine_of(here).name
+        cluster = joinsum.calibrate(seconds, path)
+    except KeyboardInterrupt:
+        return 130
+    except (joinsum.PlanError, joinsum.TransportError) as error:
+        click.echo(f"joinsum: {f'rank {rank}: ' if rank else ''}{error}", err=True)
+        return 2 if isinstance(error, joinsum.PlanError) else 5
+    if rank == 0:
+        click.echo(f"{cluster}\nwritten to {target}")
+    return 0
+
+
 def _train(options: Options) -> int:
     """Trains; returns the exit code after a line about what went wrong."""
     from joinsum import PlanError, TransportError

@@ -12,6 +12,7 @@ import torch
 from joinsum import _C
 from joinsum.arguments import show
 from joinsum.errors import PlanError
+from joinsum.profile import Profile
 from joinsum.text_table import seconds_text
 
 __all__ = ["Cluster", "measure"]
@@ -30,6 +31,7 @@ class Cluster:
     bytes_per_second   bytes per second of one site's link in each direction, > 0
     latency_seconds    seconds of one stage of an exchange, >= 0
     memory_bytes       bytes that one site may hold; a plan that needs more is a PlanError. None: no limit
+    profile            measured rates (`joinsum.calibrate`), or None; the flat ones above are for what it does not say
 
     Raises PlanError for a number outside its range.
 
@@ -42,6 +44,7 @@ class Cluster:
     bytes_per_second: float = 1.25e9
     latency_seconds: float = 5e-5
     memory_bytes: int | None = None
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -54,12 +57,15 @@ class Cluster:
         memory = self.memory_bytes
         if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
             raise PlanError(f"cluster: memory is a number of bytes or None: memory_bytes={show(memory)}")
+        if self.profile is not None and not isinstance(self.profile, Profile):
+            raise PlanError(f"cluster: a profile is what joinsum.calibrate finds: profile={show(self.profile)}")
 
     def __repr__(self) -> str:
         memory = "" if self.memory_bytes is None else f", {self.memory_bytes:,} B"
         latency = seconds_text(self.latency_seconds)
         rates = f"{self.flops_per_second:.3g} flop/s, {self.bytes_per_second:.3g} B/s"
-        return f"Cluster({self.name}: {rates}, {latency}{memory})"
+        profile = "" if self.profile is None else f"; profile: {self.profile}"
+        return f"Cluster({self.name}: {rates}, {latency}{memory}{profile})"
 
     def core(self) -> _C.Cluster:
         """The same for the C++ core."""
@@ -69,6 +75,7 @@ class Cluster:
             float(self.bytes_per_second),
             float(self.latency_seconds),
             self.memory_bytes,
+            None if self.profile is None else self.profile.core,
         )
 
 

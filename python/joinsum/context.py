@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 from joinsum import _C
 from joinsum.arguments import integer, show
+from joinsum.calibration import RejectedCalibration, load
 from joinsum.cluster import Cluster, measure
 from joinsum.errors import PlanError
 from joinsum.trace import Trace
@@ -53,6 +55,16 @@ class Context:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
         grid = f" ({self.grid})" if len(self.grid.axes) > 1 else ""
         return f"<joinsum on {where}{grid}, {self._transport.name}, costs for {self.cluster.name}>"
+
+    @property
+    def transport(self) -> _C.Transport:
+        """What moves arrays between the sites."""
+        return self._transport
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process's arrays are, unless the user says otherwise: its GPU on a group with NCCL."""
+        return _device_of(self.group)
 
     @property
     def loopback(self) -> bool:
@@ -116,10 +128,12 @@ def init(
     sites     number of sites on loopback; on a process group it must be the group's size, if given
     group     a ProcessGroup that this process is in, or a DeviceMesh of one dimension (`mesh["dp"]`); collective
     cluster   the machine that costs are priced for. By default a described one on loopback (10 Gbit), on a process
-              group the measured one (once for each group, in less than 0.3 s; the slowest site's rates)
+              group what `joinsum.calibrate` has found on these sites, if there is a valid file; else what a quick look
+              finds (once for each group, in less than 0.3 s; the slowest site's rates)
     timeout   seconds that another site may stay silent before a run raises TransportError, > 0
 
-    Raises PlanError for arguments that contradict each other.
+    A calibration file of other sites, versions or layout is passed over with a warning that says what differs. Raises
+    PlanError for arguments that contradict each other, and for a damaged calibration file.
     Source: the sites are those of the TRA paper, section 4; the grid is `docs/algebra.md`'s.
 
     >>> import joinsum
@@ -227,11 +241,30 @@ def _on_group(group: dist.ProcessGroup, sites: int | None, cluster: Cluster | No
     if sites is not None and sites != group.size():
         raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
     transport = _C.make_process_group(group.group_name, timeout, _C.Collectives.table)
+    here = Context(transport, cluster if cluster is not None else Cluster(), group, timeout)
     if cluster is None:
-        cluster = _measured.get(group)
+        here.cluster = _calibrated(here) or _measured_quickly(here, group)
+    return here
+
+
+def _calibrated(here: Context) -> Cluster | None:
+    """What the calibration file of these sites says, if there is a valid one."""
+    try:
+        return load(here)
+    except RejectedCalibration as rejected:
+        if 0 in here.local_sites:
+            warnings.warn(f"init: {rejected}", stacklevel=4)
+        return None
+
+
+def _measured_quickly(here: Context, group: dist.ProcessGroup) -> Cluster:
+    cluster = _measured.get(group)
     if cluster is None:
-        cuda = "nccl" in dist.get_backend_config(group)
-        device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-        cluster = measure(transport, device, f"measured on {group.size()} ranks")
+        cluster = measure(here.transport, here.device, f"measured quickly on {here.sites} ranks, not calibrated")
         _measured[group] = cluster
-    return Context(transport, cluster, group, timeout)
+    return cluster
+
+
+def _device_of(group: dist.ProcessGroup | None) -> torch.device:
+    cuda = group is not None and "nccl" in dist.get_backend_config(group)
+    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")

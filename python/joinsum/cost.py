@@ -35,7 +35,8 @@ class PlanCost:
 
     paper_floats   the paper's rule: a broadcast of f floats over p sites f p, a shuffle f; f by the frontier
     wire_bytes     payload bytes between different sites, exact: what the transport counts
-    seconds        link and kernel time on `cluster`, without overlap
+    seconds        link and kernel time on `cluster`, one node after another as they run
+    run_seconds    of that, the agreement that opens a run; 0 without a profile
     flops          of the busiest site, summed over nodes
     peak_bytes     of the site that needs most: inputs, live blocks and messages
 
@@ -48,6 +49,7 @@ class PlanCost:
     peak_bytes: int
     seconds: float
     cluster: Cluster
+    run_seconds: float = 0.0
     nodes: tuple[NodeCost, ...] = field(default=())
 
     def __repr__(self) -> str:
@@ -60,6 +62,8 @@ class PlanCost:
             ]
             for node in self.nodes
         ]
+        if self.run_seconds > 0:
+            rows.append(["", "sites agree on the run", "", "", "", seconds_text(self.run_seconds)])
         totals = map(count_text, (self.paper_floats, self.wire_bytes, self.flops))
         rows.append(["total", "", *totals, seconds_text(self.seconds)])
         table = text_table(_COLUMNS, rows, right=range(2, len(_COLUMNS)))
@@ -92,4 +96,5 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
         NodeCost(node.node, node.operation, node.paper_floats, node.wire_bytes, node.flops, node.seconds)
         for node in core.nodes
     )
-    return PlanCost(core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds, cluster, nodes)
+    figures = (core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds)
+    return PlanCost(*figures, cluster, core.run_seconds, nodes)

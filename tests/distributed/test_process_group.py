@@ -26,7 +26,11 @@ pytestmark = [
 
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
-MODULES = {2: ["equal_results"], 3: ["equal_results", "disagreements"], 4: ["equal_results", "subgroups"]}
+MODULES = {
+    2: ["equal_results", "calibrating"],
+    3: ["equal_results", "disagreements"],
+    4: ["equal_results", "subgroups"],
+}
 
 
 @dataclass
@@ -265,3 +269,33 @@ def test_a_forked_child_cannot_use_the_group_and_harms_nobody(losses: dict[str, 
         assert (child["error"], child["text"].split(":")[0]) == ("TransportError", "transport")
         assert losses[f"forks.{rank}"]["child exit"] == 0
         assert losses[f"forks.{rank}"]["run"]["error"] == ""
+
+
+# --- calibration ------------------------------------------------------------------------------------------------------
+
+
+def test_all_ranks_calibrate_to_the_same_costs_and_read_the_file_again(plays: Any) -> None:
+    first, second = plays(2).values("all_ranks_find_the_same_rates_and_costs_follow")
+    assert first == second
+    quick, calibrated, _ = first
+    assert quick == "measured quickly on 2 ranks, not calibrated"
+    assert re.fullmatch(r"calibrated \d{4}-\d\d-\d\d on 2 ranks of gloo", calibrated)
+
+
+def test_a_stale_calibration_is_passed_over_with_a_reason(plays: Any) -> None:
+    first, second = plays(2).values("a_stale_file_is_passed_over_with_a_warning_from_rank_0")
+    assert first[0] == second[0] == "measured quickly on 2 ranks, not calibrated"
+    assert len(second) == 1
+    assert "stale, libraries have changed: torch: file=1.0, here=" in first[1]
+
+
+def test_a_calibration_cut_in_half_is_an_error_on_every_rank(plays: Any) -> None:
+    first, second = plays(2).values("a_file_cut_in_half_is_an_error_on_every_rank")
+    assert first == second
+    assert re.search(r"cut off or damaged at line \d+, column \d+ .*joinsum calibrate.*path=", first)
+
+
+def test_a_calibration_that_cannot_be_written_is_an_error_on_every_rank(plays: Any) -> None:
+    first, second = plays(2).values("a_file_that_cannot_be_written_is_an_error_on_every_rank")
+    assert first == second
+    assert "path=/proc/none/c.json" in first

@@ -1,12 +1,13 @@
 #include "optimizer/cost/cost.h"
 
 #include <algorithm>
-#include <array>
 
 #include "ia/exchange.h"
 #include "ia/fusion.h"
 #include "ia/text.h"
 #include "optimizer/cost/flops.h"
+#include "optimizer/cost/local_seconds.h"
+#include "optimizer/cost/move_seconds.h"
 #include "optimizer/cost/peak.h"
 
 namespace joinsum::optimizer {
@@ -25,39 +26,64 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
   out.received.resize(type.sites());
   for (const auto* stage : {&exchange.reduce, &exchange.gather, &exchange.copy}) {
     if (stage->empty()) continue;
-    std::vector<int64_t> sent(type.sites());
-    std::vector<int64_t> received(type.sites());
-    for (const ia::Transfer& transfer : *stage) {
-      const int64_t bytes = transfer.elements() * byte_size(type.relation.dtype);
-      sent[transfer.from] += bytes;
-      received[transfer.to] += bytes;
-      out.bytes += bytes;
-    }
-    const int64_t busiest =
-        std::max(*std::max_element(sent.begin(), sent.end()), *std::max_element(received.begin(), received.end()));
-    out.seconds += cluster.latency_seconds + static_cast<double>(busiest) / cluster.bytes_per_second;
-    for (size_t site = 0; site < received.size(); ++site)
-      out.received[site] = std::max(out.received[site], received[site]);
+    const StageTraffic traffic = stage_traffic(*stage, type);
+    out.bytes += traffic.bytes;
+    out.seconds += link_seconds(traffic, type.sites(), cluster);
+    for (size_t site = 0; site < out.received.size(); ++site)
+      out.received[site] = std::max(out.received[site], traffic.received[site]);
   }
   return out;
 }
 
-NodeCost priced(const ia::Node& node, bool fused, const Cluster& cluster, ReceivedBytes* received) {
-  NodeCost cost;
-  if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
-    const ia::Exchange exchange = ia::exchange(node.input(0)->type(), node.type());
-    Traffic traffic = traffic_of(exchange, node.type(), cluster);
+/// Prices one node; what a move brings to each site is put in `received`, if given.
+class Pricing {
+ public:
+  Pricing(const Cluster& cluster, ReceivedBytes* received) : cluster_(cluster), received_(received) {}
+
+  NodeCost price(const ia::Node& node, Fusion fusion) const {
+    NodeCost cost;
+    const bool moves = node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr;
+    if (moves) {
+      price_move(node, cost);
+    } else {
+      price_local(node, fusion, cost);
+    }
+    const bool runs = node.as<ia::Input>() == nullptr && fusion != Fusion::kJoin;
+    if (cluster_.profile && runs) cost.seconds += cluster_.profile->node_seconds;
+    return cost;
+  }
+
+ private:
+  void price_move(const ia::Node& node, NodeCost& cost) const {
+    const ia::PhysicalType& source = node.input(0)->type();
+    const ia::Exchange exchange = ia::exchange(source, node.type());
+    Traffic traffic = traffic_of(exchange, node.type(), cluster_);
     cost.paper_floats = paper_floats(node);
     cost.wire_bytes = traffic.bytes;
     cost.flops = busiest_flops(exchange, node.type().sites());
-    cost.seconds = traffic.seconds;
-    if (received != nullptr) received->emplace(&node, std::move(traffic.received));
-  } else {
-    cost.flops = busiest_flops(node, fused);
+    cost.seconds = traffic.seconds + (cluster_.profile ? handling_seconds(exchange, source, node.type(), cluster_)
+                                                       : flat_seconds(cost.flops));
+    if (received_ != nullptr) received_->emplace(&node, std::move(traffic.received));
   }
-  cost.seconds += static_cast<double>(cost.flops) / cluster.flops_per_second;
-  return cost;
-}
+
+  /// The profile prices a fused join with its sum, which is where the executor computes it.
+  void price_local(const ia::Node& node, Fusion fusion, NodeCost& cost) const {
+    const bool sums_join = fusion == Fusion::kSum;
+    cost.flops = busiest_flops(node, sums_join);
+    if (!cluster_.profile) {
+      cost.seconds = flat_seconds(cost.flops);
+    } else if (fusion != Fusion::kJoin) {
+      const double seconds = local_seconds(node, sums_join, *cluster_.profile);
+      const int64_t flops = cost.flops + (sums_join ? busiest_flops(*node.input(0), false) : 0);
+      cost.seconds = seconds < 0 ? flat_seconds(flops) : seconds;
+    }
+  }
+
+  double flat_seconds(int64_t flops) const { return static_cast<double>(flops) / cluster_.flops_per_second; }
+
+  const Cluster& cluster_;
+  ReceivedBytes* received_;
+};
 
 }  // namespace
 
@@ -71,19 +97,27 @@ double paper_floats(const ia::Node& node) {
   return floats * static_cast<double>(checked_product("cost", project(node.type().grid.axes, axes)));
 }
 
-NodeCost node_cost(const ia::Node& node, bool fused, const Cluster& cluster) {
-  return priced(node, fused, cluster, nullptr);
+Fusion fusion_of(const ia::Node& node, const std::unordered_set<const ia::Node*>& fused_joins) {
+  if (fused_joins.contains(&node)) return Fusion::kJoin;
+  const bool sums = !node.inputs().empty() && fused_joins.contains(node.input(0).get());
+  return sums ? Fusion::kSum : Fusion::kNone;
+}
+
+NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster) {
+  return Pricing(cluster, nullptr).price(node, fusion);
 }
 
 PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
   const auto fused = ia::fused_joins(plan);
   const auto names = ia::node_names(plan);
   ReceivedBytes received;
+  const Pricing pricing(cluster, &received);
   PlanCost out;
   out.cluster = cluster;
+  if (cluster.profile && plan.grid().sites() > 1) out.run_seconds = cluster.profile->run_seconds;
+  out.seconds = out.run_seconds;
   for (const ia::NodePtr& node : plan.order()) {
-    const bool fuses = !node->inputs().empty() && fused.contains(node->input(0).get());
-    NodeCost cost = priced(*node, fuses, cluster, &received);
+    NodeCost cost = pricing.price(*node, fusion_of(*node, fused));
     cost.node = names.at(node.get());
     cost.operation = ia::operation_text(node->operation(), node->type());
     out.paper_floats += cost.paper_floats;

@@ -1,20 +1,24 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "ia/nodes.h"
+#include "optimizer/cost/profile.h"
 
 namespace joinsum::optimizer {
 
-/// The machine that `seconds` prices.
+/// The machine that `seconds` prices. The flat rates are for what the profile does not say: all of it without one.
 struct Cluster {
   std::string name = "10 Gbit between sites, one device each";
   double flops_per_second = 1e11;       ///< of one site
   double bytes_per_second = 1.25e9;     ///< of one site's link, each direction
   double latency_seconds = 5e-5;        ///< of one exchange stage
   std::optional<int64_t> memory_bytes;  ///< limit per site
+  std::shared_ptr<const Profile> profile = nullptr;
   bool operator==(const Cluster&) const = default;
 };
 
@@ -34,12 +38,21 @@ struct PlanCost {
   int64_t wire_bytes = 0;
   int64_t flops = 0;       ///< sum over nodes of the busiest site's
   int64_t peak_bytes = 0;  ///< of the site that needs most: inputs, live blocks and messages
-  double seconds = 0;
+  double run_seconds = 0;  ///< of the agreement that opens a run; in `seconds`
+  double seconds = 0;      ///< one node after another, as the executor runs them: nothing overlaps
   Cluster cluster;
 };
 
-/// Prices one node by itself. `fused` as for `busiest_flops`.
-NodeCost node_cost(const ia::Node& node, bool fused, const Cluster& cluster);
+/// What a node is to a join that the executor computes together with its sum.
+enum class Fusion {
+  kNone,
+  kJoin,  ///< is the join: takes no time of its own under a profile
+  kSum,   ///< is the sum: its time under a profile holds the join's
+};
+Fusion fusion_of(const ia::Node& node, const std::unordered_set<const ia::Node*>& fused_joins);
+
+/// Prices one node by itself.
+NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster);
 
 /// Floats that the paper's rule charges for the messages of a move to `target`: a broadcast over axes of p sites f·p, a
 /// shuffle f for each site that the target replicates it on; f by the frontier, wherever the tuples are and whatever is

@@ -1,38 +1,14 @@
 #include "optimizer/cost/flops.h"
 
 #include <algorithm>
-#include <map>
 
-#include "kernels/table.h"
-#include "kernels/typing.h"
+#include "optimizer/cost/visited.h"
 
 namespace joinsum::optimizer {
 namespace {
 
 using kernels::Form;
 using kernels::Row;
-
-/// An operand of a labelled kernel, with the key dimension that each of its own becomes.
-struct Operand {
-  const RelationType& type;
-  Dims position;
-};
-
-/// The points that a labelled kernel visits, as a relation over the keys of `calls`: one axis per letter.
-RelationType points(const kernels::Labels& labels, const RelationType& calls, const std::vector<Operand>& operands) {
-  std::map<char, Axis> letters;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    for (size_t a = 0; a < operands[i].type.axes.size(); ++a) {
-      Axis axis = operands[i].type.axes[a];
-      if (axis.linked()) axis.key_dim = operands[i].position[axis.key_dim];
-      const auto [at, fresh] = letters.try_emplace(labels.operands[i][a], axis);
-      if (!fresh && !at->second.linked()) at->second = axis;
-    }
-  }
-  RelationType out{calls.dtype, calls.frontier, {}, calls.keys};
-  for (auto& [letter, axis] : letters) out.axes.push_back(std::move(axis));
-  return out;
-}
 
 /// Flops by site.
 using Flops = std::vector<int64_t>;
@@ -48,37 +24,23 @@ void add_unary(const ia::Holding& holding, const RelationType& input, const Rela
                const kernels::Kernel& kernel, Flops& flops) {
   const Row& row = kernels::row_of(kernel);
   if (row.form != Form::kLabelled) return add(holding, result, row.flops_per_element, flops);
-  const RelationType visited = points(row.labels(kernel), input, {{input, all_dims(input.arity())}});
-  add(holding, visited, row.flops_per_element, flops);
+  add(holding, visited_by(input, kernel).relation, row.flops_per_element, flops);
 }
 
 /// What the kernels that follow `kernel` do, which by itself gives `type`.
-void add_then(const ia::Holding& holding, RelationType type, const kernels::Kernel& kernel, Flops& flops) {
-  for (const kernels::Kernel& next : kernel.then) {
-    RelationType result = kernels::map_type("local_map", type, 1, KeyMap::identity(type.arity()), next);
-    add_unary(holding, type, result, next, flops);
-    type = std::move(result);
-  }
+void add_followers(const ia::Holding& holding, const RelationType& type, const kernels::Kernel& kernel, Flops& flops) {
+  each_follower(type, kernel, [&](const RelationType& input, const RelationType& result, const kernels::Kernel& next) {
+    add_unary(holding, input, result, next, flops);
+  });
 }
 
 void add_join(const ia::Node& node, const ia::LocalJoin& op, Flops& flops) {
   const Row& row = kernels::row_of(op.kernel);
   const ia::Holding& holding = node.type().holding;
-  const RelationType& left = node.input(0)->type().relation;
-  const RelationType& right = node.input(1)->type().relation;
-  const kernels::JoinKeys on{op.left_keys, op.right_keys};
-  std::optional<RelationType> first;
-  if (!op.kernel.then.empty()) first = kernels::join_type("local_join", left, right, on, op.kernel.first());
-  const RelationType& joined = first ? *first : node.type().relation;
-  if (row.form == Form::kLabelled) {
-    const RelationType visited =
-        points(row.labels(op.kernel), joined,
-               {{left, on.left_position(left.arity())}, {right, on.right_position(left.arity(), right.arity())}});
-    add(holding, visited, row.flops_per_element, flops);
-  } else {
-    add(holding, joined, row.flops_per_element, flops);
-  }
-  if (first) add_then(holding, *first, op.kernel, flops);
+  const RelationType joined = joined_type(node, op);
+  const bool labelled = row.form == Form::kLabelled;
+  add(holding, labelled ? visited_by(node, op).relation : joined, row.flops_per_element, flops);
+  add_followers(holding, joined, op.kernel, flops);
 }
 
 /// A key map changes no array, so kernels are counted on the keys that tuples come from.
@@ -94,7 +56,7 @@ void add_map(const ia::Node& node, const ia::LocalMap& op, Flops& flops) {
   const ia::Holding& holding = one ? input.holding : node.type().holding;
   const RelationType mapped = kernels::map_type("local_map", input.relation, op.outputs, keys, first);
   add_unary(holding, input.relation, mapped, first, flops);
-  add_then(holding, mapped, op.array_map, flops);
+  add_followers(holding, mapped, op.array_map, flops);
 }
 
 /// Folding n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
@@ -123,7 +85,7 @@ void add_aggregate(const ia::Node& node, const ia::LocalAggregate& op, bool fuse
   const RelationType folded =
       kernels::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
   if (!fused) add_fold(node, op, folded, flops);
-  add_then(node.type().holding, folded, op.kernel, flops);
+  add_followers(node.type().holding, folded, op.kernel, flops);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "ia/fusion.h"
 #include "kernels/table.h"
 #include "kernels/typing.h"
-#include "optimizer/cost/flops.h"
+#include "optimizer/cost/move_seconds.h"
 #include "optimizer/placement/candidates.h"
 #include "tra/lower.h"
 
@@ -70,10 +70,9 @@ class MovePrices {
     if (to.placement.grid() == nullptr || to.placement.pending()) return kForbidden;
     if (objective_ == Objective::kPaperFloats) return paper(from, to);
     const ia::Volume volume = ia::volume(from, to);
-    const auto width = static_cast<double>(byte_size(from.relation.dtype));
-    if (objective_ == Objective::kWireBytes) return static_cast<double>(volume.elements()) * width;
-    return static_cast<double>(volume.stages) * cluster_.latency_seconds +
-           static_cast<double>(volume.busiest) * width / cluster_.bytes_per_second;
+    const int64_t width = byte_size(from.relation.dtype);
+    if (objective_ == Objective::kWireBytes) return static_cast<double>(volume.elements() * width);
+    return link_seconds(volume, from, to, cluster_);
   }
 
  private:
@@ -189,8 +188,8 @@ class PlacementProblem::Builder {
 
   static ia::NodePtr stand_in(const char* name, const ia::PhysicalType& type) { return ia::make_input(name, type); }
 
-  void price(Mode& mode, const ia::NodePtr& node, bool fused) const {
-    const NodeCost cost = node_cost(*node, fused, cluster_);
+  void price(Mode& mode, const ia::NodePtr& node, Fusion fusion) const {
+    const NodeCost cost = node_cost(*node, fusion, cluster_);
     mode.value += value_of(cost, objective_);
     mode.flops += static_cast<double>(cost.flops);
   }
@@ -242,11 +241,14 @@ class PlacementProblem::Builder {
     ia::NodePtr node =
         ia::make(ia::LocalJoin{op.left_keys, op.right_keys, op.kernel}, {stand_in("L", left), stand_in("R", right)});
     const ia::PhysicalType joined = node->type();
-    price(mode, node, false);
-    if (vertex.join != nullptr) {
-      node = ia::make(tra::local_operation(*vertex.node), {node});
-      const bool fused = ia::fused_joins(ia::Plan::make({{"Z", node, std::nullopt}})).contains(node->input(0).get());
-      price(mode, node, fused);
+    if (vertex.join == nullptr) {
+      price(mode, node, Fusion::kNone);
+    } else {
+      const ia::NodePtr join_node = node;
+      node = ia::make(tra::local_operation(*vertex.node), {join_node});
+      const auto fused = ia::fused_joins(ia::Plan::make({{"Z", node, std::nullopt}}));
+      price(mode, join_node, fusion_of(*join_node, fused));
+      price(mode, node, fusion_of(*node, fused));
     }
     mode.result = node->type();
     return joined;
@@ -320,7 +322,7 @@ class PlacementProblem::Builder {
       try {
         const ia::NodePtr node = ia::make(operation, {stand_in("R", operand)});
         Mode mode{{operand.placement}, node->type(), 0, 0, divided_labels(operand, *vertex.node->input(0))};
-        price(mode, node, false);
+        price(mode, node, Fusion::kNone);
         vertex.modes.push_back(std::move(mode));
       } catch (const PlanError&) {
       } catch (const KernelError&) {

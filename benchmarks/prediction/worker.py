@@ -1,0 +1,89 @@
+"""One rank of the prediction benchmark: calibrates, then predicts and times every plan. Rank 0 writes the figures."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from pathlib import Path
+
+import click
+import joinsum
+import torch
+from joinsum import _C
+from joinsum.context import Context
+from plans import plans
+
+MOST_RUNS = 9
+LEAST_RUNS = 3
+
+
+def placed(here: Context, plan: joinsum.IaPlan) -> dict[str, _C.StoredRelation]:
+    """Random inputs where the plan wants them."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = {}
+    for name, type_ in plan.inputs.items():
+        shape = [axis.extent for axis in type_.relation.axes]
+        array = torch.randn(shape, generator=generator) / shape[-1] ** 0.5
+        inputs[name] = _C.place_tensor(array, type_, here.local_sites, here.store, True)
+    return inputs
+
+
+def timed(here: Context, plan: joinsum.IaPlan, seconds: float) -> tuple[list[float], list[list[float]]]:
+    """Seconds of runs, from a moment at which all ranks are ready until the last one has ended; and, run by run, of the
+    nodes, each on the rank where it took longest."""
+    inputs = placed(here, plan)
+    runs: list[float] = []
+    nodes: list[list[float]] = []
+    for index in range(MOST_RUNS + 1):
+        here.transport.agree("ready", "")
+        start = time.perf_counter()
+        here.execute(plan.core, inputs, {})
+        (spent,) = here.transport.greatest([time.perf_counter() - start])
+        longest = here.transport.greatest([entry.seconds for entry in here.last_trace])
+        if index > 0:  # the first run warms up
+            runs.append(spent)
+            nodes.append(longest)
+        if len(runs) >= LEAST_RUNS and sum(runs) > seconds:
+            break
+    return runs, nodes
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+@click.option("--seconds", type=float, default=20.0, help="For the calibration.")
+@click.option("--quick", is_flag=True)
+def main(out: Path, seconds: float, quick: bool) -> None:
+    """Calibrate, predict, measure."""
+    torch.set_num_threads(1)
+    here = joinsum.init(cluster=joinsum.Cluster())
+    start = time.perf_counter()
+    cluster = joinsum.calibrate(seconds, path=out.with_suffix(".calibration.json"))
+    (calibrating,) = here.transport.greatest([time.perf_counter() - start])
+    figures = []
+    for name, text in plans(here.sites, quick).items():
+        plan = joinsum.parse(text)
+        assert isinstance(plan, joinsum.IaPlan)
+        predicted = joinsum.cost(plan, cluster)
+        runs, nodes = timed(here, plan, 0.3 if quick else 3.0)
+        figures.append(
+            {
+                "plan": name,
+                "predicted": predicted.seconds,
+                "described": joinsum.cost(plan, joinsum.Cluster()).seconds,
+                "measured": statistics.median(runs),
+                "runs": runs,
+                "nodes": [[node.node, node.operation, node.seconds] for node in predicted.nodes],
+                "traced": [
+                    [entry.node, entry.operation, statistics.median(values)]
+                    for entry, values in zip(here.last_trace, zip(*nodes, strict=True), strict=True)
+                ],
+            }
+        )
+    if 0 in here.local_sites:
+        told = {"sites": here.sites, "calibrating": calibrating, "cluster": str(cluster), "figures": figures}
+        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

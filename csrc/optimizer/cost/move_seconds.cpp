@@ -1,0 +1,158 @@
+#include "optimizer/cost/move_seconds.h"
+
+#include <algorithm>
+
+#include "optimizer/cost/flops.h"
+#include "optimizer/cost/profile.h"
+
+namespace joinsum::optimizer {
+namespace {
+
+int64_t most(const std::vector<int64_t>& values) { return *std::max_element(values.begin(), values.end()); }
+
+/// Whether the part of a block stored for `held` that belongs to `box` lies in one piece.
+bool lies_together(const RelationType& relation, const Box& held, const Box& box) {
+  bool partial = false;
+  const auto visit = [&](int64_t extent, int64_t of) {
+    if (partial && extent > 1) return false;
+    partial = partial || extent < of;
+    return true;
+  };
+  for (int64_t a = relation.rank() - 1; a >= 0; --a) {
+    if (!visit(relation.axes[a].extent_over(box), relation.axes[a].extent_over(held))) return false;
+  }
+  for (int64_t d = relation.arity() - 1; d >= 0; --d) {
+    if (relation.axes_of(d).empty() && !visit(box.extent(d), held.extent(d))) return false;
+  }
+  return true;
+}
+
+/// Bytes copied while parts are cut out of their sender's block.
+std::vector<int64_t> cut_bytes(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& from) {
+  std::vector<int64_t> bytes(from.sites());
+  if (!from.holding.regular()) return bytes;
+  for (const ia::Transfer& transfer : stage) {
+    const auto& held = from.holding.box(transfer.from);
+    if (!held || lies_together(from.relation, *held, transfer.box)) continue;
+    bytes[transfer.from] += from.relation.elements_over(transfer.box) * byte_size(from.relation.dtype);
+  }
+  return bytes;
+}
+
+/// Bytes that a site's parts are copied into: nothing where one part has all that it stores.
+std::vector<int64_t> assembled_bytes(const ia::Exchange& exchange, const ia::PhysicalType& target) {
+  std::vector<int64_t> bytes(target.sites());
+  const ia::PhysicalType& settled = exchange.settled;
+  if (!target.holding.regular() || !settled.holding.regular()) return bytes;
+  std::vector<bool> whole(target.sites());
+  for (const ia::Transfer& transfer : exchange.copy) {
+    const auto& wanted = target.holding.box(transfer.to);
+    if (wanted && transfer.box.contains(*wanted)) whole[transfer.to] = true;
+  }
+  for (int64_t site = 0; site < target.sites(); ++site) {
+    const auto& wanted = target.holding.box(site);
+    const auto& held = settled.holding.box(site);
+    if (!wanted || wanted->empty() || whole[site] || (held && held->contains(*wanted))) continue;
+    bytes[site] = target.bytes(site);
+  }
+  return bytes;
+}
+
+/// Bytes of boxes that several folded shares make.
+int64_t joined_bytes(const ia::Exchange& exchange) {
+  std::vector<int64_t> bytes(exchange.settled.sites());
+  const int64_t each = byte_size(exchange.settled.relation.dtype);
+  for (const ia::Transfer& transfer : exchange.gather) bytes[transfer.to] += transfer.elements() * each;
+  if (most(bytes) == 0) return 0;
+  for (const ia::Share& share : exchange.shares) bytes[share.site] += (share.end - share.begin) * each;
+  return most(bytes);
+}
+
+/// Seconds of the site that folds longest.
+double fold_seconds(const ia::Exchange& exchange, const Cluster& cluster) {
+  if (exchange.fold.empty()) return 0;
+  const kernels::Row& row = *kernels::find_row(exchange.fold);
+  const int64_t each = byte_size(exchange.settled.relation.dtype);
+  std::vector<double> seconds(exchange.settled.sites());
+  for (const ia::Share& share : exchange.shares) {
+    if (share.begin == share.end) continue;
+    const auto calls = static_cast<double>(share.holders.size()) - 1;
+    const double one = cluster.profile->elementwise_call(row, each, static_cast<double>(share.end - share.begin));
+    if (one > 0 && calls > 0) seconds[share.site] += calls * one;
+  }
+  const double longest = *std::max_element(seconds.begin(), seconds.end());
+  if (longest > 0) return longest;
+  return static_cast<double>(busiest_flops(exchange, exchange.settled.sites())) / cluster.flops_per_second;
+}
+
+}  // namespace
+
+int64_t StageTraffic::busiest() const { return std::max(most(sent), most(received)); }
+
+StageTraffic stage_traffic(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& type) {
+  StageTraffic out;
+  out.sent.resize(type.sites());
+  out.received.resize(type.sites());
+  const int64_t each = byte_size(type.relation.dtype);
+  const Dims& axes = type.grid.axes;
+  std::vector<bool> crossed(axes.size());
+  for (const ia::Transfer& transfer : stage) {
+    const int64_t bytes = transfer.elements() * each;
+    out.sent[transfer.from] += bytes;
+    out.received[transfer.to] += bytes;
+    out.bytes += bytes;
+    int64_t from = transfer.from;
+    int64_t to = transfer.to;
+    for (size_t i = axes.size(); i-- > 0; from /= axes[i], to /= axes[i]) {
+      if (from % axes[i] != to % axes[i]) crossed[i] = true;
+    }
+  }
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (crossed[i]) out.axes.push_back(static_cast<int64_t>(i));
+  }
+  return out;
+}
+
+double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& cluster) {
+  const auto busiest = static_cast<double>(stage.busiest());
+  const LinkProfile* link = cluster.profile ? cluster.profile->link(stage.axes) : nullptr;
+  if (link == nullptr) return cluster.latency_seconds + busiest / cluster.bytes_per_second;
+  const double all = link->all.at(busiest);
+  if (link->pair.empty() || sites < 2) return all;
+  const double pair = link->pair.at(busiest);
+  const double busy = busiest > 0 ? static_cast<double>(stage.bytes) / busiest : 1;
+  const double evenness = std::clamp((busy - 1) / static_cast<double>(sites - 1), 0.0, 1.0);
+  return pair + evenness * (all - pair);
+}
+
+double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
+                    const Cluster& cluster) {
+  const auto stages = static_cast<double>(volume.stages);
+  const auto bytes = static_cast<double>(volume.busiest * byte_size(target.relation.dtype));
+  const LinkProfile* link = nullptr;
+  if (cluster.profile && stages > 0) {
+    const ia::GridPlacement* from = source.placement.grid();
+    const ia::GridPlacement* to = target.placement.grid();
+    Dims axes;
+    for (size_t i = 0; i < target.grid.axes.size(); ++i) {
+      if (from == nullptr || to == nullptr || from->states[i] != to->states[i]) axes.push_back(static_cast<int64_t>(i));
+    }
+    link = cluster.profile->link(axes);
+  }
+  if (link == nullptr) return stages * cluster.latency_seconds + bytes / cluster.bytes_per_second;
+  return stages * link->all.at(bytes / stages);
+}
+
+double handling_seconds(const ia::Exchange& exchange, const ia::PhysicalType& source, const ia::PhysicalType& target,
+                        const Cluster& cluster) {
+  const Profile& profile = *cluster.profile;
+  double seconds = fold_seconds(exchange, cluster);
+  for (const int64_t bytes :
+       {most(cut_bytes(exchange.reduce, source)), joined_bytes(exchange),
+        most(cut_bytes(exchange.copy, exchange.settled)), most(assembled_bytes(exchange, target))}) {
+    if (bytes > 0) seconds += std::max(profile.copy(static_cast<double>(bytes)), 0.0);
+  }
+  return seconds;
+}
+
+}  // namespace joinsum::optimizer

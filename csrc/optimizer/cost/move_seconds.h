@@ -1,0 +1,31 @@
+#pragma once
+
+#include "ia/exchange.h"
+#include "optimizer/cost/cost.h"
+
+namespace joinsum::optimizer {
+
+/// Bytes between pairs of sites in one stage of a move, summed as links see them.
+struct StageTraffic {
+  std::vector<int64_t> sent;      ///< by site
+  std::vector<int64_t> received;  ///< by site
+  int64_t bytes = 0;              ///< of all messages
+  Dims axes;                      ///< grid axes that some message crosses, ascending
+  int64_t busiest() const;
+};
+StageTraffic stage_traffic(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& type);
+
+/// Seconds until the messages of one stage have arrived: the cluster's flat α-β for the busiest site, or its profile's
+/// curves, between one pair's and all sites' by how evenly the sites are busy.
+double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& cluster);
+
+/// The same for a whole move in closed form, as if all sites were as busy as the busiest receiver.
+double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
+                    const Cluster& cluster);
+
+/// Seconds of a move's copies and folds, at the sites that do most: parts cut out of blocks to be sent, partials added,
+/// arrived parts put together. Needs a profile.
+double handling_seconds(const ia::Exchange& exchange, const ia::PhysicalType& source, const ia::PhysicalType& target,
+                        const Cluster& cluster);
+
+}  // namespace joinsum::optimizer

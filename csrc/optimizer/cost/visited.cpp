@@ -1,0 +1,61 @@
+#include "optimizer/cost/visited.h"
+
+#include <map>
+
+namespace joinsum::optimizer {
+namespace {
+
+/// An operand of a labelled kernel, with the key dimension that each of its own becomes.
+struct Operand {
+  const RelationType& type;
+  Dims position;
+};
+
+Visited points(kernels::Labels labels, const RelationType& calls, const std::vector<Operand>& operands) {
+  std::map<char, Axis> letters;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t a = 0; a < operands[i].type.axes.size(); ++a) {
+      Axis axis = operands[i].type.axes[a];
+      if (axis.linked()) axis.key_dim = operands[i].position[axis.key_dim];
+      const auto [at, fresh] = letters.try_emplace(labels.operands[i][a], axis);
+      if (!fresh && !at->second.linked()) at->second = axis;
+    }
+  }
+  Visited out{std::move(labels), {}, {calls.dtype, calls.frontier, {}, calls.keys}};
+  for (auto& [letter, axis] : letters) {
+    out.letters += letter;
+    out.relation.axes.push_back(std::move(axis));
+  }
+  return out;
+}
+
+}  // namespace
+
+RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op) {
+  if (op.kernel.then.empty()) return join.type().relation;
+  return kernels::join_type("local_join", join.input(0)->type().relation, join.input(1)->type().relation,
+                            {op.left_keys, op.right_keys}, op.kernel.first());
+}
+
+Visited visited_by(const ia::Node& join, const ia::LocalJoin& op) {
+  const RelationType& left = join.input(0)->type().relation;
+  const RelationType& right = join.input(1)->type().relation;
+  const kernels::JoinKeys on{op.left_keys, op.right_keys};
+  return points(kernels::row_of(op.kernel).labels(op.kernel), joined_type(join, op),
+                {{left, on.left_position(left.arity())}, {right, on.right_position(left.arity(), right.arity())}});
+}
+
+Visited visited_by(const RelationType& input, const kernels::Kernel& kernel) {
+  return points(kernels::row_of(kernel).labels(kernel), input, {{input, all_dims(input.arity())}});
+}
+
+Busiest busiest_of(const ia::Holding& holding, const RelationType& relation) {
+  Busiest most;
+  for (int64_t site = 0; site < holding.sites(); ++site) {
+    const int64_t elements = holding.elements(relation, site);
+    if (elements > most.elements) most = {site, elements};
+  }
+  return most;
+}
+
+}  // namespace joinsum::optimizer

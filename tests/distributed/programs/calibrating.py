@@ -1,0 +1,83 @@
+"""Scenes for two ranks: what they calibrate, and the file that later inits read."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import joinsum
+import torch
+from joinsum import calibration
+from stage import Scenes, error_of, rank, scene
+
+SCENES: Scenes = {}
+CACHE = Path(sys.argv[1]) / "cache"
+PLAN = "ia on 2\ninput X: f32[64,64]<2,2> (1)\noutput Y = shuffle[0](X)"
+
+
+def in_own_cache() -> None:
+    """Rank 1 looks in a folder without files: only rank 0's counts."""
+    os.environ["XDG_CACHE_HOME"] = str(CACHE if rank() == 0 else CACHE / "empty")
+
+
+@scene(SCENES)
+def all_ranks_find_the_same_rates_and_costs_follow() -> list[object]:
+    in_own_cache()
+    here = joinsum.init()
+    quick = here.cluster.name
+    cluster = joinsum.calibrate(seconds=0.3, progress=rank() == 0)
+    assert here.cluster is cluster
+    assert cluster.profile is not None
+    assert [link.axes for link in cluster.profile.links] == [(0,)]
+    for curve in (cluster.profile.links[0].all, cluster.profile.links[0].pair):
+        assert list(curve.seconds) == sorted(curve.seconds)
+        assert curve.sizes[0] == 4096
+    joinsum.relation(torch.ones(64, 64), parts=(2, 2)).stored().move([1])
+    again = joinsum.init()
+    assert again.cluster == cluster
+    return [quick, cluster.name, joinsum.cost(joinsum.parse(PLAN)).seconds]
+
+
+@scene(SCENES)
+def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
+    in_own_cache()
+    here = joinsum.init()
+    file = calibration.cache_folder() / calibration.machine_of(here).name
+    if rank() == 0:
+        told = json.loads(file.read_text())
+        told["machine"]["libraries"]["torch"] = "1.0"
+        file.write_text(json.dumps(told))
+    here.transport.agree("written", "")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        cluster = joinsum.init().cluster
+    assert cluster.profile is None
+    return [cluster.name, *(str(warning.message) for warning in caught)]
+
+
+@scene(SCENES)
+def a_file_cut_in_half_is_an_error_on_every_rank() -> str:
+    in_own_cache()
+    here = joinsum.init(cluster=joinsum.Cluster())
+    file = calibration.cache_folder() / calibration.machine_of(here).name
+    if rank() == 0:
+        text = file.read_text()
+        file.write_text(text[: len(text) // 2])
+    here.transport.agree("written", "")
+    kind, message, _ = error_of(joinsum.init)
+    assert kind == "PlanError"
+    if rank() == 0:
+        file.unlink()
+    joinsum.init(cluster=joinsum.Cluster()).transport.agree("removed", "")
+    return message
+
+
+@scene(SCENES)
+def a_file_that_cannot_be_written_is_an_error_on_every_rank() -> str:
+    joinsum.init(cluster=joinsum.Cluster())
+    kind, message, _ = error_of(lambda: joinsum.calibrate(seconds=0.05, path="/proc/none/c.json"))
+    assert kind == "PlanError"
+    return message
