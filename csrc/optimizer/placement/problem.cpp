@@ -1,21 +1,17 @@
 #include "optimizer/placement/problem.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
-#include "ia/exchange.h"
 #include "ia/fusion.h"
 #include "kernels/table.h"
 #include "kernels/typing.h"
-#include "optimizer/cost/move_seconds.h"
 #include "optimizer/placement/candidates.h"
+#include "optimizer/placement/move_prices.h"
 #include "tra/lower.h"
 
 namespace joinsum::optimizer {
 namespace {
-
-constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
 /// A way to run an operator: where each operand must lie, and what comes out.
 struct Mode {
@@ -34,17 +30,7 @@ struct Vertex {
   std::set<int64_t> labels;         ///< of the dimensions that it may divide
   std::vector<Mode> modes;
   std::vector<ia::PhysicalType> places;
-  int64_t moves = 0;             ///< which of the builder's hold prices of moves between the places
-  std::vector<int64_t> numbers;  ///< of the places there
-};
-
-constexpr int64_t kMostPlaces = int64_t{1} << 31;
-
-/// Prices of moves between places of one relation type, by their numbers.
-struct Moves {
-  RelationType relation;
-  std::vector<ia::PhysicalType> places;
-  std::unordered_map<int64_t, double> prices;
+  MovePrices::Numbers numbers;  ///< of the places
 };
 
 /// Adds a type once, by its placement.
@@ -53,39 +39,6 @@ void add_place(std::vector<ia::PhysicalType>& places, const ia::PhysicalType& ty
                                  [&](const ia::PhysicalType& other) { return other.placement == type.placement; });
   if (!known) places.push_back(type);
 }
-
-/// Whether two types of a relation lie alike. A settled placement on the grid says what each site holds, others do not.
-bool same_place(const ia::PhysicalType& a, const ia::PhysicalType& b) {
-  if (!(a.placement == b.placement)) return false;
-  return (a.placement.grid() != nullptr && !a.placement.pending()) || a.holding == b.holding;
-}
-
-/// Prices moves between two types of one relation. Under `seconds` it takes the busiest receiver for the busiest link.
-class MovePrices {
- public:
-  MovePrices(Objective objective, const Cluster& cluster) : objective_(objective), cluster_(cluster) {}
-
-  double operator()(const ia::PhysicalType& from, const ia::PhysicalType& to) const {
-    if (from.placement == to.placement) return 0;
-    if (to.placement.grid() == nullptr || to.placement.pending()) return kForbidden;
-    if (objective_ == Objective::kPaperFloats) return paper(from, to);
-    const ia::Volume volume = ia::volume(from, to);
-    const int64_t width = byte_size(from.relation.dtype);
-    if (objective_ == Objective::kWireBytes) return static_cast<double>(volume.elements() * width);
-    return link_seconds(volume, from, to, cluster_);
-  }
-
- private:
-  static double paper(const ia::PhysicalType& from, const ia::PhysicalType& to) {
-    const auto floats = static_cast<double>(from.relation.elements_over(Box::below(from.relation.frontier)));
-    const auto axes = broadcast_axes(from.placement, to.placement);
-    const Dims counted = axes ? *axes : to.placement.axes_in<ia::Replicated>();
-    return floats * static_cast<double>(checked_product("optimize", project(from.grid.axes, counted)));
-  }
-
-  Objective objective_;
-  const Cluster& cluster_;
-};
 
 }  // namespace
 
@@ -429,7 +382,7 @@ class PlacementProblem::Builder {
       mode_costs_.push_back(std::move(costs));
       place_costs_.emplace_back(vertex.places.size(), 0.0);
     }
-    for (Vertex& vertex : vertices_) number_places(vertex);
+    for (Vertex& vertex : vertices_) vertex.numbers = move_price_.number(vertex.node->type(), vertex.places);
     for (size_t v = 0; v < vertices_.size(); ++v) {
       add_own_table(static_cast<int64_t>(v));
       for (size_t i = 0; i < vertices_[v].operands.size(); ++i) add_edge_table(static_cast<int64_t>(v), i);
@@ -469,7 +422,7 @@ class PlacementProblem::Builder {
   std::vector<double> prices_from(int64_t v, const ia::PhysicalType& made) {
     const auto& places = vertices_[v].places;
     const size_t at = place_in(vertices_[v], made.placement);
-    const bool known = same_place(made, places[at]);
+    const bool known = lie_alike(made, places[at]);
     std::vector<double> out;
     for (size_t i = 0; i < places.size(); ++i) {
       out.push_back(known ? price_between(v, at, i) : move_price_(made, places[i]));
@@ -477,30 +430,8 @@ class PlacementProblem::Builder {
     return out;
   }
 
-  /// Of a move between two places of a value; for values of one relation type each is priced once.
   double price_between(int64_t v, size_t from, size_t to) {
-    const Vertex& vertex = vertices_[v];
-    Moves& moves = moves_[vertex.moves];
-    const int64_t key = vertex.numbers[from] * kMostPlaces + vertex.numbers[to];
-    const auto [price, fresh] = moves.prices.try_emplace(key);
-    if (fresh) price->second = move_price_(vertex.places[from], vertex.places[to]);
-    return price->second;
-  }
-
-  /// Numbers the places of a vertex among those of all values of its relation type.
-  void number_places(Vertex& vertex) {
-    const RelationType& relation = vertex.node->type();
-    auto moves =
-        std::find_if(moves_.begin(), moves_.end(), [&](const Moves& known) { return known.relation == relation; });
-    if (moves == moves_.end()) moves = moves_.insert(moves, {relation, {}, {}});
-    vertex.moves = moves - moves_.begin();
-    for (const ia::PhysicalType& place : vertex.places) {
-      auto& known = moves->places;
-      const auto at = std::find_if(known.begin(), known.end(),
-                                   [&](const ia::PhysicalType& other) { return same_place(other, place); });
-      vertex.numbers.push_back(at - known.begin());
-      if (at == known.end()) known.push_back(place);
-    }
+    return move_price_.between(vertices_[v].numbers, from, to);
   }
 
   static size_t place_in(const Vertex& vertex, const ia::Placement& placement) {
@@ -585,7 +516,6 @@ class PlacementProblem::Builder {
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<std::vector<double>> mode_costs_;
   std::vector<std::vector<double>> place_costs_;
-  std::vector<Moves> moves_;
   std::vector<Table> tables_;
 };
 
