@@ -195,6 +195,11 @@ Dims KeyExpression::components() const {
   return out;
 }
 
+void KeyExpression::collect_tables(LookupTables& out) const {
+  if (node_->op == KeyOperator::kLookup) out.emplace(node_->table->name, node_->table);
+  for (const KeyExpression& operand : operands()) operand.collect_tables(out);
+}
+
 void KeyExpression::Node::collect_components(Dims& out) const {
   if (op == KeyOperator::kComponent) out.push_back(value);
   for (const KeyExpression& operand : operands) operand.node_->collect_components(out);

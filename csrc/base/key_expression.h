@@ -66,6 +66,8 @@ class KeyExpression {
   bool reads_output() const;
   /// Components that are read, ascending.
   Dims components() const;
+  /// Adds the tables that are read, by name.
+  void collect_tables(LookupTables& out) const;
 
   /// Value at `key` (booleans are 0 and 1). Overflow, division by zero and an index outside its table raise
   /// PlanError and name the key.
@@ -103,6 +105,7 @@ class KeyMap {
   int64_t output_arity() const { return static_cast<int64_t>(components_.size()); }
   bool is_identity(int64_t arity) const;
   bool reads_output() const;
+  void collect_tables(LookupTables& out) const;
   /// For each output component, the key dimension it copies unchanged, or -1.
   Dims copied_dims() const;
   /// Raises, naming the key, when a component is negative.

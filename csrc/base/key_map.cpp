@@ -39,6 +39,10 @@ Dims KeyMap::copied_dims() const {
   return out;
 }
 
+void KeyMap::collect_tables(LookupTables& out) const {
+  for (const KeyExpression& component : components_) component.collect_tables(out);
+}
+
 Key KeyMap::evaluate(const Key& key, int64_t output) const {
   Key out;
   out.reserve(components_.size());

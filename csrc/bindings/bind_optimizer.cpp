@@ -38,10 +38,17 @@ void bind_verify(py::module_& module) {
 }
 
 optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const optimizer::InputPlacements& inputs,
-                              const std::string& minimize, const Cluster& cluster, std::vector<std::string> without,
-                              int64_t plans, std::optional<double> seconds) {
+                              const optimizer::InputPlacements& pins, const std::string& minimize,
+                              const Cluster& cluster, std::vector<std::string> without, int64_t plans,
+                              std::optional<double> seconds, bool verify) {
   return optimizer::optimize(plan, grid, inputs,
-                             {optimizer::objective_named(minimize), cluster, std::move(without), plans, seconds});
+                             {.minimize = optimizer::objective_named(minimize),
+                              .cluster = cluster,
+                              .pins = pins,
+                              .verify = verify,
+                              .without = std::move(without),
+                              .plans = plans,
+                              .seconds = seconds});
 }
 
 void bind_optimize(py::module_& module) {
@@ -64,8 +71,9 @@ void bind_optimize(py::module_& module) {
       .def_readonly("candidates", &optimizer::Optimized::candidates)
       .def_readonly("phases", &optimizer::Optimized::phases)
       .def_readonly("out_of_time", &optimizer::Optimized::out_of_time);
-  module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("minimize"),
-             py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"), WithoutGil());
+  module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
+             py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
+             py::arg("verify"), WithoutGil());
 }
 
 /// Sizes and seconds; nothing measured where both are empty.

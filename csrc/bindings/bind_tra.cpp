@@ -94,6 +94,20 @@ std::vector<std::tuple<std::string, RelationType, std::optional<std::string>>> o
   return out;
 }
 
+/// Types of all nodes by the names that the text gives them.
+std::map<std::string, RelationType> nodes_of(const tra::Plan& plan) {
+  std::map<std::string, RelationType> out;
+  const auto names = tra::node_names(plan);
+  for (const tra::NodePtr& node : plan.order()) out.emplace(names.at(node.get()), node->type());
+  return out;
+}
+
+TableValues tables_of(const tra::Plan& plan) {
+  TableValues out;
+  for (const auto& [name, table] : tra::tables_of(plan)) out.emplace(name, table->values);
+  return out;
+}
+
 void bind_plan(py::module_& module) {
   py::class_<tra::Plan>(module, "TraPlan")
       .def_static("make", &make_plan, py::arg("outputs"), WithoutGil())
@@ -103,6 +117,8 @@ void bind_plan(py::module_& module) {
           py::arg("text"), py::arg("tables") = TableValues{}, WithoutGil())
       .def_property_readonly("inputs", &inputs_of)
       .def_property_readonly("outputs", &outputs_of)
+      .def_property_readonly("nodes", &nodes_of)
+      .def_property_readonly("tables", &tables_of)
       .def("lower", &tra::lower, py::arg("grid"), py::arg("placements"), WithoutGil())
       .def("interpret", &tra::interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil())
       .def("__str__", &tra::Plan::text, WithoutGil())

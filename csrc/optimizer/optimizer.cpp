@@ -4,7 +4,10 @@
 #include <cmath>
 #include <set>
 
+#include "optimizer/placement/candidates.h"
+#include "optimizer/verify.h"
 #include "tra/lower.h"
+#include "tra/text.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -18,6 +21,8 @@ constexpr size_t kRewritten = 3;
 /// Plans that a beam looks at around the translation operator by operator.
 constexpr int64_t kPlansAround = 100;
 constexpr const char* kTranslated = "operator by operator";
+/// Nodes of a plan beyond which rules are not searched: a step looks at the whole plan for each match.
+constexpr size_t kMostNodesRewritten = 300;
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
 constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
 
@@ -32,6 +37,7 @@ class Optimizer {
       const auto& phases = phase_names();
       if (std::find(phases.begin(), phases.end(), name) == phases.end()) rule_named(name);
     }
+    set_pins();
   }
 
   /// The table of contents.
@@ -40,6 +46,8 @@ class Optimizer {
     phase("placement", [&] { choose_placements(); });
     phase("products", [&] { try_products(); });
     phase("rewrite", [&] { rewrite(); });
+    JOINSUM_USER_CHECK(!out_.candidates.empty() || pins_.empty() || left_out("placement"),
+                       "optimize: no plan puts every pinned value where it should be: pins=", options_.pins.size());
     JOINSUM_USER_CHECK(!out_.candidates.empty(),
                        "optimize: every phase that makes plans is left out: without=", options_.without);
     JOINSUM_USER_CHECK(std::isfinite(out_.candidates.front().score.value),
@@ -63,7 +71,7 @@ class Optimizer {
 
   template <class Body>
   void phase(const std::string& name, const Body& body) {
-    if (left_out(name) || (!out_.candidates.empty() && late())) return;
+    if (left_out(name) || (pins_inside_ && name != "placement") || (!out_.candidates.empty() && late())) return;
     const auto start = Clock::now();
     plans_ = 0;
     body();
@@ -73,11 +81,68 @@ class Optimizer {
     out_.phases.push_back({name, std::chrono::duration<double>(Clock::now() - start).count(), plans_, best});
   }
 
+  // --- pins ----------------------------------------------------------------------------------------------------------
+
+  void set_pins() {
+    const auto names = tra::node_names(plan_);
+    for (const auto& [name, placement] : options_.pins) {
+      const auto is_output = [&](const auto& output) { return output.name == name; };
+      const auto output = std::find_if(plan_.outputs().begin(), plan_.outputs().end(), is_output);
+      const auto node = std::find_if(plan_.order().begin(), plan_.order().end(),
+                                     [&](const tra::NodePtr& each) { return names.at(each.get()) == name; });
+      JOINSUM_USER_CHECK(output != plan_.outputs().end() || node != plan_.order().end(),
+                         "optimize: no such value to pin; the plan's text names them: pin=", name);
+      const tra::Node* value = output != plan_.outputs().end() ? output->node.get() : node->get();
+      JOINSUM_USER_CHECK(value->as<tra::Input>() == nullptr || output != plan_.outputs().end(),
+                         "optimize: an input is placed by where it starts, not by a pin: pin=", name);
+      pin(name, *value, placement);
+    }
+  }
+
+  void pin(const std::string& name, const tra::Node& value, const ia::Placement& placement) {
+    JOINSUM_USER_CHECK(!placement.pending() && placement.grid() != nullptr,
+                       "optimize: a pin is a settled placement on the grid: pin=", name,
+                       ", placement=", placement.text(value.type().frontier));
+    const auto [at, fresh] = pins_.emplace(&value, placement);
+    JOINSUM_USER_CHECK(fresh || at->second == placement, "optimize: pins of one value differ: pin=", name,
+                       ", placement=", placement.text(value.type().frontier),
+                       ", other=", at->second.text(value.type().frontier));
+    bool ends_here = false;
+    for (const auto& output : plan_.outputs()) {
+      if (output.node.get() != &value) continue;
+      ends_here = true;
+      if (!output.tied_input) continue;
+      const auto [start, free] = inputs_.emplace(*output.tied_input, placement);
+      JOINSUM_USER_CHECK(free || start->second == placement,
+                         "optimize: a tied output ends where its input starts; give both one place: pin=", name,
+                         ", placement=", placement.text(value.type().frontier), ", input=", *output.tied_input,
+                         ", start=", start->second.text(value.type().frontier));
+    }
+    pins_inside_ = pins_inside_ || !ends_here || is_read(value);
+  }
+
+  bool is_read(const tra::Node& value) const {
+    return std::any_of(plan_.order().begin(), plan_.order().end(), [&](const tra::NodePtr& node) {
+      return std::any_of(node->inputs().begin(), node->inputs().end(),
+                         [&](const tra::NodePtr& input) { return input.get() == &value; });
+    });
+  }
+
+  /// The same plan with pinned outputs where they must lie.
+  ia::Plan ending_at_pins(const ia::Plan& physical) const {
+    std::vector<ia::Plan::Output> outputs = physical.outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto pin = pins_.find(plan_.outputs()[i].node.get());
+      if (pin != pins_.end()) outputs[i].node = move_to(outputs[i].node, pin->second);
+    }
+    return ia::Plan::make(std::move(outputs));
+  }
+
   /// Adds a plan that computes the same outputs, once.
   void add(Candidate candidate) {
     ++plans_;
-    candidate.plan = interner_.intern(candidate.plan);
-    check_outputs(candidate.plan);
+    candidate.plan = interner_.intern(ending_at_pins(candidate.plan));
+    check(candidate);
     std::vector<const ia::Node*> roots;
     for (const auto& output : candidate.plan.outputs()) roots.push_back(output.node.get());
     if (!known_.insert(std::move(roots)).second) return;
@@ -85,15 +150,19 @@ class Optimizer {
     out_.candidates.push_back(std::move(candidate));
   }
 
-  void check_outputs(const ia::Plan& physical) const {
+  void check(const Candidate& candidate) const {
     for (size_t i = 0; i < plan_.outputs().size(); ++i) {
       const auto& wanted = plan_.outputs()[i];
-      const auto& got = physical.outputs()[i];
+      const auto& got = candidate.plan.outputs()[i];
       const bool same = got.name == wanted.name && got.tied_input == wanted.tied_input &&
                         got.node->type().relation == wanted.node->type() && !got.node->type().placement.pending();
       JOINSUM_CHECK(same, "optimize: a plan of another result: output=", wanted.name,
                     ", type=", got.node->type().text());
     }
+    if (!options_.verify) return;
+    const Verdict verdict = optimizer::verify(candidate.plan, plan_);
+    JOINSUM_CHECK(verdict.accepted(), "optimize: the verifier does not accept a plan: candidate=", candidate.name,
+                  ", verdict=", name_of(verdict.kind), ", reason=", verdict.reason, ", plan=\n", candidate.plan.text());
   }
 
   // --- phases --------------------------------------------------------------------------------------------------------
@@ -101,7 +170,7 @@ class Optimizer {
   void lower() { add({kTranslated, tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
 
   void choose_placements() {
-    const PlacementProblem problem(plan_, grid_, inputs_, options_.minimize, options_.cluster);
+    const PlacementProblem problem(plan_, grid_, inputs_, options_.minimize, options_.cluster, pins_);
     MinSumLimits limits;
     limits.deadline = deadline_;
     if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});
@@ -123,6 +192,7 @@ class Optimizer {
   /// The paper's matrix products: each rule wherever it meets the plan that was lowered operator by operator.
   void try_products() {
     const ia::Plan lowered = interner_.intern(tra::lower(plan_, grid_, inputs_));
+    if (lowered.order().size() > kMostNodesRewritten) return;
     const auto clean = rewriting_rules();
     for (const Rule& rule : rules()) {
       if (!rule.name.starts_with("MM-") || left_out(rule.name)) continue;
@@ -151,10 +221,13 @@ class Optimizer {
     std::vector<Candidate> starts(
         out_.candidates.begin(),
         out_.candidates.begin() + static_cast<int64_t>(std::min(kRewritten, out_.candidates.size())));
-    for (const Candidate& start : starts) improve(start, greedy(start.plan, search(clean)));
+    for (const Candidate& start : starts) {
+      if (start.plan.order().size() <= kMostNodesRewritten) improve(start, greedy(start.plan, search(clean)));
+    }
+    const Candidate translated{kTranslated, interner_.intern(tra::lower(plan_, grid_, inputs_)), {}, {}, false};
+    if (translated.plan.order().size() > kMostNodesRewritten) return;
     Search around = search(clean);
     around.limits.plans = std::min(around.limits.plans, kPlansAround);
-    const Candidate translated{kTranslated, interner_.intern(tra::lower(plan_, grid_, inputs_)), {}, {}, false};
     improve(translated, beam(translated.plan, around));
   }
 
@@ -187,8 +260,10 @@ class Optimizer {
 
   const tra::Plan& plan_;
   const ia::Grid& grid_;
-  const InputPlacements& inputs_;
+  InputPlacements inputs_;
   const OptimizeOptions& options_;
+  Pins pins_;
+  bool pins_inside_ = false;  ///< some value is pinned that others read
   Pricer pricer_;
   Interner interner_;
   std::optional<Clock::time_point> deadline_;

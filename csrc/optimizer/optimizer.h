@@ -12,6 +12,11 @@ namespace joinsum::optimizer {
 struct OptimizeOptions {
   Objective minimize = Objective::kSeconds;
   Cluster cluster = {};
+  /// Where values must be put, by the names of outputs and of the logical plan's nodes. An output stays there; of
+  /// another value all readers take it from there, so the placement phase alone then makes plans.
+  InputPlacements pins = {};
+  /// Has `verify` accept every candidate.
+  bool verify = false;
   /// Phases that are left out, by name (`phase_names`), and rules, by name.
   std::vector<std::string> without = {};
   /// Plans that the rewriting phase looks at.
@@ -49,8 +54,9 @@ const std::vector<std::string>& phase_names();
 /// Finds physical plans of a logical one for the sites of `grid`; the first candidate is the best by `minimize`, then
 /// by flops, then by its number of operators. `inputs` says where inputs start; one that is not named may start
 /// anywhere. Under `paper_floats` and `wire_bytes` plans that repeat the work of a contraction come last: moving
-/// nothing, they would always win. Raises PlanError for an unknown phase or rule, and where no plan fits the cluster's
-/// memory. Sources: TRA paper, section 5; PlacementProblem; search/rewriting.h.
+/// nothing, they would always win. Raises PlanError for an unknown phase, rule or value to pin, for pins that
+/// contradict where inputs start, and where no plan fits the cluster's memory. Sources: TRA paper, section 5;
+/// PlacementProblem; search/rewriting.h.
 Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
                    const OptimizeOptions& options = {});
 

@@ -92,4 +92,13 @@ std::unordered_map<const Node*, std::string> node_names(const Plan& plan) {
   return name_nodes<Node>(plan, [](const Node& node) { return node.as<Input>()->name; });
 }
 
+LookupTables tables_of(const Plan& plan) {
+  LookupTables out;
+  for (const NodePtr& node : plan.order()) {
+    if (const auto* rekey = node->as<Rekey>()) rekey->key_map.collect_tables(out);
+    if (const auto* filter = node->as<Filter>()) filter->predicate.collect_tables(out);
+  }
+  return out;
+}
+
 }  // namespace joinsum::tra

@@ -206,6 +206,10 @@ class TraPlan:
     def inputs(self) -> list[tuple[str, RelationType]]: ...
     @property
     def outputs(self) -> list[tuple[str, RelationType, str | None]]: ...
+    @property
+    def nodes(self) -> dict[str, RelationType]: ...
+    @property
+    def tables(self) -> dict[str, list[int]]: ...
     def lower(self, grid: Grid, placements: Mapping[str, Placement]) -> IaPlan: ...
     def interpret(
         self, inputs: Mapping[str, Contents], scalars: Mapping[str, float]
@@ -347,11 +351,13 @@ def optimize(
     plan: TraPlan,
     grid: Grid,
     inputs: Mapping[str, Placement],
+    pins: Mapping[str, Placement],
     minimize: str,
     cluster: Cluster,
     without: Sequence[str],
     plans: int,
     seconds: float | None,
+    verify: bool,
 ) -> Optimized: ...
 
 class NodeCost:

@@ -7,10 +7,10 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,12 @@ from joinsum.cluster import Cluster, measure
 from joinsum.errors import PlanError
 from joinsum.trace import Trace
 
+if TYPE_CHECKING:
+    from joinsum.plan import IaPlan
+
 __all__ = ["Context", "context", "grid", "init", "sites"]
+
+_PLANS_KEPT = 256
 
 
 class Context:
@@ -50,6 +55,7 @@ class Context:
         self._transport = transport
         self._executor = _C.Executor(transport, self.store)
         self._one_run = threading.Lock()
+        self._plans: dict[Hashable, IaPlan] = {}
 
     def __repr__(self) -> str:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
@@ -82,16 +88,44 @@ class Context:
         return self.store.bytes
 
     @contextmanager
-    def preparing_run(self) -> Iterator[None]:
+    def preparing(self, what: str) -> Iterator[None]:
         """Where an argument that is wrong on one site only is found: the other sites then raise its error too, at the
-        agreement that opens their run, and do not wait."""
+        agreement that opens `what` (`run`, `optimize`), and do not wait."""
         try:
             yield
+        except _C.TransportError:
+            raise  # every site has its own
         except Exception as error:
             if not self.whole:
                 with suppress(_C.TransportError):  # this site's own error says more
-                    self._transport.agree("run", f"(no plan) {type(error).__name__}: {error}")
+                    self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")
             raise
+
+    def remembered(self, key: Hashable, make: Callable[[], IaPlan]) -> IaPlan:
+        """The plan made for `key`: the last ones are kept."""
+        plan = self._plans.pop(key, None)
+        if plan is None:
+            plan = make()
+            while len(self._plans) >= _PLANS_KEPT:
+                del self._plans[next(iter(self._plans))]
+        self._plans[key] = plan
+        return plan
+
+    def from_first_site(self, what: str, text: str) -> str:
+        """Site 0's text, on every site; collective."""
+        if self.whole:
+            return text
+        sent = torch.tensor(list(text.encode()), dtype=torch.uint8, device=self.device)
+        length = torch.tensor([sent.numel()], dtype=torch.int64, device=self.device)
+        (size,) = self._sent_by_first_site(what, length)
+        return bytes(self._sent_by_first_site(what, sent, int(size)).tolist()).decode()
+
+    def _sent_by_first_site(self, what: str, array: torch.Tensor, elements: int = 1) -> torch.Tensor:
+        messages = [(0, site, elements) for site in range(1, self.sites)]
+        first = 0 in self.local_sites
+        payload = dict.fromkeys(range(len(messages)), array) if first else {}
+        arrived = self._transport.exchange(what, messages, payload, array)
+        return array if first else next(part for part in arrived if part is not None)
 
     def execute(
         self,

@@ -9,7 +9,8 @@ from joinsum.arguments import show
 from joinsum.cluster import Cluster
 from joinsum.context import context
 from joinsum.errors import PlanError
-from joinsum.plan import IaPlan, TraPlan, lower
+from joinsum.plan import IaPlan, TraPlan
+from joinsum.planning import planned_here
 from joinsum.text_table import count_text, seconds_text, text_table
 
 __all__ = ["NodeCost", "PlanCost", "cost"]
@@ -71,7 +72,7 @@ class PlanCost:
 
 
 def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
-    """Prices a plan without running it; a logical one is lowered first.
+    """Prices a plan without running it; of a logical one the plan that a run would take.
 
     cluster   the machine; by default the context's
 
@@ -79,7 +80,7 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
 
     >>> import joinsum
     >>> _ = joinsum.init(sites=2)
-    >>> plan = joinsum.parse("tra\\ninput X: f32[4]<2>\\noutput Y = aggregate[; add](X)")
+    >>> plan = joinsum.parse("ia on 2\\ninput X: f32[4]<2> (0)\\noutput Y = agg[; add](broadcast(X))")
     >>> total = joinsum.cost(plan)
     >>> total.paper_floats, total.wire_bytes
     (8.0, 16)
@@ -90,8 +91,8 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
         cluster = context().cluster
     if not isinstance(cluster, Cluster):
         raise PlanError(f"cost: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
-    lowered = plan if isinstance(plan, IaPlan) else lower(plan)
-    core = _C.cost(lowered.core, cluster.core())
+    physical = plan if isinstance(plan, IaPlan) else planned_here(plan, cluster)
+    core = _C.cost(physical.core, cluster.core())
     nodes = tuple(
         NodeCost(node.node, node.operation, node.paper_floats, node.wire_bytes, node.flops, node.seconds)
         for node in core.nodes

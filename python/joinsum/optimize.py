@@ -5,29 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from joinsum import _C
 from joinsum.arguments import integer, show
 from joinsum.cluster import Cluster
 from joinsum.context import context
 from joinsum.cost import PlanCost, cost
 from joinsum.errors import PlanError
 from joinsum.plan import IaPlan, TraPlan
-from joinsum.stored import Place, resolve_place
+from joinsum.planning import FoundPlan, Options, Phase, RuleApplied, checked_pins, checked_placements, find
+from joinsum.stored import Place
 from joinsum.text_table import count_text, seconds_text, text_table
 
 __all__ = ["Candidate", "Optimized", "Phase", "RuleApplied", "optimize"]
 
 _SHOWN = 8
-
-
-@dataclass(frozen=True)
-class RuleApplied:
-    """A rewriting rule that made a plan better: its name, the node it met, the minimised cost before and after."""
-
-    rule: str
-    node: str
-    before: float
-    after: float
 
 
 @dataclass(frozen=True)
@@ -43,16 +33,6 @@ class Candidate:
     cost: PlanCost
     exact: bool
     rules: tuple[RuleApplied, ...]
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of the optimizer: its seconds, the plans it looked at, and the least cost known after it."""
-
-    name: str
-    seconds: float
-    plans: int
-    best: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,6 +94,7 @@ def optimize(
     plan: TraPlan,
     place: Mapping[str, Place] | None = None,
     *,
+    pins: Mapping[str, Place] | None = None,
     minimize: str = "seconds",
     cluster: Cluster | None = None,
     without: Sequence[str] = (),
@@ -124,17 +105,21 @@ def optimize(
 
     Placements of all values are chosen together, exactly where the plan's graph is narrow enough; the paper's matrix
     products and plans that divide one or two dimensions only are candidates beside it; rewriting rules then improve the
-    best ones. Every rank of a process group finds the same plan, and `joinsum.run` checks that.
+    best ones. On a process group every rank calls; rank 0 plans and sends its plans to the others.
 
     place      where inputs start, by name, as for `joinsum.relation`; by default as their relations said. An input of
                which nothing is said may start anywhere: the plan says where
+    pins       where values must be put, by the names of outputs and of the nodes in the plan's text; an output stays
+               there, of another value every reader takes it from there (then the placement phase alone makes plans)
     minimize   "seconds" (of `cluster`), "wire_bytes" or "paper_floats"; ties go to fewer flops, then fewer operators
     cluster    the machine; by default the context's
     without    phases (lower, placement, products, rewrite) and rules to leave out, by name
     plans      that each rewriting looks at
-    seconds    after which the best plan so far is returned; on loopback only, since ranks would stop at different plans
+    seconds    after which the best plan so far is returned
 
-    Raises PlanError for what does not fit, an unknown name, or where no plan fits the cluster's memory.
+    With JOINSUM_VERIFY=1 in the environment `joinsum.verify` must accept every candidate. Raises PlanError for what
+    does not fit, an unknown name, pins that contradict each other or where inputs start, or where no plan fits the
+    cluster's memory; TransportError where ranks ask for different things.
     Source: TRA paper, section 5; the placement by variable elimination is ours (`docs/optimizer.md`).
 
     >>> import joinsum
@@ -156,64 +141,47 @@ def optimize(
     >>> found.cost.wire_bytes, found.candidates[0].exact
     (49152, True)
     """
-    if not isinstance(plan, TraPlan):
-        raise PlanError(f"optimize: not a logical plan: got={type(plan).__name__}")
     here = context()
-    machine = here.cluster if cluster is None else cluster
-    if not isinstance(machine, Cluster):
-        raise PlanError(f"optimize: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
-    looked_at = integer("optimize", "plans", plans)
-    if looked_at < 1:
-        raise PlanError(f"optimize: at least one plan is looked at: plans={looked_at}")
-    limit = _limit(seconds, here.whole)
-    if isinstance(without, str) or not all(isinstance(name, str) for name in without):
-        raise PlanError(f"optimize: names to leave out are a list of text: without={show(without)}")
-    if not isinstance(minimize, str):
-        raise PlanError(f"optimize: the cost is named by text: minimize={show(minimize)}")
-    found = _C.optimize(
-        plan.core,
-        here.grid,
-        _placements(plan, place, here.grid),
-        minimize,
-        machine.core(),
-        list(without),
-        looked_at,
-        limit,
-    )
+    with here.preparing("optimize"):
+        if not isinstance(plan, TraPlan):
+            raise PlanError(f"optimize: not a logical plan: got={type(plan).__name__}")
+        machine = here.cluster if cluster is None else cluster
+        if not isinstance(machine, Cluster):
+            raise PlanError(f"optimize: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+        looked_at = integer("optimize", "plans", plans)
+        if looked_at < 1:
+            raise PlanError(f"optimize: at least one plan is looked at: plans={looked_at}")
+        if isinstance(without, str) or not all(isinstance(name, str) for name in without):
+            raise PlanError(f"optimize: names to leave out are a list of text: without={show(without)}")
+        if not isinstance(minimize, str):
+            raise PlanError(f"optimize: the cost is named by text: minimize={show(minimize)}")
+        options = Options(
+            checked_placements(plan, place, here.grid),
+            checked_pins(plan, pins, here.grid),
+            minimize,
+            machine,
+            tuple(without),
+            looked_at,
+            _limit(seconds),
+        )
+    found = find("optimize", here, plan, options)
     return Optimized(
-        minimize,
-        tuple(_candidate(candidate, machine) for candidate in found.candidates),
-        tuple(Phase(phase.name, phase.seconds, phase.plans, phase.best) for phase in found.phases),
-        found.out_of_time,
+        minimize, tuple(_candidate(each, machine) for each in found.plans), found.phases, found.out_of_time
     )
 
 
-def _placements(plan: TraPlan, place: Mapping[str, Place] | None, grid: _C.Grid) -> dict[str, _C.Placement]:
-    inputs = plan.inputs
-    places = plan.places | dict(place or {})
-    for name in places:
-        if name not in inputs:
-            raise PlanError(
-                f"optimize: a place for an input that is not there: input={show(name)}, inputs={list(inputs)}"
-            )
-    return {name: resolve_place(f"input {name}", spot, grid, inputs[name].frontier) for name, spot in places.items()}
-
-
-def _limit(seconds: float | None, whole: bool) -> float | None:
+def _limit(seconds: float | None) -> float | None:
     if seconds is None:
         return None
     number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
     if not number or not seconds >= 0:
         raise PlanError(f"optimize: a limit is a number of seconds: seconds={show(seconds)}")
-    if not whole:
-        raise PlanError("optimize: ranks would stop at different plans; limit by plans= on a process group")
     return float(seconds)
 
 
-def _candidate(candidate: _C.Candidate, cluster: Cluster) -> Candidate:
-    plan = IaPlan(candidate.plan)
-    applied = tuple(RuleApplied(step.rule, step.node, step.before, step.after) for step in candidate.steps)
-    return Candidate(candidate.name, plan, cost(plan, cluster), candidate.exact, applied)
+def _candidate(found: FoundPlan, cluster: Cluster) -> Candidate:
+    plan = IaPlan(found.plan)
+    return Candidate(found.name, plan, cost(plan, cluster), found.exact, found.rules)
 
 
 def _value(minimized: str, value: float) -> str:

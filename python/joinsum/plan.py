@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -10,12 +11,12 @@ import torch
 from joinsum import _C
 from joinsum.arguments import show
 from joinsum.context import context
-from joinsum.errors import PlanError
+from joinsum.errors import InternalError, PlanError
 from joinsum.expression import Expression, build_plan
 from joinsum.key_trace import table_entries
 from joinsum.stored import Place, resolve_place
 
-__all__ = ["IaPlan", "TraPlan", "lower", "parse", "plan"]
+__all__ = ["IaPlan", "TraPlan", "lower", "parse", "plan", "verifying"]
 
 Core = TypeVar("Core", bound=_C.TraPlan | _C.IaPlan)
 Type = TypeVar("Type", bound=_C.RelationType | _C.PhysicalType)
@@ -178,7 +179,17 @@ def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
     placements = {
         name: resolve_place(f"input {name}", spot, grid, inputs[name].frontier) for name, spot in places.items()
     }
-    return IaPlan(plan.core.lower(grid, placements))
+    lowered = plan.core.lower(grid, placements)
+    if verifying():
+        verdict = _C.verify(lowered, plan.core, 0, 4)
+        if verdict.kind not in ("proved", "tested"):
+            raise InternalError(f"lower: the verifier does not accept a plan: {verdict.kind}: {verdict.reason}")
+    return IaPlan(lowered)
+
+
+def verifying() -> bool:
+    """Whether the environment asks (JOINSUM_VERIFY=1) that every plan made from a program be verified."""
+    return os.environ.get("JOINSUM_VERIFY", "0") not in ("", "0")
 
 
 def parse(text: str, tables: Mapping[str, torch.Tensor | Sequence[int]] | None = None) -> TraPlan | IaPlan:

@@ -12,7 +12,8 @@ from joinsum.context import context
 from joinsum.dtypes import torch_dtype
 from joinsum.errors import PlanError
 from joinsum.expression import Expression, NamedSources
-from joinsum.plan import IaPlan, TraPlan, lower
+from joinsum.plan import IaPlan, TraPlan
+from joinsum.planning import planned
 from joinsum.sources import Source, TensorSource, stored_source
 from joinsum.stored import Place, StoredRelation
 from joinsum.trace import Trace
@@ -29,10 +30,10 @@ def run(
 ) -> dict[str, StoredRelation]:
     """Runs a plan on the sites and gives its outputs by name; they stay where the plan left them.
 
-    plan      a logical plan is lowered first (`joinsum.lower`)
+    plan      a logical plan is planned first, for least seconds (`joinsum.optimize`); the plan is remembered
     inputs    for each of the plan's inputs a tensor of the input's shape and dtype, cut and placed as the plan says; a
               lazy relation of its type, computed first if need be; or a stored relation, which must lie where the plan
-              wants it (a logical plan is lowered to fit)
+              wants it (a logical plan is planned to fit)
     scalars   values of the scalars that kernels name (`scale[$rate]`)
 
     A relation that an output is tied to may be overwritten: a stored one given for that input cannot be used again; a
@@ -52,9 +53,9 @@ def run(
     tensor([-1.5000, -1.5000, -1.5000, -1.5000])
     """
     here = context()
-    with here.preparing_run():
+    with here.preparing("run"):
         sources = _sources("run", plan, inputs)
-        lowered = plan if isinstance(plan, IaPlan) else lower(plan, _places(sources))
+        lowered = plan if isinstance(plan, IaPlan) else planned(plan, _places(sources))
         tied = set(lowered.ties.values())
         taken = [value for name, value in inputs.items() if name in tied and isinstance(value, StoredRelation)]
         copied = {name for name in tied if not isinstance(inputs[name], StoredRelation)}
@@ -65,8 +66,8 @@ def run(
 
 def evaluate(plan: _C.TraPlan, sources: NamedSources) -> StoredRelation:
     """Runs the plan of one lazy relation."""
-    with context().preparing_run():
-        lowered = lower(TraPlan(plan), _places(sources))
+    with context().preparing("run"):
+        lowered = planned(TraPlan(plan), _places(sources))
         placed = _placed(lowered, sources, set())
     (output,) = _run(lowered, placed, [], {}).values()
     return output
@@ -77,7 +78,8 @@ def trace() -> Trace:
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)
-    >>> _ = joinsum.relation(torch.ones(4), parts=2, name="X").aggregate(keep=[]).tuples()
+    >>> x = joinsum.relation(torch.ones(4), parts=2, place=[0], name="X")
+    >>> _ = x.aggregate(keep=[]).tuples()
     >>> [(entry.node, entry.operation, entry.bytes_sent) for entry in joinsum.trace()]
     [('X', 'X', 0), ('t0', 'broadcast[0]', 16), ('t1', 'local_aggregate[; add]', 0)]
     """

@@ -31,12 +31,19 @@ def resolve_place(who: str, place: object, grid: _C.Grid, frontier: Sequence[int
     if isinstance(place, str):
         if place == "replicated":
             return _C.Placement.replicated(grid)
-        return _C.Placement.parse(place, grid, list(frontier))
+        return _parsed(who, place, grid, frontier)
     if not isinstance(place, Sequence):
         forms = "text such as '(0, *)', a list such as [0, '*'], or 'replicated'"
         raise PlanError(f"{who}: a placement is {forms}: place={show(place)}")
     states = [state if isinstance(state, str) else str(integer(who, "place", state)) for state in place]
-    return _C.Placement.parse(f"({', '.join(states)})", grid, list(frontier))
+    return _parsed(who, f"({', '.join(states)})", grid, frontier)
+
+
+def _parsed(who: str, place: str, grid: _C.Grid, frontier: Sequence[int]) -> _C.Placement:
+    try:
+        return _C.Placement.parse(place, grid, list(frontier))
+    except PlanError as error:
+        raise PlanError(f"{who}: placement {place}: {error}") from None
 
 
 def fitted_type(

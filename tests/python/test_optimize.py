@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import joinsum
 import pytest
 import torch
@@ -13,6 +15,9 @@ input W2: f32[30,12]<6,6>
 output Y = aggregate[0, 2; add](join[1; 0; matmul](
     transform[relu](aggregate[0, 2; add](join[1; 0; matmul](X, W1))), W2))
 """
+
+
+REFUTED = SimpleNamespace(kind="refuted", reason="seen by the test")
 
 
 def tensors() -> dict[str, torch.Tensor]:
@@ -52,6 +57,52 @@ def test_inputs_stay_where_they_are_said_to_start() -> None:
     assert str(found.plan.inputs["W1"]).endswith("(1, 0)")
 
 
+@pytest.mark.parametrize("sites", [2, 4, 6])
+def test_pinned_values_lie_where_the_pins_say(sites: int) -> None:
+    joinsum.init(sites=sites)
+    axes = len(joinsum.grid().axes)
+    rows, columns = f"({', '.join(['0'] * axes)})", f"({', '.join(['1'] * axes)})"
+    everywhere = f"({', '.join(['*'] * axes)})"
+    given = tensors()
+    wanted = (given["X"] @ given["W1"]).relu() @ given["W2"]
+    for pins in ({"Y": columns}, {"Y": "replicated"}, {"t2": rows}, {"t2": columns}, {"t2": columns, "Y": rows}):
+        found = joinsum.optimize(joinsum.parse(PROGRAM), pins=pins, minimize="wire_bytes")
+        for candidate in found.candidates:
+            if "Y" in pins:
+                place = everywhere if pins["Y"] == "replicated" else pins["Y"]
+                assert str(candidate.plan.outputs["Y"]).endswith(place), candidate.plan
+            if "t2" in pins:
+                since = str(candidate.plan).split("relu](")[1].splitlines()
+                assert any(": f32[24,30]<6,6>" in line and line.endswith(pins["t2"]) for line in since), candidate.plan
+            result = joinsum.run(candidate.plan, given)["Y"].to_tensor()
+            torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_a_tied_output_is_pinned_where_its_input_starts() -> None:
+    joinsum.init(sites=2)
+    program = joinsum.parse("tra\ninput W: f32[4,4]<2,2>\noutput W2 -> W = transform[relu](W)")
+    found = joinsum.optimize(program, pins={"W2": [1]})
+    assert all(str(candidate.plan.inputs["W"]).endswith("(1)") for candidate in found.candidates)
+    with pytest.raises(joinsum.PlanError, match="a tied output ends where its input starts"):
+        joinsum.optimize(program, {"W": [0]}, pins={"W2": [1]})
+
+
+@pytest.mark.parametrize("value", ["1", "0"])
+def test_the_environment_can_have_every_candidate_verified(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOINSUM_VERIFY", value)
+    joinsum.init(sites=4)
+    found = joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes")
+    assert all(joinsum.verify(candidate.plan, joinsum.parse(PROGRAM)).accepted for candidate in found.candidates)
+    called = []
+    monkeypatch.setattr(joinsum._C, "verify", lambda *given: called.append(given) or REFUTED)
+    if value == "1":
+        with pytest.raises(joinsum.InternalError, match="refuted: seen by the test"):
+            joinsum.lower(joinsum.parse(PROGRAM))
+    else:
+        joinsum.lower(joinsum.parse(PROGRAM))
+    assert len(called) == int(value)
+
+
 def test_the_report_shows_plan_candidates_and_costs() -> None:
     joinsum.init(sites=4)
     text = repr(joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes"))
@@ -78,6 +129,10 @@ def test_phases_and_rules_can_be_left_out() -> None:
         ({"seconds": -1}, "optimize: a limit is a number of seconds"),
         ({"place": {"Z": "replicated"}}, "optimize: a place for an input that is not there"),
         ({"cluster": joinsum.Cluster("small", memory_bytes=10)}, "optimize: no plan fits a site's memory"),
+        ({"pins": {"t99": [0]}}, "optimize: no such value to pin; the names are those of"),
+        ({"pins": {"X": [0]}}, "optimize: an input is placed by where it starts, not by a pin: pin=X"),
+        ({"pins": {"Y": [2]}}, "pin Y: placement (2): "),
+        ({"pins": {"Y": [0], "t4": [1]}}, "optimize: pins of one value differ: pin="),
         ({"cluster": "fast"}, "optimize: a cluster is a joinsum.Cluster"),
     ],
 )

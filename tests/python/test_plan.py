@@ -164,19 +164,22 @@ def test_interpretation_takes_what_runs_take_and_agrees() -> None:
 @pytest.mark.parametrize("sites", range(1, 9))
 def test_counted_bytes_are_the_predicted_ones(sites: int) -> None:
     joinsum.init(sites=sites)
-    x, y = joinsum.relation(torch.randn(7, 5), parts=(3, 2)), joinsum.relation(torch.randn(5, 6), parts=(2, 4))
+    turns = [axis % 2 for axis in range(len(joinsum.grid().axes))]
+    x = joinsum.relation(torch.randn(7, 5), parts=(3, 2), place=turns)
+    y = joinsum.relation(torch.randn(5, 6), parts=(2, 4), place=turns)
     product = x.join(y, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2])
     predicted = product.cost()
     product.stored()
     trace = joinsum.trace()
     assert trace.bytes_sent == predicted.wire_bytes == sum(node.wire_bytes for node in predicted.nodes)
+    assert (trace.bytes_sent > 0) == (sites > 1)
     assert trace.seconds > 0
 
 
 def test_costs_price_the_cluster_they_are_asked_for() -> None:
     slow = joinsum.Cluster("slow", flops_per_second=1e6, bytes_per_second=1e3, latency_seconds=1.0)
     joinsum.init(sites=2, cluster=slow)
-    summed = relation("X").aggregate(keep=[])
+    summed = joinsum.relation(torch.ones(4), parts=2, place=[0], name="X").aggregate(keep=[])
     assert summed.cost().cluster is slow
     assert math.isclose(summed.cost().seconds, 1.0 + 8 / 1e3 + 2 / 1e6, rel_tol=0.2)
     assert summed.cost(joinsum.Cluster()).seconds < 0.001
@@ -188,7 +191,7 @@ def test_costs_price_the_cluster_they_are_asked_for() -> None:
 
 def test_traces_and_costs_print_as_tables() -> None:
     joinsum.init(sites=2)
-    summed = relation("X").aggregate(keep=[])
+    summed = joinsum.relation(torch.ones(4), parts=2, place=[0], name="X").aggregate(keep=[])
     summed.tuples()
     header, rule, *rows = repr(joinsum.trace()).splitlines()
     assert header.split()[:4] == ["node", "operation", "sent", "B"]

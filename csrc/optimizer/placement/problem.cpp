@@ -45,10 +45,11 @@ void add_place(std::vector<ia::PhysicalType>& places, const ia::PhysicalType& ty
 class PlacementProblem::Builder {
  public:
   Builder(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs, Objective objective,
-          const Cluster& cluster)
+          const Cluster& cluster, const Pins& pins)
       : plan_(plan),
         grid_(grid),
         inputs_(inputs),
+        pins_(pins),
         objective_(objective),
         cluster_(cluster),
         move_price_(objective, cluster_),
@@ -91,7 +92,7 @@ class PlacementProblem::Builder {
 
   // --- vertices ------------------------------------------------------------------------------------------------------
 
-  /// Joins whose only reader is a sum that can leave partials.
+  /// Joins whose only reader is a sum that can leave partials, but for pinned ones.
   std::set<const tra::Node*> joins_below_sums() const {
     std::unordered_map<const tra::Node*, int64_t> uses;
     for (const auto& node : plan_.order()) {
@@ -102,8 +103,8 @@ class PlacementProblem::Builder {
     for (const auto& node : plan_.order()) {
       const auto* sum = node->as<tra::Aggregate>();
       if (sum == nullptr || node->input(0)->as<tra::Join>() == nullptr) continue;
-      if (uses.at(node->input(0).get()) == 1 && kernels::foldable(sum->kernel.first()))
-        out.insert(node->input(0).get());
+      const tra::Node* join = node->input(0).get();
+      if (uses.at(join) == 1 && kernels::foldable(sum->kernel.first()) && !pins_.contains(join)) out.insert(join);
     }
     return out;
   }
@@ -318,10 +319,16 @@ class PlacementProblem::Builder {
         for (const Mode& mode : reader.modes) add_place(vertex.places, placed(relation, mode.needs[i]));
       }
     }
+    if (const auto* pin = pin_of(*vertex.node)) add_place(vertex.places, placed(relation, *pin));
     if (const auto* start = start_of_tied(*vertex.node)) add_place(vertex.places, placed(relation, *start));
     const auto* input = vertex.node->as<tra::Input>();
     if (input != nullptr && inputs_.contains(input->name))
       add_place(vertex.places, placed(relation, inputs_.at(input->name)));
+  }
+
+  const ia::Placement* pin_of(const tra::Node& node) const {
+    const auto found = pins_.find(&node);
+    return found == pins_.end() ? nullptr : &found->second;
   }
 
   /// Where an output must lie that is tied to an input with a given start.
@@ -381,6 +388,10 @@ class PlacementProblem::Builder {
                          tra::operator_name(vertex.node->operation()), ", type=", vertex.node->type().text());
       mode_costs_.push_back(std::move(costs));
       place_costs_.emplace_back(vertex.places.size(), 0.0);
+      const ia::Placement* pin = pin_of(*vertex.node);
+      for (size_t i = 0; pin != nullptr && i < vertex.places.size(); ++i) {
+        if (vertex.places[i].placement != *pin) place_costs_.back()[i] = kForbidden;
+      }
     }
     for (Vertex& vertex : vertices_) vertex.numbers = move_price_.number(vertex.node->type(), vertex.places);
     for (size_t v = 0; v < vertices_.size(); ++v) {
@@ -406,7 +417,8 @@ class PlacementProblem::Builder {
     const Vertex& reader = vertices_[v];
     const int64_t u = reader.operands[operand];
     const Vertex& source = vertices_[u];
-    const bool fixed = source.node->as<tra::Input>() != nullptr && source.modes.size() == 1;
+    const bool fixed =
+        source.node->as<tra::Input>() != nullptr && source.modes.size() == 1 && pin_of(*source.node) == nullptr;
     std::vector<size_t> needs;
     for (const Mode& mode : reader.modes) needs.push_back(place_in(source, mode.needs[operand]));
     std::vector<double> straight(source.places.size(), kForbidden);
@@ -463,7 +475,7 @@ class PlacementProblem::Builder {
   // --- the plan of a solution ----------------------------------------------------------------------------------------
 
   ia::Plan lowered(const std::vector<int64_t>& values) const {
-    std::vector<ia::NodePtr> made;
+    std::vector<ia::NodePtr> made;  // what readers may take it from: of a pinned value, where it was put
     std::vector<ia::NodePtr> put;
     std::map<std::string, ia::Placement> starts;
     for (size_t v = 0; v < vertices_.size(); ++v) {
@@ -477,6 +489,7 @@ class PlacementProblem::Builder {
       if (const auto* input = vertex.node->as<tra::Input>()) starts.emplace(input->name, mode.result->placement);
       const ia::PhysicalType& place = vertex.places[values[place_of(static_cast<int64_t>(v))]];
       put.push_back(move_to(made.back(), place.placement));
+      if (pin_of(*vertex.node) != nullptr) made.back() = put.back();
     }
     std::vector<ia::Plan::Output> outputs;
     for (const auto& output : plan_.outputs()) {
@@ -508,6 +521,7 @@ class PlacementProblem::Builder {
   const tra::Plan plan_;
   ia::Grid grid_;
   InputPlacements inputs_;
+  Pins pins_;
   Objective objective_;
   Cluster cluster_;
   MovePrices move_price_;
@@ -520,8 +534,8 @@ class PlacementProblem::Builder {
 };
 
 PlacementProblem::PlacementProblem(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
-                                   Objective objective, const Cluster& cluster)
-    : builder_(std::make_unique<Builder>(plan, grid, inputs, objective, cluster)) {}
+                                   Objective objective, const Cluster& cluster, const Pins& pins)
+    : builder_(std::make_unique<Builder>(plan, grid, inputs, objective, cluster, pins)) {}
 
 PlacementProblem::~PlacementProblem() = default;
 

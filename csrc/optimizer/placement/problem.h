@@ -17,6 +17,9 @@ namespace joinsum::optimizer {
 /// Where the inputs of a logical plan start; one that is not named may start anywhere at no cost.
 using InputPlacements = std::map<std::string, ia::Placement>;
 
+/// Where values of a logical plan must be put, for all that read them.
+using Pins = std::unordered_map<const tra::Node*, ia::Placement>;
+
 /// A placement of every value of a logical plan.
 struct Placed {
   ia::Plan plan;
@@ -37,7 +40,7 @@ struct Placed {
 class PlacementProblem {
  public:
   PlacementProblem(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs, Objective objective,
-                   const Cluster& cluster);
+                   const Cluster& cluster, const Pins& pins = {});
   ~PlacementProblem();
   PlacementProblem(const PlacementProblem&) = delete;
   PlacementProblem& operator=(const PlacementProblem&) = delete;
