@@ -6,7 +6,7 @@ namespace joinsum::optimizer {
 namespace {
 
 /// Grids with no more ways than this are tried in all orders of axes.
-constexpr double kMostWays = 100;
+constexpr double kMostWays = 64;
 
 /// Walks through the ways, axis by axis.
 class Divide {
