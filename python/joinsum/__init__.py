@@ -36,6 +36,8 @@ from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
+from joinsum.explain import explain
+from joinsum.explanation import Explanation
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
@@ -53,6 +55,7 @@ __all__ = [
     "Cluster",
     "Context",
     "Error",
+    "Explanation",
     "Grid",
     "IaPlan",
     "InternalError",
@@ -80,6 +83,7 @@ __all__ = [
     "cmake_prefix_path",
     "context",
     "cost",
+    "explain",
     "get_include",
     "grid",
     "init",

@@ -59,11 +59,14 @@ class Phase:
 class Optimized:
     """What `joinsum.optimize` found: the best plan, its cost, and the others by their cost; prints as a report.
 
+    program       the logical plan
+    minimized     the cost that was minimised
     candidates    all plans, the best first
     phases        what the optimizer did
     out_of_time   whether it stopped at its deadline
     """
 
+    program: TraPlan
     minimized: str
     candidates: tuple[Candidate, ...]
     phases: tuple[Phase, ...]
@@ -181,6 +184,7 @@ def optimize(
         limit,
     )
     return Optimized(
+        plan,
         minimize,
         tuple(_candidate(candidate, machine) for candidate in found.candidates),
         tuple(Phase(phase.name, phase.seconds, phase.plans, phase.best) for phase in found.phases),
