@@ -35,6 +35,7 @@ from joinsum.calibration import RejectedCalibration
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
+from joinsum.diff import Difference, PlanDiff, diff
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
 from joinsum.explain import explain
 from joinsum.explanation import Explanation
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Context",
+    "Difference",
     "Error",
     "Explanation",
     "Grid",
@@ -68,6 +70,7 @@ __all__ = [
     "PhysicalType",
     "Placement",
     "PlanCost",
+    "PlanDiff",
     "PlanError",
     "RejectedCalibration",
     "Relation",
@@ -83,6 +86,7 @@ __all__ = [
     "cmake_prefix_path",
     "context",
     "cost",
+    "diff",
     "explain",
     "get_include",
     "grid",

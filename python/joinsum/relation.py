@@ -243,6 +243,12 @@ class Relation(Expression):
         >>> _ = joinsum.init(sites=2)
         >>> x = joinsum.relation(torch.ones(4), parts=2, place=[0], name="X")
         >>> print(x.aggregate(keep=[]).explain(minimize="wire_bytes").plan)
+        ia on 2
+        input X: f32[4]<2> on 2 (0)
+        t0 = local_aggregate[; add](X): f32[2]<> on 2 (+add)
+        t1 = broadcast[0](t0): f32[2]<> on 2 (*)
+        output out = t1
+        <BLANKLINE>
         """
         from joinsum.explain import explain
 

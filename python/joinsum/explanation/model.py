@@ -128,7 +128,7 @@ class Explanation:
         digraph plan {
           rankdir=BT; node [shape=box, fontname="sans-serif"];
           "X" [label="X\\nf32[4]<2> (0)"];
-          "t0" [label="t0 broadcast[0]\\nf32[4]<2> (*)\\n16 B, 56.4 us", style=bold];
+          "t0" [label="t0 broadcast[0]\\nf32[4]<2> (*)\\n16 B, 50 us", style=bold];
           "output Y" [shape=plaintext, label="Y"];
           "X" -> "t0";
           "t0" -> "output Y";

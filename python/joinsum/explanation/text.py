@@ -13,6 +13,8 @@ from joinsum.text_table import count_text, seconds_text, text_table
 __all__ = ["amount_text", "cluster_text", "explanation_text", "tree_lines"]
 
 _ALTERNATIVES = 8
+# The plan that nobody chose, which is always told.
+_BASELINE = "operator by operator"
 # A tree is not indented further than this; a long chain stays readable.
 _DEEPEST = 40
 _LOOPBACK = "on loopback sites run one after another, without links: their times are added up, predicted ones are not"
@@ -152,7 +154,8 @@ def _alternatives(told: Explanation) -> str:
             seconds_text(other.cost.seconds),
             _loss_text(told.found.minimized, other),
         ]
-        for other in told.alternatives[:_ALTERNATIVES]
+        for i, other in enumerate(told.alternatives)
+        if i < _ALTERNATIVES or other.name == _BASELINE
     ]
     header = ["plan", "paper floats", "wire B", "time", f"loses in {told.found.minimized}"]
     rest = len(told.alternatives) - len(rows)
