@@ -13,13 +13,8 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 REMEDY = "no Chromium: as root `make setup` installs it; or apt-get install chromium-headless-shell"
 _SECONDS = 120
 # Nothing is to be reached: every host name fails.
-_OPTIONS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
-    "--enable-logging=stderr",
-]
+_NO_HOSTS = "--host-resolver-rules=MAP * ~NOTFOUND"
+_OPTIONS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr", _NO_HOSTS]
 
 
 def find() -> str | None:

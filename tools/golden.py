@@ -24,7 +24,7 @@ def renewed(block: str) -> str:
     """The block, which begins with its command, with what that prints now."""
     line = block.split("\n", 1)[0]
     with contextlib.chdir(ROOT):
-        done = CliRunner().invoke(command, shlex.split(line.removeprefix("$ joinsum ")))
+        done = CliRunner().invoke(command, shlex.split(line.removeprefix("$ joinsum ")), prog_name="joinsum")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     code = f"(exit code {done.exit_code})\n" if done.exit_code else ""

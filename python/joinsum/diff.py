@@ -101,9 +101,8 @@ class PlanDiff:
         rows.append(["total", "", "", *(_signed(value, count_text) for value in more), time])
         header = ["value", "a", "b", "b - a: paper floats", "b - a: wire B", "b - a: time"]
         table = text_table(header, rows, right=range(3, 6))
-        title = (
-            f"the plans part at {first.value}; values that differ: {len(self.differences)}, that do not: {self.same}"
-        )
+        numbers = f"values that differ: {len(self.differences)}, that do not: {self.same}"
+        title = f"the plans part at {first.value}; {numbers}"
         return f"{title}\n{table}\n{totals}"
 
 

@@ -30,7 +30,7 @@ def printed(*arguments: object, given: str | None = None) -> str:
     return done.output
 
 
-# --- plan ---------------------------------------------------------------------------------------------------------------
+# --- plan -------------------------------------------------------------------------------------------------------------
 
 
 def test_plan_prints_what_explain_tells() -> None:
@@ -83,7 +83,7 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
             ["-"],
             "hello",
             3,
-            "first word='hello'; correct the program (docs/algebra.md has the language): file=standard",
+            "first word='hello'; correct the program (docs/algebra.md has the language)",
         ),
         (["-"], "tra\ninput X: f32[4,4]<2>\noutput Y = Z", 3, "line=3"),
         (["-"], "tra\ninput X: f32[4]<2>\noutput Y = transform[rellu](X)", 3, "unknown name: name=rellu"),
@@ -133,7 +133,7 @@ def test_a_calibration_with_unreadable_bytes_is_damaged(tmp_path: Path) -> None:
     assert call("plan", MATMUL, "--calibration", tmp_path / "c.json").exit_code == 2
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------------
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def test_rules_lists_every_rule_and_shows_one_in_full() -> None:
@@ -162,7 +162,7 @@ def test_an_unknown_name_is_wrong_usage(command: str, name: str, close: str) -> 
     assert f"name={name}, close=[{close}" in done.output
 
 
-# --- doctor ---------------------------------------------------------------------------------------------------------------
+# --- doctor -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.distributed
@@ -184,7 +184,7 @@ def test_what_joinsum_needs_and_lacks_ends_the_doctor_with_1(monkeypatch: pytest
     assert "broken   torch: not installed\n         remedy: pip install torch" in done.output
 
 
-# --- the program ----------------------------------------------------------------------------------------------------------
+# --- the program ------------------------------------------------------------------------------------------------------
 
 
 def test_the_module_is_the_command() -> None:

@@ -147,7 +147,7 @@ def test_the_cluster_is_named_with_its_origin(cluster: joinsum.Cluster, origin: 
     assert told_json(told)["cluster"]["origin"] == origin
 
 
-# --- JSON and graph -----------------------------------------------------------------------------------------------------
+# --- JSON and graph ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sites", [1, 3, 4, 6])
@@ -194,7 +194,7 @@ def test_of_many_tuples_some_are_told() -> None:
     plan = "ia on 2\ninput X: f32[1000,1000]<1000,1000> (0)\noutput Y = broadcast(X)"
     move = told_json(joinsum.explain(joinsum.parse(plan)))["plan"]["nodes"][1]["move"]
     assert move["tuples"] == 1_000_000
-    assert len(move["keys"]) == 48
+    assert len(move["keys"]) == 64
     assert move["keys"][0] == [0, 0]
     assert move["keys"] == sorted(move["keys"])
 
@@ -206,7 +206,7 @@ def test_the_graph_has_an_arrow_for_each_operand_and_output() -> None:
     assert arrows == sum(len(node.inputs) for node in told.plan.nodes) + len(told.plan.outputs)
 
 
-# --- measured -----------------------------------------------------------------------------------------------------------
+# --- measured ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sites", [1, 3, 4])
@@ -274,7 +274,7 @@ def test_a_wrong_prediction_is_flagged_in_the_text() -> None:
     assert line.endswith("x")
 
 
-# --- what is wrong ------------------------------------------------------------------------------------------------------
+# --- what is wrong ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

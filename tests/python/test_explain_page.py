@@ -1,4 +1,4 @@
-"""The page of an explanation, in a browser: it draws the plan, opens a node, shows who holds what, and loads nothing."""
+"""The page of an explanation, in a browser: it draws the plan, opens nodes, shows who holds what, loads nothing."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_two_hundred_nodes_on_64_sites_are_drawn_and_many_tuples_are_cut_short(t
     assert len(told.to_html()) < 8_000_000
     dom = browser.rendered(written(told, tmp_path), "#node=t0")
     assert len(re.findall(r"data-node=", dom)) == 201
-    assert "48 of 4,096 tuples are shown" in dom
+    assert "64 of 4,096 tuples are shown" in dom
     assert len(held_cells(dom, "after")) == 64
 
 

@@ -65,4 +65,4 @@ def _show(command: str, rows: Sequence[Mapping[str, object]], table: str, names:
 def _in_full(row: Mapping[str, object]) -> str:
     width = max(map(len, row))
     texts = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in row.items()}
-    return "\n".join(f"{name.ljust(width)}  {text}" for name, text in texts.items())
+    return "\n".join(f"{name.ljust(width)}  {text}".rstrip() for name, text in texts.items())

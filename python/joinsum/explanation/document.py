@@ -22,7 +22,7 @@ FORMAT = "joinsum explanation"
 # Raised when a field goes or changes its meaning; a new field does not raise it.
 VERSION = 1
 # Tuples of a move whose holders are told.
-_TUPLES = 48
+_TUPLES = 64
 
 
 @cache
