@@ -147,6 +147,13 @@ def test_all_ranks_tell_one_explanation_and_measure_together(plays: Any) -> None
     assert "measured on 2 sites of gloo" in text
 
 
+def test_data_that_are_wrong_on_one_rank_end_an_analysis_on_all(plays: Any) -> None:
+    (kind, text), (own_kind, own_text) = plays(2).values("data_that_are_wrong_on_one_rank_stop_all_of_them")
+    assert (own_kind, kind) == ("PlanError", "TransportError")
+    assert own_text.startswith("explain: input X: it has another shape: wanted=[24, 18], got=[24, 19]")
+    assert own_text in text
+
+
 # --- disagreements ----------------------------------------------------------------------------------------------------
 
 

@@ -161,6 +161,19 @@ def test_the_json_follows_its_schema(sites: int) -> None:
     assert joinsum.parse(value["program"]) == told.program
 
 
+def test_a_phase_after_which_no_plan_fits_has_no_best_cost() -> None:
+    joinsum.init(sites=4)
+    tight = joinsum.Cluster(memory_bytes=joinsum.explain(program(), minimize="wire_bytes").cost.peak_bytes)
+    told = joinsum.explain(program(), {"X": [0, 0]}, minimize="wire_bytes", cluster=tight)
+    assert told_json(told)["search"]["phases"][0] | {"seconds": 0} == {
+        "name": "lower",
+        "plans": 1,
+        "best": None,
+        "seconds": 0,
+    }
+    assert "none fits" in str(told)
+
+
 def test_the_schema_refuses_what_is_not_documented() -> None:
     joinsum.init(sites=2)
     value = json.loads(joinsum.explain(program()).to_json())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from types import ModuleType
 
 import joinsum
 import pytest
+import torch
 
 TOOLS = Path(__file__).parents[2] / "tools"
 PLAN = """ia on 2x2
@@ -86,6 +87,32 @@ def test_a_click_opens_a_node(tmp_path: Path) -> None:
     assert opened(dom) == "W"
     (chosen,) = re.findall(r'class="node \w+ chosen" data-node="(\w+)"', dom)
     assert chosen == "W"
+
+
+@needs_browser
+def test_in_a_notebook_a_click_opens_a_node_too(tmp_path: Path) -> None:
+    script = """<script>
+      document.querySelector("a[href='#node=t1']").click();
+      const open_node = document.querySelector("[data-open]").dataset.open;
+      if (open_node !== "t1") throw new Error("opened: " + open_node);
+    </script>"""
+    frame = explained()._repr_html_().replace('" sandbox', f'{escape(script)}" sandbox')
+    page = tmp_path / "notebook.html"
+    page.write_text(f"<!doctype html><body>{frame}</body>", encoding="utf-8")
+    browser.rendered(page)
+    page.write_text(page.read_text().replace(escape('!== "t1"'), escape('!== "t0"')), encoding="utf-8")
+    with pytest.raises(RuntimeError, match="opened: t1"):
+        browser.rendered(page)
+
+
+@needs_browser
+def test_what_was_measured_stands_beside_what_was_predicted(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    x = joinsum.relation(torch.ones(8), parts=2, place=[0], name="X")
+    told = x.aggregate(keep=[]).explain(minimize="wire_bytes", analyze=True)
+    dom = browser.rendered(written(told, tmp_path), "#node=t1")
+    assert "Measured on 2 sites of loopback, all in this process" in dom
+    assert dom.count("<th>wrong by</th>") == 2
 
 
 @needs_browser

@@ -171,7 +171,7 @@ def _search(told: Explanation) -> dict[str, Any] | None:
         "exact": told.exact,
         "out_of_time": told.found.out_of_time,
         "phases": [
-            {"name": phase.name, "plans": phase.plans, "best": phase.best, "seconds": phase.seconds}
+            {"name": phase.name, "plans": phase.plans, "best": _finite(phase.best), "seconds": phase.seconds}
             for phase in told.found.phases
         ],
     }
@@ -184,8 +184,8 @@ def _rules(told: Explanation) -> list[dict[str, Any]]:
             "rule": step.rule,
             "law": laws.get(step.rule, ""),
             "node": step.node,
-            "before": step.before,
-            "after": step.after,
+            "before": _finite(step.before),
+            "after": _finite(step.after),
         }
         for step in told.rules
     ]
@@ -202,12 +202,16 @@ def _measured(told: Explanation) -> dict[str, Any] | None:
 
 
 def _comparison(row: Comparison) -> dict[str, Any]:
-    """An infinite error (nothing was predicted, or measured) is null."""
     return {
         "predicted": _figures(row.predicted),
         "measured": _figures(row.measured),
-        "errors": {name: times if math.isfinite(times) else None for name, times in row.errors.items()},
+        "errors": {name: _finite(times) for name, times in row.errors.items()},
     }
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: the cost of a plan that fits no site, an error where nothing was predicted."""
+    return value if math.isfinite(value) else None
 
 
 def _figures(figures: Figures) -> dict[str, Any]:

@@ -21,7 +21,7 @@ _LOOPBACK = "on loopback sites run one after another, without links: their times
 _ORIGINS = {
     "default": "the default cluster that joinsum ships, as nothing is calibrated (`joinsum calibrate` measures sites)",
     "calibrated": "calibrated",
-    "given": "as given",
+    "given": "not calibrated",
 }
 
 
@@ -45,11 +45,13 @@ def cluster_text(told: Explanation) -> str:
 
 
 def amount_text(minimized: str, value: float) -> str:
-    """A cost with its unit.
+    """A cost with its unit; one that is infinite is of a plan that fits no site's memory.
 
     >>> amount_text("seconds", 0.5), amount_text("wire_bytes", 1200), amount_text("paper_floats", 3)
     ('500 ms', '1,200 B', '3 floats')
     """
+    if math.isinf(value):
+        return "none fits"
     if minimized == "seconds":
         return seconds_text(value)
     return f"{count_text(value)} {'B' if minimized == 'wire_bytes' else 'floats'}"

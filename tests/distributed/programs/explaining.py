@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import joinsum
 import torch
-from stage import Scenes, ranks, scene
+from stage import Scenes, error_of, rank, ranks, scene
 
 SCENES: Scenes = {}
 PROGRAM = """tra
@@ -28,3 +28,11 @@ def explanations_are_alike_and_measured_on_all_ranks() -> object:
         assert 0 < row.measured.peak_bytes <= row.predicted.peak_bytes
     assert told.measured.total.wire_bytes == told.cost.wire_bytes > 0
     return [told.measured.where, str(told), ranks()]
+
+
+@scene(SCENES)
+def data_that_are_wrong_on_one_rank_stop_all_of_them() -> object:
+    joinsum.init(cluster=joinsum.Cluster())
+    given = {"X": torch.ones(24, 18 + rank()), "W": torch.ones(18, 30)}
+    kind, text, _ = error_of(lambda: joinsum.explain(joinsum.parse(PROGRAM), analyze=True, inputs=given))
+    return [kind, text]
