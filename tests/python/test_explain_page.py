@@ -33,7 +33,7 @@ def browser_tools() -> ModuleType:
 
 
 browser = browser_tools()
-needs_browser = pytest.mark.skipif(browser.find() is None and not os.environ.get("CI"), reason=browser.REMEDY)
+needs_browser = pytest.mark.skipif(browser.find() is None and not os.environ.get("JOINSUM_CI"), reason=browser.REMEDY)
 
 
 def written(told: joinsum.Explanation, folder: Path, script: str = "") -> Path:
