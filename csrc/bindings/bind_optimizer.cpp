@@ -71,6 +71,7 @@ void bind_optimize(py::module_& module) {
       .def_readonly("candidates", &optimizer::Optimized::candidates)
       .def_readonly("phases", &optimizer::Optimized::phases)
       .def_readonly("out_of_time", &optimizer::Optimized::out_of_time);
+  module.def("phase_names", &optimizer::phase_names);
   module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
              py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
              py::arg("verify"), WithoutGil());
@@ -132,7 +133,8 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("paper_floats", &NodeCost::paper_floats)
       .def_readonly("wire_bytes", &NodeCost::wire_bytes)
       .def_readonly("flops", &NodeCost::flops)
-      .def_readonly("seconds", &NodeCost::seconds);
+      .def_readonly("seconds", &NodeCost::seconds)
+      .def_readonly("peak_bytes", &NodeCost::peak_bytes);
   py::class_<PlanCost>(module, "PlanCost")
       .def_readonly("nodes", &PlanCost::nodes)
       .def_readonly("paper_floats", &PlanCost::paper_floats)

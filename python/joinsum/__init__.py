@@ -35,7 +35,10 @@ from joinsum.calibration import RejectedCalibration
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
+from joinsum.diff import Difference, PlanDiff, diff
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
+from joinsum.explain import explain
+from joinsum.explanation import Explanation
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
@@ -52,7 +55,9 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Context",
+    "Difference",
     "Error",
+    "Explanation",
     "Grid",
     "IaPlan",
     "InternalError",
@@ -65,6 +70,7 @@ __all__ = [
     "PhysicalType",
     "Placement",
     "PlanCost",
+    "PlanDiff",
     "PlanError",
     "RejectedCalibration",
     "Relation",
@@ -80,6 +86,8 @@ __all__ = [
     "cmake_prefix_path",
     "context",
     "cost",
+    "diff",
+    "explain",
     "get_include",
     "grid",
     "init",
