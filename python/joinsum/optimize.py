@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from joinsum import _C
 from joinsum.arguments import integer, show
 from joinsum.cluster import Cluster
 from joinsum.context import context
@@ -197,6 +198,10 @@ def _options(
         raise PlanError(f"optimize: at least one plan is looked at: plans={looked_at}")
     if isinstance(without, str) or not all(isinstance(name, str) for name in without):
         raise PlanError(f"optimize: names to leave out are a list of text: without={show(without)}")
+    phases, rules = _C.phase_names(), [rule.name for rule in _C.rules()]
+    for name in without:
+        if name not in phases and name not in rules:
+            raise PlanError(f"optimize: no such phase or rule: name={show(name)}, phases={phases}, rules={rules}")
     if not isinstance(minimize, str):
         raise PlanError(f"optimize: the cost is named by text: minimize={show(minimize)}")
     return Options(

@@ -123,7 +123,7 @@ def test_phases_and_rules_can_be_left_out() -> None:
     ("arguments", "message"),
     [
         ({"minimize": "bytes"}, "optimize: no such cost: minimize=bytes"),
-        ({"without": ["R9-9"]}, "optimize: no such rule: rule=R9-9"),
+        ({"without": ["R9-9"]}, "optimize: no such phase or rule: name='R9-9', phases=['lower', 'placement',"),
         ({"without": "rewrite"}, "optimize: names to leave out are a list"),
         ({"plans": 0}, "optimize: at least one plan"),
         ({"seconds": -1}, "optimize: a limit is a number of seconds"),
