@@ -1,5 +1,6 @@
 #include "optimizer/partition/partition.h"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
@@ -34,16 +35,30 @@ struct Found {
   std::string method;
 };
 
-/// The whole graph at once, if its tables over pairs fit.
+/// The better plan and the better bound of two.
+void merge(Found& best, MinSumSolution next) {
+  best.lower_bound = std::max(best.lower_bound, next.lower_bound);
+  if (next.cost >= best.cost) return;
+  best.choices = std::move(next.values);
+  best.cost = next.cost;
+}
+
+/// The whole graph at once, if its tables over pairs fit. A low cap comes first: under it the solver drops dominated
+/// vectors early, so that on many graphs it is the quicker way to the same plan.
 std::optional<Found> eliminate(const PartitionProblem& problem, const MinSumLimits& limits, double pair_entries) {
+  constexpr double kLowCap = 1e6;
   double entries = 0;
   for (const auto& edge : problem.edges()) entries += problem.entries(edge);
   if (entries > pair_entries || expired(limits.deadline)) return std::nullopt;
   std::vector<int64_t> all(problem.vertices());
   std::iota(all.begin(), all.end(), 0);
   const MinSumProblem whole = problem.part(all, Choices(problem.vertices(), -1));
-  MinSumSolution solution = solve(whole, {limits.table_entries, most_of(limits.deadline)});
-  return Found{std::move(solution.values), solution.cost, solution.lower_bound, "elimination"};
+  const Deadline deadline = most_of(limits.deadline);
+  MinSumSolution first = solve(whole, {std::min(kLowCap, limits.table_entries), deadline});
+  Found best{std::move(first.values), first.cost, first.lower_bound, "elimination"};
+  const bool again = best.cost > best.lower_bound && kLowCap < limits.table_entries && !expired(deadline);
+  if (again) merge(best, solve(whole, {limits.table_entries, deadline}));
+  return best;
 }
 
 Found find(const PartitionProblem& problem, const MinSumLimits& limits, double pair_entries) {

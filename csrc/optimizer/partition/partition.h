@@ -11,10 +11,10 @@ namespace joinsum::optimizer {
 
 struct PartitionLimits {
   /// Most entries of one elimination; see `MinSumLimits`.
-  double table_entries = 5e7;
+  double table_entries = 2e7;
   /// Most entries, 8 bytes each, of all tables over pairs of vertices that are held at once.
   double pair_entries = 1e8;
-  /// After so many seconds the best plan so far is returned.
+  /// After so many seconds the best plan so far is returned; the tables of costs are made in any case.
   std::optional<double> seconds = {};
 };
 

@@ -10,6 +10,8 @@ namespace {
 using Kind = PartitionSource::Kind;
 
 constexpr int64_t kOpen = -1;
+/// Entries of a table of moves, 8 bytes each.
+constexpr double kMostMoves = 1e8;
 
 int64_t size_of(const auto& list) { return static_cast<int64_t>(list.size()); }
 
@@ -35,6 +37,15 @@ VertexKey key_of(const PartitionVertex& vertex, const Pinned& pinned, bool read,
   return out;
 }
 
+/// Raises where the table of the moves to an operand would be too large.
+void check_moves(const PartitionVertex& vertex, const Layouts& produced, const Layouts& consumed) {
+  const double moves = static_cast<double>(produced.distinct.size()) * static_cast<double>(consumed.distinct.size());
+  JOINSUM_USER_CHECK(moves <= kMostMoves,
+                     "partition: more ways to move an operand than can be looked at; plan for fewer calls, or pin "
+                     "labels: limit=",
+                     kMostMoves, ", vertex=", vertex.name, ", ways=", moves);
+}
+
 /// `graph` itself, once it is known to be right.
 const PartitionGraph& checked(const PartitionGraph& graph) {
   check(graph);
@@ -55,6 +66,7 @@ PartitionProblem::PartitionProblem(const PartitionGraph& graph, int64_t calls) {
       if (!key.moves[operand]) continue;
       const int64_t producer = graph.vertices[v].operands[operand].source.index;
       const Dims extents = project(key.shape.extents, key.shape.operands[operand]);
+      check_moves(graph.vertices[v], tables_[producer]->layouts.back(), tables_[v]->layouts[operand]);
       for (const int64_t end : {producer, v}) edges_at_[end].push_back(size_of(edges_));
       edges_.push_back({producer, v, operand, made_.moves(tables_[producer], tables_[v], operand, extents)});
     }

@@ -167,6 +167,14 @@ TEST(Partition, ChargesMovesBetweenPaths) {
   EXPECT_LE(chosen, 1.05 * best);
 }
 
+TEST(Partition, SaysWhereThereAreTooManyWaysToMoveAnOperand) {
+  GraphWriter graph({{'a', 1 << 20}, {'b', 1 << 20}, {'c', 1 << 20}, {'d', 1 << 20}, {'e', 1 << 20}, {'f', 1 << 20}});
+  graph.input("X", "abcdef").vertex("Y", {"X"}, {"abcdef"}, "abcdef").vertex("Z", {"Y"}, {"abcdef"}, "abcdef");
+  EXPECT_EQ(message_of([&] { partition(graph.graph, 1 << 20); }),
+            "partition: more ways to move an operand than can be looked at; plan for fewer calls, or pin labels: "
+            "limit=1e+08, vertex=Z, ways=2.8228e+09");
+}
+
 TEST(Partition, ADeadlineEndsTheSearchWithAPlan) {
   using std::chrono::duration;
   using std::chrono::steady_clock;
