@@ -36,6 +36,7 @@ from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
+from joinsum.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
@@ -53,6 +54,7 @@ __all__ = [
     "Cluster",
     "Context",
     "Error",
+    "GraphPlan",
     "Grid",
     "IaPlan",
     "InternalError",
@@ -75,6 +77,7 @@ __all__ = [
     "Trace",
     "TransportError",
     "Verdict",
+    "VertexPlan",
     "and_",
     "calibrate",
     "cmake_prefix_path",
@@ -92,6 +95,8 @@ __all__ = [
     "or_",
     "parse",
     "plan",
+    "plan_graph",
+    "plan_graph_file",
     "register_kernel",
     "relation",
     "rules",
