@@ -39,6 +39,7 @@ from joinsum.diff import Difference, PlanDiff, diff
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
 from joinsum.explain import explain
 from joinsum.explanation import Explanation
+from joinsum.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
@@ -58,6 +59,7 @@ __all__ = [
     "Difference",
     "Error",
     "Explanation",
+    "GraphPlan",
     "Grid",
     "IaPlan",
     "InternalError",
@@ -81,6 +83,7 @@ __all__ = [
     "Trace",
     "TransportError",
     "Verdict",
+    "VertexPlan",
     "and_",
     "calibrate",
     "cmake_prefix_path",
@@ -100,6 +103,8 @@ __all__ = [
     "or_",
     "parse",
     "plan",
+    "plan_graph",
+    "plan_graph_file",
     "register_kernel",
     "relation",
     "rules",

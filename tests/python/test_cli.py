@@ -18,6 +18,7 @@ from joinsum.explanation.document import schema
 PLANS = Path(__file__).parents[1] / "plans"
 SIZED = "tra\ninput X: f32[n,64]<p,1>  # n points\noutput Y = aggregate[0; add](X)\n"
 MATMUL = str(PLANS / "matmul.tra")
+GRAPH = str(PLANS / "product.json")
 
 
 def call(*arguments: object, given: str | None = None) -> Result:
@@ -55,6 +56,17 @@ def test_plan_writes_page_and_graph(tmp_path: Path) -> None:
 def test_plan_puts_sizes_in_and_reads_the_standard_input() -> None:
     output = printed("plan", "-", "--size", "n=1000", "--size", "p=4", given=SIZED)
     assert "input X: f32[1000,64]<4,1>" in output
+
+
+def test_plan_cuts_a_graph_of_einsums() -> None:
+    output = printed("plan", GRAPH, "--objective", "paper", "--calls", 16, "--json")
+    assert json.loads(output) == {
+        "plan": {"Z": {"i": 4, "j": 2, "k": 2}},
+        "cost": 448,
+        "exact": True,
+        "lower_bound": 448,
+    }
+    assert "plan of 1 einsums for 8 calls each" in printed("plan", GRAPH)
 
 
 def test_plan_explains_a_physical_plan_on_its_own_sites() -> None:
@@ -107,6 +119,9 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
         ([MATMUL, "--place", "Z=(0)"], None, 2, "--place: lower: a place for an input that is not there: input='Z'"),
         ([MATMUL, "--place", "A=(7)", "--sites", "2"], None, 2, "--place: input A: placement"),
         ([MATMUL, "--minimize", "bytes"], None, 2, "'bytes' is not one of"),
+        ([MATMUL, "--calls", "4"], None, 2, "--calls: a program has sites and --minimize; a graph of einsums is"),
+        ([GRAPH, "--sites", "4"], None, 2, "--sites: not for a graph of einsums, which has --objective and --calls"),
+        ([GRAPH, "--calls", "0"], None, 2, "0 is not in the range"),
         ([MATMUL, "--memory-limit", "1K"], None, 4, "no plan fits a site's memory; use more sites"),
         ([MATMUL, "--calibration", "/nowhere/c.json"], None, 2, "No such file or directory: path=/nowhere/c.json"),
         ([MATMUL, "--calibration", MATMUL], None, 2, "--calibration: calibration: the file is cut off or damaged"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 _MOST_SITES = 4096
+_OF_GRAPHS = {"objective": "--objective", "calls": "--calls"}
+_OF_PROGRAMS = {
+    "size": "--size",
+    "sites": "--sites",
+    "minimize": "--minimize",
+    "place": "--place",
+    "without": "--without",
+    "calibration": "--calibration",
+    "memory_limit": "--memory-limit",
+    "html": "--html",
+    "dot": "--dot",
+}
 
 
 class _Wrong(ValueError):
@@ -57,6 +70,8 @@ class _Request:
     minimize: str | None
     place: Mapping[str, str]
     without: tuple[str, ...]
+    objective: str | None
+    calls: int | None
     calibration: Path | None
     memory_limit: int | None
     as_json: bool
@@ -83,6 +98,12 @@ class _Request:
     help="Where an input starts: X=(0,*), X=replicated.",
 )
 @click.option("--without", metavar="NAME", multiple=True, help="A phase of the optimizer or a rule to leave out.")
+@click.option(
+    "--objective",
+    type=click.Choice(["paper"]),
+    help="Of a graph: elements moved, as the paper counts.  [default: paper]",
+)
+@click.option("--calls", type=click.IntRange(min=1), help="Of a graph: kernel calls of each einsum.  [default: 8]")
 @click.option("--calibration", type=FILE, help="File of `joinsum calibrate`: the machine.  [default: a described one]")
 @click.option("--memory-limit", metavar="BYTES", callback=bytes_of, help="Memory of a site, such as 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
@@ -93,7 +114,7 @@ def plan(**values: Any) -> None:
 
     FILE holds a plan's text, logical (its first line is `tra`) or physical (`ia on 2x2`, which is explained as it is);
     `-` reads the standard input. Sizes in its input lines may be names: `input X: f32[n,64]<p,1>` with --size n=1000
-    --size p=4. Nothing is run.
+    --size p=4. A file that ends in .json is a graph of einsums, for which partition vectors are chosen. Nothing is run.
     """
     sys.exit(_plan(_Request(**values)))
 
@@ -105,6 +126,10 @@ def _plan(request: _Request) -> int:
 
     codes: dict[type[Exception], int] = {ProgramError: 3, SizeError: 2, _Wrong: 2, OSError: 2, PlanError: 4}
     try:
+        if request.file.suffix == ".json":
+            _plan_graph(request)
+            return 0
+        _refuse_options(request, "a program has sites and --minimize; a graph of einsums is a .json file", _OF_GRAPHS)
         program = read_program(request.file, request.size)
         _write(_explained(program, request), request)
     except KeyboardInterrupt:
@@ -128,6 +153,26 @@ def _explained(program: TraPlan | IaPlan, request: _Request) -> Explanation:
     _check_names(request.without)
     _check_places(program, request.place)
     return joinsum.explain(program, request.place, minimize=request.minimize, without=request.without)
+
+
+def _plan_graph(request: _Request) -> None:
+    """Prints the partition vectors of a graph of einsums."""
+    from joinsum import PlanError
+    from joinsum.cli.program import ProgramError
+    from joinsum.graph_plan import plan_graph_file
+
+    _refuse_options(request, "not for a graph of einsums, which has --objective and --calls", _OF_PROGRAMS)
+    try:
+        found = plan_graph_file(request.file, request.objective or "paper", request.calls or 8)
+    except PlanError as error:
+        raise ProgramError(f"{error}; docs/planner.md has the format") from None
+    click.echo(json.dumps(found.to_json()) if request.as_json else str(found))
+
+
+def _refuse_options(request: _Request, reason: str, options: Mapping[str, str]) -> None:
+    for field, option in options.items():
+        if getattr(request, field):
+            raise _Wrong(f"{option}: {reason}")
 
 
 def _refuse_search(program: IaPlan, request: _Request) -> None:
