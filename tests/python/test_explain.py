@@ -296,7 +296,7 @@ def test_a_wrong_prediction_is_flagged_in_the_text() -> None:
         (3, {}, "explain: give a relation, a plan or what joinsum.optimize found: got=int"),
         (PROGRAM, {"analyze": True}, "explain: an input is not given: input=X"),
         (PROGRAM, {"inputs": {"X": 1}}, "explain: data are for analyze=True only: given=['inputs']"),
-        (PROGRAM, {"without": ["R9-9"]}, "optimize: no such rule: rule=R9-9"),
+        (PROGRAM, {"without": ["R9-9"]}, "optimize: no such phase or rule: name='R9-9'"),
         (GATHER, {"minimize": "seconds"}, "explain: the plan is chosen already, so nothing is searched: "),
         (GATHER, {"place": {"X": "(0)"}}, "explain: the plan is chosen already"),
         (GATHER, {"analyze": True, "inputs": {"X": torch.ones(7)}}, "explain: input X: it has another shape"),
