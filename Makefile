@@ -22,7 +22,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- environment ------------------------------------------------------------------------------------------------------
 SETUP_DONE := $(VENV)/.joinsum-setup
@@ -119,6 +119,14 @@ bench: build ## Run the benchmarks
 .PHONY: docs
 docs: build ## Generate the docs that list rules, kernels, operators and errors
 	$(PY) tools/generate_docs.py
+
+.PHONY: golden
+golden: build ## Rewrite what commands print in tests/plans and docs
+	$(PY) tools/golden.py
+
+.PHONY: screenshots
+screenshots: build ## Take the pictures of explain pages in docs; needs Chromium
+	$(PY) tools/screenshots.py
 
 .PHONY: clean
 clean: ## Remove build outputs; keeps .venv

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import joinsum
+from joinsum.explanation.document import schema
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -50,10 +53,48 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def explain_page() -> str:
+    """docs/explain.md with the fields of the JSON between its two marks."""
+    text = (DOCS / "explain.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition("<!-- fields -->\n")
+    _, _, after = rest.partition("<!-- end of fields -->")
+    lines = ["| field | type | what |", "|---|---|---|", *_fields("", schema())]
+    return f"{before}<!-- fields -->\n" + "\n".join(lines) + f"\n<!-- end of fields -->{after}"
+
+
+def _fields(path: str, described: dict[str, Any]) -> Iterator[str]:
+    """A row for each field below `described`, with those of the definitions that it refers to."""
+    for name, field in described.get("properties", {}).items():
+        inner, mark = _target(field), ""
+        if inner.get("type") == "array":
+            inner, mark = _target(inner["items"]), "[]"
+        what = field.get("description", f"`{field.get('const')}`")
+        yield f"| `{path}{name}{mark}` | {_kind(field)} | {what} |"
+        yield from _fields(f"{path}{name}{mark}.", inner)
+
+
+def _target(field: dict[str, Any]) -> dict[str, Any]:
+    """What a field refers to, if it does."""
+    options = field.get("anyOf", [field])
+    reference = options[0].get("$ref")
+    found: dict[str, Any] = schema()["$defs"][reference.rsplit("/", 1)[1]] if reference else field
+    return found
+
+
+def _kind(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_kind(option) for option in field["anyOf"])
+    field = _target(field)
+    kind = field.get("type", "text" if "enum" in field or "const" in field else "")
+    kinds = kind if isinstance(kind, list) else [kind]
+    return " or ".join("text" if each == "string" else each for each in kinds)
+
+
 def main(check: bool) -> int:
     """Writes each page, or with `check` compares it."""
     stale = []
-    for name, text in {"kernels.md": kernels_page(), "rules.md": rules_page()}.items():
+    pages = {"kernels.md": kernels_page(), "rules.md": rules_page(), "explain.md": explain_page()}
+    for name, text in pages.items():
         path = DOCS / name
         if check:
             if not path.exists() or path.read_text() != text:

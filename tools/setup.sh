@@ -38,6 +38,18 @@ if [ ${#missing[@]} -gt 0 ]; then
   [ ${#missing[@]} -eq 0 ] || die "installed, but still not found for $python: ${missing[*]}"
 fi
 
+browsers=(chromium-headless-shell chromium chromium-browser google-chrome)
+if ! command -v "${browsers[@]}" >/dev/null; then
+  install="apt-get install -y --no-install-recommends chromium-headless-shell fonts-dejavu-core"
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    say "installing Chromium, in which explain's pages are tested"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -q && $install; } || say "Chromium was not installed; tests of pages need it: $install"
+  else
+    say "tests of explain's pages need Chromium and are skipped without it: sudo $install"
+  fi
+fi
+
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
   die "the pinned tools need Python 3.11 or later: $("$python" --version); name one with PYTHON=..."
 

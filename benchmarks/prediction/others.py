@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["Others", "wait_for_quiet"]
 
-_QUIET = 0.03
+_QUIET = 0.1
 _LOOK_SECONDS = 2.0
 
 
@@ -38,7 +38,7 @@ class Others:
         return max(0.0, (_busy_seconds() - busy) - (_own_seconds() - own)) / spent
 
 
-def wait_for_quiet(most: float = 600.0) -> None:
+def wait_for_quiet(most: float = 60.0) -> None:
     """Returns when other programs are quiet, or after `most` seconds."""
     end = time.perf_counter() + most
     while time.perf_counter() < end:

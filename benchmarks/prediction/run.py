@@ -28,8 +28,8 @@ from picture import draw, errors, summary
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT = 900
-TRIES = 4
-QUIET = 0.03
+TRIES = 2
+QUIET = 0.1
 
 
 def setting(ranks: int, link: str, seconds: float, quick: bool) -> dict[str, Any]:

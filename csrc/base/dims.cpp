@@ -116,11 +116,15 @@ bool Box::contains(const Box& other) const { return other.empty() || intersect(o
 
 Box Box::intersect(const Box& other) const {
   Box out = *this;
-  for (size_t d = 0; d < lower.size(); ++d) {
-    out.lower[d] = std::max(lower[d], other.lower[d]);
-    out.upper[d] = std::max(out.lower[d], std::min(upper[d], other.upper[d]));
-  }
+  out.cut_to(other);
   return out;
+}
+
+void Box::cut_to(const Box& other) {
+  for (size_t d = 0; d < lower.size(); ++d) {
+    lower[d] = std::max(lower[d], other.lower[d]);
+    upper[d] = std::max(lower[d], std::min(upper[d], other.upper[d]));
+  }
 }
 
 std::string Box::text() const { return key_text(lower) + ".." + key_text(upper); }

@@ -70,6 +70,8 @@ struct Box {
   bool contains(const Key& key) const;
   bool contains(const Box& other) const;
   Box intersect(const Box& other) const;
+  /// Keeps what `other` has too.
+  void cut_to(const Box& other);
   bool operator==(const Box&) const = default;
   auto operator<=>(const Box&) const = default;
   std::string text() const;

@@ -204,22 +204,28 @@ int64_t RelationType::elements_at(const Key& key) const { return checked_product
 int64_t RelationType::elements_over(const Box& box) const {
   if (box.empty()) return 0;
   int64_t elements = 1;
-  for (int64_t d = 0; d < arity(); ++d) {
-    const Dims linked = axes_of(d);
-    if (linked.size() < 2) {
-      elements *= linked.empty() ? box.extent(d) : axes[linked[0]].extent_over(box);
-      continue;
-    }
-    int64_t sum = 0;
-    for (int64_t k = box.lower[d]; k < box.upper[d]; ++k) {
-      int64_t product = 1;
-      for (const int64_t a : linked) product *= axes[a].cuts[k + 1] - axes[a].cuts[k];
-      sum += product;
-    }
-    elements *= sum;
-  }
+  for (int64_t d = 0; d < arity(); ++d) elements *= elements_along(d, box);
   for (const Axis& axis : axes) elements *= axis.linked() ? 1 : axis.extent;
   return elements;
+}
+
+int64_t RelationType::elements_along(int64_t dim, const Box& box) const {
+  const Axis* only = nullptr;
+  int64_t linked = 0;
+  for (const Axis& axis : axes) {
+    if (axis.key_dim != dim) continue;
+    only = &axis;
+    ++linked;
+  }
+  if (linked == 0) return box.extent(dim);
+  if (linked == 1) return only->extent_over(box);
+  int64_t sum = 0;
+  for (int64_t k = box.lower[dim]; k < box.upper[dim]; ++k) {
+    int64_t product = 1;
+    for (const Axis& axis : axes) product *= axis.key_dim == dim ? axis.cuts[k + 1] - axis.cuts[k] : 1;
+    sum += product;
+  }
+  return sum;
 }
 
 int64_t RelationType::elements() const {

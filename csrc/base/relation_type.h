@@ -61,6 +61,8 @@ struct RelationType {
   int64_t elements_at(const Key& key) const;
   /// Elements of all keys of `box`, in closed form.
   int64_t elements_over(const Box& box) const;
+  /// What key dimension `dim` contributes to that product: its keys, times what is linked to them.
+  int64_t elements_along(int64_t dim, const Box& box) const;
   /// Elements of the whole relation.
   int64_t elements() const;
   /// Bytes of all tuples.

@@ -1,6 +1,9 @@
+#include <set>
+
 #include <pybind11/operators.h>
 
 #include "bindings/bindings.h"
+#include "ia/fusion.h"
 #include "ia/interpret.h"
 #include "ia/nodes.h"
 #include "ia/text.h"
@@ -79,6 +82,9 @@ void bind_physical_type(py::module_& module) {
       .def("bytes", &PhysicalType::bytes, py::arg("site"))
       .def(
           "tuples", [](const PhysicalType& type, int64_t site) { return type.holding.tuples(site); }, py::arg("site"))
+      .def(
+          "sites_of", [](const PhysicalType& type, const Key& key) { return type.holding.sites_of(key); },
+          py::arg("key"))
       .def("text", &PhysicalType::text, py::arg("full") = false, WithoutGil())
       .def("__repr__", [](const PhysicalType& type) { return type.text(); })
       .def("__hash__", [](const PhysicalType& type) { return hash_text(type.text(true)); })
@@ -129,6 +135,47 @@ std::vector<std::tuple<std::string, PhysicalType, std::optional<std::string>>> o
   return out;
 }
 
+/// A node as Python reads it; names are those of the plan's text.
+struct NodeRow {
+  std::string name;
+  std::string kind;       ///< the operator's name: `local_join`
+  std::string operation;  ///< with its arguments: `local_join[1; 0; matmul]`
+  std::vector<std::string> inputs;
+  PhysicalType type;
+};
+
+/// Inputs before their users.
+std::vector<NodeRow> nodes_of(const ia::Plan& plan) {
+  const auto names = ia::node_names(plan);
+  std::vector<NodeRow> rows;
+  for (const ia::NodePtr& node : plan.order()) {
+    NodeRow row{names.at(node.get()),
+                ia::operator_name(node->operation()),
+                ia::operation_text(node->operation(), node->type()),
+                {},
+                node->type()};
+    for (const ia::NodePtr& input : node->inputs()) row.inputs.push_back(names.at(input.get()));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+/// Names of the outputs' nodes, in the order of the outputs.
+std::vector<std::string> output_nodes_of(const ia::Plan& plan) {
+  const auto names = ia::node_names(plan);
+  std::vector<std::string> out;
+  for (const auto& output : plan.outputs()) out.push_back(names.at(output.node.get()));
+  return out;
+}
+
+/// Names of the joins that are computed with the sum above them.
+std::set<std::string> fused_of(const ia::Plan& plan) {
+  const auto names = ia::node_names(plan);
+  std::set<std::string> out;
+  for (const ia::Node* node : ia::fused_joins(plan)) out.insert(names.at(node));
+  return out;
+}
+
 /// The logical content of every output.
 std::map<std::string, ia::Contents> interpret(const ia::Plan& plan, const std::map<std::string, ia::Contents>& inputs,
                                               const kernels::Scalars& scalars) {
@@ -140,6 +187,12 @@ std::map<std::string, ia::Contents> interpret(const ia::Plan& plan, const std::m
 }
 
 void bind_plan(py::module_& module) {
+  py::class_<NodeRow>(module, "IaNodeRow")
+      .def_readonly("name", &NodeRow::name)
+      .def_readonly("kind", &NodeRow::kind)
+      .def_readonly("operation", &NodeRow::operation)
+      .def_readonly("inputs", &NodeRow::inputs)
+      .def_readonly("type", &NodeRow::type);
   py::class_<ia::Plan>(module, "IaPlan")
       .def_static("make", &make_plan, py::arg("outputs"), WithoutGil())
       .def_static(
@@ -148,6 +201,9 @@ void bind_plan(py::module_& module) {
           py::arg("text"), py::arg("tables") = TableValues{}, WithoutGil())
       .def_property_readonly("inputs", &inputs_of)
       .def_property_readonly("outputs", &outputs_of)
+      .def_property_readonly("nodes", &nodes_of)
+      .def_property_readonly("output_nodes", &output_nodes_of)
+      .def_property_readonly("fused_joins", &fused_of)
       .def_property_readonly("grid", &ia::Plan::grid)
       .def("interpret", &interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil())
       .def("__str__", &ia::Plan::text, WithoutGil())

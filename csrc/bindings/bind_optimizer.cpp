@@ -1,6 +1,7 @@
 #include "bindings/bindings.h"
 #include "optimizer/cost/cost.h"
 #include "optimizer/optimizer.h"
+#include "optimizer/partition/partition.h"
 #include "optimizer/rule.h"
 #include "optimizer/verify.h"
 
@@ -71,6 +72,7 @@ void bind_optimize(py::module_& module) {
       .def_readonly("candidates", &optimizer::Optimized::candidates)
       .def_readonly("phases", &optimizer::Optimized::phases)
       .def_readonly("out_of_time", &optimizer::Optimized::out_of_time);
+  module.def("phase_names", &optimizer::phase_names);
   module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
              py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
              py::arg("verify"), WithoutGil());
@@ -114,6 +116,57 @@ void bind_profile(py::module_& module) {
       .def("set_copies", [](Profile& profile, const CurveLists& copies) { profile.copies = curve("copies", copies); });
 }
 
+using optimizer::PartitionGraph;
+using optimizer::PartitionPlan;
+using optimizer::PartitionSource;
+using optimizer::VertexPartition;
+
+using Operands = std::vector<std::pair<PartitionSource, optimizer::LabelList>>;
+
+PartitionSource add_vertex(PartitionGraph& graph, std::string name, const Operands& operands,
+                           optimizer::LabelList result, std::map<std::string, int64_t> extents, bool aggregates) {
+  optimizer::PartitionVertex vertex{std::move(name), {}, std::move(result), std::move(extents), aggregates};
+  for (const auto& [source, labels] : operands) vertex.operands.push_back({source, labels});
+  graph.vertices.push_back(std::move(vertex));
+  return {PartitionSource::Kind::kVertex, static_cast<int64_t>(graph.vertices.size()) - 1};
+}
+
+void bind_partition(py::module_& module) {
+  py::class_<PartitionSource>(module, "PartitionSource");
+  py::class_<PartitionGraph>(module, "PartitionGraph")
+      .def(py::init<>())
+      .def("add_input",
+           [](PartitionGraph& graph, std::string name, Dims extents) {
+             graph.inputs.push_back({std::move(name), std::move(extents)});
+             return PartitionSource{PartitionSource::Kind::kInput, static_cast<int64_t>(graph.inputs.size()) - 1};
+           })
+      .def("add_vertex", &add_vertex)
+      .def("add_output", [](PartitionGraph& graph, std::string name,
+                            PartitionSource source) { graph.outputs.push_back({std::move(name), source}); })
+      .def("add_pin", [](PartitionGraph& graph, std::string name, std::map<std::string, int64_t> parts) {
+        graph.pins.push_back({std::move(name), std::move(parts)});
+      });
+  py::class_<VertexPartition>(module, "VertexPartition")
+      .def_readonly("parts", &VertexPartition::parts)
+      .def_readonly("join", &VertexPartition::join)
+      .def_readonly("aggregation", &VertexPartition::aggregation)
+      .def_readonly("repartitions", &VertexPartition::repartitions);
+  py::class_<PartitionPlan>(module, "PartitionPlan")
+      .def_readonly("vertices", &PartitionPlan::vertices)
+      .def_readonly("cost", &PartitionPlan::cost)
+      .def_readonly("lower_bound", &PartitionPlan::lower_bound)
+      .def_readonly("exact", &PartitionPlan::exact)
+      .def_readonly("method", &PartitionPlan::method)
+      .def_readonly("tables", &PartitionPlan::tables)
+      .def_readonly("distinct_tables", &PartitionPlan::distinct_tables);
+  module.def(
+      "partition",
+      [](const PartitionGraph& graph, int64_t calls, std::optional<double> seconds) {
+        return optimizer::partition(graph, calls, {.seconds = seconds});
+      },
+      py::arg("graph"), py::arg("calls"), py::arg("seconds"), WithoutGil());
+}
+
 }  // namespace
 
 void bind_optimizer(py::module_& module) {
@@ -132,7 +185,8 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("paper_floats", &NodeCost::paper_floats)
       .def_readonly("wire_bytes", &NodeCost::wire_bytes)
       .def_readonly("flops", &NodeCost::flops)
-      .def_readonly("seconds", &NodeCost::seconds);
+      .def_readonly("seconds", &NodeCost::seconds)
+      .def_readonly("peak_bytes", &NodeCost::peak_bytes);
   py::class_<PlanCost>(module, "PlanCost")
       .def_readonly("nodes", &PlanCost::nodes)
       .def_readonly("paper_floats", &PlanCost::paper_floats)
@@ -142,6 +196,7 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("run_seconds", &PlanCost::run_seconds)
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);
+  bind_partition(module);
   module.def("cost", &optimizer::cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
   bind_rules(module);
   bind_verify(module);

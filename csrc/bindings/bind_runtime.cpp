@@ -111,7 +111,8 @@ void bind_executor(py::module_& module) {
       .def_readonly("kernel_calls", &NodeTrace::kernel_calls)
       .def_readonly("flops", &NodeTrace::flops)
       .def_readonly("seconds", &NodeTrace::seconds)
-      .def_readonly("peak_bytes", &NodeTrace::peak_bytes);
+      .def_readonly("peak_bytes", &NodeTrace::peak_bytes)
+      .def_readonly("site_bytes", &NodeTrace::site_bytes);
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
       .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 
 namespace joinsum::ia {
 namespace {
@@ -28,17 +29,24 @@ int64_t nearest(const Grid& grid, const std::vector<int64_t>& holders, int64_t r
   return best[receiver % static_cast<int64_t>(best.size())];
 }
 
-int64_t class_of(const Grid& grid, int64_t site, const Dims& axes) {
-  int64_t number = 0;
-  const Dims at = grid.coordinates(site);
-  for (const int64_t a : axes) number = number * grid.axes[a] + at[a];
-  return number;
-}
-
 /// Sites by their coordinates on `axes`, each list ascending.
 std::map<int64_t, std::vector<int64_t>> classes(const Grid& grid, const Dims& axes) {
+  Dims weights(grid.axes.size());
+  int64_t weight = 1;
+  for (auto a = axes.rbegin(); a != axes.rend(); ++a) {
+    weights[*a] = weight;
+    weight *= grid.axes[*a];
+  }
   std::map<int64_t, std::vector<int64_t>> out;
-  for (int64_t site = 0; site < grid.sites(); ++site) out[class_of(grid, site, axes)].push_back(site);
+  for (int64_t site = 0; site < grid.sites(); ++site) {
+    int64_t number = 0;
+    int64_t rest = site;
+    for (int64_t a = grid.rank() - 1; a >= 0; --a) {
+      number += rest % grid.axes[a] * weights[a];
+      rest /= grid.axes[a];
+    }
+    out[number].push_back(site);
+  }
   return out;
 }
 
@@ -183,43 +191,54 @@ Exchange exchange(const PhysicalType& source, const PhysicalType& target) {
 
 namespace {
 
-int64_t held_elements(const RelationType& relation, const std::optional<Box>& box) {
-  return box && !box->empty() ? relation.elements_over(*box) : 0;
-}
-
 /// A settled relation: each site receives what it needs and has not.
 void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& out) {
   int64_t most = 0;
+  Box both;
   for (int64_t site = 0; site < source.sites(); ++site) {
     const auto& held = source.holding.box(site);
     const auto& needed = target.holding.box(site);
-    int64_t missing = held_elements(source.relation, needed);
-    if (missing > 0 && held) missing -= held_elements(source.relation, held->intersect(*needed));
+    int64_t missing = needed ? source.relation.elements_over(*needed) : 0;
+    if (missing > 0 && held) {
+      both = *held;
+      both.cut_to(*needed);
+      missing -= source.relation.elements_over(both);
+    }
     out.copy += missing;
     most = std::max(most, missing);
   }
   out.busiest += most;
 }
 
-/// Sites of one class by equal boxes.
+/// Sites that hold equal boxes, ascending.
 struct BoxSites {
-  Box box;
-  std::vector<int64_t> sites;
+  const Box* box;
+  std::span<const int64_t> sites;
 };
 
-std::vector<BoxSites> by_box(const Holding& holding, const std::vector<int64_t>& sites) {
-  std::vector<BoxSites> out;
+/// Those of `sites` that hold anything, sorted by their boxes into `sorted`, which the result reads.
+std::vector<BoxSites> by_box(const Holding& holding, const std::vector<int64_t>& sites, std::vector<int64_t>& sorted) {
+  sorted.clear();
   for (const int64_t site : sites) {
-    const auto& box = holding.box(site);
-    if (!box || box->empty()) continue;
-    const auto at = std::find_if(out.begin(), out.end(), [&](const BoxSites& known) { return known.box == *box; });
-    if (at == out.end()) {
-      out.push_back({*box, {site}});
-    } else {
-      at->sites.push_back(site);
-    }
+    if (holding.box(site) && !holding.box(site)->empty()) sorted.push_back(site);
+  }
+  std::sort(sorted.begin(), sorted.end(), [&](int64_t a, int64_t b) {
+    const auto order = *holding.box(a) <=> *holding.box(b);
+    return order == 0 ? a < b : order < 0;
+  });
+  std::vector<BoxSites> out;
+  for (size_t begin = 0; begin < sorted.size();) {
+    const Box& box = *holding.box(sorted[begin]);
+    size_t end = begin + 1;
+    while (end < sorted.size() && *holding.box(sorted[end]) == box) ++end;
+    out.push_back({&box, std::span(sorted).subspan(begin, end - begin)});
+    begin = end;
   }
   return out;
+}
+
+int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
+  return std::count_if(a.begin(), a.end(), [&](int64_t site) { return std::binary_search(b.begin(), b.end(), site); });
 }
 
 /// Partials: each piece is folded by the sites that need it and hold a partial, or by all that need it.
@@ -228,26 +247,28 @@ void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& o
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
   std::vector<double> reduced(source.sites());
   std::vector<double> gathered(source.sites());
+  std::vector<int64_t> needing;
+  std::vector<int64_t> holding;
+  Box piece;
   for (const auto& [number, sites] : classes(source.grid, apart)) {
-    const auto needed = by_box(target.holding, sites);
-    for (const BoxSites& held : by_box(source.holding, sites)) {
+    const auto needed = by_box(target.holding, sites, needing);
+    for (const BoxSites& held : by_box(source.holding, sites, holding)) {
       for (const BoxSites& wanted : needed) {
-        const Box piece = held.box.intersect(wanted.box);
-        if (piece.empty()) continue;
+        piece = *held.box;
+        piece.cut_to(*wanted.box);
         const int64_t size = source.relation.elements_over(piece);
-        std::vector<int64_t> folders;
-        std::set_intersection(wanted.sites.begin(), wanted.sites.end(), held.sites.begin(), held.sites.end(),
-                              std::back_inserter(folders));
+        if (size == 0) continue;
         const auto holders = static_cast<int64_t>(held.sites.size());
         const auto members = static_cast<int64_t>(wanted.sites.size());
-        const int64_t incoming = folders.empty() ? holders : holders - 1;
-        if (folders.empty()) folders = wanted.sites;
+        const int64_t both = common(wanted.sites, held.sites);
+        const int64_t folders = both > 0 ? both : members;
+        const int64_t incoming = both > 0 ? holders - 1 : holders;
         out.reduce += size * incoming;
         out.gather += size * (members - 1);
-        const double share = static_cast<double>(size) / static_cast<double>(folders.size());
-        for (const int64_t site : folders) reduced[site] += share * static_cast<double>(incoming);
+        const double share = static_cast<double>(size) / static_cast<double>(folders);
         for (const int64_t site : wanted.sites) {
-          const bool folds = std::binary_search(folders.begin(), folders.end(), site);
+          const bool folds = both == 0 || std::binary_search(held.sites.begin(), held.sites.end(), site);
+          if (folds) reduced[site] += share * static_cast<double>(incoming);
           gathered[site] += static_cast<double>(size) - (folds ? share : 0.0);
         }
       }

@@ -130,15 +130,23 @@ Dims Placement::axes_splitting(int64_t dim) const {
 Box Placement::box(const Grid& site_grid, int64_t site, const Dims& frontier) const {
   JOINSUM_CHECK(grid() != nullptr);
   Box box = Box::below(frontier);
-  const Dims coordinates = site_grid.coordinates(site);
-  for (const int64_t a : axes_in<Split>()) {
-    const auto& split = std::get<Split>(grid()->states[a]);
-    const Dims axes = axes_splitting(split.dim);
-    if (axes.front() != a) continue;
-    const int64_t parts = size_of_axes(site_grid, axes);
-    const int64_t part = part_at(site_grid, coordinates, axes);
-    box.lower[split.dim] = std::min(frontier[split.dim], part_begin(split.domain, parts, part));
-    box.upper[split.dim] = std::min(frontier[split.dim], part_begin(split.domain, parts, part + 1));
+  for (int64_t dim = 0; dim < box.arity(); ++dim) {
+    int64_t parts = 1;
+    int64_t part = 0;
+    std::optional<int64_t> domain;
+    int64_t sites_of_one = site_grid.sites();
+    for (size_t a = 0; a < site_grid.axes.size(); ++a) {
+      const int64_t size = site_grid.axes[a];
+      sites_of_one /= size;
+      const auto* split = std::get_if<Split>(&grid()->states[a]);
+      if (split == nullptr || split->dim != dim) continue;
+      part = part * size + site / sites_of_one % size;
+      parts *= size;
+      domain = split->domain;
+    }
+    if (!domain) continue;
+    box.lower[dim] = std::min(frontier[dim], part_begin(*domain, parts, part));
+    box.upper[dim] = std::min(frontier[dim], part_begin(*domain, parts, part + 1));
   }
   return box;
 }

@@ -61,6 +61,16 @@ int64_t Holding::elements(const RelationType& relation, int64_t site) const {
   return elements;
 }
 
+std::vector<int64_t> Holding::sites_of(const Key& key) const {
+  std::vector<int64_t> found;
+  for (int64_t site = 0; site < sites(); ++site) {
+    const bool held = regular() ? boxes_[site] && boxes_[site]->contains(key)
+                                : std::binary_search(keys_[site]->begin(), keys_[site]->end(), key);
+    if (held) found.push_back(site);
+  }
+  return found;
+}
+
 PhysicalType PhysicalType::placed(const std::string& who, RelationType relation, Grid grid, Placement placement) {
   const auto* states = placement.grid();
   JOINSUM_USER_CHECK(

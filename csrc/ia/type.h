@@ -30,6 +30,10 @@ class Holding {
   bool empty(int64_t site) const { return tuples(site) == 0; }
   int64_t tuples(int64_t site) const;
   int64_t elements(const RelationType& relation, int64_t site) const;
+  /// Sites that hold a tuple of `key`, ascending.
+  std::vector<int64_t> sites_of(const Key& key) const;
+  /// Lists of keys are equal where they are shared.
+  bool operator==(const Holding&) const = default;
 
  private:
   std::vector<std::optional<Box>> boxes_;

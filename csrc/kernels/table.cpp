@@ -200,4 +200,9 @@ bool foldable(const Kernel& kernel) {
   return facts.associative && facts.commutative && kernel.then.empty();
 }
 
+bool contracts(const Kernel& kernel) {
+  const Row& row = row_of(kernel);
+  return row.form == Form::kLabelled && row.facts.linear;
+}
+
 }  // namespace joinsum::kernels

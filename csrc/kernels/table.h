@@ -98,6 +98,8 @@ void unregister_row(const std::string& name);
 bool distributes(const Kernel& kernel, const std::string& over, int64_t operand);
 /// Whether folds with `kernel` may be regrouped and reordered.
 bool foldable(const Kernel& kernel);
+/// Whether `kernel` is a contraction: labelled, and linear in its operands.
+bool contracts(const Kernel& kernel);
 
 /// Shape of the result (output number `output` of a kernel with several). Raises KernelError naming the shapes.
 Dims result_shape(const Kernel& kernel, const std::vector<Dims>& operands, int64_t output = 0);

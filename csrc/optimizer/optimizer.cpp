@@ -18,6 +18,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kMostLabelsInPairs = 8;
 /// Candidates that the rewriting phase starts from.
 constexpr size_t kRewritten = 3;
+/// Plans that a beam looks at around the translation operator by operator.
+constexpr int64_t kPlansAround = 100;
+constexpr const char* kTranslated = "operator by operator";
 /// Nodes of a plan beyond which rules are not searched: a step looks at the whole plan for each match.
 constexpr size_t kMostNodesRewritten = 300;
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
@@ -51,6 +54,9 @@ class Optimizer {
                        "optimize: no plan fits a site's memory; use more sites, or smaller parts: memory_bytes=",
                        options_.cluster.memory_bytes.value_or(0), ", plans=", out_.candidates.size());
     std::erase_if(out_.candidates, [](const Candidate& candidate) { return !std::isfinite(candidate.score.value); });
+    for (Candidate& candidate : out_.candidates) {
+      if (candidate.score.undivided > 0) candidate.name += " (repeats work)";
+    }
     return std::move(out_);
   }
 
@@ -161,7 +167,7 @@ class Optimizer {
 
   // --- phases --------------------------------------------------------------------------------------------------------
 
-  void lower() { add({"operator by operator", tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
+  void lower() { add({kTranslated, tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
 
   void choose_placements() {
     const PlacementProblem problem(plan_, grid_, inputs_, options_.minimize, options_.cluster, pins_);
@@ -183,37 +189,56 @@ class Optimizer {
     }
   }
 
-  /// The paper's matrix products, wherever the rules for them meet the plan that was lowered operator by operator.
+  /// The paper's matrix products: each rule wherever it meets the plan that was lowered operator by operator.
   void try_products() {
     const ia::Plan lowered = interner_.intern(tra::lower(plan_, grid_, inputs_));
     if (lowered.order().size() > kMostNodesRewritten) return;
     const auto clean = rewriting_rules();
     for (const Rule& rule : rules()) {
       if (!rule.name.starts_with("MM-") || left_out(rule.name)) continue;
-      for (const Rewrite& rewrite : rewrites(lowered, {&rule}, interner_)) {
-        if (late()) return;
-        const Found found = greedy(rewrite.plan, search(clean));
-        add({"rule " + rule.name, found.plan, {}, found.steps, false});
-      }
+      if (late()) return;
+      const std::optional<ia::Plan> product = everywhere(rule, lowered);
+      if (!product) continue;
+      const Found found = greedy(*product, search(clean));
+      add({"rule " + rule.name, found.plan, {}, found.steps, false});
     }
   }
 
+  /// `rule` applied to all operators that it meets, users first, so that the others stay as they are meanwhile.
+  std::optional<ia::Plan> everywhere(const Rule& rule, const ia::Plan& plan) {
+    std::optional<ia::Plan> out;
+    for (auto node = plan.order().rbegin(); node != plan.order().rend(); ++node) {
+      auto found = rewrites_at(out ? *out : plan, *node, {&rule}, interner_);
+      if (!found.empty()) out = std::move(found.front().plan);
+    }
+    return out;
+  }
+
+  /// Also what a few rules together make of the translation, though none of them alone makes it better: filters that go
+  /// below folds and then below moves.
   void rewrite() {
     const auto clean = rewriting_rules();
     std::vector<Candidate> starts(
         out_.candidates.begin(),
         out_.candidates.begin() + static_cast<int64_t>(std::min(kRewritten, out_.candidates.size())));
     for (const Candidate& start : starts) {
-      if (late()) return;
-      if (start.plan.order().size() > kMostNodesRewritten) continue;
-      const Found found = greedy(start.plan, search(clean));
-      plans_ += found.plans;
-      out_.out_of_time = out_.out_of_time || found.out_of_time;
-      if (found.steps.empty()) continue;
-      Candidate better{start.name + ", rewritten", found.plan, {}, start.steps, false};
-      better.steps.insert(better.steps.end(), found.steps.begin(), found.steps.end());
-      add(std::move(better));
+      if (start.plan.order().size() <= kMostNodesRewritten) improve(start, greedy(start.plan, search(clean)));
     }
+    const Candidate translated{kTranslated, interner_.intern(tra::lower(plan_, grid_, inputs_)), {}, {}, false};
+    if (translated.plan.order().size() > kMostNodesRewritten) return;
+    Search around = search(clean);
+    around.limits.plans = std::min(around.limits.plans, kPlansAround);
+    improve(translated, beam(translated.plan, around));
+  }
+
+  /// Adds what a search has made of a candidate.
+  void improve(const Candidate& start, const Found& found) {
+    plans_ += found.plans;
+    out_.out_of_time = out_.out_of_time || found.out_of_time;
+    if (found.steps.empty()) return;
+    Candidate better{start.name + ", rewritten", found.plan, {}, start.steps, false};
+    better.steps.insert(better.steps.end(), found.steps.begin(), found.steps.end());
+    add(std::move(better));
   }
 
   std::vector<const Rule*> rewriting_rules() const {

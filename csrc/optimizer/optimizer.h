@@ -27,7 +27,7 @@ struct OptimizeOptions {
 
 /// A plan that was considered, with where it comes from.
 struct Candidate {
-  std::string name;  ///< `placement`, `divide X[0]`, `rule MM-2`, `operator by operator`
+  std::string name;  ///< `placement`, `divide X[0]`, `rule MM-2`, `operator by operator`; `… (repeats work)`
   ia::Plan plan;
   Score score;
   std::vector<Step> steps;  ///< rules that were applied to it, in order
@@ -53,8 +53,10 @@ const std::vector<std::string>& phase_names();
 
 /// Finds physical plans of a logical one for the sites of `grid`; the first candidate is the best by `minimize`, then
 /// by flops, then by its number of operators. `inputs` says where inputs start; one that is not named may start
-/// anywhere. Raises PlanError for an unknown phase, rule or value to pin, for pins that contradict where inputs start,
-/// and where no plan fits the cluster's memory. Sources: TRA paper, section 5; PlacementProblem; search/rewriting.h.
+/// anywhere. Under `paper_floats` and `wire_bytes` plans that repeat the work of a contraction come last: moving
+/// nothing, they would always win. Raises PlanError for an unknown phase, rule or value to pin, for pins that
+/// contradict where inputs start, and where no plan fits the cluster's memory. Sources: TRA paper, section 5;
+/// PlacementProblem; search/rewriting.h.
 Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
                    const OptimizeOptions& options = {});
 

@@ -1,7 +1,5 @@
 #include "optimizer/rewrite.h"
 
-#include "ia/text.h"
-
 namespace joinsum::optimizer {
 namespace {
 
@@ -115,19 +113,23 @@ std::optional<ia::Plan> replaced(const ia::Plan& plan, const NodePtr& node, cons
   return std::nullopt;
 }
 
+std::vector<Rewrite> rewrites_at(const ia::Plan& plan, const NodePtr& node, const std::vector<const Rule*>& rules,
+                                 Interner& interner) {
+  std::vector<Rewrite> out;
+  for (const Rule* rule : rules) {
+    for (const NodePtr& fresh : apply(*rule, node)) {
+      const NodePtr kept = interner.intern(fresh);
+      if (kept == node) continue;
+      if (auto rewritten = replaced(plan, node, kept, interner)) out.push_back({rule, node, std::move(*rewritten)});
+    }
+  }
+  return out;
+}
+
 std::vector<Rewrite> rewrites(const ia::Plan& plan, const std::vector<const Rule*>& rules, Interner& interner) {
   std::vector<Rewrite> out;
-  const auto names = ia::node_names(plan);
   for (const NodePtr& node : plan.order()) {
-    for (const Rule* rule : rules) {
-      for (const NodePtr& fresh : apply(*rule, node)) {
-        const NodePtr kept = interner.intern(fresh);
-        if (kept == node) continue;
-        if (auto rewritten = replaced(plan, node, kept, interner)) {
-          out.push_back({rule, names.at(node.get()), std::move(*rewritten)});
-        }
-      }
-    }
+    for (Rewrite& rewrite : rewrites_at(plan, node, rules, interner)) out.push_back(std::move(rewrite));
   }
   return out;
 }

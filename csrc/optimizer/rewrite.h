@@ -35,9 +35,13 @@ std::optional<ia::Plan> replaced(const ia::Plan& plan, const ia::NodePtr& node, 
 /// A plan one rule away.
 struct Rewrite {
   const Rule* rule = nullptr;
-  std::string node;  ///< as the plan's text names what was rewritten
+  ia::NodePtr node;  ///< what was rewritten
   ia::Plan plan;
 };
+
+/// Plans one rule away from `plan`, by rewriting `node` of it, in the order of `rules`; without `plan` itself.
+std::vector<Rewrite> rewrites_at(const ia::Plan& plan, const ia::NodePtr& node, const std::vector<const Rule*>& rules,
+                                 Interner& interner);
 
 /// All plans one rule away from `plan`, in the order of its nodes and of `rules`; without `plan` itself.
 std::vector<Rewrite> rewrites(const ia::Plan& plan, const std::vector<const Rule*>& rules, Interner& interner);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "optimizer/placement/candidates.h"
 #include "optimizer/rules/families.h"
 
 namespace joinsum::optimizer {
@@ -99,8 +100,21 @@ Dims split_dims(const ia::GridPlacement& target) {
 
 bool is_move(const ia::NodePtr& node) { return fits(Shape::kMove, *node); }
 
+ia::NodePtr below_moves(const ia::NodePtr& node) {
+  ia::NodePtr out = node;
+  while (is_move(out) && !out->input(0)->type().placement.pending()) out = out->input(0);
+  return out;
+}
+
+ia::NodePtr broadcasted(const ia::NodePtr& node, Dims axes) {
+  const ia::NodePtr broadcast = ia::make(ia::Broadcast{std::move(axes)}, {node});
+  const ia::NodePtr input = below_moves(node);
+  return input == node ? broadcast : move_to(input, broadcast->type().placement);
+}
+
 ia::NodePtr moved_like(const ia::NodePtr& move, const ia::NodePtr& input) {
-  return ia::make(move->operation(), {input});
+  if (const auto* broadcast = move->as<ia::Broadcast>()) return broadcasted(input, broadcast->axes);
+  return ia::make(move->operation(), {below_moves(input)});
 }
 
 ia::NodePtr before_move(const ia::NodePtr& node) { return is_move(node) ? node->input(0) : node; }
@@ -118,8 +132,8 @@ std::pair<ia::NodePtr, ia::NodePtr> shuffled_to_meet(const ia::NodePtr& left, co
     }
     return out;
   };
-  return {ia::make(ia::Shuffle{target(left, left_keys)}, {left}),
-          ia::make(ia::Shuffle{target(right, right_keys)}, {right})};
+  return {ia::make(ia::Shuffle{target(left, left_keys)}, {below_moves(left)}),
+          ia::make(ia::Shuffle{target(right, right_keys)}, {below_moves(right)})};
 }
 
 }  // namespace joinsum::optimizer

@@ -1,8 +1,11 @@
 #include "optimizer/score.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "ia/fusion.h"
+#include "kernels/table.h"
+#include "optimizer/placement/candidates.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -31,7 +34,36 @@ bool fits(const ia::Plan& plan, const Cluster& cluster) {
   }
 }
 
+/// Joins that a fold reads, straight or through moves, and nothing else does.
+std::unordered_set<const ia::Node*> folded_joins(const ia::Plan& plan) {
+  const auto uses = ia::use_counts(plan);
+  std::unordered_set<const ia::Node*> out;
+  for (const ia::NodePtr& node : plan.order()) {
+    const auto* fold = node->as<ia::LocalAggregate>();
+    if (fold == nullptr || !kernels::foldable(fold->kernel.first())) continue;
+    const ia::Node* below = node->input(0).get();
+    while (below->as<ia::Shuffle>() != nullptr || below->as<ia::Broadcast>() != nullptr) {
+      if (uses.at(below) > 1) break;
+      below = below->input(0).get();
+    }
+    if (below->as<ia::LocalJoin>() != nullptr && uses.at(below) == 1) out.insert(below);
+  }
+  return out;
+}
+
 }  // namespace
+
+int64_t undivided_contractions(const ia::Plan& plan) {
+  const auto folded = folded_joins(plan);
+  int64_t count = 0;
+  for (const ia::NodePtr& node : plan.order()) {
+    const auto* join = node->as<ia::LocalJoin>();
+    if (join == nullptr) continue;
+    const bool contracts = folded.contains(node.get()) || kernels::contracts(join->kernel);
+    if (contracts && leaves_undivided(node->type())) ++count;
+  }
+  return count;
+}
 
 Objective objective_named(const std::string& name) {
   for (size_t i = 0; i < std::size(kNames); ++i) {
@@ -48,11 +80,22 @@ double value_of(const PlanCost& cost, Objective objective) { return chosen(cost,
 
 const Pricer::Price& Pricer::price(const ia::NodePtr& node, Fusion fusion) {
   const auto [at, fresh] = prices_[static_cast<size_t>(fusion)].try_emplace(node.get());
-  if (fresh) {
-    const NodeCost cost = node_cost(*node, fusion, cluster_);
-    at->second = {value_of(cost, objective_), static_cast<double>(cost.flops)};
+  if (!fresh) return at->second;
+  const bool move = node->as<ia::Broadcast>() != nullptr || node->as<ia::Shuffle>() != nullptr;
+  if (!move || node->input(0)->type().placement.grid() == nullptr || node->input(0)->type().placement.pending()) {
+    return at->second = computed(*node, fusion);
   }
-  return at->second;
+  const ia::PhysicalType& from = node->input(0)->type();
+  std::vector<Move>& known = moves_[ia::operation_hash(node->operation())];
+  auto same = std::find_if(known.begin(), known.end(),
+                           [&](const Move& other) { return other.from == from && other.to == node->type(); });
+  if (same == known.end()) same = known.insert(same, {from, node->type(), computed(*node, fusion)});
+  return at->second = same->price;
+}
+
+Pricer::Price Pricer::computed(const ia::Node& node, Fusion fusion) {
+  const NodeCost cost = node_cost(node, fusion, cluster_);
+  return {value_of(cost, objective_), static_cast<double>(cost.flops)};
 }
 
 Score Pricer::score(const ia::Plan& plan) {
@@ -64,6 +107,7 @@ Score Pricer::score(const ia::Plan& plan) {
     out.flops += priced.flops;
     out.operators += node->inputs().empty() ? 0 : 1;
   }
+  if (objective_ != Objective::kSeconds) out.undivided = static_cast<double>(undivided_contractions(plan));
   if (cluster_.memory_bytes && !fits(plan, cluster_)) out.value = std::numeric_limits<double>::infinity();
   return out;
 }

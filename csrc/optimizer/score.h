@@ -3,6 +3,7 @@
 #include <compare>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "ia/nodes.h"
 #include "optimizer/cost/cost.h"
@@ -19,15 +20,21 @@ std::string name_of(Objective objective);
 double value_of(const NodeCost& cost, Objective objective);
 double value_of(const PlanCost& cost, Objective objective);
 
-/// What plans are compared by: the objective, then the flops of the busiest site, then the number of operators.
+/// Contractions whose work some grid axis repeats although a key dimension could still be divided along it. Repeating
+/// all work moves nothing; so where only moves are minimised, such plans are baselines and come after all others.
+int64_t undivided_contractions(const ia::Plan& plan);
+
+/// What plans are compared by: under `paper_floats` and `wire_bytes` first their undivided contractions; then the
+/// objective, the flops of the busiest site, the number of operators.
 struct Score {
+  double undivided = 0;
   double value = 0;
   double flops = 0;
   double operators = 0;
   auto operator<=>(const Score&) const = default;
 };
 
-/// Scores plans whose nodes live as long as it does: each node is priced once.
+/// Scores plans whose nodes live as long as it does: each node is priced once, and each move between two settled types.
 class Pricer {
  public:
   Pricer(Objective objective, Cluster cluster) : objective_(objective), cluster_(std::move(cluster)) {}
@@ -43,10 +50,19 @@ class Pricer {
     double flops = 0;
   };
   const Price& price(const ia::NodePtr& node, Fusion fusion);
+  Price computed(const ia::Node& node, Fusion fusion);
+
+  /// A move of settled tuples, which its types alone price.
+  struct Move {
+    ia::PhysicalType from;
+    ia::PhysicalType to;
+    Price price;
+  };
 
   Objective objective_;
   Cluster cluster_;
   std::unordered_map<const ia::Node*, Price> prices_[3];
+  std::unordered_map<uint64_t, std::vector<Move>> moves_;
 };
 
 }  // namespace joinsum::optimizer

@@ -9,6 +9,7 @@
 #include "ia/fusion.h"
 #include "ia/text.h"
 #include "kernels/dense.h"
+#include "runtime/kept_bytes.h"
 #include "runtime/local_operators.h"
 #include "runtime/moves.h"
 
@@ -41,6 +42,7 @@ class Run {
 
   RunResult run() {
     RunResult result;
+    for (const auto& [name, relation] : inputs_) kept_.add(relation, store_);
     for (const NodePtr& node : plan_.order()) {
       if (fused_.contains(node.get())) continue;
       result.trace.push_back(traced(*node));
@@ -92,6 +94,7 @@ class Run {
     const int64_t calls = kernels::kernel_calls();
     store_.reset_peak();
     flops_ = 0;
+    received_.clear();
     const auto start = std::chrono::steady_clock::now();
     values_.insert_or_assign(&node, evaluate(node));
     trace.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -100,6 +103,8 @@ class Run {
     trace.kernel_calls = kernels::kernel_calls() - calls;
     trace.flops = flops_;
     trace.peak_bytes = store_.peak_bytes();
+    if (!node.inputs().empty()) kept_.add(values_.at(&node), store_);
+    trace.site_bytes = kept_.of_busiest_site(received_);
     return trace;
   }
 
@@ -107,7 +112,7 @@ class Run {
     const std::string who = ia::operator_name(node.operation()) + " " + names_.at(&node);
     if (const auto* input = node.as<ia::Input>()) return inputs_.at(input->name);
     if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
-      return move(who, values_.at(node.input(0).get()), node.type(), transport_, store_);
+      return move(who, values_.at(node.input(0).get()), node.type(), transport_, store_, received_);
     }
     return evaluate_local(node);
   }
@@ -216,7 +221,9 @@ class Run {
 
   void release_inputs(const Node& node) {
     for (const Node* operand : operands_of(node)) {
-      if (--uses_[operand] == 0) values_.erase(operand);
+      if (--uses_[operand] > 0) continue;
+      if (!operand->inputs().empty()) kept_.remove(values_.at(operand), store_);
+      values_.erase(operand);
     }
   }
 
@@ -232,6 +239,8 @@ class Run {
   std::set<std::string> shared_inputs_;
   std::unordered_map<const Node*, StoredRelation> values_;
   int64_t flops_ = 0;
+  KeptBytes kept_;
+  ReceivedBytes received_;
 };
 
 void check_inputs(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,

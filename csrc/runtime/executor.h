@@ -20,6 +20,7 @@ struct NodeTrace {
   int64_t flops = 0;
   double seconds = 0;
   int64_t peak_bytes = 0;  ///< most bytes kept by the store while the node ran
+  int64_t site_bytes = 0;  ///< most bytes of the run that one site kept then: inputs, live blocks and messages
 };
 
 struct RunResult {

@@ -25,8 +25,14 @@ using ChunksBySite = std::map<int64_t, std::vector<Chunk>>;
 
 class Mover {
  public:
-  Mover(const std::string& who, const StoredRelation& source, Transport& transport, BlockStore& store)
-      : who_(who), type_(source.type), layout_(type_.relation), transport_(transport), store_(store) {
+  Mover(const std::string& who, const StoredRelation& source, Transport& transport, BlockStore& store,
+        ReceivedBytes& received)
+      : who_(who),
+        type_(source.type),
+        layout_(type_.relation),
+        transport_(transport),
+        store_(store),
+        received_(received) {
     for (const int64_t site : transport.local_sites()) held_[site] = pieces_at(source, site, store);
     options_ = at::TensorOptions().dtype(kernels::scalar_type(type_.relation.dtype));
     for (const auto& [site, pieces] : held_) {
@@ -107,7 +113,12 @@ class Mover {
     if (transfers.empty()) return {};
     std::vector<Message> messages;
     messages.reserve(transfers.size());
-    for (const Transfer& t : transfers) messages.push_back({t.from, t.to, t.elements()});
+    ReceivedBytes stage;
+    for (const Transfer& t : transfers) {
+      messages.push_back({t.from, t.to, t.elements()});
+      if (held_.contains(t.to)) stage[t.to] += t.elements() * byte_size(type_.relation.dtype);
+    }
+    for (const auto& [site, bytes] : stage) received_[site] = std::max(received_[site], bytes);
     return transport_.start(who_, messages, options_, [&](size_t i) { return payload(transfers[i]); })->wait();
   }
 
@@ -205,6 +216,7 @@ class Mover {
   Layout layout_;
   Transport& transport_;
   BlockStore& store_;
+  ReceivedBytes& received_;
   at::TensorOptions options_;
   std::map<int64_t, std::vector<Piece>> held_;
   mutable std::map<std::vector<int64_t>, at::Tensor> joined_;
@@ -234,9 +246,9 @@ std::vector<int64_t> identity_of(const std::vector<Piece>& pieces) {
 }
 
 StoredRelation move(const std::string& who, const StoredRelation& source, const ia::PhysicalType& target,
-                    Transport& transport, BlockStore& store) {
+                    Transport& transport, BlockStore& store, ReceivedBytes& received) {
   const Exchange exchange = ia::exchange(source.type, target);
-  Mover mover(who, source, transport, store);
+  Mover mover(who, source, transport, store, received);
   if (!exchange.fold.empty()) mover.settle(exchange);
   if (!exchange.copy.empty()) mover.copy(exchange);
   return mover.store(target, store);

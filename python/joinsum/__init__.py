@@ -35,9 +35,13 @@ from joinsum.calibration import RejectedCalibration
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
+from joinsum.diff import Difference, PlanDiff, diff
 from joinsum.einsum import einsum
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
+from joinsum.explain import explain
+from joinsum.explanation import Explanation
+from joinsum.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
@@ -54,8 +58,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Cluster",
     "Context",
+    "Difference",
     "EinsumPlan",
     "Error",
+    "Explanation",
+    "GraphPlan",
     "Grid",
     "IaPlan",
     "InternalError",
@@ -68,6 +75,7 @@ __all__ = [
     "PhysicalType",
     "Placement",
     "PlanCost",
+    "PlanDiff",
     "PlanError",
     "RejectedCalibration",
     "Relation",
@@ -78,12 +86,15 @@ __all__ = [
     "Trace",
     "TransportError",
     "Verdict",
+    "VertexPlan",
     "and_",
     "calibrate",
     "cmake_prefix_path",
     "context",
     "cost",
+    "diff",
     "einsum",
+    "explain",
     "get_include",
     "grid",
     "init",
@@ -96,6 +107,8 @@ __all__ = [
     "or_",
     "parse",
     "plan",
+    "plan_graph",
+    "plan_graph_file",
     "register_kernel",
     "relation",
     "rules",

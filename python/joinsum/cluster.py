@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -66,6 +66,17 @@ class Cluster:
         rates = f"{self.flops_per_second:.3g} flop/s, {self.bytes_per_second:.3g} B/s"
         profile = "" if self.profile is None else f"; profile: {self.profile}"
         return f"Cluster({self.name}: {rates}, {latency}{memory}{profile})"
+
+    @property
+    def origin(self) -> str:
+        """Where its figures come from: `calibrated`, `default` (joinsum ships it, for unknown sites), or `given`.
+
+        >>> Cluster().origin, Cluster(bytes_per_second=1e9).origin
+        ('default', 'given')
+        """
+        if self.profile is not None:
+            return "calibrated"
+        return "default" if replace(self, memory_bytes=None) == Cluster() else "given"
 
     def core(self) -> _C.Cluster:
         """The same for the C++ core."""

@@ -20,7 +20,8 @@ _COLUMNS = ["node", "operation", "paper floats", "wire B", "flops", "time"]
 
 @dataclass(frozen=True)
 class NodeCost:
-    """Cost of one node: `paper_floats`, `wire_bytes`, `flops` of the busiest site, `seconds`."""
+    """Cost of one node: `paper_floats`, `wire_bytes`, `flops` of the busiest site, `seconds`, and `peak_bytes`, which
+    the site that keeps most keeps while it runs (0 of a join that is computed with the sum above it)."""
 
     node: str
     operation: str
@@ -28,6 +29,7 @@ class NodeCost:
     wire_bytes: int
     flops: int
     seconds: float
+    peak_bytes: int
 
 
 @dataclass(frozen=True, repr=False)
@@ -94,7 +96,9 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
     physical = plan if isinstance(plan, IaPlan) else planned_here(plan, cluster)
     core = _C.cost(physical.core, cluster.core())
     nodes = tuple(
-        NodeCost(node.node, node.operation, node.paper_floats, node.wire_bytes, node.flops, node.seconds)
+        NodeCost(
+            node.node, node.operation, node.paper_floats, node.wire_bytes, node.flops, node.seconds, node.peak_bytes
+        )
         for node in core.nodes
     )
     figures = (core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds)

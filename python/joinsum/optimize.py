@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from joinsum import _C
 from joinsum.arguments import integer, show
 from joinsum.cluster import Cluster
 from joinsum.context import context
 from joinsum.cost import PlanCost, cost
 from joinsum.errors import PlanError
 from joinsum.plan import IaPlan, TraPlan
-from joinsum.planning import FoundPlan, Options, Phase, RuleApplied, checked_pins, checked_placements, find
+from joinsum.planning import (
+    Found,
+    FoundPlan,
+    Options,
+    Phase,
+    RuleApplied,
+    checked_pins,
+    checked_placements,
+    find,
+    find_here,
+)
 from joinsum.stored import Place
 from joinsum.text_table import count_text, seconds_text, text_table
 
-__all__ = ["Candidate", "Optimized", "Phase", "RuleApplied", "optimize"]
+__all__ = ["Candidate", "Optimized", "Phase", "RuleApplied", "optimize", "optimize_here"]
 
 _SHOWN = 8
 
@@ -39,11 +50,14 @@ class Candidate:
 class Optimized:
     """What `joinsum.optimize` found: the best plan, its cost, and the others by their cost; prints as a report.
 
+    program       the logical plan
+    minimized     the cost that was minimised
     candidates    all plans, the best first
     phases        what the optimizer did
     out_of_time   whether it stopped at its deadline
     """
 
+    program: TraPlan
     minimized: str
     candidates: tuple[Candidate, ...]
     phases: tuple[Phase, ...]
@@ -143,30 +157,71 @@ def optimize(
     """
     here = context()
     with here.preparing("optimize"):
-        if not isinstance(plan, TraPlan):
-            raise PlanError(f"optimize: not a logical plan: got={type(plan).__name__}")
-        machine = here.cluster if cluster is None else cluster
-        if not isinstance(machine, Cluster):
-            raise PlanError(f"optimize: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
-        looked_at = integer("optimize", "plans", plans)
-        if looked_at < 1:
-            raise PlanError(f"optimize: at least one plan is looked at: plans={looked_at}")
-        if isinstance(without, str) or not all(isinstance(name, str) for name in without):
-            raise PlanError(f"optimize: names to leave out are a list of text: without={show(without)}")
-        if not isinstance(minimize, str):
-            raise PlanError(f"optimize: the cost is named by text: minimize={show(minimize)}")
-        options = Options(
-            checked_placements(plan, place, here.grid),
-            checked_pins(plan, pins, here.grid),
-            minimize,
-            machine,
-            tuple(without),
-            looked_at,
-            _limit(seconds),
-        )
-    found = find("optimize", here, plan, options)
+        options = _options(plan, place, pins, minimize, cluster, without, plans, seconds)
+    return _optimized(plan, options, find("optimize", here, plan, options))
+
+
+def optimize_here(
+    plan: TraPlan,
+    place: Mapping[str, Place] | None = None,
+    *,
+    pins: Mapping[str, Place] | None = None,
+    minimize: str = "seconds",
+    cluster: Cluster | None = None,
+    without: Sequence[str] = (),
+    plans: int = 400,
+    seconds: float | None = None,
+) -> Optimized:
+    """What `optimize` finds, without the other ranks: they need not call."""
+    options = _options(plan, place, pins, minimize, cluster, without, plans, seconds)
+    return _optimized(plan, options, find_here(context(), plan, options))
+
+
+def _options(
+    plan: TraPlan,
+    place: Mapping[str, Place] | None,
+    pins: Mapping[str, Place] | None,
+    minimize: str,
+    cluster: Cluster | None,
+    without: Sequence[str],
+    plans: int,
+    seconds: float | None,
+) -> Options:
+    if not isinstance(plan, TraPlan):
+        raise PlanError(f"optimize: not a logical plan: got={type(plan).__name__}")
+    here = context()
+    machine = here.cluster if cluster is None else cluster
+    if not isinstance(machine, Cluster):
+        raise PlanError(f"optimize: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    looked_at = integer("optimize", "plans", plans)
+    if looked_at < 1:
+        raise PlanError(f"optimize: at least one plan is looked at: plans={looked_at}")
+    if isinstance(without, str) or not all(isinstance(name, str) for name in without):
+        raise PlanError(f"optimize: names to leave out are a list of text: without={show(without)}")
+    phases, rules = _C.phase_names(), [rule.name for rule in _C.rules()]
+    for name in without:
+        if name not in phases and name not in rules:
+            raise PlanError(f"optimize: no such phase or rule: name={show(name)}, phases={phases}, rules={rules}")
+    if not isinstance(minimize, str):
+        raise PlanError(f"optimize: the cost is named by text: minimize={show(minimize)}")
+    return Options(
+        checked_placements(plan, place, here.grid),
+        checked_pins(plan, pins, here.grid),
+        minimize,
+        machine,
+        tuple(without),
+        looked_at,
+        _limit(seconds),
+    )
+
+
+def _optimized(plan: TraPlan, options: Options, found: Found) -> Optimized:
     return Optimized(
-        minimize, tuple(_candidate(each, machine) for each in found.plans), found.phases, found.out_of_time
+        plan,
+        options.minimize,
+        tuple(_candidate(each, options.cluster) for each in found.plans),
+        found.phases,
+        found.out_of_time,
     )
 
 

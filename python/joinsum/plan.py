@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -16,7 +16,7 @@ from joinsum.expression import Expression, build_plan
 from joinsum.key_trace import table_entries
 from joinsum.stored import Place, resolve_place
 
-__all__ = ["IaPlan", "TraPlan", "lower", "parse", "plan", "verifying"]
+__all__ = ["IaPlan", "PlanNode", "TraPlan", "lower", "parse", "plan", "verifying"]
 
 Core = TypeVar("Core", bound=_C.TraPlan | _C.IaPlan)
 Type = TypeVar("Type", bound=_C.RelationType | _C.PhysicalType)
@@ -96,6 +96,34 @@ class TraPlan(_Plan[_C.TraPlan, _C.RelationType]):
         return super().__hash__()
 
 
+class PlanNode(NamedTuple):
+    """A node of a physical plan, named as the plan's text names it.
+
+    kind        the operator's name: `local_join`; `input`
+    operation   with its arguments: `local_join[1; 0; matmul]`
+    inputs      names of the nodes that it reads
+    type        what it holds, and where
+    fused       whether it is a join that is computed with the sum above it
+    """
+
+    name: str
+    kind: str
+    operation: str
+    inputs: tuple[str, ...]
+    type: _C.PhysicalType
+    fused: bool
+
+    @property
+    def moves(self) -> bool:
+        """Whether it brings tuples to other sites."""
+        return self.kind in ("broadcast", "shuffle")
+
+    @property
+    def placement(self) -> str:
+        """Its placement as plans print it: `(0, *)`."""
+        return self.type.placement.text(self.type.relation.frontier)
+
+
 class IaPlan(_Plan[_C.IaPlan, _C.PhysicalType]):
     """A plan of the implementation algebra: six operators on placed tuples. Source: TRA paper, section 4.
 
@@ -112,6 +140,26 @@ class IaPlan(_Plan[_C.IaPlan, _C.PhysicalType]):
     def grid(self) -> _C.Grid:
         """The sites that it is made for."""
         return self._core.grid
+
+    @property
+    def nodes(self) -> tuple[PlanNode, ...]:
+        """All nodes, each after its inputs.
+
+        >>> import joinsum
+        >>> plan = joinsum.parse("ia on 2\\ninput X: f32[4,4]<2,2> (0)\\noutput Y = broadcast(X)")
+        >>> [(node.name, node.operation, node.inputs, node.placement) for node in plan.nodes]
+        [('X', 'X', (), '(0)'), ('t0', 'broadcast[0]', ('X',), '(*)')]
+        """
+        fused = self._core.fused_joins
+        return tuple(
+            PlanNode(row.name, row.kind, row.operation, tuple(row.inputs), row.type, row.name in fused)
+            for row in self._core.nodes
+        )
+
+    @property
+    def output_nodes(self) -> dict[str, str]:
+        """For each output, the node that it is."""
+        return dict(zip(self.outputs, self._core.output_nodes, strict=True))
 
     def __hash__(self) -> int:
         return super().__hash__()

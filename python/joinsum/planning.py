@@ -80,7 +80,7 @@ class Options:
     minimize: str
     cluster: Cluster
     without: Sequence[str] = ()
-    plans: int = 50
+    plans: int = 400
     seconds: float | None = None
 
 

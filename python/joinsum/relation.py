@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +22,9 @@ from joinsum.plan import plan as plan_of
 from joinsum.run import evaluate
 from joinsum.sources import Source, source_of
 from joinsum.stored import Place, StoredRelation
+
+if TYPE_CHECKING:
+    from joinsum.explanation import Explanation
 
 __all__ = ["Relation", "relation"]
 
@@ -229,35 +233,23 @@ class Relation(Expression):
         """What computing it costs, on the context's cluster by default; see `joinsum.cost`."""
         return cost_of(self.plan(), cluster)
 
-    def explain(self, cluster: Cluster | None = None) -> str:
-        """The logical plan, the lowered plan and its three costs, as text.
+    def explain(self, **options: Any) -> Explanation:
+        """What computing it costs and why, as `joinsum.explain(self, **options)` tells it.
 
         >>> import joinsum, torch
         >>> _ = joinsum.init(sites=2)
-        >>> x = joinsum.relation(torch.ones(4), parts=2, name="X")
-        >>> print(x.aggregate(keep=[]).explain().split("cost")[0])
-        logical plan: what is computed
-        tra
-        input X: f32[4]<2>
-        t0 = aggregate[; add](X): f32[2]<>
-        output out = t0
-        <BLANKLINE>
-        lowered plan: where tuples lie and move
+        >>> x = joinsum.relation(torch.ones(4), parts=2, place=[0], name="X")
+        >>> print(x.aggregate(keep=[]).explain(minimize="wire_bytes").plan)
         ia on 2
         input X: f32[4]<2> on 2 (0)
-        t0 = broadcast[0](X): f32[4]<2> on 2 (*)
-        t1 = local_aggregate[; add](t0): f32[2]<> on 2 (*)
+        t0 = local_aggregate[; add](X): f32[2]<> on 2 (+add)
+        t1 = broadcast[0](t0): f32[2]<> on 2 (*)
         output out = t1
         <BLANKLINE>
-        <BLANKLINE>
         """
-        logical = self.plan()
-        lowered = lower_plan(logical)
-        return (
-            f"logical plan: what is computed\n{logical}\n"
-            f"lowered plan: where tuples lie and move\n{lowered}\n"
-            f"cost {cost_of(lowered, cluster)}"
-        )
+        from joinsum.explain import explain
+
+        return explain(self, **options)
 
 
 def relation(

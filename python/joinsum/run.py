@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -18,7 +19,7 @@ from joinsum.sources import Source, TensorSource, stored_source
 from joinsum.stored import Place, StoredRelation
 from joinsum.trace import Trace
 
-__all__ = ["Input", "evaluate", "interpret", "run", "trace"]
+__all__ = ["Input", "Scalars", "evaluate", "interpret", "rehearse", "run", "sources_of", "trace"]
 
 # What a run takes as an input: a tensor, a lazy relation, or one that the sites keep.
 Input = torch.Tensor | Expression | StoredRelation
@@ -54,7 +55,7 @@ def run(
     """
     here = context()
     with here.preparing("run"):
-        sources = _sources("run", plan, inputs)
+        sources = sources_of("run", plan, inputs)
         lowered = plan if isinstance(plan, IaPlan) else planned(plan, _places(sources))
         tied = set(lowered.ties.values())
         taken = [value for name, value in inputs.items() if name in tied and isinstance(value, StoredRelation)]
@@ -71,6 +72,17 @@ def evaluate(plan: _C.TraPlan, sources: NamedSources) -> StoredRelation:
         placed = _placed(lowered, sources, set())
     (output,) = _run(lowered, placed, [], {}).values()
     return output
+
+
+def rehearse(plan: IaPlan, sources: NamedSources, scalars: Scalars | None) -> tuple[Trace, float]:
+    """Runs a plan on copies of what it would overwrite and drops the results; what its nodes did, and its seconds."""
+    here = context()
+    with here.preparing("run"):
+        numbers = _checked_scalars(scalars)
+        placed = _placed(plan, sources, set(plan.ties.values()))
+    start = time.perf_counter()
+    here.execute(plan.core, placed, numbers)
+    return here.last_trace, time.perf_counter() - start
 
 
 def trace() -> Trace:
@@ -100,7 +112,7 @@ def interpret(
     {'Y': [((), tensor([2., 4.], dtype=torch.float64))]}
     """
     contents = {}
-    for name, source in _sources("interpret", plan, inputs).items():
+    for name, source in sources_of("interpret", plan, inputs).items():
         if source.type.dtype.startswith("c"):
             raise PlanError(f"interpret: complex numbers are not interpreted: input={name}, type={source.type}")
         contents[name] = [(list(key), _C.Array(array)) for key, array in source.tuples()]
@@ -111,7 +123,7 @@ def interpret(
 # --- inputs -----------------------------------------------------------------------------------------------------------
 
 
-def _sources(who: str, plan: TraPlan | IaPlan, inputs: Mapping[str, Input]) -> NamedSources:
+def sources_of(who: str, plan: TraPlan | IaPlan, inputs: Mapping[str, Input]) -> NamedSources:
     """What `inputs` give for each of the plan's inputs; lazy relations are computed."""
     if not isinstance(plan, (TraPlan, IaPlan)):
         raise PlanError(f"{who}: a plan is what joinsum.plan, lower or parse gives: got={type(plan).__name__}")

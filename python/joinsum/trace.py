@@ -14,8 +14,9 @@ class Trace(list[_C.NodeTrace]):
     """One entry for each node of a run, in the order they ran, for the sites of this process together.
 
     An entry has `node` and `operation` (as the plan prints them), `bytes_sent` and `bytes_received` (payload between
-    different sites), `kernel_calls`, `flops`, `seconds` and `peak_bytes` (most bytes kept while it ran). A join that is
-    computed with the sum above it has no entry of its own.
+    different sites), `kernel_calls`, `flops`, `seconds`, `peak_bytes` (most bytes kept while it ran) and `site_bytes`
+    (most bytes of the run that one site kept then: inputs, live blocks and messages). A join that is computed with the
+    sum above it has no entry of its own.
     """
 
     @property

@@ -27,7 +27,7 @@ pytestmark = [
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating", "einsums"],
+    2: ["equal_results", "calibrating", "explaining", "einsums"],
     3: ["equal_results", "disagreements"],
     4: ["equal_results", "subgroups"],
 }
@@ -137,6 +137,21 @@ def test_state_that_is_updated_in_place_stays_equal_to_loopback(plays: Any, rank
 @every_size
 def test_all_ranks_get_the_same_measured_cluster(plays: Any, ranks: int) -> None:
     plays(ranks).values("measured_rates_are_the_same_everywhere")
+
+
+def test_all_ranks_tell_one_explanation_and_measure_together(plays: Any) -> None:
+    first, second = plays(2).values("explanations_are_alike_and_measured_on_all_ranks")
+    assert first == second
+    where, text, _ = first
+    assert where == "2 sites of gloo"
+    assert "measured on 2 sites of gloo" in text
+
+
+def test_data_that_are_wrong_on_one_rank_end_an_analysis_on_all(plays: Any) -> None:
+    (kind, text), (own_kind, own_text) = plays(2).values("data_that_are_wrong_on_one_rank_stop_all_of_them")
+    assert (own_kind, kind) == ("PlanError", "TransportError")
+    assert own_text.startswith("explain: input X: it has another shape: wanted=[24, 18], got=[24, 19]")
+    assert own_text in text
 
 
 # --- disagreements ----------------------------------------------------------------------------------------------------

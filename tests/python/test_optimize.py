@@ -42,7 +42,9 @@ def test_every_candidate_runs_and_equals_torch(sites: int, minimize: str) -> Non
 def test_candidates_are_ordered_and_none_is_dearer_to_begin_with_than_the_plain_translation() -> None:
     joinsum.init(sites=6)
     found = joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes")
-    bytes_moved = [candidate.cost.wire_bytes for candidate in found.candidates]
+    baseline = [candidate.name.endswith("(repeats work)") for candidate in found.candidates]
+    assert baseline == sorted(baseline)
+    bytes_moved = [candidate.cost.wire_bytes for candidate in found.candidates[: baseline.count(False)]]
     assert bytes_moved == sorted(bytes_moved)
     assert found.cost.wire_bytes <= joinsum.cost(joinsum.lower(joinsum.parse(PROGRAM))).wire_bytes
     assert [phase.name for phase in found.phases] == ["lower", "placement", "products", "rewrite"]
@@ -121,7 +123,7 @@ def test_phases_and_rules_can_be_left_out() -> None:
     ("arguments", "message"),
     [
         ({"minimize": "bytes"}, "optimize: no such cost: minimize=bytes"),
-        ({"without": ["R9-9"]}, "optimize: no such rule: rule=R9-9"),
+        ({"without": ["R9-9"]}, "optimize: no such phase or rule: name='R9-9', phases=['lower', 'placement',"),
         ({"without": "rewrite"}, "optimize: names to leave out are a list"),
         ({"plans": 0}, "optimize: at least one plan"),
         ({"seconds": -1}, "optimize: a limit is a number of seconds"),

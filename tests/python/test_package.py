@@ -107,6 +107,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {
         "joinsum/__init__.py",
         "joinsum/py.typed",
+        "joinsum/explanation/page.html",
+        "joinsum/explanation/schema.json",
         "joinsum/_built_with.py",
         "joinsum/lib/libjoinsum.so",
         "joinsum/include/joinsum/base/dims.h",
@@ -133,6 +135,9 @@ print(joinsum.__file__)
 
 def test_the_console_command_answers(installed: Installed, tmp_path: Path) -> None:
     assert "train" in run([installed.python.parent / "joinsum", "--help"], tmp_path)
+    (tmp_path / "plan.tra").write_text("tra\ninput X: f32[4]<2>\noutput Y = aggregate[; add](X)")
+    run([installed.python.parent / "joinsum", "plan", "plan.tra", "--sites", "2", "--html", "plan.html"], tmp_path)
+    assert '"format": "joinsum explanation"' in (tmp_path / "plan.html").read_text()
 
 
 def test_import_costs_less_than_three_tenths_of_a_second_beyond_torch(installed: Installed, tmp_path: Path) -> None:

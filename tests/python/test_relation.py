@@ -374,4 +374,4 @@ def test_relations_and_plans_print_themselves() -> None:
     assert repr(x) == "<Relation f32[4,4]<2,2> from X>"
     assert repr(x.filter(lambda i, j: i <= j)) == "<Relation f32[4,4]<2,2> hole<1,0> = filter[k0 <= k1]>"
     assert repr(x.stored()) == "<StoredRelation f32[4,4]<2,2> on 1 ()>"
-    assert "local_aggregate[0; add]" in x.aggregate(keep=[0]).explain()
+    assert "local_aggregate[0; add]" in str(x.aggregate(keep=[0]).explain())

@@ -126,7 +126,12 @@ PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
     out.seconds += cost.seconds;
     out.nodes.push_back(std::move(cost));
   }
-  out.peak_bytes = peak_bytes(plan, received, cluster.memory_bytes);
+  const PeakBytes peaks = peak_bytes(plan, received, cluster.memory_bytes);
+  for (size_t i = 0; i < out.nodes.size(); ++i) {
+    const auto peak = peaks.find(plan.order()[i].get());
+    if (peak != peaks.end()) out.nodes[i].peak_bytes = peak->second;
+    out.peak_bytes = std::max(out.peak_bytes, out.nodes[i].peak_bytes);
+  }
   return out;
 }
 

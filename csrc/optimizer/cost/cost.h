@@ -30,6 +30,7 @@ struct NodeCost {
   int64_t wire_bytes = 0;   ///< payload between different sites, exact
   int64_t flops = 0;        ///< of the site that does most
   double seconds = 0;
+  int64_t peak_bytes = 0;  ///< kept while it runs by the site that keeps most; 0 of a join that is fused
 };
 
 struct PlanCost {

@@ -124,6 +124,7 @@ class Local {
     const auto most = busiest_of(input.holding, input.relation);
     if (row.form == Form::kConcat) return profile_.copy(static_cast<double>(most.elements * bytes_));
     if (row.form != Form::kElementwise || row.user) return -1;
+    if (most.elements == 0) return 0;
     const auto read = static_cast<double>(most.elements);
     const auto written = static_cast<double>(result_.holding.elements(result_.relation, most.site));
     bool linked = !input.holding.regular();

@@ -34,8 +34,10 @@ class Simulation {
     }
   }
 
-  int64_t run() {
+  PeakBytes run() {
     for (const NodePtr& input : plan_.inputs()) keep(*input);
+    const int64_t inputs = *std::max_element(live_.begin(), live_.end());
+    for (const NodePtr& input : plan_.inputs()) peaks_[input.get()] = inputs;
     for (const NodePtr& node : plan_.order()) {
       if (node->inputs().empty() || fused_.contains(node.get())) continue;
       const auto read = operands(*node);
@@ -43,7 +45,7 @@ class Simulation {
       keep(*node);
       for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
     }
-    return peak_;
+    return std::move(peaks_);
   }
 
  private:
@@ -82,7 +84,7 @@ class Simulation {
       most = std::max(most, needed);
     }
     check(node, site_of_most, most);
-    peak_ = std::max(peak_, most);
+    peaks_[&node] = most;
   }
 
   void check(const Node& node, int64_t site, int64_t needed) const {
@@ -104,12 +106,12 @@ class Simulation {
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
   std::vector<int64_t> live_;
-  int64_t peak_ = 0;
+  PeakBytes peaks_;
 };
 
 }  // namespace
 
-int64_t peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
+PeakBytes peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
   return Simulation(plan, received, limit).run();
 }
 

@@ -5,16 +5,18 @@
 namespace joinsum::optimizer {
 namespace {
 
-constexpr int64_t kNothing = -1;
 /// Grids with no more ways than this are tried in all orders of axes.
-constexpr double kMostWays = 100;
+constexpr double kMostWays = 64;
 
 /// Walks through the ways, axis by axis.
 class Divide {
  public:
   Divide(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all)
-      : grid_(grid), dims_(dims), divide_all_(divide_all), parts_(dims.size(), 1) {
-    for (size_t d = 0; d < dims.size(); ++d) order_.push_back(static_cast<int64_t>(d));
+      : grid_(grid), divide_all_(divide_all) {
+    for (size_t d = 0; d < dims.size(); ++d) {
+      order_.push_back(static_cast<int64_t>(d));
+      extents_.push_back(dims[d].extent);
+    }
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return dims[a].rank < dims[b].rank; });
     order_.push_back(kNothing);
     double ways = 1;
@@ -28,24 +30,17 @@ class Divide {
   }
 
  private:
-  bool divides(int64_t dim, int64_t size) const { return parts_[dim] * size <= dims_[dim].extent; }
-
   void extend() {
     const auto axis = static_cast<int64_t>(now_.size());
     if (axis == grid_.rank()) {
-      if (!divide_all_ || !wastes()) out_.push_back(now_);
+      if (!divide_all_ || !leaves_undivided(grid_, extents_, now_)) out_.push_back(now_);
       return;
     }
-    const int64_t size = grid_.axes[axis];
-    const bool again = !every_order_ && axis > 0 && grid_.axes[axis - 1] == size;
+    const bool again = !every_order_ && axis > 0 && grid_.axes[axis - 1] == grid_.axes[axis];
     const size_t first = again ? place_in_order(now_.back()) : 0;
     for (size_t i = first; i < order_.size(); ++i) {
-      const int64_t dim = order_[i];
-      if (dim != kNothing && !divides(dim, size)) continue;
-      now_.push_back(dim);
-      if (dim != kNothing) parts_[dim] *= size;
+      now_.push_back(order_[i]);
       extend();
-      if (dim != kNothing) parts_[dim] /= size;
       now_.pop_back();
     }
   }
@@ -54,23 +49,11 @@ class Divide {
     return static_cast<size_t>(std::find(order_.begin(), order_.end(), dim) - order_.begin());
   }
 
-  /// Whether an axis repeats work that some dimension could still be divided for.
-  bool wastes() const {
-    for (size_t axis = 0; axis < now_.size(); ++axis) {
-      if (now_[axis] != kNothing) continue;
-      for (size_t d = 0; d < dims_.size(); ++d) {
-        if (divides(static_cast<int64_t>(d), grid_.axes[axis])) return true;
-      }
-    }
-    return false;
-  }
-
   const ia::Grid& grid_;
-  const std::vector<Divisible>& dims_;
   bool divide_all_;
   bool every_order_ = true;
   Dims order_;
-  Dims parts_;
+  Dims extents_;
   Dims now_;
   std::vector<Dims> out_;
 };
@@ -79,6 +62,36 @@ class Divide {
 
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
   return Divide(grid, dims, divide_all).run();
+}
+
+bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& split) {
+  Dims parts(extents.size(), 1);
+  Dims idle;
+  for (int64_t axis = 0; axis < grid.rank(); ++axis) {
+    const int64_t size = grid.axes[axis];
+    const int64_t dim = split[axis];
+    if (dim != kNothing && parts[dim] * size <= extents[dim]) {
+      parts[dim] *= size;
+    } else {
+      idle.push_back(size);
+    }
+  }
+  return std::any_of(idle.begin(), idle.end(), [&](int64_t size) {
+    for (size_t d = 0; d < extents.size(); ++d) {
+      if (parts[d] * size <= extents[d]) return true;
+    }
+    return false;
+  });
+}
+
+bool leaves_undivided(const ia::PhysicalType& result) {
+  if (result.placement.grid() == nullptr) return false;
+  Dims split;
+  for (const ia::AxisState& state : result.placement.grid()->states) {
+    const auto* by = std::get_if<ia::Split>(&state);
+    split.push_back(by != nullptr ? by->dim : kNothing);
+  }
+  return leaves_undivided(result.grid, result.relation.frontier, split);
 }
 
 ia::Placement placement_of(const Dims& split, const Dims& domains) {

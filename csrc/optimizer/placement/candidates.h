@@ -6,18 +6,27 @@
 
 namespace joinsum::optimizer {
 
+/// Stands for no key dimension.
+constexpr int64_t kNothing = -1;
+
 /// A key dimension that a grid axis may divide: its extent, and the rank that orders it among others.
 struct Divisible {
   int64_t extent = 0;
   int64_t rank = 0;
 };
 
-/// Ways to give each axis of `grid` one of `dims` (by position) or nothing (-1). No dimension is divided in more parts
-/// than it has keys, unless it has none. Axes of one size next to each other take dimensions by rank, nothing last.
-/// With `divide_all`, an axis has nothing only where every dimension is exhausted.
+/// Ways to give each axis of `grid` one of `dims` (by position) or nothing. A dimension may be divided in more parts
+/// than it has keys: relations may start so, and some sites then have nothing. Axes of one size next to each other take
+/// dimensions by rank, nothing last. With `divide_all`, only ways that leave no work undivided.
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);
 
-/// The placement that splits axis a of the grid by `split[a]`, or replicates where that is -1.
+/// Whether some axis divides no work although it could: `split` says which dimension each axis divides, or none, and a
+/// dimension that has fewer keys than its axes would make parts is divided by the first of them only.
+bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& split);
+/// The same of an operator whose result has this type.
+bool leaves_undivided(const ia::PhysicalType& result);
+
+/// The placement that splits axis a of the grid by `split[a]`, or replicates where that is nothing.
 ia::Placement placement_of(const Dims& split, const Dims& domains);
 
 /// The move that takes `node` to `target`: nothing, a broadcast where that says it, else a shuffle.

@@ -1,21 +1,17 @@
 #include "optimizer/placement/problem.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
-#include "ia/exchange.h"
 #include "ia/fusion.h"
 #include "kernels/table.h"
 #include "kernels/typing.h"
-#include "optimizer/cost/move_seconds.h"
 #include "optimizer/placement/candidates.h"
+#include "optimizer/placement/move_prices.h"
 #include "tra/lower.h"
 
 namespace joinsum::optimizer {
 namespace {
-
-constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
 /// A way to run an operator: where each operand must lie, and what comes out.
 struct Mode {
@@ -34,6 +30,7 @@ struct Vertex {
   std::set<int64_t> labels;         ///< of the dimensions that it may divide
   std::vector<Mode> modes;
   std::vector<ia::PhysicalType> places;
+  MovePrices::Numbers numbers;  ///< of the places
 };
 
 /// Adds a type once, by its placement.
@@ -42,33 +39,6 @@ void add_place(std::vector<ia::PhysicalType>& places, const ia::PhysicalType& ty
                                  [&](const ia::PhysicalType& other) { return other.placement == type.placement; });
   if (!known) places.push_back(type);
 }
-
-/// Prices moves between two types of one relation. Under `seconds` it takes the busiest receiver for the busiest link.
-class MovePrices {
- public:
-  MovePrices(Objective objective, const Cluster& cluster) : objective_(objective), cluster_(cluster) {}
-
-  double operator()(const ia::PhysicalType& from, const ia::PhysicalType& to) const {
-    if (from.placement == to.placement) return 0;
-    if (to.placement.grid() == nullptr || to.placement.pending()) return kForbidden;
-    if (objective_ == Objective::kPaperFloats) return paper(from, to);
-    const ia::Volume volume = ia::volume(from, to);
-    const int64_t width = byte_size(from.relation.dtype);
-    if (objective_ == Objective::kWireBytes) return static_cast<double>(volume.elements() * width);
-    return link_seconds(volume, from, to, cluster_);
-  }
-
- private:
-  static double paper(const ia::PhysicalType& from, const ia::PhysicalType& to) {
-    const auto floats = static_cast<double>(from.relation.elements_over(Box::below(from.relation.frontier)));
-    const auto axes = broadcast_axes(from.placement, to.placement);
-    const Dims counted = axes ? *axes : to.placement.axes_in<ia::Replicated>();
-    return floats * static_cast<double>(checked_product("optimize", project(from.grid.axes, counted)));
-  }
-
-  Objective objective_;
-  const Cluster& cluster_;
-};
 
 }  // namespace
 
@@ -178,9 +148,10 @@ class PlacementProblem::Builder {
     mode.flops += static_cast<double>(cost.flops);
   }
 
-  bool is_contraction(const Vertex& vertex, const tra::Node& join) const {
-    const kernels::Row& row = kernels::row_of(join.as<tra::Join>()->kernel);
-    return vertex.join != nullptr || (row.form == kernels::Form::kLabelled && row.facts.linear);
+  /// Whether a join has to divide its work over every axis that its extents allow.
+  bool divides_all(const Vertex& vertex, const tra::Node& join) const {
+    if (objective_ == Objective::kSeconds) return false;
+    return vertex.join != nullptr || kernels::contracts(join.as<tra::Join>()->kernel);
   }
 
   void add_join_modes(Vertex& vertex, const tra::Node& join) const {
@@ -199,8 +170,7 @@ class PlacementProblem::Builder {
       int64_t& b = right_domains[op.right_keys[i]];
       a = b = std::max(a, b);
     }
-    const bool divide_all = objective_ != Objective::kSeconds && is_contraction(vertex, join);
-    for (const Dims& division : divisions(grid_, dims, divide_all)) {
+    for (const Dims& division : divisions(grid_, dims, divides_all(vertex, join))) {
       Dims left_split;
       Dims right_split;
       Mode mode;
@@ -219,10 +189,12 @@ class PlacementProblem::Builder {
     }
   }
 
-  void run_join(const Vertex& vertex, const tra::Join& op, const ia::PhysicalType& left, const ia::PhysicalType& right,
-                Mode& mode) const {
+  /// Gives a mode its result and its price; returns the type of the join itself.
+  ia::PhysicalType run_join(const Vertex& vertex, const tra::Join& op, const ia::PhysicalType& left,
+                            const ia::PhysicalType& right, Mode& mode) const {
     ia::NodePtr node =
         ia::make(ia::LocalJoin{op.left_keys, op.right_keys, op.kernel}, {stand_in("L", left), stand_in("R", right)});
+    const ia::PhysicalType joined = node->type();
     if (vertex.join == nullptr) {
       price(mode, node, Fusion::kNone);
     } else {
@@ -233,6 +205,68 @@ class PlacementProblem::Builder {
       price(mode, node, fusion_of(*node, fused));
     }
     mode.result = node->type();
+    return joined;
+  }
+
+  /// Ways to run a join where an operand lies in a manner of its own (partials that nothing has settled, owners
+  /// computed on another domain, scattered): the other one comes to meet it there.
+  void add_modes_where_operands_lie(Vertex& vertex, const tra::Node& join) {
+    for (const size_t side : {0, 1}) {
+      const std::vector<ia::PhysicalType> places = vertices_[vertex.operands[side]].places;
+      for (const ia::PhysicalType& place : places) {
+        for (const ia::Placement& other : ways_to_meet(vertex, join, side, place.placement)) {
+          add_mode_where_lies(vertex, join, side, place, other);
+        }
+      }
+    }
+  }
+
+  void add_mode_where_lies(Vertex& vertex, const tra::Node& join, size_t side, const ia::PhysicalType& place,
+                           const ia::Placement& meets) {
+    Vertex& other = vertices_[vertex.operands[1 - side]];
+    Mode mode{{place.placement, place.placement}, std::nullopt, 0, 0, divided_labels(place, *join.input(side))};
+    mode.needs[1 - side] = meets;
+    try {
+      const ia::PhysicalType type = placed(other.node->type(), meets);
+      const auto joined =
+          run_join(vertex, *join.as<tra::Join>(), side == 0 ? place : type, side == 0 ? type : place, mode);
+      if (divides_all(vertex, join) && leaves_undivided(joined)) return;
+      add_place(other.places, type);
+      vertex.modes.push_back(std::move(mode));
+    } catch (const PlanError&) {
+    } catch (const KernelError&) {
+    }
+  }
+
+  /// Where the other operand meets one that is placed so, in ways that `vertex` has not: split by the same join keys,
+  /// else whole. To drop replicas costs nothing but under `paper_floats`, which so has whole operands as well.
+  std::vector<ia::Placement> ways_to_meet(const Vertex& vertex, const tra::Node& join, size_t side,
+                                          const ia::Placement& placement) const {
+    const auto& op = *join.as<tra::Join>();
+    std::vector<ia::Placement> out{ia::Placement::replicated(grid_)};
+    const bool paper = objective_ == Objective::kPaperFloats;
+    if (placement.grid() != nullptr) {
+      const auto met =
+          met_by(placement, side == 0 ? op.left_keys : op.right_keys, side == 0 ? op.right_keys : op.left_keys);
+      if (!paper) out.clear();
+      if (!paper || !(met == out[0])) out.push_back(met);
+    }
+    std::erase_if(out, [&](const ia::Placement& other) {
+      return std::any_of(vertex.modes.begin(), vertex.modes.end(), [&](const Mode& mode) {
+        return mode.needs[side] == placement && (!paper || mode.needs[1 - side] == other);
+      });
+    });
+    return out;
+  }
+
+  static ia::Placement met_by(const ia::Placement& placement, const Dims& keys, const Dims& other_keys) {
+    ia::GridPlacement out = *placement.grid();
+    for (ia::AxisState& state : out.states) {
+      const auto* split = std::get_if<ia::Split>(&state);
+      const auto key = split != nullptr ? position_of(keys, split->dim) : std::nullopt;
+      state = key ? ia::AxisState(ia::Split{other_keys[*key], split->domain}) : ia::Replicated{};
+    }
+    return out;
   }
 
   /// Ways to run an operator of one operand: wherever that may lie, if the operator can run there.
@@ -312,7 +346,9 @@ class PlacementProblem::Builder {
     Vertex& vertex = vertices_[v];
     if (vertex.node->as<tra::Input>() != nullptr) {
       add_starts(vertex);
-    } else if (joined(vertex) == nullptr) {
+    } else if (const tra::Node* join = joined(vertex)) {
+      add_modes_where_operands_lie(vertex, *join);
+    } else {
       add_unary_modes(vertex);
     }
     for (const Mode& mode : vertex.modes) add_place(vertex.places, *mode.result);
@@ -357,6 +393,7 @@ class PlacementProblem::Builder {
         if (vertex.places[i].placement != *pin) place_costs_.back()[i] = kForbidden;
       }
     }
+    for (Vertex& vertex : vertices_) vertex.numbers = move_price_.number(vertex.node->type(), vertex.places);
     for (size_t v = 0; v < vertices_.size(); ++v) {
       add_own_table(static_cast<int64_t>(v));
       for (size_t i = 0; i < vertices_[v].operands.size(); ++i) add_edge_table(static_cast<int64_t>(v), i);
@@ -369,7 +406,8 @@ class PlacementProblem::Builder {
     const Vertex& vertex = vertices_[v];
     std::vector<double> costs;
     for (const Mode& mode : vertex.modes) {
-      for (const ia::PhysicalType& place : vertex.places) costs.push_back(move_price_(*mode.result, place));
+      const auto row = prices_from(v, *mode.result);
+      costs.insert(costs.end(), row.begin(), row.end());
     }
     tables_.push_back({mode_of(v), place_of(v), std::move(costs)});
   }
@@ -377,34 +415,41 @@ class PlacementProblem::Builder {
   /// From where a value is put to where a reader needs it. Of an input with one start, also straight from there.
   void add_edge_table(int64_t v, size_t operand) {
     const Vertex& reader = vertices_[v];
-    const Vertex& source = vertices_[reader.operands[operand]];
+    const int64_t u = reader.operands[operand];
+    const Vertex& source = vertices_[u];
     const bool fixed =
         source.node->as<tra::Input>() != nullptr && source.modes.size() == 1 && pin_of(*source.node) == nullptr;
-    std::vector<ia::PhysicalType> needs;
-    std::vector<size_t> need_of;
-    for (const Mode& mode : reader.modes) {
-      add_place(needs, joined(reader) != nullptr ? placed(source.node->type(), mode.needs[operand])
-                                                 : type_at(source, mode.needs[operand]));
-      for (size_t i = 0; i < needs.size(); ++i) {
-        if (needs[i].placement == mode.needs[operand]) need_of.push_back(i);
-      }
-    }
+    std::vector<size_t> needs;
+    for (const Mode& mode : reader.modes) needs.push_back(place_in(source, mode.needs[operand]));
+    std::vector<double> straight(source.places.size(), kForbidden);
+    if (fixed) straight = prices_from(u, *source.modes[0].result);
     std::vector<double> costs;
-    for (const ia::PhysicalType& place : source.places) {
-      std::vector<double> row;
-      for (const ia::PhysicalType& need : needs) {
-        double cost = move_price_(place, need);
-        if (fixed) cost = std::min(cost, move_price_(*source.modes[0].result, need));
-        row.push_back(cost);
-      }
-      for (const size_t need : need_of) costs.push_back(row[need]);
+    for (size_t i = 0; i < source.places.size(); ++i) {
+      for (const size_t need : needs) costs.push_back(std::min(price_between(u, i, need), straight[need]));
     }
-    tables_.push_back({place_of(reader.operands[operand]), mode_of(v), std::move(costs)});
+    tables_.push_back({place_of(u), mode_of(v), std::move(costs)});
   }
 
-  static const ia::PhysicalType& type_at(const Vertex& vertex, const ia::Placement& placement) {
-    return *std::find_if(vertex.places.begin(), vertex.places.end(),
-                         [&](const ia::PhysicalType& type) { return type.placement == placement; });
+  /// Of moves from what an operator leaves to each place.
+  std::vector<double> prices_from(int64_t v, const ia::PhysicalType& made) {
+    const auto& places = vertices_[v].places;
+    const size_t at = place_in(vertices_[v], made.placement);
+    const bool known = lie_alike(made, places[at]);
+    std::vector<double> out;
+    for (size_t i = 0; i < places.size(); ++i) {
+      out.push_back(known ? price_between(v, at, i) : move_price_(made, places[i]));
+    }
+    return out;
+  }
+
+  double price_between(int64_t v, size_t from, size_t to) {
+    return move_price_.between(vertices_[v].numbers, from, to);
+  }
+
+  static size_t place_in(const Vertex& vertex, const ia::Placement& placement) {
+    const auto at = std::find_if(vertex.places.begin(), vertex.places.end(),
+                                 [&](const ia::PhysicalType& type) { return type.placement == placement; });
+    return static_cast<size_t>(at - vertex.places.begin());
   }
 
   /// An output is settled, and a tied one ends where its input starts.

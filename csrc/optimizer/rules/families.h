@@ -35,7 +35,12 @@ inline const ia::Placement& placement_of(const ia::NodePtr& node) { return node-
 bool keeps_keys(const ia::NodePtr& map);
 /// Key dimensions that a target placement splits, ascending.
 Dims split_dims(const ia::GridPlacement& target);
-/// The same move over another input.
+/// What settled moves at `node` move, one after another; `node` itself where it is none. Rules make their moves of
+/// that, so that moves do not pile up and the rules together reach finitely many plans.
+ia::NodePtr below_moves(const ia::NodePtr& node);
+/// `node` broadcast along `axes`, in one move.
+ia::NodePtr broadcasted(const ia::NodePtr& node, Dims axes);
+/// The same move over another input, in one move.
 ia::NodePtr moved_like(const ia::NodePtr& move, const ia::NodePtr& input);
 /// `node`, or below a move what it moves.
 ia::NodePtr before_move(const ia::NodePtr& node);

@@ -181,7 +181,7 @@ Rule split_shuffle() {
               ia::GridPlacement first = now;
               first.states[axis] = target_at(m[0]).states[axis];
               try {
-                out.push_back(moved_like(m[0], ia::make(ia::Shuffle{first}, {m[1]})));
+                out.push_back(ia::make(m[0]->operation(), {ia::make(ia::Shuffle{first}, {m[1]})}));
               } catch (const PlanError&) {  // one dimension would be split on two domains
               }
             }

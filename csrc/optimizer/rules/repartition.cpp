@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <set>
 
 #include "optimizer/rules/families.h"
 
@@ -14,8 +13,6 @@ constexpr const char* kTable2Corrected = "TRA paper, Table 2, corrected (docs/de
 NodePtr shuffled(const NodePtr& input, const ia::GridPlacement& target) {
   return ia::make(ia::Shuffle{target}, {input});
 }
-
-NodePtr broadcasted(const NodePtr& input, Dims axes) { return ia::make(ia::Broadcast{std::move(axes)}, {input}); }
 
 const Dims& axes_at(const NodePtr& node) { return node->as<ia::Broadcast>()->axes; }
 
@@ -32,7 +29,7 @@ Rule shuffle_after_move() {
           kTable2Corrected,
           shuffle(move()),
           [](const Match& m) { return settled(m[1]->input(0)); },
-          [](const Match& m) -> std::vector<NodePtr> { return {moved_like(m[0], m[1]->input(0))}; }};
+          [](const Match& m) -> std::vector<NodePtr> { return {moved_like(m[0], m[1])}; }};
 }
 
 Rule broadcast_after_shuffle() {
@@ -42,13 +39,7 @@ Rule broadcast_after_shuffle() {
           kTable2Corrected,
           broadcast(shuffle()),
           [](const Match& m) { return settled(m[1]->input(0)); },
-          [](const Match& m) -> std::vector<NodePtr> {
-            ia::GridPlacement target = target_at(m[1]);
-            for (const int64_t axis : axes_at(m[0])) target.states[axis] = ia::Replicated{};
-            const NodePtr& input = m[1]->input(0);
-            if (ia::Placement(target).fully_replicated()) return {ia::broadcast(input)};
-            return {shuffled(input, target)};
-          }};
+          [](const Match& m) -> std::vector<NodePtr> { return {moved_like(m[0], m[1])}; }};
 }
 
 Rule broadcast_after_broadcast() {
@@ -58,11 +49,7 @@ Rule broadcast_after_broadcast() {
           kTable2Corrected,
           broadcast(broadcast()),
           [](const Match& m) { return settled(m[1]->input(0)); },
-          [](const Match& m) -> std::vector<NodePtr> {
-            std::set<int64_t> axes(axes_at(m[0]).begin(), axes_at(m[0]).end());
-            axes.insert(axes_at(m[1]).begin(), axes_at(m[1]).end());
-            return {broadcasted(m[1]->input(0), Dims(axes.begin(), axes.end()))};
-          }};
+          [](const Match& m) -> std::vector<NodePtr> { return {moved_like(m[0], m[1])}; }};
 }
 
 Rule filter_below_move() {

@@ -1,8 +1,9 @@
 #include "optimizer/search/rewriting.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
+
+#include "ia/text.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -16,13 +17,19 @@ Roots roots_of(const ia::Plan& plan) {
   return out;
 }
 
-/// A plan that a search has come to, and from where.
+bool past(const SearchLimits& limits) {
+  return limits.deadline && std::chrono::steady_clock::now() >= *limits.deadline;
+}
+
+Step step(const ia::Plan& before, const Score& score, const Rewrite& rewrite, const Score& after) {
+  return {rewrite.rule->name, ia::node_names(before).at(rewrite.node.get()), score.value, after.value};
+}
+
+/// A plan that a search has come to, and how.
 struct Visit {
-  ia::Plan plan;
+  Rewrite rewrite;
   Score score;
   int64_t parent = -1;
-  std::string rule;
-  std::string node;
 };
 
 /// All plans that a search has come to, each once.
@@ -31,27 +38,27 @@ class Visits {
   Visits(const ia::Plan& plan, const Search& search) : search_(search) {
     const ia::Plan start = search.interner.intern(plan);
     seen_.insert(roots_of(start));
-    all_.push_back({start, search.pricer.score(start), -1, "", ""});
+    all_.push_back({{nullptr, nullptr, start}, search.pricer.score(start), -1});
   }
 
-  const Visit& operator[](int64_t index) const { return all_[index]; }
+  const Score& score(int64_t index) const { return all_[index].score; }
   int64_t size() const { return static_cast<int64_t>(all_.size()); }
-  bool full() const { return size() >= search_.limits.plans; }
-  bool late() {
-    const auto& deadline = search_.limits.deadline;
-    late_ = late_ || (deadline && std::chrono::steady_clock::now() >= *deadline);
-    return late_;
-  }
 
-  /// Adds the plans one rule away that are new; false where a limit left some out.
+  /// Adds the plans one rule away that are new; false where time or the number of plans is up.
   bool expand(int64_t index) {
-    if (late()) return false;
-    const ia::Plan plan = all_[index].plan;
-    for (Rewrite& rewrite : rewrites(plan, search_.rules, search_.interner)) {
-      if (!seen_.insert(roots_of(rewrite.plan)).second) continue;
-      if (full() || late()) return false;
-      const Score score = search_.pricer.score(rewrite.plan);
-      all_.push_back({std::move(rewrite.plan), score, index, rewrite.rule->name, std::move(rewrite.node)});
+    if (all_[index].score.value > search_.limits.cost) {
+      whole_ = false;
+      return true;
+    }
+    const ia::Plan plan = all_[index].rewrite.plan;
+    for (const ia::NodePtr& node : plan.order()) {
+      if (late_ = late_ || past(search_.limits); late_) return false;
+      for (Rewrite& rewrite : rewrites_at(plan, node, search_.rules, search_.interner)) {
+        if (!seen_.insert(roots_of(rewrite.plan)).second) continue;
+        if (size() >= search_.limits.plans) return false;
+        const Score score = search_.pricer.score(rewrite.plan);
+        all_.push_back({std::move(rewrite), score, index});
+      }
     }
     return true;
   }
@@ -64,12 +71,12 @@ class Visits {
     return best;
   }
 
-  Found found(bool complete) {
+  Found found(bool complete) const {
     const int64_t index = best();
-    Found out{all_[index].plan, all_[index].score, {}, size(), complete, late_};
+    Found out{all_[index].rewrite.plan, all_[index].score, {}, size(), complete && whole_, late_};
     for (int64_t at = index; all_[at].parent >= 0; at = all_[at].parent) {
-      const Visit& visit = all_[at];
-      out.steps.push_back({visit.rule, visit.node, all_[visit.parent].score.value, visit.score.value});
+      const Visit& before = all_[all_[at].parent];
+      out.steps.push_back(step(before.rewrite.plan, before.score, all_[at].rewrite, all_[at].score));
     }
     std::reverse(out.steps.begin(), out.steps.end());
     return out;
@@ -80,19 +87,36 @@ class Visits {
   std::vector<Visit> all_;
   std::set<Roots> seen_;
   bool late_ = false;
+  bool whole_ = true;  ///< no plan was too dear to follow
 };
 
 }  // namespace
 
 Found greedy(const ia::Plan& plan, const Search& search) {
-  Visits visits(plan, search);
-  int64_t at = 0;
-  for (;;) {
-    const bool whole = visits.expand(at);
-    const int64_t best = visits.best();
-    if (best == at || !whole) return visits.found(false);
-    at = best;
+  Found out{search.interner.intern(plan), {}, {}, 1, false, false};
+  out.score = search.pricer.score(out.plan);
+  for (bool better = true; better;) {
+    better = false;
+    for (size_t at = 0; at < out.plan.order().size(); ++at) {
+      if (out.out_of_time = past(search.limits); out.out_of_time) return out;
+      std::optional<Rewrite> best;
+      Score score = out.score;
+      for (Rewrite& rewrite : rewrites_at(out.plan, out.plan.order()[at], search.rules, search.interner)) {
+        if (out.plans >= search.limits.plans) return out;
+        ++out.plans;
+        const Score after = search.pricer.score(rewrite.plan);
+        if (!(after < score)) continue;
+        score = after;
+        best = std::move(rewrite);
+      }
+      if (!best) continue;
+      out.steps.push_back(step(out.plan, out.score, *best, score));
+      out.plan = std::move(best->plan);
+      out.score = score;
+      better = true;
+    }
   }
+  return out;
 }
 
 Found beam(const ia::Plan& plan, const Search& search) {
@@ -106,7 +130,7 @@ Found beam(const ia::Plan& plan, const Search& search) {
     front.clear();
     for (int64_t i = first_new; i < visits.size(); ++i) front.push_back(i);
     std::stable_sort(front.begin(), front.end(),
-                     [&](int64_t a, int64_t b) { return visits[a].score < visits[b].score; });
+                     [&](int64_t a, int64_t b) { return visits.score(a) < visits.score(b); });
     if (static_cast<int64_t>(front.size()) > search.limits.width) front.resize(search.limits.width);
   }
   return visits.found(false);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,10 +11,11 @@
 
 namespace joinsum::optimizer {
 
-/// When a search stops. Under a limit of plans it always finds the same.
+/// When a search stops. Without a deadline it always finds the same.
 struct SearchLimits {
-  int64_t plans = 3000;  ///< that are looked at, each once
-  int64_t width = 8;     ///< of a beam
+  int64_t plans = 3000;                                   ///< that are looked at, each once
+  int64_t width = 8;                                      ///< of a beam
+  double cost = std::numeric_limits<double>::infinity();  ///< of plans that are followed, by the objective
   std::optional<std::chrono::steady_clock::time_point> deadline;
 };
 
@@ -42,8 +44,8 @@ struct Search {
   SearchLimits limits;
 };
 
-/// Takes the best of all plans one rule away while that is better. None of the three returns a plan that scores worse
-/// than `plan`.
+/// Goes through the operators, inputs first, and takes the best rewrite of each if it makes the plan better, until none
+/// does. None of the three returns a plan that scores worse than `plan`.
 Found greedy(const ia::Plan& plan, const Search& search);
 
 /// Keeps the `width` best plans of each round; also follows steps that make a plan worse for a while.

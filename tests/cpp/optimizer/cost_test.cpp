@@ -246,6 +246,14 @@ TEST(Peak, HoldsInputsResultsAndMessages) {
   EXPECT_EQ(cost_of(wide).peak_bytes, 16 + 32 + 16);
 }
 
+TEST(Peak, IsToldNodeByNodeAndTheLargestIsThePlans) {
+  const PlanCost cost = cost_of(kProduct);
+  std::vector<int64_t> peaks;
+  for (const NodeCost& node : cost.nodes) peaks.push_back(node.peak_bytes);
+  // A, B, its broadcast, the join that is fused, its sum.
+  EXPECT_EQ(peaks, (std::vector<int64_t>{96 + 48, 96 + 48, 96 + 48 + 96 + 48, 0, 96 + 48 + 96 + 64}));
+}
+
 TEST(Peak, FreesResultsAfterTheirLastUse) {
   const std::string chain = "ia on 1\ninput A: f32[100]<1> ()\nX = map[(k0); relu](A)\nY = map[(k0); negate](X)\n";
   EXPECT_EQ(cost_of(chain + "output Z = map[(k0); relu](Y)\n").peak_bytes, 3 * 400);

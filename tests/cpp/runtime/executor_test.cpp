@@ -195,6 +195,20 @@ TEST(Executor, FreesBlocksAfterTheirLastUse) {
   for (const NodeTrace& node : result.trace) EXPECT_LE(node.peak_bytes, 3 * 8'000'000) << node.node;
 }
 
+TEST(Executor, TracesTheBytesOfTheBusiestSite) {
+  const ia::Plan plan =
+      ia::parse("ia on 2\ninput W: f64[4]<2> on 2 (0)\nb = broadcast(W)\noutput V = map[(k0); negate](b)\n");
+  Executor executor(make_loopback(2), make_memory_store());
+  const auto& sites = executor.transport().local_sites();
+  const auto type = plan.inputs()[0]->type();
+  const auto result =
+      executor.run(plan, {{"W", place_tensor(at::ones({4}, at::kDouble), type, sites, executor.store(), true)}});
+  std::vector<int64_t> bytes;
+  for (const NodeTrace& node : result.trace) bytes.push_back(node.site_bytes);
+  // The input's share; with it all of it and the half that came; then its negation, written over it.
+  EXPECT_EQ(bytes, (std::vector<int64_t>{16, 16 + 32 + 16, 16 + 32}));
+}
+
 TEST(Executor, NamesTheInputThatIsMissingOrWrong) {
   const ia::Plan plan = ia::parse("ia on 2\ninput X: f64[4]<2> on 2 (0)\noutput Z = broadcast(X)\n");
   Executor executor(make_loopback(2), make_memory_store());

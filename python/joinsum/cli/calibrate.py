@@ -1,0 +1,49 @@
+"""`joinsum calibrate`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from joinsum.cli.options import FILE, ended_by
+
+__all__ = ["calibrate"]
+
+
+@click.command()
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=20.0,
+    show_default=True,
+    help="About how long it may take.",
+)
+@click.option("--path", type=FILE, help="File to write.  [default: one in the user's cache folder]")
+def calibrate(seconds: float, path: Path | None) -> None:
+    """Measure the sites, so that predicted times and the plans chosen by them are right here.
+
+    Run it as programs are run: under torchrun for several processes or machines (torchrun --nproc-per-node N -m
+    joinsum.cli calibrate). Later runs on the same machines and layout read the file.
+    """
+    sys.exit(_calibrate(seconds, path))
+
+
+def _calibrate(seconds: float, path: Path | None) -> int:
+    """Calibrates; returns the exit code after a line about what came out, from rank 0."""
+    import joinsum
+    from joinsum.calibration import cache_folder, machine_of
+
+    try:
+        # Without a cluster, `init` would read the file that is to be written.
+        here = joinsum.init(cluster=joinsum.Cluster())
+        target = path if path is not None else cache_folder() / machine_of(here).name
+        cluster = joinsum.calibrate(seconds, path)
+    except KeyboardInterrupt:
+        return 130
+    except (joinsum.PlanError, joinsum.TransportError) as error:
+        return ended_by(error, {joinsum.PlanError: 2, joinsum.TransportError: 5})
+    if 0 in here.local_sites:
+        click.echo(f"{cluster}\nwritten to {target}")
+    return 0

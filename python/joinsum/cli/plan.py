@@ -1,0 +1,234 @@
+"""`joinsum plan`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from joinsum.cli.options import FILE, bytes_of, close_names, ended_by
+
+if TYPE_CHECKING:
+    from joinsum import Cluster, Explanation, IaPlan, TraPlan
+
+__all__ = ["plan"]
+
+_MOST_SITES = 4096
+_OF_GRAPHS = {"objective": "--objective", "calls": "--calls"}
+_OF_PROGRAMS = {
+    "size": "--size",
+    "sites": "--sites",
+    "minimize": "--minimize",
+    "place": "--place",
+    "without": "--without",
+    "calibration": "--calibration",
+    "memory_limit": "--memory-limit",
+    "html": "--html",
+    "dot": "--dot",
+}
+
+
+class _Wrong(ValueError):
+    """An option that does not fit."""
+
+
+def _pairs(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Reads NAME=VALUE, each name once."""
+    read: dict[str, str] = {}
+    for value in values:
+        name, equals, rest = value.partition("=")
+        if not (name and equals and rest):
+            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE")
+        if name in read:
+            raise click.BadParameter(f"{name} is given twice")
+        read[name.strip()] = rest.strip()
+    return read
+
+
+def _sizes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """Reads NAME=N."""
+    sizes = {}
+    for name, text in _pairs(context, option, values).items():
+        if not text.isdecimal():
+            raise click.BadParameter(f"{name}={text} is no size; give a whole number that is not negative")
+        sizes[name] = int(text)
+    return sizes
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The options of the command."""
+
+    file: Path
+    size: Mapping[str, int]
+    sites: int | None
+    minimize: str | None
+    place: Mapping[str, str]
+    without: tuple[str, ...]
+    objective: str | None
+    calls: int | None
+    calibration: Path | None
+    memory_limit: int | None
+    as_json: bool
+    html: Path | None
+    dot: Path | None
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@click.option("--size", metavar="NAME=N", multiple=True, callback=_sizes, help="A size that the program names.")
+@click.option(
+    "--sites",
+    type=click.IntRange(min=1, max=_MOST_SITES),
+    help="Sites to plan for.  [default: 1; a physical plan says its own]",
+)
+@click.option(
+    "--minimize", type=click.Choice(["seconds", "wire_bytes", "paper_floats"]), help="The cost.  [default: seconds]"
+)
+@click.option(
+    "--place",
+    metavar="INPUT=PLACE",
+    multiple=True,
+    callback=_pairs,
+    help="Where an input starts: X=(0,*), X=replicated.",
+)
+@click.option("--without", metavar="NAME", multiple=True, help="A phase of the optimizer or a rule to leave out.")
+@click.option(
+    "--objective",
+    type=click.Choice(["paper"]),
+    help="Of a graph: elements moved, as the paper counts.  [default: paper]",
+)
+@click.option("--calls", type=click.IntRange(min=1), help="Of a graph: kernel calls of each einsum.  [default: 8]")
+@click.option("--calibration", type=FILE, help="File of `joinsum calibrate`: the machine.  [default: a described one]")
+@click.option("--memory-limit", metavar="BYTES", callback=bytes_of, help="Memory of a site, such as 8G.")
+@click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
+@click.option("--html", type=FILE, metavar="OUT", help="Also write it as a page.")
+@click.option("--dot", type=FILE, metavar="OUT", help="Also write the plan as a graph for Graphviz.")
+def plan(**values: Any) -> None:
+    """Find the cheapest plan of a program, and explain it.
+
+    FILE holds a plan's text, logical (its first line is `tra`) or physical (`ia on 2x2`, which is explained as it is);
+    `-` reads the standard input. Sizes in its input lines may be names: `input X: f32[n,64]<p,1>` with --size n=1000
+    --size p=4. A file that ends in .json is a graph of einsums, for which partition vectors are chosen. Nothing is run.
+    """
+    sys.exit(_plan(_Request(**values)))
+
+
+def _plan(request: _Request) -> int:
+    """Explains; returns the exit code after a line about what went wrong."""
+    from joinsum import PlanError
+    from joinsum.cli.program import ProgramError, SizeError, read_program
+
+    codes: dict[type[Exception], int] = {ProgramError: 3, SizeError: 2, _Wrong: 2, OSError: 2, PlanError: 4}
+    try:
+        if request.file.suffix == ".json":
+            _plan_graph(request)
+            return 0
+        _refuse_options(request, "a program has sites and --minimize; a graph of einsums is a .json file", _OF_GRAPHS)
+        program = read_program(request.file, request.size)
+        _write(_explained(program, request), request)
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        return ended_by(OSError(f"plan: {error.strerror}: path={error.filename}"), codes)
+    except tuple(codes) as error:
+        return ended_by(error, codes)
+    return 0
+
+
+def _explained(program: TraPlan | IaPlan, request: _Request) -> Explanation:
+    import joinsum
+
+    cluster = _cluster(request)
+    if isinstance(program, joinsum.IaPlan):
+        _refuse_search(program, request)
+        joinsum.init(sites=program.grid.sites, cluster=cluster)
+        return joinsum.explain(program)
+    joinsum.init(sites=request.sites or 1, cluster=cluster)
+    _check_names(request.without)
+    _check_places(program, request.place)
+    return joinsum.explain(program, request.place, minimize=request.minimize, without=request.without)
+
+
+def _plan_graph(request: _Request) -> None:
+    """Prints the partition vectors of a graph of einsums."""
+    from joinsum import PlanError
+    from joinsum.cli.program import ProgramError
+    from joinsum.graph_plan import plan_graph_file
+
+    _refuse_options(request, "not for a graph of einsums, which has --objective and --calls", _OF_PROGRAMS)
+    try:
+        found = plan_graph_file(request.file, request.objective or "paper", request.calls or 8)
+    except PlanError as error:
+        raise ProgramError(f"{error}; docs/planner.md has the format") from None
+    click.echo(json.dumps(found.to_json()) if request.as_json else str(found))
+
+
+def _refuse_options(request: _Request, reason: str, options: Mapping[str, str]) -> None:
+    for field, option in options.items():
+        if getattr(request, field):
+            raise _Wrong(f"{option}: {reason}")
+
+
+def _refuse_search(program: IaPlan, request: _Request) -> None:
+    sites = program.grid.sites
+    if request.sites not in (None, sites):
+        raise _Wrong(f"--sites: the physical plan is for another number: sites={request.sites}, plan={sites}")
+    given = {"--minimize": request.minimize, "--place": request.place, "--without": request.without}
+    for option, value in given.items():
+        if value:
+            raise _Wrong(f"{option}: a physical plan is not searched for; give a logical one (its first line is `tra`)")
+
+
+def _cluster(request: _Request) -> Cluster:
+    """The described or calibrated machine, with the memory limit."""
+    from joinsum import Cluster, PlanError
+    from joinsum.calibration import Calibration, cluster_of
+
+    cluster = Cluster()
+    if request.calibration is not None:
+        text = request.calibration.read_text(encoding="utf-8", errors="replace")
+        try:
+            cluster = cluster_of(Calibration.of_text(text, str(request.calibration)))
+        except PlanError as error:
+            raise _Wrong(f"--calibration: {error}") from None
+    return replace(cluster, memory_bytes=request.memory_limit)
+
+
+def _check_names(without: tuple[str, ...]) -> None:
+    """Names of phases and rules."""
+    import joinsum
+    from joinsum import _C
+
+    phases = _C.phase_names()
+    known = [*phases, *(rule.name for rule in joinsum.rules())]
+    for name in without:
+        if name not in known:
+            raise _Wrong(
+                f"--without: no such phase or rule; phases are {', '.join(phases)}, `joinsum rules` lists the rules: "
+                f"name={name}{close_names(name, known)}"
+            )
+
+
+def _check_places(program: TraPlan, places: Mapping[str, str]) -> None:
+    """Placements of inputs."""
+    import joinsum
+    from joinsum import PlanError
+
+    try:
+        joinsum.lower(program, places)
+    except PlanError as error:
+        raise _Wrong(f"--place: {error}") from None
+
+
+def _write(told: Explanation, request: _Request) -> None:
+    if request.html is not None:
+        request.html.write_text(told.to_html(), encoding="utf-8")
+    if request.dot is not None:
+        request.dot.write_text(told.to_dot(), encoding="utf-8")
+    click.echo(told.to_json(indent=1) if request.as_json else str(told))

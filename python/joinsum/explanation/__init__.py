@@ -1,0 +1,6 @@
+"""What is known about a plan, as values; printed as text, JSON, a graph and a page by the modules beside this one."""
+
+from joinsum.explanation.measured import Comparison, Figures, Measured, MeasuredNode
+from joinsum.explanation.model import Alternative, Explanation
+
+__all__ = ["Alternative", "Comparison", "Explanation", "Figures", "Measured", "MeasuredNode"]

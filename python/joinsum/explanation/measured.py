@@ -1,0 +1,106 @@
+"""What a run was, beside what it was predicted to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from joinsum.cost import PlanCost
+from joinsum.plan import IaPlan
+
+__all__ = ["Comparison", "Figures", "Measured", "MeasuredNode", "compared"]
+
+# A figure is wrong when one of the two is more than so many times the other.
+_FACTOR = 2.0
+# Seconds below which a clock says nothing about a prediction.
+_LEAST_SECONDS = 2e-5
+
+
+class Figures(NamedTuple):
+    """What is predicted and measured alike.
+
+    wire_bytes   payload between different sites, of all sites
+    seconds      of the site that takes longest; on loopback of all sites, which run one after another
+    peak_bytes   that the site that keeps most keeps while the node runs: inputs, live blocks and messages
+    """
+
+    wire_bytes: int
+    seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class MeasuredNode:
+    """What one node of a run did on all sites."""
+
+    node: str
+    figures: Figures
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run, node by node.
+
+    nodes     in the order they ran; a join that is computed with the sum above it is part of that
+    seconds   of the whole run, with the agreement that opens it
+    where     the sites in words
+    """
+
+    nodes: tuple[MeasuredNode, ...]
+    seconds: float
+    where: str
+    loopback: bool
+
+    @property
+    def total(self) -> Figures:
+        """Of the whole run: all bytes, its seconds, the highest peak."""
+        figures = [node.figures for node in self.nodes]
+        peak = max((each.peak_bytes for each in figures), default=0)
+        return Figures(sum(each.wire_bytes for each in figures), self.seconds, peak)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Predicted and measured figures of a node (of the whole run where `node` is empty).
+
+    `errors` are the figures that are wrong by more than a factor of two.
+    """
+
+    node: str
+    operation: str
+    predicted: Figures
+    measured: Figures
+
+    @property
+    def errors(self) -> Mapping[str, float]:
+        """By how much each wrong figure is: the larger over the smaller, infinite where that is 0.
+
+        >>> Comparison("t0", "broadcast", Figures(8, 1.0, 100), Figures(8, 3.0, 50)).errors
+        {'seconds': 3.0}
+        """
+        found = {}
+        for name, predicted, measured in zip(Figures._fields, self.predicted, self.measured, strict=True):
+            low, high = sorted((predicted, measured))
+            unclear = name == "seconds" and high < _LEAST_SECONDS
+            if high > _FACTOR * low and not unclear:
+                found[name] = high / low if low > 0 else math.inf
+        return found
+
+
+def compared(plan: IaPlan, cost: PlanCost, measured: Measured) -> tuple[Comparison, ...]:
+    """Every operator that ran beside its prediction, the whole run last. A sum is predicted with the join in it."""
+    predicted = {node.node: node for node in cost.nodes}
+    nodes = {node.name: node for node in plan.nodes}
+    rows = []
+    for ran in measured.nodes:
+        if not nodes[ran.node].inputs:
+            continue
+        own = predicted[ran.node]
+        seconds = own.seconds + sum(predicted[name].seconds for name in nodes[ran.node].inputs if nodes[name].fused)
+        figures = Figures(own.wire_bytes, seconds, own.peak_bytes)
+        rows.append(Comparison(ran.node, own.operation, figures, ran.figures))
+    total = Figures(cost.wire_bytes, cost.seconds, cost.peak_bytes)
+    rows.append(Comparison("", "whole run", total, measured.total))
+    return tuple(rows)

@@ -1,0 +1,55 @@
+"""Rewrites what commands print: in tests/plans/*.txt, and in the blocks of docs/*.md that begin with `$ joinsum`.
+
+A block is a fence ```text, a line `$ joinsum ...`, and what that command prints when it is run in the project's folder,
+errors with it; a last line `(exit code 3)` follows where it is not 0. `--check` only says which are out of date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from click.testing import CliRunner
+from joinsum.cli import main as command
+
+ROOT = Path(__file__).resolve().parent.parent
+_BLOCK = re.compile(r"(?<=^```text\n)\$ joinsum .*?(?=^```$)", re.MULTILINE | re.DOTALL)
+
+
+def renewed(block: str) -> str:
+    """The block, which begins with its command, with what that prints now."""
+    line = block.split("\n", 1)[0]
+    with contextlib.chdir(ROOT):
+        done = CliRunner().invoke(command, shlex.split(line.removeprefix("$ joinsum ")), prog_name="joinsum")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    code = f"(exit code {done.exit_code})\n" if done.exit_code else ""
+    return f"{line}\n{done.output}{code}"
+
+
+def files() -> Iterator[tuple[Path, str]]:
+    """Each file that has commands, with its renewed text."""
+    for path in sorted((ROOT / "tests" / "plans").glob("*.txt")):
+        yield path, renewed(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        yield path, _BLOCK.sub(lambda block: renewed(block[0]), text)
+
+
+def main(check: bool) -> int:
+    """Writes each file, or with `check` compares it."""
+    stale = [(path, text) for path, text in files() if path.read_text(encoding="utf-8") != text]
+    for path, text in stale:
+        name = path.relative_to(ROOT)
+        print(f"{name} is out of date: run make golden" if check else f"{name} rewritten")
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))
