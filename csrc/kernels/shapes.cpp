@@ -91,8 +91,10 @@ bool in_domain(const Row& row, DType dtype) {
   const bool real =
       dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
   // Truth values are no numbers: they can be moved, cast and ordered (min and max are and, or).
-  const bool truth =
-      row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || row.form == Form::kConcat;
+  const auto orders = [](const std::string& name) { return name.empty() || name == "min" || name == "max"; };
+  const bool folds_ordered = !row.fold.empty() && orders(row.fold) && orders(row.combine);
+  const bool truth = row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || folds_ordered ||
+                     row.form == Form::kConcat;
   if (dtype == DType::kBool && !truth) return false;
   switch (row.domain) {
     case Domain::kAny:

@@ -34,7 +34,7 @@ def test_json_reads_back() -> None:
         "name": "t1",
         "inputs": ["t0"],
         "in_labels": [["row", "j"]],
-        "out_labels": ["j", "n"],
+        "out_labels": "jn",
         "join": "square",
         "agg": "max",
         "extents": {"n": 2},
