@@ -1,5 +1,8 @@
 #include "einsum/lower.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "einsum/binary.h"
@@ -37,7 +40,17 @@ tra::Relation cut(const Array& tensor, const RelationType& type) {
   return out;
 }
 
-/// Whether the lowered plan computes what the plan means, exactly.
+/// Equal but for the order in which large products were rounded.
+bool agree(const tra::Relation& a, const tra::Relation& b) {
+  const auto near = [](double x, double y) { return x == y || std::abs(x - y) <= 1e-12 * std::abs(y); };
+  const auto same = [&](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.shape == y.second.shape &&
+           std::equal(x.second.values.begin(), x.second.values.end(), y.second.values.begin(), near);
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same);
+}
+
+/// Whether the lowered plan computes what the plan means.
 void expect_same_meaning(const Plan& plan, const std::map<std::string, Array>& contents, int64_t sites) {
   const auto wanted = interpret(plan, contents);
   const Plan pairs = binary(plan);
@@ -47,7 +60,7 @@ void expect_same_meaning(const Plan& plan, const std::map<std::string, Array>& c
   for (const auto& [name, type] : cuts) relations[name] = cut(contents.at(name), type);
   const auto computed = tra::interpret(tuples, relations);
   for (const auto& output : tuples.outputs()) {
-    ASSERT_EQ(computed.at(output.name), cut(wanted.at(output.name), output.node->type()))
+    ASSERT_TRUE(agree(computed.at(output.name), cut(wanted.at(output.name), output.node->type())))
         << "sites=" << sites << "\n"
         << plan.text() << tuples.text();
   }
@@ -76,9 +89,9 @@ TEST(EinsumLower, OtherPairsHaveKernelsOfTheirOwn) {
 TEST(EinsumLower, ClassesWithADiagonalOrABroadcastStayWhole) {
   EXPECT_EQ(lowered("input X: f32[4,4,3]\noutput Z = einsum[iij->ijk; id; add; k=2](X)", 2),
             "tra\n"
-            "input X: f32[4@-,4@-,3@0]<2>\n"
-            "t0 = transform[arrange[aab->ab]](X): f32[4@-,3@0]<2>\n"
-            "t1 = transform[expand[2, 2]](t0): f32[4@-,3@0,2@-]<2>\n"
+            "input X: f32[4,4,3@0]<2>\n"
+            "t0 = transform[arrange[aab->ab]](X): f32[4,3@0]<2>\n"
+            "t1 = transform[expand[2, 2]](t0): f32[4,3@0,2]<2>\n"
             "output Z = t1\n");
 }
 
@@ -87,7 +100,7 @@ TEST(EinsumLower, FloatsOfHalfWidthAreFoldedInSinglePrecision) {
             "tra\n"
             "input X: bf16[4,5]<2,2>\n"
             "t0 = transform[cast[f32]](X): f32[4,5]<2,2>\n"
-            "t1 = transform[reduce_add[ab->a]](t0): f32[4]<2,2>\n"
+            "t1 = transform[reduce_add[ab->a]](t0): f32[4@0]<2,2>\n"
             "t2 = aggregate[0; add](t1): f32[4]<2>\n"
             "t3 = transform[cast[bf16]](t2): bf16[4]<2>\n"
             "output Z = t3\n");
