@@ -1,8 +1,9 @@
 """Predicted against measured time of plans, on links of several rates made with network namespaces.
 
 For 2 and 4 ranks and each kind of link, the ranks calibrate (`joinsum.calibrate`), price every plan of plans.py with
-what they found, and run it. A point is one plan on one such setting; compared are the plan's predicted `seconds` and
-the median wall time of its runs, from a moment when all ranks are ready until the last one has ended.
+what they found, and run it, in several rounds. A point is one plan on one such setting; compared are the median of the
+plan's predicted `seconds` and the median wall time of its runs, from a moment when all ranks are ready until the last
+one has ended.
 
     sudo .venv/bin/python benchmarks/prediction/run.py [--quick] [--ranks 2,4] [--links open,10gbit,1gbit]
 

@@ -6,6 +6,7 @@ import json
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import joinsum
@@ -14,8 +15,11 @@ from joinsum import _C
 from joinsum.context import Context
 from plans import plans
 
+ROUNDS = 3
 MOST_RUNS = 9
 LEAST_RUNS = 3
+
+Figure = dict[str, Any]
 
 
 def placed(here: Context, plan: joinsum.IaPlan) -> dict[str, _C.StoredRelation]:
@@ -49,38 +53,50 @@ def timed(here: Context, plan: joinsum.IaPlan, seconds: float) -> tuple[list[flo
     return runs, nodes
 
 
+def predicted_and_measured(here: Context, name: str, text: str, cluster: joinsum.Cluster, quick: bool) -> Figure:
+    """Figures of one plan in one round."""
+    plan = joinsum.parse(text)
+    assert isinstance(plan, joinsum.IaPlan)
+    predicted = joinsum.cost(plan, cluster)
+    runs, nodes = timed(here, plan, 0.3 if quick else 1.5)
+    return {
+        "plan": name,
+        "predicted": predicted.seconds,
+        "described": joinsum.cost(plan, joinsum.Cluster()).seconds,
+        "runs": runs,
+        "nodes": [[node.node, node.operation, node.seconds] for node in predicted.nodes],
+        "traced": [
+            [entry.node, entry.operation, statistics.median(values)]
+            for entry, values in zip(here.last_trace, zip(*nodes, strict=True), strict=True)
+        ],
+    }
+
+
+def together(rounds: list[Figure]) -> Figure:
+    """A plan's figures of all rounds: medians of predictions and of runs; nodes of the last round."""
+    runs = [run for figure in rounds for run in figure["runs"]]
+    predictions = [figure["predicted"] for figure in rounds]
+    medians = {"predicted": statistics.median(predictions), "measured": statistics.median(runs)}
+    return {**rounds[-1], **medians, "predictions": predictions, "runs": runs}
+
+
 @click.command()
 @click.option("--out", type=click.Path(path_type=Path), required=True)
-@click.option("--seconds", type=float, default=20.0, help="For the calibration.")
+@click.option("--seconds", type=float, default=20.0, help="For each calibration.")
 @click.option("--quick", is_flag=True)
 def main(out: Path, seconds: float, quick: bool) -> None:
-    """Calibrate, predict, measure."""
+    """Calibrate, predict, measure, in turn: a machine is not equally fast all the time."""
     torch.set_num_threads(1)
     here = joinsum.init(cluster=joinsum.Cluster())
-    start = time.perf_counter()
-    cluster = joinsum.calibrate(seconds, path=out.with_suffix(".calibration.json"))
-    (calibrating,) = here.transport.greatest([time.perf_counter() - start])
-    figures = []
-    for name, text in plans(here.sites, quick).items():
-        plan = joinsum.parse(text)
-        assert isinstance(plan, joinsum.IaPlan)
-        predicted = joinsum.cost(plan, cluster)
-        runs, nodes = timed(here, plan, 0.3 if quick else 3.0)
-        figures.append(
-            {
-                "plan": name,
-                "predicted": predicted.seconds,
-                "described": joinsum.cost(plan, joinsum.Cluster()).seconds,
-                "measured": statistics.median(runs),
-                "runs": runs,
-                "nodes": [[node.node, node.operation, node.seconds] for node in predicted.nodes],
-                "traced": [
-                    [entry.node, entry.operation, statistics.median(values)]
-                    for entry, values in zip(here.last_trace, zip(*nodes, strict=True), strict=True)
-                ],
-            }
-        )
+    rounds: list[list[Figure]] = []
+    for _ in range(1 if quick else ROUNDS):
+        start = time.perf_counter()
+        cluster = joinsum.calibrate(seconds, path=out.with_suffix(".calibration.json"))
+        (calibrating,) = here.transport.greatest([time.perf_counter() - start])
+        named = plans(here.sites, quick).items()
+        rounds.append([predicted_and_measured(here, name, text, cluster, quick) for name, text in named])
     if 0 in here.local_sites:
+        figures = [together(list(each)) for each in zip(*rounds, strict=True)]
         told = {"sites": here.sites, "calibrating": calibrating, "cluster": str(cluster), "figures": figures}
         out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
