@@ -1,4 +1,8 @@
+#include <algorithm>
+
 #include "bindings/bindings.h"
+#include "einsum/text.h"
+#include "optimizer/contraction_order.h"
 #include "optimizer/cost/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/partition/partition.h"
@@ -50,6 +54,25 @@ optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const
                               .without = std::move(without),
                               .plans = plans,
                               .seconds = seconds});
+}
+
+/// The order of joins of the vertex that the plan's text calls `vertex`: path, cost, flops, whether it is exact.
+std::tuple<einsum::Path, double, double, bool> contraction_order(const einsum::Plan& plan, const std::string& vertex,
+                                                                 const std::vector<einsum::Path>& proposals,
+                                                                 const ia::Grid& grid, const std::string& minimize,
+                                                                 const Cluster& cluster, bool everywhere) {
+  const auto names = einsum::node_names(plan);
+  const auto order = plan.order();
+  const auto at = std::find_if(order.begin(), order.end(), [&](const auto& node) {
+    return names.at(node.get()) == vertex && node->template as<einsum::Einsum>() != nullptr;
+  });
+  JOINSUM_USER_CHECK(at != order.end(), "contraction_order: no such vertex: vertex=", vertex);
+  std::vector<einsum::TensorType> operands;
+  for (const auto& input : (*at)->inputs()) operands.push_back(input->type());
+  const auto found =
+      optimizer::contraction_order(*(*at)->as<einsum::Einsum>(), operands,
+                                   {grid, optimizer::objective_named(minimize), cluster, everywhere}, proposals);
+  return {found.path, found.cost, found.flops, found.exact};
 }
 
 void bind_optimize(py::module_& module) {
@@ -196,6 +219,8 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("run_seconds", &PlanCost::run_seconds)
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);
+  module.def("contraction_order", &contraction_order, py::arg("plan"), py::arg("vertex"), py::arg("proposals"),
+             py::arg("grid"), py::arg("minimize"), py::arg("cluster"), py::arg("everywhere"), WithoutGil());
   bind_partition(module);
   module.def("cost", &optimizer::cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
   bind_rules(module);

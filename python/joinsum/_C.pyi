@@ -413,6 +413,15 @@ class Optimized:
     def out_of_time(self) -> bool: ...
 
 def phase_names() -> list[str]: ...
+def contraction_order(
+    plan: EinsumPlan,
+    vertex: str,
+    proposals: list[list[tuple[int, int]]],
+    grid: Grid,
+    minimize: str,
+    cluster: Cluster,
+    everywhere: bool,
+) -> tuple[list[tuple[int, int]], float, float, bool]: ...
 def optimize(
     plan: TraPlan,
     grid: Grid,

@@ -1,32 +1,57 @@
-"""In which order the operands of an einsum are joined: what opt_einsum proposes."""
+"""In which order the operands of an einsum are joined: what opt_einsum proposes, priced with placements and moves."""
 
 from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
 
 import opt_einsum
 
 from joinsum import _C
+from joinsum.context import Context
 
-__all__ = ["paths_of"]
+__all__ = ["best_paths", "paths_of"]
+
+Path = list[tuple[int, int]]
 
 # Kernels that take their operands in any order and fold early, so that there is an order to choose.
 _PRODUCTS = {("mul", "add"), ("add", "max"), ("add", "min"), ("add", "logaddexp"), ("min", "max"), ("max", "min")}
 
+# Up to so many operands opt_einsum finds the order of fewest operations.
+_FEW = 4
 
-def paths_of(plan: _C.EinsumPlan) -> dict[str, list[tuple[int, int]]]:
-    """For each vertex of more than two operands the pairs to join: the result of a step stands last."""
+
+def paths_of(plan: _C.EinsumPlan) -> dict[str, Path]:
+    """For each vertex of more than two operands the pairs to join, as opt_einsum proposes them by operations alone: the
+    result of a step stands last."""
+    return {name: next(proposals) for name, proposals in _proposals(plan)}
+
+
+def best_paths(plan: _C.EinsumPlan, here: Context, everywhere: bool, minimize: str = "seconds") -> dict[str, Path]:
+    """The same, chosen together with the placement of each join on the sites of `here`: exactly up to ten operands,
+    beyond that the best of several proposals. Equal on all ranks.
+
+    everywhere   whether the results are wanted on every site"""
+    cluster = here.cluster.core()
+    return {
+        name: _C.contraction_order(plan, name, list(proposals), here.grid, minimize, cluster, everywhere)[0]
+        for name, proposals in _proposals(plan)
+    }
+
+
+def _proposals(plan: _C.EinsumPlan) -> Iterator[tuple[str, Iterator[Path]]]:
+    """Vertices that there is an order for, with proposals, the plainest first."""
     shapes = {name: extents for name, (_, extents) in plan.inputs}
-    paths = {}
     for name, inputs, operands, result, join, aggregate, extents in plan.vertices:
         known = dict(extents)
         for node, labels in zip(inputs, operands, strict=True):
             known.update(zip(labels, shapes[node], strict=True))
         shapes[name] = [known[label] for label in result]
         if len(operands) > 2 and (join, aggregate) in _PRODUCTS:
-            paths[name] = _path(operands, result, known)
-    return paths
+            yield name, _paths(operands, result, known)
 
 
-def _path(operands: list[list[str]], result: list[str], extents: dict[str, int]) -> list[tuple[int, int]]:
+def _paths(operands: list[list[str]], result: list[str], extents: dict[str, int]) -> Iterator[Path]:
     symbols: dict[str, str] = {}
     for labels in (*operands, result):
         for label in labels:
@@ -34,8 +59,20 @@ def _path(operands: list[list[str]], result: list[str], extents: dict[str, int])
     inputs = [frozenset(symbols[label] for label in labels) for labels in operands]
     output = frozenset(symbols[label] for label in result)
     sizes = {symbols[label]: extent for label, extent in extents.items()}
-    find = opt_einsum.paths.optimal if len(operands) <= 4 else opt_einsum.paths.greedy
-    return [_pair(step) for step in find(inputs, output, sizes) if len(step) == 2]
+    for find in _finders(len(operands)):
+        state = random.getstate()  # random finders seed Python's own generator
+        try:
+            steps = find(inputs, output, sizes)
+        finally:
+            random.setstate(state)
+        yield [_pair(step) for step in steps if len(step) == 2]
+
+
+def _finders(operands: int) -> Iterator[Callable[..., list[tuple[int, ...]]]]:
+    yield opt_einsum.paths.optimal if operands <= _FEW else opt_einsum.paths.greedy
+    if operands > _FEW:
+        yield opt_einsum.RandomGreedy(max_repeats=32, minimize="flops")
+        yield opt_einsum.RandomGreedy(max_repeats=32, minimize="size")
 
 
 def _pair(step: tuple[int, ...]) -> tuple[int, int]:

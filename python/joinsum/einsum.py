@@ -12,7 +12,7 @@ import torch
 from joinsum import _C
 from joinsum.arguments import check_array, show
 from joinsum.context import Context, context
-from joinsum.contraction_order import paths_of
+from joinsum.contraction_order import best_paths, paths_of
 from joinsum.dtypes import dtype_name, torch_dtype
 from joinsum.einsum_plan import join_kernel
 from joinsum.errors import PlanError
@@ -205,7 +205,7 @@ class _Compiled:
     def of(here: Context, graph: _C.EinsumPlan) -> _Compiled:
         names = [name for name, _ in graph.inputs]
         dtypes = [torch_dtype(dtype) for _, (dtype, _) in graph.inputs]
-        return _Compiled(here, graph.binary(paths_of(graph)), names, dtypes, {})
+        return _Compiled(here, graph.binary(best_paths(graph, here, everywhere=True)), names, dtypes, {})
 
     @cached_property
     def outputs(self) -> list[str]:
