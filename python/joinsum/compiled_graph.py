@@ -11,7 +11,7 @@ import torch
 from torch.autograd import forward_ad
 
 from joinsum import _C
-from joinsum.batched_graph import batched_graph, depending
+from joinsum.batched_graph import batched_graph, depending, numbered
 from joinsum.context import Context
 from joinsum.dtypes import torch_dtype
 from joinsum.graph_choice import Choice, choose
@@ -85,16 +85,15 @@ class CompiledGraph:
         self.here.transport.agree("einsum", told + "\n".join(lines))
 
     def gradient(self, needed: tuple[bool, ...]) -> CompiledGraph | None:
-        """The graph of those inputs' gradients; None where no output depends on them differentiably."""
+        """The graph of those inputs' gradients; None where no output depends on them differentiably. It calls the
+        inputs x0, x1, ... in order, what arrives at the outputs d_z0, d_z1, ..., and the gradients d_x0, d_x1, ..."""
         if needed not in self._gradients:
-            of = [name for name, each in zip(self.names, needed, strict=True) if each]
-            graph = self.choice.binary
+            graph = numbered(self.choice.binary, self.names)
+            of = [f"x{i}" for i, each in enumerate(needed) if each]
             reached = depending(graph, of)
             pairs = zip(graph.output_nodes, self.differentiable, strict=True)
-            if any(node in reached and smooth for node, smooth in pairs):
-                self._gradients[needed] = CompiledGraph(self.here, graph.gradient(of), self.kept)
-            else:
-                self._gradients[needed] = None
+            some = any(node in reached and smooth for node, smooth in pairs)
+            self._gradients[needed] = CompiledGraph(self.here, graph.gradient(of), self.kept) if some else None
         return self._gradients[needed]
 
     def batched(self, which: tuple[bool, ...], size: int) -> CompiledGraph:
@@ -144,29 +143,29 @@ class _Differentiable(torch.autograd.Function):
         gradient = compiled.gradient(tuple(ctx.needs_input_grad[1:]))
         if gradient is None:
             return (None,) * (1 + len(compiled.names))
-        values = dict(zip(compiled.names, ctx.saved_tensors, strict=True))
-        values |= {f"d_{name}": d for name, d in zip(compiled.outputs, arrived, strict=True)}
+        values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", arrived)
         made = _by_name(gradient, values)
-        return (None, *(made.get(f"d_{name}") for name in compiled.names))
+        return (None, *(made.get(f"d_x{i}") for i in range(len(compiled.names))))
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         compiled: CompiledGraph = ctx.compiled
-        nothing = _zeros(compiled, ctx.saved_tensors)
+        nothing = _zeros(compiled, ctx.saved_tensors[0].device)
         smooth = [dtype.is_floating_point or dtype.is_complex for dtype in compiled.dtypes]
         moving = tuple(x is not None and each for x, each in zip(tangents, smooth, strict=True))
         gradient = compiled.gradient(moving) if any(moving) else None
         if gradient is None:
             return _tangents(compiled, nothing)
-        arriving = {f"d_{name}" for name in compiled.outputs}
-        linear = gradient.gradient(tuple(name in arriving for name in gradient.names))
+        linear = gradient.gradient(tuple(name.startswith("d_z") for name in gradient.names))
         if linear is None:
             return _tangents(compiled, nothing)
-        values = dict(zip(compiled.names, ctx.saved_tensors, strict=True))
-        values |= {f"d_{name}": zeros for name, zeros in nothing.items()}
-        values |= {f"d_d_{name}": x for name, x in zip(compiled.names, tangents, strict=True) if x is not None}
+        values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", nothing)
+        directions = {f"d_x{i}": tangent for i, tangent in enumerate(tangents)}
+        values = _numbered("x", [values[name] for name in gradient.names])
+        values |= _numbered("d_z", [directions[name] for name in gradient.outputs])
         made = _by_name(linear, values)
-        return _tangents(compiled, {name: made.get(f"d_d_{name}", zeros) for name, zeros in nothing.items()})
+        places = {name: f"d_x{i}" for i, name in enumerate(gradient.names)}
+        return _tangents(compiled, [made.get(places.get(f"d_z{i}", ""), zeros) for i, zeros in enumerate(nothing)])
 
     @staticmethod
     def vmap(  # type: ignore[override]
@@ -187,19 +186,21 @@ class _Differentiable(torch.autograd.Function):
         return tuple(made[name] for name in compiled.outputs), out_dims
 
 
-def _zeros(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+def _numbered(letter: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"{letter}{i}": tensor for i, tensor in enumerate(tensors)}
+
+
+def _zeros(compiled: CompiledGraph, device: torch.device) -> list[torch.Tensor]:
     """Zeros for each output."""
-    device = tensors[0].device
-    return {
-        name: torch.zeros(extents, dtype=torch_dtype(dtype), device=device)
-        for name, (dtype, extents) in compiled.recorded.outputs
-    }
+    return [
+        torch.zeros(extents, dtype=torch_dtype(dtype), device=device)
+        for _, (dtype, extents) in compiled.recorded.outputs
+    ]
 
 
-def _tangents(compiled: CompiledGraph, values: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+def _tangents(compiled: CompiledGraph, values: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
     """One for each output that is differentiable."""
-    pairs = zip(compiled.outputs, compiled.differentiable, strict=True)
-    return tuple(values[name] if smooth else None for name, smooth in pairs)
+    return tuple(x if smooth else None for x, smooth in zip(values, compiled.differentiable, strict=True))
 
 
 def _by_name(compiled: CompiledGraph, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
