@@ -61,7 +61,9 @@ def batched_graph(graph: _C.EinsumPlan, names: Collection[str], size: int) -> _C
     output Z = t0
     <BLANKLINE>
     """
-    taken = {label for _, _, operands, result, *_ in graph.vertices for labels in (*operands, result) for label in labels}
+    taken = {
+        label for _, _, operands, result, *_ in graph.vertices for labels in (*operands, result) for label in labels
+    }
     label = "sample"
     while label in taken:
         label += "_"

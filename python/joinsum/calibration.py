@@ -24,7 +24,16 @@ from joinsum.profile import Profile, Reader
 if TYPE_CHECKING:
     from joinsum.context import Context
 
-__all__ = ["Calibration", "Machine", "RejectedCalibration", "cache_folder", "cluster_of", "load", "machine_of", "write_whole"]
+__all__ = [
+    "Calibration",
+    "Machine",
+    "RejectedCalibration",
+    "cache_folder",
+    "cluster_of",
+    "load",
+    "machine_of",
+    "write_whole",
+]
 
 FORMAT = "joinsum calibration"
 VERSION = 1

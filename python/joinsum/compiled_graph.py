@@ -46,7 +46,8 @@ class CompiledGraph:
     @cached_property
     def choice(self) -> Choice:
         """The plan, and what it was made from. On a process group all ranks must call."""
-        return choose(self.here, self.recorded, self.kept)
+        with torch._C._DisableFuncTorch():  # what sites tell each other is no part of a transform
+            return choose(self.here, self.recorded, self.kept)
 
     @cached_property
     def types(self) -> dict[str, _C.PhysicalType]:
@@ -108,7 +109,7 @@ class CompiledGraph:
 
 def _checksum(tensor: torch.Tensor) -> int:
     """A number, modulo 2^64, of the elements and their order: tensors that differ hardly ever share it."""
-    flat = tensor.contiguous().view(torch.uint8).flatten() if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
+    flat = tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     total = 0
     for begin in range(0, flat.numel(), _CHUNK):
         part = flat[begin : begin + _CHUNK].to(torch.int64)
@@ -125,7 +126,7 @@ class _Differentiable(torch.autograd.Function):
     derivative forward, the gradient of the gradients' graph for what arrives at it, in which that graph is linear."""
 
     @staticmethod
-    def forward(compiled: CompiledGraph, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+    def forward(compiled: CompiledGraph, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return compiled.run(tensors)
 
     @staticmethod
@@ -160,7 +161,7 @@ class _Differentiable(torch.autograd.Function):
         if linear is None:
             return _tangents(compiled, nothing)
         values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", nothing)
-        directions = {f"d_x{i}": tangent for i, tangent in enumerate(tangents)}
+        directions = {f"d_x{i}": tangent for i, tangent in enumerate(tangents) if tangent is not None}
         values = _numbered("x", [values[name] for name in gradient.names])
         values |= _numbered("d_z", [directions[name] for name in gradient.outputs])
         made = _by_name(linear, values)
@@ -168,7 +169,7 @@ class _Differentiable(torch.autograd.Function):
         return _tangents(compiled, [made.get(places.get(f"d_z{i}", ""), zeros) for i, zeros in enumerate(nothing)])
 
     @staticmethod
-    def vmap(  # type: ignore[override]
+    def vmap(
         info: Any, in_dims: tuple[int | None, ...], compiled: CompiledGraph, *tensors: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
         dims = in_dims[1:]

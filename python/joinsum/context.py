@@ -104,7 +104,8 @@ class Context:
             raise  # every site has its own
         except Exception as error:
             if not self.whole:
-                with suppress(_C.TransportError):  # this site's own error says more
+                # This site's own error says more.
+                with suppress(_C.TransportError), torch._C._DisableFuncTorch():
                     self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")
             raise
 

@@ -58,9 +58,15 @@ def einsum(
     """
     equation, operands = read_arguments(arguments)
     if has_torch_function(operands):
-        given = {"join": join, "agg": agg, "out": out}
-        result: torch.Tensor = handle_torch_function(einsum, operands, equation, *operands, **given)
-        return result
+        return handle_torch_function(
+            einsum,
+            operands,
+            equation,
+            *operands,
+            join=join,
+            agg=agg,
+            out=out,
+        )
     here = context()
     if any(isinstance(x, Relation) for x in operands):
         if out is not None:
@@ -102,7 +108,9 @@ def _of_sites(here: Context, equation: str, operands: Sequence[torch.Tensor], ke
             check_operands("einsum", operands)
         # All that the operands' checks read is in the key: equal operands are checked once.
         traits = [(x.shape, x.dtype, x.device, x.layout, type(x)) for x in operands]
-        call = here.remembered(("einsum", equation, kernels, *traits), lambda: _checked_call(equation, operands, kernels))
+        call = here.remembered(
+            ("einsum", equation, kernels, *traits), lambda: _checked_call(equation, operands, kernels)
+        )
     return call.run(operands)
 
 

@@ -126,10 +126,7 @@ class View:
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The view of `tensor`."""
         for first, second in self.steps:
-            if second is None:
-                tensor = tensor.squeeze(first)
-            else:
-                tensor = tensor.diagonal(0, first, second).movedim(-1, first)
+            tensor = tensor.squeeze(first) if second is None else tensor.diagonal(0, first, second).movedim(-1, first)
         return tensor
 
     def shape(self, extents: Sequence[int]) -> list[int]:

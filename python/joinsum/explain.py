@@ -87,7 +87,7 @@ def explain(
         x = TraPlan(core, {name: source.place for name, source in sources.items() if source.place is not None})
     if isinstance(x, (Graph, EinsumPlan)):
         x = _program(x)
-        pins = {name: "replicated" for name in x.outputs} | dict(pins or {})
+        pins = dict.fromkeys(x.outputs, "replicated") | dict(pins or {})
     options = {
         "place": place,
         "pins": pins,

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import torch
 
-from joinsum import _C
 from joinsum.arguments import shape_text, show
 from joinsum.compiled_graph import CompiledGraph, differentiable_run
 from joinsum.context import Context, context
@@ -166,7 +165,9 @@ class PlannedEinsum(PlannedGraph):
             raise PlanError(f"plan: it was made for other sites; plan again: planned={self._here}, now={context()}")
         if len(tensors) != len(self._shapes):
             raise PlanError(f"plan: another number of operands: planned={len(self._shapes)}, given={len(tensors)}")
-        for i, (tensor, shape, dtype) in enumerate(zip(check_operands("plan", tensors), self._shapes, self._dtypes, strict=True)):
+        for i, (tensor, shape, dtype) in enumerate(
+            zip(check_operands("plan", tensors), self._shapes, self._dtypes, strict=True)
+        ):
             _check_shape("operand", i, tensor, shape)
             if tensor.dtype is not dtype:
                 raise PlanError(

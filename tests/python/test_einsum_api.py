@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import joinsum
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from joinsum import PlanError, _C
+from joinsum import _C, PlanError
 from torch.autograd import forward_ad
 
 SITES = [1, 2, 3]
@@ -44,9 +44,9 @@ TRANSFORMS: dict[str, Callable[[Function, torch.Tensor, torch.Tensor], Any]] = {
     "jacrev": lambda f, x, y: torch.func.jacrev(f, (0, 1))(x, y),
     "jacfwd": lambda f, x, y: torch.func.jacfwd(f, (0, 1))(x, y),
     "hessian": lambda f, x, y: torch.func.hessian(lambda x: f(x, y).sum())(x),
-    "grad of grad": lambda f, x, y: torch.func.grad(
-        lambda x: torch.func.grad(lambda x: f(x, y).sum())(x).sin().sum()
-    )(x),
+    "grad of grad": lambda f, x, y: torch.func.grad(lambda x: torch.func.grad(lambda x: f(x, y).sum())(x).sin().sum())(
+        x
+    ),
 }
 
 
@@ -92,9 +92,7 @@ def test_vmap_is_the_calls_of_each_sample_stacked(
         samples = torch.rand(*([5] if dim is not None else []), *shape, generator=generator, dtype=torch.float64)
         operands.append(samples if dim is None else samples.movedim(0, dim))
     got = torch.func.vmap(lambda x, y: joinsum.einsum(equation, x, y, agg=agg), in_dims=dims)(*operands)
-    rows = [
-        [x if dim is None else x.select(dim, i) for x, dim in zip(operands, dims, strict=True)] for i in range(5)
-    ]
+    rows = [[x if dim is None else x.select(dim, i) for x, dim in zip(operands, dims, strict=True)] for i in range(5)]
     close(got, torch.stack([joinsum.einsum(equation, *row, agg=agg) for row in rows]))
     joinsum.init()
 
@@ -105,7 +103,9 @@ def test_gradients_of_each_sample(sites: int) -> None:
     def loss(einsum: Function) -> Function:
         return lambda w, x: einsum("j,jk->k", x, w).square().sum()
 
-    of_samples = [torch.func.vmap(torch.func.grad(loss(e)), in_dims=(None, 0))(w, x) for e in (joinsum.einsum, torch.einsum)]
+    of_samples = [
+        torch.func.vmap(torch.func.grad(loss(e)), in_dims=(None, 0))(w, x) for e in (joinsum.einsum, torch.einsum)
+    ]
     close(*of_samples)
 
 
@@ -149,7 +149,10 @@ def test_out_may_be_an_operand(sites: int) -> None:
     ("out", "said"),
     [
         (torch.zeros(2, 3), r"another shape than the result: out=\[2, 3\], result=\[3, 3\]"),
-        (torch.zeros(3, 3, dtype=torch.float64), "another dtype than the result: out=torch.float64, result=torch.float32"),
+        (
+            torch.zeros(3, 3, dtype=torch.float64),
+            "another dtype than the result: out=torch.float64, result=torch.float32",
+        ),
         (torch.zeros(3, 3, device="meta"), "another device than the result: out=meta, result=cpu"),
         ([0.0], "out is a tensor"),
     ],
@@ -178,7 +181,7 @@ class Marked(torch.Tensor):
 class Counting(torch.Tensor):
     """A subclass that sees the functions it is given to."""
 
-    seen: list[object] = []
+    seen: ClassVar[list[object]] = []
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -211,7 +214,10 @@ def test_parameters_are_differentiated(sites: int) -> None:
 @pytest.mark.parametrize(
     ("operands", "said"),
     [
-        ((torch.ones(2, 2), torch.ones(2, 2, device="meta")), "lie on different devices; .*operand 0=cpu, operand 1=meta"),
+        (
+            (torch.ones(2, 2), torch.ones(2, 2, device="meta")),
+            "lie on different devices; .*operand 0=cpu, operand 1=meta",
+        ),
         ((torch.ones(2, 2, device="meta"),) * 2, "operand 0: a tensor without data.*device=meta"),
         ((torch.ones(2, 2), torch.ones(2, 2).to_sparse()), r"operand 1: not a dense tensor; give its to_dense\(\)"),
         ((torch.ones(2, 2), torch.ones(2, 2).double()), "dtypes of the operands differ; .*operand 1=torch.float64"),
@@ -231,7 +237,7 @@ def test_tensors_with_a_dispatch_of_their_own_are_refused() -> None:
     joinsum.init(sites=2)
     with FakeTensorMode():
         fake = torch.ones(2, 2)
-    with pytest.raises(PlanError, match="operand 0: a class of tensors .*FakeTensor"):
+    with pytest.raises(PlanError, match=r"operand 0: a class of tensors .*FakeTensor"):
         joinsum.einsum("ij,jk->ik", fake, fake)
     joinsum.init()
 

@@ -29,14 +29,20 @@ def test_a_planned_einsum_has_torchs_values_and_gradients(sites: int, equation: 
     for _ in range(2):
         got, wanted = run(*operands), torch.einsum(equation, *operands)
         torch.testing.assert_close(got, wanted)
-        for x, y in zip(torch.autograd.grad(got.sum(), operands), torch.autograd.grad(wanted.sum(), operands), strict=True):
+        for x, y in zip(
+            torch.autograd.grad(got.sum(), operands), torch.autograd.grad(wanted.sum(), operands), strict=True
+        ):
             torch.testing.assert_close(x, y)
 
 
 def test_shapes_and_tensors_without_data_are_planned_as_tensors_are(sites: int) -> None:
     shaped = joinsum.einsum_plan("ij,jk->ik", (8, 6), (6, 4), dtype=torch.float64)
-    assert joinsum.einsum_plan("ij,jk->ik", torch.empty(8, 6, device="meta", dtype=torch.float64), [6, 4],
-                               dtype=torch.float64).plan == shaped.plan
+    assert (
+        joinsum.einsum_plan(
+            "ij,jk->ik", torch.empty(8, 6, device="meta", dtype=torch.float64), [6, 4], dtype=torch.float64
+        ).plan
+        == shaped.plan
+    )
     x, y = torch.rand(8, 6, dtype=torch.float64), torch.rand(6, 4, dtype=torch.float64)
     torch.testing.assert_close(shaped(x, y), x @ y)
 
@@ -136,7 +142,9 @@ def attention() -> joinsum.Graph:
     q, k, v = (g.input(name, (6, 4), torch.float64) for name in "QKV")
     scores = g.einsum("id,jd->ij", q, k)
     total = g.einsum("ij->i", scores, agg="logsumexp")
-    g.output("out", g.einsum("ij,jd->id", g.einsum("ij->ij", g.einsum("ij,i->ij", scores, total, join="sub"), join="exp"), v))
+    g.output(
+        "out", g.einsum("ij,jd->id", g.einsum("ij->ij", g.einsum("ij,i->ij", scores, total, join="sub"), join="exp"), v)
+    )
     g.output("best", g.einsum("ij->i", scores, agg="max"))
     return g
 

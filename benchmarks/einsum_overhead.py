@@ -1,0 +1,185 @@
+"""What `joinsum.einsum` costs beside the arithmetic.
+
+On one site the ratio to torch.einsum, measured in turns in one run, and the microseconds that a cached call adds; on
+many loopback sites the microseconds of a cached call of small operands, by what they go to; what a plan costs when it
+is made, read from the user's cache folder, and remembered.
+
+    python benchmarks/einsum_overhead.py [--quick] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import click
+import joinsum
+import torch
+from joinsum import _C
+
+RATIO_LIMIT = 1.05  # of the time of torch.einsum, on one site
+ADDED_LIMIT = 20e-6  # seconds that a cached call may add to that
+DISK_LIMIT = 50e-3  # seconds of a plan from the cache folder
+MEMORY_LIMIT = 20e-6  # seconds of a plan that is remembered
+
+EQUATIONS = {
+    "product 8": ("ij,jk->ik", (8, 8), (8, 8)),
+    "product 512": ("ij,jk->ik", (512, 512), (512, 512)),
+    "batched 16x128": ("bij,bjk->bik", (16, 128, 128), (16, 128, 128)),
+    "chain 256": ("ij,jk,kl->il", (256, 256), (256, 256), (256, 256)),
+    "sum 1024": ("ij->j", (1024, 1024)),
+}
+
+Call = Callable[[], object]
+
+
+class Ratio(NamedTuple):
+    """joinsum beside torch on one site; seconds are medians over rounds."""
+
+    equation: str
+    torch_seconds: float
+    joinsum_seconds: float
+    added_seconds: float  # median of the differences, round by round
+
+    @property
+    def ratio(self) -> float:
+        return self.joinsum_seconds / self.torch_seconds
+
+    @property
+    def good(self) -> bool:
+        return self.joinsum_seconds <= RATIO_LIMIT * self.torch_seconds + ADDED_LIMIT
+
+
+def seconds_of(call: Call, times: int) -> float:
+    """Seconds of one call, of `times` calls in a row."""
+    start = time.perf_counter()
+    for _ in range(times):
+        call()
+    return (time.perf_counter() - start) / times
+
+
+def compared(name: str, rounds: int) -> Ratio:
+    """torch's and joinsum's calls in turns, so that both meet the machine's moods."""
+    equation, *shapes = EQUATIONS[name]
+    operands = [torch.rand(shape) for shape in shapes]
+    calls: list[Call] = [lambda: torch.einsum(equation, *operands), lambda: joinsum.einsum(equation, *operands)]
+    once = max(seconds_of(call, 3) for call in calls)
+    times = max(1, min(500, int(5e-3 / once)))
+    seconds = [[seconds_of(call, times) for call in calls] for _ in range(rounds)]
+    return Ratio(
+        name,
+        median(first for first, _ in seconds),
+        median(second for _, second in seconds),
+        median(second - first for first, second in seconds),
+    )
+
+
+def parts_of_a_call(sites: int, rounds: int) -> dict[str, float]:
+    """Seconds of a cached call on loopback sites, and of what it does."""
+    here = joinsum.init(sites=sites)
+    x, y = torch.rand(8, 8), torch.rand(8, 8)
+    run = joinsum.einsum_plan("ij,jk->ik", x, y)
+    plan = run.plan.core
+    types = dict(plan.inputs)
+
+    def place() -> dict[str, _C.StoredRelation]:
+        given = {"x0": x, "x1": y}
+        return {name: _C.place_tensor(given[name], types[name], here.local_sites, here.store, False) for name in given}
+
+    placed = place()
+    result = here.execute(plan, placed, {})["z"]
+    calls: dict[str, Call] = {
+        "torch.einsum": lambda: torch.einsum("ij,jk->ik", x, y),
+        "whole call": lambda: joinsum.einsum("ij,jk->ik", x, y),
+        "placing": place,
+        "running the plan": lambda: here.execute(plan, placed, {}),
+        "result": lambda: result.whole_tensor(here.store),
+    }
+    for call in calls.values():
+        call()
+    turns = [{name: seconds_of(call, 100) for name, call in calls.items()} for _ in range(rounds)]
+    joinsum.init()
+    return {name: median(turn[name] for turn in turns) for name in calls}
+
+
+@contextmanager
+def own_cache_folder() -> Iterator[None]:
+    """An empty cache folder, which is on."""
+    saved = {name: os.environ.pop(name, None) for name in ("XDG_CACHE_HOME", "JOINSUM_PLAN_CACHE")}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder
+        try:
+            yield
+        finally:
+            del os.environ["XDG_CACHE_HOME"]
+            os.environ.update({name: value for name, value in saved.items() if value is not None})
+
+
+PLANNED = {
+    "product": ("ij,jk->ik", (512, 512), (512, 512)),
+    "six operands": ("ab,bc,cd,de,ef,fg->ag", *[(64, 64)] * 6),
+}
+
+
+def planning(name: str, rounds: int) -> dict[str, float]:
+    """Seconds until a plan is there: made, from the folder, from memory."""
+    equation, *shapes = PLANNED[name]
+
+    def plan() -> object:
+        return joinsum.einsum_plan(equation, *shapes)
+
+    with own_cache_folder():
+        joinsum.init(sites=8)
+        made = seconds_of(lambda: joinsum.einsum_plan(equation, *shapes, cache=False), 1)
+        plan()
+        from_disk = []
+        for _ in range(rounds):
+            joinsum.init(sites=8)
+            from_disk.append(seconds_of(plan, 1))
+        from_memory = median(seconds_of(plan, 200) for _ in range(rounds))
+    joinsum.init()
+    return {"made": made, "disk": median(from_disk), "memory": from_memory}
+
+
+def main(quick: bool = False, file: Path | None = None) -> None:
+    rounds = 5 if quick else 41
+    joinsum.init()
+    ratios = [compared(name, rounds) for name in EQUATIONS]
+    click.echo(f"one site, {torch.get_num_threads()} threads\nequation          torch     joinsum   ratio    added")
+    for each in ratios:
+        click.echo(
+            f"{each.equation:14} {each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f} "
+            f"{each.added_seconds * 1e6:6.1f} us {'' if each.good else 'over the limit'}"
+        )
+    parts = {sites: parts_of_a_call(sites, rounds) for sites in (2, 4, 8)}
+    click.echo("a cached call of 8 x 8 operands on loopback, us\nsites  " + "  ".join(next(iter(parts.values()))))
+    for sites, figures in parts.items():
+        cells = (f"{seconds * 1e6:{len(name)}.1f}" for name, seconds in figures.items())
+        click.echo(f"{sites:5}  " + "  ".join(cells))
+    plans = {name: planning(name, min(rounds, 11)) for name in PLANNED}
+    click.echo("a plan for 8 sites, ms")
+    for name, figures in plans.items():
+        over = figures["disk"] > DISK_LIMIT or figures["memory"] > MEMORY_LIMIT
+        cells = ", ".join(f"{kind} {seconds * 1e3:.3f}" for kind, seconds in figures.items())
+        click.echo(f"{name:14} {cells} {'over the limit' if over else ''}")
+    if file is not None:
+        told = {"one_site": [each._asdict() for each in ratios], "loopback": parts, "plans": plans}
+        file.write_text(json.dumps(told, indent=1) + "\n")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Few rounds.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Also writes the figures to FILE.")
+def command(quick: bool, file: Path | None) -> None:
+    main(quick, file)
+
+
+if __name__ == "__main__":
+    command()
