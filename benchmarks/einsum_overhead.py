@@ -41,12 +41,12 @@ Call = Callable[[], object]
 
 
 class Ratio(NamedTuple):
-    """joinsum beside torch on one site; seconds are medians over rounds."""
+    """joinsum beside torch on one site; seconds are medians over calls."""
 
     equation: str
     torch_seconds: float
     joinsum_seconds: float
-    added_seconds: float  # median of the differences, round by round
+    added_seconds: float  # median of the differences, turn by turn
 
     @property
     def ratio(self) -> float:
@@ -57,31 +57,38 @@ class Ratio(NamedTuple):
         return self.joinsum_seconds <= RATIO_LIMIT * self.torch_seconds + ADDED_LIMIT
 
 
-def seconds_of(call: Call, times: int) -> float:
-    """Seconds of one call, of `times` calls in a row."""
+def seconds_of(call: Call) -> float:
+    """Seconds of one call."""
     start = time.perf_counter()
-    for _ in range(times):
-        call()
-    return (time.perf_counter() - start) / times
+    call()
+    return time.perf_counter() - start
 
 
-def compared(name: str, rounds: int) -> Ratio:
-    """torch's and joinsum's calls in turns, so that both meet the machine's moods."""
+def in_turns(calls: dict[str, Call], seconds: float) -> dict[str, list[float]]:
+    """Seconds of each call, each made once in every turn, so that all meet the machine's moods; for about `seconds`."""
+    warm = sum(seconds_of(call) for _ in range(3) for call in calls.values()) / 3
+    turns = max(11, min(5000, int(seconds / warm)))
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            taken[name].append(seconds_of(call))
+    return taken
+
+
+def compared(name: str, seconds: float) -> Ratio:
+    """torch's and joinsum's calls in turns."""
     equation, *shapes = EQUATIONS[name]
     operands = [torch.rand(shape) for shape in shapes]
-    calls: list[Call] = [lambda: torch.einsum(equation, *operands), lambda: joinsum.einsum(equation, *operands)]
-    once = max(seconds_of(call, 3) for call in calls)
-    times = max(1, min(500, int(5e-3 / once)))
-    seconds = [[seconds_of(call, times) for call in calls] for _ in range(rounds)]
-    return Ratio(
-        name,
-        median(first for first, _ in seconds),
-        median(second for _, second in seconds),
-        median(second - first for first, second in seconds),
-    )
+    calls: dict[str, Call] = {
+        "torch": lambda: torch.einsum(equation, *operands),
+        "joinsum": lambda: joinsum.einsum(equation, *operands),
+    }
+    taken = in_turns(calls, seconds)
+    differences = [mine - its for its, mine in zip(taken["torch"], taken["joinsum"], strict=True)]
+    return Ratio(name, median(taken["torch"]), median(taken["joinsum"]), median(differences))
 
 
-def parts_of_a_call(sites: int, rounds: int) -> dict[str, float]:
+def parts_of_a_call(sites: int, seconds: float) -> dict[str, float]:
     """Seconds of a cached call on loopback sites, and of what it does."""
     here = joinsum.init(sites=sites)
     x, y = torch.rand(8, 8), torch.rand(8, 8)
@@ -102,11 +109,9 @@ def parts_of_a_call(sites: int, rounds: int) -> dict[str, float]:
         "running the plan": lambda: here.execute(plan, placed, {}),
         "result": lambda: result.whole_tensor(here.store),
     }
-    for call in calls.values():
-        call()
-    turns = [{name: seconds_of(call, 100) for name, call in calls.items()} for _ in range(rounds)]
+    taken = in_turns(calls, seconds)
     joinsum.init()
-    return {name: median(turn[name] for turn in turns) for name in calls}
+    return {name: median(each) for name, each in taken.items()}
 
 
 @contextmanager
@@ -137,33 +142,32 @@ def planning(name: str, rounds: int) -> dict[str, float]:
 
     with own_cache_folder():
         joinsum.init(sites=8)
-        made = seconds_of(lambda: joinsum.einsum_plan(equation, *shapes, cache=False), 1)
+        made = seconds_of(lambda: joinsum.einsum_plan(equation, *shapes, cache=False))
         plan()
         from_disk = []
         for _ in range(rounds):
             joinsum.init(sites=8)
-            from_disk.append(seconds_of(plan, 1))
-        from_memory = median(seconds_of(plan, 200) for _ in range(rounds))
+            from_disk.append(seconds_of(plan))
+        from_memory = median(seconds_of(plan) for _ in range(1000))
     joinsum.init()
     return {"made": made, "disk": median(from_disk), "memory": from_memory}
 
 
 def main(quick: bool = False, file: Path | None = None) -> None:
-    rounds = 5 if quick else 41
+    seconds = 0.1 if quick else 2.0
     joinsum.init()
-    ratios = [compared(name, rounds) for name in EQUATIONS]
+    ratios = [compared(name, seconds) for name in EQUATIONS]
     click.echo(f"one site, {torch.get_num_threads()} threads\nequation          torch     joinsum   ratio    added")
     for each in ratios:
-        click.echo(
-            f"{each.equation:14} {each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f} "
-            f"{each.added_seconds * 1e6:6.1f} us {'' if each.good else 'over the limit'}"
-        )
-    parts = {sites: parts_of_a_call(sites, rounds) for sites in (2, 4, 8)}
+        figures = f"{each.torch_seconds * 1e6:8.1f} {each.joinsum_seconds * 1e6:8.1f} us {each.ratio:6.3f}"
+        over = "" if each.good else "over the limit"
+        click.echo(f"{each.equation:14} {figures} {each.added_seconds * 1e6:6.1f} us {over}")
+    parts = {sites: parts_of_a_call(sites, seconds) for sites in (2, 4, 8)}
     click.echo("a cached call of 8 x 8 operands on loopback, us\nsites  " + "  ".join(next(iter(parts.values()))))
     for sites, figures in parts.items():
         cells = (f"{seconds * 1e6:{len(name)}.1f}" for name, seconds in figures.items())
         click.echo(f"{sites:5}  " + "  ".join(cells))
-    plans = {name: planning(name, min(rounds, 11)) for name in PLANNED}
+    plans = {name: planning(name, 3 if quick else 11) for name in PLANNED}
     click.echo("a plan for 8 sites, ms")
     for name, figures in plans.items():
         over = figures["disk"] > DISK_LIMIT or figures["memory"] > MEMORY_LIMIT
