@@ -176,7 +176,9 @@ class Graph:
 
         Inputs that no output needs are not asked for. Raises PlanError.
         """
-        core, here = self.einsums.core, context()
+        here = context()
+        with here.preparing("einsum"):
+            core = self.einsums.core
 
         def make() -> PlannedGraph:
             return PlannedGraph(CompiledGraph(here, core, cache))

@@ -359,6 +359,12 @@ def test_ranks_that_call_different_einsums_all_raise(plays: Any, ranks: int) -> 
 
 
 @every_size
+def test_an_einsum_that_is_wrong_on_one_rank_raises_on_all(plays: Any, ranks: int) -> None:
+    for told in plays(ranks).values("what_is_wrong_on_one_rank_raises_on_all"):
+        assert len(told) == 5
+
+
+@every_size
 def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -> None:
     told = plays(ranks).values("rank_0_keeps_the_plan_that_all_run")
     for new, kept, damaged, off in told:

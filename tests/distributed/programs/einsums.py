@@ -136,6 +136,32 @@ def ranks_that_call_different_equations_all_raise() -> list[str]:
     return told
 
 
+@scene(SCENES)
+def what_is_wrong_on_one_rank_raises_on_all() -> list[str]:
+    enter(on_group())
+    x = torch.ones(3, 3)
+    wrong = torch.ones(4, 4) if rank() == 0 else x
+    run = joinsum.einsum_plan("ij,jk->ik", x, x)
+    g = joinsum.Graph()
+    value = g.einsum("ij->i", g.input("X", (3, 3)))
+    empty = joinsum.Graph() if rank() == 0 else g
+    g.output("Z", value)
+    told = []
+    for call in (
+        lambda: joinsum.einsum("ij,jk->ik", x, wrong),
+        lambda: joinsum.einsum_plan("ij,jk->i", x, wrong),
+        lambda: run(x, wrong),
+        lambda: empty.plan(),
+        lambda: g.plan()(wrong),
+    ):
+        kind, text, seconds = error_of(call)
+        assert kind == ("PlanError" if rank() == 0 else "TransportError"), text
+        assert seconds < 20
+        told.append(text)
+    torch.testing.assert_close(run(x, x), x @ x)
+    return told
+
+
 @contextmanager
 def kept_plans() -> Iterator[Path]:
     """A folder of plans for each rank, turned on."""
