@@ -84,7 +84,7 @@ def _of_torch(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     try:
         if not any(x.is_meta for x in operands):
             return torch.einsum(equation, *operands)
-    except (AttributeError, RuntimeError, TypeError):
+    except Exception:
         _explain_failure(equation, operands)
         raise
     _explain_failure(equation, operands)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any, ClassVar
 
 import joinsum
@@ -124,6 +125,54 @@ def test_complex_jvp_is_torchs(sites: int) -> None:
         value, tangent = torch.func.jvp(lambda x, y, f=f: f("ij,jk->ik", x, y), (x, y), tangents)
         close(value, x @ y)
         close(tangent, tangents[0] @ y + x @ tangents[1])
+
+
+# --- any text at all --------------------------------------------------------------------------------------------------
+
+
+def some_subscripts(random: Random, ellipsis: float) -> str:
+    text = "".join(random.choice("ijk") for _ in range(random.randrange(4)))
+    at = random.randrange(len(text) + 1)
+    return text[:at] + "..." + text[at:] if random.random() < ellipsis else text
+
+
+def some_call(random: Random) -> tuple[str, list[torch.Tensor]]:
+    """An equation that is mostly right, and operands that mostly fit."""
+    operands = [some_subscripts(random, 0.25) for _ in range(random.choice([1, 1, 2, 2, 3]))]
+    equation = ",".join(operands) + ("->" + some_subscripts(random, 0.3) if random.random() < 0.7 else "")
+    if random.random() < 0.15:
+        at = random.randrange(len(equation) + 1)
+        equation = equation[:at] + random.choice([".", "-", ">", ",", " ", "1", "->", "...", "_"]) + equation[at:]
+    extents = {letter: random.choice([1, 2, 3]) for letter in "ijk"}
+    tensors = []
+    for subscripts in operands:
+        shape: list[int] = []
+        for letter in subscripts.replace("...", "."):
+            fitting = [2] * random.randrange(3) if letter == "." else [extents[letter]]
+            shape += fitting if random.random() < 0.95 else [random.choice([1, 2, 3])]
+        tensors.append(torch.rand(shape + [2] * (random.random() < 0.05), dtype=torch.float64))
+    return equation, tensors
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@given(random=st.randoms(use_true_random=False))
+@settings(max_examples=300, deadline=None)
+def test_whatever_the_text_joinsum_takes_what_torch_takes_and_refuses_what_torch_refuses(
+    count: int, random: Random
+) -> None:
+    equation, operands = some_call(random)
+    try:
+        wanted: torch.Tensor | Exception = torch.einsum(equation, *operands)
+    except Exception as error:
+        wanted = error
+    joinsum.init(sites=count)
+    if isinstance(wanted, torch.Tensor):
+        close(joinsum.einsum(equation, *operands), wanted)
+    else:
+        with pytest.raises(PlanError, match=r"^einsum: ") as refused:
+            joinsum.einsum(equation, *operands)
+        assert f"\n  {equation}" in str(refused.value)  # marked
+    joinsum.init()
 
 
 # --- out= -------------------------------------------------------------------------------------------------------------
