@@ -118,6 +118,21 @@ def the_operand_that_differs_is_named() -> str:
 
 
 @scene(SCENES)
+def a_planned_einsum_compares_operands_until_they_were_equal_once() -> list[str]:
+    enter(on_group())
+    same, other = torch.ones(3, 3), torch.full((3, 3), float(rank()))
+    run = joinsum.einsum_plan("ij,jk->ik", (3, 3), (3, 3))
+    told = []
+    for _ in range(2):
+        kind, text, _ = error_of(lambda: run(same, other))
+        assert kind == "TransportError", text
+        told.append(text)
+    torch.testing.assert_close(run(same, same), same @ same)
+    run(same, other)  # compared no more
+    return told
+
+
+@scene(SCENES)
 def ranks_that_call_different_equations_all_raise() -> list[str]:
     """Both at the first call and when each rank has planned its own."""
     enter(on_group())
