@@ -8,7 +8,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from joinsum.context import Context, context
-from joinsum.einsum_arguments import check_operands, common_dtype, read_arguments, result_into, views_of
+from joinsum.einsum_arguments import autocast_dtype, check_operands, common_dtype, read_arguments, result_into, views_of
 from joinsum.einsum_call import EinsumCall, einsum_call
 from joinsum.einsum_relations import einsum_of_relations
 from joinsum.errors import PlanError
@@ -108,12 +108,12 @@ def _of_sites(here: Context, equation: str, operands: Sequence[torch.Tensor], ke
             check_operands("einsum", operands)
         # All that the operands' checks read is in the key: equal operands are checked once.
         traits = [(x.shape, x.dtype, x.device, x.layout, type(x)) for x in operands]
-        call = here.remembered(
-            ("einsum", equation, kernels, *traits), lambda: _checked_call(equation, operands, kernels)
-        )
+        key = ("einsum", equation, kernels, autocast_dtype(operands[0].device), *traits)
+        call = here.remembered(key, lambda: _checked_call(equation, operands, kernels))
     return call.run(operands)
 
 
 def _checked_call(equation: str, operands: Sequence[torch.Tensor], kernels: tuple[str, str]) -> EinsumCall:
     tensors = check_operands("einsum", operands)
-    return einsum_call(equation, [x.shape for x in tensors], [x.dtype for x in tensors], kernels)
+    shapes, dtypes = [x.shape for x in tensors], [x.dtype for x in tensors]
+    return einsum_call(equation, shapes, dtypes, kernels, device=tensors[0].device)

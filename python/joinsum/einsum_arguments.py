@@ -11,8 +11,18 @@ from joinsum import _C
 from joinsum.arguments import check_array, show
 from joinsum.errors import PlanError
 
-__all__ = ["View", "check_operands", "check_same_device", "common_dtype", "read_arguments", "result_into", "views_of"]
+__all__ = [
+    "View",
+    "autocast_dtype",
+    "check_operands",
+    "check_same_device",
+    "common_dtype",
+    "read_arguments",
+    "result_into",
+    "views_of",
+]
 
+_CPU = torch.device("cpu")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
@@ -87,14 +97,25 @@ def _checked(who: str, operand: object) -> torch.Tensor:
     return operand
 
 
-def common_dtype(equation: str, shapes: Sequence[Sequence[int]], dtypes: Sequence[torch.dtype]) -> torch.dtype | None:
-    """The dtype of torch.einsum's result, which integers of sums are converted to; None where torch has none.
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype that torch's autocast converts products to now; None where it is off."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+
+
+def common_dtype(
+    equation: str,
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[torch.dtype],
+    device: torch.device = _CPU,
+) -> torch.dtype | None:
+    """The dtype of torch.einsum's result on `device`, which integers of sums and, inside torch.autocast, operands of
+    products are converted to; None where torch has none.
 
     >>> common_dtype("ij->i", [(2, 3)], [torch.int32])
     torch.int64
     """
     small = [
-        torch.ones([min(extent, 2) for extent in shape], dtype=dtype)
+        torch.ones([min(extent, 2) for extent in shape], dtype=dtype, device=device)
         for shape, dtype in zip(shapes, dtypes, strict=True)
     ]
     try:

@@ -14,7 +14,11 @@ from joinsum.dtypes import dtype_name
 from joinsum.einsum_arguments import View, common_dtype, views_of
 from joinsum.einsum_plan import join_kernel
 
-__all__ = ["EinsumCall", "einsum_call", "input_dtype", "kernel_texts"]
+__all__ = ["PRODUCTS", "EinsumCall", "einsum_call", "kernel_texts"]
+
+PRODUCTS = ("mul", "sum")  # the join and the aggregation that torch.einsum has
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -38,17 +42,20 @@ def einsum_call(
     shapes: Sequence[Sequence[int]],
     dtypes: Sequence[torch.dtype],
     kernels: tuple[str, str],
+    *,
+    device: torch.device = _CPU,
     kept: bool = True,
 ) -> EinsumCall:
     """The call for operands of these shapes and dtypes.
 
     kernels   the join and the aggregation, as users name them
+    device    of the operands
     kept      whether its plan is kept in the user's cache folder
 
     Raises PlanError, KernelError.
     """
     views, result = views_of(equation, shapes)
-    dtype = input_dtype(equation, shapes, dtypes, kernels)
+    dtype = common_dtype(equation, shapes, dtypes, device) if kernels == PRODUCTS else None
     inputs = [
         _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or own), view.shape(shape))
         for i, (view, shape, own) in enumerate(zip(views, shapes, dtypes, strict=True))
@@ -57,14 +64,6 @@ def einsum_call(
     labels = [list(view.labels) for view in views]
     vertex = _C.einsum_vertex(inputs, labels, list(result), _C.Kernel(join), _C.Kernel(fold), {})
     return EinsumCall(CompiledGraph(context(), _C.EinsumPlan.make([("z", vertex)]), kept), views)
-
-
-def input_dtype(
-    equation: str, shapes: Sequence[Sequence[int]], dtypes: Sequence[torch.dtype], kernels: tuple[str, str]
-) -> torch.dtype | None:
-    """The dtype that operands are converted to first, as torch.einsum converts them; None: they are taken as they
-    are."""
-    return common_dtype(equation, shapes, dtypes) if kernels == ("mul", "sum") else None
 
 
 def kernel_texts(dtypes: Sequence[torch.dtype], kernels: tuple[str, str]) -> tuple[str, str]:

@@ -12,7 +12,8 @@ from joinsum.batched_graph import nodes_of
 from joinsum.compiled_graph import CompiledGraph
 from joinsum.context import context
 from joinsum.dtypes import dtype_name, torch_dtype
-from joinsum.einsum_call import input_dtype, kernel_texts
+from joinsum.einsum_arguments import common_dtype
+from joinsum.einsum_call import PRODUCTS, kernel_texts
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.planned_graph import PlannedGraph
@@ -106,7 +107,7 @@ class Graph:
                 raise PlanError(f"graph: operands are values of this graph: operand {i}={show(value)}")
         shapes, dtypes = [value.shape for value in operands], [value.dtype for value in operands]
         labels, result, extents = _C.parse_equation(equation, [list(shape) for shape in shapes])
-        dtype = input_dtype(equation, shapes, dtypes, (join, agg))
+        dtype = common_dtype(equation, shapes, dtypes) if (join, agg) == PRODUCTS else None
         nodes = [_converted(value.node, dtype) for value in operands]
         for i, shape in enumerate(shapes):
             nodes[i], labels[i] = _without_repeated(nodes[i], labels[i], shape, extents)

@@ -244,7 +244,7 @@ def einsum_plan(
 
     def make() -> PlannedEinsum:
         with here.preparing("einsum"):
-            call = einsum_call(equation, shapes, dtypes, (join, agg), cache)
+            call = einsum_call(equation, shapes, dtypes, (join, agg), kept=cache)
         return PlannedEinsum(call, equation, shapes, dtypes)
 
     return here.remembered(("einsum_plan", equation, join, agg, *shapes, *dtypes), make) if cache else make()

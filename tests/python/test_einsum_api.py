@@ -175,6 +175,18 @@ def test_whatever_the_text_joinsum_takes_what_torch_takes_and_refuses_what_torch
     joinsum.init()
 
 
+def test_autocast_is_torchs(sites: int) -> None:
+    x, y = torch.rand(3, 4, requires_grad=True), torch.rand(4, 5)
+    before = joinsum.einsum("ij,jk->ik", x, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for equation, operands in [("ij,jk->ik", (x, y)), ("ij->i", (x,)), ("ij,ij->ij", (x, x))]:
+            got, wanted = joinsum.einsum(equation, *operands), torch.einsum(equation, *operands)
+            assert got.dtype is wanted.dtype, equation
+            torch.testing.assert_close(got, wanted)
+    (slope,) = torch.autograd.grad(got.float().sum() + before.sum(), x)
+    assert slope.dtype is torch.float32
+
+
 # --- out= -------------------------------------------------------------------------------------------------------------
 
 
