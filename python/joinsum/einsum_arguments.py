@@ -99,7 +99,9 @@ def _checked(who: str, operand: object) -> torch.Tensor:
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype that torch's autocast converts products to now; None where it is off."""
-    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
+    kind = device.type
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else None
 
 
 def common_dtype(
