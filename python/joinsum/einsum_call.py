@@ -18,8 +18,6 @@ __all__ = ["PRODUCTS", "EinsumCall", "einsum_call", "kernel_texts"]
 
 PRODUCTS = ("mul", "sum")  # the join and the aggregation that torch.einsum has
 
-_CPU = torch.device("cpu")
-
 
 @dataclass(frozen=True)
 class EinsumCall:
@@ -43,7 +41,7 @@ def einsum_call(
     dtypes: Sequence[torch.dtype],
     kernels: tuple[str, str],
     *,
-    device: torch.device = _CPU,
+    device: torch.device,
     kept: bool = True,
 ) -> EinsumCall:
     """The call for operands of these shapes and dtypes.

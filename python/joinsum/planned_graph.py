@@ -12,7 +12,7 @@ from joinsum.compiled_graph import CompiledGraph, differentiable_run
 from joinsum.context import Context, context
 from joinsum.cost import PlanCost, cost
 from joinsum.dtypes import torch_dtype
-from joinsum.einsum_arguments import check_operands
+from joinsum.einsum_arguments import autocast_dtype, check_operands
 from joinsum.einsum_call import EinsumCall, einsum_call
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
@@ -241,13 +241,16 @@ def einsum_plan(
             raise PlanError(f"einsum_plan: at least one operand or shape: equation={show(equation)}")
         shapes = [_shape(i, operand) for i, operand in enumerate(operands)]
         dtypes = [x.dtype if isinstance(x, torch.Tensor) else dtype for x in operands]
+        places = [x.device for x in operands if isinstance(x, torch.Tensor) and not x.is_meta]
+        device = places[0] if places else here.device
 
     def make() -> PlannedEinsum:
         with here.preparing("einsum"):
-            call = einsum_call(equation, shapes, dtypes, (join, agg), kept=cache)
+            call = einsum_call(equation, shapes, dtypes, (join, agg), device=device, kept=cache)
         return PlannedEinsum(call, equation, shapes, dtypes)
 
-    return here.remembered(("einsum_plan", equation, join, agg, *shapes, *dtypes), make) if cache else make()
+    key = ("einsum_plan", equation, join, agg, autocast_dtype(device), *shapes, *dtypes)
+    return here.remembered(key, make) if cache else make()
 
 
 def _shape(position: int, operand: object) -> tuple[int, ...]:

@@ -263,3 +263,12 @@ def test_inputs_of_a_plan_are_checked(positional: int, named: dict[str, Any], sa
     given = [torch.ones(2, 3), torch.ones(3, 2), torch.ones(1)][:positional]
     with pytest.raises(PlanError, match=f"plan: .*{said}"):
         g.plan()(*given, **named)
+
+
+def test_plans_inside_autocast_are_others(sites: int) -> None:
+    plain = joinsum.einsum_plan("ij,jk->ik", (4, 6), (6, 5))
+    x, y = torch.rand(4, 6), torch.rand(6, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        halved = joinsum.einsum_plan("ij,jk->ik", (4, 6), (6, 5))
+        assert halved(x, y).dtype is torch.bfloat16
+    assert plain(x, y).dtype is torch.float32
