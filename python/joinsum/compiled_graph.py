@@ -18,6 +18,7 @@ from joinsum.graph_choice import Choice, choose
 
 __all__ = ["CompiledGraph", "differentiable_run"]
 
+_BATCHED_KEPT = 64  # batched forms of one graph: the last ones
 _CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
 
 
@@ -104,6 +105,8 @@ class CompiledGraph:
         key = (which, size)
         if key not in self._batched:
             names = [name for name, each in zip(self.names, which, strict=True) if each]
+            while len(self._batched) >= _BATCHED_KEPT:
+                del self._batched[next(iter(self._batched))]
             self._batched[key] = CompiledGraph(self.here, batched_graph(self.recorded, names, size), self.kept)
         return self._batched[key]
 
