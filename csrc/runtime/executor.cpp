@@ -14,27 +14,55 @@
 #include "runtime/moves.h"
 
 namespace joinsum::runtime {
-namespace {
 
 using ia::Node;
 using ia::NodePtr;
+
+struct PlanFacts {
+  ia::Plan plan;  ///< keeps the nodes that the others point to
+  std::string text;
+  std::unordered_map<const Node*, std::string> names;
+  std::unordered_map<const Node*, std::string> operations;
+  std::unordered_map<const Node*, int64_t> uses;
+  std::unordered_set<const Node*> fused;
+
+  explicit PlanFacts(const ia::Plan& of)
+      : plan(of), text(of.text()), names(ia::node_names(of)), uses(ia::use_counts(of)), fused(ia::fused_joins(of)) {
+    for (const NodePtr& node : of.order()) {
+      operations[node.get()] = ia::operation_text(node->operation(), node->type());
+    }
+  }
+
+  /// Whether `other` is the same plan in memory.
+  bool are_of(const ia::Plan& other) const {
+    return std::equal(plan.outputs().begin(), plan.outputs().end(), other.outputs().begin(), other.outputs().end(),
+                      [](const auto& a, const auto& b) {
+                        return a.node == b.node && a.name == b.name && a.tied_input == b.tied_input;
+                      });
+  }
+};
+
+namespace {
+
+constexpr size_t kPlansKnown = 64;
 
 const void* memory_of(const at::Tensor& array) { return array.storage().unsafeGetStorageImpl(); }
 
 /// One run of one plan.
 class Run {
  public:
-  Run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars,
+  Run(const PlanFacts& facts, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars,
       Transport& transport, BlockStore& store)
-      : plan_(plan),
+      : facts_(facts),
+        plan_(facts.plan),
         inputs_(inputs),
         scalars_(scalars),
         transport_(transport),
         store_(store),
-        names_(ia::node_names(plan)),
-        uses_(ia::use_counts(plan)),
-        fused_(ia::fused_joins(plan)) {
-    for (const auto& output : plan.outputs()) {
+        names_(facts.names),
+        uses_(facts.uses),
+        fused_(facts.fused) {
+    for (const auto& output : plan_.outputs()) {
       if (output.tied_input) tied_.insert(*output.tied_input);
     }
     find_shared_inputs();
@@ -89,7 +117,7 @@ class Run {
   }
 
   NodeTrace traced(const Node& node) {
-    NodeTrace trace{names_.at(&node), ia::operation_text(node.operation(), node.type())};
+    NodeTrace trace{names_.at(&node), facts_.operations.at(&node)};
     const Counters before = transport_.counters();
     const int64_t calls = kernels::kernel_calls();
     store_.reset_peak();
@@ -227,14 +255,15 @@ class Run {
     }
   }
 
+  const PlanFacts& facts_;
   const ia::Plan& plan_;
   const std::map<std::string, StoredRelation>& inputs_;
   const kernels::Scalars& scalars_;
   Transport& transport_;
   BlockStore& store_;
-  std::unordered_map<const Node*, std::string> names_;
+  const std::unordered_map<const Node*, std::string>& names_;
   std::unordered_map<const Node*, int64_t> uses_;
-  std::unordered_set<const Node*> fused_;
+  const std::unordered_set<const Node*>& fused_;
   std::set<std::string> tied_;
   std::set<std::string> shared_inputs_;
   std::unordered_map<const Node*, StoredRelation> values_;
@@ -266,12 +295,17 @@ void check_inputs(const ia::Plan& plan, const std::map<std::string, StoredRelati
 }
 
 /// What all sites must agree on: the plan with its input types, and the scalars.
-std::string program_text(const ia::Plan& plan, const kernels::Scalars& scalars) {
+std::string program_text(const PlanFacts& facts, const kernels::Scalars& scalars) {
   std::ostringstream out;
   out.precision(17);
-  out << plan.text();
+  out << facts.text;
   for (const auto& [name, value] : scalars) out << "scalar " << name << " = " << value << "\n";
   return out.str();
+}
+
+/// Whether all sites are in this process, so that there is nobody to agree with.
+bool whole(const Transport& transport) {
+  return static_cast<int64_t>(transport.local_sites().size()) == transport.sites();
 }
 
 }  // namespace
@@ -284,10 +318,21 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
   JOINSUM_USER_CHECK(plan.grid().sites() == transport_->sites(),
                      "run: plan is made for another number of sites: plan=", plan.grid().sites(),
                      ", sites=", transport_->sites());
-  if (transport_->sites() > 1) transport_->agree("run", program_text(plan, scalars));
+  const auto facts = facts_of(plan);
+  if (!whole(*transport_)) transport_->agree("run", program_text(*facts, scalars));
   check_inputs(plan, inputs, scalars);
   const c10::NoGradGuard no_grad;
-  return Run(plan, inputs, scalars, *transport_, *store_).run();
+  return Run(*facts, inputs, scalars, *transport_, *store_).run();
+}
+
+std::shared_ptr<const PlanFacts> Executor::facts_of(const ia::Plan& plan) {
+  auto found = std::find_if(known_.begin(), known_.end(), [&](const auto& facts) { return facts->are_of(plan); });
+  if (found == known_.end()) {
+    if (known_.size() == kPlansKnown) known_.pop_back();
+    found = known_.insert(known_.end(), std::make_shared<const PlanFacts>(plan));
+  }
+  std::rotate(known_.begin(), found, found + 1);
+  return known_.front();
 }
 
 }  // namespace joinsum::runtime

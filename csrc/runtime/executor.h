@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,10 @@ struct RunResult {
   std::vector<NodeTrace> trace;
 };
 
-/// Runs plans on one transport.
+/// What every run of one plan asks of it.
+struct PlanFacts;
+
+/// Runs plans on one transport. What it has found out about a plan is kept for the next run of it.
 class Executor {
  public:
   Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store);
@@ -44,8 +48,11 @@ class Executor {
   const std::shared_ptr<BlockStore>& store_pointer() const { return store_; }
 
  private:
+  std::shared_ptr<const PlanFacts> facts_of(const ia::Plan& plan);
+
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<BlockStore> store_;
+  std::vector<std::shared_ptr<const PlanFacts>> known_;  ///< of the last plans, the latest first
 };
 
 }  // namespace joinsum::runtime

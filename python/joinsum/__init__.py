@@ -41,11 +41,13 @@ from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
 from joinsum.explain import explain
 from joinsum.explanation import Explanation
+from joinsum.graph import Graph, GraphValue
 from joinsum.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
 from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
 from joinsum.key_trace import and_, lookup, not_, or_
 from joinsum.optimize import Optimized, optimize
 from joinsum.plan import IaPlan, TraPlan, lower, parse, plan
+from joinsum.planned_graph import PlannedEinsum, PlannedGraph, einsum_plan
 from joinsum.relation import Relation, relation
 from joinsum.rules import Rule, rules
 from joinsum.run import interpret, run, trace
@@ -62,7 +64,9 @@ __all__ = [
     "EinsumPlan",
     "Error",
     "Explanation",
+    "Graph",
     "GraphPlan",
+    "GraphValue",
     "Grid",
     "IaPlan",
     "InternalError",
@@ -77,6 +81,8 @@ __all__ = [
     "PlanCost",
     "PlanDiff",
     "PlanError",
+    "PlannedEinsum",
+    "PlannedGraph",
     "RejectedCalibration",
     "Relation",
     "RelationType",
@@ -94,6 +100,7 @@ __all__ = [
     "cost",
     "diff",
     "einsum",
+    "einsum_plan",
     "explain",
     "get_include",
     "grid",

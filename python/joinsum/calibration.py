@@ -24,7 +24,16 @@ from joinsum.profile import Profile, Reader
 if TYPE_CHECKING:
     from joinsum.context import Context
 
-__all__ = ["Calibration", "Machine", "RejectedCalibration", "cache_folder", "cluster_of", "load", "machine_of"]
+__all__ = [
+    "Calibration",
+    "Machine",
+    "RejectedCalibration",
+    "cache_folder",
+    "cluster_of",
+    "load",
+    "machine_of",
+    "write_whole",
+]
 
 FORMAT = "joinsum calibration"
 VERSION = 1
@@ -112,7 +121,7 @@ class Calibration:
         if 0 in here.local_sites:
             target = Path(path) if path is not None else cache_folder() / self.machine.name
             try:
-                _write_whole(target, self.text())
+                write_whole(target, self.text())
             except OSError as error:
                 problem = f"calibrate: the file cannot be written: path={target}, reason={error.strerror or error}"
         (problem, *_) = _share(here.transport, problem)
@@ -252,7 +261,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """A reader finds the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ import torch.distributed as dist
 
 from joinsum import _C
 from joinsum.arguments import integer, show
-from joinsum.calibration import RejectedCalibration, load
+from joinsum.calibration import Machine, RejectedCalibration, load, machine_of
 from joinsum.cluster import Cluster, measure
 from joinsum.errors import PlanError
 from joinsum.trace import Trace
@@ -38,6 +39,7 @@ class Context:
     cluster       the machine that costs are priced for
     group         the process group, or None on loopback
     timeout       seconds that another site may stay silent
+    keeps_plans   whether plans of einsums are kept in the user's cache folder
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class Context:
         self.cluster = cluster
         self.group = group
         self.timeout = timeout
+        self.keeps_plans = True
         self.store = _C.make_memory_store()
         self.sites = transport.sites
         self.local_sites = list(transport.local_sites)
@@ -70,6 +73,11 @@ class Context:
     def device(self) -> torch.device:
         """Where this process's arrays are, unless the user says otherwise: its GPU on a group with NCCL."""
         return _device_of(self.group)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """Hosts, grid, transport and versions; the first time every rank of a process group must ask."""
+        return machine_of(self)
 
     @property
     def loopback(self) -> bool:
@@ -96,7 +104,8 @@ class Context:
             raise  # every site has its own
         except Exception as error:
             if not self.whole:
-                with suppress(_C.TransportError):  # this site's own error says more
+                # This site's own error says more.
+                with suppress(_C.TransportError), torch._C._DisableFuncTorch():
                     self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")
             raise
 
@@ -151,6 +160,7 @@ def init(
     group: object | None = None,
     cluster: Cluster | None = None,
     timeout: float = 300.0,
+    plan_cache: bool = True,
 ) -> Context:
     """Sets up the sites; calling it again replaces them. Every other call does `init()` if nobody has.
 
@@ -164,6 +174,8 @@ def init(
               group what `joinsum.calibrate` has found on these sites, if there is a valid file; else what a quick look
               finds (once for each group, in less than 0.3 s; the slowest site's rates)
     timeout   seconds that another site may stay silent before a run raises TransportError, > 0
+    plan_cache  whether plans of einsums are kept in the user's cache folder for the next process (`docs/einsum.md`);
+              JOINSUM_PLAN_CACHE=0 in the environment turns that off, too
 
     A calibration file of other sites, versions or layout is passed over with a warning that says what differs. Raises
     PlanError for arguments that contradict each other, and for a damaged calibration file.
@@ -190,6 +202,7 @@ def init(
         _current = Context(_C.make_loopback(1 if sites is None else sites), described, None, timeout)
     else:
         _current = _on_group(process_group, sites, cluster, timeout)
+    _current.keeps_plans = bool(plan_cache)
     return _current
 
 

@@ -10,18 +10,22 @@ from joinsum.arguments import show
 from joinsum.cluster import Cluster
 from joinsum.context import context
 from joinsum.cost import cost as cost_of
+from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.explanation import Explanation
 from joinsum.explanation.analyze import measured_run
 from joinsum.expression import Expression, NamedSources, build_plan
+from joinsum.graph import Graph
+from joinsum.graph_choice import logical_program
 from joinsum.optimize import Optimized, optimize_here
 from joinsum.plan import IaPlan, TraPlan
+from joinsum.planned_graph import PlannedGraph
 from joinsum.run import Input, Scalars, sources_of
 from joinsum.stored import Place
 
 __all__ = ["explain"]
 
-Explained = Expression | TraPlan | IaPlan | Optimized
+Explained = Expression | TraPlan | IaPlan | Optimized | Graph | EinsumPlan | PlannedGraph
 
 
 def explain(
@@ -40,8 +44,9 @@ def explain(
 ) -> Explanation:
     """What is computed, where tuples lie and move, what that costs, how the plan was found and what lost against it.
 
-    x         a lazy relation or a logical plan, which is optimised first; what `joinsum.optimize` found; or a physical
-              plan, which is shown as it is: there is no search then
+    x         a lazy relation or a logical plan, which is optimised first; a graph of einsums (`joinsum.Graph`,
+              `joinsum.EinsumPlan`), which is too, with its outputs pinned to every site; what `joinsum.optimize` found;
+              or a physical plan or a planned graph, which is shown as it is: there is no search then
     place, pins, minimize, without, plans, seconds
               of the search, as for `joinsum.optimize`
     cluster   the machine that costs are for; by default the context's
@@ -80,6 +85,9 @@ def explain(
             raise PlanError(f"explain: a relation has its own inputs: inputs={show(sorted(inputs))}")
         core, sources = build_plan({"out": x}, {})
         x = TraPlan(core, {name: source.place for name, source in sources.items() if source.place is not None})
+    if isinstance(x, (Graph, EinsumPlan)):
+        x = _program(x)
+        pins = dict.fromkeys(x.outputs, "replicated") | dict(pins or {})
     options = {
         "place": place,
         "pins": pins,
@@ -105,6 +113,12 @@ def _given(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def _program(x: Graph | EinsumPlan) -> TraPlan:
+    """The logical plan of a graph of einsums, cut for the sites there are."""
+    graph = x.einsums if isinstance(x, Graph) else x
+    return logical_program(graph.binary().core, context().sites)
+
+
 def _explained(x: object, search: Mapping[str, Any], cluster: Cluster | None) -> Explanation:
     if isinstance(x, TraPlan):
         found = optimize_here(x, cluster=cluster, **search)
@@ -113,6 +127,8 @@ def _explained(x: object, search: Mapping[str, Any], cluster: Cluster | None) ->
         raise PlanError(f"explain: the plan is chosen already, so nothing is searched: options={list(search)}")
     if isinstance(x, IaPlan):
         return Explanation(x, cost_of(x, cluster))
+    if isinstance(x, PlannedGraph):
+        return Explanation(x.plan, cost_of(x.plan, cluster), x.program)
     if not isinstance(x, Optimized):
         raise PlanError(f"explain: give a relation, a plan or what joinsum.optimize found: got={type(x).__name__}")
     if cluster is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ __all__ = [
     "Options",
     "Phase",
     "RuleApplied",
+    "by_first_site",
     "checked_pins",
     "checked_placements",
     "find",
@@ -91,9 +92,30 @@ def find(what: str, here: Context, plan: TraPlan, options: Options) -> Found:
     what   the call that they are found for: `optimize`, `run`"""
     if here.whole:
         return find_here(here, plan, options)
-    here.transport.agree(what, _request(plan, options))
-    answer = _answer(here, plan, options) if 0 in here.local_sites else ""
-    return _read(json.loads(here.from_first_site(what, answer)), plan.core.tables)
+    told = by_first_site(what, here, _request(plan, options), lambda: _answer(find_here(here, plan, options)))
+    return _read(told, plan.core.tables)
+
+
+def by_first_site(what: str, here: Context, request: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `answer` gives on site 0, on every site; collective. Sites that make different requests raise
+    TransportError, and what site 0 raises is raised on every site."""
+    here.transport.agree(what, request)
+    text = json.dumps(_told(what, answer)) if 0 in here.local_sites else ""
+    told: dict[str, Any] = json.loads(here.from_first_site(what, text))
+    if "error" in told:
+        raise _ERRORS[told["error"]](told["message"])
+    return told
+
+
+def _told(what: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The answer, or the error."""
+    try:
+        return answer()
+    except Exception as error:
+        name = type(error).__name__
+        known = name in _ERRORS
+        message = str(error) if known else f"{what}: {name} on rank 0: {error}"
+        return {"error": name if known else InternalError.__name__, "message": message}
 
 
 def find_here(here: Context, plan: TraPlan, options: Options) -> Found:
@@ -182,14 +204,7 @@ def _request(plan: TraPlan, options: Options) -> str:
     return plan.text + "\n" + "\n".join(lines)
 
 
-def _answer(here: Context, plan: TraPlan, options: Options) -> str:
-    try:
-        found = find_here(here, plan, options)
-    except Exception as error:
-        name = type(error).__name__
-        known = name in _ERRORS
-        message = str(error) if known else f"optimize: {name} on rank 0: {error}"
-        return json.dumps({"error": name if known else InternalError.__name__, "message": message})
+def _answer(found: Found) -> dict[str, Any]:
     plans = [
         {
             "name": each.name,
@@ -199,14 +214,10 @@ def _answer(here: Context, plan: TraPlan, options: Options) -> str:
         }
         for each in found.plans
     ]
-    return json.dumps(
-        {"plans": plans, "phases": [asdict(phase) for phase in found.phases], "out_of_time": found.out_of_time}
-    )
+    return {"plans": plans, "phases": [asdict(phase) for phase in found.phases], "out_of_time": found.out_of_time}
 
 
 def _read(answer: dict[str, Any], tables: dict[str, list[int]]) -> Found:
-    if "error" in answer:
-        raise _ERRORS[answer["error"]](answer["message"])
     plans = tuple(
         FoundPlan(
             each["name"],

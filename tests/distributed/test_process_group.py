@@ -28,8 +28,8 @@ PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
     2: ["equal_results", "calibrating", "explaining", "einsums"],
-    3: ["equal_results", "disagreements"],
-    4: ["equal_results", "subgroups"],
+    3: ["equal_results", "disagreements", "einsums"],
+    4: ["equal_results", "subgroups", "einsums"],
 }
 
 
@@ -322,12 +322,56 @@ def test_a_calibration_that_cannot_be_written_is_an_error_on_every_rank(plays: A
 # --- einsum -----------------------------------------------------------------------------------------------------------
 
 
-def test_einsum_on_a_group_has_the_values_and_gradients_of_one_process(plays: Any) -> None:
-    assert min(plays(2).values("values_and_gradients_are_those_of_one_process")) > 5
-    plays(2).values("a_group_gives_what_loopback_gives")
+@every_size
+def test_einsum_on_a_group_has_the_values_and_gradients_of_one_process(plays: Any, ranks: int) -> None:
+    assert min(plays(ranks).values("values_and_gradients_are_those_of_one_process")) > 5
+    plays(ranks).values("a_group_gives_what_loopback_gives")
 
 
-def test_einsum_finds_operands_that_differ_between_ranks(plays: Any) -> None:
+@every_size
+def test_functional_transforms_and_graphs_of_einsums_on_a_group_are_those_of_one_process(
+    plays: Any, ranks: int
+) -> None:
+    plays(ranks).values("functional_transforms_are_those_of_one_process")
+    plays(ranks).values("a_graph_has_the_values_and_gradients_of_one_process")
+
+
+@every_size
+def test_einsum_finds_operands_that_differ_between_ranks(plays: Any, ranks: int) -> None:
     for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
-        for text in plays(2).values(scene):
-            assert "checksum" in text, text
+        for text in plays(ranks).values(scene):
+            assert "operand 0 (x0): [3, 3] torch.float32, checksum" in text, text
+    named = plays(ranks).values("the_operand_that_differs_is_named")
+    planned = plays(ranks).values("a_planned_einsum_compares_operands_until_they_were_equal_once")
+    for text in [*named, *(text for told in planned for text in told)]:
+        assert "operand 1 (x1)" in text, text
+        assert "operand 0" not in text, text
+
+
+@every_size
+def test_ranks_that_call_different_einsums_all_raise(plays: Any, ranks: int) -> None:
+    for rank, (known, new, mixed, wrong) in enumerate(
+        plays(ranks).values("ranks_that_call_different_equations_all_raise")
+    ):
+        assert "run: sites differ" in known
+        assert "einsum: sites differ" in new
+        assert "einsum[ij,jk->i; mul; add]" in new
+        assert "sites make different calls: site 0: run, site 1: einsum" in mixed
+        assert ("no equation" if rank == 0 else "sites") in wrong
+
+
+@every_size
+def test_an_einsum_that_is_wrong_on_one_rank_raises_on_all(plays: Any, ranks: int) -> None:
+    for told in plays(ranks).values("what_is_wrong_on_one_rank_raises_on_all"):
+        assert len(told) == 5
+
+
+@every_size
+def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -> None:
+    told = plays(ranks).values("rank_0_keeps_the_plan_that_all_run")
+    for new, kept, damaged, off in told:
+        assert new == "planned here"
+        assert kept.startswith("kept in ")
+        assert damaged.startswith("planned here, as the kept plan was rejected: it is cut off or damaged")
+        assert "site 0: a plan, site 1: a plan, which may be kept" in off
+    assert len({tuple(origins[::2]) for origins in told}) == 1

@@ -12,6 +12,7 @@ import joinsum
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "python" / "joinsum"
+DOCS = Path(__file__).parents[2] / "docs"
 MODULES = sorted(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in PACKAGE.rglob("*.py"))
 
 
@@ -28,6 +29,12 @@ def test_the_examples_of_a_module_hold(name: str) -> None:
     # joinsum.plan, say, is a function too: the module is found here.
     failed, _ = doctest.testmod(sys.modules[name], optionflags=doctest.ELLIPSIS)
     assert failed == 0
+
+
+def test_the_examples_of_the_einsum_document_hold() -> None:
+    failed, tried = doctest.testfile(str(DOCS / "einsum.md"), module_relative=False, optionflags=doctest.ELLIPSIS)
+    assert failed == 0
+    assert tried > 10
 
 
 @pytest.mark.parametrize("name", sorted(joinsum.__all__))

@@ -180,6 +180,39 @@ TEST(Executor, LeavesATiedInputAloneThatSomebodyElseSees) {
   EXPECT_TRUE(at::equal(w, kept));
 }
 
+TEST(Executor, TellsPlansApartThatAreOneButForNamesAndTies) {
+  const ia::Plan tied = ia::parse("ia on 1\ninput W: f64[4]<1> on 1 ()\noutput V -> W = map[(k0); scale[2.0]](W)\n");
+  const ia::Plan free = ia::Plan::make({{"U", tied.outputs()[0].node, std::nullopt}});
+  Executor executor(make_loopback(1), make_memory_store());
+  const auto at_start = [&] {
+    return place_tensor(at::ones({4}, at::kDouble), tied.inputs()[0]->type(), {0}, executor.store(), true);
+  };
+  for (int turn = 0; turn < 3; ++turn) {
+    const std::map<std::string, StoredRelation> inputs{{"W", at_start()}};
+    EXPECT_TRUE(at::equal(whole_tensor(executor.run(free, inputs).outputs.at("U"), executor.store()),
+                          at::full({4}, 2.0, at::kDouble)));
+    EXPECT_TRUE(at::equal(whole_tensor(inputs.at("W"), executor.store()), at::ones({4}, at::kDouble)));
+    executor.run(tied, inputs);
+    EXPECT_TRUE(at::equal(whole_tensor(inputs.at("W"), executor.store()), at::full({4}, 2.0, at::kDouble)));
+  }
+}
+
+TEST(Executor, RunsMorePlansInTurnThanItRemembers) {
+  Executor executor(make_loopback(1), make_memory_store());
+  for (int turn = 0; turn < 2; ++turn) {
+    for (int n = 0; n < 100; ++n) {
+      const ia::Plan plan = ia::parse("ia on 1\ninput X: f64[4]<1> on 1 ()\noutput Z = map[(k0); scale[" +
+                                      std::to_string(n) + ".0]](X)\n");
+      const std::map<std::string, StoredRelation> inputs{
+          {"X", place_tensor(at::ones({4}, at::kDouble), plan.inputs()[0]->type(), {0}, executor.store(), false)}};
+      const RunResult result = executor.run(plan, inputs);
+      EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("Z"), executor.store()), at::full({4}, n, at::kDouble)));
+      EXPECT_EQ(result.trace.back().operation,
+                ia::operation_text(plan.outputs()[0].node->operation(), plan.outputs()[0].node->type()));
+    }
+  }
+}
+
 TEST(Executor, FreesBlocksAfterTheirLastUse) {
   std::string text = "ia on 1\ninput X: f64[1000,1000]<1,1> on 1 ()\n";
   std::string last = "X";

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import joinsum
 import torch
@@ -51,6 +56,34 @@ def a_group_gives_what_loopback_gives() -> None:
 
 
 @scene(SCENES)
+def functional_transforms_are_those_of_one_process() -> None:
+    enter(on_group())
+    x, y = (x.detach() for x in operands("ij,jk->ik"))
+    for transform in (torch.func.jacrev, torch.func.jacfwd, torch.func.hessian):
+        got, wanted = (
+            transform(lambda x, e=e: e("ij,jk->ik", x, y).sin().sum())(x) for e in (joinsum.einsum, torch.einsum)
+        )
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+    each = torch.func.vmap(lambda row: joinsum.einsum("j,jk->k", row, y))(x)
+    torch.testing.assert_close(each, x @ y, rtol=1e-10, atol=1e-10)
+
+
+@scene(SCENES)
+def a_graph_has_the_values_and_gradients_of_one_process() -> None:
+    enter(on_group())
+    g = joinsum.Graph()
+    hidden = g.einsum("ij,jk->ik", g.input("X", (5, 3), torch.float64), g.input("Y", (3, 4), torch.float64))
+    g.output("rows", g.einsum("ik->i", hidden, agg="logsumexp"))
+    g.output("columns", g.einsum("ik->k", hidden, agg="max"))
+    x, y = operands("ij,jk->ik")
+    made = g.plan()(X=x, Y=y)
+    wanted = {"rows": torch.logsumexp(x @ y, 1), "columns": (x @ y).amax(0)}
+    slopes, expected = (torch.autograd.grad(sum(z.sin().sum() for z in z.values()), (x, y)) for z in (made, wanted))
+    for a, b in zip([*made.values(), *slopes], [*wanted.values(), *expected], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@scene(SCENES)
 def operands_that_differ_are_found_at_the_first_call() -> str:
     enter(on_group())
     x = torch.full((3, 3), float(rank()))
@@ -73,3 +106,116 @@ def later_calls_compare_operands_when_asked() -> str:
         del os.environ["JOINSUM_CHECK"]
     assert kind == "TransportError", text
     return text
+
+
+@scene(SCENES)
+def the_operand_that_differs_is_named() -> str:
+    enter(on_group())
+    same, other = torch.ones(3, 3), torch.full((3, 3), float(rank()))
+    kind, text, _ = error_of(lambda: joinsum.einsum("ij,jk->ik", same, other))
+    assert kind == "TransportError", text
+    return text
+
+
+@scene(SCENES)
+def a_planned_einsum_compares_operands_until_they_were_equal_once() -> list[str]:
+    enter(on_group())
+    same, other = torch.ones(3, 3), torch.full((3, 3), float(rank()))
+    run = joinsum.einsum_plan("ij,jk->ik", (3, 3), (3, 3))
+    told = []
+    for _ in range(2):
+        kind, text, _ = error_of(lambda: run(same, other))
+        assert kind == "TransportError", text
+        told.append(text)
+    torch.testing.assert_close(run(same, same), same @ same)
+    run(same, other)  # compared no more
+    return told
+
+
+@scene(SCENES)
+def ranks_that_call_different_equations_all_raise() -> list[str]:
+    """Both at the first call and when each rank has planned its own."""
+    enter(on_group())
+    x = torch.ones(3, 3)
+    for equation in ("ij,jk->ik", "ij,kj->ik"):
+        joinsum.einsum(equation, x, x)
+    known = "ij,jk->ik" if rank() == 0 else "ij,kj->ik"
+    new = "ij,jk->i" if rank() == 0 else "ij,jk->k"
+    mixed = "ij,jk->ik" if rank() == 0 else "ij,ij->ij"
+    told = []
+    for equation in (known, new, mixed, "no equation" if rank() == 0 else known):
+        kind, text, _ = error_of(lambda e=equation: joinsum.einsum(e, x, x))
+        assert kind in ("TransportError", "PlanError"), text
+        told.append(text)
+    torch.testing.assert_close(joinsum.einsum("ij,jk->ik", x, x), x @ x)  # the group goes on
+    return told
+
+
+@scene(SCENES)
+def what_is_wrong_on_one_rank_raises_on_all() -> list[str]:
+    enter(on_group())
+    x = torch.ones(3, 3)
+    wrong = torch.ones(4, 4) if rank() == 0 else x
+    run = joinsum.einsum_plan("ij,jk->ik", x, x)
+    g = joinsum.Graph()
+    value = g.einsum("ij->i", g.input("X", (3, 3)))
+    empty = joinsum.Graph() if rank() == 0 else g
+    g.output("Z", value)
+    told = []
+    for call in (
+        lambda: joinsum.einsum("ij,jk->ik", x, wrong),
+        lambda: joinsum.einsum_plan("ij,jk->i", x, wrong),
+        lambda: run(x, wrong),
+        lambda: empty.plan(),
+        lambda: g.plan()(wrong),
+    ):
+        kind, text, seconds = error_of(call)
+        assert kind == ("PlanError" if rank() == 0 else "TransportError"), text
+        assert seconds < 20
+        told.append(text)
+    torch.testing.assert_close(run(x, x), x @ x)
+    return told
+
+
+@contextmanager
+def kept_plans() -> Iterator[Path]:
+    """A folder of plans for each rank, turned on."""
+    with tempfile.TemporaryDirectory() as folder:
+        saved = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "JOINSUM_PLAN_CACHE")}
+        os.environ["XDG_CACHE_HOME"] = folder
+        os.environ.pop("JOINSUM_PLAN_CACHE", None)
+        try:
+            yield Path(folder) / "joinsum" / "plans"
+        finally:
+            for name, value in saved.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+@scene(SCENES)
+def rank_0_keeps_the_plan_that_all_run() -> list[str]:
+    """The origins of four plans: new, kept, of a damaged file, and with another rank's folder turned off."""
+    with kept_plans() as folder:
+        origins = []
+
+        def plan() -> None:
+            enter(on_group())
+            run = joinsum.einsum_plan("ij,jk->ik", (5, 3), (3, 4), dtype=torch.float64)
+            x, y = operands("ij,jk->ik")
+            torch.testing.assert_close(run(x, y), x @ y)
+            origins.append(run.origin.replace(str(folder), "folder"))
+
+        plan()
+        assert len(list(folder.glob("*.json"))) == (1 if rank() == 0 else 0)
+        plan()
+        for path in folder.glob("*.json"):
+            path.write_bytes(path.read_bytes()[:-9])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plan()
+        if rank() == 0:
+            os.environ["JOINSUM_PLAN_CACHE"] = "0"
+        kind, text, _ = error_of(plan)
+        assert kind == "TransportError", text
+        return [*origins, text]

@@ -1,0 +1,222 @@
+"""Graphs of einsums that are planned for the sites there are: run on tensors, in torch's autograd and functorch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from joinsum import _C
+from joinsum.batched_graph import batched_graph, depending, numbered
+from joinsum.context import Context
+from joinsum.dtypes import torch_dtype
+from joinsum.graph_choice import Choice, choose
+
+__all__ = ["CompiledGraph", "differentiable_run"]
+
+_BATCHED_KEPT = 64  # batched forms of one graph: the last ones
+_CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
+
+
+class CompiledGraph:
+    """A graph with its plan, which is chosen at the first use, for results on every site.
+
+    here       the sites
+    recorded   the graph as it was made: einsums of any number of operands
+    kept       whether its plan is looked for in the user's cache folder, and left there
+
+    Gradients and batched forms are graphs of the same kind, made once each.
+    """
+
+    def __init__(self, here: Context, recorded: _C.EinsumPlan, kept: bool) -> None:
+        self.here = here
+        self.recorded = recorded
+        self.kept = kept
+        self.names = [name for name, _ in recorded.inputs]
+        self.dtypes = [torch_dtype(dtype) for _, (dtype, _) in recorded.inputs]
+        self.outputs = [name for name, _ in recorded.outputs]
+        results = [torch_dtype(dtype) for _, (dtype, _) in recorded.outputs]
+        self.differentiable = [dtype.is_floating_point or dtype.is_complex for dtype in results]
+        self._compared = False  # whether the ranks' operands were once found equal
+        self._gradients: dict[tuple[bool, ...], CompiledGraph | None] = {}
+        self._batched: dict[tuple[tuple[bool, ...], int], CompiledGraph] = {}
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The plan, and what it was made from. On a process group all ranks must call."""
+        with torch._C._DisableFuncTorch():  # what sites tell each other is no part of a transform
+            return choose(self.here, self.recorded, self.kept)
+
+    @cached_property
+    def types(self) -> dict[str, _C.PhysicalType]:
+        """Where the plan wants its inputs."""
+        return dict(self.choice.plan.inputs)
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """The outputs, for one tensor for each of the inputs; no gradients."""
+        here = self.here
+        tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
+        if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
+            self._compare(tensors)
+            self._compared = True
+        types, sites, store = self.types, here.local_sites, here.store
+        placed = {
+            name: _C.place_tensor(tensor, types[name], sites, store, False)
+            for name, tensor in zip(self.names, tensors, strict=True)
+        }
+        results = here.execute(self.choice.plan, placed, {})
+        operands = {x.untyped_storage().data_ptr() for x in tensors}
+        return tuple(self._whole(results[name], operands) for name in self.outputs)
+
+    def _whole(self, relation: _C.StoredRelation, operands: set[int]) -> torch.Tensor:
+        """The result as a tensor that shares no memory with an operand."""
+        whole = relation.whole_tensor(self.here.store)
+        own = whole.untyped_storage().data_ptr() not in operands and 0 not in whole.stride()
+        return whole if own else whole.clone(memory_format=torch.contiguous_format)
+
+    def _compare(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Raises where the ranks' graphs or operands differ."""
+        lines = [
+            f"operand {i} ({name}): {list(x.shape)} {x.dtype}, checksum {_checksum(x)}"
+            for i, (name, x) in enumerate(zip(self.names, tensors, strict=True))
+        ]
+        told = "equal calls with equal operands on every rank\n" + str(self.recorded)
+        self.here.transport.agree("einsum", told + "\n".join(lines))
+
+    def gradient(self, needed: tuple[bool, ...]) -> CompiledGraph | None:
+        """The graph of those inputs' gradients; None where no output depends on them differentiably. It calls the
+        inputs x0, x1, ... in order, what arrives at the outputs d_z0, d_z1, ..., and the gradients d_x0, d_x1, ..."""
+        if needed not in self._gradients:
+            graph = numbered(self.choice.binary, self.names)
+            of = [f"x{i}" for i, each in enumerate(needed) if each]
+            reached = depending(graph, of)
+            pairs = zip(graph.output_nodes, self.differentiable, strict=True)
+            some = any(node in reached and smooth for node, smooth in pairs)
+            self._gradients[needed] = CompiledGraph(self.here, graph.gradient(of), self.kept) if some else None
+        return self._gradients[needed]
+
+    def batched(self, which: tuple[bool, ...], size: int) -> CompiledGraph:
+        """The same for `size` samples at once: those inputs, and the outputs that depend on them, have an axis of that
+        many elements in front."""
+        key = (which, size)
+        if key not in self._batched:
+            names = [name for name, each in zip(self.names, which, strict=True) if each]
+            while len(self._batched) >= _BATCHED_KEPT:
+                del self._batched[next(iter(self._batched))]
+            self._batched[key] = CompiledGraph(self.here, batched_graph(self.recorded, names, size), self.kept)
+        return self._batched[key]
+
+
+def _checksum(tensor: torch.Tensor) -> int:
+    """A number, modulo 2^64, of the elements and their order: tensors that differ hardly ever share it."""
+    flat = tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    total = 0
+    for begin in range(0, flat.numel(), _CHUNK):
+        part = flat[begin : begin + _CHUNK].to(torch.int64)
+        place = torch.arange(begin + 1, begin + 1 + part.numel(), device=part.device)
+        total += int((part * (place * 0x1E3779B97F4A7C15 ^ (place << 7))).sum())
+    return total % 2**64
+
+
+# --- autograd and functorch -------------------------------------------------------------------------------------------
+
+
+class _Differentiable(torch.autograd.Function):
+    """A graph in torch's autograd: its backward pass is the graph of the gradients, in autograd again; so is its
+    derivative forward, the gradient of the gradients' graph for what arrives at it, in which that graph is linear."""
+
+    @staticmethod
+    def forward(compiled: CompiledGraph, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return compiled.run(tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
+        compiled, *tensors = inputs
+        ctx.compiled = compiled
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        rough = [x for x, smooth in zip(output, compiled.differentiable, strict=True) if not smooth]
+        ctx.mark_non_differentiable(*rough)
+
+    @staticmethod
+    def backward(ctx: Any, *arrived: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        compiled: CompiledGraph = ctx.compiled
+        gradient = compiled.gradient(tuple(ctx.needs_input_grad[1:]))
+        if gradient is None:
+            return (None,) * (1 + len(compiled.names))
+        values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", arrived)
+        made = _by_name(gradient, values)
+        return (None, *(made.get(f"d_x{i}") for i in range(len(compiled.names))))
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        compiled: CompiledGraph = ctx.compiled
+        nothing = _zeros(compiled, ctx.saved_tensors[0].device)
+        smooth = [dtype.is_floating_point or dtype.is_complex for dtype in compiled.dtypes]
+        moving = tuple(x is not None and each for x, each in zip(tangents, smooth, strict=True))
+        gradient = compiled.gradient(moving) if any(moving) else None
+        if gradient is None:
+            return _tangents(compiled, nothing)
+        linear = gradient.gradient(tuple(name.startswith("d_z") for name in gradient.names))
+        if linear is None:
+            return _tangents(compiled, nothing)
+        values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", nothing)
+        directions = {f"d_x{i}": tangent for i, tangent in enumerate(tangents) if tangent is not None}
+        values = _numbered("x", [values[name] for name in gradient.names])
+        values |= _numbered("d_z", [directions[name] for name in gradient.outputs])
+        made = _by_name(linear, values)
+        places = {name: f"d_x{i}" for i, name in enumerate(gradient.names)}
+        return _tangents(compiled, [made.get(places.get(f"d_z{i}", ""), zeros) for i, zeros in enumerate(nothing)])
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], compiled: CompiledGraph, *tensors: torch.Tensor
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
+        dims = in_dims[1:]
+        which = tuple(dim is not None for dim in dims)
+        names = [name for name, each in zip(compiled.names, which, strict=True) if each]
+        reached = depending(compiled.recorded, names)
+        batched = compiled.batched(which, info.batch_size)
+        moved = {
+            name: x if dim is None else x.movedim(dim, 0)
+            for name, x, dim in zip(compiled.names, tensors, dims, strict=True)
+        }
+        made = _by_name(batched, moved)
+        nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
+        out_dims = tuple(0 if node in reached else None for _, node in nodes)
+        return tuple(made[name] for name in compiled.outputs), out_dims
+
+
+def _numbered(letter: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {f"{letter}{i}": tensor for i, tensor in enumerate(tensors)}
+
+
+def _zeros(compiled: CompiledGraph, device: torch.device) -> list[torch.Tensor]:
+    """Zeros for each output."""
+    return [
+        torch.zeros(extents, dtype=torch_dtype(dtype), device=device)
+        for _, (dtype, extents) in compiled.recorded.outputs
+    ]
+
+
+def _tangents(compiled: CompiledGraph, values: Sequence[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    """One for each output that is differentiable."""
+    return tuple(x if smooth else None for x, smooth in zip(values, compiled.differentiable, strict=True))
+
+
+def _by_name(compiled: CompiledGraph, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    results = differentiable_run(compiled, [values[name] for name in compiled.names])
+    return dict(zip(compiled.outputs, results, strict=True))
+
+
+def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The outputs, in autograd where it asks for that: an input requires a gradient or has a tangent, or functorch is
+    at work."""
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if recorded or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return tuple(_Differentiable.apply(compiled, *tensors))  # type: ignore[no-untyped-call]
+    return compiled.run(tensors)

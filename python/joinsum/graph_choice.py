@@ -1,0 +1,127 @@
+"""Choosing the plan of a graph of einsums: order, cuts and placements; or taking the one that is kept."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from joinsum import _C
+from joinsum.context import Context
+from joinsum.contraction_order import best_paths
+from joinsum.errors import Error
+from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
+from joinsum.plan import TraPlan, verifying
+from joinsum.planning import Options, by_first_site, find_here
+
+__all__ = ["Choice", "choose", "logical_program"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A graph's plan, and what it was made from.
+
+    binary         the graph in einsums of two operands, in the order that they are joined
+    program_text   the logical plan
+    plan           the physical plan; outputs are on every site
+    origin         where it comes from: planned here, or the file that it was kept in
+    """
+
+    binary: _C.EinsumPlan
+    program_text: str
+    plan: _C.IaPlan
+    origin: str
+
+    @cached_property
+    def program(self) -> TraPlan:
+        """The logical plan."""
+        return TraPlan(_C.TraPlan.parse(self.program_text, {}))
+
+
+def choose(here: Context, graph: _C.EinsumPlan, kept: bool) -> Choice:
+    """The plan of least seconds for the context's sites, with outputs on every site.
+
+    kept   looks for it in the user's cache folder first, and leaves it there
+
+    On a process group site 0 does, and all sites get the same; all must call, with one graph. Raises PlanError.
+    """
+    with here.preparing("einsum"):
+        folder = plans_folder() if kept and here.keeps_plans and not verifying() else None
+    if here.whole:
+        return _looked_up(folder, here, graph)
+    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{here.cluster}"
+    here.transport.agree("einsum", request)  # before what follows, in which all take part
+    if folder is not None:
+        _ = here.machine
+    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph)))
+    return _of_texts(told, told["origin"])
+
+
+def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan) -> Choice:
+    if folder is None:
+        return _planned(here, graph, "planned here")
+    key = Key(str(graph), here.machine, here.cluster)
+    origin = "planned here"
+    try:
+        texts = folder.read(key)
+        if texts is not None:
+            return _kept(texts, f"kept in {folder.path(key)}", here, graph)
+    except Rejected as rejected:
+        origin += f", as the kept plan was rejected: {rejected}"
+        if rejected.damaged:
+            warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
+    choice = _planned(here, graph, origin)
+    folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
+    return choice
+
+
+def _texts(choice: Choice) -> dict[str, Any]:
+    return {
+        "binary": str(choice.binary),
+        "program": choice.program_text,
+        "plan": str(choice.plan),
+        "origin": choice.origin,
+    }
+
+
+def _of_texts(texts: dict[str, Any], origin: str) -> Choice:
+    plan = _C.IaPlan.parse(texts["plan"], {})
+    return Choice(_C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
+
+
+def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPlan) -> Choice:
+    """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites; else Rejected."""
+    try:
+        choice = _of_texts(texts, origin)
+    except Error as error:
+        raise Rejected(f"it is damaged: {error}", damaged=True) from None
+    given = {name: (type_.relation.dtype, _extents(type_)) for name, type_ in choice.plan.inputs}
+    made = {name: (type_.relation.dtype, _extents(type_)) for name, type_, _ in choice.plan.outputs}
+    replicated = all(type_.placement.fully_replicated for _, type_, _ in choice.plan.outputs)
+    if str(choice.plan.grid) != str(here.grid) or not replicated:
+        raise Rejected("foreign: its plan is for other sites or results", damaged=True)
+    if given != _types(graph.inputs) or made != _types(graph.outputs):
+        raise Rejected("foreign: its plan has other inputs or outputs than the graph", damaged=True)
+    return choice
+
+
+def _extents(type_: _C.PhysicalType) -> tuple[int, ...]:
+    return tuple(axis.extent for axis in type_.relation.axes)
+
+
+def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
+
+
+def _planned(here: Context, graph: _C.EinsumPlan, origin: str) -> Choice:
+    binary = graph.binary(best_paths(graph, here, everywhere=True))
+    program = logical_program(binary, here.sites)
+    pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs}
+    found = find_here(here, program, Options({}, pins, "seconds", here.cluster))
+    return Choice(binary, program.text, found.plans[0].plan, origin)
+
+
+def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:
+    """The plan over tuples, cut so that every way to divide the work among the sites is a placement."""
+    return TraPlan(binary.lower(binary.even_cuts(sites)))
