@@ -10,6 +10,29 @@ namespace {
 /// Layouts made times layouts that a value may be put in, beyond which only where it is put is chosen.
 constexpr size_t kMostStates = 150;
 
+/// Moves of nodes, each to a target once.
+class Moves {
+ public:
+  ia::NodePtr move(const ia::NodePtr& node, const ia::Placement& target) {
+    auto& moved = moved_[node.get()];
+    for (const ia::NodePtr& known : moved) {
+      if (known->type().placement == target) return known;
+    }
+    moved.push_back(move_to(node, target));
+    return moved.back();
+  }
+
+ private:
+  std::unordered_map<const ia::Node*, std::vector<ia::NodePtr>> moved_;
+};
+
+/// Of the site that holds most.
+double busiest_bytes(const ia::PhysicalType& type) {
+  int64_t most = 0;
+  for (int64_t site = 0; site < type.sites(); ++site) most = std::max(most, type.bytes(site));
+  return static_cast<double>(most);
+}
+
 /// Where a value may be taken from: where it was made, and where it was put; equal if it stays.
 struct State {
   std::optional<size_t> made;  ///< nothing: it is taken from where it was put
@@ -85,7 +108,10 @@ class PlacementProblem::Builder {
     const double weight = weight_of_flops();
     for (Vertex& vertex : vertices_) {
       std::vector<double> costs;
-      for (const Mode& mode : vertex.modes) costs.push_back(mode.value + weight * mode.flops);
+      for (const Mode& mode : vertex.modes) {
+        const double kept = vertex.output ? 0 : demands_.byte_price * busiest_bytes(*mode.result);
+        costs.push_back(mode.value + weight * mode.flops + kept);
+      }
       JOINSUM_USER_CHECK(!costs.empty(), "optimize: no placement lets an operator run: operator=",
                          tra::operator_name(vertex.node->operation()), ", type=", vertex.node->type().text());
       mode_costs_.push_back(std::move(costs));
@@ -144,6 +170,10 @@ class PlacementProblem::Builder {
       for (size_t place = 0; place < vertex.places.size(); ++place) states.push_back({std::nullopt, place});
     }
     state_costs_.emplace_back(states.size(), 0.0);
+    for (size_t i = 0; demands_.byte_price > 0 && i < states.size(); ++i) {
+      if (states[i].made != states[i].put)
+        state_costs_.back()[i] = demands_.byte_price * busiest_bytes(vertex.places[states[i].put]);
+    }
     const ia::Placement* pin = pin_of(vertex);
     for (size_t i = 0; pin != nullptr && i < states.size(); ++i) {
       if (vertex.places[states[i].put].placement != *pin) state_costs_.back()[i] = kForbidden;
@@ -245,6 +275,7 @@ class PlacementProblem::Builder {
                    std::unordered_map<const tra::Node*, ia::NodePtr>& nodes) const {
     std::vector<ia::NodePtr> made;  // what readers may take it from: of a pinned value, where it was put
     std::vector<ia::NodePtr> put;
+    Moves moves;
     std::map<std::string, ia::Placement> starts;
     std::vector<ia::Plan::Output> outputs;
     for (const auto& output : plan_.outputs()) outputs.push_back({output.name, nullptr, output.tied_input});
@@ -253,43 +284,71 @@ class PlacementProblem::Builder {
       const Mode& mode = vertex.modes[values[mode_of(static_cast<int64_t>(v))]];
       std::vector<ia::NodePtr> operands;
       for (size_t i = 0; i < vertex.operands.size(); ++i) {
-        operands.push_back(brought(made[vertex.operands[i]], put[vertex.operands[i]], mode.needs[i]));
+        operands.push_back(brought(made[vertex.operands[i]], put[vertex.operands[i]], mode.needs[i], moves));
       }
       if (vertex.output) {
         outputs[*vertex.output].node = operands[0];
         continue;
       }
-      made.push_back(operator_node(vertex, mode, std::move(operands)));
+      const auto* input = vertex.input();
+      made.push_back(input != nullptr ? ia::make_input(input->name, start_of(static_cast<int64_t>(v), values))
+                                      : operator_node(vertex, std::move(operands)));
       nodes[vertex.node] = made.back();
       if (vertex.join != nullptr) nodes[vertex.join] = made.back()->input(0);
-      if (const auto* input = vertex.input()) starts.emplace(input->name, mode.result->placement);
+      if (input != nullptr) starts.emplace(input->name, made.back()->type().placement);
       const State& state = states_[v][values[state_of(static_cast<int64_t>(v))]];
-      put.push_back(move_to(made.back(), vertex.places[state.put].placement));
+      const bool stays = state.made == state.put;
+      put.push_back(stays ? made.back() : moves.move(made.back(), vertex.places[state.put].placement));
       if (pin_of(vertex) != nullptr) made.back() = put.back();
     }
     for (auto& output : outputs) {
       if (output.node != nullptr) continue;
       const int64_t v = number_.at(plan_.outputs()[&output - outputs.data()].node.get());
-      output.node = output.tied_input ? brought(made[v], put[v], starts.at(*output.tied_input)) : put[v];
+      output.node = output.tied_input ? brought(made[v], put[v], starts.at(*output.tied_input), moves) : put[v];
     }
     return ia::Plan::make(std::move(outputs));
   }
 
-  ia::NodePtr operator_node(const Vertex& vertex, const Mode& mode, std::vector<ia::NodePtr> operands) const {
-    if (const auto* input = vertex.input()) return ia::make_input(input->name, *mode.result);
+  /// Where an input starts: one that may start whole on every site starts where all its readers need it, if that is
+  /// one place.
+  ia::PhysicalType start_of(int64_t v, const std::vector<int64_t>& values) const {
+    const Vertex& vertex = vertices_[v];
+    const ia::PhysicalType& start = *vertex.modes[values[mode_of(v)]].result;
+    const std::string& name = vertex.input()->name;
+    if (demands_.inputs.contains(name) || demands_.starts.contains(name) || !start.placement.fully_replicated() ||
+        objective_ == Objective::kPaperFloats) {
+      return start;
+    }
+    const ia::Placement* need = nullptr;
+    for (const auto& output : plan_.outputs()) {
+      if (output.node.get() == vertex.node || output.tied_input == name) return start;
+    }
+    for (size_t r = 0; r < vertices_.size(); ++r) {
+      const Mode& mode = vertices_[r].modes[values[mode_of(static_cast<int64_t>(r))]];
+      for (size_t i = 0; i < vertices_[r].operands.size(); ++i) {
+        if (vertices_[r].operands[i] != v) continue;
+        if (need != nullptr && *need != mode.needs[i]) return start;
+        need = &mode.needs[i];
+      }
+    }
+    return need == nullptr ? start : vertex.places[vertex.place_in(*need)];
+  }
+
+  ia::NodePtr operator_node(const Vertex& vertex, std::vector<ia::NodePtr> operands) const {
     if (vertex.join == nullptr) return ia::make(tra::local_operation(*vertex.node), std::move(operands));
     const ia::NodePtr join = ia::make(tra::local_operation(*vertex.join), std::move(operands));
     return ia::make(tra::local_operation(*vertex.node), {join});
   }
 
   /// The value where it is needed, from what is cheaper: where it was made, or where it was put.
-  ia::NodePtr brought(const ia::NodePtr& made, const ia::NodePtr& put, const ia::Placement& need) const {
+  ia::NodePtr brought(const ia::NodePtr& made, const ia::NodePtr& put, const ia::Placement& need,
+                      Moves& moves) const {
     if (made->type().placement == need) return made;
     if (put->type().placement == need) return put;
-    if (made == put) return move_to(put, need);
+    if (made == put) return moves.move(put, need);
     const ia::PhysicalType target = ia::PhysicalType::placed("optimize", made->type().relation, grid_, need);
     const bool straight = move_price_(made->type(), target) < move_price_(put->type(), target);
-    return move_to(straight ? made : put, need);
+    return moves.move(straight ? made : put, need);
   }
 
   const tra::Plan plan_;

@@ -26,6 +26,7 @@ struct PlacementDemands {
   std::unordered_map<const tra::Node*, Cut> work = {};  ///< how joins and maps divide their tuples
   std::map<std::string, Cut> starts = {};               ///< of inputs, by name
   std::map<std::string, Cut> ends = {};                 ///< of outputs, by name
+  double byte_price = 0;  ///< what keeping a byte on the site that keeps most of a value counts, beside its cost
 
   const Cut* work_of(const tra::Node* node) const {
     const auto found = work.find(node);
