@@ -210,7 +210,7 @@ void bind_graph_placement(py::module_& module) {
            py::arg("cluster"))
       .def("has", &GraphPlacer::has, py::arg("name"))
       .def("place", &GraphPlacer::place, py::arg("pins"), py::arg("seconds"), py::arg("byte_price") = 0.0,
-           WithoutGil());
+           py::arg("bounded") = true, WithoutGil());
 }
 
 }  // namespace

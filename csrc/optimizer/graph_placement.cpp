@@ -210,15 +210,19 @@ PlacementDemands GraphPlacer::demands_of(const std::vector<GraphPin>& pins) cons
 // --- placing ---------------------------------------------------------------------------------------------------------
 
 GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::optional<double> seconds,
-                                  double byte_price) const {
+                                  double byte_price, bool bounded) const {
   PlacementDemands demands = demands_of(pins);
   demands.byte_price = byte_price;
-  const PlacementProblem problem(logical_, grid_, demands, objective_, cluster_);
+  PlacementProblem problem(logical_, grid_, demands, objective_, cluster_);
   MinSumLimits limits;
   if (seconds)
     limits.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
-  const std::optional<Placed> placed = problem.solve({}, limits);
+  std::optional<Placed> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
+  if (!problem.whole() && bounded) {
+    placed->exact = false;
+    placed->lower_bound = problem.bound(limits);
+  }
   return told(*placed);
 }
 

@@ -65,7 +65,7 @@ def test_a_plan_is_json_of_four_fields() -> None:
 def test_a_file_is_planned_as_its_graph(tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(PRODUCT))
-    assert joinsum.plan_graph_file(path, "paper", 8).to_json() == joinsum.plan_graph(PRODUCT, "paper", 8).to_json()
+    assert joinsum.plan_graph_file(path, calls=8).to_json() == joinsum.plan_graph(PRODUCT, calls=8).to_json()
 
 
 def test_labels_may_be_lists_of_text_and_outputs_may_have_names() -> None:

@@ -7,8 +7,11 @@
 namespace joinsum::optimizer {
 namespace {
 
-/// Layouts made times layouts that a value may be put in, beyond which only where it is put is chosen.
-constexpr size_t kMostStates = 150;
+/// Layouts made times layouts that a value may be put in, beyond which only where it is put is chosen: together of all
+/// values, but at least and at most of one.
+constexpr size_t kStatesOfAll = 15000;
+constexpr size_t kFewestStates = 150;
+constexpr size_t kMostStates = 2500;
 
 /// Moves of nodes, each to a target once.
 class Moves {
@@ -67,17 +70,34 @@ class PlacementProblem::Builder {
     make_tables();
   }
 
+  /// The same with moves that readers may share charged to each of them in part, so that no plan costs less than its
+  /// optimum: a value whose layouts are too many to choose from stays where it is made, and each of k readers pays 1/k
+  /// of what brings it there.
+  void relax() {
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      if (whole_[v]) continue;
+      states_[v].clear();
+      for (const size_t place : made_[v]) states_[v].push_back({place, place});
+      state_costs_[v].assign(states_[v].size(), 0.0);
+      share_[v] = 1.0 / static_cast<double>(readers_of(static_cast<int64_t>(v)));
+    }
+    tables_.clear();
+    make_tables();
+  }
+
+  bool whole() const {
+    return std::all_of(whole_.begin(), whole_.end(), [](bool whole) { return whole; });
+  }
+
   const Labels& labels() const { return labels_; }
 
+  double bound(const MinSumLimits& limits) const {
+    return joinsum::optimizer::solve(problem_of({}), limits).lower_bound;
+  }
+
   std::optional<Placed> solve(const std::optional<std::vector<int64_t>>& only, const MinSumLimits& limits) const {
-    MinSumProblem problem;
-    for (size_t v = 0; v < vertices_.size(); ++v) {
-      problem.add_variable(restricted(vertices_[v], mode_costs_[v], only));
-      problem.add_variable(state_costs_[v]);
-    }
-    for (const Table& table : tables_) problem.add_pair(table.first, table.second, table.costs);
     try {
-      const MinSumSolution solution = joinsum::optimizer::solve(problem, limits);
+      const MinSumSolution solution = joinsum::optimizer::solve(problem_of(only), limits);
       Placed out{{}, solution.lower_bound, solution.exact};
       out.plan = lowered(solution.values, out.nodes);
       return out;
@@ -87,6 +107,16 @@ class PlacementProblem::Builder {
   }
 
  private:
+  MinSumProblem problem_of(const std::optional<std::vector<int64_t>>& only) const {
+    MinSumProblem problem;
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      problem.add_variable(restricted(vertices_[v], mode_costs_[v], only));
+      problem.add_variable(state_costs_[v]);
+    }
+    for (const Table& table : tables_) problem.add_pair(table.first, table.second, table.costs);
+    return problem;
+  }
+
   /// Variables of vertex v.
   static int64_t mode_of(int64_t v) { return 2 * v; }
   static int64_t state_of(int64_t v) { return 2 * v + 1; }
@@ -151,23 +181,27 @@ class PlacementProblem::Builder {
   void make_states(int64_t v) {
     const Vertex& vertex = vertices_[v];
     auto& states = states_.emplace_back();
+    auto& made = made_.emplace_back();
+    whole_.push_back(true);
+    share_.push_back(1);
     if (vertex.output) {
       states.push_back({std::nullopt, 0});
       state_costs_.push_back({0});
       return;
     }
-    std::vector<size_t> made;
     for (const Mode& mode : vertex.modes) {
       const size_t place = vertex.place_in(mode.result->placement);
       if (std::find(made.begin(), made.end(), place) == made.end()) made.push_back(place);
     }
+    const size_t most = std::clamp(kStatesOfAll / vertices_.size(), kFewestStates, kMostStates);
     const bool apart = objective_ != Objective::kPaperFloats && pin_of(vertex) == nullptr;
     if (apart && readers_of(v) <= 1) {
       for (const size_t place : made) states.push_back({place, place});
-    } else if (apart && made.size() * vertex.places.size() <= kMostStates) {
+    } else if (apart && made.size() * vertex.places.size() <= most) {
       for (const size_t place : made) add_states(v, place, states);
     } else {
       for (size_t place = 0; place < vertex.places.size(); ++place) states.push_back({std::nullopt, place});
+      whole_.back() = !apart;
     }
     state_costs_.emplace_back(states.size(), 0.0);
     for (size_t i = 0; demands_.byte_price > 0 && i < states.size(); ++i) {
@@ -187,7 +221,7 @@ class PlacementProblem::Builder {
     for (size_t put = 0; put < places.size(); ++put) {
       if (put == made || places[put].placement.pending()) continue;
       const double price = price_between(v, made, put);
-      if (price > 0 && price < kForbidden) states.push_back({made, put});
+      if (price < kForbidden && (price > 0 || places[made].placement.pending())) states.push_back({made, put});
     }
   }
 
@@ -232,7 +266,7 @@ class PlacementProblem::Builder {
       for (const size_t need : needs) {
         double cost = price_between(u, state.put, need);
         if (const auto made = state.made ? state.made : start) cost = std::min(cost, price_between(u, *made, need));
-        costs.push_back(cost);
+        costs.push_back(share_[u] * cost);
       }
     }
     tables_.push_back({state_of(u), mode_of(v), std::move(costs)});
@@ -249,10 +283,10 @@ class PlacementProblem::Builder {
   void add_output(const tra::Plan::Output& output) {
     const int64_t v = number_.at(output.node.get());
     const Vertex& vertex = vertices_[v];
-    for (size_t i = 0; i < states_[v].size(); ++i) {
+    for (size_t i = 0; i < states_[v].size() && share_[v] == 1; ++i) {
       if (vertex.places[states_[v][i].put].placement.pending()) state_costs_[v][i] = kForbidden;
     }
-    if (!output.tied_input) return;
+    if (!output.tied_input || share_[v] < 1) return;
     for (size_t u = 0; u < vertices_.size(); ++u) {
       const Vertex& input = vertices_[u];
       if (input.output || input.input() == nullptr || input.input()->name != *output.tied_input) continue;
@@ -362,6 +396,9 @@ class PlacementProblem::Builder {
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<MovePrices::Numbers> numbers_;
   std::vector<std::vector<State>> states_;
+  std::vector<std::vector<size_t>> made_;  ///< places in which a value is made
+  std::vector<bool> whole_;                ///< whether the states of a value are all that there are
+  std::vector<double> share_;              ///< of a move that each reader of a value pays
   std::vector<std::vector<double>> mode_costs_;
   std::vector<std::vector<double>> state_costs_;
   std::vector<Table> tables_;
@@ -374,6 +411,13 @@ PlacementProblem::PlacementProblem(const tra::Plan& plan, const ia::Grid& grid, 
 PlacementProblem::~PlacementProblem() = default;
 
 const Labels& PlacementProblem::labels() const { return builder_->labels(); }
+
+bool PlacementProblem::whole() const { return builder_->whole(); }
+
+double PlacementProblem::bound(const MinSumLimits& limits) {
+  builder_->relax();
+  return builder_->bound(limits);
+}
 
 std::optional<Placed> PlacementProblem::solve(const std::optional<std::vector<int64_t>>& only,
                                               const MinSumLimits& limits) const {

@@ -44,6 +44,11 @@ class PlacementProblem {
   /// placement is allowed.
   std::optional<Placed> solve(const std::optional<std::vector<int64_t>>& only = {},
                               const MinSumLimits& limits = {}) const;
+  /// Whether the problem's layouts of each value are all that plans may have: then its optimum is a plan's least cost.
+  bool whole() const;
+  /// What no plan costs less than, by a problem in which readers that may share a move each pay a part of it. The
+  /// problem is that one from then on.
+  double bound(const MinSumLimits& limits = {});
 
  private:
   class Builder;
