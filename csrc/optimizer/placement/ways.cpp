@@ -51,7 +51,7 @@ std::vector<Vertex> Ways::run() {
   find_vertices();
   add_ends();
   for (Vertex& vertex : vertices_) {
-    if (const auto* join = vertex.joined()) add_join_modes(vertex, *join);
+    if (const auto* join = vertex.joined()) take_join_modes(vertex, *join);
   }
   for (size_t v = 0; v < vertices_.size(); ++v) add_places_wanted(static_cast<int64_t>(v));
   for (size_t v = 0; v < vertices_.size(); ++v) complete(static_cast<int64_t>(v));
@@ -153,6 +153,36 @@ std::vector<Dims> Ways::divisions_of(const Vertex& vertex, const tra::Node& join
     if (!out.empty() || cut == nullptr) break;
   }
   return out;
+}
+
+/// Equal joins of relations of equal types, with labels in one order, have equal ways.
+void Ways::take_join_modes(Vertex& vertex, const tra::Node& join) {
+  const auto& labels = labels_.of(join);
+  std::set<int64_t> order(labels.begin(), labels.end());
+  std::vector<int64_t> ranks;
+  for (const int64_t label : labels) ranks.push_back(std::distance(order.begin(), order.find(label)));
+  const bool told = demands_.work_of(&join) != nullptr;
+  const auto same = [&](const Known& known) {
+    return known.ranks == ranks && known.join->operation() == join.operation() &&
+           (known.sum == nullptr) == (vertex.join == nullptr) &&
+           (known.sum == nullptr || known.sum->operation() == vertex.node->operation()) &&
+           known.join->input(0)->type() == join.input(0)->type() &&
+           known.join->input(1)->type() == join.input(1)->type();
+  };
+  const auto found = told ? known_.end() : std::find_if(known_.begin(), known_.end(), same);
+  if (found == known_.end()) {
+    add_join_modes(vertex, join);
+    if (!told) known_.push_back({ranks, &join, vertex.join == nullptr ? nullptr : vertex.node, vertex.modes, labels});
+    return;
+  }
+  vertex.modes = found->modes;
+  for (Mode& mode : vertex.modes) {
+    std::set<int64_t> divided;
+    for (size_t d = 0; d < labels.size(); ++d) {
+      if (mode.divided.contains(found->labels[d])) divided.insert(labels[d]);
+    }
+    mode.divided = std::move(divided);
+  }
 }
 
 void Ways::add_join_modes(Vertex& vertex, const tra::Node& join) const {

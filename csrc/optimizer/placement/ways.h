@@ -71,6 +71,7 @@ class Ways {
   void find_vertices();
   std::set<const tra::Node*> joins_below_sums() const;
   void add_ends();
+  void take_join_modes(Vertex& vertex, const tra::Node& join);
   void add_join_modes(Vertex& vertex, const tra::Node& join) const;
   std::vector<Dims> divisions_of(const Vertex& vertex, const tra::Node& join) const;
   ia::PhysicalType run_join(const Vertex& vertex, const tra::Join& op, const ia::PhysicalType& left,
@@ -95,6 +96,15 @@ class Ways {
   std::set<int64_t> divided_labels(const ia::PhysicalType& type, const tra::Node& node) const;
   const ia::Placement* start_of_tied(const tra::Node& node) const;
 
+  /// Ways of a join that are known.
+  struct Known {
+    std::vector<int64_t> ranks;  ///< of its labels
+    const tra::Node* join;
+    const tra::Node* sum;  ///< that it runs below
+    std::vector<Mode> modes;
+    std::vector<int64_t> labels;
+  };
+
   const tra::Plan& plan_;
   const ia::Grid& grid_;
   const PlacementDemands& demands_;
@@ -102,6 +112,7 @@ class Ways {
   const Cluster& cluster_;
   const Labels& labels_;
   std::vector<Vertex> vertices_;
+  std::vector<Known> known_;
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<std::vector<int64_t>> readers_;
 };

@@ -13,11 +13,11 @@ namespace joinsum::optimizer {
 
 /// The least cost of any plan of a logical plan, by trying every layout of every operand of every operator: no tables,
 /// no candidates. A value is made once, may be put in one more layout, and is taken from the layout that is cheapest to
-/// move from. Inputs start anywhere at no cost. For graphs of a few operators on a few sites.
+/// move from. Inputs start anywhere at no cost, but for those of `starts`. For graphs of a few operators on a few sites.
 class BruteForce {
  public:
-  BruteForce(const tra::Plan& plan, ia::Grid grid, Objective objective)
-      : plan_(plan), grid_(std::move(grid)), objective_(objective) {
+  BruteForce(const tra::Plan& plan, ia::Grid grid, Objective objective, std::map<std::string, ia::Placement> starts)
+      : plan_(plan), grid_(std::move(grid)), objective_(objective), starts_(std::move(starts)) {
     for (const auto& node : plan.order()) {
       for (const auto& input : node->inputs()) ++uses_[input.get()];
     }
@@ -66,6 +66,8 @@ class BruteForce {
 
   double move_price(const ia::NodePtr& from, const ia::Placement& to) {
     if (from->type().placement == to) return 0;
+    // What holds partials shows in no text.
+    if (from->type().placement.pending()) return price(move_to(from, to), Fusion::kNone);
     const auto key = std::pair(from->type().text(true), to.text(from->type().relation.frontier));
     const auto [at, fresh] = prices_.try_emplace(key);
     if (fresh) at->second = price(move_to(from, to), Fusion::kNone);
@@ -83,9 +85,14 @@ class BruteForce {
       walk(at + 1, cost);
       return;
     }
-    if (node->as<tra::Input>() != nullptr) {
-      values_[node.get()] = {{}, true};
-      walk(at + 1, cost);
+    if (const auto* input = node->as<tra::Input>()) {
+      const auto start = starts_.find(input->name);
+      if (start == starts_.end()) {
+        values_[node.get()] = {{}, true};
+        walk(at + 1, cost);
+      } else {
+        made(at, stand_in(ia::PhysicalType::placed("brute force", node->type(), grid_, start->second)), cost);
+      }
       return;
     }
     const bool sums = inner(node->input(0));
@@ -126,33 +133,39 @@ class BruteForce {
 
   void run(size_t at, const tra::Node& reads, const std::vector<ia::NodePtr>& operands, double cost) {
     const tra::NodePtr& node = plan_.order()[at];
-    ia::NodePtr made;
+    ia::NodePtr result;
     try {
-      made = ia::make(tra::local_operation(reads), operands);
+      result = ia::make(tra::local_operation(reads), operands);
       const bool contracts = &reads != node.get() || (reads.as<tra::Join>() != nullptr &&
                                                       kernels::contracts(reads.as<tra::Join>()->kernel));
-      if (contracts && objective_ != Objective::kSeconds && leaves_undivided(made->type())) return;
+      if (contracts && objective_ != Objective::kSeconds && leaves_undivided(result->type())) return;
       if (&reads == node.get()) {
-        cost += price(made, Fusion::kNone);
+        cost += price(result, Fusion::kNone);
       } else {
-        const ia::NodePtr join = made;
-        made = ia::make(tra::local_operation(*node), {join});
-        const auto fused = ia::fused_joins(ia::Plan::make({{"Z", made, std::nullopt}}));
-        cost += price(join, fusion_of(*join, fused)) + price(made, fusion_of(*made, fused));
+        const ia::NodePtr join = result;
+        result = ia::make(tra::local_operation(*node), {join});
+        const auto fused = ia::fused_joins(ia::Plan::make({{"Z", result, std::nullopt}}));
+        cost += price(join, fusion_of(*join, fused)) + price(result, fusion_of(*result, fused));
       }
     } catch (const PlanError&) {
       return;
     } catch (const KernelError&) {
       return;
     }
-    values_[node.get()] = {{made}, false};
+    made(at, result, cost);
+  }
+
+  /// A value that several operators read may be put in one more layout.
+  void made(size_t at, const ia::NodePtr& result, double cost) {
+    const tra::NodePtr& node = plan_.order()[at];
+    values_[node.get()] = {{result}, false};
     walk(at + 1, cost);
     if (uses_.at(node.get()) > 1) {
       for (const ia::Placement& placement : all_placements(node->type())) {
-        const double extra = move_price(made, placement);
+        const double extra = move_price(result, placement);
         if (extra == 0) continue;
         const auto type = ia::PhysicalType::placed("brute force", node->type(), grid_, placement);
-        values_[node.get()] = {{made, stand_in(type)}, false};
+        values_[node.get()] = {{result, stand_in(type)}, false};
         walk(at + 1, cost + extra);
       }
     }
@@ -185,6 +198,7 @@ class BruteForce {
   std::unordered_map<const tra::Node*, int64_t> uses_;
   std::unordered_map<const tra::Node*, Value> values_;
   std::map<std::pair<std::string, std::string>, double> prices_;
+  std::map<std::string, ia::Placement> starts_;
   int64_t inputs_ = 0;
   double best_ = kInfinite;
 };
