@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NoReturn
 
 from joinsum import _C
 from joinsum.arguments import show
@@ -15,6 +16,11 @@ from joinsum.graph_baselines import Strategy, strategies
 from joinsum.graph_json import Graph
 
 __all__ = ["Baseline", "Placing", "place_graph"]
+
+# Prices of a kept byte: the first one, as a share of the cost per byte of the peak, how many, and bisections of them.
+_FIRST_PRICE = 0.01
+_PRICES = 12
+_BISECTIONS = 4
 
 
 @dataclass(frozen=True)
@@ -44,21 +50,68 @@ class Placing:
     seconds: float | None
 
 
-def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, str, tuple[Baseline, ...]]:
-    """The best placement found, what found it, and the plans that it is compared with."""
-    cluster = replace(asked.cluster, memory_bytes=None)
+def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, str, tuple[Baseline, ...]]:
+    """The best placement found, the one whose bound holds whatever the memory, what found the best, and the baselines."""
     nodes, plan = _core_plan(asked.graph, asked.dtypes)
     grid = _C.Grid.of_sites(asked.sites)
-    placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, cluster.core())
+    placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, asked.cluster.core())
     pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
-    best, method = placer.place(pins, asked.seconds), "elimination"
+    first = placer.place(pins, asked.seconds)
+    found = [(first, "elimination")]
+    if _short(first, asked) > 0:
+        found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
     baselines = []
     for strategy in strategies(asked.graph, asked.parameters, asked.sites, asked.objective == "seconds"):
         baseline, placed = _baseline(placer, grid, strategy, asked)
         baselines.append(baseline)
-        if placed is not None and placed.cost < best.cost:
-            best, method = placed, strategy.name
-    return best, method, tuple(baselines)
+        if placed is not None:
+            found.append((placed, strategy.name))
+    fitting = [(placed, method) for placed, method in found if _short(placed, asked) <= 0]
+    if not fitting:
+        _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
+    best, method = min(fitting, key=lambda pair: pair[0].cost)
+    return best, first, method, tuple(baselines)
+
+
+def _short(placed: _C.GraphPlacement, asked: Placing) -> int:
+    """Bytes that a site lacks; not above 0 where the plan fits."""
+    limit = asked.cluster.memory_bytes
+    return 0 if limit is None else placed.peak_bytes - limit
+
+
+def _raise_short(placed: _C.GraphPlacement, asked: Placing) -> NoReturn:
+    raise PlanError(
+        f"plan_graph: no plan that was found fits a site's memory; use more sites, or more memory: short by="
+        f"{_short(placed, asked)} B, needs={placed.peak_bytes} B, memory_bytes={asked.cluster.memory_bytes}, "
+        f"largest tensor={placed.peak_value} ({placed.peak_value_bytes} B)"
+    )
+
+
+def _smaller(
+    placer: _C.GraphPlacer, pins: list[_C.GraphPin], first: _C.GraphPlacement, asked: Placing
+) -> list[_C.GraphPlacement]:
+    """Plans that keep less: a kept byte counts more and more until a plan fits, then by bisection as little as it can.
+
+    Source: Everett, Generalized Lagrange multiplier method, 1963.
+    """
+    found = []
+    fits = None
+    price = max(first.cost, 1e-12) / max(first.peak_bytes, 1) * _FIRST_PRICE
+    low = price
+    for _ in range(_PRICES):
+        found.append(placer.place(pins, asked.seconds, price, False))
+        if _short(found[-1], asked) <= 0:
+            fits = price
+            break
+        low, price = price, 4 * price
+    for _ in range(_BISECTIONS if fits is not None else 0):
+        middle = (low * price) ** 0.5
+        found.append(placer.place(pins, asked.seconds, middle, False))
+        if _short(found[-1], asked) <= 0:
+            price = middle
+        else:
+            low = middle
+    return found
 
 
 def _baseline(
@@ -74,9 +127,11 @@ def _baseline(
         if name not in asked.pins
     ]
     try:
-        placed = placer.place(pins, asked.seconds)
+        placed = placer.place(pins, asked.seconds, 0.0, False)
     except PlanError as error:
         return Baseline(strategy.name, None, str(error)), None
+    if (short := _short(placed, asked)) > 0:
+        return Baseline(strategy.name, None, f"a site lacks {short} B for {placed.peak_value}"), placed
     return Baseline(strategy.name, placed.cost), placed
 
 

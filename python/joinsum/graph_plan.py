@@ -356,7 +356,8 @@ def _placed(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> Graph
         cluster,
         None if options.seconds is None else float(options.seconds),
     )
-    found, method, baselines = place_graph(asked)
+    found, bounded, method, baselines = place_graph(asked)
+    bound = min(found.cost, bounded.lower_bound)
     orders = {operation.name: operation.labels for operation in graph.operations}
     rows = [
         (
@@ -378,8 +379,8 @@ def _placed(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> Graph
         sites,
         vertices,
         found.cost,
-        found.lower_bound,
-        found.exact,
+        bound,
+        found.cost <= bound,
         method,
         (0, 0),
         sites,

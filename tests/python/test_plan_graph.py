@@ -161,7 +161,10 @@ def test_a_wrong_file_is_named(text: str, message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "seconds"}, "plan_graph: no such objective; there is paper: objective='seconds'"),
+        (
+            {"objective": "bytes"},
+            "plan_graph: no such objective; there is paper, wire_bytes, seconds: objective='bytes'",
+        ),
         ({"calls": 0}, "plan_graph: a number of calls or parts is at least 1, and fits 64 bits: calls=0"),
         ({"calls": 2.0}, "plan_graph: calls is an integer: calls=2.0"),
         ({"calls": 2**40}, "partition: the number of kernel calls is between 1 and 2^30: calls=1099511627776"),
