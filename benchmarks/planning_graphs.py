@@ -158,29 +158,42 @@ def attention_backward(write: Writer, at: str, gradient: str) -> tuple[str, list
 @click.command()
 @click.option("--layers", type=click.IntRange(min=1), multiple=True, default=(1, 32), show_default=True)
 @click.option("--calls", type=click.IntRange(min=1), multiple=True, default=(8,), show_default=True)
+@click.option("--objective", type=click.Choice(["paper", "wire_bytes", "seconds"]), default="paper", show_default=True)
+@click.option("--sites", type=click.IntRange(min=1), multiple=True, default=(8,), show_default=True)
 @click.option("--json", "file", type=click.File("w"), help="Write the graph of the last number of layers there.")
-def command(layers: tuple[int, ...], calls: tuple[int, ...], file: Any) -> None:
-    """Plan LLaMA-7B's layers, forward and backward, by the paper's element counts."""
-    compare(layers, calls)
+def command(layers: tuple[int, ...], calls: tuple[int, ...], objective: str, sites: tuple[int, ...], file: Any) -> None:
+    """Plan LLaMA-7B's layers, forward and backward, by the paper's element counts or on sites."""
+    compare(layers, calls if objective == "paper" else sites, objective)
     if file is not None:
         json.dump(llama(layers[-1]), file, indent=1)
 
 
-def compare(layers: Sequence[int], calls: Sequence[int]) -> None:
-    """Prints the seconds of each plan, and how far from the best it may be."""
+def compare(layers: Sequence[int], numbers: Sequence[int], objective: str = "paper") -> None:
+    """Prints the seconds of each plan, and how far from the best it may be; `numbers` are calls or sites."""
+    what = "calls" if objective == "paper" else "sites"
     for count in layers:
         graph = llama(count)
-        for number in calls:
+        for number in numbers:
             start = time.perf_counter()
-            plan = joinsum.plan_graph(graph, calls=number)
+            plan = joinsum.plan_graph(graph, objective, **{what: number})
             seconds = time.perf_counter() - start
-            gap = "proven best" if plan.exact else f"at most {plan.cost / plan.lower_bound - 1:.2%} above the best"
-            print(f"{count} layers, {len(plan.vertices)} einsums, {number} calls: {seconds:.2f} s, {gap}")
+            print(f"{count} layers, {len(plan.vertices)} einsums, {number} {what}: {seconds:.2f} s, {gap_text(plan)}")
+
+
+def gap_text(plan: joinsum.GraphPlan) -> str:
+    if plan.exact:
+        return "proven best"
+    if plan.lower_bound == 0:
+        return "no bound"
+    return f"at most {plan.cost / plan.lower_bound - 1:.2%} above the best"
 
 
 def main(quick: bool) -> None:
     """For benchmarks/run.py."""
-    compare([1] if quick else [1, 32], [8])
+    layers = [1] if quick else [1, 32]
+    compare(layers, [8])
+    for objective in ("wire_bytes", "seconds"):
+        compare(layers, [8], objective)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Vertices beyond which eliminations are smaller, so that models of many layers are planned in seconds.
+constexpr size_t kManyVertices = 500;
+constexpr double kEntriesOfMany = 1e6;
+
 einsum::Labels axis_numbers(const einsum::Node& node) {
   einsum::Labels out;
   for (size_t axis = 0; axis < node.type().extents.size(); ++axis) out.push_back(std::to_string(axis));
@@ -215,6 +219,7 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   demands.byte_price = byte_price;
   PlacementProblem problem(logical_, grid_, demands, objective_, cluster_);
   MinSumLimits limits;
+  if (vertices_.size() > kManyVertices) limits.table_entries = kEntriesOfMany;
   if (seconds)
     limits.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
   std::optional<Placed> placed = problem.solve({}, limits);

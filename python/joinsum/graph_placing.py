@@ -15,12 +15,14 @@ from joinsum.errors import Error, PlanError
 from joinsum.graph_baselines import Strategy, strategies
 from joinsum.graph_json import Graph
 
-__all__ = ["Baseline", "Placing", "place_graph"]
+__all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
 
 # Prices of a kept byte: the first one, as a share of the cost per byte of the peak, how many, and bisections of them.
 _FIRST_PRICE = 0.01
 _PRICES = 12
 _BISECTIONS = 4
+# Prime factors beyond which they are merged.
+_MOST_AXES = 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Placing:
 def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, str, tuple[Baseline, ...]]:
     """The best placement found, the one whose bound holds whatever the memory, what found the best, and the baselines."""
     nodes, plan = _core_plan(asked.graph, asked.dtypes)
-    grid = _C.Grid.of_sites(asked.sites)
+    grid = grid_of(asked.sites)
     placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, asked.cluster.core())
     pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
     first = placer.place(pins, asked.seconds)
@@ -71,6 +73,21 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
         _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
     best, method = min(fitting, key=lambda pair: pair[0].cost)
     return best, first, method, tuple(baselines)
+
+
+def grid_of(sites: int) -> _C.Grid:
+    """The grid that sites are planned on: their prime factors; of more than a few axes these merged into three.
+
+    >>> grid_of(8), grid_of(64), grid_of(4096)
+    (2x2x2, 4x4x4, 16x16x16)
+    """
+    grid = _C.Grid.of_sites(sites)
+    if len(grid.axes) <= _MOST_AXES:
+        return grid
+    merged = [1, 1, 1]
+    for prime in sorted(grid.axes, reverse=True):
+        merged[merged.index(min(merged))] *= prime
+    return _C.Grid.of_axes(sorted(merged))
 
 
 def _short(placed: _C.GraphPlacement, asked: Placing) -> int:

@@ -15,7 +15,7 @@ from joinsum.context import context
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.graph_json import Graph, load_graph, read_graph
-from joinsum.graph_placing import Baseline, Placing, place_graph
+from joinsum.graph_placing import Baseline, Placing, grid_of, place_graph
 from joinsum.plan import IaPlan
 from joinsum.text_table import count_text, seconds_text, text_table
 
@@ -246,7 +246,7 @@ def plan_graph(
     >>> joinsum.plan_graph(graph, calls=16, pins={"R": {"k": 2}}).plan["R"]
     {'i': 8, 'k': 2}
     >>> joinsum.plan_graph(graph, "wire_bytes", sites=4, pins={"X": [1, 4], "Y": [1, 4]}).cost
-    192.0
+    640.0
     """
     told, dtypes = _graph_of(graph)
     options = _Options(objective, sites, calls, pins, memory_bytes, parameters, cluster, seconds)
@@ -357,7 +357,7 @@ def _placed(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> Graph
         None if options.seconds is None else float(options.seconds),
     )
     found, bounded, method, baselines = place_graph(asked)
-    bound = min(found.cost, bounded.lower_bound)
+    bound = min(found.cost, bounded.lower_bound) if grid_of(sites) == _C.Grid.of_sites(sites) else 0.0
     orders = {operation.name: operation.labels for operation in graph.operations}
     rows = [
         (
