@@ -110,8 +110,8 @@ GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, e
 // --- pins ------------------------------------------------------------------------------------------------------------
 
 bool GraphPlacer::has(const std::string& name) const {
-  return output_labels_.contains(name) || std::any_of(vertices_.begin(), vertices_.end(),
-                                                      [&](const Vertex& vertex) { return vertex.name == name; });
+  return output_labels_.contains(name) ||
+         std::any_of(vertices_.begin(), vertices_.end(), [&](const Vertex& vertex) { return vertex.name == name; });
 }
 
 GraphPlacer::Target GraphPlacer::target_of(const GraphPin& pin) const {
@@ -213,15 +213,16 @@ PlacementDemands GraphPlacer::demands_of(const std::vector<GraphPin>& pins) cons
 
 // --- placing ---------------------------------------------------------------------------------------------------------
 
-GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::optional<double> seconds,
-                                  double byte_price, bool bounded) const {
+GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price,
+                                  bool bounded) const {
   PlacementDemands demands = demands_of(pins);
   demands.byte_price = byte_price;
   PlacementProblem problem(logical_, grid_, demands, objective_, cluster_);
   MinSumLimits limits;
   if (vertices_.size() > kManyVertices) limits.table_entries = kEntriesOfMany;
   if (seconds)
-    limits.deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
+    limits.deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
   std::optional<Placed> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
   if (!problem.whole() && bounded) {

@@ -288,8 +288,10 @@ def _graph_of(graph: Mapping[str, Any] | EinsumPlan) -> tuple[Graph, dict[str, s
     if not isinstance(graph, EinsumPlan):
         return read_graph("plan_graph", graph), {}
     value = json.loads(graph.to_json())
-    inputs = {name: told if isinstance(told, dict) else {"dtype": "f32", "extents": told} for name, told in
-              value["inputs"].items()}
+    inputs = {
+        name: told if isinstance(told, dict) else {"dtype": "f32", "extents": told}
+        for name, told in value["inputs"].items()
+    }
     value["inputs"] = {name: told["extents"] for name, told in inputs.items()}
     return read_graph("plan_graph", value), {name: told["dtype"] for name, told in inputs.items()}
 

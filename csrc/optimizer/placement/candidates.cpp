@@ -70,9 +70,8 @@ int64_t parts_of(const ia::Grid& grid, const Dims& extents, const Dims& split, i
 
 bool Cut::met_by(const ia::Grid& grid, const Dims& extents, const Dims& split) const {
   if (axes && *axes != split) return false;
-  return std::all_of(parts.begin(), parts.end(), [&](const auto& demand) {
-    return parts_of(grid, extents, split, demand.first) == demand.second;
-  });
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const auto& demand) { return parts_of(grid, extents, split, demand.first) == demand.second; });
 }
 
 std::optional<Dims> split_of(const ia::Placement& placement) {

@@ -7,9 +7,7 @@
 namespace joinsum::optimizer {
 namespace {
 
-bool moves(const ia::Node& node) {
-  return node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr;
-}
+bool moves(const ia::Node& node) { return node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr; }
 
 NodePrice in_closed_form(const ia::Node& move, const Cluster& cluster) {
   const ia::PhysicalType& source = move.input(0)->type();

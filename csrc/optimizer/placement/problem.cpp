@@ -305,8 +305,7 @@ class PlacementProblem::Builder {
 
   // --- the plan of a solution ----------------------------------------------------------------------------------------
 
-  ia::Plan lowered(const std::vector<int64_t>& values,
-                   std::unordered_map<const tra::Node*, ia::NodePtr>& nodes) const {
+  ia::Plan lowered(const std::vector<int64_t>& values, std::unordered_map<const tra::Node*, ia::NodePtr>& nodes) const {
     std::vector<ia::NodePtr> made;  // what readers may take it from: of a pinned value, where it was put
     std::vector<ia::NodePtr> put;
     Moves moves;
@@ -375,8 +374,7 @@ class PlacementProblem::Builder {
   }
 
   /// The value where it is needed, from what is cheaper: where it was made, or where it was put.
-  ia::NodePtr brought(const ia::NodePtr& made, const ia::NodePtr& put, const ia::Placement& need,
-                      Moves& moves) const {
+  ia::NodePtr brought(const ia::NodePtr& made, const ia::NodePtr& put, const ia::Placement& need, Moves& moves) const {
     if (made->type().placement == need) return made;
     if (put->type().placement == need) return put;
     if (made == put) return moves.move(put, need);

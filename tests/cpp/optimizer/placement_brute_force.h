@@ -13,7 +13,8 @@ namespace joinsum::optimizer {
 
 /// The least cost of any plan of a logical plan, by trying every layout of every operand of every operator: no tables,
 /// no candidates. A value is made once, may be put in one more layout, and is taken from the layout that is cheapest to
-/// move from. Inputs start anywhere at no cost, but for those of `starts`. For graphs of a few operators on a few sites.
+/// move from. Inputs start anywhere at no cost, but for those of `starts`. For graphs of a few operators on a few
+/// sites.
 class BruteForce {
  public:
   BruteForce(const tra::Plan& plan, ia::Grid grid, Objective objective, std::map<std::string, ia::Placement> starts)
@@ -62,7 +63,9 @@ class BruteForce {
 
   ia::NodePtr stand_in(const ia::PhysicalType& type) { return ia::make_input("M" + std::to_string(++inputs_), type); }
 
-  double price(const ia::NodePtr& node, Fusion fusion) const { return value_of(node_cost(*node, fusion, {}), objective_); }
+  double price(const ia::NodePtr& node, Fusion fusion) const {
+    return value_of(node_cost(*node, fusion, {}), objective_);
+  }
 
   double move_price(const ia::NodePtr& from, const ia::Placement& to) {
     if (from->type().placement == to) return 0;
@@ -136,8 +139,8 @@ class BruteForce {
     ia::NodePtr result;
     try {
       result = ia::make(tra::local_operation(reads), operands);
-      const bool contracts = &reads != node.get() || (reads.as<tra::Join>() != nullptr &&
-                                                      kernels::contracts(reads.as<tra::Join>()->kernel));
+      const bool contracts = &reads != node.get() ||
+                             (reads.as<tra::Join>() != nullptr && kernels::contracts(reads.as<tra::Join>()->kernel));
       if (contracts && objective_ != Objective::kSeconds && leaves_undivided(result->type())) return;
       if (&reads == node.get()) {
         cost += price(result, Fusion::kNone);
@@ -179,9 +182,9 @@ class BruteForce {
     for (const auto& output : plan_.outputs()) {
       if (!seen.insert(output.node.get()).second) continue;
       const Value& value = values_.at(output.node.get());
-      const bool settled = value.free || std::any_of(value.layouts.begin(), value.layouts.end(), [](const auto& layout) {
-                             return !layout->type().placement.pending();
-                           });
+      const bool settled =
+          value.free || std::any_of(value.layouts.begin(), value.layouts.end(),
+                                    [](const auto& layout) { return !layout->type().placement.pending(); });
       if (settled) continue;
       double least = kInfinite;
       for (const ia::Placement& placement : all_placements(output.node->type()))
