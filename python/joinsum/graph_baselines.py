@@ -156,7 +156,7 @@ class _Strategies:
         return None if axis is None or self.extent(name, axis) < self.sites else str(places[axis][1])
 
     def columns_and_rows(self) -> Strategy:
-        """Parameters along the classes that no data has: by columns where a product makes one, by rows where it folds it."""
+        """Parameters along classes that no data has: columns where a product makes one, rows where it folds it."""
         name = "Megatron rows and columns"
         of_data = {place for data in self.data for place in self.classes.of(data)}
         hidden = {place for parameter in self.parameters for place in self.classes.of(parameter)} - of_data

@@ -53,7 +53,7 @@ class Placing:
 
 
 def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, str, tuple[Baseline, ...]]:
-    """The best placement found, the one whose bound holds whatever the memory, what found the best, and the baselines."""
+    """The best placement, the one whose bound holds whatever the memory, what found the best, and baselines."""
     nodes, plan = _core_plan(asked.graph, asked.dtypes)
     grid = grid_of(asked.sites)
     placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, asked.cluster.core())
