@@ -1,6 +1,7 @@
 #include <pybind11/operators.h>
 
 #include "bindings/bindings.h"
+#include "bindings/einsum_node.h"
 #include "bindings/tra_node.h"
 #include "einsum/binary.h"
 #include "einsum/equation.h"
@@ -13,10 +14,7 @@
 namespace joinsum::bindings {
 namespace {
 
-/// A node as Python holds it (pybind11 has no holder of constant objects).
-struct NodeHandle {
-  einsum::NodePtr node;
-};
+using NodeHandle = EinsumNodeHandle;
 
 NodeHandle input(std::string name, const std::string& dtype, Dims extents) {
   return {einsum::make_input(std::move(name), {dtype_named(dtype), std::move(extents)})};
@@ -92,6 +90,10 @@ einsum::Plan make_plan(const std::vector<std::pair<std::string, NodeHandle>>& ou
   return einsum::Plan::make(std::move(made));
 }
 
+einsum::Plan binary(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths) {
+  return einsum::binary(plan, paths);
+}
+
 tra::Plan lower(const einsum::Plan& plan, const std::map<std::string, RelationType>& inputs) {
   return einsum::lower(plan, inputs);
 }
@@ -112,7 +114,7 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("outputs", &outputs_of)
       .def_property_readonly("vertices", &vertices_of)
       .def_property_readonly("output_nodes", &output_nodes)
-      .def("binary", &einsum::binary, py::arg("paths"), WithoutGil())
+      .def("binary", &binary, py::arg("paths"), WithoutGil())
       .def("gradient", &einsum::gradient, py::arg("of"), WithoutGil())
       .def("even_cuts", &einsum::even_cuts, py::arg("sites"), WithoutGil())
       .def("lower", &lower, py::arg("inputs"), WithoutGil())

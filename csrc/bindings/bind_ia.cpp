@@ -41,6 +41,8 @@ Source: TRA paper, section 4.)";
 void bind_placement(py::module_& module) {
   public_class<Grid>(module, "Grid", kGridDoc)
       .def_static("of_sites", &Grid::of_sites, py::arg("sites"))
+      .def_static(
+          "of_axes", [](Dims axes) { return Grid{std::move(axes)}; }, py::arg("axes"))
       .def_readonly("axes", &Grid::axes)
       .def_property_readonly("sites", &Grid::sites)
       .def("__repr__", &Grid::text)

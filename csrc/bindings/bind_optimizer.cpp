@@ -1,9 +1,11 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
+#include "bindings/einsum_node.h"
 #include "einsum/text.h"
 #include "optimizer/contraction_order.h"
 #include "optimizer/cost/cost.h"
+#include "optimizer/graph_placement.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/partition/partition.h"
 #include "optimizer/rule.h"
@@ -190,6 +192,50 @@ void bind_partition(py::module_& module) {
       py::arg("graph"), py::arg("calls"), py::arg("seconds"), WithoutGil());
 }
 
+using optimizer::GraphPin;
+using optimizer::GraphPlacement;
+using optimizer::GraphPlacer;
+using optimizer::VertexPlacement;
+
+void bind_graph_placement(py::module_& module) {
+  py::class_<GraphPin>(module, "GraphPin")
+      .def(py::init([](std::string name, std::map<std::string, int64_t> parts,
+                       std::optional<std::vector<std::string>> axes,
+                       bool output) { return GraphPin{std::move(name), std::move(parts), std::move(axes), output}; }),
+           py::arg("name"), py::arg("parts"), py::arg("axes") = std::nullopt, py::arg("output") = false);
+  py::class_<VertexPlacement>(module, "VertexPlacement")
+      .def_readonly("name", &VertexPlacement::name)
+      .def_readonly("input", &VertexPlacement::input)
+      .def_readonly("parts", &VertexPlacement::parts)
+      .def_readonly("axes", &VertexPlacement::axes)
+      .def_readonly("wire_bytes", &VertexPlacement::wire_bytes)
+      .def_readonly("seconds", &VertexPlacement::seconds);
+  py::class_<GraphPlacement>(module, "GraphPlacement")
+      .def_readonly("vertices", &GraphPlacement::vertices)
+      .def_readonly("plan", &GraphPlacement::plan)
+      .def_readonly("cost", &GraphPlacement::cost)
+      .def_readonly("lower_bound", &GraphPlacement::lower_bound)
+      .def_readonly("exact", &GraphPlacement::exact)
+      .def_readonly("wire_bytes", &GraphPlacement::wire_bytes)
+      .def_readonly("seconds", &GraphPlacement::seconds)
+      .def_readonly("peak_bytes", &GraphPlacement::peak_bytes)
+      .def_readonly("peak_value", &GraphPlacement::peak_value)
+      .def_readonly("peak_value_bytes", &GraphPlacement::peak_value_bytes);
+  py::class_<GraphPlacer>(module, "GraphPlacer")
+      .def(py::init([](const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths,
+                       const std::vector<std::pair<std::string, EinsumNodeHandle>>& vertices, const ia::Grid& grid,
+                       const std::string& objective, const Cluster& cluster) {
+             GraphPlacer::Names names;
+             for (const auto& [name, handle] : vertices) names.emplace_back(name, handle.node);
+             return GraphPlacer(plan, paths, names, grid, optimizer::objective_named(objective), cluster);
+           }),
+           py::arg("plan"), py::arg("paths"), py::arg("vertices"), py::arg("grid"), py::arg("objective"),
+           py::arg("cluster"))
+      .def("has", &GraphPlacer::has, py::arg("name"))
+      .def("place", &GraphPlacer::place, py::arg("pins"), py::arg("seconds"), py::arg("byte_price") = 0.0,
+           py::arg("bounded") = true, WithoutGil());
+}
+
 }  // namespace
 
 void bind_optimizer(py::module_& module) {
@@ -222,6 +268,7 @@ void bind_optimizer(py::module_& module) {
   module.def("contraction_order", &contraction_order, py::arg("plan"), py::arg("vertex"), py::arg("proposals"),
              py::arg("grid"), py::arg("minimize"), py::arg("cluster"), py::arg("everywhere"), WithoutGil());
   bind_partition(module);
+  bind_graph_placement(module);
   module.def("cost", &optimizer::cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
   bind_rules(module);
   bind_verify(module);

@@ -83,8 +83,13 @@ class Apart {
 }  // namespace
 
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths) {
-  const auto names = node_names(plan);
   std::unordered_map<const Node*, NodePtr> made;
+  return binary(plan, paths, made);
+}
+
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths,
+            std::unordered_map<const Node*, NodePtr>& made) {
+  const auto names = node_names(plan);
   size_t used = 0;
   for (const NodePtr& node : plan.order()) {
     std::vector<NodePtr> inputs;

@@ -13,5 +13,7 @@ using Path = std::vector<std::pair<int64_t, int64_t>>;
 /// other operand has it, where the join distributes over the aggregation. Raises PlanError for a path that does not
 /// fit, and for one out of order where the join is not associative and commutative.
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths = {});
+/// The same, and in `made` what each node of `plan` has become.
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made);
 
 }  // namespace joinsum::einsum

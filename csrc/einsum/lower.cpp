@@ -64,7 +64,7 @@ class Lower {
     gone_ = without(given, op.result);
   }
 
-  tra::NodePtr run() {
+  LoweredVertex run() {
     JOINSUM_USER_CHECK(operands_.size() <= 2,
                        "lower: an einsum of more than two operands; take it apart with binary: ", operation_text(op_));
     const bool widened = narrow(operands_[0].value->type().dtype) && folds_parts();
@@ -74,7 +74,7 @@ class Lower {
     }
     tra::NodePtr value = operands_.size() == 1 ? unary() : binary();
     if (value->type().dtype != dtype_) value = transform(with_labels("cast", name_of(dtype_)), value);
-    return finished(value);
+    return {work_ == nullptr ? operands_[0].value : work_, keys(), finished(value)};
   }
 
  private:
@@ -118,22 +118,40 @@ class Lower {
     }
   }
 
-  tra::NodePtr unary() const {
+  /// Labels of the key dimensions of a join of the operands: the left one's, then those that the right one adds.
+  Labels keys() const {
+    Labels out;
+    for (const Operand& operand : operands_) {
+      std::map<int64_t, std::string> cut;
+      for (const std::string& label : operand.labels) {
+        if (operand.axis(label).linked()) cut.emplace(operand.axis(label).key_dim, label);
+      }
+      for (const auto& [dim, label] : cut) {
+        if (!has(out, label)) out.push_back(label);
+      }
+    }
+    return out;
+  }
+
+  tra::NodePtr unary() {
     const Operand& x = operands_[0];
-    return reduced({transform(op_.join, x.value), x.labels});
+    const tra::NodePtr mapped = transform(op_.join, x.value);
+    if (mapped != x.value) work_ = mapped;
+    return reduced({mapped, x.labels});
   }
 
   /// Permutes to the kept labels, and folds the others.
-  tra::NodePtr reduced(const Operand& x) const {
+  tra::NodePtr reduced(const Operand& x) {
     if (x.labels == kept_) return fold_keys(x.value, op_.aggregate);
     const std::string name = gone_.empty() ? "arrange" : "reduce_" + op_.aggregate.name;
     JOINSUM_USER_CHECK(kernels::has_row(name), "lower: no kernel folds axes so: aggregate=", op_.aggregate.text());
     const tra::NodePtr arrays =
         transform(with_labels(name, letters_.of(x.labels) + "->" + letters_.of(kept_)), x.value);
+    if (work_ == nullptr) work_ = arrays;
     return fold_keys(arrays, op_.aggregate);
   }
 
-  tra::NodePtr binary() const {
+  tra::NodePtr binary() {
     const Operand& x = operands_[0];
     const Operand& y = operands_[1];
     Dims left, right;
@@ -144,7 +162,7 @@ class Lower {
       right.push_back(y.axis(label).key_dim);
     }
     const auto join = [&](const Kernel& kernel, const tra::NodePtr& a, const tra::NodePtr& b) {
-      return tra::make(tra::Join{left, right, kernel}, {a, b});
+      return work_ = tra::make(tra::Join{left, right, kernel}, {a, b});
     };
     if (x.labels == y.labels && gone_.empty() && x.labels == kept_) return join(op_.join, x.value, y.value);
     if (const auto name = contraction()) {
@@ -205,6 +223,7 @@ class Lower {
   std::vector<Operand> operands_;
   Labels kept_;
   Labels gone_;
+  tra::NodePtr work_;
 };
 
 void check_input(const Node& node, const RelationType& type) {
@@ -223,20 +242,8 @@ void check_input(const Node& node, const RelationType& type) {
                      ", relation=", type.text());
 }
 
-}  // namespace
-
-tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs) {
-  std::map<std::string, tra::NodePtr> nodes;
-  for (const auto& [name, type] : inputs) nodes[name] = tra::make_input(name, type);
-  std::vector<tra::Plan::Output> outputs;
-  const auto values = lower(plan, nodes);
-  for (size_t i = 0; i < values.size(); ++i) {
-    outputs.push_back({plan.outputs()[i].name, values[i], plan.outputs()[i].tied_input});
-  }
-  return tra::Plan::make(std::move(outputs));
-}
-
-std::vector<tra::NodePtr> lower(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs) {
+std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs,
+                                      LoweredVertices& vertices) {
   std::unordered_map<const Node*, tra::NodePtr> lowered;
   for (const NodePtr& node : plan.order()) {
     const auto* op = node->as<Einsum>();
@@ -253,11 +260,36 @@ std::vector<tra::NodePtr> lower(const Plan& plan, const std::map<std::string, tr
       values.push_back(lowered.at(input.get()));
       types.push_back(input->type());
     }
-    lowered[node.get()] = Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
+    LoweredVertex made = Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
+    lowered[node.get()] = made.value;
+    vertices[node.get()] = std::move(made);
   }
   std::vector<tra::NodePtr> outputs;
   for (const auto& output : plan.outputs()) outputs.push_back(lowered.at(output.node.get()));
   return outputs;
+}
+
+}  // namespace
+
+tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs) {
+  LoweredVertices vertices;
+  return lower(plan, inputs, vertices);
+}
+
+tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs, LoweredVertices& vertices) {
+  std::map<std::string, tra::NodePtr> nodes;
+  for (const auto& [name, type] : inputs) nodes[name] = tra::make_input(name, type);
+  std::vector<tra::Plan::Output> outputs;
+  const auto values = lower_nodes(plan, nodes, vertices);
+  for (size_t i = 0; i < values.size(); ++i) {
+    outputs.push_back({plan.outputs()[i].name, values[i], plan.outputs()[i].tied_input});
+  }
+  return tra::Plan::make(std::move(outputs));
+}
+
+std::vector<tra::NodePtr> lower(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs) {
+  LoweredVertices vertices;
+  return lower_nodes(plan, inputs, vertices);
 }
 
 }  // namespace joinsum::einsum

@@ -19,6 +19,18 @@ std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites);
 /// Raises PlanError where a label is cut otherwise in one operand than in another.
 tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs);
 
+/// What a vertex has become: `work` is where its kernel meets the operands' tuples (a join; of one operand the first
+/// map, or the operand itself), `keys` the label of each key dimension of it, and `value` the result.
+struct LoweredVertex {
+  tra::NodePtr work;
+  Labels keys;
+  tra::NodePtr value;
+};
+using LoweredVertices = std::unordered_map<const Node*, LoweredVertex>;
+
+/// The same, and in `vertices` what each vertex of `plan` has become.
+tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs, LoweredVertices& vertices);
+
 /// The same over logical relations that are there already: the outputs, in order.
 std::vector<tra::NodePtr> lower(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs);
 

@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from joinsum import _C
 from joinsum.arguments import integer, show
+from joinsum.cluster import Cluster
+from joinsum.context import context
+from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.graph_json import Graph, load_graph, read_graph
-from joinsum.text_table import count_text, text_table
+from joinsum.graph_placing import Baseline, Placing, grid_of, place_graph
+from joinsum.plan import IaPlan
+from joinsum.text_table import count_text, seconds_text, text_table
 
-__all__ = ["OBJECTIVES", "GraphPlan", "Pins", "VertexPlan", "plan_graph", "plan_graph_file"]
+__all__ = ["OBJECTIVES", "Baseline", "GraphPlan", "Pins", "VertexPlan", "plan_graph", "plan_graph_file"]
 
-OBJECTIVES = ("paper",)
+OBJECTIVES = ("paper", "wire_bytes", "seconds")
 
-# Part counts by label, or in the order of the labels; of an input by axis.
-Pins = Mapping[str, Mapping[str, int] | Sequence[int]]
+# Part counts by label, or in the order of the labels; of an input by axis. On real placements also a placement: the
+# label that each grid axis divides, or `*`, as text: "(b, b, *)".
+Pins = Mapping[str, Mapping[str, int] | Sequence[int] | str]
 
+_CALLS = 8
+_MOST_SITES = 4096
 _SHOWN = 60
 
 
 @dataclass(frozen=True)
 class VertexPlan:
-    """How an operation runs, and the elements that it moves at worst.
+    """How an operation runs, and what it moves.
 
-    parts         number of parts of each label; their product is the number of kernel calls
-    join          elements that arrive at the kernel calls
+    parts         number of parts of each label; under "paper" their product is the number of kernel calls
+    join          elements that arrive at the kernel calls (these three: under "paper" only, else 0)
     aggregation   elements that move to be aggregated
     repartitions  elements that move because an operand is cut otherwise than it was made or stored, by operand
+    placement     the label that each axis of the grid of sites divides, `*` where sites repeat the work; of an input
+                  the axis of its tensor. None under "paper"
+    wire_bytes    bytes that moves of its value send, in all
+    seconds       of its work, and of moves of its value
     """
 
     name: str
     parts: Mapping[str, int]
-    join: int
-    aggregation: int
-    repartitions: tuple[int, ...]
+    join: int = 0
+    aggregation: int = 0
+    repartitions: tuple[int, ...] = ()
+    placement: str | None = None
+    wire_bytes: int = 0
+    seconds: float = 0.0
 
     @property
     def calls(self) -> int:
-        """Kernel calls."""
+        """The product of the parts: kernel calls, or sites that do different work."""
         calls = 1
         for parts in self.parts.values():
             calls *= parts
@@ -49,7 +65,7 @@ class VertexPlan:
 
     @property
     def cost(self) -> int:
-        """All elements that it moves."""
+        """All elements that it moves, under "paper"."""
         return self.join + self.aggregation + sum(self.repartitions)
 
 
@@ -57,21 +73,37 @@ class VertexPlan:
 class GraphPlan:
     """What `joinsum.plan_graph` found; prints as a table of operations, their parts and their costs.
 
-    cost          elements moved at worst, by all operations together
+    cost          elements moved at worst, bytes on the wire, or seconds: by the objective, all operations together
     lower_bound   no plan costs less
     exact         whether the plan is proven best
-    method        what found it: "elimination" or "linearisation"
-    tables        tables of costs that were made, and that there would be if equal operations did not share them
+    method        what found it: "elimination", "linearisation", or the baseline that is returned
+    tables        under "paper": tables of costs that were made, and that there would be if equal operations did not
+                  share them
+    sites         that it is for, on real placements (the fields from here are for those alone)
+    inputs        where inputs start, and what moving them costs
+    wire_bytes    bytes that all sites send
+    seconds       of the described machine
+    peak_bytes    that the site which needs most keeps at once, and the largest tensor among them
+    baselines     the plans that people make by hand, priced the same way
+    physical      the plan that `joinsum.run` runs
     """
 
     objective: str
     calls: int
     vertices: tuple[VertexPlan, ...]
-    cost: int
-    lower_bound: int
+    cost: float
+    lower_bound: float
     exact: bool
     method: str
     tables: tuple[int, int]
+    sites: int | None = None
+    inputs: tuple[VertexPlan, ...] = ()
+    wire_bytes: int = 0
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    peak_tensor: str = ""
+    baselines: tuple[Baseline, ...] = ()
+    physical: IaPlan | None = None
 
     @property
     def plan(self) -> dict[str, dict[str, int]]:
@@ -79,49 +111,125 @@ class GraphPlan:
         return {vertex.name: dict(vertex.parts) for vertex in self.vertices}
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as `json.dumps` takes it: plan, cost, exact, lower_bound."""
-        return {"plan": self.plan, "cost": self.cost, "exact": self.exact, "lower_bound": self.lower_bound}
+        """The plan as `json.dumps` takes it: plan, cost, exact, lower_bound; on real placements also sites, method,
+        placements of inputs and operations, wire_bytes, seconds, peak_bytes and baselines."""
+        found = {"plan": self.plan, "cost": self.cost, "exact": self.exact, "lower_bound": self.lower_bound}
+        if self.sites is None:
+            return found
+        return found | {
+            "sites": self.sites,
+            "method": self.method,
+            "placements": {vertex.name: vertex.placement for vertex in self.vertices},
+            "inputs": {vertex.name: vertex.placement for vertex in self.inputs},
+            "wire_bytes": self.wire_bytes,
+            "seconds": self.seconds,
+            "peak_bytes": self.peak_bytes,
+            "peak_tensor": self.peak_tensor,
+            "baselines": [
+                {"name": baseline.name, "cost": baseline.cost, "loses": self.loss(baseline), "reason": baseline.reason}
+                for baseline in self.baselines
+            ],
+        }
+
+    def loss(self, baseline: Baseline) -> float | None:
+        """How much more a baseline costs than the plan; None where the graph cannot be placed so."""
+        return None if baseline.cost is None else baseline.cost - self.cost
 
     def __repr__(self) -> str:
-        found = "proven best" if self.exact else f"no plan moves less than {count_text(self.lower_bound)}"
-        title = f"plan of {len(self.vertices)} einsums for {self.calls} calls each, found by {self.method}, {found}"
-        rows = [_row(vertex) for vertex in self.vertices[:_SHOWN]]
-        terms = [(vertex.join, vertex.aggregation, sum(vertex.repartitions), vertex.cost) for vertex in self.vertices]
-        rows.append(["total", "", "", *(count_text(sum(term)) for term in zip(*terms, strict=True))])
-        header = ["einsum", "parts", "calls", "join", "aggregation", "repartition", "elements"]
-        rest = len(self.vertices) - _SHOWN
-        more = f"\nand {rest} more einsums" if rest > 0 else ""
-        return f"{title}\n{text_table(header, rows, right=range(2, 7))}{more}"
+        return _paper_text(self) if self.sites is None else _placed_text(self)
+
+
+def _paper_text(plan: GraphPlan) -> str:
+    found = "proven best" if plan.exact else f"no plan moves less than {count_text(plan.lower_bound)}"
+    title = f"plan of {len(plan.vertices)} einsums for {plan.calls} calls each, found by {plan.method}, {found}"
+    rows = [_row(vertex) for vertex in plan.vertices[:_SHOWN]]
+    terms = [(vertex.join, vertex.aggregation, sum(vertex.repartitions), vertex.cost) for vertex in plan.vertices]
+    rows.append(["total", "", "", *(count_text(sum(term)) for term in zip(*terms, strict=True))])
+    header = ["einsum", "parts", "calls", "join", "aggregation", "repartition", "elements"]
+    return f"{title}\n{text_table(header, rows, right=range(2, 7))}{_more(plan)}"
+
+
+def _more(plan: GraphPlan) -> str:
+    rest = len(plan.vertices) - _SHOWN
+    return f"\nand {rest} more einsums" if rest > 0 else ""
 
 
 def _row(vertex: VertexPlan) -> list[str]:
-    parts = " ".join(f"{label}={parts}" for label, parts in vertex.parts.items())
     counts = (vertex.join, vertex.aggregation, sum(vertex.repartitions), vertex.cost)
-    return [vertex.name, parts, str(vertex.calls), *map(count_text, counts)]
+    return [vertex.name, _parts_text(vertex), str(vertex.calls), *map(count_text, counts)]
+
+
+def _parts_text(vertex: VertexPlan) -> str:
+    return " ".join(f"{label}={parts}" for label, parts in vertex.parts.items())
+
+
+def _placed_text(plan: GraphPlan) -> str:
+    value = _value_text(plan.objective)
+    found = "proven best" if plan.exact else f"no plan costs less than {value(plan.lower_bound)}"
+    title = f"plan of {len(plan.vertices)} einsums on {plan.sites} sites by {plan.objective}, found by {plan.method}"
+    moved = [vertex for vertex in plan.inputs if vertex.wire_bytes > 0]
+    rows = [_placed_row(vertex) for vertex in (*moved, *plan.vertices[:_SHOWN])]
+    rows.append(["total", "", "", count_text(plan.wire_bytes), seconds_text(plan.seconds)])
+    table = text_table(["einsum", "parts", "placement", "wire B", "time"], rows, right=range(3, 5))
+    others = [
+        [baseline.name, "", "", baseline.reason or ""]
+        if baseline.cost is None
+        else [baseline.name, value(baseline.cost), value(baseline.cost - plan.cost), ""]
+        for baseline in plan.baselines
+    ]
+    compared = text_table(["baseline", "cost", "loses by", "not possible"], others, right=range(1, 3))
+    peak = f"a site keeps at most {count_text(plan.peak_bytes)} B; the largest tensor then is {plan.peak_tensor}"
+    return f"{title}, {found}\n{table}{_more(plan)}\n{compared}\n{peak}"
+
+
+def _placed_row(vertex: VertexPlan) -> list[str]:
+    moved = count_text(vertex.wire_bytes)
+    return [vertex.name, _parts_text(vertex), vertex.placement or "", moved, seconds_text(vertex.seconds)]
+
+
+def _value_text(objective: str) -> Any:
+    return seconds_text if objective == "seconds" else lambda value: f"{count_text(value)} B"
 
 
 def plan_graph(
-    graph: Mapping[str, Any],
+    graph: Mapping[str, Any] | EinsumPlan,
     objective: str = "paper",
-    calls: int = 8,
+    *,
+    sites: int | None = None,
+    calls: int | None = None,
     pins: Pins | None = None,
+    memory_bytes: int | None = None,
+    parameters: Sequence[str] = (),
+    cluster: Cluster | None = None,
     seconds: float | None = None,
 ) -> GraphPlan:
-    """Finds, for every operation of a graph of einsums, the number of parts of each label that moves the least.
+    """Finds, for every operation of a graph of einsums, the number of parts of each label that costs least.
 
-    graph      inputs, operations and outputs in JSON's form, as `joinsum.graph_json` describes it
-    objective  "paper": elements moved in the worst case, as the EinDecomp paper counts them. Inputs may be stored in
-               any parts at no cost
-    calls      kernel calls of each operation: rounded up to a power of two. Parts are powers of two that divide their
-               extents; an operation that cannot reach so many calls takes the most that it can
-    pins       part counts that the plan must have, by the name of an operation, an output (then of the labels of its
-               value) or an input (which is then stored so, and moving it is charged): by label, or as a list in the
-               order of the labels; of an input by axis
-    seconds    after which the best plan so far is returned
+    graph         inputs, operations and outputs in JSON's form, as `joinsum.graph_json` describes it, or a
+                  `joinsum.EinsumPlan`
+    objective     "paper": elements moved in the worst case, as the EinDecomp paper counts them. "wire_bytes": bytes
+                  between sites. "seconds": of the described machine. Inputs may start anywhere and results may end
+                  anywhere at no cost, unless pinned
+    sites         of the other two objectives: that there are, 1 to 4,096; by default the context's
+    calls         of "paper": kernel calls of each operation, by default 8, rounded up to a power of two. Parts are
+                  powers of two that divide their extents; an operation that cannot reach so many calls takes the most
+                  that it can
+    pins          what the plan must have, by the name of an operation, an output (then of the labels of its value; an
+                  operation's name is the operation) or an input (which is then stored so, and moving it is charged):
+                  part counts by label, or as a list in the order of the labels, of an input by axis. On sites also a
+                  placement, "(b, *, h)": the label that each axis of the grid of sites (the prime factors of their
+                  number, ascending) divides, or `*`
+    memory_bytes  that a site may keep at once: inputs, intermediate values, gradients, and messages under way
+    parameters    inputs that are weights, for the baselines; by default those that share no label with the first axis
+                  of the first input, which is the batch
+    cluster       the machine that seconds are for; by default the context's
+    seconds       after which the best plan so far is returned
 
-    The plan is the best of the whole graph wherever the graph is narrow enough (`docs/planner.md`); otherwise it says
-    so, with a lower bound. Raises PlanError for what is no such graph, with the JSON path of what is wrong, for an
-    unknown objective, and for pins that contradict each other, with the smallest set that does.
+    On sites the report compares the plan with those that people make by hand (`docs/planner.md`); it never costs more.
+    An operation that no output needs is not planned. The plan is the best of the whole graph wherever the graph is
+    narrow enough; otherwise it says so, with a lower bound. Raises PlanError for what is no such graph, with the JSON
+    path of what is wrong, for an unknown objective, an option of another objective, for pins that contradict each
+    other, with the smallest set that does, and where no plan that was found fits the memory, with what is missing.
     Source: EinDecomp paper, sections 6 to 8.
 
     >>> import joinsum
@@ -137,12 +245,18 @@ def plan_graph(
     total                        576            0            0       576
     >>> joinsum.plan_graph(graph, calls=16, pins={"R": {"k": 2}}).plan["R"]
     {'i': 8, 'k': 2}
+    >>> joinsum.plan_graph(graph, "wire_bytes", sites=4, pins={"X": [1, 4], "Y": [1, 4]}).cost
+    640.0
     """
-    return _planned(read_graph("plan_graph", graph), objective, calls, pins, seconds)
+    told, dtypes = _graph_of(graph)
+    options = _Options(objective, sites, calls, pins, memory_bytes, parameters, cluster, seconds)
+    return _planned(told, dtypes, options)
 
 
-def plan_graph_file(path: str | Path, objective: str = "paper", calls: int = 8) -> GraphPlan:
-    """The plan of the graph in a JSON file.
+def plan_graph_file(
+    path: str | Path, objective: str = "paper", calls: int | None = None, sites: int | None = None, **options: Any
+) -> GraphPlan:
+    """The plan of the graph in a JSON file; options are those of `joinsum.plan_graph`.
 
     Raises as `joinsum.plan_graph`, and OSError as `open` does.
 
@@ -154,19 +268,60 @@ def plan_graph_file(path: str | Path, objective: str = "paper", calls: int = 8) 
     ...     plan_graph_file(file.name, calls=16).to_json()
     {'plan': {'Z': {'i': 4, 'j': 2, 'k': 2}}, 'cost': 448, 'exact': True, 'lower_bound': 448}
     """
-    return _planned(load_graph("plan_graph", path), objective, calls, None, None)
+    return _planned(load_graph("plan_graph", path), {}, _Options(objective, sites, calls, **options))
 
 
-def _planned(graph: Graph, objective: str, calls: int, pins: Pins | None, seconds: float | None) -> GraphPlan:
+@dataclass(frozen=True)
+class _Options:
+    objective: str
+    sites: int | None = None
+    calls: int | None = None
+    pins: Pins | None = None
+    memory_bytes: int | None = None
+    parameters: Sequence[str] = ()
+    cluster: Cluster | None = None
+    seconds: float | None = None
+
+
+def _graph_of(graph: Mapping[str, Any] | EinsumPlan) -> tuple[Graph, dict[str, str]]:
+    """The graph, and the dtypes of inputs that are not f32."""
+    if not isinstance(graph, EinsumPlan):
+        return read_graph("plan_graph", graph), {}
+    value = json.loads(graph.to_json())
+    inputs = {
+        name: told if isinstance(told, dict) else {"dtype": "f32", "extents": told}
+        for name, told in value["inputs"].items()
+    }
+    value["inputs"] = {name: told["extents"] for name, told in inputs.items()}
+    return read_graph("plan_graph", value), {name: told["dtype"] for name, told in inputs.items()}
+
+
+def _planned(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> GraphPlan:
+    objective, limit = options.objective, options.seconds
     if objective not in OBJECTIVES:
         raise PlanError(f"plan_graph: no such objective; there is {', '.join(OBJECTIVES)}: objective={show(objective)}")
-    number = _count("calls", calls)
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= 0):
-        raise PlanError(f"plan_graph: a limit is a number of seconds: seconds={show(seconds)}")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0):
+        raise PlanError(f"plan_graph: a limit is a number of seconds: seconds={show(limit)}")
+    paper = objective == "paper"
+    others = ("sites", "memory_bytes", "cluster", "parameters") if paper else ("calls",)
+    for name in others:
+        if getattr(options, name) not in (None, ()):
+            raise PlanError(
+                f"plan_graph: an option of other objectives: objective={objective}, "
+                f"{name}={show(getattr(options, name))}"
+            )
+    return _counted(graph, options) if paper else _placed(graph, dtypes, options)
+
+
+def _counted(graph: Graph, options: _Options) -> GraphPlan:
+    """By the paper's element counts."""
+    number = _count("calls", _CALLS if options.calls is None else options.calls)
     core = _core_graph(graph)
-    for name, parts in _pins(graph, pins).items():
+    for name, parts in _pins(graph, options.pins).items():
+        if isinstance(parts, tuple):
+            raise PlanError(f"plan_graph: the paper's vectors have no placement; pin part counts: pin={name}")
         core.add_pin(name, parts)
-    found = _C.partition(core, number, None if seconds is None else float(seconds))
+    found = _C.partition(core, number, None if options.seconds is None else float(options.seconds))
     vertices = tuple(
         VertexPlan(
             operation.name,
@@ -178,8 +333,66 @@ def _planned(graph: Graph, objective: str, calls: int, pins: Pins | None, second
         for operation, vertex in zip(graph.operations, found.vertices, strict=True)
     )
     tables = (found.distinct_tables, found.tables)
+    cost, bound = int(found.cost), int(found.lower_bound)
+    return GraphPlan(options.objective, number, vertices, cost, bound, found.exact, found.method, tables)
+
+
+def _placed(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> GraphPlan:
+    """On real placements."""
+    sites = context().sites if options.sites is None else _count("sites", options.sites)
+    if sites > _MOST_SITES:
+        raise PlanError(f"plan_graph: more sites than are planned for: sites={sites}, most={_MOST_SITES}")
+    for name in options.parameters:
+        if name not in graph.inputs:
+            raise PlanError(f"plan_graph: a parameter is an input: parameter={show(name)}, inputs={list(graph.inputs)}")
+    cluster = context().cluster if options.cluster is None else options.cluster
+    if options.memory_bytes is not None:
+        cluster = replace(cluster, memory_bytes=options.memory_bytes)
+    asked = Placing(
+        graph,
+        dtypes,
+        options.objective,
+        sites,
+        _pins(graph, options.pins),
+        tuple(options.parameters),
+        cluster,
+        None if options.seconds is None else float(options.seconds),
+    )
+    found, bounded, method, baselines = place_graph(asked)
+    bound = min(found.cost, bounded.lower_bound) if grid_of(sites) == _C.Grid.of_sites(sites) else 0.0
+    orders = {operation.name: operation.labels for operation in graph.operations}
+    rows = [
+        (
+            vertex.input,
+            VertexPlan(
+                vertex.name,
+                {label: vertex.parts[label] for label in orders.get(vertex.name, vertex.parts)},
+                placement=f"({', '.join(label or '*' for label in vertex.axes)})",
+                wire_bytes=vertex.wire_bytes,
+                seconds=vertex.seconds,
+            ),
+        )
+        for vertex in found.vertices
+    ]
+    vertices = tuple(vertex for is_input, vertex in rows if not is_input)
+    inputs = tuple(vertex for is_input, vertex in rows if is_input)
     return GraphPlan(
-        objective, number, vertices, int(found.cost), int(found.lower_bound), found.exact, found.method, tables
+        options.objective,
+        sites,
+        vertices,
+        found.cost,
+        bound,
+        found.cost <= bound,
+        method,
+        (0, 0),
+        sites,
+        inputs,
+        found.wire_bytes,
+        found.seconds,
+        found.peak_bytes,
+        found.peak_value,
+        baselines,
+        IaPlan(found.plan),
     )
 
 
@@ -200,8 +413,9 @@ def _core_graph(graph: Graph) -> _C.PartitionGraph:
     return core
 
 
-def _pins(graph: Graph, pins: Pins | None) -> dict[str, dict[str, int]]:
-    """Part counts by name and label; those of unknown names go to the core, which rejects them."""
+def _pins(graph: Graph, pins: Pins | None) -> dict[str, dict[str, int] | tuple[str, ...]]:
+    """Part counts by name and label, or labels by grid axis; those of unknown names go to the core, which rejects
+    them."""
     if pins is None:
         return {}
     if not isinstance(pins, Mapping):
@@ -216,7 +430,9 @@ def _pins(graph: Graph, pins: Pins | None) -> dict[str, dict[str, int]]:
     return {name: _pin(name, parts, orders.get(name)) for name, parts in pins.items()}
 
 
-def _pin(name: str, parts: object, order: Sequence[str] | None) -> dict[str, int]:
+def _pin(name: str, parts: object, order: Sequence[str] | None) -> dict[str, int] | tuple[str, ...]:
+    if isinstance(parts, str):
+        return _placement(name, parts)
     if isinstance(parts, Mapping):
         given = parts
     elif isinstance(parts, Sequence) and not isinstance(parts, str):
@@ -229,6 +445,15 @@ def _pin(name: str, parts: object, order: Sequence[str] | None) -> dict[str, int
     else:
         raise PlanError(f"plan_graph: part counts are given by label or as a list: pin={name}, parts={show(parts)}")
     return {str(label): _count(f"{name}.{label}", count) for label, count in given.items()}
+
+
+def _placement(name: str, text: str) -> tuple[str, ...]:
+    """The label that each grid axis divides, or an empty one."""
+    inside = text.strip()
+    if not (inside.startswith("(") and inside.endswith(")")):
+        raise PlanError(f"plan_graph: a placement names a label or * for each grid axis: pin={name}, got={show(text)}")
+    labels = [label.strip() for label in inside[1:-1].split(",")] if inside[1:-1].strip() else []
+    return tuple("" if label == "*" else label for label in labels)
 
 
 def _count(name: str, value: object) -> int:

@@ -120,7 +120,7 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
         ([MATMUL, "--place", "A=(7)", "--sites", "2"], None, 2, "--place: input A: placement"),
         ([MATMUL, "--minimize", "bytes"], None, 2, "'bytes' is not one of"),
         ([MATMUL, "--calls", "4"], None, 2, "--calls: a program has sites and --minimize; a graph of einsums is"),
-        ([GRAPH, "--sites", "4"], None, 2, "--sites: not for a graph of einsums, which has --objective and --calls"),
+        ([GRAPH, "--sites", "4"], None, 2, "--sites: the paper counts no sites; give --objective wire_bytes"),
         ([GRAPH, "--calls", "0"], None, 2, "0 is not in the range"),
         ([MATMUL, "--memory-limit", "1K"], None, 4, "no plan fits a site's memory; use more sites"),
         ([MATMUL, "--calibration", "/nowhere/c.json"], None, 2, "No such file or directory: path=/nowhere/c.json"),

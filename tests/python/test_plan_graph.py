@@ -65,7 +65,7 @@ def test_a_plan_is_json_of_four_fields() -> None:
 def test_a_file_is_planned_as_its_graph(tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(PRODUCT))
-    assert joinsum.plan_graph_file(path, "paper", 8).to_json() == joinsum.plan_graph(PRODUCT, "paper", 8).to_json()
+    assert joinsum.plan_graph_file(path, calls=8).to_json() == joinsum.plan_graph(PRODUCT, calls=8).to_json()
 
 
 def test_labels_may_be_lists_of_text_and_outputs_may_have_names() -> None:
@@ -161,7 +161,10 @@ def test_a_wrong_file_is_named(text: str, message: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"objective": "seconds"}, "plan_graph: no such objective; there is paper: objective='seconds'"),
+        (
+            {"objective": "bytes"},
+            "plan_graph: no such objective; there is paper, wire_bytes, seconds: objective='bytes'",
+        ),
         ({"calls": 0}, "plan_graph: a number of calls or parts is at least 1, and fits 64 bits: calls=0"),
         ({"calls": 2.0}, "plan_graph: calls is an integer: calls=2.0"),
         ({"calls": 2**40}, "partition: the number of kernel calls is between 1 and 2^30: calls=1099511627776"),

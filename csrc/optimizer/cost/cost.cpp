@@ -103,8 +103,8 @@ Fusion fusion_of(const ia::Node& node, const std::unordered_set<const ia::Node*>
   return sums ? Fusion::kSum : Fusion::kNone;
 }
 
-NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster) {
-  return Pricing(cluster, nullptr).price(node, fusion);
+NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received) {
+  return Pricing(cluster, received).price(node, fusion);
 }
 
 PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ia/nodes.h"
+#include "optimizer/cost/peak.h"
 #include "optimizer/cost/profile.h"
 
 namespace joinsum::optimizer {
@@ -52,8 +53,8 @@ enum class Fusion {
 };
 Fusion fusion_of(const ia::Node& node, const std::unordered_set<const ia::Node*>& fused_joins);
 
-/// Prices one node by itself.
-NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster);
+/// Prices one node by itself; what a move brings to each site is put in `received`, if given.
+NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received = nullptr);
 
 /// Floats that the paper's rule charges for the messages of a move to `target`: a broadcast over axes of p sites f·p, a
 /// shuffle f for each site that the target replicates it on; f by the frontier, wherever the tuples are and whatever is

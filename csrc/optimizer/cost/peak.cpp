@@ -34,6 +34,8 @@ class Simulation {
     }
   }
 
+  const Peak& peak() const { return peak_; }
+
   PeakBytes run() {
     for (const NodePtr& input : plan_.inputs()) keep(*input);
     const int64_t inputs = *std::max_element(live_.begin(), live_.end());
@@ -74,6 +76,7 @@ class Simulation {
 
   void keep(const Node& node) {
     const bool in_place = overwrites_its_input(node);
+    if (!in_place) kept_.push_back(&node);
     const auto messages = received_.find(&node);
     int64_t most = 0;
     int64_t site_of_most = 0;
@@ -85,6 +88,12 @@ class Simulation {
     }
     check(node, site_of_most, most);
     peaks_[&node] = most;
+    if (most > peak_.bytes) remember(site_of_most, most);
+  }
+
+  void remember(int64_t site, int64_t bytes) {
+    peak_ = {bytes, site, {}};
+    for (const Node* node : kept_) peak_.kept.emplace_back(node, node->type().bytes(site));
   }
 
   void check(const Node& node, int64_t site, int64_t needed) const {
@@ -96,6 +105,7 @@ class Simulation {
   /// Frees a result after its last use; inputs stay.
   void release(const Node& node) {
     if (uses_.at(&node) > 0 || node.inputs().empty()) return;
+    std::erase(kept_, &node);
     for (int64_t site = 0; site < static_cast<int64_t>(live_.size()); ++site) live_[site] -= node.type().bytes(site);
   }
 
@@ -106,13 +116,21 @@ class Simulation {
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
   std::vector<int64_t> live_;
+  std::vector<const Node*> kept_;
   PeakBytes peaks_;
+  Peak peak_;
 };
 
 }  // namespace
 
 PeakBytes peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
   return Simulation(plan, received, limit).run();
+}
+
+Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received) {
+  Simulation simulation(plan, received, std::nullopt);
+  simulation.run();
+  return simulation.peak();
 }
 
 }  // namespace joinsum::optimizer

@@ -19,4 +19,14 @@ using PeakBytes = std::unordered_map<const ia::Node*, int64_t>;
 /// PlanError beyond `limit`.
 PeakBytes peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit);
 
+/// The moment in which one site keeps most.
+struct Peak {
+  int64_t bytes = 0;
+  int64_t site = 0;
+  std::vector<std::pair<const ia::Node*, int64_t>> kept;  ///< results there, with their bytes on that site
+};
+
+/// The peak of `plan` under the same rules.
+Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received);
+
 }  // namespace joinsum::optimizer

@@ -60,6 +60,30 @@ class Divide {
 
 }  // namespace
 
+int64_t parts_of(const ia::Grid& grid, const Dims& extents, const Dims& split, int64_t dim) {
+  int64_t parts = 1;
+  for (int64_t axis = 0; axis < grid.rank(); ++axis) {
+    if (split[axis] == dim) parts *= grid.axes[axis];
+  }
+  return std::min(parts, std::max<int64_t>(extents[dim], 1));
+}
+
+bool Cut::met_by(const ia::Grid& grid, const Dims& extents, const Dims& split) const {
+  if (axes && *axes != split) return false;
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const auto& demand) { return parts_of(grid, extents, split, demand.first) == demand.second; });
+}
+
+std::optional<Dims> split_of(const ia::Placement& placement) {
+  if (placement.grid() == nullptr || placement.pending()) return std::nullopt;
+  Dims split;
+  for (const ia::AxisState& state : placement.grid()->states) {
+    const auto* by = std::get_if<ia::Split>(&state);
+    split.push_back(by != nullptr ? by->dim : kNothing);
+  }
+  return split;
+}
+
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
   return Divide(grid, dims, divide_all).run();
 }
@@ -97,7 +121,8 @@ bool leaves_undivided(const ia::PhysicalType& result) {
 ia::Placement placement_of(const Dims& split, const Dims& domains) {
   ia::GridPlacement out;
   for (const int64_t dim : split) {
-    out.states.push_back(dim == kNothing ? ia::AxisState(ia::Replicated{}) : ia::Split{dim, domains[dim]});
+    ia::AxisState& state = out.states.emplace_back(ia::Replicated{});
+    if (dim != kNothing) state = ia::Split{dim, domains[dim]};
   }
   return out;
 }

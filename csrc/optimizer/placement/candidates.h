@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "ia/nodes.h"
@@ -14,6 +15,20 @@ struct Divisible {
   int64_t extent = 0;
   int64_t rank = 0;
 };
+
+/// What is asked of the way in which grid axes divide key dimensions.
+struct Cut {
+  std::optional<Dims> axes;          ///< the dimension that each axis divides, or none
+  std::map<int64_t, int64_t> parts;  ///< parts of some dimensions; a dimension has at most as many as keys
+
+  bool met_by(const ia::Grid& grid, const Dims& extents, const Dims& split) const;
+};
+
+/// The number of parts that `split` makes of `dim`, not counting those without keys.
+int64_t parts_of(const ia::Grid& grid, const Dims& extents, const Dims& split, int64_t dim);
+
+/// The dimension that each axis of a settled grid placement divides, or none; nothing for other placements.
+std::optional<Dims> split_of(const ia::Placement& placement);
 
 /// Ways to give each axis of `grid` one of `dims` (by position) or nothing. A dimension may be divided in more parts
 /// than it has keys: relations may start so, and some sites then have nothing. Axes of one size next to each other take

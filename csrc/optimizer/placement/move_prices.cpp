@@ -9,6 +9,11 @@
 namespace joinsum::optimizer {
 namespace {
 
+constexpr double kUnknown = -1;
+
+/// Sites up to which the messages of a move are listed to price its seconds.
+constexpr int64_t kMostSitesListed = 4;
+
 double paper_price(const ia::PhysicalType& from, const ia::PhysicalType& to) {
   const auto floats = static_cast<double>(from.relation.elements_over(Box::below(from.relation.frontier)));
   const auto axes = broadcast_axes(from.placement, to.placement);
@@ -27,6 +32,9 @@ double MovePrices::operator()(const ia::PhysicalType& from, const ia::PhysicalTy
   if (from.placement == to.placement) return 0;
   if (to.placement.grid() == nullptr || to.placement.pending()) return kForbidden;
   if (objective_ == Objective::kPaperFloats) return paper_price(from, to);
+  if (objective_ == Objective::kSeconds && from.sites() <= kMostSitesListed) {
+    return node_cost(*move_to(ia::make_input("R", from), to.placement), Fusion::kNone, cluster_).seconds;
+  }
   const ia::Volume volume = ia::volume(from, to);
   const int64_t width = byte_size(from.relation.dtype);
   if (objective_ == Objective::kWireBytes) return static_cast<double>(volume.elements() * width);
@@ -49,10 +57,12 @@ MovePrices::Numbers MovePrices::number(const RelationType& relation, const std::
 
 double MovePrices::between(const Numbers& numbers, size_t from, size_t to) {
   Relation& relation = relations_[numbers.relation];
-  const uint64_t key = uint64_t{numbers.places[from]} << 32 | numbers.places[to];
-  const auto [price, fresh] = relation.prices.try_emplace(key);
-  if (fresh) price->second = (*this)(relation.places[numbers.places[from]], relation.places[numbers.places[to]]);
-  return price->second;
+  relation.prices.resize(relation.places.size());
+  auto& prices = relation.prices[numbers.places[from]];
+  prices.resize(relation.places.size(), kUnknown);
+  double& price = prices[numbers.places[to]];
+  if (price == kUnknown) price = (*this)(relation.places[numbers.places[from]], relation.places[numbers.places[to]]);
+  return price;
 }
 
 }  // namespace joinsum::optimizer

@@ -15,7 +15,8 @@ constexpr double kForbidden = std::numeric_limits<double>::infinity();
 /// Whether two types of a relation lie alike. A settled placement on the grid says what each site holds, others do not.
 bool lie_alike(const ia::PhysicalType& a, const ia::PhysicalType& b);
 
-/// Prices moves between two types of one relation. Under `seconds` it takes the busiest receiver for the busiest link.
+/// Prices moves between two types of one relation. Under `seconds` on more than a few sites it takes the busiest
+/// receiver for the busiest link, and leaves out the folds of partials: never more than a move takes.
 class MovePrices {
  public:
   MovePrices(Objective objective, const Cluster& cluster) : objective_(objective), cluster_(cluster) {}
@@ -35,7 +36,7 @@ class MovePrices {
   struct Relation {
     RelationType type;
     std::vector<ia::PhysicalType> places;
-    std::unordered_map<uint64_t, double> prices;
+    std::vector<std::vector<double>> prices;  ///< by the numbers of both places
   };
 
   Objective objective_;

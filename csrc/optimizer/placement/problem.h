@@ -1,46 +1,40 @@
 #pragma once
 
-#include <chrono>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "optimizer/placement/labels.h"
-#include "optimizer/score.h"
+#include "optimizer/placement/ways.h"
 #include "optimizer/search/min_sum.h"
 
 namespace joinsum::optimizer {
-
-/// Where the inputs of a logical plan start; one that is not named may start anywhere at no cost.
-using InputPlacements = std::map<std::string, ia::Placement>;
-
-/// Where values of a logical plan must be put, for all that read them.
-using Pins = std::unordered_map<const tra::Node*, ia::Placement>;
 
 /// A placement of every value of a logical plan.
 struct Placed {
   ia::Plan plan;
   double lower_bound = 0;  ///< no choice of placements of the problem costs less
   bool exact = false;      ///< the choice is proven best
+  /// What each operator has become, also joins that run below a sum.
+  std::unordered_map<const tra::Node*, ia::NodePtr> nodes = {};
 };
 
 /// Chooses where every value of a logical plan lies, as one min-sum problem.
 ///
 /// A variable says how an operator runs: for each grid axis, which of its key dimensions the axis divides (of a join,
 /// any dimension of the joined key), or that the axis repeats the work. A sum over a join that nothing else reads is
-/// one operator with it. A second variable says where a value is put once, for all its readers. Tables hold local work
-/// and the price of moves, by the objective. Axes of one size next to each other are interchangeable, so they take
-/// dimensions in the order of labels. Under `paper_floats` and `wire_bytes` a contraction divides its work over every
-/// axis that its extents allow.
+/// one operator with it. A value that one operator reads moves from where it is made to where it is needed; of one with
+/// several readers another variable says where it is put beside, once for all of them, and each takes it from the
+/// cheaper place. Tables hold local work and the price of moves, by the objective. Axes of one size next to each other
+/// are interchangeable, so they take dimensions in the order of labels. Under `paper_floats` and `wire_bytes` a
+/// contraction divides its work over every axis that its extents allow, unless a demand says how it runs.
 ///
 /// Source: design.md's decision 7 and Dechter's bucket elimination (optimizer/search/min_sum.h).
 class PlacementProblem {
  public:
-  PlacementProblem(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs, Objective objective,
-                   const Cluster& cluster, const Pins& pins = {});
+  PlacementProblem(const tra::Plan& plan, const ia::Grid& grid, const PlacementDemands& demands, Objective objective,
+                   const Cluster& cluster);
   ~PlacementProblem();
   PlacementProblem(const PlacementProblem&) = delete;
   PlacementProblem& operator=(const PlacementProblem&) = delete;
@@ -50,6 +44,11 @@ class PlacementProblem {
   /// placement is allowed.
   std::optional<Placed> solve(const std::optional<std::vector<int64_t>>& only = {},
                               const MinSumLimits& limits = {}) const;
+  /// Whether the problem's layouts of each value are all that plans may have: then its optimum is a plan's least cost.
+  bool whole() const;
+  /// What no plan costs less than, by a problem in which readers that may share a move each pay a part of it. The
+  /// problem is that one from then on.
+  double bound(const MinSumLimits& limits = {});
 
  private:
   class Builder;

@@ -22,15 +22,13 @@ _MOST_SITES = 4096
 _OF_GRAPHS = {"objective": "--objective", "calls": "--calls"}
 _OF_PROGRAMS = {
     "size": "--size",
-    "sites": "--sites",
     "minimize": "--minimize",
     "place": "--place",
     "without": "--without",
-    "calibration": "--calibration",
-    "memory_limit": "--memory-limit",
     "html": "--html",
     "dot": "--dot",
 }
+_OF_SITES = {"sites": "--sites", "calibration": "--calibration", "memory_limit": "--memory-limit"}
 
 
 class _Wrong(ValueError):
@@ -100,10 +98,12 @@ class _Request:
 @click.option("--without", metavar="NAME", multiple=True, help="A phase of the optimizer or a rule to leave out.")
 @click.option(
     "--objective",
-    type=click.Choice(["paper"]),
-    help="Of a graph: elements moved, as the paper counts.  [default: paper]",
+    type=click.Choice(["paper", "wire_bytes", "seconds"]),
+    help="Of a graph: elements moved, as the paper counts, or the cost on --sites.  [default: paper]",
 )
-@click.option("--calls", type=click.IntRange(min=1), help="Of a graph: kernel calls of each einsum.  [default: 8]")
+@click.option(
+    "--calls", type=click.IntRange(min=1), help="Of a graph, by the paper: kernel calls of each einsum.  [default: 8]"
+)
 @click.option("--calibration", type=FILE, help="File of `joinsum calibrate`: the machine.  [default: a described one]")
 @click.option("--memory-limit", metavar="BYTES", callback=bytes_of, help="Memory of a site, such as 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
@@ -161,9 +161,16 @@ def _plan_graph(request: _Request) -> None:
     from joinsum.cli.program import ProgramError
     from joinsum.graph_plan import plan_graph_file
 
-    _refuse_options(request, "not for a graph of einsums, which has --objective and --calls", _OF_PROGRAMS)
+    _refuse_options(request, "not for a graph of einsums, which has --objective", _OF_PROGRAMS)
+    objective = request.objective or "paper"
+    options: dict[str, Any] = {"calls": request.calls}
+    if objective == "paper":
+        _refuse_options(request, "the paper counts no sites; give --objective wire_bytes or seconds", _OF_SITES)
+    else:
+        _refuse_options(request, "only the paper counts calls; give --sites", {"calls": "--calls"})
+        options = {"sites": request.sites or 1, "cluster": _cluster(request)}
     try:
-        found = plan_graph_file(request.file, request.objective or "paper", request.calls or 8)
+        found = plan_graph_file(request.file, objective, **options)
     except PlanError as error:
         raise ProgramError(f"{error}; docs/planner.md has the format") from None
     click.echo(json.dumps(found.to_json()) if request.as_json else str(found))

@@ -1,0 +1,292 @@
+#include "optimizer/graph_placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "optimizer/cost/peak.h"
+#include "optimizer/placement/pricing.h"
+
+namespace joinsum::optimizer {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Vertices beyond which eliminations are smaller, so that models of many layers are planned in seconds.
+constexpr size_t kManyVertices = 500;
+constexpr double kEntriesOfMany = 1e6;
+
+einsum::Labels axis_numbers(const einsum::Node& node) {
+  einsum::Labels out;
+  for (size_t axis = 0; axis < node.type().extents.size(); ++axis) out.push_back(std::to_string(axis));
+  return out;
+}
+
+/// Labels of the key dimensions of a tensor's relation, whose axes have `labels`.
+einsum::Labels keys_of(const RelationType& relation, const einsum::Labels& labels) {
+  einsum::Labels out(relation.arity());
+  for (size_t axis = 0; axis < relation.axes.size(); ++axis) {
+    if (relation.axes[axis].linked()) out[relation.axes[axis].key_dim] = labels[axis];
+  }
+  return out;
+}
+
+/// Operators of a logical plan from `value` down to those of other vertices.
+std::vector<const tra::Node*> operators_below(const tra::NodePtr& value, std::set<const tra::Node*>& owned) {
+  std::vector<const tra::Node*> out;
+  std::vector<const tra::Node*> open{value.get()};
+  while (!open.empty()) {
+    const tra::Node* node = open.back();
+    open.pop_back();
+    if (!owned.insert(node).second) continue;
+    out.push_back(node);
+    for (const auto& input : node->inputs()) open.push_back(input.get());
+  }
+  return out;
+}
+
+/// Names of the nodes of a plan of binary einsums: those of `vertices`, and steps after the vertex that they are of.
+std::unordered_map<const einsum::Node*, std::string> step_names(
+    const GraphPlacer::Names& vertices, const std::unordered_map<const einsum::Node*, einsum::NodePtr>& made) {
+  std::unordered_map<const einsum::Node*, std::string> names;
+  for (const auto& [name, node] : vertices) {
+    const auto found = made.find(node.get());
+    if (found != made.end()) names.emplace(found->second.get(), name);
+  }
+  for (const auto& [name, node] : vertices) {
+    const auto found = made.find(node.get());
+    if (found == made.end()) continue;
+    int64_t step = 0;
+    std::vector<const einsum::Node*> open{found->second.get()};
+    while (!open.empty()) {
+      const einsum::Node* now = open.back();
+      open.pop_back();
+      for (const auto& input : now->inputs()) {
+        if (input->as<einsum::Einsum>() == nullptr || names.contains(input.get())) continue;
+        names.emplace(input.get(), name + "." + std::to_string(++step));
+        open.push_back(input.get());
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths,
+                         const Names& vertices, ia::Grid grid, Objective objective, Cluster cluster)
+    : grid_(std::move(grid)), objective_(objective), cluster_(std::move(cluster)) {
+  std::unordered_map<const einsum::Node*, einsum::NodePtr> made;
+  const einsum::Plan binary = einsum::binary(plan, paths, made);
+  const auto names = step_names(vertices, made);
+  einsum::LoweredVertices lowered;
+  logical_ = einsum::lower(binary, einsum::even_cuts(binary, grid_.sites()), lowered);
+  std::unordered_map<std::string, tra::NodePtr> inputs;
+  for (const auto& input : logical_.inputs()) inputs[input->as<tra::Input>()->name] = input;
+  std::set<const tra::Node*> owned;
+  for (const auto& node : binary.inputs()) {
+    const std::string& name = node->as<einsum::Input>()->name;
+    if (!inputs.contains(name)) continue;
+    const einsum::Labels labels = axis_numbers(*node);
+    const tra::NodePtr& value = inputs.at(name);
+    vertices_.push_back({name, true, labels, value, keys_of(value->type(), labels), {value.get()}});
+    owned.insert(value.get());
+  }
+  for (const auto& node : binary.order()) {
+    const auto* op = node->as<einsum::Einsum>();
+    if (op == nullptr) continue;
+    std::vector<einsum::Labels> all = op->operands;
+    all.push_back(op->result);
+    const einsum::LoweredVertex& vertex = lowered.at(node.get());
+    vertices_.push_back({names.at(node.get()), false, einsum::labels_of(all), vertex.work, vertex.keys,
+                         operators_below(vertex.value, owned)});
+  }
+  for (const auto& output : binary.outputs()) {
+    const auto* op = output.node->as<einsum::Einsum>();
+    output_labels_[output.name] = op != nullptr ? op->result : axis_numbers(*output.node);
+  }
+}
+
+// --- pins ------------------------------------------------------------------------------------------------------------
+
+bool GraphPlacer::has(const std::string& name) const {
+  return output_labels_.contains(name) ||
+         std::any_of(vertices_.begin(), vertices_.end(), [&](const Vertex& vertex) { return vertex.name == name; });
+}
+
+GraphPlacer::Target GraphPlacer::target_of(const GraphPin& pin) const {
+  for (const Vertex& vertex : vertices_) {
+    if (vertex.name != pin.name || pin.output) continue;
+    const auto kind = vertex.input ? Target::Kind::kStart : Target::Kind::kWork;
+    return {kind, vertex.work.get(), vertex.work->type().frontier, vertex.keys, vertex.labels};
+  }
+  for (const auto& output : logical_.outputs()) {
+    if (output.name != pin.name) continue;
+    const einsum::Labels& labels = output_labels_.at(output.name);
+    const RelationType& relation = output.node->type();
+    return {Target::Kind::kEnd, output.node.get(), relation.frontier, keys_of(relation, labels), labels};
+  }
+  throw PlanError(concatenate("place: a pin names no input, vertex or output: pin=", pin.name));
+}
+
+/// The dimension that a label cuts; nothing of a label that is left whole.
+std::optional<int64_t> GraphPlacer::dim_of(const GraphPin& pin, const Target& target, const std::string& label) {
+  JOINSUM_USER_CHECK(einsum::has(target.labels, label),
+                     "place: a pin names a label that its value lacks: pin=", pin.name, ", label=", label,
+                     ", labels=", target.labels);
+  const auto at = std::find(target.keys.begin(), target.keys.end(), label);
+  if (at == target.keys.end()) return std::nullopt;
+  return at - target.keys.begin();
+}
+
+Cut GraphPlacer::cut_of(const GraphPin& pin, const Target& target) const {
+  Cut out;
+  for (const auto& [label, parts] : pin.parts) {
+    const auto dim = dim_of(pin, target, label);
+    JOINSUM_USER_CHECK(dim || parts == 1, "place: a label that is left whole has one part: pin=", pin.name, ".", label,
+                       "=", parts);
+    if (dim) out.parts.emplace(*dim, parts);
+  }
+  if (!pin.axes) return out;
+  JOINSUM_USER_CHECK(static_cast<int64_t>(pin.axes->size()) == grid_.rank(),
+                     "place: a placement says of each axis of the grid which label it divides: pin=", pin.name,
+                     ", axes=", pin.axes->size(), ", grid=", grid_.text());
+  out.axes.emplace();
+  for (const std::string& label : *pin.axes) {
+    const auto dim = label.empty() ? std::optional(kNothing) : dim_of(pin, target, label);
+    JOINSUM_USER_CHECK(dim, "place: no axis divides a label that is left whole: pin=", pin.name, ", label=", label);
+    out.axes->push_back(*dim);
+  }
+  return out;
+}
+
+/// Raises where no way to divide has these parts, with the smallest set of them of which that is true.
+void GraphPlacer::check_possible(const GraphPin& pin, const Target& target, const Cut& cut) const {
+  std::vector<Divisible> dims;
+  for (size_t d = 0; d < target.extents.size(); ++d) dims.push_back({target.extents[d], static_cast<int64_t>(d)});
+  const std::vector<Dims> ways = divisions(grid_, dims, false);
+  const auto possible = [&](const Cut& some) {
+    return std::any_of(ways.begin(), ways.end(),
+                       [&](const Dims& split) { return some.met_by(grid_, target.extents, split); });
+  };
+  if (possible({.parts = cut.parts})) return;
+  const std::vector<std::pair<int64_t, int64_t>> all(cut.parts.begin(), cut.parts.end());
+  for (size_t size = 1; size <= all.size(); ++size) {
+    std::vector<bool> chosen(all.size(), false);
+    std::fill_n(chosen.begin(), size, true);
+    do {
+      Cut some;
+      std::vector<std::string> texts;
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (!chosen[i]) continue;
+        some.parts.insert(all[i]);
+        texts.push_back(concatenate(pin.name, ".", target.keys[all[i].first], "=", all[i].second));
+      }
+      JOINSUM_USER_CHECK(possible(some),
+                         "place: pins contradict each other or the ways to divide over the grid's axes, which each "
+                         "divide one label or none; change or remove one of them: pins=",
+                         texts, ", grid=", grid_.text(), ", keys=", target.extents);
+    } while (std::prev_permutation(chosen.begin(), chosen.end()));
+  }
+}
+
+PlacementDemands GraphPlacer::demands_of(const std::vector<GraphPin>& pins) const {
+  PlacementDemands out;
+  for (const GraphPin& pin : pins) {
+    const Target target = target_of(pin);
+    Cut cut = cut_of(pin, target);
+    check_possible(pin, target, cut);
+    switch (target.kind) {
+      case Target::Kind::kWork:
+        out.work[target.node] = std::move(cut);
+        break;
+      case Target::Kind::kStart:
+        out.starts[pin.name] = std::move(cut);
+        break;
+      case Target::Kind::kEnd:
+        out.ends[pin.name] = std::move(cut);
+        break;
+    }
+  }
+  return out;
+}
+
+// --- placing ---------------------------------------------------------------------------------------------------------
+
+GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price,
+                                  bool bounded) const {
+  PlacementDemands demands = demands_of(pins);
+  demands.byte_price = byte_price;
+  PlacementProblem problem(logical_, grid_, demands, objective_, cluster_);
+  MinSumLimits limits;
+  if (vertices_.size() > kManyVertices) limits.table_entries = kEntriesOfMany;
+  if (seconds)
+    limits.deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
+  std::optional<Placed> placed = problem.solve({}, limits);
+  JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
+  if (!problem.whole() && bounded) {
+    placed->exact = false;
+    placed->lower_bound = problem.bound(limits);
+  }
+  return told(*placed);
+}
+
+GraphPlacement GraphPlacer::told(const Placed& placed) const {
+  GraphPlacement out;
+  out.plan = placed.plan;
+  std::unordered_map<const tra::Node*, size_t> owner;
+  for (const Vertex& vertex : vertices_) {
+    for (const tra::Node* node : vertex.operators) owner[node] = out.vertices.size();
+    out.vertices.push_back(divided(vertex, placed));
+  }
+  std::unordered_map<const ia::Node*, size_t> by;
+  for (const auto& [node, made] : placed.nodes) by[made.get()] = owner.at(node);
+  const PlanPrices prices(placed.plan, cluster_);
+  for (const ia::NodePtr& node : placed.plan.order()) {
+    if (!by.contains(node.get())) by[node.get()] = by.at(node->input(0).get());
+    const NodePrice& price = prices.of(*node);
+    VertexPlacement& vertex = out.vertices[by.at(node.get())];
+    vertex.wire_bytes += price.wire_bytes;
+    vertex.seconds += price.seconds;
+  }
+  out.wire_bytes = prices.wire_bytes();
+  out.seconds = prices.seconds();
+  out.cost = objective_ == Objective::kSeconds ? out.seconds : static_cast<double>(out.wire_bytes);
+  set_bound(out, placed);
+  const Peak peak = peak_of(placed.plan, prices.received());
+  out.peak_bytes = peak.bytes;
+  for (const auto& [node, bytes] : peak.kept) {
+    if (bytes <= out.peak_value_bytes) continue;
+    out.peak_value_bytes = bytes;
+    out.peak_value = out.vertices[by.at(node)].name;
+  }
+  return out;
+}
+
+/// Costs and bounds of an exact choice are one number, but for rounding and for the weight that flops have in ties.
+void GraphPlacer::set_bound(GraphPlacement& out, const Placed& placed) const {
+  const double slack = objective_ == Objective::kSeconds ? 1e-9 * out.cost : 0.5;
+  out.exact = placed.exact && std::abs(out.cost - placed.lower_bound) <= slack;
+  out.lower_bound = out.cost;
+  if (out.exact) return;
+  const double bound =
+      objective_ == Objective::kSeconds ? placed.lower_bound - slack : std::ceil(placed.lower_bound - slack);
+  out.lower_bound = std::clamp(bound, 0.0, out.cost);
+}
+
+VertexPlacement GraphPlacer::divided(const Vertex& vertex, const Placed& placed) const {
+  VertexPlacement out{vertex.name, vertex.input};
+  for (const std::string& label : vertex.labels) out.parts[label] = 1;
+  const ia::PhysicalType& type = placed.nodes.at(vertex.work.get())->type();
+  out.axes.resize(grid_.rank());
+  for (const int64_t axis : type.placement.axes_in<ia::Split>()) {
+    const int64_t dim = std::get<ia::Split>(type.placement.grid()->states[axis]).dim;
+    out.axes[axis] = vertex.keys[dim];
+    int64_t& parts = out.parts.at(vertex.keys[dim]);
+    parts = std::min(parts * grid_.axes[axis], std::max<int64_t>(type.relation.frontier[dim], 1));
+  }
+  return out;
+}
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "einsum/binary.h"
+#include "einsum/lower.h"
+#include "optimizer/placement/problem.h"
+
+namespace joinsum::optimizer {
+
+/// How a vertex divides its work, an input starts or an output ends: in parts by label, or with the label that each
+/// grid axis divides (empty: none). An input's labels are the numbers of its axes.
+struct GraphPin {
+  std::string name;
+  std::map<std::string, int64_t> parts;
+  std::optional<einsum::Labels> axes = {};
+  bool output = false;  ///< names an output, also where a vertex has its name
+};
+
+/// A vertex of a graph of einsums, or an input, on its sites.
+struct VertexPlacement {
+  std::string name;
+  bool input = false;
+  std::map<std::string, int64_t> parts;  ///< by label
+  einsum::Labels axes;                   ///< the label that each grid axis divides, or none
+  int64_t wire_bytes = 0;                ///< of moves of its value
+  double seconds = 0;                    ///< of its work and of moves of its value
+};
+
+struct GraphPlacement {
+  std::vector<VertexPlacement> vertices;  ///< inputs, then vertices in the order of the graph
+  ia::Plan plan;
+  double cost = 0;         ///< by the objective
+  double lower_bound = 0;  ///< no plan costs less
+  bool exact = false;
+  int64_t wire_bytes = 0;
+  double seconds = 0;
+  int64_t peak_bytes = 0;  ///< of the site that needs most
+  std::string peak_value;  ///< the largest tensor that this site keeps then
+  int64_t peak_value_bytes = 0;
+};
+
+/// A graph of einsums whose vertices are to be placed on the sites of a grid: taken apart, cut and lowered once.
+class GraphPlacer {
+ public:
+  using Names = std::vector<std::pair<std::string, einsum::NodePtr>>;
+
+  /// `vertices` names nodes of `plan`; steps of a vertex of more than two operands are named after it, `Z.1`, `Z.2`.
+  GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths, const Names& vertices,
+              ia::Grid grid, Objective objective, Cluster cluster);
+
+  /// Whether a pin can name it: an input or a vertex that some output needs, or an output.
+  bool has(const std::string& name) const;
+
+  /// The best placement that meets `pins`, where keeping a byte of a value on the site that keeps most of it counts
+  /// `byte_price` beside the cost; then, and without `bounded`, `lower_bound` says nothing. Raises PlanError for a pin
+  /// that names nothing, and where pins contradict each other, with the smallest set that does.
+  GraphPlacement place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price = 0,
+                       bool bounded = true) const;
+
+  const ia::Grid& grid() const { return grid_; }
+
+ private:
+  struct Vertex {
+    std::string name;
+    bool input = false;
+    einsum::Labels labels;  ///< all that it has
+    tra::NodePtr work;
+    einsum::Labels keys;                      ///< labels of the key dimensions of `work`
+    std::vector<const tra::Node*> operators;  ///< that it has become
+  };
+  /// What a pin is about: how a vertex works, how an input starts, how an output ends.
+  struct Target {
+    enum class Kind { kWork, kStart, kEnd } kind;
+    const tra::Node* node;
+    Dims extents;           ///< of the key dimensions that are divided
+    einsum::Labels keys;    ///< their labels
+    einsum::Labels labels;  ///< all that a pin may name
+  };
+
+  Target target_of(const GraphPin& pin) const;
+  static std::optional<int64_t> dim_of(const GraphPin& pin, const Target& target, const std::string& label);
+  Cut cut_of(const GraphPin& pin, const Target& target) const;
+  void check_possible(const GraphPin& pin, const Target& target, const Cut& cut) const;
+  PlacementDemands demands_of(const std::vector<GraphPin>& pins) const;
+  GraphPlacement told(const Placed& placed) const;
+  void set_bound(GraphPlacement& out, const Placed& placed) const;
+  VertexPlacement divided(const Vertex& vertex, const Placed& placed) const;
+
+  tra::Plan logical_;
+  ia::Grid grid_;
+  Objective objective_;
+  Cluster cluster_;
+  std::vector<Vertex> vertices_;
+  std::map<std::string, einsum::Labels> output_labels_;
+};
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,181 @@
+"""Planning graphs of einsums on real placements: by bytes on the wire, or by seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from joinsum import _C
+from joinsum.arguments import show
+from joinsum.cluster import Cluster
+from joinsum.contraction_order import paths_of
+from joinsum.einsum_plan import join_kernel
+from joinsum.errors import Error, PlanError
+from joinsum.graph_baselines import Strategy, strategies
+from joinsum.graph_json import Graph
+
+__all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
+
+# Prices of a kept byte: the first one, as a share of the cost per byte of the peak, how many, and bisections of them.
+_FIRST_PRICE = 0.01
+_PRICES = 12
+_BISECTIONS = 4
+# Prime factors beyond which they are merged.
+_MOST_AXES = 4
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A plan that people make by hand, priced as the chosen one.
+
+    cost    by the objective; None where the graph cannot be placed so
+    reason  why it cannot, or None
+    """
+
+    name: str
+    cost: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Placing:
+    """What is asked for, checked. Pins are parts by label, or the label that each grid axis divides (empty: none)."""
+
+    graph: Graph
+    dtypes: Mapping[str, str]
+    objective: str
+    sites: int
+    pins: Mapping[str, Mapping[str, int] | tuple[str, ...]]
+    parameters: Sequence[str]
+    cluster: Cluster
+    seconds: float | None
+
+
+def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, str, tuple[Baseline, ...]]:
+    """The best placement, the one whose bound holds whatever the memory, what found the best, and baselines."""
+    nodes, plan = _core_plan(asked.graph, asked.dtypes)
+    grid = grid_of(asked.sites)
+    placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, asked.cluster.core())
+    pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
+    first = placer.place(pins, asked.seconds)
+    found = [(first, "elimination")]
+    if _short(first, asked) > 0:
+        found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
+    baselines = []
+    for strategy in strategies(asked.graph, asked.parameters, asked.sites, asked.objective == "seconds"):
+        baseline, placed = _baseline(placer, grid, strategy, asked)
+        baselines.append(baseline)
+        if placed is not None:
+            found.append((placed, strategy.name))
+    fitting = [(placed, method) for placed, method in found if _short(placed, asked) <= 0]
+    if not fitting:
+        _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
+    best, method = min(fitting, key=lambda pair: pair[0].cost)
+    return best, first, method, tuple(baselines)
+
+
+def grid_of(sites: int) -> _C.Grid:
+    """The grid that sites are planned on: their prime factors; of more than a few axes these merged into three.
+
+    >>> grid_of(8), grid_of(64), grid_of(4096)
+    (2x2x2, 4x4x4, 16x16x16)
+    """
+    grid = _C.Grid.of_sites(sites)
+    if len(grid.axes) <= _MOST_AXES:
+        return grid
+    merged = [1, 1, 1]
+    for prime in sorted(grid.axes, reverse=True):
+        merged[merged.index(min(merged))] *= prime
+    return _C.Grid.of_axes(sorted(merged))
+
+
+def _short(placed: _C.GraphPlacement, asked: Placing) -> int:
+    """Bytes that a site lacks; not above 0 where the plan fits."""
+    limit = asked.cluster.memory_bytes
+    return 0 if limit is None else placed.peak_bytes - limit
+
+
+def _raise_short(placed: _C.GraphPlacement, asked: Placing) -> NoReturn:
+    raise PlanError(
+        f"plan_graph: no plan that was found fits a site's memory; use more sites, or more memory: short by="
+        f"{_short(placed, asked)} B, needs={placed.peak_bytes} B, memory_bytes={asked.cluster.memory_bytes}, "
+        f"largest tensor={placed.peak_value} ({placed.peak_value_bytes} B)"
+    )
+
+
+def _smaller(
+    placer: _C.GraphPlacer, pins: list[_C.GraphPin], first: _C.GraphPlacement, asked: Placing
+) -> list[_C.GraphPlacement]:
+    """Plans that keep less: a kept byte counts more and more until a plan fits, then by bisection as little as it can.
+
+    Source: Everett, Generalized Lagrange multiplier method, 1963.
+    """
+    found = []
+    fits = None
+    price = max(first.cost, 1e-12) / max(first.peak_bytes, 1) * _FIRST_PRICE
+    low = price
+    for _ in range(_PRICES):
+        found.append(placer.place(pins, asked.seconds, price, False))
+        if _short(found[-1], asked) <= 0:
+            fits = price
+            break
+        low, price = price, 4 * price
+    for _ in range(_BISECTIONS if fits is not None else 0):
+        middle = (low * price) ** 0.5
+        found.append(placer.place(pins, asked.seconds, middle, False))
+        if _short(found[-1], asked) <= 0:
+            price = middle
+        else:
+            low = middle
+    return found
+
+
+def _baseline(
+    placer: _C.GraphPlacer, grid: _C.Grid, strategy: Strategy, asked: Placing
+) -> tuple[Baseline, _C.GraphPlacement | None]:
+    if strategy.reason is not None:
+        return Baseline(strategy.name, None, strategy.reason), None
+    told = {name: (label or "",) * len(grid.axes) for name, label in strategy.axes.items() if placer.has(name)}
+    pins = [_core_pin(name, pin) for name, pin in {**told, **asked.pins}.items()]
+    pins += [
+        _C.GraphPin(name, {}, [label or ""] * len(grid.axes), output=True)
+        for name, label in strategy.ends.items()
+        if name not in asked.pins
+    ]
+    try:
+        placed = placer.place(pins, asked.seconds, 0.0, False)
+    except PlanError as error:
+        return Baseline(strategy.name, None, str(error)), None
+    if (short := _short(placed, asked)) > 0:
+        return Baseline(strategy.name, None, f"a site lacks {short} B for {placed.peak_value}"), placed
+    return Baseline(strategy.name, placed.cost), placed
+
+
+def _core_pin(name: str, pin: Mapping[str, int] | tuple[str, ...]) -> _C.GraphPin:
+    return _C.GraphPin(name, {}, list(pin)) if isinstance(pin, tuple) else _C.GraphPin(name, dict(pin))
+
+
+def _core_plan(graph: Graph, dtypes: Mapping[str, str]) -> tuple[list[tuple[str, _C.EinsumNode]], _C.EinsumPlan]:
+    """The graph as a plan of einsums, and its operations' nodes by name."""
+    values = {
+        name: _C.einsum_input(name, dtypes.get(name, "f32"), list(extents)) for name, extents in graph.inputs.items()
+    }
+    for operation in graph.operations:
+        join, fold = join_kernel("plan_graph", operation.join, operation.agg or "sum", len(operation.inputs))
+        given = {label for labels in operation.in_labels for label in labels}
+        extents = {label: operation.extents[label] for label in operation.out_labels if label not in given}
+        operands = [values[name] for name in operation.inputs]
+        try:
+            values[operation.name] = _C.einsum_vertex(
+                operands,
+                [list(labels) for labels in operation.in_labels],
+                list(operation.out_labels),
+                _C.Kernel(join),
+                _C.Kernel(fold),
+                extents,
+            )
+        except Error as error:
+            raise PlanError(f"plan_graph: {error}: operation={show(operation.name)}") from None
+    plan = _C.EinsumPlan.make([(name, values[of]) for name, of in graph.outputs.items()])
+    return [(operation.name, values[operation.name]) for operation in graph.operations], plan

@@ -1,0 +1,82 @@
+#include "optimizer/graph_placement.h"
+
+#include <gtest/gtest.h>
+
+#include "einsum/text.h"
+#include "optimizer/placement_brute_force.h"
+#include "random_einsums.h"
+
+namespace joinsum::optimizer {
+namespace {
+
+GraphPlacer placer_of(const einsum::Plan& plan, int64_t sites, Objective objective) {
+  GraphPlacer::Names names;
+  const auto printed = einsum::node_names(plan);
+  for (const auto& node : plan.order()) {
+    if (node->as<einsum::Einsum>() != nullptr) names.emplace_back(printed.at(node.get()), node);
+  }
+  return GraphPlacer(plan, {}, names, ia::Grid::of_sites(sites), objective, {});
+}
+
+/// Inputs start divided along their first key dimension by all axes, or whole where they are not cut.
+struct Starts {
+  std::vector<GraphPin> pins;
+  std::map<std::string, ia::Placement> placements;
+
+  Starts(const tra::Plan& logical, const ia::Grid& grid) {
+    for (const auto& input : logical.inputs()) {
+      const RelationType& relation = input->type();
+      const std::string& name = input->as<tra::Input>()->name;
+      const bool cut = relation.arity() > 0;
+      placements.emplace(name, placement_of(Dims(grid.rank(), cut ? 0 : kNothing), relation.frontier));
+      const auto first = std::find_if(relation.axes.begin(), relation.axes.end(),
+                                      [](const Axis& axis) { return axis.linked() && axis.key_dim == 0; });
+      const std::string label = cut ? std::to_string(first - relation.axes.begin()) : "";
+      pins.push_back({name, {}, einsum::Labels(grid.rank(), label)});
+    }
+  }
+};
+
+/// Moves of tensors without elements cost nothing: of graphs with such tensors not every plan is looked at.
+bool has_nothing(const einsum::Plan& plan) {
+  return std::any_of(plan.order().begin(), plan.order().end(), [](const auto& node) {
+    return std::count(node->type().extents.begin(), node->type().extents.end(), 0) > 0;
+  });
+}
+
+class EveryPlan : public testing::TestWithParam<std::tuple<Objective, int64_t>> {
+ protected:
+  /// Whether the graph of a seed is small enough, and moves something; then it is compared.
+  bool compare(uint64_t seed) const {
+    const auto [objective, sites] = GetParam();
+    einsum::RandomEinsums random(seed);
+    const einsum::Plan plan = random.plan({.vertices = 1 + seed % (sites == 4 ? 3 : 4)});
+    const einsum::Plan binary = einsum::binary(plan);
+    const tra::Plan logical = einsum::lower(binary, einsum::even_cuts(binary, sites));
+    if (logical.order().size() > (sites == 4 ? 7 : 11) || has_nothing(plan)) return false;
+    const ia::Grid grid = ia::Grid::of_sites(sites);
+    const Starts starts = seed % 2 == 0 ? Starts({}, grid) : Starts(logical, grid);
+    const double least = BruteForce(logical, grid, objective, starts.placements).least();
+    const GraphPlacement found = placer_of(plan, sites, objective).place(starts.pins, std::nullopt);
+    EXPECT_DOUBLE_EQ(found.cost, value_of(cost(found.plan), objective)) << plan.text();
+    EXPECT_LE(found.lower_bound, found.cost) << plan.text();
+    EXPECT_TRUE(!found.exact || found.lower_bound == found.cost) << plan.text();
+    EXPECT_GE(found.cost, least * (1 - 1e-9)) << plan.text();
+    EXPECT_TRUE(!found.exact || found.cost <= least * (1 + 1e-9)) << plan.text() << found.plan.text();
+    return found.exact && found.wire_bytes > 0;
+  }
+};
+
+TEST_P(EveryPlan, OfARandomSmallGraphCostsNoLessThanTheOneFound) {
+  int64_t compared = 0;
+  uint64_t seed = 0;
+  while (compared < 200 && !HasFailure() && seed < 3000) compared += compare(seed++) ? 1 : 0;
+  EXPECT_EQ(compared, 200);
+}
+
+INSTANTIATE_TEST_SUITE_P(Objectives, EveryPlan,
+                         testing::Combine(testing::Values(Objective::kWireBytes, Objective::kSeconds),
+                                          testing::Values(2, 3, 4)));
+
+}  // namespace
+}  // namespace joinsum::optimizer

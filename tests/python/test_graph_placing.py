@@ -1,0 +1,183 @@
+"""`joinsum.plan_graph` on real placements: by bytes on the wire and by seconds."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import joinsum
+import pytest
+
+PRODUCT = {
+    "inputs": {"X": [64, 64], "Y": [64, 64]},
+    "ops": [{"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "jk"], "out_labels": "ik", "agg": "sum"}],
+    "outputs": {"product": "Z"},
+}
+# A step of training: X W1, relu, W2; gradients of both weights.
+STEP = {
+    "inputs": {"X": [64, 32], "W1": [32, 48], "W2": [48, 16], "dY": [64, 16]},
+    "ops": [
+        {"name": "A", "inputs": ["X", "W1"], "in_labels": ["bi", "ih"], "out_labels": "bh", "agg": "sum"},
+        {"name": "H", "inputs": ["A"], "in_labels": ["bh"], "out_labels": "bh", "join": "relu"},
+        {"name": "Y", "inputs": ["H", "W2"], "in_labels": ["bh", "ho"], "out_labels": "bo", "agg": "sum"},
+        {"name": "dW2", "inputs": ["H", "dY"], "in_labels": ["bh", "bo"], "out_labels": "ho", "agg": "sum"},
+        {"name": "dH", "inputs": ["dY", "W2"], "in_labels": ["bo", "ho"], "out_labels": "bh", "agg": "sum"},
+        {"name": "dA", "inputs": ["dH", "A"], "in_labels": ["bh", "bh"], "out_labels": "bh", "join": "mul"},
+        {"name": "dW1", "inputs": ["X", "dA"], "in_labels": ["bi", "bh"], "out_labels": "ih", "agg": "sum"},
+    ],
+    "outputs": ["Y", "dW1", "dW2"],
+}
+
+
+def random_graph(seed: int) -> dict[str, Any]:
+    """Products, maps and sums of matrices of few extents, some read twice."""
+    draw = random.Random(seed)
+    sizes = {label: draw.choice([3, 4, 6, 8, 16]) for label in "abcd"}
+    values = {}
+    inputs: dict[str, list[int]] = {}
+    ops: list[dict[str, Any]] = []
+    for name in ("X", "Y", "W"):
+        values[name] = draw.sample("abcd", 2)
+        inputs[name] = [sizes[label] for label in values[name]]
+    for step in range(draw.randint(1, 4)):
+        left = draw.choice(list(values))
+        right = draw.choice([name for name in values if set(values[name]) & set(values[left])])
+        labels = list(dict.fromkeys(values[left] + values[right]))
+        out = draw.sample(labels, draw.randint(1, min(2, len(labels))))
+        in_labels = [values[left], values[right]]
+        name = f"t{step}"
+        ops.append({"name": name, "inputs": [left, right], "in_labels": in_labels, "out_labels": out, "agg": "sum"})
+        values[name] = out
+    used = {name for op in ops for name in op["inputs"]}
+    outputs = [op["name"] for op in ops if op["name"] not in used]
+    return {"inputs": {name: inputs[name] for name in inputs}, "ops": ops, "outputs": outputs}
+
+
+def test_a_product_of_stored_operands_moves_what_it_must() -> None:
+    # Each of 4 sites has 16 columns of X and 16 of Y. For a quarter of Z it lacks 48 columns of 32 rows of X, and 16 of
+    # the 32 columns of Y.
+    plan = joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins={"X": [1, 4], "Y": [1, 4]})
+    assert plan.cost == 4 * (32 * 48 + 64 * 16) * 4
+    assert plan.exact
+    assert plan.cost == plan.wire_bytes == joinsum.cost(plan.physical).wire_bytes
+
+
+@pytest.mark.parametrize("objective", ["wire_bytes", "seconds"])
+@pytest.mark.parametrize("sites", [2, 3, 4, 6])
+def test_rows_add_up_to_the_cost_of_the_physical_plan(objective: str, sites: int) -> None:
+    plan = joinsum.plan_graph(STEP, objective, sites=sites)
+    assert plan.physical is not None
+    priced = joinsum.cost(plan.physical)
+    assert plan.cost == pytest.approx(getattr(priced, objective), rel=1e-12)
+    rows = (*plan.inputs, *plan.vertices)
+    assert sum(row.wire_bytes for row in rows) == priced.wire_bytes
+    assert sum(row.seconds for row in rows) == pytest.approx(priced.seconds)
+    assert plan.peak_bytes == priced.peak_bytes
+
+
+@pytest.mark.parametrize("objective", ["wire_bytes", "seconds"])
+def test_no_baseline_of_random_graphs_costs_less(objective: str) -> None:
+    compared = 0
+    for seed in range(100):
+        sites = (2, 3, 4, 8)[seed % 4]
+        plan = joinsum.plan_graph(random_graph(seed), objective, sites=sites)
+        assert plan.lower_bound <= plan.cost
+        assert not plan.exact or plan.lower_bound == plan.cost
+        for baseline in plan.baselines:
+            assert (baseline.cost is None) == (baseline.reason is not None)
+            if baseline.cost is not None:
+                compared += 1
+                assert plan.cost <= baseline.cost
+    assert compared > 100
+
+
+def test_baselines_of_a_training_step_are_what_people_write() -> None:
+    plan = joinsum.plan_graph(STEP, "wire_bytes", sites=4)
+    costs = {baseline.name: baseline.cost for baseline in plan.baselines}
+    # Gradients are summed over 4 sites and left on all of them: 2 * 3 of 4 parts, on 4 sites.
+    weights = (32 * 48 + 48 * 16) * 4
+    assert costs["data parallel"] == 2 * 3 * weights
+    # Weights are gathered, once each, and gradients scattered.
+    assert costs["fully sharded data parallel"] == 2 * 3 * weights
+    # Results of the layer are summed over the sites, and stay there.
+    assert costs["Megatron rows and columns"] == 2 * 3 * 64 * 16 * 4
+    assert plan.cost <= min(cost for cost in costs.values() if cost is not None)
+    assert "data parallel" in repr(plan)
+    told = json.loads(json.dumps(plan.to_json()))
+    assert told["baselines"][0]["loses"] == 6 * weights - plan.cost
+
+
+def test_a_baseline_that_a_graph_cannot_have_is_listed_with_the_reason() -> None:
+    plan = joinsum.plan_graph(STEP, "wire_bytes", sites=128)
+    reasons = {baseline.name: baseline.reason for baseline in plan.baselines}
+    assert reasons["data parallel"] == "64 elements for 128 sites along axis 0 of X"
+    assert "64 elements for 128 sites" in repr(plan)
+
+
+def test_pins_are_kept() -> None:
+    pins: dict[str, Any] = {"A": {"b": 2, "h": 2}, "H": "(h, h)", "W1": [4, 1], "dW2": {"o": 1, "b": 4}}
+    plan = joinsum.plan_graph(STEP, "wire_bytes", sites=4, pins=pins)
+    assert plan.plan["A"] == {"b": 2, "i": 1, "h": 2}
+    assert plan.plan["dW2"] == {"b": 4, "h": 1, "o": 1}
+    placements = {vertex.name: vertex.placement for vertex in (*plan.vertices, *plan.inputs)}
+    assert placements["H"] == "(h, h)"
+    assert placements["W1"] == "(0, 0)"
+    assert plan.cost > joinsum.plan_graph(STEP, "wire_bytes", sites=4).cost
+
+
+def test_an_output_ends_as_it_is_pinned() -> None:
+    pins = {"X": [4, 1], "Y": [1, 1]}
+    free = joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins)
+    told = joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins | {"product": [1, 4]})
+    assert free.cost == 0
+    # Y is everywhere, so is X only by 3 of 4 parts; of Z each site lacks 3 of the 4 blocks of its columns.
+    assert told.cost == min(4 * 3 * 16 * 16 * 4, 4 * 48 * 64 * 4)
+    assert joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins | {"product": "(i, i)"}).cost == 0
+
+
+@pytest.mark.parametrize(
+    ("pins", "message"),
+    [
+        ({"Z": {"i": 2, "j": 1, "k": 4}}, r"pins=\[Z\.i=2, Z\.k=4\]"),
+        ({"Z": {"i": 3, "k": 2}}, r"pins=\[Z\.i=3\]"),
+        ({"V": {"i": 2}}, "a pin names no input, vertex or output: pin=V"),
+        ({"Z": {"x": 2}}, "a pin names a label that its value lacks: pin=Z, label=x"),
+        ({"Z": "(i)"}, "a placement says of each axis of the grid which label it divides: pin=Z, axes=1, grid=2x2"),
+        ({"Z": "i, j"}, "a placement names a label or"),
+    ],
+)
+def test_wrong_pins_are_named(pins: Any, message: str) -> None:
+    with pytest.raises(joinsum.PlanError, match=message):
+        joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins)
+
+
+def test_a_plan_fits_the_memory_or_says_what_is_missing() -> None:
+    free = joinsum.plan_graph(STEP, "wire_bytes", sites=4)
+    small = joinsum.plan_graph(STEP, "wire_bytes", sites=4, memory_bytes=free.peak_bytes * 3 // 4)
+    assert small.peak_bytes <= free.peak_bytes * 3 // 4
+    assert small.cost >= free.cost
+    assert joinsum.cost(small.physical).peak_bytes == small.peak_bytes
+    with pytest.raises(joinsum.PlanError) as raised:
+        joinsum.plan_graph(STEP, "wire_bytes", sites=4, memory_bytes=2000)
+    told = str(raised.value)
+    assert "short by=" in told
+    assert "largest tensor=" in told
+    short, needs = (int(told.split(f"{name}=")[1].split(" ")[0]) for name in ("short by", "needs"))
+    assert needs - short == 2000
+
+
+def test_options_of_other_objectives_are_refused() -> None:
+    with pytest.raises(joinsum.PlanError, match="an option of other objectives: objective=paper, sites=4"):
+        joinsum.plan_graph(PRODUCT, sites=4)
+    with pytest.raises(joinsum.PlanError, match="an option of other objectives: objective=seconds, calls=4"):
+        joinsum.plan_graph(PRODUCT, "seconds", calls=4)
+
+
+def test_plans_of_einsums_keep_their_dtypes() -> None:
+    halves = joinsum.EinsumPlan.parse(
+        "einsum\ninput X: f16[64,64]\ninput Y: f16[64,64]\noutput Z = einsum[ij,jk->ik; mul; add](X, Y)"
+    )
+    pins = {"X": [1, 4], "Y": [1, 4]}
+    plan = joinsum.plan_graph(halves, "wire_bytes", sites=4, pins=pins)
+    assert plan.cost == joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins).cost / 2
