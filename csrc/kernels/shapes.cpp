@@ -97,8 +97,8 @@ bool in_domain(const Row& row, DType dtype) {
   const bool real =
       dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
   // Truth values are no numbers: they can be moved, cast and ordered (min and max are and, or).
-  const bool truth =
-      row.user || row.dtype || row.facts.moves_elements || orders(row) || row.form == Form::kConcat;
+  const bool moves = row.facts.moves_elements || row.form == Form::kConcat || row.form == Form::kEmbed;
+  const bool truth = row.user || row.dtype || moves || orders(row);
   if (dtype == DType::kBool && !truth) return false;
   switch (row.domain) {
     case Domain::kAny:

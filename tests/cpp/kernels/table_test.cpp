@@ -230,7 +230,7 @@ TEST(KernelDtype, LiesInTheDomainOfTheKernel) {
             "sigmoid: not defined on this dtype; cast the operand: dtype=c64");
   EXPECT_EQ(dtype_error("add", {DType::kBool, DType::kBool}),
             "add: not defined on this dtype; cast the operand: dtype=bool");
-  for (const std::string text : {"id", "transpose", "tile[0, 1]", "cast[f32]"}) {
+  for (const std::string text : {"id", "transpose", "tile[0, 1]", "cast[f32]", "embed_diagonal[0, 1]"}) {
     EXPECT_NO_THROW(dtype_of(text, {DType::kBool})) << text;
   }
   EXPECT_EQ(dtype_of("max", {DType::kBool, DType::kBool}), DType::kBool);
