@@ -27,9 +27,9 @@ pytestmark = [
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating", "explaining", "einsums"],
-    3: ["equal_results", "disagreements"],
-    4: ["equal_results", "subgroups"],
+    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs"],
+    3: ["equal_results", "disagreements", "random_programs"],
+    4: ["equal_results", "subgroups", "random_programs"],
 }
 
 
@@ -331,3 +331,12 @@ def test_einsum_finds_operands_that_differ_between_ranks(plays: Any) -> None:
     for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
         for text in plays(2).values(scene):
             assert "checksum" in text, text
+
+
+@every_size
+def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what_is_predicted(
+    plays: Any, ranks: int
+) -> None:
+    counts = plays(ranks).values("random_graphs_have_torchs_values_and_gradients")
+    assert all(count == counts[0] for count in counts)
+    assert min(counts[0]) > 40
