@@ -1,7 +1,7 @@
 """What an einsum is, by torch alone: the operands are spread over all labels, joined element by element, then reduced.
 
-`Value` carries beside a tensor the bound that rounding errors are measured by: the same einsum on absolute values, where
-differences become sums, and extremes keep their value but pass a gradient to all that they were chosen from.
+`Value` carries beside a tensor the bound that rounding errors are measured by: the same einsum on absolute values,
+where differences become sums, and extremes keep their value but pass a gradient to all that they were chosen from.
 """
 
 from __future__ import annotations
