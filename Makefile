@@ -132,6 +132,10 @@ golden: build ## Rewrite what commands print in tests/plans and docs
 screenshots: build ## Take the pictures of explain pages in docs; needs Chromium
 	$(PY) tools/screenshots.py
 
+.PHONY: pictures
+pictures: build ## Draw the pictures of docs/einsum_examples.md again
+	$(PY) tools/pictures.py
+
 .PHONY: clean
 clean: ## Remove build outputs; keeps .venv
 	rm -rf build dist $(BUILD_DONE)
