@@ -92,6 +92,10 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 	  joinsum_runtime_tests "cmake --build $(BUILD) --target joinsum_runtime_tests && $(BUILD)/joinsum_runtime_tests" \
 	  pytest "$(PY) -m pytest $(ARGS)"
 
+.PHONY: nightly
+nightly: build ## Compare joinsum with torch on 10,000 random graphs
+	JOINSUM_RANDOM_GRAPHS=10000 $(PY) -m pytest tests/python/test_random_graphs.py $(ARGS)
+
 .PHONY: sanitize
 sanitize: $(SETUP_DONE) ## Run the C++ tests under the address and undefined-behaviour sanitizers
 	@echo "==> configuring build/dev"
@@ -127,6 +131,10 @@ golden: build ## Rewrite what commands print in tests/plans and docs
 .PHONY: screenshots
 screenshots: build ## Take the pictures of explain pages in docs; needs Chromium
 	$(PY) tools/screenshots.py
+
+.PHONY: pictures
+pictures: build ## Draw the pictures of docs/einsum_examples.md again
+	$(PY) tools/pictures.py
 
 .PHONY: clean
 clean: ## Remove build outputs; keeps .venv

@@ -1,14 +1,17 @@
-"""Rewrites what commands print: in tests/plans/*.txt, and in the blocks of docs/*.md that begin with `$ joinsum`.
+"""Rewrites what commands print: in tests/plans/*.txt, and in the blocks of docs/*.md that begin with a command.
 
 A block is a fence ```text, a line `$ joinsum ...`, and what that command prints when it is run in the project's folder,
-errors with it; a last line `(exit code 3)` follows where it is not 0. `--check` only says which are out of date.
+errors with it; a last line `(exit code 3)` follows where it is not 0. Or the line is `$ python examples/...`: that
+program must succeed. `--check` only says which are out of date.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,18 +20,29 @@ from click.testing import CliRunner
 from joinsum.cli import main as command
 
 ROOT = Path(__file__).resolve().parent.parent
-_BLOCK = re.compile(r"(?<=^```text\n)\$ joinsum .*?(?=^```$)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"(?<=^```text\n)\$ (?:joinsum|python examples/).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 
 
 def renewed(block: str) -> str:
     """The block, which begins with its command, with what that prints now."""
     line = block.split("\n", 1)[0]
+    if line.startswith("$ python "):
+        return f"{line}\n{printed_by(shlex.split(line.removeprefix('$ python ')))}"
     with contextlib.chdir(ROOT):
         done = CliRunner().invoke(command, shlex.split(line.removeprefix("$ joinsum ")), prog_name="joinsum")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     code = f"(exit code {done.exit_code})\n" if done.exit_code else ""
     return f"{line}\n{done.output}{code}"
+
+
+def printed_by(program: list[str]) -> str:
+    """What a Python program prints. On one thread, as several gain nothing on such sizes beside other work."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, *program], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
 
 
 def files() -> Iterator[tuple[Path, str]]:

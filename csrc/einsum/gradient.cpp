@@ -295,7 +295,7 @@ class Arrived {
   std::unordered_map<const Node*, NodePtr> sums_;
 };
 
-/// Nodes that lie on a way from one of the inputs `of`.
+/// Nodes that lie on a way of floating values from one of the inputs `of`: truth values and integers pass no gradient.
 std::set<const Node*> depending(const Plan& plan, const std::vector<std::string>& of) {
   std::set<const Node*> out;
   for (const NodePtr& node : plan.order()) {
@@ -303,7 +303,7 @@ std::set<const Node*> depending(const Plan& plan, const std::vector<std::string>
     const bool named = input != nullptr && std::find(of.begin(), of.end(), input->name) != of.end();
     const bool above = std::any_of(node->inputs().begin(), node->inputs().end(),
                                    [&](const NodePtr& each) { return out.contains(each.get()); });
-    if (named || above) out.insert(node.get());
+    if ((named || above) && has_gradient(node->type().dtype)) out.insert(node.get());
   }
   return out;
 }
@@ -341,9 +341,6 @@ Plan gradient(const Plan& plan, const std::vector<std::string>& of) {
     const NodePtr& node = *at;
     const NodePtr d = arrived.at(node.get());
     if (d == nullptr || node->as<Einsum>() == nullptr) continue;
-    JOINSUM_USER_CHECK(has_gradient(node->type().dtype),
-                       "gradient: only floating tensors have one: value=", operation_text(node->operation()),
-                       ", type=", node->type().text());
     const Vertex vertex(*node, node, d);
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (!wanted.contains(node->input(i).get())) continue;

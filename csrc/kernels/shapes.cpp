@@ -86,15 +86,19 @@ Dims concat_shape(const Kernel& kernel, const std::vector<Dims>& operands) {
   return out;
 }
 
+/// Whether all that a row does to elements is to choose among them.
+bool orders(const Row& row) {
+  const auto idempotent = [](const std::string& name) { return name.empty() || find_row(name)->facts.idempotent; };
+  return row.facts.idempotent || (!row.fold.empty() && idempotent(row.fold) && idempotent(row.combine));
+}
+
 bool in_domain(const Row& row, DType dtype) {
   const bool complex = dtype == DType::kComplex64 || dtype == DType::kComplex128;
   const bool real =
       dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
   // Truth values are no numbers: they can be moved, cast and ordered (min and max are and, or).
-  const auto orders = [](const std::string& name) { return name.empty() || name == "min" || name == "max"; };
-  const bool folds_ordered = !row.fold.empty() && orders(row.fold) && orders(row.combine);
-  const bool truth = row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || folds_ordered ||
-                     row.form == Form::kConcat;
+  const bool moves = row.facts.moves_elements || row.form == Form::kConcat || row.form == Form::kEmbed;
+  const bool truth = row.user || row.dtype || moves || orders(row);
   if (dtype == DType::kBool && !truth) return false;
   switch (row.domain) {
     case Domain::kAny:

@@ -27,9 +27,9 @@ pytestmark = [
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating", "explaining", "einsums"],
-    3: ["equal_results", "disagreements", "einsums"],
-    4: ["equal_results", "subgroups", "einsums"],
+    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs"],
+    3: ["equal_results", "disagreements", "einsums", "random_programs"],
+    4: ["equal_results", "subgroups", "einsums", "random_programs"],
 }
 
 
@@ -375,3 +375,12 @@ def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -
         assert damaged.startswith("planned here, as the kept plan was rejected: it is cut off or damaged")
         assert "site 0: a plan, site 1: a plan, which may be kept" in off
     assert len({tuple(origins[::2]) for origins in told}) == 1
+
+
+@every_size
+def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what_is_predicted(
+    plays: Any, ranks: int
+) -> None:
+    counts = plays(ranks).values("random_graphs_have_torchs_values_and_gradients")
+    assert all(count == counts[0] for count in counts)
+    assert min(counts[0]) > 40

@@ -20,3 +20,9 @@ def test_every_program_has_a_golden_file() -> None:
     programs = {path.name for path in plans.iterdir() if path.suffix in (".tra", ".ia")}
     named = {path.read_text().split()[3].rsplit("/", 1)[1] for path in plans.glob("*.txt")}
     assert programs == named
+
+
+def test_every_example_is_shown_in_the_docs() -> None:
+    shown = "".join(page.read_text() for page in (PROJECT / "docs").glob("*.md"))
+    for program in (PROJECT / "examples" / "einsum").glob("*.py"):
+        assert f"$ python examples/einsum/{program.name}\n" in shown, program

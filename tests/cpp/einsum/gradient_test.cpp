@@ -125,6 +125,15 @@ TEST(EinsumGradient, OfAProductWithAZeroIsTheProductOfTheOthers) {
   EXPECT_EQ(at({2, 3, 5}), (std::vector<double>{15, 10, 6}));
 }
 
+TEST(EinsumGradient, DoesNotPassTruthValues) {
+  const Plan plan = parse(
+      "einsum\ninput X: f64[3]\nt0 = einsum[i->i; cast[bool]; add](X)\nt1 = einsum[i->i; cast[f64]; add](t0)\n"
+      "output Z = einsum[i,i->; mul; add](X, t1)\noutput T = t0");
+  const Plan slopes = gradient(plan, {"X"});
+  EXPECT_EQ(slopes.inputs().size(), 2);
+  EXPECT_EQ(interpret(slopes, {{"X", {{3}, {2, 0, 5}}}, {"d_Z", {{}, {3}}}}).at("d_X"), (Array{{3}, {3, 0, 3}}));
+}
+
 TEST(EinsumGradient, OnlyFloatingInputsHaveOne) {
   const auto error_of = [](const Plan& plan, const std::vector<std::string>& of) {
     try {

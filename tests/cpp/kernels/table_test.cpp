@@ -230,10 +230,16 @@ TEST(KernelDtype, LiesInTheDomainOfTheKernel) {
             "sigmoid: not defined on this dtype; cast the operand: dtype=c64");
   EXPECT_EQ(dtype_error("add", {DType::kBool, DType::kBool}),
             "add: not defined on this dtype; cast the operand: dtype=bool");
-  for (const std::string text : {"id", "transpose", "tile[0, 1]", "cast[f32]"}) {
+  for (const std::string text : {"id", "transpose", "tile[0, 1]", "cast[f32]", "embed_diagonal[0, 1]"}) {
     EXPECT_NO_THROW(dtype_of(text, {DType::kBool})) << text;
   }
   EXPECT_EQ(dtype_of("max", {DType::kBool, DType::kBool}), DType::kBool);
+  EXPECT_EQ(dtype_of("reduce_max[ij->i]", {DType::kBool}), DType::kBool);
+  EXPECT_EQ(dtype_of("contract_min_max[ij,jk->ik]", {DType::kBool, DType::kBool}), DType::kBool);
+  EXPECT_EQ(dtype_error("reduce_add[ij->i]", {DType::kBool}),
+            "reduce_add: not defined on this dtype; cast the operand: dtype=bool");
+  EXPECT_EQ(dtype_error("contract_add_max[ij,jk->ik]", {DType::kBool, DType::kBool}),
+            "contract_add_max: not defined on this dtype; cast the operand: dtype=bool");
 }
 
 TEST(KernelDtype, IntegersAreScaledByWholeNumbers) {
