@@ -53,3 +53,21 @@ function(joinsum_precompile target)
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
 endfunction()
+
+# Compiles the sources <prefix>_*.cpp, loops over tiles, for the instructions that their names say; which of them run is
+# decided at run time. Integers wrap around, as torch's do, and a product is added to a sum in one rounding.
+function(joinsum_compile_tiles prefix)
+  set(instructions_avx2 -mavx2 -mfma)
+  set(instructions_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+  foreach(name portable avx2 avx512)
+    set(flags -fwrapv -ffp-contract=fast)
+    # Loops over vectors are loops only in unoptimised code: there they are optimised all the same.
+    list(APPEND flags -O3)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+      list(APPEND flags ${instructions_${name}})
+    endif()
+    set_source_files_properties(${prefix}_${name}.cpp PROPERTIES
+      COMPILE_OPTIONS "${flags}"
+      SKIP_PRECOMPILE_HEADERS ON)
+  endforeach()
+endfunction()
