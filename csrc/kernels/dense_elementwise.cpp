@@ -115,7 +115,13 @@ void squared_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::T
   at::mul_out(out, out, out);
 }
 
-void abs_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor&) {
+void abs_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
+  if (out.scalar_type() == at::kByte) {  // a difference of unsigned integers wraps around
+    at::maximum_out(scratch, x[0], x[1]);
+    at::minimum_out(out, x[0], x[1]);
+    at::sub_out(out, scratch, out);
+    return;
+  }
   at::sub_out(out, x[0], x[1]);
   at::abs_out(out, out);
 }

@@ -54,6 +54,8 @@ template <class T, int kRows, int bytes>
 Tiles tiles_of(Join given_join, Fold given_fold) {
   return with_constant(given_join, [&](auto join) {
     return with_constant(given_fold, [&](auto fold) {
+      constexpr bool kUnsigned = std::is_unsigned_v<T> && join.value == Join::kAbsDifference;
+      constexpr Join kJoin = kUnsigned ? Join::kUnsignedDifference : join.value;
       constexpr bool kFloats = std::is_floating_point_v<T>;
       constexpr bool kSelects =
           join.value == Join::kMax || join.value == Join::kMin || fold.value == Fold::kMax || fold.value == Fold::kMin;
@@ -61,15 +63,15 @@ Tiles tiles_of(Join given_join, Fold given_fold) {
       constexpr bool kProduct = join.value == Join::kMul && fold.value == Fold::kAdd;
       constexpr bool kDivides = join.value == Join::kDiv || join.value == Join::kReversedDiv;
       // Products and sums are the vendor's, and integers are not divided.
-      if constexpr (kProduct || (kDivides && !kFloats)) {
+      if constexpr (kProduct || (kDivides && !kFloats) || join.value == Join::kUnsignedDifference) {
         return Tiles{};
       } else {
         return Tiles{kRows,
                      2 * Vectors<T, bytes>::kLanes,
-                     tile<T, join.value, fold.value, kAlike, kRows, bytes>,
-                     tile<T, join.value, fold.value, true, kRows, bytes>,
-                     tile<T, join.value, fold.value, kAlike, 1, bytes>,
-                     tile<T, join.value, fold.value, true, 1, bytes>};
+                     tile<T, kJoin, fold.value, kAlike, kRows, bytes>,
+                     tile<T, kJoin, fold.value, true, kRows, bytes>,
+                     tile<T, kJoin, fold.value, kAlike, 1, bytes>,
+                     tile<T, kJoin, fold.value, true, 1, bytes>};
       }
     });
   });

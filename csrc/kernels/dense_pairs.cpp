@@ -54,7 +54,6 @@ std::optional<Type> type_of(at::ScalarType type) {
     case at::kChar:
       return Type::kInt8;
     case at::kByte:
-    case at::kBool:  // max and min alone take truth values, which are the bytes 0 and 1
       return Type::kUInt8;
     default:
       return std::nullopt;

@@ -15,7 +15,19 @@
 namespace joinsum::kernels::pairs {
 
 /// How two elements are combined. The reversed ones serve contractions whose operands change places.
-enum class Join { kMul, kAdd, kSub, kReversedSub, kDiv, kReversedDiv, kMax, kMin, kSquaredDifference, kAbsDifference };
+enum class Join {
+  kMul,
+  kAdd,
+  kSub,
+  kReversedSub,
+  kDiv,
+  kReversedDiv,
+  kMax,
+  kMin,
+  kSquaredDifference,
+  kAbsDifference,
+  kUnsignedDifference  ///< kAbsDifference of unsigned integers, whose differences wrap around
+};
 
 enum class Fold { kAdd, kMul, kMax, kMin };
 
@@ -46,6 +58,7 @@ JOINSUM_INLINE V combine(V a, V b) {
   if constexpr (join == Join::kReversedDiv) return V(b / a);
   if constexpr (join == Join::kMax) return larger<ordered>(a, b);
   if constexpr (join == Join::kMin) return smaller<ordered>(a, b);
+  if constexpr (join == Join::kUnsignedDifference) return V(larger<true>(a, b) - smaller<true>(a, b));
   const V difference = V(a - b);
   if constexpr (join == Join::kSquaredDifference) return V(difference * difference);
   // Not `-difference`: the opposite of 0 is 0, and |-0| is 0 too.
@@ -93,6 +106,8 @@ constexpr auto with_constant(Join join, Use use) {
       return use(std::integral_constant<Join, Join::kMin>());
     case Join::kSquaredDifference:
       return use(std::integral_constant<Join, Join::kSquaredDifference>());
+    case Join::kUnsignedDifference:
+      return use(std::integral_constant<Join, Join::kUnsignedDifference>());
     case Join::kAbsDifference:
       break;
   }
