@@ -4,7 +4,9 @@
 # ccache names the sources relative to the build folder.
 file(RELATIVE_PATH way_to_sources ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
 string(REGEX REPLACE "/$" "" way_to_sources "${way_to_sources}")
-add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${way_to_sources}/=)
+add_compile_options(
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${way_to_sources}/=>)
 
 if(JOINSUM_SANITIZE)
   set(sanitize_flags -fsanitize=${JOINSUM_SANITIZE} -fno-sanitize-recover=all)

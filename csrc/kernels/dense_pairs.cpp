@@ -1,10 +1,15 @@
 #include "kernels/dense_pairs.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <unordered_map>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "kernels/cuda_pairs.h"
 
 namespace joinsum::kernels::dense_parts {
 namespace {
@@ -168,11 +173,60 @@ PairProblem PairProblem::swapped() const {
   return other;
 }
 
+namespace {
+
+/// A view of `tensor` with one axis for each of three groups of letters, or a copy where a group does not lie as one.
+at::Tensor grouped(const at::Tensor& tensor, const std::array<const Merged*, 3>& groups, Dims Merged::* strides) {
+  Dims extents, steps, shape;
+  for (const Merged* group : groups) {
+    extents.insert(extents.end(), group->extents.begin(), group->extents.end());
+    steps.insert(steps.end(), (group->*strides).begin(), (group->*strides).end());
+    shape.push_back(group->count());
+  }
+  return tensor.as_strided(extents, steps).reshape(shape);
+}
+
+void run_on_cuda(const PairProblem& problem, const at::Tensor& left, const at::Tensor& right, const at::Tensor& out) {
+  const at::Tensor a = grouped(left, {&problem.batch, &problem.rows, &problem.inner}, &Merged::left);
+  const at::Tensor b = grouped(right, {&problem.batch, &problem.inner, &problem.columns}, &Merged::right);
+  const at::Tensor target = grouped(out, {&problem.batch, &problem.rows, &problem.columns}, &Merged::out);
+  const at::Tensor result = target.contiguous();
+  const c10::DeviceGuard device(left.device());
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(left.device().type()).getStream(left.device());
+  pairs::run_on_cuda({problem.join,
+                      problem.fold,
+                      problem.type,
+                      a.size(0),
+                      a.size(1),
+                      b.size(2),
+                      a.size(2),
+                      a.const_data_ptr(),
+                      {a.stride(0), a.stride(1), a.stride(2)},
+                      b.const_data_ptr(),
+                      {b.stride(0), b.stride(1), b.stride(2)},
+                      result.mutable_data_ptr(),
+                      stream.native_handle()});
+  if (result.is_alias_of(out)) return;
+  Dims extents, steps;
+  for (const Merged* group : {&problem.batch, &problem.rows, &problem.columns}) {
+    extents.insert(extents.end(), group->extents.begin(), group->extents.end());
+    steps.insert(steps.end(), group->out.begin(), group->out.end());
+  }
+  out.as_strided(extents, steps).copy_(result.view(extents));
+}
+
+}  // namespace
+
 bool runs_pairs(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                 const at::Tensor& out) {
   const auto problem = pair_problem(row, labels, left, right, out);
-  if (!problem || !left.is_cpu()) return false;
-  run_pairs(*problem);
+  if (!problem) return false;
+  if (left.is_cpu()) {
+    run_pairs(*problem);
+    return true;
+  }
+  if (!left.is_cuda() || !pairs::cuda_takes(problem->type)) return false;
+  run_on_cuda(*problem, left, right, out);
   return true;
 }
 
