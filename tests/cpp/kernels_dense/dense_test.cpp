@@ -45,12 +45,18 @@ TEST(Dense, AgreesWithTheReferenceOnDoubles) {
   }
 }
 
-/// The values as `type` has them: integers fold nothing to their least or largest one in place of an infinity.
+/// The values as `type` has them: integers wrap around, and fold nothing to their least or largest one in place of an
+/// infinity.
 Array within(Array array, at::ScalarType type) {
-  const bool wide = type == at::kLong;
-  const double ends = std::ldexp(1.0, static_cast<int>(8 * at::elementSize(type)) - 1);
+  const int64_t bits = 8 * static_cast<int64_t>(at::elementSize(type));
+  const int64_t most = std::numeric_limits<int64_t>::max() >> (64 - bits);
   for (double& value : array.values) {
-    if (std::isinf(value)) value = value < 0 ? -ends : (wide ? ends : ends - 1);  // of 64 bits, as a double
+    if (std::isinf(value)) {
+      value = static_cast<double>(value < 0 ? -most - 1 : most);
+    } else if (bits < 64) {
+      value = static_cast<double>(
+          static_cast<int64_t>(static_cast<uint64_t>(static_cast<int64_t>(value)) << (64 - bits)) >> (64 - bits));
+    }
   }
   return array;
 }
