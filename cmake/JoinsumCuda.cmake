@@ -11,6 +11,8 @@ if(CMAKE_CUDA_COMPILER)
   list(APPEND JOINSUM_BACKENDS cuda)
   add_library(joinsum_cuda OBJECT csrc/kernels/cuda_pairs.cu)
   target_include_directories(joinsum_cuda PRIVATE csrc)
+  # Not every CMake knows every nvcc's option for C++20, so it is given below.
+  set_target_properties(joinsum_cuda PROPERTIES CUDA_STANDARD_REQUIRED OFF)
   # Limits of types are constant functions of the host's library.
   target_compile_options(joinsum_cuda PRIVATE -std=c++20 --expt-relaxed-constexpr)
   set(cuda_objects $<TARGET_OBJECTS:joinsum_cuda>)
