@@ -4,7 +4,9 @@
 # ccache names the sources relative to the build folder.
 file(RELATIVE_PATH way_to_sources ${CMAKE_BINARY_DIR} ${CMAKE_SOURCE_DIR})
 string(REGEX REPLACE "/$" "" way_to_sources "${way_to_sources}")
-add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/= -fmacro-prefix-map=${way_to_sources}/=)
+add_compile_options(
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${way_to_sources}/=>)
 
 if(JOINSUM_SANITIZE)
   set(sanitize_flags -fsanitize=${JOINSUM_SANITIZE} -fno-sanitize-recover=all)
@@ -52,4 +54,22 @@ function(joinsum_precompile target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CCACHE_PROGRAM)
     target_compile_options(${target} PRIVATE -fpch-preprocess)
   endif()
+endfunction()
+
+# Compiles the sources <prefix>_*.cpp, loops over tiles, for the instructions that their names say; which of them run is
+# decided at run time. Integers wrap around, as torch's do, and a product is added to a sum in one rounding.
+function(joinsum_compile_tiles prefix)
+  set(instructions_avx2 -mavx2 -mfma)
+  set(instructions_avx512 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
+  foreach(name portable avx2 avx512)
+    set(flags -fwrapv -ffp-contract=fast)
+    # Loops over vectors are loops only in unoptimised code: there they are optimised all the same.
+    list(APPEND flags -O3)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+      list(APPEND flags ${instructions_${name}})
+    endif()
+    set_source_files_properties(${prefix}_${name}.cpp PROPERTIES
+      COMPILE_OPTIONS "${flags}"
+      SKIP_PRECOMPILE_HEADERS ON)
+  endforeach()
 endfunction()

@@ -283,10 +283,11 @@ at::Tensor contract(const Labels& labels, const at::Tensor& left, const at::Tens
   return dense_parts::contract(labels, left, right, std::move(out), accumulate);
 }
 
-at::Tensor contract(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+at::Tensor contract(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+                    at::Tensor out, bool accumulate) {
   ++calls;
   const c10::NoGradGuard no_grad;
-  return dense_parts::contract_pair(row_of(kernel), labels, left, right);
+  return dense_parts::contract_pair(row_of(kernel), labels, left, right, std::move(out), accumulate);
 }
 
 at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes) {

@@ -35,8 +35,10 @@ at::Tensor dense(const Kernel& kernel, const std::vector<at::Tensor>& operands, 
 at::Tensor contract(const Labels& labels, const at::Tensor& left, const at::Tensor& right, at::Tensor out = {},
                     bool accumulate = false);
 
-/// The contraction by the pair (⊗, ⊕) of `kernel`'s row, with letters of the caller's in place of its own.
-at::Tensor contract(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right);
+/// The contraction by the pair (⊗, ⊕) of `kernel`'s row, with letters of the caller's in place of its own. With
+/// `accumulate` it is folded into `out` by ⊕.
+at::Tensor contract(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+                    at::Tensor out = {}, bool accumulate = false);
 
 /// Folds axes away by a kernel for which `folds_axes` holds: in one pass, and in order.
 at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes);

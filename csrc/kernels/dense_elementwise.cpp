@@ -115,7 +115,13 @@ void squared_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::T
   at::mul_out(out, out, out);
 }
 
-void abs_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor&) {
+void abs_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
+  if (out.scalar_type() == at::kByte) {  // a difference of unsigned integers wraps around
+    at::maximum_out(scratch, x[0], x[1]);
+    at::minimum_out(out, x[0], x[1]);
+    at::sub_out(out, scratch, out);
+    return;
+  }
   at::sub_out(out, x[0], x[1]);
   at::abs_out(out, out);
 }
@@ -212,22 +218,6 @@ const std::unordered_map<std::string, Pieced>& pieced_kernels() {
 constexpr int64_t kPiece = 16384;
 static_assert(kPiece < at::internal::GRAIN_SIZE);
 
-/// Calls `work(begin, end)` for ranges of the numbers below `pieces`, on torch's threads. (at::parallel_for is compiled
-/// where it is called: without OpenMP's flag it has one thread, and with another OpenMP than torch's two sets of them.)
-template <class Work>
-void for_each_range(int64_t pieces, Work work) {
-  const at::Tensor numbers = at::empty({pieces}, at::kByte);
-  auto iterator =
-      at::TensorIteratorConfig().check_all_same_dtype(false).resize_outputs(false).add_output(numbers).build();
-  const auto* first = numbers.const_data_ptr<uint8_t>();
-  iterator.for_each(
-      [&](char** data, const int64_t*, int64_t inner, int64_t outer) {
-        const int64_t begin = reinterpret_cast<const uint8_t*>(data[0]) - first;
-        work(begin, begin + inner * outer);
-      },
-      /*grain_size=*/1);
-}
-
 /// One axis over the elements as they lie; nothing where they have holes or lie in another order than `like`.
 at::Tensor flat(const at::Tensor& tensor, const at::Tensor& like) {
   const bool fits = tensor.is_cpu() && tensor.sizes() == like.sizes() && tensor.strides() == like.strides() &&
@@ -286,6 +276,21 @@ void run_in_pieces(Pieced kernel, const Tensors& x, const Numbers& n, at::Tensor
 }
 
 }  // namespace
+
+// at::parallel_for is compiled where it is called: without OpenMP's flag it has one thread, and with another OpenMP
+// than torch's two sets of them. An iterator's loops are torch's own.
+void for_each_range(int64_t pieces, const std::function<void(int64_t, int64_t)>& work) {
+  const at::Tensor numbers = at::empty({pieces}, at::kByte);
+  auto iterator =
+      at::TensorIteratorConfig().check_all_same_dtype(false).resize_outputs(false).add_output(numbers).build();
+  const auto* first = numbers.const_data_ptr<uint8_t>();
+  iterator.for_each(
+      [&](char** data, const int64_t*, int64_t inner, int64_t outer) {
+        const int64_t begin = reinterpret_cast<const uint8_t*>(data[0]) - first;
+        work(begin, begin + inner * outer);
+      },
+      /*grain_size=*/1);
+}
 
 void elementwise(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars,
                  at::Tensor& out) {

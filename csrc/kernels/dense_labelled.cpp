@@ -3,7 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/dense_parts.h"
+#include "kernels/dense_pairs.h"
+#include "kernels/rows.h"
 
 namespace joinsum::kernels::dense_parts {
 namespace {
@@ -92,6 +93,29 @@ at::Tensor aligned(const at::Tensor& x, const std::string& letters, const std::s
 
 bool narrow_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
+Dims contracted_shape(const std::string& name, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+  const auto extents = letter_extents(name, labels, {shape_of(left), shape_of(right)});
+  Dims shape;
+  for (const char letter : labels.result) shape.push_back(extents.at(letter));
+  return shape;
+}
+
+/// Writes to `out`, or with `accumulate` folds into it, what the operands combine to.
+void fold_pairs(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right, at::Tensor out,
+                bool accumulate) {
+  std::string order = labels.result;
+  for (const char letter : labels.operands[0] + labels.operands[1]) {
+    if (!has(order, letter)) order += letter;
+  }
+  const at::Tensor a = aligned(left, labels.operands[0], order);
+  const at::Tensor b = aligned(right, labels.operands[1], order);
+  if (order == labels.result && !accumulate) return elementwise({row.combine, {}}, {a, b}, {}, out);
+  if (!accumulate) out.fill_(nothing_of(row.fold, out.scalar_type()));
+  if (checked_product("contract", at::infer_size(a.sizes(), b.sizes())) == 0) return;
+  if (runs_pairs(row, labels, left, right, out)) return;
+  Blocks(row, labels.result.size(), left.is_cpu() ? kBlock : kDeviceBlock).add(a, b, out);
+}
+
 }  // namespace
 
 at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes) {
@@ -132,25 +156,23 @@ at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operan
   return (folded.empty() ? x : fold_axes(row.fold, x, folded)).permute(order);
 }
 
-at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
-  if (row.combine == "mul" && row.fold == "add") return dense_parts::contract(labels, left, right);
-  std::string order = labels.result;
-  for (const std::string& letters : labels.operands) {
-    for (const char letter : letters) {
-      if (!has(order, letter)) order += letter;
-    }
+at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+                         at::Tensor out, bool accumulate) {
+  if (row.combine == "mul" && row.fold == "add") {
+    return dense_parts::contract(labels, left, right, std::move(out), accumulate);
   }
   const auto type = left.scalar_type();
   const auto inside = narrow_float(type) ? at::kFloat : type;
-  const at::Tensor a = aligned(left.to(inside), labels.operands[0], order);
-  const at::Tensor b = aligned(right.to(inside), labels.operands[1], order);
-  const Dims joined = at::infer_size(a.sizes(), b.sizes());
-  const Dims shape(joined.begin(), joined.begin() + static_cast<int64_t>(labels.result.size()));
-  at::Tensor out = at::full(shape, nothing_of(row.fold, inside), a.options());
-  if (checked_product("contract", joined) > 0) {
-    Blocks(row, labels.result.size(), left.is_cpu() ? kBlock : kDeviceBlock).add(a, b, out);
-  }
-  return out.to(type);
+  const at::Tensor a = left.to(inside).resolve_neg(), b = right.to(inside).resolve_neg();
+  const Dims shape = contracted_shape(row.name, labels, a, b);
+  JOINSUM_KERNEL_CHECK(!out.defined() || (shape_of(out) == shape && out.scalar_type() == type), row.name,
+                       ": out does not fit: labels=", labels.text(), ", shape=", shape);
+  const bool direct = out.defined() && inside == type;
+  at::Tensor target = direct ? out : at::empty(shape, a.options());
+  if (accumulate && !direct) target.copy_(out);
+  fold_pairs(row, labels, a, b, target, accumulate);
+  if (!out.defined()) return target.to(type);
+  return direct ? out : out.copy_(target);
 }
 
 }  // namespace joinsum::kernels::dense_parts

@@ -354,20 +354,20 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const ia::L
   const ContractionLetters letters = contraction_letters(plan, *axes, group_by);
   const kernels::Row& row = kernels::row_of(op.kernel);
   const bool product = row.facts.linear;
-  Folder sum([&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
-    return kernels::dense({row.fold, {}}, {a, b}, scalars_, 0, 0, out);
-  });
+  std::map<Box, at::Tensor> folded;
   plan.for_each(op, left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
     const at::Tensor l = without_singles(a, plan.left_layout, plan.left.position, plan.modes);
     const at::Tensor r = without_singles(b, plan.right_layout, plan.right.position, plan.modes);
     flops_ += row.flops_per_element * contraction_points(letters.labels, l, r);
-    const at::Tensor folded =
-        product ? kernels::contract(letters.labels, l, r,
-                                    store_.allocate(contracted_shape(letters.labels, l, r), l.options()))
-                : kernels::contract(op.kernel, letters.labels, l, r);
-    sum.add(own_box(part, group_by), to_layout(folded, letters.kept_batch, layout));
+    const auto [at, fresh] = folded.try_emplace(own_box(part, group_by));
+    at::Tensor& out = at->second;
+    if (fresh) out = store_.allocate(contracted_shape(letters.labels, l, r), l.options());
+    product ? kernels::contract(letters.labels, l, r, out, !fresh)
+            : kernels::contract(op.kernel, letters.labels, l, r, out, !fresh);
   });
-  return then(aggregate.kernel, sum.pieces(), result);
+  std::vector<Piece> pieces;
+  for (const auto& [box, array] : folded) pieces.push_back({box, to_layout(array, letters.kept_batch, layout)});
+  return then(aggregate.kernel, std::move(pieces), result);
 }
 
 std::vector<Piece> LocalOperators::aggregate(const ia::LocalAggregate& op, const Operand& input,

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/pair_operations.h"
+
+namespace joinsum::kernels::pairs {
+
+/// A batch of generalised matrix products in the memory of one GPU: out[b, r, c] = out[b, r, c] ⊕ (⊕ over k of
+/// left[b, r, k] ⊗ right[b, k, c]). Strides count elements; `out` lies in the order of its axes.
+struct CudaProblem {
+  Join join;
+  Fold fold;
+  Type type;
+  int64_t batch, rows, columns, inner;
+  const void* left;
+  int64_t left_strides[3];  ///< of b, r, k
+  const void* right;
+  int64_t right_strides[3];  ///< of b, k, c
+  void* out;
+  void* stream;  ///< a cudaStream_t of the current device
+};
+
+/// Whether this build has loops for CUDA that take the type (floats and integers of 32 and 64 bits).
+bool cuda_takes(Type type);
+
+/// Starts them. Raises KernelError with CUDA's message where they cannot start.
+void run_on_cuda(const CudaProblem& problem);
+
+}  // namespace joinsum::kernels::pairs

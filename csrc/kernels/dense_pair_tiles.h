@@ -1,0 +1,27 @@
+#pragma once
+
+#include "kernels/pair_operations.h"
+
+namespace joinsum::kernels::pairs {
+
+/// Folds into a tile of the result, whose row r begins at rows[r], what packed panels combine to: index k of the left
+/// panel holds an element for each row, and that of the right panel one for each column, each panel in one piece.
+using Tile = void (*)(int64_t inner, const void* left, const void* right, void* const* rows);
+
+/// The loops of a pair of operations. A tile stays in registers while the panels pass by.
+struct Tiles {
+  int64_t rows = 0;     ///< of `any` and `ordered`
+  int64_t columns = 0;  ///< of all
+  Tile any = nullptr;
+  Tile ordered = nullptr;  ///< where no combined value is NaN (what the result holds may be); else `any`
+  Tile row = nullptr;      ///< one row, as `any`
+  Tile ordered_row = nullptr;
+};
+
+/// Tiles for the processor's own vectors; those of a set of instructions run only where it exists. Null functions for
+/// types that they do not take; `portable_tiles` takes all, integers of less than 32 bits only it.
+Tiles portable_tiles(Join join, Fold fold, Type type);
+Tiles avx2_tiles(Join join, Fold fold, Type type);
+Tiles avx512_tiles(Join join, Fold fold, Type type);
+
+}  // namespace joinsum::kernels::pairs

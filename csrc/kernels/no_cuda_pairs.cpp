@@ -1,0 +1,12 @@
+#include "base/check.h"
+#include "kernels/cuda_pairs.h"
+
+namespace joinsum::kernels::pairs {
+
+bool cuda_takes(Type) { return false; }
+
+void run_on_cuda(const CudaProblem&) {
+  JOINSUM_KERNEL_CHECK(false, "contract: this build has no loops for CUDA; build joinsum where nvcc is found");
+}
+
+}  // namespace joinsum::kernels::pairs
