@@ -217,10 +217,51 @@ void run_on_cuda(const PairProblem& problem, const at::Tensor& left, const at::T
 
 }  // namespace
 
+namespace {
+
+/// Sums of more terms in single precision would lose digits: each adds to one that is thousands of times as large.
+constexpr int64_t kMostTerms = 1 << 14;
+
+/// Sums of at most `kMostTerms` terms, summed in double precision: the longest folded letter is cut.
+void run_in_pieces(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+                   const at::Tensor& out, int64_t terms) {
+  const auto extent = [&](char letter) {
+    const size_t owner = has(labels.operands[0], letter) ? 0 : 1;
+    return (owner == 0 ? left : right).size(static_cast<int64_t>(labels.operands[owner].find(letter)));
+  };
+  char longest = 0;
+  for (const char letter : labels.operands[0] + labels.operands[1]) {
+    const bool folded = !has(labels.result, letter);
+    if (folded && (longest == 0 || extent(letter) > extent(longest))) longest = letter;
+  }
+  const int64_t count = extent(longest);
+  const int64_t each = std::max<int64_t>(1, count * kMostTerms / terms);
+  const auto piece = [&](const at::Tensor& operand, size_t i, int64_t begin) {
+    const size_t axis = labels.operands[i].find(longest);
+    return axis == std::string::npos ? operand
+                                     : operand.narrow(static_cast<int64_t>(axis), begin, std::min(each, count - begin));
+  };
+  at::Tensor total = at::zeros(out.sizes(), out.options().dtype(at::kDouble));
+  for (int64_t begin = 0; begin < count; begin += each) {
+    const at::Tensor part = at::zeros(out.sizes(), out.options());
+    JOINSUM_CHECK(runs_pairs(row, labels, piece(left, 0, begin), piece(right, 1, begin), part), "row=", row.name);
+    total.add_(part);
+  }
+  out.add_(total);
+}
+
+}  // namespace
+
 bool runs_pairs(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                 const at::Tensor& out) {
   const auto problem = pair_problem(row, labels, left, right, out);
   if (!problem) return false;
+  const int64_t terms = problem->inner.count();
+  const bool long_sums = problem->fold == Fold::kAdd && problem->type == Type::kFloat && terms > 2 * kMostTerms;
+  if (long_sums && (left.is_cpu() || left.is_cuda())) {
+    run_in_pieces(row, labels, left, right, out, terms);
+    return true;
+  }
   if (left.is_cpu()) {
     run_pairs(*problem);
     return true;

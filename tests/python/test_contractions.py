@@ -165,6 +165,12 @@ def test_long_sums_keep_the_accuracy_of_single_precision() -> None:
     torch.testing.assert_close(result.double(), ((a.T - b).double() ** 2).sum(0)[None], rtol=5e-6, atol=0)
 
 
+def test_long_sums_of_equal_terms_keep_their_digits() -> None:
+    a, b = torch.full((2, 1000, 1000), 0.1), torch.zeros(1000, 1000, 3)
+    result = joinsum.einsum("ijk,jkl->il", a, b, join="abs_difference")
+    torch.testing.assert_close(result, torch.full((2, 3), 1e5), rtol=5e-6, atol=0)
+
+
 @pytest.mark.parametrize("sites", [2, 3, 4])
 def test_sites_fold_pieces_into_one_result(sites: int) -> None:
     a, b = operands(torch.float64, (7, 29, 11))
