@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "einsum/expression.h"
 #include "einsum/text.h"
+#include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
@@ -94,6 +96,8 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths) {
       made[node.get()] = node;
     } else if (inputs.size() <= 2) {
       made[node.get()] = make(*op, std::move(inputs));
+    } else if (kernels::is_expression(op->join)) {
+      made[node.get()] = expression_apart(*op, inputs);
     } else {
       const auto path = paths.find(names.at(node.get()));
       if (path != paths.end()) ++used;

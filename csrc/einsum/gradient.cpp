@@ -5,6 +5,7 @@
 
 #include "einsum/binary.h"
 #include "einsum/text.h"
+#include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
@@ -147,6 +148,7 @@ class Vertex {
 
   /// For operand `i`; nothing where it is 0 almost everywhere.
   std::optional<Value> of(size_t i) const {
+    if (kernels::is_expression(op_.join)) return of_expression(i);
     if (operands_.size() == 1) return of_unary();
     return of_binary(i);
   }
@@ -196,6 +198,26 @@ class Vertex {
     const Value rest = einsum(product, filled, x.labels, extents_, kernel("div"));
     const Value slope = einsum(rest, others, x.labels, extents_, kMul);
     return einsum(d_, slope, x.labels, extents_, kMul);
+  }
+
+  /// Σ d ∂f/∂xᵢ, an expression of the operands and of what arrives.
+  std::optional<Value> of_expression(size_t i) const {
+    using kernels::Expression;
+    const auto count = static_cast<int64_t>(operands_.size());
+    const Expression slope = kernels::expression_of(op_.join).derivative(static_cast<int64_t>(i));
+    if (slope.is(0)) return std::nullopt;
+    const Labels& result = operands_[i].labels;
+    Einsum op{{}, result, kId, kAdd, {}};
+    std::vector<NodePtr> inputs;
+    for (const Value& each : operands_) {
+      inputs.push_back(conjugate(each).node);
+      op.operands.push_back(each.labels);
+    }
+    inputs.push_back(d_.node);
+    op.operands.push_back(d_.labels);
+    const Expression arrived = Expression::of_operand(count);
+    op.join = kernels::expression_kernel(Expression::of(kernels::Function::kMultiply, {arrived, slope}), count + 1);
+    return Value{make(std::move(op), std::move(inputs)), result};
   }
 
   std::optional<Value> of_binary(size_t i) const {

@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 
 from joinsum import _C
-from joinsum.arguments import check_array, show
+from joinsum.arguments import check_array, integer, show
 from joinsum.context import Context, context
 from joinsum.contraction_order import paths_of
 from joinsum.dtypes import dtype_name, torch_dtype
-from joinsum.einsum_plan import join_kernel
+from joinsum.einsum_operations import ARGUMENTS, VertexText, folded_labels, make_vertex
 from joinsum.errors import PlanError
 from joinsum.plan import TraPlan
 from joinsum.planning import Options, find
 from joinsum.relation import Relation
 
-__all__ = ["einsum"]
+__all__ = ["einsum", "evaluate"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_WORD = re.compile(r"\{([^{}]*)\}")
 
 
-def einsum(*arguments: object, join: str = "mul", agg: str = "sum") -> torch.Tensor | Relation:
+def einsum(
+    *arguments: object, join: str = "mul", agg: str = "sum", extents: Mapping[str, int] | None = None
+) -> torch.Tensor | Relation:
     """torch.einsum, computed on all sites; with other operations than products and sums, too.
 
     equation, operands   as torch.einsum's, in both of its forms: `einsum("ij,jk->ik", x, y)` and
-                         `einsum(x, [0, 1], y, [1, 2], [0, 2])`
+                         `einsum(x, [0, 1], y, [1, 2], [0, 2])`. Labels of several letters stand in braces,
+                         `"{row}j,jk->{row}k"`, or in lists: `einsum(x, ["row", "mid"], y, ["mid", "out"])`
     join                 what operands are combined by: an elementwise kernel of two operands, mul, add, sub, div, max,
                          min, squared_difference, abs_difference, or a chain such as "sub | square"; more than two are
-                         taken from the left. Of a single operand a map: "exp", or nothing
-    agg                  what labels fold by that the result lacks: sum, prod, max, min, logsumexp, any, all
+                         taken from the left. Of a single operand a map: "exp", or nothing. Or an expression of the
+                         operands x0, x1, ... (or x, y, z): "exp(x - y) * 2", "where(x0 < x1, pow(x2, 3), 0)"
+    agg                  what labels fold by that the result lacks: sum, prod, max, min, logsumexp, any, all; argmax and
+                         argmin give the first position of the extreme, as torch's of the folded labels flattened in
+                         the order of the operands: 64-bit integers, without a gradient
+    extents              extents of labels that only the result has, along which it repeats: `{"j": 5}`
 
     Tensors give a tensor, in torch's autograd. On a process group every rank calls with equal tensors, and gets the
     result and the gradients of one process; the first call of each plan compares checksums of the operands, every call
@@ -51,6 +61,14 @@ def einsum(*arguments: object, join: str = "mul", agg: str = "sum") -> torch.Ten
     >>> joinsum.einsum("ik,jk->ij", x, x, join="squared_difference")
     tensor([[ 0., 27.],
             [27.,  0.]])
+    >>> joinsum.einsum("ik,jk->ij", x, x, join="where(x < y, exp(x - y), 1)", agg="min")
+    tensor([[1.0000, 0.0498],
+            [1.0000, 1.0000]])
+    >>> joinsum.einsum(y, ["row", "column"], ["row"], agg="argmax")
+    tensor([3, 3, 3])
+    >>> joinsum.einsum("i->ij", torch.arange(2.), extents={"j": 3})
+    tensor([[0., 0., 0.],
+            [1., 1., 1.]])
     >>> joinsum.einsum("ij,jk->ik", torch.ones(2, 3), torch.ones(4, 5))
     Traceback (most recent call last):
     ...
@@ -60,24 +78,54 @@ def einsum(*arguments: object, join: str = "mul", agg: str = "sum") -> torch.Ten
     """
     equation, operands = _read(arguments)
     here = context()
-    if here.sites == 1 and join == "mul" and agg == "sum" and all(type(x) is torch.Tensor for x in operands):
+    products = join == "mul" and agg == "sum"
+    torchs = products and not extents and ("{" not in equation or "->" in equation)
+    if here.sites == 1 and torchs and all(type(x) is torch.Tensor for x in operands):
         try:
-            return torch.einsum(equation, *operands)
+            return torch.einsum(_with_letters(equation), *operands)
         except RuntimeError:
             _C.parse_equation(equation, [list(x.shape) for x in operands])
             raise
+    new = _extents(extents)
     if any(isinstance(x, Relation) for x in operands):
-        return _of_relations(equation, operands, join, agg)
+        return _of_relations(equation, operands, (join, agg), new)
     with here.preparing("run"):
-        tensors = [_checked(i, x) for i, x in enumerate(operands)]
-        views, labels, result = _views(equation, tensors)
+        tensors = [_checked(f"einsum: operand {i}", x) for i, x in enumerate(operands)]
+        views, labels, result, known = _views(equation, tensors, new)
+        if agg in ARGUMENTS:
+            views.append(_positions(views, labels, result, known))
 
     def make() -> _Compiled:
-        dtype = _common_dtype(equation, tensors) if (join, agg) == ("mul", "sum") else None
-        return _Compiled.of(here, _graph(views, labels, result, (join, agg), dtype))
+        dtype = _common_dtype(equation, tensors) if products else None
+        return _Compiled.of(here, _graph(views, VertexText(join, agg, labels, result, known), dtype))
 
-    compiled = here.remembered((equation, join, agg, *((x.shape, x.dtype) for x in tensors)), make)
+    key = (equation, join, agg, *new.items(), *((x.shape, x.dtype) for x in tensors))
+    compiled = here.remembered(key, make)
     return _run(compiled, [x.to(dtype) for x, dtype in zip(views, compiled.dtypes, strict=True)])[0]
+
+
+def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The one output of a graph, given by the lines of its text after the inputs', which are these tensors: on all
+    sites, in torch's autograd. `who` opens messages.
+
+    >>> import torch
+    >>> evaluate("softplus", ["output z = einsum[i->i; softplus; add](x)"], {"x": torch.zeros(2)})
+    tensor([0.6931, 0.6931])
+    """
+    here = context()
+    with here.preparing("run"):
+        for name, tensor in tensors.items():
+            _checked(f"{who}: {name}", tensor)
+
+    def make() -> _Compiled:
+        inputs = [
+            f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, x.shape))}]" for name, x in tensors.items()
+        ]
+        return _Compiled.of(here, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])))
+
+    key = (*graph, *((name, x.shape, x.dtype) for name, x in tensors.items()))
+    compiled = here.remembered(key, make)
+    return _run(compiled, [tensors[name] for name in compiled.names])[0]
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------
@@ -116,25 +164,67 @@ def _sublist_text(labels: object) -> str:
             text += "..."
         elif isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(_LETTERS):
             text += _LETTERS[label]
+        elif isinstance(label, str) and label and not set("{}").intersection(label):
+            text += label if len(label) == 1 and label.isalpha() else f"{{{label}}}"
         else:
-            raise PlanError(f"einsum: a label of a list is 0 to {len(_LETTERS) - 1} or ...: label={show(label)}")
+            raise PlanError(f"einsum: a label of a list is text, 0 to {len(_LETTERS) - 1}, or ...: label={show(label)}")
     return text
 
 
-def _checked(position: int, operand: object) -> torch.Tensor:
-    """A tensor as joinsum can keep it."""
+def _with_letters(equation: str) -> str:
+    """The equation with a letter for each label in braces, as torch.einsum reads it.
+
+    >>> _with_letters("{row}j,j{out}->{row}{out}")
+    'Aj,jB->AB'
+    """
+    words = dict.fromkeys(_WORD.findall(equation))
+    if not words:
+        return equation
+    bare = _WORD.sub("", equation)
+    free = [letter for letter in _LETTERS if letter not in bare]
+    if len(free) < len(words):
+        raise PlanError(f"einsum: more labels than letters: most={len(_LETTERS)}, equation={equation}")
+    letters = dict(zip(words, free, strict=False))
+    return _WORD.sub(lambda word: letters[word[1]], equation)
+
+
+def _extents(extents: Mapping[str, int] | None) -> dict[str, int]:
+    if extents is None:
+        return {}
+    if not isinstance(extents, Mapping) or not all(isinstance(label, str) for label in extents):
+        raise PlanError(f"einsum: extents are numbers by label, as in {{'j': 5}}: extents={show(extents)}")
+    return {label: integer("einsum", f"extents[{label!r}]", extent) for label, extent in sorted(extents.items())}
+
+
+def _positions(
+    views: Sequence[torch.Tensor], labels: Sequence[Sequence[str]], result: Sequence[str], known: Mapping[str, int]
+) -> torch.Tensor:
+    """Numbers of the points of the folded labels."""
+    extents = dict(known)
+    for view, names in zip(views, labels, strict=True):
+        extents |= dict(zip(names, view.shape, strict=True))
+    shape = [extents[label] for label in folded_labels(labels, result)]
+    if 0 in shape:
+        raise PlanError(f"einsum: no position among no elements: folded extents={shape}")
+    return torch.arange(math.prod(shape), device=views[0].device).reshape(shape)
+
+
+def _checked(what: str, operand: object) -> torch.Tensor:
+    """A tensor as joinsum can keep it; `what` opens messages."""
     tensor = operand
     if isinstance(operand, torch.Tensor) and operand.requires_grad:
         tensor = operand.detach()
-    check_array(f"einsum: operand {position}", tensor)
+    check_array(what, tensor)
     assert isinstance(operand, torch.Tensor)
     return operand
 
 
-def _views(equation: str, tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[list[str]], list[str]]:
+def _views(
+    equation: str, tensors: list[torch.Tensor], new: Mapping[str, int]
+) -> tuple[list[torch.Tensor], list[list[str]], list[str], dict[str, int]]:
     """Views of the operands with one axis for each of their labels: diagonals taken, and axes left out that are
-    repeated along a label."""
-    operands, result, extents = _C.parse_equation(equation, [list(x.shape) for x in tensors])
+    repeated along a label; the labels, and extents of those that only the result has."""
+    operands, result, extents = _C.parse_equation(equation, [list(x.shape) for x in tensors], new)
     views = []
     for position, (tensor, labels) in enumerate(zip(tensors, operands, strict=True)):
         view = tensor
@@ -152,7 +242,8 @@ def _views(equation: str, tensors: list[torch.Tensor]) -> tuple[list[torch.Tenso
                 axis += 1
         views.append(view)
         operands[position] = labels
-    return views, operands, result
+    given = {label for labels in operands for label in labels}
+    return views, operands, result, {label: extents[label] for label in result if label not in given}
 
 
 def _common_dtype(equation: str, tensors: list[torch.Tensor]) -> torch.dtype | None:
@@ -160,7 +251,7 @@ def _common_dtype(equation: str, tensors: list[torch.Tensor]) -> torch.dtype | N
     where torch has none."""
     small = [torch.ones([min(extent, 2) for extent in x.shape], dtype=x.dtype) for x in tensors]
     try:
-        return torch.einsum(equation, *small).dtype
+        return torch.einsum(_with_letters(equation), *small).dtype
     except RuntimeError:
         dtypes = [str(x.dtype) for x in tensors]
         if len(set(dtypes)) > 1:
@@ -170,22 +261,15 @@ def _common_dtype(equation: str, tensors: list[torch.Tensor]) -> torch.dtype | N
         return None
 
 
-def _graph(
-    views: Sequence[torch.Tensor],
-    labels: Sequence[Sequence[str]],
-    result: Sequence[str],
-    kernels: tuple[str, str],
-    dtype: torch.dtype | None,
-) -> _C.EinsumPlan:
+def _graph(views: Sequence[torch.Tensor], vertex: VertexText, dtype: torch.dtype | None) -> _C.EinsumPlan:
+    operands = views[: len(vertex.in_labels)]
     inputs = [
-        _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or x.dtype), list(x.shape)) for i, x in enumerate(views)
+        _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or x.dtype), list(x.shape)) for i, x in enumerate(operands)
     ]
-    join, agg = kernels
-    if agg in ("any", "all") and join == "mul" and len(views) > 1 and all(x.dtype is torch.bool for x in views):
-        join = "min"  # the product of truth values
-    kernel, fold = join_kernel("einsum", join, agg, len(inputs))
-    vertex = _C.einsum_vertex(inputs, labels, result, _C.Kernel(kernel), _C.Kernel(fold), {})
-    return _C.EinsumPlan.make([("z", vertex)])
+    truth = len(operands) > 1 and all(x.dtype is torch.bool for x in operands)
+    if vertex.agg in ("any", "all") and vertex.join == "mul" and truth:
+        vertex = replace(vertex, join="min")  # the product of truth values
+    return _C.EinsumPlan.make([("z", make_vertex("einsum", inputs, vertex))])
 
 
 # --- running ----------------------------------------------------------------------------------------------------------
@@ -300,8 +384,13 @@ def _run(compiled: _Compiled, tensors: Sequence[torch.Tensor]) -> tuple[torch.Te
 # --- relations --------------------------------------------------------------------------------------------------------
 
 
-def _of_relations(equation: str, operands: Sequence[object], join: str, agg: str) -> Relation:
+def _of_relations(
+    equation: str, operands: Sequence[object], kernels: tuple[str, str], new: Mapping[str, int]
+) -> Relation:
     """A lazy relation: the same vertex over relations that are there."""
+    join, agg = kernels
+    if agg in ARGUMENTS:
+        raise PlanError(f"einsum: {agg} is of tensors; give to_tensor() of each relation: equation={equation}")
     relations = []
     for position, operand in enumerate(operands):
         if not isinstance(operand, Relation):
@@ -310,7 +399,7 @@ def _of_relations(equation: str, operands: Sequence[object], join: str, agg: str
             )
         relations.append(operand)
     shapes = [[axis.extent for axis in relation.type.axes] for relation in relations]
-    labels, result, extents = _C.parse_equation(equation, shapes)
+    labels, result, extents = _C.parse_equation(equation, shapes, new)
     for position, (names, shape) in enumerate(zip(labels, shapes, strict=True)):
         for label, extent in zip(names, shape, strict=True):
             if extent != extents[label]:
@@ -323,9 +412,9 @@ def _of_relations(equation: str, operands: Sequence[object], join: str, agg: str
         _C.einsum_input(name, relation.type.dtype, shape)
         for name, relation, shape in zip(names, relations, shapes, strict=True)
     ]
-    kernel, fold = join_kernel("einsum", join, agg, len(inputs))
-    vertex = _C.einsum_vertex(inputs, labels, result, _C.Kernel(kernel), _C.Kernel(fold), {})
-    graph = _C.EinsumPlan.make([("z", vertex)])
+    given = {label for names in labels for label in names}
+    only = {label: extents[label] for label in result if label not in given}
+    graph = _C.EinsumPlan.make([("z", make_vertex("einsum", inputs, VertexText(join, agg, labels, result, only)))])
     nodes = {name: relation.node for name, relation in zip(names, relations, strict=True)}
     (node,) = graph.binary(paths_of(graph)).lower_onto(nodes)
     return _relation_of(node, {relation.node.identity: relation for relation in relations})

@@ -1,0 +1,117 @@
+"""What ⊗ and ⊕ of an einsum are called by users, and the kernels and vertices that they are."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from joinsum import _C
+from joinsum.arguments import show
+from joinsum.errors import PlanError
+
+__all__ = ["AGGREGATE_NAMES", "ARGUMENTS", "VertexText", "folded_labels", "join_kernel", "make_vertex"]
+
+# ⊕ by the name that users give it: what is done to each joined element first, and the kernel that folds.
+_AGGREGATES = {
+    "sum": ("", "add"),
+    "prod": ("", "mul"),
+    "max": ("", "max"),
+    "min": ("", "min"),
+    "logsumexp": ("", "logaddexp"),
+    "any": ("cast[bool]", "max"),
+    "all": ("cast[bool]", "min"),
+}
+AGGREGATE_NAMES = {fold: name for name, (first, fold) in _AGGREGATES.items() if not first}
+
+# ⊕ whose result is an index: the fold whose place it is.
+ARGUMENTS = {"argmax": "max", "argmin": "min"}
+
+# A kernel, or several that follow each other; everything else is an expression, and so is an operand alone.
+_KERNELS = re.compile(r"\s*[A-Za-z_][\w.]*\s*(\[[^\[\]]*\])?\s*(\|\s*[A-Za-z_][\w.]*\s*(\[[^\[\]]*\])?\s*)*")
+_OPERAND = re.compile(r"\s*(x\d*|y|z)\s*")
+
+
+@dataclass(frozen=True)
+class VertexText:
+    """⊗ and ⊕ of a vertex as users name them, its labels, and extents of labels that only the result has."""
+
+    join: str
+    agg: str
+    in_labels: Sequence[Sequence[str]]
+    out_labels: Sequence[str]
+    extents: Mapping[str, int]
+
+
+def join_kernel(who: str, join: object, agg: object, operands: int) -> tuple[str, str]:
+    """Texts of the kernels that ⊗ and ⊕ are: what users write, as plans do. Raises PlanError.
+
+    >>> join_kernel("einsum", "mul", "any", 2)
+    ('mul | cast[bool]', 'max')
+    >>> join_kernel("einsum", "exp(x - y) * 2", "sum", 2)
+    ('expression[2, exp(x0-x1)*2]', 'add')
+    >>> join_kernel("einsum", "x - y", "max", 2)
+    ('sub', 'max')
+    """
+    if not isinstance(join, str):
+        raise PlanError(
+            f"{who}: a join is text such as 'mul', 'sub | square' or the expression 'exp(x - y)': join={show(join)}"
+        )
+    if not isinstance(agg, str) or agg not in _AGGREGATES:
+        raise PlanError(
+            f"{who}: no such aggregation: agg={show(agg)}, there are {', '.join((*_AGGREGATES, *ARGUMENTS))}"
+        )
+    first, fold = _AGGREGATES[agg]
+    if operands == 1 and join == "mul":
+        join = "id"
+    if _OPERAND.fullmatch(join) or not _KERNELS.fullmatch(join):
+        join = _C.expression_kernel(join, operands)
+    return (f"{join} | {first}" if first else join), fold
+
+
+def folded_labels(in_labels: Sequence[Sequence[str]], out_labels: Sequence[str]) -> list[str]:
+    """Labels that the result lacks, in the order of the operands.
+
+    >>> folded_labels(["ij", "jk"], "ik")
+    ['j']
+    """
+    met = dict.fromkeys(label for labels in in_labels for label in labels)
+    return [label for label in met if label not in out_labels]
+
+
+def make_vertex(
+    who: str, inputs: Sequence[_C.EinsumNode], vertex: VertexText, positions: str = "positions"
+) -> _C.EinsumNode:
+    """The node of a vertex as users name it.
+
+    argmax and argmin are two folds: the extreme, then the least position whose element equals it (the first that is
+    not a number, if there is one). `positions` names the input that it adds, of 64-bit integers: the numbers 0, 1, ...
+    in the shape of the folded labels. Raises PlanError, or KernelError where a kernel does not fit.
+    """
+    if vertex.agg not in ARGUMENTS:
+        return _vertex(who, inputs, vertex)
+    folded = folded_labels(vertex.in_labels, vertex.out_labels)
+    if not folded:
+        raise PlanError(f"{who}: {vertex.agg} folds one label at least: labels={show(list(vertex.out_labels))}")
+    known = dict(vertex.extents)
+    for node, labels in zip(inputs, vertex.in_labels, strict=True):
+        known |= dict(zip(labels, node.extents, strict=True))
+    core = [label for label in dict.fromkeys(vertex.out_labels) if label not in vertex.extents]
+    every = [*core, *folded]
+    value = _vertex(who, inputs, VertexText(vertex.join, "sum", vertex.in_labels, every, {}))
+    extreme = _vertex(who, inputs, VertexText(vertex.join, ARGUMENTS[vertex.agg], vertex.in_labels, core, {}))
+    same = "where(x == y, 1, where(x == x, 0, 1))"
+    found = _vertex(who, [value, extreme], VertexText(same, "sum", [every, core], every, {}))
+    found = _vertex(who, [found], VertexText("cast[i64]", "sum", [every], every, {}))
+    shape = [known[label] for label in folded]
+    numbers = _C.einsum_input(positions, "i64", shape)
+    first = f"where(x == 1, y, {math.prod(shape)})"
+    return _vertex(who, [found, numbers], VertexText(first, "min", [every, folded], vertex.out_labels, vertex.extents))
+
+
+def _vertex(who: str, inputs: Sequence[_C.EinsumNode], vertex: VertexText) -> _C.EinsumNode:
+    kernel, fold = join_kernel(who, vertex.join, vertex.agg, len(inputs))
+    return _C.einsum_vertex(
+        inputs, vertex.in_labels, vertex.out_labels, _C.Kernel(kernel), _C.Kernel(fold), vertex.extents
+    )
