@@ -184,7 +184,7 @@ class Reader {
       }
       if (has(labels, term.label)) fail(term.offset, "a label stands twice in the result: label=" + term.label);
       if (occurrences(term.label) == 0 && !given_extents_.contains(term.label)) {
-        fail(term.offset, "a label of the result is in no operand, and has no extent: label=" + term.label);
+        fail(term.offset, "a label of the result is in no operand: label=" + term.label);
       }
       labels.push_back(term.label);
     }

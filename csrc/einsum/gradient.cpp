@@ -330,6 +330,17 @@ std::set<const Node*> depending(const Plan& plan, const std::vector<std::string>
   return out;
 }
 
+bool reaches_an_output(const Plan& plan, const std::string& input) {
+  const auto above = depending(plan, {input});
+  return std::any_of(plan.outputs().begin(), plan.outputs().end(),
+                     [&](const auto& output) { return above.contains(output.node.get()); });
+}
+
+/// The gradient of what is flat almost everywhere.
+NodePtr zeros_like(const NodePtr& input) {
+  return mapped({input, fresh_labels(input->type().extents.size())}, kernel("expression[1, 0]")).node;
+}
+
 void check_request(const Plan& plan, const std::vector<std::string>& of) {
   std::set<std::string> names;
   for (const NodePtr& input : plan.inputs()) names.insert(input->as<Input>()->name);
@@ -375,9 +386,9 @@ Plan gradient(const Plan& plan, const std::vector<std::string>& of) {
   std::vector<Plan::Output> outputs;
   for (const NodePtr& input : simple.inputs()) {
     const std::string& name = input->as<Input>()->name;
+    if (std::find(of.begin(), of.end(), name) == of.end() || !reaches_an_output(simple, name)) continue;
     const NodePtr d = arrived.at(input.get());
-    if (d != nullptr && std::find(of.begin(), of.end(), name) != of.end())
-      outputs.push_back({"d_" + name, d, std::nullopt});
+    outputs.push_back({"d_" + name, d == nullptr ? zeros_like(input) : d, std::nullopt});
   }
   JOINSUM_USER_CHECK(!outputs.empty(), "gradient: no output depends on these inputs: inputs=", of);
   return Plan::make(std::move(outputs));

@@ -323,6 +323,7 @@ class _Compiled:
                 tensor.detach().resolve_conj().resolve_neg(), self.types[name], here.local_sites, here.store, False
             )
             for name, tensor in zip(self.names, tensors, strict=True)
+            if name in self.types  # an expression need not read its operands
         }
         results = here.execute(self.plan, placed, {})
         return tuple(self._whole(results[name], tensors) for name in self.outputs)
@@ -335,10 +336,13 @@ class _Compiled:
         own = not shared and 0 not in whole.stride()
         return whole if own else whole.clone(memory_format=torch.contiguous_format)
 
-    def gradient(self, needed: tuple[bool, ...]) -> _Compiled:
-        """The plan of the gradients of those operands."""
+    def gradient(self, needed: tuple[bool, ...]) -> _Compiled | None:
+        """The plan of the gradients of those operands; None where the result depends on none of them."""
         if needed not in self.gradients:
-            of = [name for name, each in zip(self.names, needed, strict=True) if each]
+            read = dict(self.graph.inputs)
+            of = [name for name, each in zip(self.names, needed, strict=True) if each and name in read]
+            if not of:
+                return None
             self.gradients[needed] = _Compiled.of(self.here, self.graph.gradient(of))
         return self.gradients[needed]
 
@@ -368,6 +372,8 @@ class _Differentiable(torch.autograd.Function):
         tensors: tuple[torch.Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
         needed = tuple(ctx.needs_input_grad[1:])  # type: ignore[attr-defined]
         gradient = compiled.gradient(needed)
+        if gradient is None:
+            return (None,) * (len(tensors) + 1)
         values = dict(zip(compiled.names, tensors, strict=True))
         values |= {f"d_{name}": d for name, d in zip(compiled.outputs, arrived, strict=True)}
         made = dict(zip(gradient.outputs, _run(gradient, [values[name] for name in gradient.names]), strict=True))

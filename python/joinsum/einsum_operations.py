@@ -99,8 +99,10 @@ def make_vertex(
         known |= dict(zip(labels, node.extents, strict=True))
     core = [label for label in dict.fromkeys(vertex.out_labels) if label not in vertex.extents]
     every = [*core, *folded]
-    value = _vertex(who, inputs, VertexText(vertex.join, "sum", vertex.in_labels, every, {}))
-    extreme = _vertex(who, inputs, VertexText(vertex.join, ARGUMENTS[vertex.agg], vertex.in_labels, core, {}))
+    value = inputs[0]
+    if len(inputs) > 1 or list(vertex.in_labels[0]) != every or vertex.join not in ("mul", "id"):
+        value = _vertex(who, inputs, VertexText(vertex.join, "sum", vertex.in_labels, every, {}))
+    extreme = _vertex(who, [value], VertexText("id", ARGUMENTS[vertex.agg], [every], core, {}))
     same = "where(x == y, 1, where(x == x, 0, 1))"
     found = _vertex(who, [value, extreme], VertexText(same, "sum", [every, core], every, {}))
     found = _vertex(who, [found], VertexText("cast[i64]", "sum", [every], every, {}))

@@ -45,6 +45,24 @@ TEST(EinsumBinary, WaitsWithFoldingWhereTheJoinDoesNotDistribute) {
             "output Z = t1\n");
 }
 
+TEST(EinsumBinary, TakesAnExpressionApartWhereItsPartsReadTwoOperands) {
+  const auto apart = [](const std::string& expression) {
+    const std::string inputs = "input A: f64[2,3]\ninput B: f64[3,4]\ninput C: f64[4,5]\n";
+    const std::string text = print(binary(parse("einsum\n" + inputs + "output Z = einsum[ij,jk,kl->il; expression[3, " +
+                                                expression + "]; max](A, B, C)")));
+    return text.substr(text.find("t0"));
+  };
+  EXPECT_EQ(apart("exp(x0-x1)*x2+1"),
+            "t0 = einsum[ij,jk->ijk; expression[2, exp(x0-x1)]; add](A, B): f64[2,3,4]\n"
+            "t1 = einsum[ijk,kl->il; expression[2, x0*x1+1]; max](t0, C): f64[2,5]\n"
+            "output Z = t1\n");
+  EXPECT_EQ(apart("where(x0,x1,x2)"),
+            "t0 = einsum[ij,jk->ijk; expression[2, where(x0,x1,0)]; add](A, B): f64[2,3,4]\n"
+            "t1 = einsum[ij,kl->ijkl; expression[2, where(x0,0,x1)]; add](A, C): f64[2,3,4,5]\n"
+            "t2 = einsum[ijk,ijkl->il; add; max](t0, t1): f64[2,5]\n"
+            "output Z = t2\n");
+}
+
 TEST(EinsumBinary, PathsThatDoNotFitAreRefused) {
   EXPECT_EQ(error_of(chain("sub"), {{"t0", {{1, 2}, {0, 1}}}}),
             "binary: this join is taken from the left: vertex=t0, join=sub, step=(1, 2)");

@@ -53,6 +53,14 @@ void expect_same_meaning(const Plan& plan, const std::map<std::string, Array>& c
   }
 }
 
+TEST(EinsumLower, AnExpressionThatFoldsIsOneKernel) {
+  const std::string text = lowered(
+      "input X: f32[4,5]\ninput Y: f32[5,6]\n"
+      "output Z = einsum[ij,jk->ki; expression[2, exp(x0-x1)*2]; max](X, Y)",
+      3);
+  EXPECT_NE(text.find("join[1, 0; expression_max[ab,bc->ca:exp(x0-x1)*2]](X, Y)"), std::string::npos) << text;
+}
+
 TEST(EinsumLower, AProductIsAJoinOnTheSharedLabelsAndASumOverThem) {
   EXPECT_EQ(lowered("input X: f32[4,5]\ninput Y: f32[5,6]\noutput Z = einsum[ij,jk->ki; mul; add](X, Y)", 3),
             "tra\n"
