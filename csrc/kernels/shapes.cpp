@@ -91,8 +91,9 @@ bool in_domain(const Row& row, DType dtype) {
   const bool real =
       dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 || dtype == DType::kFloat64;
   // Truth values are no numbers: they can be moved, cast and ordered (min and max are and, or).
-  const bool truth =
-      row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || row.form == Form::kConcat;
+  const bool ordering = row.combine.empty() && !row.fold.empty() && find_row(row.fold)->facts.idempotent;
+  const bool truth = row.user || row.dtype || row.facts.moves_elements || row.facts.idempotent || ordering ||
+                     row.form == Form::kConcat;
   if (dtype == DType::kBool && !truth) return false;
   switch (row.domain) {
     case Domain::kAny:

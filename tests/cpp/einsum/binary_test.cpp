@@ -54,13 +54,21 @@ TEST(EinsumBinary, TakesAnExpressionApartWhereItsPartsReadTwoOperands) {
   };
   EXPECT_EQ(apart("exp(x0-x1)*x2+1"),
             "t0 = einsum[ij,jk->ijk; expression[2, exp(x0-x1)]; add](A, B): f64[2,3,4]\n"
-            "t1 = einsum[ijk,kl->il; expression[2, x0*x1+1]; max](t0, C): f64[2,5]\n"
+            "t1 = einsum[kl,ijk->il; expression[2, x1*x0+1]; max](C, t0): f64[2,5]\n"
             "output Z = t1\n");
   EXPECT_EQ(apart("where(x0,x1,x2)"),
             "t0 = einsum[ij,jk->ijk; expression[2, where(x0,x1,0)]; add](A, B): f64[2,3,4]\n"
             "t1 = einsum[ij,kl->ijkl; expression[2, where(x0,0,x1)]; add](A, C): f64[2,3,4,5]\n"
             "t2 = einsum[ijk,ijkl->il; add; max](t0, t1): f64[2,5]\n"
             "output Z = t2\n");
+}
+
+TEST(EinsumBinary, WaitsWithFoldingNothingThatTheJoinWouldLose) {
+  const Plan plan = parse(
+      "einsum\ninput A: f64[0]\ninput B: f64[]\ninput C: f64[]\noutput Z = einsum[i,,->; min; min](A, B, C)");
+  const auto inf = std::numeric_limits<double>::infinity();
+  const auto computed = interpret(binary(plan), {{"A", {{0}, {}}}, {"B", {{}, {1}}}, {"C", {{}, {2}}}});
+  EXPECT_EQ(computed.at("Z").values, std::vector<double>{inf});
 }
 
 TEST(EinsumBinary, PathsThatDoNotFitAreRefused) {

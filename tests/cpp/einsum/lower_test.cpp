@@ -58,7 +58,7 @@ TEST(EinsumLower, AnExpressionThatFoldsIsOneKernel) {
       "input X: f32[4,5]\ninput Y: f32[5,6]\n"
       "output Z = einsum[ij,jk->ki; expression[2, exp(x0-x1)*2]; max](X, Y)",
       3);
-  EXPECT_NE(text.find("join[1, 0; expression_max[ab,bc->ca:exp(x0-x1)*2]](X, Y)"), std::string::npos) << text;
+  EXPECT_NE(text.find("join[1; 0; expression_max[ab,bc->ca:exp(x0-x1)*2]](X, Y)"), std::string::npos) << text;
 }
 
 TEST(EinsumLower, AProductIsAJoinOnTheSharedLabelsAndASumOverThem) {

@@ -26,6 +26,7 @@ std::vector<Kernel> samples_of(const std::string& name) {
       texts.push_back(name + "[" + labels + "]");
   }
   if (name == "arrange") texts = {"arrange[ij->ji]", "arrange[iji->ij]", "arrange[->]"};
+  if (name == "embed_diagonal") texts = {"embed_diagonal[0, 0]", "embed_diagonal[1, 0]"};
   if (name == "cast") texts = {"cast[bf16]", "cast[i8]", "cast[f64]"};
   if (name == "adam_direction")
     texts = {"adam_direction[0.01, 0.9, 0.999, 1e-08, 3]", "adam_direction[-0.01, 0.9, 0.999, 0, 1]"};

@@ -120,7 +120,7 @@ TEST(KernelTable, HasTheRowsThatPlansName) {
 }
 
 TEST(KernelTable, AnUnknownNameIsAnsweredWithNearOnes) {
-  EXPECT_EQ(row_error("sigmiod"), "kernel: unknown name: name=sigmiod, near=[sigmoid]");
+  EXPECT_EQ(row_error("sigmiod"), "kernel: unknown name: name=sigmiod, near=[sigmoid, sign]");
   EXPECT_EQ(row_error("mat_mul"), "kernel: unknown name: name=mat_mul, near=[matmul, matmul_nt, matmul_tn]");
   EXPECT_EQ(row_error("contarct[ij,jk->ik]"), "kernel: unknown name: name=contarct, near=[contract, concat, cast]");
   EXPECT_EQ(row_error("zzzzzzzzzz").substr(0, 45), "kernel: unknown name: name=zzzzzzzzzz, near=[");
