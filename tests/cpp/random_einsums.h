@@ -17,6 +17,7 @@ class RandomEinsums {
 
   struct Options {
     bool differentiable = false;  ///< joins that have a gradient, and no extent 0
+    bool expressions = false;     ///< among the joins
     size_t vertices = 3;
   };
 
@@ -73,6 +74,7 @@ class RandomEinsums {
   /// An expression of `count` operands; some of them read only a few.
   std::string expression(size_t count) {
     std::vector<std::string> choices{"x0-2*x1", "x1*x1-x0", "where(x0<x1,x1,x0*2)", "x1", "3"};
+    if (count == 1) choices = {"where(x0<1,x0*x0,2-x0)", "3", "1-x0"};
     if (count > 2) {
       choices = {"x0*x1-x2", "where(x0<x1,x2,x0-x1)", "(x0-x2)*(x1-x2)", "where(x0,x1,x2)", "x1-x0", "x2"};
     }
@@ -93,10 +95,11 @@ class RandomEinsums {
     for (const std::string& label : without(labels_of({op.result}), labels_of(op.operands))) {
       op.extents[label] = static_cast<int64_t>(extents_.at(label));
     }
-    const std::vector<std::string> maps{"id", "square", "negate", "abs", "expression[1, where(x0<1,x0*x0,2-x0)]"};
+    const std::vector<std::string> maps{"id", "square", "negate", "abs"};
     const std::vector<std::string> joins{
         "mul", "add", "sub", "max", "min", "squared_difference", "abs_difference", "sub | square", "mul"};
-    op.join = Kernel::parse(count == 1 ? one_of(maps) : draw(4) == 0 ? expression(count) : one_of(joins));
+    const bool expresses = options_.expressions && draw(2) == 0;
+    op.join = Kernel::parse(expresses ? expression(count) : count == 1 ? one_of(maps) : one_of(joins));
     op.aggregate = Kernel::parse(one_of<std::string>({"add", "add", "max", "min", "mul"}));
     NodePtr made = make(op, inputs);
     pool_.push_back({std::move(made), op.result});

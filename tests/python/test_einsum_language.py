@@ -110,6 +110,7 @@ def test_an_expression_that_folds_never_forms_the_joined_tensor() -> None:
         "output z = einsum[ij,jk->ik; expression[2, exp(x0-x1)*2]; add](x, y)"
     ).lower(sites=1)
     assert "expression_add[ab,bc->ac:exp(x0-x1)*2]" in str(plan)
+    assert joinsum.parse(str(plan)) == plan
     x, y = torch.rand(512, 512), torch.rand(512, 512)
     peak = _peak_bytes(lambda: joinsum.einsum("ij,jk->ik", x, y, join="exp(x - y) * 2"))
     # The joined tensor has 512 MiB.

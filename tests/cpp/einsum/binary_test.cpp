@@ -64,8 +64,8 @@ TEST(EinsumBinary, TakesAnExpressionApartWhereItsPartsReadTwoOperands) {
 }
 
 TEST(EinsumBinary, WaitsWithFoldingNothingThatTheJoinWouldLose) {
-  const Plan plan = parse(
-      "einsum\ninput A: f64[0]\ninput B: f64[]\ninput C: f64[]\noutput Z = einsum[i,,->; min; min](A, B, C)");
+  const Plan plan =
+      parse("einsum\ninput A: f64[0]\ninput B: f64[]\ninput C: f64[]\noutput Z = einsum[i,,->; min; min](A, B, C)");
   const auto inf = std::numeric_limits<double>::infinity();
   const auto computed = interpret(binary(plan), {{"A", {{0}, {}}}, {"B", {{}, {1}}}, {"C", {{}, {2}}}});
   EXPECT_EQ(computed.at("Z").values, std::vector<double>{inf});
@@ -88,6 +88,16 @@ TEST(EinsumBinary, RandomPlansKeepTheirMeaning) {
     const Plan plan = random.plan({});
     const auto contents = random.contents(plan, true);
     ASSERT_EQ(interpret(binary(plan), contents), interpret(plan, contents)) << plan.text();
+  }
+}
+
+TEST(EinsumBinary, RandomPlansOfExpressionsKeepTheirMeaning) {
+  RandomEinsums random(8);
+  for (int round = 0; round < 300; ++round) {
+    const Plan plan = random.plan({.differentiable = true, .expressions = true, .vertices = 2});
+    const auto contents = random.contents(plan, true);
+    ASSERT_EQ(interpret(binary(plan), contents), interpret(plan, contents)) << plan.text();
+    ASSERT_EQ(print(parse(print(plan))), print(plan));
   }
 }
 

@@ -160,5 +160,13 @@ TEST(EinsumGradient, OnlyFloatingInputsHaveOne) {
   EXPECT_EQ(error_of(plan, {"Y"}), "gradient: no such input: name=Y");
 }
 
+TEST(EinsumGradient, RandomGraphsOfExpressionsHaveTheSlopesOfTheirValues) {
+  RandomEinsums random(10);
+  for (int round = 0; round < 100; ++round) {
+    const Plan plan = random.plan({.differentiable = true, .expressions = true, .vertices = 2});
+    expect_slopes(plan, random.contents(plan, false), random);
+  }
+}
+
 }  // namespace
 }  // namespace joinsum::einsum
