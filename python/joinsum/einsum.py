@@ -351,7 +351,7 @@ def _compare(here: Context, tensors: Sequence[torch.Tensor]) -> None:
     """Raises where the ranks' operands differ."""
     sums = []
     for i, tensor in enumerate(tensors):
-        flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(torch.uint8).flatten().to(torch.int64)
+        flat = tensor.detach().resolve_conj().resolve_neg().flatten().contiguous().view(torch.uint8).to(torch.int64)
         place = torch.arange(1, flat.numel() + 1, device=flat.device) % 65521
         sums.append(f"operand {i}: {list(tensor.shape)} {tensor.dtype}, checksum {int((flat * place).sum())}")
     here.transport.agree("run", "operands are the same on every rank\n" + "\n".join(sums))

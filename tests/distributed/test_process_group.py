@@ -331,3 +331,7 @@ def test_einsum_finds_operands_that_differ_between_ranks(plays: Any) -> None:
     for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
         for text in plays(2).values(scene):
             assert "checksum" in text, text
+
+
+def test_positions_and_layers_on_a_group_are_those_of_one_process(plays: Any) -> None:
+    plays(2).values("positions_and_layers_are_those_of_one_process")
