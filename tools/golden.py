@@ -1,23 +1,29 @@
 """Rewrites what commands print: in tests/plans/*.txt, and in the blocks of docs/*.md that begin with `$ joinsum`.
 
 A block is a fence ```text, a line `$ joinsum ...`, and what that command prints when it is run in the project's folder,
-errors with it; a last line `(exit code 3)` follows where it is not 0. `--check` only says which are out of date.
+errors with it; a last line `(exit code 3)` follows where it is not 0. A fence ```python in docs/*.md that is followed
+by a line `prints` and a fence ```text is a program, and what it prints. `--check` only says which are out of date.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import joinsum
 from click.testing import CliRunner
 from joinsum.cli import main as command
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"(?<=^```text\n)\$ joinsum .*?(?=^```$)", re.MULTILINE | re.DOTALL)
+_PROGRAM = re.compile(
+    r"(^```python\n)((?:(?!^```).)*?)(^```\n\nprints\n\n```text\n)(?:(?!^```).)*?(?=^```$)", re.MULTILINE | re.DOTALL
+)
 
 
 def renewed(block: str) -> str:
@@ -31,13 +37,22 @@ def renewed(block: str) -> str:
     return f"{line}\n{done.output}{code}"
 
 
+def renewed_program(block: re.Match[str]) -> str:
+    """A program with what it prints now."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block[2], "program", "exec"), {})
+    joinsum.init()
+    return f"{block[1]}{block[2]}{block[3]}{printed.getvalue().rstrip()}\n"
+
+
 def files() -> Iterator[tuple[Path, str]]:
     """Each file that has commands, with its renewed text."""
     for path in sorted((ROOT / "tests" / "plans").glob("*.txt")):
         yield path, renewed(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")
-        yield path, _BLOCK.sub(lambda block: renewed(block[0]), text)
+        yield path, _PROGRAM.sub(renewed_program, _BLOCK.sub(lambda block: renewed(block[0]), text))
 
 
 def main(check: bool) -> int:

@@ -8,11 +8,6 @@
 namespace joinsum::kernels::dense_parts {
 namespace {
 
-/// Elements of the joined array that are formed at once: such pieces of several passes stay in the caches of a core; a
-/// GPU wants more.
-constexpr int64_t kBlock = 1 << 16;
-constexpr int64_t kDeviceBlock = 1 << 24;
-
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
 /// What a fold of nothing gives: of integers the least or the largest one, where the table says an infinity.
@@ -41,8 +36,8 @@ at::Tensor diagonals(at::Tensor x, std::string& letters, int64_t batch) {
 /// One contraction by blocks of the joined array.
 class Blocks {
  public:
-  Blocks(const Row& row, size_t kept, int64_t most)
-      : combine_{row.combine, {}}, fold_{row.fold, {}}, kept_(kept), most_(most) {}
+  Blocks(const Kernel& kernel, size_t kept, int64_t most)
+      : combine_(combined_by(kernel)), fold_{row_of(kernel).fold, {}}, kept_(kept), most_(most) {}
 
   /// Folds into `out` what `left` and `right` combine to. All have one axis for each letter, kept ones first (of extent
   /// 1 where an operand lacks it); `out` has the kept ones only.
@@ -132,7 +127,8 @@ at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operan
   return (folded.empty() ? x : fold_axes(row.fold, x, folded)).permute(order);
 }
 
-at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+at::Tensor contract_pair(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
+  const Row& row = row_of(kernel);
   if (row.combine == "mul" && row.fold == "add") return dense_parts::contract(labels, left, right);
   std::string order = labels.result;
   for (const std::string& letters : labels.operands) {
@@ -148,7 +144,7 @@ at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor&
   const Dims shape(joined.begin(), joined.begin() + static_cast<int64_t>(labels.result.size()));
   at::Tensor out = at::full(shape, nothing_of(row.fold, inside), a.options());
   if (checked_product("contract", joined) > 0) {
-    Blocks(row, labels.result.size(), left.is_cpu() ? kBlock : kDeviceBlock).add(a, b, out);
+    Blocks(kernel, labels.result.size(), block_elements(left)).add(a, b, out);
   }
   return out.to(type);
 }

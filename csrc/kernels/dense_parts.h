@@ -18,12 +18,19 @@ at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operan
 
 /// A built-in labelled kernel of two operands. Other pairs than (mul, add) go by blocks of the joined array, which is
 /// never formed whole; floats of half width fold in single precision.
-at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right);
+at::Tensor contract_pair(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right);
 
 /// Writes a built-in elementwise kernel to `out`, which has the shape that the operands broadcast to and the result's
 /// dtype, and may be one of them.
 void elementwise(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars,
                  at::Tensor& out);
+
+/// The same for an expression.
+void expression(const Kernel& kernel, const std::vector<at::Tensor>& operands, at::Tensor& out);
+
+/// Elements of an array that are worked on at once in several passes: they stay in the caches of a core; a GPU wants
+/// more.
+int64_t block_elements(const at::Tensor& tensor);
 
 Dims shape_of(const at::Tensor& tensor);
 

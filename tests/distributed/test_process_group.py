@@ -375,3 +375,8 @@ def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -
         assert damaged.startswith("planned here, as the kept plan was rejected: it is cut off or damaged")
         assert "site 0: a plan, site 1: a plan, which may be kept" in off
     assert len({tuple(origins[::2]) for origins in told}) == 1
+
+
+@every_size
+def test_positions_and_layers_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
+    plays(ranks).values("positions_and_layers_are_those_of_one_process")
