@@ -30,7 +30,8 @@ def kernels_page() -> str:
         facts = ", ".join(row.facts)
         parameters = ", ".join(row.parameters)
         summary = row.summary.replace("|", "\\|")
-        lines.append(f"| `{row.name}` | {row.operands} | {parameters} | {row.form} | {summary} | {facts} |")
+        operands = row.operands or "i"
+        lines.append(f"| `{row.name}` | {operands} | {parameters} | {row.form} | {summary} | {facts} |")
     return "\n".join(lines) + "\n"
 
 

@@ -2,12 +2,14 @@
 
 A block is a fence ```text, a line `$ joinsum ...`, and what that command prints when it is run in the project's folder,
 errors with it; a last line `(exit code 3)` follows where it is not 0. Or the line is `$ python examples/...`: that
-program must succeed. `--check` only says which are out of date.
+program must succeed. A fence ```python in docs/*.md that is followed by a line `prints` and a fence ```text is a
+program, and what it prints. `--check` only says which are out of date.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -16,11 +18,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import joinsum
 from click.testing import CliRunner
 from joinsum.cli import main as command
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"(?<=^```text\n)\$ (?:joinsum|python examples/).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+_PROGRAM = re.compile(
+    r"(^```python\n)((?:(?!^```).)*?)(^```\n\nprints\n\n```text\n)(?:(?!^```).)*?(?=^```$)", re.MULTILINE | re.DOTALL
+)
 
 
 def renewed(block: str) -> str:
@@ -45,13 +51,22 @@ def printed_by(program: list[str]) -> str:
     return done.stdout
 
 
+def renewed_program(block: re.Match[str]) -> str:
+    """A program with what it prints now."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block[2], "program", "exec"), {})
+    joinsum.init()
+    return f"{block[1]}{block[2]}{block[3]}{printed.getvalue().rstrip()}\n"
+
+
 def files() -> Iterator[tuple[Path, str]]:
     """Each file that has commands, with its renewed text."""
     for path in sorted((ROOT / "tests" / "plans").glob("*.txt")):
         yield path, renewed(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")
-        yield path, _BLOCK.sub(lambda block: renewed(block[0]), text)
+        yield path, _PROGRAM.sub(renewed_program, _BLOCK.sub(lambda block: renewed(block[0]), text))
 
 
 def main(check: bool) -> int:

@@ -10,6 +10,7 @@
 #include "einsum/lower.h"
 #include "einsum/nodes.h"
 #include "einsum/text.h"
+#include "kernels/expression.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -132,11 +133,17 @@ void bind_einsum(py::module_& module) {
   bind_plan(module);
   module.def(
       "parse_equation",
-      [](const std::string& text, const std::vector<Dims>& shapes) {
-        const einsum::Equation equation = einsum::parse_equation(text, shapes);
+      [](const std::string& text, const std::vector<Dims>& shapes, const einsum::Extents& extents) {
+        const einsum::Equation equation = einsum::parse_equation(text, shapes, extents);
         return std::tuple(equation.operands, equation.result, equation.extents);
       },
-      py::arg("text"), py::arg("shapes"));
+      py::arg("text"), py::arg("shapes"), py::arg("extents") = einsum::Extents{});
+  module.def(
+      "expression_kernel",
+      [](const std::string& text, int64_t operands) {
+        return kernels::expression_kernel(kernels::Expression::parse(text, operands), operands).text();
+      },
+      py::arg("text"), py::arg("operands"));
 }
 
 }  // namespace joinsum::bindings

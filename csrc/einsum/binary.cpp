@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "einsum/expression.h"
 #include "einsum/text.h"
+#include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
@@ -29,7 +31,7 @@ class Apart {
     const kernels::Facts& facts = kernels::row_of(op.join.first()).facts;
     any_order_ = facts.associative && facts.commutative;
     folds_early_ = op.join.then.empty() && kernels::distributes(op.join, op.aggregate.name, 0) &&
-                   kernels::distributes(op.join, op.aggregate.name, 1);
+                   kernels::distributes(op.join, op.aggregate.name, 1) && nothing_stays_nothing(facts);
   }
 
   NodePtr run(const Path& path) {
@@ -41,6 +43,16 @@ class Apart {
   }
 
  private:
+  /// Whether what a fold of no elements gives, joined with the rest, is a fold of no elements again.
+  bool nothing_stays_nothing(const kernels::Facts& join) const {
+    const auto identity = kernels::row_of(op_.aggregate).facts.identity;
+    const bool some = std::none_of(operands_.begin(), operands_.end(), [](const Operand& operand) {
+      const Dims& extents = operand.node->type().extents;
+      return std::find(extents.begin(), extents.end(), 0) != extents.end();
+    });
+    return some || (join.annihilator && join.annihilator == identity);
+  }
+
   void step(int64_t first, int64_t second) {
     const auto count = static_cast<int64_t>(operands_.size());
     const bool there = first >= 0 && second >= 0 && first < count && second < count && first != second;
@@ -99,6 +111,8 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths,
       made[node.get()] = node;
     } else if (inputs.size() <= 2) {
       made[node.get()] = make(*op, std::move(inputs));
+    } else if (kernels::is_expression(op->join)) {
+      made[node.get()] = expression_apart(*op, inputs);
     } else {
       const auto path = paths.find(names.at(node.get()));
       if (path != paths.end()) ++used;

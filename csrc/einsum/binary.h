@@ -10,7 +10,8 @@ using Path = std::vector<std::pair<int64_t, int64_t>>;
 
 /// The same plan from einsums of at most two operands. `paths` gives the orders of vertices with more, by the names
 /// that the plan's text gives them; one that is not named is joined from the left. A label is folded as soon as no
-/// other operand has it, where the join distributes over the aggregation. Raises PlanError for a path that does not
+/// other operand has it, where the join distributes over the aggregation. An expression is taken apart where its parts
+/// read two operands, and folded in the last step. Raises PlanError for a path that does not
 /// fit, and for one out of order where the join is not associative and commutative.
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths = {});
 /// The same, and in `made` what each node of `plan` has become.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 namespace joinsum::einsum {
 namespace {
@@ -21,7 +22,8 @@ struct Subscripts {
 
 class Reader {
  public:
-  Reader(const std::string& text, const std::vector<Dims>& operands) : text_(text), shapes_(operands) {}
+  Reader(const std::string& text, const std::vector<Dims>& operands, const Extents& extents)
+      : text_(text), shapes_(operands), given_extents_(extents) {}
 
   Equation read() {
     split();
@@ -33,6 +35,7 @@ class Reader {
     Equation out;
     for (size_t i = 0; i < given_.size(); ++i) out.operands.push_back(labels_of_operand(i));
     for (size_t i = 0; i < given_.size(); ++i) meet(out, i);
+    meet_given(out);
     out.result = result_ ? explicit_result() : implicit_result();
     return out;
   }
@@ -53,6 +56,8 @@ class Reader {
         ++at;
       } else if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
         now.terms.push_back({std::string(1, c), at++});
+      } else if (c == '{') {
+        at = word(now, at);
       } else if (text_.compare(at, 3, "...") == 0) {
         const bool second =
             std::any_of(now.terms.begin(), now.terms.end(), [](const Term& t) { return t.label == "..."; });
@@ -69,6 +74,19 @@ class Reader {
         fail(at, std::string("not a letter: character=") + c);
       }
     }
+  }
+
+  /// Reads a label in braces; gives where it ends.
+  size_t word(Subscripts& now, size_t at) const {
+    const size_t end = text_.find('}', at);
+    if (end == kNowhere) fail(at, "a brace is not closed");
+    const std::string label = text_.substr(at + 1, end - at - 1);
+    const bool plain = !label.empty() && label[0] != '.' &&
+                       std::all_of(label.begin(), label.end(),
+                                   [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; });
+    if (!plain) fail(at, "a label is letters, digits, _ and .: label=" + label);
+    now.terms.push_back({label, at});
+    return end + 1;
   }
 
   /// Labels of an operand's axes; its ellipsis takes what the letters leave.
@@ -117,6 +135,21 @@ class Reader {
     }
   }
 
+  /// Notes extents of labels that only the result has.
+  void meet_given(Equation& out) const {
+    for (const auto& [label, extent] : given_extents_) {
+      const auto [known, fresh] = out.extents.try_emplace(label, extent);
+      if (known->second != extent) {
+        fail(last_offset(from_.at(label), label), concatenate("extents of a label differ: label=", label, ", operand ",
+                                                              from_.at(label), "=", known->second, ", given=", extent));
+      }
+      const bool used = !fresh || (result_ && std::any_of(result_->terms.begin(), result_->terms.end(),
+                                                          [&](const Term& term) { return term.label == label; }));
+      if (!used) fail(kNowhere, "an extent is given for a label that is not there: label=" + label);
+      if (extent < 0) fail(kNowhere, concatenate("an extent is negative: label=", label, ", extent=", extent));
+    }
+  }
+
   static std::string shown(const std::string& label) { return label[0] == '.' ? "..." : label; }
 
   size_t last_offset(size_t operand, const std::string& label) const {
@@ -150,8 +183,9 @@ class Reader {
         continue;
       }
       if (has(labels, term.label)) fail(term.offset, "a label stands twice in the result: label=" + term.label);
-      if (occurrences(term.label) == 0)
+      if (occurrences(term.label) == 0 && !given_extents_.contains(term.label)) {
         fail(term.offset, "a label of the result is in no operand: label=" + term.label);
+      }
       labels.push_back(term.label);
     }
     return labels;
@@ -159,15 +193,19 @@ class Reader {
 
   Labels implicit_result() const {
     Labels labels = hidden();
-    std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    for (const char letter : letters) {
-      if (occurrences(std::string(1, letter)) == 1) labels.emplace_back(1, letter);
+    std::set<std::string> sorted;
+    for (const Subscripts& each : given_) {
+      for (const Term& term : each.terms) {
+        if (term.label != "..." && occurrences(term.label) == 1) sorted.insert(term.label);
+      }
     }
+    labels.insert(labels.end(), sorted.begin(), sorted.end());
     return labels;
   }
 
   const std::string& text_;
   const std::vector<Dims>& shapes_;
+  const Extents& given_extents_;
   std::vector<Subscripts> given_;
   std::optional<Subscripts> result_;
   std::map<std::string, size_t> from_;  ///< the operand that gave a label its extent
@@ -176,8 +214,8 @@ class Reader {
 
 }  // namespace
 
-Equation parse_equation(const std::string& text, const std::vector<Dims>& operands) {
-  return Reader(text, operands).read();
+Equation parse_equation(const std::string& text, const std::vector<Dims>& operands, const Extents& extents) {
+  return Reader(text, operands, extents).read();
 }
 
 }  // namespace joinsum::einsum

@@ -5,6 +5,7 @@
 
 #include "einsum/binary.h"
 #include "einsum/text.h"
+#include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
@@ -147,6 +148,7 @@ class Vertex {
 
   /// For operand `i`; nothing where it is 0 almost everywhere.
   std::optional<Value> of(size_t i) const {
+    if (kernels::is_expression(op_.join)) return of_expression(i);
     if (operands_.size() == 1) return of_unary();
     return of_binary(i);
   }
@@ -196,6 +198,26 @@ class Vertex {
     const Value rest = einsum(product, filled, x.labels, extents_, kernel("div"));
     const Value slope = einsum(rest, others, x.labels, extents_, kMul);
     return einsum(d_, slope, x.labels, extents_, kMul);
+  }
+
+  /// Σ d ∂f/∂xᵢ, an expression of the operands and of what arrives.
+  std::optional<Value> of_expression(size_t i) const {
+    using kernels::Expression;
+    const auto count = static_cast<int64_t>(operands_.size());
+    const Expression slope = kernels::expression_of(op_.join).derivative(static_cast<int64_t>(i));
+    if (slope.is(0)) return std::nullopt;
+    const Labels& result = operands_[i].labels;
+    Einsum op{{}, result, kId, kAdd, {}};
+    std::vector<NodePtr> inputs;
+    for (const Value& each : operands_) {
+      inputs.push_back(conjugate(each).node);
+      op.operands.push_back(each.labels);
+    }
+    inputs.push_back(d_.node);
+    op.operands.push_back(d_.labels);
+    const Expression arrived = Expression::of_operand(count);
+    op.join = kernels::expression_kernel(Expression::of(kernels::Function::kMultiply, {arrived, slope}), count + 1);
+    return Value{make(std::move(op), std::move(inputs)), result};
   }
 
   std::optional<Value> of_binary(size_t i) const {
@@ -308,6 +330,17 @@ std::set<const Node*> depending(const Plan& plan, const std::vector<std::string>
   return out;
 }
 
+bool reaches_an_output(const Plan& plan, const std::string& input) {
+  const auto above = depending(plan, {input});
+  return std::any_of(plan.outputs().begin(), plan.outputs().end(),
+                     [&](const auto& output) { return above.contains(output.node.get()); });
+}
+
+/// The gradient of what is flat almost everywhere.
+NodePtr zeros_like(const NodePtr& input) {
+  return mapped({input, fresh_labels(input->type().extents.size())}, kernel("expression[1, 0]")).node;
+}
+
 void check_request(const Plan& plan, const std::vector<std::string>& of) {
   std::set<std::string> names;
   for (const NodePtr& input : plan.inputs()) names.insert(input->as<Input>()->name);
@@ -350,9 +383,9 @@ Plan gradient(const Plan& plan, const std::vector<std::string>& of) {
   std::vector<Plan::Output> outputs;
   for (const NodePtr& input : simple.inputs()) {
     const std::string& name = input->as<Input>()->name;
+    if (std::find(of.begin(), of.end(), name) == of.end() || !reaches_an_output(simple, name)) continue;
     const NodePtr d = arrived.at(input.get());
-    if (d != nullptr && std::find(of.begin(), of.end(), name) != of.end())
-      outputs.push_back({"d_" + name, d, std::nullopt});
+    outputs.push_back({"d_" + name, d == nullptr ? zeros_like(input) : d, std::nullopt});
   }
   JOINSUM_USER_CHECK(!outputs.empty(), "gradient: no output depends on these inputs: inputs=", of);
   return Plan::make(std::move(outputs));

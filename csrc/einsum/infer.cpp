@@ -9,9 +9,11 @@ void check_join(const Kernel& join, size_t operands) {
   const kernels::Row& row = kernels::row_of(join);
   JOINSUM_USER_CHECK(row.form == kernels::Form::kElementwise,
                      "einsum: a join is an elementwise kernel: join=", join.text());
-  const int64_t wanted = operands == 1 ? 1 : 2;
-  JOINSUM_USER_CHECK(row.operands == wanted, "einsum: the join has another number of operands: join=", join.text(),
-                     ", takes=", row.operands, ", given=", operands);
+  const int64_t takes = kernels::operands_of(join);
+  // Two at a time, or all at once.
+  const bool fits = takes == static_cast<int64_t>(operands) || (takes == 2 && operands > 2 && row.operands == 2);
+  JOINSUM_USER_CHECK(fits, "einsum: the join has another number of operands: join=", join.text(), ", takes=", takes,
+                     ", given=", operands);
   for (const Kernel& next : join.then) {
     JOINSUM_USER_CHECK(kernels::row_of(next).form == kernels::Form::kElementwise,
                        "einsum: a join is an elementwise kernel: join=", join.text());
@@ -26,7 +28,11 @@ void check_aggregate(const Kernel& aggregate) {
 
 /// The dtype that the joined operands have.
 DType joined_dtype(const Einsum& op, const std::vector<TensorType>& inputs) {
-  if (inputs.size() == 1) return kernels::result_dtype(op.join, {inputs[0].dtype});
+  if (kernels::operands_of(op.join) == static_cast<int64_t>(inputs.size())) {
+    std::vector<DType> dtypes;
+    for (const TensorType& input : inputs) dtypes.push_back(input.dtype);
+    return kernels::result_dtype(op.join, dtypes);
+  }
   DType dtype = inputs[0].dtype;
   for (size_t i = 1; i < inputs.size(); ++i) {
     const Kernel join = i + 1 == inputs.size() ? op.join : op.join.first();

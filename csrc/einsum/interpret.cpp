@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
@@ -20,6 +21,17 @@ class Definition {
   }
 
   Array run(const std::vector<const Array*>& operands) const {
+    return placed(folded(kernels::is_expression(op_.join) ? at_once(operands) : from_the_left(operands)));
+  }
+
+ private:
+  Array at_once(const std::vector<const Array*>& operands) const {
+    std::vector<Array> spread_out;
+    for (size_t i = 0; i < operands.size(); ++i) spread_out.push_back(spread(*operands[i], op_.operands[i]));
+    return reference(op_.join, spread_out, scalars_);
+  }
+
+  Array from_the_left(const std::vector<const Array*>& operands) const {
     Array joined = spread(*operands[0], op_.operands[0]);
     const Kernel step = operands.size() == 1 ? op_.join : op_.join.first();
     if (operands.size() == 1) joined = reference(op_.join, {joined}, scalars_);
@@ -27,10 +39,9 @@ class Definition {
       const Kernel& join = i + 1 == operands.size() ? op_.join : step;
       joined = reference(join, {joined, spread(*operands[i], op_.operands[i])}, scalars_);
     }
-    return placed(folded(joined));
+    return joined;
   }
 
- private:
   Dims shape_of(const Labels& labels) const {
     Dims shape;
     for (const std::string& label : labels) shape.push_back(extents_.at(label));

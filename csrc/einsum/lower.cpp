@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "einsum/text.h"
+#include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
@@ -166,8 +167,9 @@ class Lower {
     };
     if (x.labels == y.labels && gone_.empty() && x.labels == kept_) return join(op_.join, x.value, y.value);
     if (const auto name = contraction()) {
-      Kernel kernel =
-          with_labels(*name, letters_.of(x.labels) + "," + letters_.of(y.labels) + "->" + letters_.of(kept_));
+      std::string labels = letters_.of(x.labels) + "," + letters_.of(y.labels) + "->" + letters_.of(kept_);
+      if (kernels::is_expression(op_.join)) labels += ":" + op_.join.label(1);
+      Kernel kernel = with_labels(*name, labels);
       kernel.then = op_.join.then;
       return fold_keys(join(kernel, x.value, y.value), op_.aggregate);
     }
@@ -181,7 +183,8 @@ class Lower {
     if (op_.join.name == "mul" && (gone_.empty() || (op_.join.then.empty() && op_.aggregate.name == "add"))) {
       return "contract";
     }
-    const std::string name = "contract_" + op_.join.name + "_" + op_.aggregate.name;
+    const std::string join = kernels::is_expression(op_.join) ? op_.join.name : "contract_" + op_.join.name;
+    const std::string name = join + "_" + op_.aggregate.name;
     const bool fits = !gone_.empty() && op_.join.then.empty() && kernels::has_row(name);
     return fits ? std::optional(name) : std::nullopt;
   }

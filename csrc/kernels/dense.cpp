@@ -169,7 +169,7 @@ at::Tensor run_contraction(const Call& call) {
     labels.operands[i] = own + labels.operands[i];
   }
   labels.result = batch + labels.result;
-  return dense_parts::contract_pair(call.row, labels, operands[0], operands[1]);
+  return dense_parts::contract_pair(call.kernel, labels, operands[0], operands[1]);
 }
 
 /// Each tuple of the batch by itself, for kernels that know nothing of batches.
@@ -287,7 +287,7 @@ at::Tensor contract(const Kernel& kernel, const Labels& labels, const at::Tensor
                     at::Tensor out, bool accumulate) {
   ++calls;
   const c10::NoGradGuard no_grad;
-  return dense_parts::contract_pair(row_of(kernel), labels, left, right, std::move(out), accumulate);
+  return dense_parts::contract_pair(kernel, labels, left, right, std::move(out), accumulate);
 }
 
 at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes) {

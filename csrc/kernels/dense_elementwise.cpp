@@ -7,6 +7,7 @@
 #include <ATen/TensorIterator.h>
 
 #include "kernels/dense_parts.h"
+#include "kernels/expression.h"
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -294,6 +295,7 @@ void for_each_range(int64_t pieces, const std::function<void(int64_t, int64_t)>&
 
 void elementwise(const Kernel& kernel, const std::vector<at::Tensor>& operands, const Scalars& scalars,
                  at::Tensor& out) {
+  if (is_expression(kernel)) return expression(kernel, operands, out);
   Numbers numbers;
   for (size_t i = 0; i < kernel.parameters.size(); ++i) {
     if (!std::holds_alternative<std::string>(kernel.parameters[i])) numbers.push_back(kernel.number(i, scalars));

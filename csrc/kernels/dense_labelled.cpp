@@ -9,11 +9,6 @@
 namespace joinsum::kernels::dense_parts {
 namespace {
 
-/// Elements of the joined array that are formed at once: such pieces of several passes stay in the caches of a core; a
-/// GPU wants more.
-constexpr int64_t kBlock = 1 << 16;
-constexpr int64_t kDeviceBlock = 1 << 24;
-
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
 /// What a fold of nothing gives: of integers the least or the largest one, where the table says an infinity.
@@ -42,8 +37,8 @@ at::Tensor diagonals(at::Tensor x, std::string& letters, int64_t batch) {
 /// One contraction by blocks of the joined array.
 class Blocks {
  public:
-  Blocks(const Row& row, size_t kept, int64_t most)
-      : combine_{row.combine, {}}, fold_{row.fold, {}}, kept_(kept), most_(most) {}
+  Blocks(const Kernel& kernel, size_t kept, int64_t most)
+      : combine_(combined_by(kernel)), fold_{row_of(kernel).fold, {}}, kept_(kept), most_(most) {}
 
   /// Folds into `out` what `left` and `right` combine to. All have one axis for each letter, kept ones first (of extent
   /// 1 where an operand lacks it); `out` has the kept ones only.
@@ -101,19 +96,20 @@ Dims contracted_shape(const std::string& name, const Labels& labels, const at::T
 }
 
 /// Writes to `out`, or with `accumulate` folds into it, what the operands combine to.
-void fold_pairs(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right, at::Tensor out,
-                bool accumulate) {
+void fold_pairs(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+                at::Tensor out, bool accumulate) {
+  const Row& row = row_of(kernel);
   std::string order = labels.result;
   for (const char letter : labels.operands[0] + labels.operands[1]) {
     if (!has(order, letter)) order += letter;
   }
   const at::Tensor a = aligned(left, labels.operands[0], order);
   const at::Tensor b = aligned(right, labels.operands[1], order);
-  if (order == labels.result && !accumulate) return elementwise({row.combine, {}}, {a, b}, {}, out);
+  if (order == labels.result && !accumulate) return elementwise(combined_by(kernel), {a, b}, {}, out);
   if (!accumulate) out.fill_(nothing_of(row.fold, out.scalar_type()));
   if (checked_product("contract", at::infer_size(a.sizes(), b.sizes())) == 0) return;
   if (runs_pairs(row, labels, left, right, out)) return;
-  Blocks(row, labels.result.size(), left.is_cpu() ? kBlock : kDeviceBlock).add(a, b, out);
+  Blocks(kernel, labels.result.size(), block_elements(left)).add(a, b, out);
 }
 
 }  // namespace
@@ -156,8 +152,9 @@ at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operan
   return (folded.empty() ? x : fold_axes(row.fold, x, folded)).permute(order);
 }
 
-at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+at::Tensor contract_pair(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                          at::Tensor out, bool accumulate) {
+  const Row& row = row_of(kernel);
   if (row.combine == "mul" && row.fold == "add") {
     return dense_parts::contract(labels, left, right, std::move(out), accumulate);
   }
@@ -170,7 +167,7 @@ at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor&
   const bool direct = out.defined() && inside == type;
   at::Tensor target = direct ? out : at::empty(shape, a.options());
   if (accumulate && !direct) target.copy_(out);
-  fold_pairs(row, labels, a, b, target, accumulate);
+  fold_pairs(kernel, labels, a, b, target, accumulate);
   if (!out.defined()) return target.to(type);
   return direct ? out : out.copy_(target);
 }

@@ -18,7 +18,7 @@ at::Tensor reduce(const Row& row, const Labels& labels, const at::Tensor& operan
 
 /// A built-in labelled kernel of two operands; `out` and `accumulate` as in `contract`. The joined array is never
 /// formed whole; floats of half width fold in single precision.
-at::Tensor contract_pair(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
+at::Tensor contract_pair(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                          at::Tensor out = {}, bool accumulate = false);
 
 /// Writes a built-in elementwise kernel to `out`, which has the shape that the operands broadcast to and the result's
@@ -28,6 +28,13 @@ void elementwise(const Kernel& kernel, const std::vector<at::Tensor>& operands, 
 
 /// Calls `work(begin, end)` for ranges of the numbers below `pieces`, on torch's threads.
 void for_each_range(int64_t pieces, const std::function<void(int64_t, int64_t)>& work);
+
+/// The same for an expression.
+void expression(const Kernel& kernel, const std::vector<at::Tensor>& operands, at::Tensor& out);
+
+/// Elements of an array that are worked on at once in several passes: they stay in the caches of a core; a GPU wants
+/// more.
+int64_t block_elements(const at::Tensor& tensor);
 
 Dims shape_of(const at::Tensor& tensor);
 

@@ -198,7 +198,7 @@ class Checker {
   /// Pairs of ⊕ and operand over which the row says that it distributes.
   std::vector<std::pair<Kernel, size_t>> distributions() const {
     std::vector<std::pair<Kernel, size_t>> out;
-    const auto count = static_cast<size_t>(row_.operands);
+    const auto count = static_cast<size_t>(row_.operands == 0 ? kernel_.integer(0) : row_.operands);
     const auto declare = [&](const std::string& over, size_t operand) { out.push_back({Kernel{over, {}}, operand}); };
     for (size_t i = 0; i < count; ++i) {
       for (const char* over : {"add", "sub"}) {
@@ -284,12 +284,13 @@ std::vector<Shapes> equal_shapes(int64_t operands, const std::vector<Dims>& shap
 /// Operand shapes to try, small ones first, so that a counterexample is short.
 std::vector<Shapes> sample_shapes(const Row& row, const Kernel& kernel, bool closed) {
   std::vector<Shapes> out;
+  const int64_t operands = row.operands == 0 ? kernel.integer(0) : row.operands;
   if (row.form == Form::kLabelled) {
     out = labelled_shapes(row.labels(kernel), closed);
   } else {
-    out = equal_shapes(row.operands, {{}, {1}, {5}, {2, 3}, {3, 3}, {0, 2}, {2, 3, 4}});
+    out = equal_shapes(operands, {{}, {1}, {5}, {2, 3}, {3, 3}, {0, 2}, {2, 3, 4}});
   }
-  if (row.form == Form::kElementwise && row.operands == 2) out.push_back({{2, 1}, {3}});
+  if (row.form == Form::kElementwise && operands == 2) out.push_back({{2, 1}, {3}});
   if (row.form == Form::kConcat) out.push_back({{2, 3}, {2, 3}});
   std::erase_if(out, [&](const Shapes& shapes) {
     try {

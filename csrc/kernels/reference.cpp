@@ -4,10 +4,12 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <unordered_map>
 
+#include "kernels/expression.h"
 #include "kernels/rows.h"
 
 namespace joinsum::kernels {
@@ -138,20 +140,28 @@ size_t broadcast_offset(const Dims& shape, const Key& index) {
   return static_cast<size_t>(offset);
 }
 
-Array elementwise(const Kernel& kernel, const std::vector<Array>& operands, const Scalars& scalars, Array out) {
-  std::vector<double> numbers;
-  if (kernel.name != "cast") {
-    for (size_t i = 0; i < kernel.parameters.size(); ++i) numbers.push_back(kernel.number(i, scalars));
+/// The function that an elementwise kernel is.
+std::function<double(const double*)> element_of(const Kernel& kernel, const Scalars& scalars) {
+  if (kernel.name == "cast") {
+    return [dtype = *dtype_from_name(kernel.label(0))](const double* x) { return cast(x[0], dtype); };
   }
-  const auto dtype = kernel.name == "cast" ? dtype_from_name(kernel.label(0)) : std::nullopt;
-  const Element element = dtype ? nullptr : elements().at(kernel.name);
+  if (is_expression(kernel)) {
+    return [expression = expression_of(kernel)](const double* x) { return expression.value(x); };
+  }
+  std::vector<double> numbers;
+  for (size_t i = 0; i < kernel.parameters.size(); ++i) numbers.push_back(kernel.number(i, scalars));
+  return [element = elements().at(kernel.name), numbers](const double* x) { return element(x, numbers.data()); };
+}
+
+Array elementwise(const Kernel& kernel, const std::vector<Array>& operands, const Scalars& scalars, Array out) {
+  const auto element = element_of(kernel, scalars);
   std::vector<double> at(operands.size());
   size_t next = 0;
   for_each_key(Box::below(out.shape), [&](const Key& index) {
     for (size_t i = 0; i < operands.size(); ++i) {
       at[i] = operands[i].values[broadcast_offset(operands[i].shape, index)];
     }
-    out.values[next++] = dtype ? cast(at[0], *dtype) : element(at.data(), numbers.data());
+    out.values[next++] = element(at.data());
   });
   return out;
 }
@@ -160,7 +170,7 @@ Array elementwise(const Kernel& kernel, const std::vector<Array>& operands, cons
 Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const std::vector<Dims>& shapes, Array out) {
   const Row& row = row_of(kernel);
   const Labels labels = row.labels(kernel);
-  const Element combine = row.combine.empty() ? nullptr : elements().at(row.combine);
+  const auto combine = row.combine.empty() ? nullptr : element_of(combined_by(kernel), {});
   const Element fold = row.fold.empty() ? nullptr : elements().at(row.fold);
   if (fold != nullptr) std::fill(out.values.begin(), out.values.end(), *find_row(row.fold)->facts.identity);
   std::map<char, size_t> position;
@@ -177,7 +187,7 @@ Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const s
   for_each_key(Box::below(space), [&](const Key& point) {
     std::vector<double> at;
     for (size_t i = 0; i < operands.size(); ++i) at.push_back(operands[i].at(index_of(labels.operands[i], point)));
-    const double value = combine == nullptr ? at[0] : combine(at.data(), nullptr);
+    const double value = combine ? combine(at.data()) : at[0];
     double& total = out.at(index_of(labels.result, point));
     const std::array<double, 2> both{total, value};
     total = fold == nullptr ? value : fold(both.data(), nullptr);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/expression.h"
+
 namespace joinsum::kernels {
 namespace {
 
@@ -241,6 +243,40 @@ std::vector<Row> pair_rows() {
   return rows;
 }
 
+/// Letters of a contraction by an expression: `ij,jk->ik:exp(x0-x1)`.
+Labels expression_letters(const Kernel& kernel) {
+  const std::string& label = kernel.label(0);
+  return contraction_letters({kernel.name, {label.substr(0, label.find(':'))}});
+}
+
+DType expression_dtype(const Kernel& kernel, DType from) { return expression_of(kernel).result_dtype(from); }
+
+/// Scalar expressions: of each element, and of two operands folded by each kernel that folds.
+std::vector<Row> expression_rows() {
+  std::vector<Row> rows{{.name = "expression",
+                         .summary = "a scalar expression of i operands x0, x1, ...: `exp(x0-x1)*2`",
+                         .operands = 0,
+                         .parameters = "il",
+                         .flops = [](const Kernel& kernel) { return expression_of(kernel).flops(); },
+                         .dtype = expression_dtype}};
+  for (const Row& fold : folding_rows()) {
+    const int64_t each = fold.flops_per_element;
+    rows.push_back({.name = "expression_" + fold.name,
+                    .summary = "a scalar expression of two operands, folded by " + fold.name +
+                               " over the letters that the result lacks: `ij,jk->ik:exp(x0-x1)`",
+                    .operands = 2,
+                    .parameters = "l",
+                    .form = Form::kLabelled,
+                    .domain = fold.domain,
+                    .labels = expression_letters,
+                    .combine = "expression",
+                    .fold = fold.name,
+                    .flops = [each](const Kernel& kernel) { return expression_of(kernel).flops() + each; },
+                    .dtype = expression_dtype});
+  }
+  return rows;
+}
+
 /// What permutes axes and takes diagonals, without a fold and with each.
 std::vector<Row> reduction_rows() {
   std::vector<Row> rows{{.name = "arrange",
@@ -443,8 +479,8 @@ std::vector<Row> update_rows() {
 
 std::vector<Row> builtin_rows() {
   std::vector<Row> rows{{.name = "id", .summary = "the operand itself", .flops_per_element = 0, .facts = moves()}};
-  for (auto part : {contraction_rows(), pair_rows(), arithmetic_rows(), algebraic_rows(), function_rows(),
-                    reduction_rows(), axis_rows(), loss_rows(), update_rows()}) {
+  for (auto part : {contraction_rows(), pair_rows(), expression_rows(), arithmetic_rows(), algebraic_rows(),
+                    function_rows(), reduction_rows(), axis_rows(), loss_rows(), update_rows()}) {
     rows.insert(rows.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return rows;

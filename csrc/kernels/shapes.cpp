@@ -180,8 +180,9 @@ std::map<char, int64_t> letter_extents(const std::string& kernel, const Labels& 
 }
 
 Dims result_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>& operands, int64_t output) {
-  JOINSUM_KERNEL_CHECK(static_cast<int64_t>(operands.size()) == row.operands, kernel.name,
-                       ": wrong number of operands: given=", operands.size(), ", wanted=", row.operands);
+  const int64_t wanted = row.operands == 0 ? kernel.integer(0) : row.operands;
+  JOINSUM_KERNEL_CHECK(static_cast<int64_t>(operands.size()) == wanted, kernel.name,
+                       ": wrong number of operands: given=", operands.size(), ", wanted=", wanted);
   const bool several = row.form == Form::kTile || row.form == Form::kDuplicate;
   JOINSUM_KERNEL_CHECK(output == 0 || (several && output > 0), kernel.name, ": no such result: output=", output);
   switch (row.form) {
@@ -213,8 +214,8 @@ Dims result_shape(const Kernel& kernel, const std::vector<Dims>& operands, int64
 
 DType result_dtype(const Kernel& kernel, const std::vector<DType>& operands) {
   const Row& row = row_of(kernel);
-  JOINSUM_KERNEL_CHECK(static_cast<int64_t>(operands.size()) == row.operands, kernel.name,
-                       ": wrong number of operands: given=", operands.size(), ", wanted=", row.operands);
+  JOINSUM_KERNEL_CHECK(static_cast<int64_t>(operands.size()) == operands_of(kernel), kernel.name,
+                       ": wrong number of operands: given=", operands.size(), ", wanted=", operands_of(kernel));
   std::vector<std::string> names;
   for (const DType dtype : operands) names.push_back(name_of(dtype));
   const DType dtype = operands[0];
@@ -239,7 +240,7 @@ int64_t flops(const Kernel& kernel, const std::vector<Dims>& operands) {
       factors.push_back(extent);
     }
   }
-  factors.push_back(row.flops_per_element);
+  factors.push_back(flops_per_element(kernel));
   int64_t count = checked_product(kernel.name, factors);
   Dims shape = result_shape(row, kernel, operands, 0);
   for (const Kernel& next : kernel.then) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kernels/expression.h"
 #include "kernels/rows.h"
 
 namespace joinsum::kernels {
@@ -98,11 +99,17 @@ std::vector<std::string> near_names(const std::string& name) {
 
 const char* kind_name(char kind) { return kind == 'i' ? "integer" : kind == 'n' ? "number or $scalar" : "label"; }
 
-/// Labels print bare, so they hold nothing that the text of a plan gives a meaning to.
+/// Labels print bare, so they hold nothing that the text of a plan gives a meaning to; brackets of expressions match.
 bool printable_label(const std::string& label) {
-  return !label.empty() && std::all_of(label.begin(), label.end(), [](unsigned char c) {
-    return std::isgraph(c) != 0 && std::string("()[]{}#;").find(static_cast<char>(c)) == std::string::npos;
-  });
+  int depth = 0;
+  for (const char c : label) {
+    if (std::isgraph(static_cast<unsigned char>(c)) == 0 || std::string("[]{}#;").find(c) != std::string::npos) {
+      return false;
+    }
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if (depth < 0) return false;
+  }
+  return !label.empty() && depth == 0;
 }
 
 bool fits(char kind, const Parameter& parameter) {
@@ -179,12 +186,28 @@ void register_row(Row row) {
 
 void unregister_row(const std::string& name) { Registry::instance().remove(name); }
 
+int64_t operands_of(const Kernel& kernel) {
+  const Row& row = row_of(kernel);
+  return row.operands == 0 ? kernel.integer(0) : row.operands;
+}
+
+int64_t flops_per_element(const Kernel& kernel) {
+  const Row& row = row_of(kernel);
+  return row.flops ? row.flops(kernel) : row.flops_per_element;
+}
+
+Kernel combined_by(const Kernel& kernel) {
+  const Row& row = row_of(kernel);
+  if (row.combine != "expression") return {row.combine, {}};
+  return {"expression", {int64_t{2}, expression_of(kernel).text()}};
+}
+
 bool distributes(const Kernel& kernel, const std::string& over, int64_t operand) {
   for (const Kernel& next : kernel.then) {
     if (!distributes(next, over, 0)) return false;
   }
   const Row& row = row_of(kernel);
-  if (operand >= row.operands) return false;
+  if (operand >= operands_of(kernel)) return false;
   if (row.facts.linear && (over == "add" || over == "sub")) return true;
   if (row.facts.moves_elements) {
     const Row* fold = find_row(over);

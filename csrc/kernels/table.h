@@ -64,7 +64,7 @@ struct Facts {
 struct Row {
   std::string name;
   std::string summary;
-  int64_t operands = 1;
+  int64_t operands = 1;         ///< 0 where the kernel's first parameter says how many
   std::string parameters = {};  ///< one letter each: i integer, n number (or `$scalar`), l label (the last one only)
   Form form = Form::kElementwise;
   Domain domain = Domain::kAny;
@@ -73,11 +73,14 @@ struct Row {
   Facts facts = {};
   /// kLabelled: its letters.
   std::function<Labels(const Kernel&)> labels = {};
-  std::string combine = {};  ///< built-in kLabelled of two operands: the elementwise kernel of their elements
+  std::string combine = {};  ///< built-in kLabelled of two operands: the elementwise kernel of their elements (of
+                             ///< `expression`, the one that the label holds)
   std::string fold = {};     ///< built-in kLabelled: the kernel by which letters disappear; none where none do
   /// kOpaque: result shape of the operands' shapes; raises KernelError.
   std::function<Dims(const Kernel&, const std::vector<Dims>&)> shape = {};
-  /// Result dtype where it differs from the operands' (cast).
+  /// Flops per element where they depend on the parameters.
+  std::function<int64_t(const Kernel&)> flops = {};
+  /// Result dtype where it differs from the operands' (cast) or depends on the parameters.
   std::function<DType(const Kernel&, DType)> dtype = {};
   bool user = false;  ///< registered by a user
 };
@@ -93,6 +96,12 @@ std::vector<const Row*> all_rows();
 /// Adds a user's row; raises KernelError when the name is taken or the row is incomplete.
 void register_row(Row row);
 void unregister_row(const std::string& name);
+
+/// Number of operands, and flops per element as Row has them, of a kernel without those that follow it.
+int64_t operands_of(const Kernel& kernel);
+int64_t flops_per_element(const Kernel& kernel);
+/// The elementwise kernel by which a built-in labelled one of two operands combines their elements.
+Kernel combined_by(const Kernel& kernel);
 
 /// Whether `kernel` distributes over ⊕ = `over` in operand `operand` (0 or 1).
 bool distributes(const Kernel& kernel, const std::string& over, int64_t operand);

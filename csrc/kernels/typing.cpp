@@ -134,9 +134,9 @@ std::optional<std::vector<Axis>> symbolic_axes(const Context& context, const std
 }
 
 void check_operands(const std::string& who, const Kernel& kernel, int64_t operands) {
-  const Row& row = row_of(kernel);
-  JOINSUM_USER_CHECK(row.operands == operands, who, ": kernel has the wrong number of operands: kernel=", kernel.text(),
-                     ", operands=", row.operands, ", wanted=", operands);
+  const int64_t own = operands_of(kernel);
+  JOINSUM_USER_CHECK(own == operands, who, ": kernel has the wrong number of operands: kernel=", kernel.text(),
+                     ", operands=", own, ", wanted=", operands);
 }
 
 Dims join_frontier(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on) {

@@ -358,7 +358,7 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const ia::L
   plan.for_each(op, left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
     const at::Tensor l = without_singles(a, plan.left_layout, plan.left.position, plan.modes);
     const at::Tensor r = without_singles(b, plan.right_layout, plan.right.position, plan.modes);
-    flops_ += row.flops_per_element * contraction_points(letters.labels, l, r);
+    flops_ += kernels::flops_per_element(op.kernel) * contraction_points(letters.labels, l, r);
     const auto [at, fresh] = folded.try_emplace(own_box(part, group_by));
     at::Tensor& out = at->second;
     if (fresh) out = store_.allocate(contracted_shape(letters.labels, l, r), l.options());

@@ -28,7 +28,7 @@ if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
         "reinstall it with pip install --no-build-isolation --force-reinstall --no-deps joinsum"
     )
 
-from joinsum import _C
+from joinsum import _C, nn
 from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
 from joinsum.calibrate import calibrate
 from joinsum.calibration import RejectedCalibration
@@ -109,6 +109,7 @@ __all__ = [
     "kernels",
     "lookup",
     "lower",
+    "nn",
     "not_",
     "optimize",
     "or_",

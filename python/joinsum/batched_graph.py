@@ -32,7 +32,8 @@ def nodes_of(graph: _C.EinsumPlan) -> dict[str, _C.EinsumNode]:
 
 
 def numbered(graph: _C.EinsumPlan, inputs: Sequence[str]) -> _C.EinsumPlan:
-    """The graph with its inputs called x0, x1, ..., in the order that `inputs` names them, and outputs z0, z1, ...
+    """The graph with its inputs called x0, x1, ..., in the order that `inputs` names them, and outputs z0, z1, ... It
+    need not have all of these inputs.
 
     >>> import joinsum
     >>> graph = joinsum.EinsumPlan.parse("einsum\\ninput d_Z: f32[4]\\noutput Z = einsum[i->; id; add](d_Z)")
@@ -44,7 +45,7 @@ def numbered(graph: _C.EinsumPlan, inputs: Sequence[str]) -> _C.EinsumPlan:
     <BLANKLINE>
     """
     types = dict(graph.inputs)
-    nodes = {name: _C.einsum_input(f"x{i}", *types[name]) for i, name in enumerate(inputs)}
+    nodes = {name: _C.einsum_input(f"x{i}", *types[name]) for i, name in enumerate(inputs) if name in types}
     _add_vertices(nodes, graph, set(), [])
     return _C.EinsumPlan.make([(f"z{i}", nodes[node]) for i, node in enumerate(graph.output_nodes)])
 

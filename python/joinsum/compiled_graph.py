@@ -67,6 +67,7 @@ class CompiledGraph:
         placed = {
             name: _C.place_tensor(tensor, types[name], sites, store, False)
             for name, tensor in zip(self.names, tensors, strict=True)
+            if name in types  # an expression need not read its operands
         }
         results = here.execute(self.choice.plan, placed, {})
         operands = {x.untyped_storage().data_ptr() for x in tensors}
@@ -92,7 +93,8 @@ class CompiledGraph:
         inputs x0, x1, ... in order, what arrives at the outputs d_z0, d_z1, ..., and the gradients d_x0, d_x1, ..."""
         if needed not in self._gradients:
             graph = numbered(self.choice.binary, self.names)
-            of = [f"x{i}" for i, each in enumerate(needed) if each]
+            read = dict(graph.inputs)
+            of = [f"x{i}" for i, each in enumerate(needed) if each and f"x{i}" in read]
             reached = depending(graph, of)
             pairs = zip(graph.output_nodes, self.differentiable, strict=True)
             some = any(node in reached and smooth for node, smooth in pairs)

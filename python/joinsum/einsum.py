@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from joinsum.context import Context, context
-from joinsum.einsum_arguments import autocast_dtype, check_operands, common_dtype, read_arguments, result_into, views_of
+from joinsum.einsum_arguments import (
+    autocast_dtype,
+    check_operands,
+    common_dtype,
+    lettered,
+    read_arguments,
+    result_into,
+    views_of,
+)
 from joinsum.einsum_call import EinsumCall, einsum_call
+from joinsum.einsum_operations import Operations, read_operations
 from joinsum.einsum_relations import einsum_of_relations
 from joinsum.errors import PlanError
 from joinsum.relation import Relation
@@ -18,16 +27,25 @@ __all__ = ["einsum"]
 
 
 def einsum(
-    *arguments: object, join: str = "mul", agg: str = "sum", out: torch.Tensor | None = None
+    *arguments: object,
+    join: str = "mul",
+    agg: str = "sum",
+    extents: Mapping[str, int] | None = None,
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor | Relation:
     """torch.einsum, computed on all sites; with other operations than products and sums, too.
 
     equation, operands   as torch.einsum's, in both of its forms: `einsum("ij,jk->ik", x, y)` and
-                         `einsum(x, [0, 1], y, [1, 2], [0, 2])`
+                         `einsum(x, [0, 1], y, [1, 2], [0, 2])`. Labels of several letters stand in braces,
+                         `"{row}j,jk->{row}k"`, or in lists: `einsum(x, ["row", "mid"], y, ["mid", "out"])`
     join                 what operands are combined by: an elementwise kernel of two operands, mul, add, sub, div, max,
                          min, squared_difference, abs_difference, or a chain such as "sub | square"; more than two are
-                         taken from the left. Of a single operand a map: "exp", or nothing
-    agg                  what labels fold by that the result lacks: sum, prod, max, min, logsumexp, any, all
+                         taken from the left. Of a single operand a map: "exp", or nothing. Or an expression of the
+                         operands x0, x1, ... (or x, y, z): "exp(x - y) * 2", "where(x0 < x1, pow(x2, 3), 0)"
+    agg                  what labels fold by that the result lacks: sum, prod, max, min, logsumexp, any, all; argmax and
+                         argmin give the first position of the extreme, as torch's of the folded labels flattened in
+                         the order of the operands: 64-bit integers, without a gradient
+    extents              extents of labels that only the result has, along which it repeats: `{"j": 5}`
     out                  a tensor of the result's shape, dtype and device that the result is written into and that is
                          returned; it may be an operand. Without gradients
 
@@ -49,6 +67,14 @@ def einsum(
     >>> joinsum.einsum("ik,jk->ij", x, x, join="squared_difference")
     tensor([[ 0., 27.],
             [27.,  0.]])
+    >>> joinsum.einsum("ik,jk->ij", x, x, join="where(x < y, exp(x - y), 1)", agg="min")
+    tensor([[1.0000, 0.0498],
+            [1.0000, 1.0000]])
+    >>> joinsum.einsum(y, ["row", "column"], ["row"], agg="argmax")
+    tensor([3, 3, 3])
+    >>> joinsum.einsum("i->ij", torch.arange(2.), extents={"j": 3})
+    tensor([[0., 0., 0.],
+            [1., 1., 1.]])
     >>> joinsum.einsum("ij,jk->ik", torch.ones(2, 3), torch.ones(4, 5))
     Traceback (most recent call last):
     ...
@@ -65,17 +91,20 @@ def einsum(
             *operands,
             join=join,
             agg=agg,
+            extents=extents,
             out=out,
         )
     here = context()
     if any(isinstance(x, Relation) for x in operands):
         if out is not None:
             raise PlanError("einsum: relations are computed when they are asked for, so there is no out=")
-        return einsum_of_relations(equation, operands, join, agg)
-    if here.sites == 1 and join == "mul" and agg == "sum":
+        return einsum_of_relations(equation, operands, read_operations("einsum", join, agg, extents))
+    # Without `->` words stand in the order of their text in the result, letters for them might not.
+    torchs = join == "mul" and agg == "sum" and extents is None and ("{" not in equation or "->" in equation)
+    if here.sites == 1 and torchs:
         result = _of_torch(equation, operands)
     else:
-        result = _of_sites(here, equation, operands, (join, agg))
+        result = _of_sites(here, equation, operands, (join, agg, extents))
     return result if out is None else result_into(out, result)
 
 
@@ -83,7 +112,7 @@ def _of_torch(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     """torch's own, with joinsum's errors."""
     try:
         if not any(x.is_meta for x in operands):
-            return torch.einsum(equation, *operands)
+            return torch.einsum(lettered(equation) if "{" in equation else equation, *operands)
     except Exception:
         _explain_failure(equation, operands)
         raise
@@ -102,18 +131,21 @@ def _explain_failure(equation: str, operands: Sequence[torch.Tensor]) -> None:
 # --- many sites, or other operations ----------------------------------------------------------------------------------
 
 
-def _of_sites(here: Context, equation: str, operands: Sequence[torch.Tensor], kernels: tuple[str, str]) -> torch.Tensor:
+def _of_sites(
+    here: Context, equation: str, operands: Sequence[torch.Tensor], asked: tuple[object, object, object]
+) -> torch.Tensor:
     with here.preparing("einsum"):
+        operations = read_operations("einsum", *asked)
         if not all(isinstance(x, torch.Tensor) for x in operands):
             check_operands("einsum", operands)
         # All that the operands' checks read is in the key: equal operands are checked once.
         traits = [(x.shape, x.dtype, x.device, x.layout, type(x)) for x in operands]
-        key = ("einsum", equation, kernels, autocast_dtype(operands[0].device), *traits)
-        call = here.remembered(key, lambda: _checked_call(equation, operands, kernels))
+        key = ("einsum", equation, operations, autocast_dtype(operands[0].device), *traits)
+        call = here.remembered(key, lambda: _checked_call(equation, operands, operations))
     return call.run(operands)
 
 
-def _checked_call(equation: str, operands: Sequence[torch.Tensor], kernels: tuple[str, str]) -> EinsumCall:
+def _checked_call(equation: str, operands: Sequence[torch.Tensor], operations: Operations) -> EinsumCall:
     tensors = check_operands("einsum", operands)
     shapes, dtypes = [x.shape for x in tensors], [x.dtype for x in tensors]
-    return einsum_call(equation, shapes, dtypes, kernels, device=tensors[0].device)
+    return einsum_call(equation, shapes, dtypes, operations, device=tensors[0].device)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +13,15 @@ from joinsum.arguments import check_array, show
 from joinsum.errors import PlanError
 
 __all__ = [
+    "Reading",
     "View",
     "autocast_dtype",
     "check_operands",
     "check_same_device",
+    "check_tensors",
     "common_dtype",
+    "lettered",
+    "new_labels",
     "read_arguments",
     "result_into",
     "views_of",
@@ -24,6 +29,8 @@ __all__ = [
 
 _CPU = torch.device("cpu")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_WORD = re.compile(r"\{([A-Za-z0-9_][A-Za-z0-9_.]*)\}")  # a label in braces, as the core reads it
+_LABEL = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # that, or a letter
 
 
 def read_arguments(arguments: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
@@ -59,9 +66,31 @@ def _sublist_text(labels: object) -> str:
             text += "..."
         elif isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(_LETTERS):
             text += _LETTERS[label]
+        elif isinstance(label, str) and label and not set("{}").intersection(label):
+            text += label if _is_letter(label) else f"{{{label}}}"
         else:
-            raise PlanError(f"einsum: a label of a list is 0 to {len(_LETTERS) - 1} or ...: label={show(label)}")
+            raise PlanError(f"einsum: a label of a list is text, 0 to {len(_LETTERS) - 1}, or ...: label={show(label)}")
     return text
+
+
+def lettered(equation: str) -> str:
+    """The equation with a letter for each label in braces, as torch.einsum reads it.
+
+    >>> lettered("{row}j,j{out}->{row}{out}")
+    'Aj,jB->AB'
+    """
+    labels = _WORD.findall(equation)
+    words = dict.fromkeys(label for label in labels if not _is_letter(label))
+    taken = {*_WORD.sub("", equation), *labels}
+    free = [letter for letter in _LETTERS if letter not in taken]
+    if len(free) < len(words):
+        raise PlanError(f"einsum: more labels than letters: most={len(_LETTERS)}, equation={equation}")
+    letters = dict(zip(words, free, strict=False))
+    return _WORD.sub(lambda word: letters.get(word[1], word[1]), equation)
+
+
+def _is_letter(label: str) -> bool:
+    return len(label) == 1 and label in _LETTERS
 
 
 # --- operands ---------------------------------------------------------------------------------------------------------
@@ -69,9 +98,14 @@ def _sublist_text(labels: object) -> str:
 
 def check_operands(who: str, operands: Sequence[object]) -> list[torch.Tensor]:
     """The operands as tensors that joinsum can read, on one device; raises for what is none, naming the operand."""
-    devices = [x.device for x in operands if isinstance(x, torch.Tensor)]
-    check_same_device(who, [f"operand {i}" for i in range(len(devices))], devices)
-    return [_checked(f"{who}: operand {i}", x) for i, x in enumerate(operands)]
+    return check_tensors(who, {f"operand {i}": x for i, x in enumerate(operands)})
+
+
+def check_tensors(who: str, named: Mapping[str, object]) -> list[torch.Tensor]:
+    """The same for what messages call by name."""
+    devices = {name: x.device for name, x in named.items() if isinstance(x, torch.Tensor)}
+    check_same_device(who, list(devices), list(devices.values()))
+    return [_checked(f"{who}: {name}", x) for name, x in named.items()]
 
 
 def check_same_device(who: str, names: Sequence[str], devices: Sequence[torch.device]) -> None:
@@ -109,11 +143,14 @@ def common_dtype(
     shapes: Sequence[Sequence[int]],
     dtypes: Sequence[torch.dtype],
     device: torch.device = _CPU,
+    new: Collection[str] = (),
 ) -> torch.dtype | None:
     """The dtype of torch.einsum's result on `device`, which integers of sums and, inside torch.autocast, operands of
-    products are converted to; None where torch has none.
+    products are converted to; None where torch has none. `new`: labels that only the result has, which torch's lacks.
 
     >>> common_dtype("ij->i", [(2, 3)], [torch.int32])
+    torch.int64
+    >>> common_dtype("ij->i{row}", [(2, 3)], [torch.int32], new=["row"])
     torch.int64
     """
     small = [
@@ -121,7 +158,7 @@ def common_dtype(
         for shape, dtype in zip(shapes, dtypes, strict=True)
     ]
     try:
-        return torch.einsum(equation, *small).dtype
+        return torch.einsum(lettered(_without(equation, new)), *small).dtype
     except RuntimeError:
         if len(set(dtypes)) > 1:
             found = ", ".join(f"operand {i}={dtype}" for i, dtype in enumerate(dtypes))
@@ -129,6 +166,13 @@ def common_dtype(
                 f"einsum: dtypes of the operands differ; convert one with x.to(dtype): {found}\n  {equation}"
             ) from None
         return None
+
+
+def _without(equation: str, labels: Collection[str]) -> str:
+    """The equation without these labels in its result."""
+    operands, arrow, result = equation.partition("->")
+    kept = (each for each in _LABEL.findall(result) if each.strip("{}") not in labels)
+    return operands + arrow + "".join(kept)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -160,15 +204,44 @@ class View:
         return left
 
 
-def views_of(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[tuple[View, ...], tuple[str, ...]]:
-    """How operands of these shapes are viewed, and the labels of the result. Raises PlanError that marks the place.
+@dataclass(frozen=True)
+class Reading:
+    """What an equation says of operands of certain shapes.
 
-    >>> views_of("iij->ij", [(3, 3, 2)])
-    ((View(labels=('i', 'j'), steps=((0, 1),)),), ('i', 'j'))
+    views    of the operands
+    result   labels of the result
+    new      extents of the labels that only the result has
+    order    labels of the operands as the equation has them, also those that views leave out
     """
-    operands, result, extents = _C.parse_equation(equation, [list(shape) for shape in shapes])
+
+    views: tuple[View, ...]
+    result: tuple[str, ...]
+    new: dict[str, int]
+    order: tuple[str, ...]
+
+
+def views_of(equation: str, shapes: Sequence[Sequence[int]], given: Mapping[str, int] | None = None) -> Reading:
+    """How operands of these shapes are viewed; `given` are extents that the caller gives. Raises PlanError that marks
+    the place.
+
+    >>> views_of("iij->ijk", [(3, 3, 2)], {"k": 5})
+    Reading(views=(View(labels=('i', 'j'), steps=((0, 1),)),), result=('i', 'j', 'k'), new={'k': 5}, order=('i', 'j'))
+    """
+    operands, result, extents = _C.parse_equation(equation, [list(shape) for shape in shapes], given or {})
+    new = new_labels(operands, result, extents)
+    order = tuple(dict.fromkeys(label for labels in operands for label in labels))
     views = tuple(_view(labels, list(shape), extents) for labels, shape in zip(operands, shapes, strict=True))
-    return views, tuple(result)
+    return Reading(views, tuple(result), new, order)
+
+
+def new_labels(operands: Sequence[Sequence[str]], result: Sequence[str], extents: Mapping[str, int]) -> dict[str, int]:
+    """Extents of the labels that only the result has.
+
+    >>> new_labels([["i"]], ["i", "j"], {"i": 2, "j": 3})
+    {'j': 3}
+    """
+    known = {label for labels in operands for label in labels}
+    return {label: extents[label] for label in result if label not in known}
 
 
 def _view(labels: list[str], shape: list[int], extents: dict[str, int]) -> View:

@@ -1,8 +1,9 @@
-"""One einsum of tensors of certain shapes and dtypes, ready to run again and again."""
+"""One einsum of tensors of certain shapes and dtypes, or a graph of them, ready to run again and again."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,62 +12,94 @@ from joinsum import _C
 from joinsum.compiled_graph import CompiledGraph, differentiable_run
 from joinsum.context import context
 from joinsum.dtypes import dtype_name
-from joinsum.einsum_arguments import View, common_dtype, views_of
-from joinsum.einsum_plan import join_kernel
+from joinsum.einsum_arguments import View, check_tensors, common_dtype, views_of
+from joinsum.einsum_operations import ARGUMENTS, Operations, VertexText, make_vertex, positions_shape
 
-__all__ = ["PRODUCTS", "EinsumCall", "einsum_call", "kernel_texts"]
-
-PRODUCTS = ("mul", "sum")  # the join and the aggregation that torch.einsum has
+__all__ = ["EinsumCall", "einsum_call", "evaluate", "positions"]
 
 
 @dataclass(frozen=True)
 class EinsumCall:
-    """A graph of one einsum, and how its inputs are viewed and converted."""
+    """A graph of one einsum, and how its inputs are viewed and converted.
+
+    positions   extents of the folded labels, of which argmax and argmin give a position: one more input
+    """
 
     compiled: CompiledGraph
     views: tuple[View, ...]
+    positions: tuple[int, ...] | None
 
     def run(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The result, in autograd."""
         inputs = []
-        for operand, view, dtype in zip(operands, self.views, self.compiled.dtypes, strict=True):
+        for operand, view, dtype in zip(operands, self.views, self.compiled.dtypes, strict=False):
             tensor = view.of(operand) if view.steps else operand
             inputs.append(tensor if tensor.dtype is dtype else tensor.to(dtype))
+        if self.positions is not None:
+            inputs.append(positions(self.positions, operands[0].device))
         return differentiable_run(self.compiled, inputs)[0]
+
+
+def positions(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    """The numbers 0, 1, ... in this shape.
+
+    >>> positions([2, 2], torch.device("cpu"))
+    tensor([[0, 1],
+            [2, 3]])
+    """
+    return torch.arange(math.prod(shape), device=device).reshape(tuple(shape))
 
 
 def einsum_call(
     equation: str,
     shapes: Sequence[Sequence[int]],
     dtypes: Sequence[torch.dtype],
-    kernels: tuple[str, str],
+    operations: Operations,
     *,
     device: torch.device,
     kept: bool = True,
 ) -> EinsumCall:
     """The call for operands of these shapes and dtypes.
 
-    kernels   the join and the aggregation, as users name them
-    device    of the operands
-    kept      whether its plan is kept in the user's cache folder
+    operations   the join, the aggregation and extents, as users give them
+    device       of the operands
+    kept         whether its plan is kept in the user's cache folder
 
     Raises PlanError, KernelError.
     """
-    views, result = views_of(equation, shapes)
-    dtype = common_dtype(equation, shapes, dtypes, device) if kernels == PRODUCTS else None
+    read = views_of(equation, shapes, dict(operations.extents))
+    dtype = common_dtype(equation, shapes, dtypes, device, read.new) if operations.products else None
+    labels = [list(view.labels) for view in read.views]
+    vertex = VertexText(operations.join, operations.agg, labels, list(read.result), read.new, read.order)
+    inner = [view.shape(shape) for view, shape in zip(read.views, shapes, strict=True)]
     inputs = [
-        _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or own), view.shape(shape))
-        for i, (view, shape, own) in enumerate(zip(views, shapes, dtypes, strict=True))
+        _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or own), extents)
+        for i, (extents, own) in enumerate(zip(inner, dtypes, strict=True))
     ]
-    join, fold = kernel_texts(dtypes, kernels)
-    labels = [list(view.labels) for view in views]
-    vertex = _C.einsum_vertex(inputs, labels, list(result), _C.Kernel(join), _C.Kernel(fold), {})
-    return EinsumCall(CompiledGraph(context(), _C.EinsumPlan.make([("z", vertex)]), kept), views)
+    places = tuple(positions_shape("einsum", vertex, inner)) if operations.agg in ARGUMENTS else None
+    graph = _C.EinsumPlan.make([("z", make_vertex("einsum", inputs, vertex, "z.positions"))])
+    return EinsumCall(CompiledGraph(context(), graph, kept), read.views, places)
 
 
-def kernel_texts(dtypes: Sequence[torch.dtype], kernels: tuple[str, str]) -> tuple[str, str]:
-    """Texts of the kernels that join and fold operands of these dtypes."""
-    join, agg = kernels
-    if agg in ("any", "all") and join == "mul" and len(dtypes) > 1 and all(dtype is torch.bool for dtype in dtypes):
-        join = "min"  # the product of truth values
-    return join_kernel("einsum", join, agg, len(dtypes))
+def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """The one output of a graph, given by the lines of its text after the inputs', which are these tensors: on all
+    sites, in torch's autograd. `who` opens messages.
+
+    >>> import torch
+    >>> evaluate("softplus", ["output z = einsum[i->i; softplus; add](x)"], {"x": torch.zeros(2)})
+    tensor([0.6931, 0.6931])
+    """
+    here = context()
+
+    def make() -> CompiledGraph:
+        checked = zip(tensors, check_tensors(who, tensors), strict=True)
+        inputs = [f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, x.shape))}]" for name, x in checked]
+        return CompiledGraph(here, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])), True)
+
+    with here.preparing("einsum"):
+        if not all(isinstance(x, torch.Tensor) for x in tensors.values()):
+            check_tensors(who, tensors)
+        # All that the tensors' checks read is in the key: equal tensors are checked once.
+        traits = [(name, x.shape, x.dtype, x.device, x.layout, type(x)) for name, x in tensors.items()]
+        compiled = here.remembered(("graph", *graph, *traits), make)
+    return differentiable_run(compiled, [tensors[name] for name in compiled.names])[0]

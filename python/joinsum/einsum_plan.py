@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import torch
 
 from joinsum import _C
-from joinsum.arguments import integer, show
+from joinsum.arguments import integer
 from joinsum.contraction_order import paths_of
 from joinsum.dtypes import torch_dtype
+from joinsum.einsum_operations import AGGREGATE_NAMES, VertexText, make_vertex
 from joinsum.errors import Error, PlanError
+from joinsum.graph_json import Graph, Operation, graph_of_text, graph_text
 from joinsum.plan import TraPlan
 
-__all__ = ["EinsumPlan", "aggregate_kernel", "join_kernel"]
+__all__ = ["EinsumPlan"]
 
 Made = TypeVar("Made")
-
-# ⊕ by the name that users give it: what is done to each joined element first, and the kernel that folds.
-_AGGREGATES = {
-    "sum": ("", "add"),
-    "prod": ("", "mul"),
-    "max": ("", "max"),
-    "min": ("", "min"),
-    "logsumexp": ("", "logaddexp"),
-    "any": ("cast[bool]", "max"),
-    "all": ("cast[bool]", "min"),
-}
-_AGGREGATE_NAMES = {fold: name for name, (first, fold) in _AGGREGATES.items() if not first}
 
 
 class EinsumPlan:
@@ -157,189 +146,71 @@ class EinsumPlan:
           "outputs": {"Z": "t0"}
         }
         """
-        inputs = {
-            name: extents if dtype == "f32" else {"dtype": dtype, "extents": extents}
-            for name, (dtype, extents) in self._core.inputs
-        }
-        ops = []
-        for name, operands, in_labels, out_labels, join, aggregate, extents in self._core.vertices:
-            op: dict[str, object] = {"name": name, "inputs": operands}
-            op["in_labels"] = [_labels_value(labels) for labels in in_labels]
-            op["out_labels"] = _labels_value(out_labels)
-            op["join"] = join
-            op["agg"] = _AGGREGATE_NAMES.get(aggregate, aggregate)
-            if extents:
-                op["extents"] = extents
-            ops.append(op)
-        outputs = {name: node for (name, _), node in zip(self._core.outputs, self._core.output_nodes, strict=True)}
-        lines = ",\n".join("    " + json.dumps(op) for op in ops)
-        parts = [
-            f'  "inputs": {json.dumps(inputs)}',
-            f'  "ops": [\n{lines}\n  ]',
-            f'  "outputs": {json.dumps(outputs)}',
-        ]
-        return "{\n" + ",\n".join(parts) + "\n}"
+        return graph_text(self._graph())
+
+    def _graph(self) -> Graph:
+        shapes = {name: tuple(extents) for name, (_, extents) in self._core.inputs}
+        operations = []
+        for name, inputs, in_labels, out_labels, join, aggregate, extents in self._core.vertices:
+            if aggregate not in AGGREGATE_NAMES:
+                raise PlanError(f"json: an aggregation without a name in JSON: vertex={name}, aggregate={aggregate}")
+            known = dict(extents)
+            for each, labels in zip(inputs, in_labels, strict=True):
+                known |= dict(zip(labels, shapes[each], strict=True))
+            shapes[name] = tuple(known[label] for label in out_labels)
+            axes = tuple(tuple(labels) for labels in in_labels)
+            agg = AGGREGATE_NAMES[aggregate]
+            operations.append(Operation(name, tuple(inputs), axes, tuple(out_labels), known, join, agg))
+        names = [name for name, _ in self._core.outputs]
+        return Graph(
+            {name: tuple(extents) for name, (_, extents) in self._core.inputs},
+            {name: dtype for name, (dtype, _) in self._core.inputs},
+            tuple(operations),
+            dict(zip(names, self._core.output_nodes, strict=True)),
+        )
 
     @staticmethod
     def from_json(text: str) -> EinsumPlan:
-        """Reads a graph: `{"inputs": {name: [extents]}, "ops": [...], "outputs": [names of ops]}`.
+        """Reads a graph in the form that `joinsum.graph_json` and docs/einsum_graph.schema.json describe.
 
-        An op is `{"name", "inputs": [names], "in_labels": ["ij", "jk"], "out_labels": "ik", "join": "mul", "agg":
-        "sum"}`: `join` is an elementwise kernel (by default mul, of one operand id), `agg` one of sum, prod, max, min,
-        any, all and logsumexp (by default sum), `extents` gives those of labels that only the result has, as in
-        `{"j": 5}`. Labels may be lists of strings. An input of another dtype than f32 is `{"dtype": "f64", "extents":
-        [4, 5]}`; outputs may be an object, `{"Z": "t0"}`. Raises PlanError with the JSON path of what is wrong.
+        `{"inputs": {name: [extents]}, "ops": [...], "outputs": [names of ops]}`, an op being `{"name", "inputs":
+        [names], "in_labels": ["ij", "jk"], "out_labels": "ik", "join": "mul", "agg": "sum"}`. An op Z of argmax or
+        argmin becomes its vertices, and adds an input `Z.positions` (`make_vertex` in `joinsum.einsum_operations`).
+        Raises PlanError, or KernelError for a kernel, with the JSON path of what is wrong.
 
         >>> import joinsum
         >>> joinsum.EinsumPlan.from_json('{"inputs": {"X": [4, 5]}, "ops": [{"name": "Z"}], "outputs": ["Z"]}')
         Traceback (most recent call last):
         ...
-        joinsum.PlanError: json: a field is missing: path=$.ops[0].inputs
+        joinsum.PlanError: json: a field is missing: at=$.ops[0], field='inputs'
         """
-        try:
-            graph = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"json: {error.msg}: line={error.lineno}, column={error.colno}") from None
-        return EinsumPlan(_JsonReader(_object("$", graph, {"inputs", "ops", "outputs"})).read())
+        if not isinstance(text, str):
+            raise PlanError(f"json: a graph is text: got={type(text).__name__}")
+        graph = graph_of_text("json", text, diagonals=True)
+        nodes = {
+            name: _located(f"$.inputs.{name}", lambda: _C.einsum_input(name, graph.dtypes[name], extents))  # noqa: B023
+            for name, extents in graph.inputs.items()
+        }
+        for position, operation in enumerate(graph.operations):
+            inputs = [nodes[name] for name in operation.inputs]
+            vertex = _vertex_of(operation)
+            nodes[operation.name] = _located(
+                f"$.ops[{position}]",
+                lambda: make_vertex("einsum", inputs, vertex, f"{operation.name}.positions"),  # noqa: B023
+            )
+        outputs = [(name, nodes[of]) for name, of in graph.outputs.items()]
+        return EinsumPlan(_located("$.outputs", lambda: _C.EinsumPlan.make(outputs)))
 
 
-def join_kernel(who: str, join: object, agg: object, operands: int) -> tuple[str, str]:
-    """Texts of the kernels that ⊗ and ⊕ are: what users write, as plans do.
-
-    >>> join_kernel("einsum", "mul", "any", 2)
-    ('mul | cast[bool]', 'max')
-    """
-    if not isinstance(join, str):
-        raise PlanError(f"{who}: a join is named by text such as 'mul' or 'sub | square': join={show(join)}")
-    if not isinstance(agg, str) or agg not in _AGGREGATES:
-        raise PlanError(f"{who}: no such aggregation: agg={show(agg)}, there are {', '.join(_AGGREGATES)}")
-    first, fold = _AGGREGATES[agg]
-    if operands == 1 and join == "mul":
-        join = "id"
-    return (f"{join} | {first}" if first else join), fold
+def _vertex_of(operation: Operation) -> VertexText:
+    given = {label for labels in operation.in_labels for label in labels}
+    extents = {label: extent for label, extent in operation.extents.items() if label not in given}
+    return VertexText(operation.join, operation.agg or "sum", operation.in_labels, operation.out_labels, extents)
 
 
-def aggregate_kernel(agg: str) -> str:
-    """The kernel that folds for ⊕ = `agg`."""
-    return _AGGREGATES[agg][1]
-
-
-def _labels_value(labels: list[str]) -> str | list[str]:
-    plain = all(len(label) == 1 and label.isalpha() for label in labels)
-    return "".join(labels) if plain else labels
-
-
-# --- reading JSON -----------------------------------------------------------------------------------------------------
-
-
-def _object(path: str, value: object, fields: set[str] | None = None) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise PlanError(f"json: an object is expected: path={path}, value={show(value)}")
-    for name in value:
-        if fields is not None and name not in fields:
-            raise PlanError(f"json: no such field: path={path}.{name}, fields={', '.join(sorted(fields))}")
-    return value
-
-
-def _list(path: str, value: object) -> list[object]:
-    if not isinstance(value, list):
-        raise PlanError(f"json: a list is expected: path={path}, value={show(value)}")
-    return value
-
-
-def _text(path: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise PlanError(f"json: text is expected: path={path}, value={show(value)}")
-    return value
-
-
-def _field(path: str, fields: dict[str, object], name: str) -> object:
-    if name not in fields:
-        raise PlanError(f"json: a field is missing: path={path}.{name}")
-    return fields[name]
-
-
-def _extents(path: str, value: object) -> list[int]:
-    extents = []
-    for position, extent in enumerate(_list(path, value)):
-        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
-            raise PlanError(f"json: an extent is a whole number: path={path}[{position}], value={show(extent)}")
-        extents.append(extent)
-    return extents
-
-
-def _labels(path: str, value: object) -> list[str]:
-    if isinstance(value, str):
-        return list(value)
-    return [_text(f"{path}[{position}]", label) for position, label in enumerate(_list(path, value))]
-
-
-class _JsonReader:
-    def __init__(self, graph: dict[str, object]) -> None:
-        self._graph = graph
-        self._nodes: dict[str, _C.EinsumNode] = {}
-
-    def read(self) -> _C.EinsumPlan:
-        for name, value in _object("$.inputs", _field("$", self._graph, "inputs")).items():
-            self._define(f"$.inputs.{name}", name, self._input(f"$.inputs.{name}", name, value))
-        for position, op in enumerate(_list("$.ops", _field("$", self._graph, "ops"))):
-            path = f"$.ops[{position}]"
-            fields = _object(path, op, {"name", "inputs", "in_labels", "out_labels", "join", "agg", "extents"})
-            self._define(f"{path}.name", _text(f"{path}.name", _field(path, fields, "name")), self._op(path, fields))
-        outputs = _field("$", self._graph, "outputs")
-        if isinstance(outputs, dict):
-            named = [(name, f"$.outputs.{name}", node) for name, node in outputs.items()]
-        else:
-            entries = enumerate(_list("$.outputs", outputs))
-            named = [(str(node), f"$.outputs[{position}]", node) for position, node in entries]
-        made = [(name, self._node(path, node)) for name, path, node in named]
-        return self._located("$.outputs", lambda: _C.EinsumPlan.make(made))
-
-    def _input(self, path: str, name: str, value: object) -> _C.EinsumNode:
-        dtype = "f32"
-        if isinstance(value, dict):
-            fields = _object(path, value, {"dtype", "extents"})
-            dtype = _text(f"{path}.dtype", _field(path, fields, "dtype"))
-            value = _field(path, fields, "extents")
-            path += ".extents"
-        extents = _extents(path, value)
-        return self._located(path, lambda: _C.einsum_input(name, dtype, extents))
-
-    def _op(self, path: str, fields: dict[str, object]) -> _C.EinsumNode:
-        names = _list(f"{path}.inputs", _field(path, fields, "inputs"))
-        inputs = [self._node(f"{path}.inputs[{position}]", name) for position, name in enumerate(names)]
-        in_labels = [
-            _labels(f"{path}.in_labels[{position}]", labels)
-            for position, labels in enumerate(_list(f"{path}.in_labels", _field(path, fields, "in_labels")))
-        ]
-        out_labels = _labels(f"{path}.out_labels", _field(path, fields, "out_labels"))
-        agg = fields.get("agg", "sum")
-        if not isinstance(agg, str) or agg not in _AGGREGATES:
-            raise PlanError(f"json: no such aggregation: path={path}.agg, value={show(agg)}")
-        join = _text(f"{path}.join", fields.get("join", "mul"))
-        extents = {}
-        for label, extent in _object(f"{path}.extents", fields.get("extents", {})).items():
-            (extents[label],) = _extents(f"{path}.extents.{label}", [extent])
-
-        def make() -> _C.EinsumNode:
-            kernel, fold = join_kernel("einsum", join, agg, len(inputs))
-            return _C.einsum_vertex(inputs, in_labels, out_labels, _C.Kernel(kernel), _C.Kernel(fold), extents)
-
-        return self._located(path, make)
-
-    def _node(self, path: str, name: object) -> _C.EinsumNode:
-        if not isinstance(name, str) or name not in self._nodes:
-            raise PlanError(f"json: no such input or op so far: path={path}, name={show(name)}")
-        return self._nodes[name]
-
-    def _define(self, path: str, name: str, node: _C.EinsumNode) -> None:
-        if name in self._nodes:
-            raise PlanError(f"json: a name is used twice: path={path}, name={name}")
-        self._nodes[name] = node
-
-    @staticmethod
-    def _located(path: str, make: Callable[[], Made]) -> Made:
-        try:
-            return make()
-        except Error as error:
-            raise type(error)(f"json: {error}: path={path}") from None
+def _located(at: str, make: Callable[[], Made]) -> Made:
+    """What `make` makes; its errors name a JSON path."""
+    try:
+        return make()
+    except Error as error:
+        raise type(error)(f"json: {error}: at={at}") from None

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from joinsum import _C
 from joinsum.contraction_order import paths_of
-from joinsum.einsum_plan import join_kernel
+from joinsum.einsum_arguments import new_labels
+from joinsum.einsum_operations import ARGUMENTS, Operations, VertexText, make_vertex
 from joinsum.errors import PlanError
 from joinsum.relation import Relation
 
 __all__ = ["einsum_of_relations"]
 
 
-def einsum_of_relations(equation: str, operands: Sequence[object], join: str, agg: str) -> Relation:
+def einsum_of_relations(equation: str, operands: Sequence[object], operations: Operations) -> Relation:
     """The vertex over relations that are there. Raises PlanError.
 
     >>> import joinsum, torch
@@ -25,6 +26,8 @@ def einsum_of_relations(equation: str, operands: Sequence[object], join: str, ag
     >>> torch.equal(z.to_tensor(), torch.full((4, 4), 6.))
     True
     """
+    if operations.agg in ARGUMENTS:
+        raise PlanError(f"einsum: {operations.agg} is of tensors; give to_tensor() of each relation: {equation}")
     relations = []
     for position, operand in enumerate(operands):
         if not isinstance(operand, Relation):
@@ -33,7 +36,7 @@ def einsum_of_relations(equation: str, operands: Sequence[object], join: str, ag
             )
         relations.append(operand)
     shapes = [[axis.extent for axis in relation.type.axes] for relation in relations]
-    labels, result, extents = _C.parse_equation(equation, shapes)
+    labels, result, extents = _C.parse_equation(equation, shapes, dict(operations.extents))
     for position, (names, shape) in enumerate(zip(labels, shapes, strict=True)):
         for label, extent in zip(names, shape, strict=True):
             if extent != extents[label]:
@@ -46,9 +49,9 @@ def einsum_of_relations(equation: str, operands: Sequence[object], join: str, ag
         _C.einsum_input(name, relation.type.dtype, shape)
         for name, relation, shape in zip(names, relations, shapes, strict=True)
     ]
-    kernel, fold = join_kernel("einsum", join, agg, len(inputs))
-    vertex = _C.einsum_vertex(inputs, labels, result, _C.Kernel(kernel), _C.Kernel(fold), {})
-    graph = _C.EinsumPlan.make([("z", vertex)])
+    new = new_labels(labels, result, extents)
+    vertex = VertexText(operations.join, operations.agg, labels, result, new)
+    graph = _C.EinsumPlan.make([("z", make_vertex("einsum", inputs, vertex))])
     nodes = {name: relation.node for name, relation in zip(names, relations, strict=True)}
     (node,) = graph.binary(paths_of(graph)).lower_onto(nodes)
     return _relation_of(node, {relation.node.identity: relation for relation in relations})

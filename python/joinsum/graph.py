@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 
 import torch
 
@@ -12,8 +13,8 @@ from joinsum.batched_graph import nodes_of
 from joinsum.compiled_graph import CompiledGraph
 from joinsum.context import context
 from joinsum.dtypes import dtype_name, torch_dtype
-from joinsum.einsum_arguments import common_dtype
-from joinsum.einsum_call import PRODUCTS, kernel_texts
+from joinsum.einsum_arguments import common_dtype, new_labels
+from joinsum.einsum_operations import ARGUMENTS, VertexText, is_positions, make_vertex, read_operations
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.planned_graph import PlannedGraph
@@ -79,6 +80,7 @@ class Graph:
     def __init__(self) -> None:
         self._inputs: dict[str, GraphValue] = {}
         self._outputs: dict[str, GraphValue] = {}
+        self._positions: set[str] = set()  # inputs that argmax and argmin take, which a run is not asked for
         self._count = 0
 
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> GraphValue:
@@ -94,27 +96,50 @@ class Graph:
         self._inputs[name] = GraphValue(self, node, name)
         return self._inputs[name]
 
-    def einsum(self, equation: str, *operands: GraphValue, join: str = "mul", agg: str = "sum") -> GraphValue:
+    def einsum(
+        self,
+        equation: str,
+        *operands: GraphValue,
+        join: str = "mul",
+        agg: str = "sum",
+        extents: Mapping[str, int] | None = None,
+    ) -> GraphValue:
         """The result of an einsum, as `joinsum.einsum` gives it; nothing is computed yet.
+
+        equation             as text; labels of several letters stand in braces
+        join, agg, extents   as `joinsum.einsum`'s
 
         Raises PlanError where the equation does not fit the shapes (the place is marked), and for values of another
         graph; KernelError for a dtype that the join or aggregation is not defined on.
         """
+        self._check_call(equation, operands)
+        operations = read_operations("graph", join, agg, extents)
+        shapes, dtypes = [value.shape for value in operands], [value.dtype for value in operands]
+        given = dict(operations.extents)
+        labels, result, known = _C.parse_equation(equation, [list(shape) for shape in shapes], given)
+        new, order = new_labels(labels, result, known), [label for each in labels for label in each]
+        dtype = common_dtype(equation, shapes, dtypes, new=new) if operations.products else None
+        nodes = [_converted(value.node, dtype) for value in operands]
+        for i, shape in enumerate(shapes):
+            nodes[i], labels[i] = _without_repeated(nodes[i], labels[i], shape, known)
+        vertex = VertexText(join, agg, labels, result, new, order)
+        positions = self._free_positions()
+        node = make_vertex("graph", nodes, vertex, positions)
+        if agg in ARGUMENTS:
+            self._positions.add(positions)
+        self._count += 1
+        return GraphValue(self, node, f"einsum {self._count}")
+
+    def _check_call(self, equation: object, operands: Sequence[object]) -> None:
         if not isinstance(equation, str) or not operands:
             raise PlanError(f"graph: give an equation and values, as in einsum('ij,jk->ik', x, y): {show(equation)}")
         for i, value in enumerate(operands):
             if not isinstance(value, GraphValue) or value.graph is not self:
                 raise PlanError(f"graph: operands are values of this graph: operand {i}={show(value)}")
-        shapes, dtypes = [value.shape for value in operands], [value.dtype for value in operands]
-        labels, result, extents = _C.parse_equation(equation, [list(shape) for shape in shapes])
-        dtype = common_dtype(equation, shapes, dtypes) if (join, agg) == PRODUCTS else None
-        nodes = [_converted(value.node, dtype) for value in operands]
-        for i, shape in enumerate(shapes):
-            nodes[i], labels[i] = _without_repeated(nodes[i], labels[i], shape, extents)
-        kernel, fold = kernel_texts(dtypes, (join, agg))
-        node = _C.einsum_vertex(nodes, labels, result, _C.Kernel(kernel), _C.Kernel(fold), {})
-        self._count += 1
-        return GraphValue(self, node, f"einsum {self._count}")
+
+    def _free_positions(self) -> str:
+        names = (f"e{number}.positions" for number in count(1))
+        return next(name for name in names if name not in self._positions)
 
     def output(self, name: str, value: GraphValue) -> None:
         """Names a result. Raises PlanError for a name that is taken, and for a value of another graph."""
@@ -156,7 +181,10 @@ class Graph:
             raise PlanError(f"graph: a joinsum.EinsumPlan is read: got={type(plan).__name__}")
         graph = Graph()
         nodes = nodes_of(plan.core)
-        graph._inputs = {name: GraphValue(graph, nodes[name], name) for name in plan.inputs}
+        graph._positions = {name for name, (dtype, _) in plan.core.inputs if is_positions(name, dtype)}
+        graph._inputs = {
+            name: GraphValue(graph, nodes[name], name) for name in plan.inputs if name not in graph._positions
+        }
         pairs = zip(plan.outputs, plan.core.output_nodes, strict=True)
         graph._outputs = {name: GraphValue(graph, nodes[node], name) for name, node in pairs}
         return graph

@@ -1,15 +1,19 @@
-"""Graphs of einsums in JSON: read and checked, with the JSON path of what is wrong.
+"""Graphs of einsums in JSON: read and checked, with the JSON path of what is wrong, and written.
+
+docs/einsum_graph.schema.json describes the form.
 
     {"inputs": {"X": [8, 8], "Y": [8, 8]},
      "ops": [{"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "jk"], "out_labels": "ik",
               "join": "mul", "agg": "sum"}],
      "outputs": ["Z"]}
 
-`inputs` gives the extents of each input. An operation reads inputs and earlier operations: `in_labels` names the axes
-of each operand and `out_labels` those of the result, as text of one letter per axis or as a list of texts. `join` names
-the function of one element of each operand (by default "mul"). `agg` names the aggregation over the labels that the
-result lacks; an operation without such labels needs none. `extents` gives the extents of labels that only the result
-has. `outputs` lists names, or gives an object of output names and the values that they stand for.
+`inputs` gives the extents of each input, or `{"dtype": "f64", "extents": [8, 8]}` (by default f32). An operation
+reads inputs and earlier operations: `in_labels` names the axes of each operand and `out_labels` those of the result,
+as text of one letter per axis or as a list of texts. `join` is the function of one element of each operand (by
+default "mul", of one operand "id"): an elementwise kernel, a chain of them, or an expression such as "exp(x - y) *
+2". `agg` names the aggregation over the labels that the result lacks; an operation without such labels needs none.
+`extents` gives the extents of labels that only the result has. `outputs` lists names, or gives an object of output
+names and the values that they stand for.
 """
 
 from __future__ import annotations
@@ -23,9 +27,12 @@ from typing import Any, NoReturn
 from joinsum.arguments import show
 from joinsum.errors import PlanError
 
-__all__ = ["AGGREGATIONS", "Graph", "Operation", "load_graph", "read_graph"]
+__all__ = ["AGGREGATIONS", "Graph", "Operation", "graph_of_text", "graph_text", "load_graph", "read_graph"]
 
-AGGREGATIONS = ("sum", "max", "min", "prod", "any", "all", "logsumexp")
+AGGREGATIONS = ("sum", "max", "min", "prod", "any", "all", "logsumexp", "argmax", "argmin")
+
+# Dtypes of tensors, as plans print them.
+DTYPES = ("bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64", "c64", "c128")
 
 _OPERATION = ("name", "inputs", "in_labels", "out_labels", "join", "agg", "extents")
 
@@ -50,26 +57,39 @@ class Operation:
 
 @dataclass(frozen=True)
 class Graph:
-    """Extents of inputs by name, operations after those that they read, and values by output name."""
+    """Extents and dtypes of inputs by name, operations after those that they read, and values by output name."""
 
     inputs: Mapping[str, tuple[int, ...]]
+    dtypes: Mapping[str, str]
     operations: tuple[Operation, ...]
     outputs: Mapping[str, str]
 
 
 def load_graph(who: str, path: str | Path) -> Graph:
     """Reads the graph in a JSON file. Raises PlanError for what is no JSON or no graph; OSError as `open` does."""
-    text = Path(path).read_text("utf-8")
+    return graph_of_text(who, Path(path).read_text("utf-8"), f"file={path}, ")
+
+
+def graph_of_text(who: str, text: str, where: str = "", diagonals: bool = False) -> Graph:
+    """Reads a graph from JSON's text; `where` opens the place in errors. `diagonals` as in `read_graph`.
+
+    >>> graph_of_text("json", "[")
+    Traceback (most recent call last):
+    ...
+    joinsum.PlanError: json: not JSON, expecting value: line=1, column=2
+    """
     try:
-        value = json.loads(text, object_pairs_hook=lambda pairs: _unique(who, path, pairs))
+        value = json.loads(text, object_pairs_hook=lambda pairs: _unique(who, where, pairs))
     except json.JSONDecodeError as error:
-        where = f"file={path}, line={error.lineno}, column={error.colno}"
-        raise PlanError(f"{who}: not JSON, {error.msg[:1].lower()}{error.msg[1:]}: {where}") from None
-    return read_graph(who, value)
+        place = f"{where}line={error.lineno}, column={error.colno}"
+        raise PlanError(f"{who}: not JSON, {error.msg[:1].lower()}{error.msg[1:]}: {place}") from None
+    return read_graph(who, value, diagonals)
 
 
-def read_graph(who: str, value: object) -> Graph:
-    """Checks a graph in JSON's form, as `json.load` gives it. Raises PlanError with the JSON path of what is wrong.
+def read_graph(who: str, value: object, diagonals: bool = False) -> Graph:
+    """Checks a graph in JSON's form, as `json.load` gives it; with `diagonals` a result may have a label twice.
+
+    Raises PlanError with the JSON path of what is wrong.
 
     >>> op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "max"}
     >>> read_graph("plan_graph", {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": ["Z"]}).operations[0].extents
@@ -79,7 +99,7 @@ def read_graph(who: str, value: object) -> Graph:
     ...
     joinsum.PlanError: plan_graph: an operand has 1 axes but 2 labels: at=$.ops[0].in_labels[0], labels=['i', 'j']
     """
-    return _Reader(who).graph(value)
+    return _Reader(who, diagonals).graph(value)
 
 
 def _step(name: str) -> str:
@@ -87,18 +107,61 @@ def _step(name: str) -> str:
     return f".{name}" if name.isidentifier() else f"[{json.dumps(name)}]"
 
 
-def _unique(who: str, path: str | Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(who: str, where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
-            raise PlanError(f"{who}: an object has one name twice: file={path}, name={show(name)}")
+            raise PlanError(f"{who}: an object has one name twice: {where}name={show(name)}")
         found[name] = value
     return found
 
 
+def graph_text(graph: Graph) -> str:
+    """A graph as JSON's text, with a line for each operation; `graph_of_text` reads it.
+
+    >>> op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "max"}
+    >>> graph = read_graph("json", {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": ["Z"]})
+    >>> print(graph_text(graph))
+    {
+      "inputs": {"X": [4, 8]},
+      "ops": [
+        {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "join": "mul", "agg": "max"}
+      ],
+      "outputs": {"Z": "Z"}
+    }
+    """
+    inputs = {
+        name: list(extents) if graph.dtypes[name] == "f32" else {"dtype": graph.dtypes[name], "extents": list(extents)}
+        for name, extents in graph.inputs.items()
+    }
+    lines = ",\n".join("    " + json.dumps(_entry(operation)) for operation in graph.operations)
+    operations = f"[\n{lines}\n  ]" if lines else "[]"
+    parts = {"inputs": json.dumps(inputs), "ops": operations, "outputs": json.dumps(dict(graph.outputs))}
+    return "{\n" + ",\n".join(f'  "{name}": {part}' for name, part in parts.items()) + "\n}"
+
+
+def _entry(operation: Operation) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": operation.name, "inputs": list(operation.inputs)}
+    entry["in_labels"] = [_labels_value(labels) for labels in operation.in_labels]
+    entry["out_labels"] = _labels_value(operation.out_labels)
+    entry["join"] = operation.join
+    if operation.agg is not None:
+        entry["agg"] = operation.agg
+    given = {label for labels in operation.in_labels for label in labels}
+    new = {label: operation.extents[label] for label in operation.out_labels if label not in given}
+    return entry | ({"extents": new} if new else {})
+
+
+def _labels_value(labels: Sequence[str]) -> str | list[str]:
+    plain = all(len(label) == 1 and label.isalpha() for label in labels)
+    return "".join(labels) if plain else list(labels)
+
+
 class _Reader:
-    def __init__(self, who: str) -> None:
+    def __init__(self, who: str, diagonals: bool) -> None:
         self.who = who
+        self.diagonals = diagonals
+        self.dtypes: dict[str, str] = {}
         self.extents: dict[str, tuple[int, ...]] = {}  # of all values so far
 
     def fail(self, what: str, at: str, **values: object) -> NoReturn:
@@ -151,14 +214,26 @@ class _Reader:
 
     def graph(self, value: object) -> Graph:
         found = self.fields(value, "$", ("inputs", "ops", "outputs"), ("inputs", "ops", "outputs"))
-        for name, extents in self.an_object(found["inputs"], "$.inputs").items():
+        for name, entry in self.an_object(found["inputs"], "$.inputs").items():
             at = f"$.inputs{_step(name)}"
+            extents, at = self.typed(name, entry, at)
             self.add(name, at, tuple(self.extent(n, f"{at}[{i}]") for i, n in enumerate(self.a_list(extents, at))))
         inputs = dict(self.extents)
         operations = tuple(
             self.operation(entry, f"$.ops[{i}]") for i, entry in enumerate(self.a_list(found["ops"], "$.ops"))
         )
-        return Graph(inputs, operations, self.outputs(found["outputs"]))
+        return Graph(inputs, self.dtypes, operations, self.outputs(found["outputs"]))
+
+    def typed(self, name: str, entry: object, at: str) -> tuple[object, str]:
+        """Notes the dtype of an input; its extents, and where they stand."""
+        self.dtypes[name] = "f32"
+        if not isinstance(entry, Mapping):
+            return entry, at
+        found = self.fields(entry, at, ("dtype", "extents"), ("dtype", "extents"))
+        if found["dtype"] not in DTYPES:
+            self.fail(f"no such dtype; there are {', '.join(DTYPES)}", f"{at}.dtype", dtype=found["dtype"])
+        self.dtypes[name] = found["dtype"]
+        return found["extents"], f"{at}.extents"
 
     def add(self, name: str, at: str, extents: tuple[int, ...]) -> None:
         self.a_text(name, at)
@@ -219,7 +294,7 @@ class _Reader:
         for i, label in enumerate(labels):
             if label not in extents:
                 self.fail("a label has no extent; no operand has it, so name it in extents", f"{at}[{i}]", label=label)
-            if label in labels[:i]:
+            if label in labels[:i] and not self.diagonals:
                 self.fail("a result has a label twice", f"{at}[{i}]", label=label)
 
     def aggregation(self, value: object, vanishing: set[str], at: str) -> str | None:

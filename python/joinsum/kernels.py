@@ -26,6 +26,7 @@ _SIDES = {"left": (True, False), "right": (False, True), "both": (True, True)}
 class KernelRow:
     """A row of the kernel table.
 
+    operands     how many it takes; 0 where the first parameter says it
     parameters   what stands in its brackets, one letter each: i integer, n number or `$scalar`, l label
     form         how result axes follow: elementwise, labelled, opaque (a shape rule), ...
     facts        what rules may assume of it, as text: `associative`, `identity=0`, `distributes over max`

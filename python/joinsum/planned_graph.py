@@ -12,8 +12,9 @@ from joinsum.compiled_graph import CompiledGraph, differentiable_run
 from joinsum.context import Context, context
 from joinsum.cost import PlanCost, cost
 from joinsum.dtypes import torch_dtype
-from joinsum.einsum_arguments import autocast_dtype, check_operands
-from joinsum.einsum_call import EinsumCall, einsum_call
+from joinsum.einsum_arguments import autocast_dtype, check_operands, check_tensors
+from joinsum.einsum_call import EinsumCall, einsum_call, positions
+from joinsum.einsum_operations import is_positions, read_operations
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.graph_steps import Step, order_text, steps_of
@@ -29,6 +30,7 @@ class PlannedGraph:
 
     Calling it with the inputs, in order or by name, gives the outputs by name, in torch's autograd. Raises PlanError
     for inputs of another shape or dtype than planned, naming them, and where `joinsum.init` has set up other sites.
+    Inputs `Z.positions` of 64-bit integers, which argmax and argmin take, are not asked for.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)
@@ -47,6 +49,9 @@ class PlannedGraph:
     def __init__(self, compiled: CompiledGraph) -> None:
         self._compiled = compiled
         _ = compiled.choice  # planned now
+        inputs = compiled.recorded.inputs
+        self._positions = {name: extents for name, (dtype, extents) in inputs if is_positions(name, dtype)}
+        self._asked = {name: each for name, each in inputs if name not in self._positions}
 
     @property
     def graph(self) -> EinsumPlan:
@@ -90,12 +95,15 @@ class PlannedGraph:
     def __call__(self, *tensors: torch.Tensor, **named: torch.Tensor) -> dict[str, torch.Tensor]:
         """The outputs by name, for all inputs, in their order or by name."""
         with self._here.preparing("run"):
-            given = self._in_order(tensors, named)
+            given = self._by_name(tensors, named)
             self._check(given)
-        return dict(zip(self._compiled.outputs, differentiable_run(self._compiled, given), strict=True))
+        device = next(iter(given.values())).device
+        given |= {name: positions(extents, device) for name, extents in self._positions.items()}
+        made = differentiable_run(self._compiled, [given[name] for name in self._compiled.names])
+        return dict(zip(self._compiled.outputs, made, strict=True))
 
-    def _in_order(self, tensors: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-        names = self._compiled.names
+    def _by_name(self, tensors: Sequence[torch.Tensor], named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        names = list(self._asked)
         if len(tensors) > len(names):
             raise PlanError(f"plan: too many inputs: given={len(tensors)}, inputs={names}")
         values = dict(zip(names, tensors, strict=False))
@@ -107,15 +115,16 @@ class PlannedGraph:
         for name in names:
             if name not in values:
                 raise PlanError(f"plan: an input is not given: input={name}, inputs={names}")
-        return [values[name] for name in names]
+        return {name: values[name] for name in names}
 
     def _check_sites(self) -> None:
         if context() is not self._here:
             raise PlanError(f"plan: it was made for other sites; plan again: planned={self._here}, now={context()}")
 
-    def _check(self, tensors: Sequence[torch.Tensor]) -> None:
+    def _check(self, given: Mapping[str, torch.Tensor]) -> None:
         self._check_sites()
-        for tensor, (name, (dtype, extents)) in zip(tensors, self._compiled.recorded.inputs, strict=True):
+        for name, (dtype, extents) in self._asked.items():
+            tensor = given[name]
             if not isinstance(tensor, torch.Tensor):
                 raise PlanError(f"plan: an input is a tensor: input={name}, given={type(tensor).__name__}")
             _check_shape("input", name, tensor, extents)
@@ -124,11 +133,11 @@ class PlannedGraph:
                     f"plan: an input has another dtype than planned: input={name}, planned={torch_dtype(dtype)}, "
                     f"given={tensor.dtype}"
                 )
-        check_operands("plan", tensors)
+        check_tensors("plan", {f"input {name}": tensor for name, tensor in given.items()})
 
     def __repr__(self) -> str:
         here, total = self._here, self.cost
-        names = f"{', '.join(self._compiled.names)} -> {', '.join(self._compiled.outputs)}"
+        names = f"{', '.join(self._asked)} -> {', '.join(self._compiled.outputs)}"
         title = f"plan of {names}, on {here.sites} site{'s' if here.sites > 1 else ''} ({here.grid}), {self.origin}"
         order = text_table(["einsum", "labels", "operands"], order_text(self._compiled.choice.binary))
         header = ["step", "operation", "parts", "placement", "wire B", "time"]
@@ -195,16 +204,17 @@ def einsum_plan(
     dtype: torch.dtype = torch.float32,
     join: str = "mul",
     agg: str = "sum",
+    extents: Mapping[str, int] | None = None,
     cache: bool = True,
 ) -> PlannedEinsum:
     """Plans an einsum once, to run it often: the plan is called with the operands.
 
-    equation    as text, as torch.einsum's
-    operands    tensors, of which shape and dtype are read and nothing else (they may be without data, on "meta"), or
-                shapes
-    dtype       of the operands that are given as shapes
-    join, agg   as `joinsum.einsum`'s
-    cache       whether the plan may come from memory, or the user's cache folder, and is kept there
+    equation             as text, as torch.einsum's; labels of several letters stand in braces
+    operands             tensors, of which shape and dtype are read and nothing else (they may be without data, on
+                         "meta"), or shapes
+    dtype                of the operands that are given as shapes
+    join, agg, extents   as `joinsum.einsum`'s
+    cache                whether the plan may come from memory, or the user's cache folder, and is kept there
 
     Its table says in which order the einsums of two operands are taken; then, for each step of the physical plan, the
     partition vector (into how many parts the sites divide each label), where the result lies, and the bytes and seconds
@@ -239,6 +249,7 @@ def einsum_plan(
             raise PlanError(f"einsum_plan: the equation is text, as in 'ij,jk->ik': equation={show(equation)}")
         if not operands:
             raise PlanError(f"einsum_plan: at least one operand or shape: equation={show(equation)}")
+        operations = read_operations("einsum_plan", join, agg, extents)
         shapes = [_shape(i, operand) for i, operand in enumerate(operands)]
         dtypes = [x.dtype if isinstance(x, torch.Tensor) else dtype for x in operands]
         places = [x.device for x in operands if isinstance(x, torch.Tensor) and not x.is_meta]
@@ -246,10 +257,10 @@ def einsum_plan(
 
     def make() -> PlannedEinsum:
         with here.preparing("einsum"):
-            call = einsum_call(equation, shapes, dtypes, (join, agg), device=device, kept=cache)
+            call = einsum_call(equation, shapes, dtypes, operations, device=device, kept=cache)
         return PlannedEinsum(call, equation, shapes, dtypes)
 
-    key = ("einsum_plan", equation, join, agg, autocast_dtype(device), *shapes, *dtypes)
+    key = ("einsum_plan", equation, operations, autocast_dtype(device), *shapes, *dtypes)
     return here.remembered(key, make) if cache else make()
 
 

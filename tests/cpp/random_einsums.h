@@ -17,6 +17,7 @@ class RandomEinsums {
 
   struct Options {
     bool differentiable = false;  ///< joins that have a gradient, and no extent 0
+    bool expressions = false;     ///< among the joins
     size_t vertices = 3;
   };
 
@@ -70,6 +71,16 @@ class RandomEinsums {
     return {make_input("X" + std::to_string(inputs_++), std::move(type)), labels};
   }
 
+  /// An expression of `count` operands; some of them read only a few.
+  std::string expression(size_t count) {
+    std::vector<std::string> choices{"x0-2*x1", "x1*x1-x0", "where(x0<x1,x1,x0*2)", "x1", "3"};
+    if (count == 1) choices = {"where(x0<1,x0*x0,2-x0)", "3", "1-x0"};
+    if (count > 2) {
+      choices = {"x0*x1-x2", "where(x0<x1,x2,x0-x1)", "(x0-x2)*(x1-x2)", "where(x0,x1,x2)", "x1-x0", "x2"};
+    }
+    return "expression[" + std::to_string(count) + ", " + one_of(choices) + "]";
+  }
+
   void vertex() {
     const size_t count = 1 + draw(3);
     Einsum op;
@@ -87,7 +98,8 @@ class RandomEinsums {
     const std::vector<std::string> maps{"id", "square", "negate", "abs"};
     const std::vector<std::string> joins{
         "mul", "add", "sub", "max", "min", "squared_difference", "abs_difference", "sub | square", "mul"};
-    op.join = Kernel::parse(count == 1 ? one_of(maps) : one_of(joins));
+    const bool expresses = options_.expressions && draw(2) == 0;
+    op.join = Kernel::parse(expresses ? expression(count) : count == 1 ? one_of(maps) : one_of(joins));
     op.aggregate = Kernel::parse(one_of<std::string>({"add", "add", "max", "min", "mul"}));
     NodePtr made = make(op, inputs);
     pool_.push_back({std::move(made), op.result});

@@ -384,3 +384,8 @@ def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what
     counts = plays(ranks).values("random_graphs_have_torchs_values_and_gradients")
     assert all(count == counts[0] for count in counts)
     assert min(counts[0]) > 40
+
+
+@every_size
+def test_positions_and_layers_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
+    plays(ranks).values("positions_and_layers_are_those_of_one_process")

@@ -44,7 +44,7 @@ def test_json_reads_back() -> None:
 def test_json_has_defaults_and_dtypes() -> None:
     graph = EinsumPlan.from_json(
         """{"inputs": {"X": {"dtype": "f64", "extents": [4, 5]}, "Y": {"dtype": "f64", "extents": [5]}},
-            "ops": [{"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "j"], "out_labels": "i"}],
+            "ops": [{"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "j"], "out_labels": "i", "agg": "sum"}],
             "outputs": ["Z"]}"""
     )
     text = "einsum\ninput X: f64[4,5]\ninput Y: f64[5]\noutput Z = einsum[ij,j->i; mul; add](X, Y)"
@@ -52,7 +52,7 @@ def test_json_has_defaults_and_dtypes() -> None:
 
 
 def op(**fields: object) -> str:
-    known: dict[str, object] = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i"}
+    known: dict[str, object] = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "sum"}
     graph = {"inputs": {"X": [4, 5]}, "ops": [known | fields], "outputs": ["Z"]}
     return json.dumps(graph)
 
@@ -60,19 +60,31 @@ def op(**fields: object) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "json: Expecting value: line=1, column=2"),
-        ("[]", "json: an object is expected: path=$, value=[]"),
-        ('{"inputs": {}}', "json: a field is missing: path=$.ops"),
-        ('{"inputs": {"X": [4, -1]}}', "json: an extent is a whole number: path=$.inputs.X[1], value=-1"),
-        ('{"inputs": {"X": {"extents": [1]}}}', "json: a field is missing: path=$.inputs.X.dtype"),
-        ('{"input": {}}', "json: no such field: path=$.input, fields=inputs, ops, outputs"),
-        (op(inputs=["Y"]), "json: no such input or op so far: path=$.ops[0].inputs[0], name='Y'"),
-        (op(agg="mean"), "json: no such aggregation: path=$.ops[0].agg, value='mean'"),
-        (op(in_labels=["i"]), "labels=i, type=f32[4,5]: path=$.ops[0]"),
-        (op(out_labels="ik"), "needs an extent: label=k, labels=ij->ik: path=$.ops[0]"),
-        (op(in_labels=["i j"]), "a label is letters, digits, _ and .: label=` `: path=$.ops[0]"),
-        (op(name="X"), "json: a name is used twice: path=$.ops[0].name, name=X"),
-        (op().replace('"outputs": ["Z"]', '"outputs": ["W"]'), "path=$.outputs[0], name='W'"),
+        ("[", "json: not JSON, expecting value: line=1, column=2"),
+        ("[]", "json: not an object: at=$, got=[]"),
+        ('{"inputs": {}}', "json: a field is missing: at=$, field='ops'"),
+        ('{"inputs": {"X": [1], "X": [2]}}', "json: an object has one name twice: name='X'"),
+        (op().replace("[4, 5]", "[4, -1]"), "json: not a number of elements: at=$.inputs.X[1], got=-1"),
+        (op().replace("[4, 5]", '{"extents": [1]}'), "json: a field is missing: at=$.inputs.X, field='dtype'"),
+        (
+            op().replace("[4, 5]", '{"dtype": "f31", "extents": [1]}'),
+            "json: no such dtype; there are bool, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64, c128: "
+            "at=$.inputs.X.dtype, dtype='f31'",
+        ),
+        (op().replace("X", "1X"), "a name is a letter or _, then letters, digits, _ and .: name=`1X`: at=$.inputs"),
+        ('{"input": {}}', "json: no such field; there are inputs, ops, outputs: at=$.input"),
+        (op(inputs=["Y"]), "json: no such input or earlier operation: at=$.ops[0].inputs[0], name='Y'"),
+        (op(agg="mean"), "at=$.ops[0].agg, agg='mean'"),
+        (op(in_labels=["i"]), "json: an operand has 2 axes but 1 labels: at=$.ops[0].in_labels[0], labels=['i']"),
+        (op(out_labels="ik"), "no operand has it, so name it in extents: at=$.ops[0].out_labels[1], label='k'"),
+        (
+            op(in_labels=["i "]),
+            "a text of labels has letters only; give longer labels as a list: at=$.ops[0].in_labels",
+        ),
+        (op(in_labels=[["i", "a b"]]), "a label is letters, digits, _ and .: label=`a b`: at=$.ops[0]"),
+        (op(join="x + y"), "no such operand: name=y, operands=1\n  x + y\n      ^: at=$.ops[0]"),
+        (op(name="X"), "json: two values have one name: at=$.ops[0].name, name='X'"),
+        (op().replace('"outputs": ["Z"]', '"outputs": ["W"]'), "at=$.outputs[0], name='W'"),
     ],
 )
 def test_what_is_wrong_in_json_is_named_by_its_path(text: str, message: str) -> None:
@@ -82,7 +94,7 @@ def test_what_is_wrong_in_json_is_named_by_its_path(text: str, message: str) -> 
 
 
 def test_an_unknown_kernel_in_json_is_named_by_its_path() -> None:
-    with pytest.raises(KernelError, match=r"path=\$\.ops\[0\]"):
+    with pytest.raises(KernelError, match=r"at=\$\.ops\[0\]"):
         EinsumPlan.from_json(op(join="sqare"))
 
 

@@ -126,7 +126,8 @@ def test_labels_that_only_the_result_has_need_an_extent() -> None:
         (lambda graph: graph["ops"][0].pop("agg"), "labels vanish but nothing aggregates them: at=$.ops[0].agg"),
         (
             lambda graph: graph["ops"][0].update(agg="mean"),
-            "no such aggregation; there are sum, max, min, prod, any, all, logsumexp: at=$.ops[0].agg, agg='mean'",
+            "no such aggregation; there are sum, max, min, prod, any, all, logsumexp, argmax, "
+            "argmin: at=$.ops[0].agg, agg='mean'",
         ),
         (lambda graph: graph["ops"][0].update(join=3), "not a text of at least one letter: at=$.ops[0].join, got=3"),
         (lambda graph: graph["ops"][0].update(extents={"i": 4}), "a label has two extents: at=$.ops[0].extents.i"),

@@ -23,8 +23,8 @@ void add(const ia::Holding& holding, const RelationType& relation, int64_t each,
 void add_unary(const ia::Holding& holding, const RelationType& input, const RelationType& result,
                const kernels::Kernel& kernel, Flops& flops) {
   const Row& row = kernels::row_of(kernel);
-  if (row.form != Form::kLabelled) return add(holding, result, row.flops_per_element, flops);
-  add(holding, visited_by(input, kernel).relation, row.flops_per_element, flops);
+  if (row.form != Form::kLabelled) return add(holding, result, kernels::flops_per_element(kernel), flops);
+  add(holding, visited_by(input, kernel).relation, kernels::flops_per_element(kernel), flops);
 }
 
 /// What the kernels that follow `kernel` do, which by itself gives `type`.
@@ -39,7 +39,7 @@ void add_join(const ia::Node& node, const ia::LocalJoin& op, Flops& flops) {
   const ia::Holding& holding = node.type().holding;
   const RelationType joined = joined_type(node, op);
   const bool labelled = row.form == Form::kLabelled;
-  add(holding, labelled ? visited_by(node, op).relation : joined, row.flops_per_element, flops);
+  add(holding, labelled ? visited_by(node, op).relation : joined, kernels::flops_per_element(op.kernel), flops);
   add_followers(holding, joined, op.kernel, flops);
 }
 

@@ -85,7 +85,7 @@ class Local {
   double join(const ia::LocalJoin& op) const {
     const Row& row = kernels::row_of(op.kernel);
     const RelationType joined = joined_type(node_, op);
-    const double seconds = row.form == Form::kElementwise             ? elementwise(row, result_.holding, joined)
+    const double seconds = row.form == Form::kElementwise ? elementwise(op.kernel.first(), result_.holding, joined)
                            : row.form == Form::kLabelled && !row.user ? contraction(node_, op, nullptr)
                                                                       : -1;
     return both(seconds, followers(result_.holding, joined, op.kernel));
@@ -101,11 +101,11 @@ class Local {
     const RelationType mapped = kernels::map_type("local_map", input.relation, op.outputs, keys, first);
     double seconds = 0;
     if (in_place && op.key_map.is_identity(input.relation.arity())) {
-      seconds = unary(row, input.holding, input.relation);
+      seconds = unary(first, input.holding, input.relation);
     } else if (!row.facts.moves_elements) {
       const auto most = busiest_of(input.holding, input.relation);
       const auto calls = static_cast<double>(input.holding.tuples(most.site) * op.outputs);
-      seconds = unary_calls(row, calls, static_cast<double>(most.elements));
+      seconds = unary_calls(first, calls, static_cast<double>(most.elements));
     }
     return both(seconds, followers(holding, mapped, op.array_map));
   }
@@ -152,7 +152,7 @@ class Local {
   double followers(const ia::Holding& holding, const RelationType& type, const kernels::Kernel& kernel) const {
     double seconds = 0;
     each_follower(type, kernel, [&](const RelationType& input, const RelationType&, const kernels::Kernel& next) {
-      seconds = both(seconds, unary(kernels::row_of(next), holding, input));
+      seconds = both(seconds, unary(next, holding, input));
     });
     return seconds;
   }
@@ -162,28 +162,29 @@ class Local {
   }
 
   /// A kernel of one operand on all that a site holds of `input`.
-  double unary(const Row& row, const ia::Holding& holding, const RelationType& input) const {
+  double unary(const kernels::Kernel& kernel, const ia::Holding& holding, const RelationType& input) const {
     const auto most = busiest_of(holding, input);
-    return unary_calls(row, calls_at(holding, most.site), static_cast<double>(most.elements));
+    return unary_calls(kernel, calls_at(holding, most.site), static_cast<double>(most.elements));
   }
 
-  double unary_calls(const Row& row, double calls, double elements) const {
+  double unary_calls(const kernels::Kernel& kernel, double calls, double elements) const {
+    const Row& row = kernels::row_of(kernel);
     const double each = elements / std::max(calls, 1.0);
     if (row.facts.moves_elements) return 0;
-    if (row.form == Form::kElementwise) return repeated(calls, profile_.elementwise_call(row, bytes_, each));
+    if (row.form == Form::kElementwise) return repeated(calls, profile_.elementwise_call(kernel, bytes_, each));
     return row.user ? -1 : repeated(calls, profile_.row_fold(bytes_, each));
   }
 
-  double elementwise(const Row& row, const ia::Holding& holding, const RelationType& joined) const {
+  double elementwise(const kernels::Kernel& kernel, const ia::Holding& holding, const RelationType& joined) const {
     const auto most = busiest_of(holding, joined);
     const double calls = calls_at(holding, most.site);
-    return repeated(calls,
-                    profile_.elementwise_call(row, bytes_, static_cast<double>(most.elements) / std::max(calls, 1.0)));
+    return repeated(
+        calls, profile_.elementwise_call(kernel, bytes_, static_cast<double>(most.elements) / std::max(calls, 1.0)));
   }
 
   /// A contraction that is no product: every joined element is combined in one pass and folded in another.
-  double joined_in_blocks(const Row& row, double elements) const {
-    return both(profile_.elementwise_call(kernels::row_of({row.combine, {}}), bytes_, elements),
+  double joined_in_blocks(const kernels::Kernel& kernel, double elements) const {
+    return both(profile_.elementwise_call(kernels::combined_by(kernel), bytes_, elements),
                 profile_.row_fold(bytes_, elements));
   }
 
@@ -192,7 +193,7 @@ class Local {
     const auto most = busiest_of(join.type().holding, visited.relation);
     if (most.elements == 0) return 0;
     const Row& row = kernels::row_of(op.kernel);
-    if (!row.facts.linear) return joined_in_blocks(row, static_cast<double>(most.elements));
+    if (!row.facts.linear) return joined_in_blocks(op.kernel, static_cast<double>(most.elements));
     const Products p = products_at(join, op, visited, most.site, group_by);
     const bool outer = p.inner == 1 && group_by == nullptr && p.batch * p.rows * p.columns > 1;
     if (outer) return repeated(p.calls, profile_.elementwise_call(kProduct, bytes_, p.batch * p.rows * p.columns));

@@ -128,6 +128,14 @@ double Profile::elementwise_call(const kernels::Row& row, int64_t element_bytes,
   return entry == nullptr ? kUnknown : beyond_node(entry->seconds.at(elements));
 }
 
+double Profile::elementwise_call(const kernels::Kernel& kernel, int64_t element_bytes, double elements) const {
+  kernels::Row called{.name = kernel.name, .summary = {}};
+  called.operands = kernels::operands_of(kernel);
+  called.domain = kernels::row_of(kernel).domain;
+  called.flops_per_element = kernels::flops_per_element(kernel);
+  return elementwise_call(called, element_bytes, elements);
+}
+
 double Profile::row_fold(int64_t element_bytes, double elements) const {
   const double seconds = fold_seconds(folds, element_bytes, elements, &FoldProfile::rows);
   return seconds < 0 ? kUnknown : beyond_node(seconds);

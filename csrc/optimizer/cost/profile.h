@@ -83,6 +83,7 @@ struct Profile {
   /// Seconds beyond those of the node itself. Negative where the profile does not say.
   double product(DType dtype, double rows, double inner, double columns) const;
   double elementwise_call(const kernels::Row& row, int64_t element_bytes, double elements) const;
+  double elementwise_call(const kernels::Kernel& kernel, int64_t element_bytes, double elements) const;
   double row_fold(int64_t element_bytes, double elements) const;
   double key_fold(int64_t element_bytes, double elements) const;
   double copy(double bytes) const;

@@ -45,6 +45,32 @@ TEST(EinsumBinary, WaitsWithFoldingWhereTheJoinDoesNotDistribute) {
             "output Z = t1\n");
 }
 
+TEST(EinsumBinary, TakesAnExpressionApartWhereItsPartsReadTwoOperands) {
+  const auto apart = [](const std::string& expression) {
+    const std::string inputs = "input A: f64[2,3]\ninput B: f64[3,4]\ninput C: f64[4,5]\n";
+    const std::string text = print(binary(parse("einsum\n" + inputs + "output Z = einsum[ij,jk,kl->il; expression[3, " +
+                                                expression + "]; max](A, B, C)")));
+    return text.substr(text.find("t0"));
+  };
+  EXPECT_EQ(apart("exp(x0-x1)*x2+1"),
+            "t0 = einsum[ij,jk->ijk; expression[2, exp(x0-x1)]; add](A, B): f64[2,3,4]\n"
+            "t1 = einsum[kl,ijk->il; expression[2, x1*x0+1]; max](C, t0): f64[2,5]\n"
+            "output Z = t1\n");
+  EXPECT_EQ(apart("where(x0,x1,x2)"),
+            "t0 = einsum[ij,jk->ijk; expression[2, where(x0,x1,0)]; add](A, B): f64[2,3,4]\n"
+            "t1 = einsum[ij,kl->ijkl; expression[2, where(x0,0,x1)]; add](A, C): f64[2,3,4,5]\n"
+            "t2 = einsum[ijk,ijkl->il; add; max](t0, t1): f64[2,5]\n"
+            "output Z = t2\n");
+}
+
+TEST(EinsumBinary, WaitsWithFoldingNothingThatTheJoinWouldLose) {
+  const Plan plan =
+      parse("einsum\ninput A: f64[0]\ninput B: f64[]\ninput C: f64[]\noutput Z = einsum[i,,->; min; min](A, B, C)");
+  const auto inf = std::numeric_limits<double>::infinity();
+  const auto computed = interpret(binary(plan), {{"A", {{0}, {}}}, {"B", {{}, {1}}}, {"C", {{}, {2}}}});
+  EXPECT_EQ(computed.at("Z").values, std::vector<double>{inf});
+}
+
 TEST(EinsumBinary, PathsThatDoNotFitAreRefused) {
   EXPECT_EQ(error_of(chain("sub"), {{"t0", {{1, 2}, {0, 1}}}}),
             "binary: this join is taken from the left: vertex=t0, join=sub, step=(1, 2)");
@@ -62,6 +88,16 @@ TEST(EinsumBinary, RandomPlansKeepTheirMeaning) {
     const Plan plan = random.plan({});
     const auto contents = random.contents(plan, true);
     ASSERT_EQ(interpret(binary(plan), contents), interpret(plan, contents)) << plan.text();
+  }
+}
+
+TEST(EinsumBinary, RandomPlansOfExpressionsKeepTheirMeaning) {
+  RandomEinsums random(8);
+  for (int round = 0; round < 300; ++round) {
+    const Plan plan = random.plan({.differentiable = true, .expressions = true, .vertices = 2});
+    const auto contents = random.contents(plan, true);
+    ASSERT_EQ(interpret(binary(plan), contents), interpret(plan, contents)) << plan.text();
+    ASSERT_EQ(print(parse(print(plan))), print(plan));
   }
 }
 

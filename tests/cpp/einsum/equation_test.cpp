@@ -7,9 +7,9 @@
 namespace joinsum::einsum {
 namespace {
 
-std::string read(const std::string& text, const std::vector<Dims>& shapes) {
+std::string read(const std::string& text, const std::vector<Dims>& shapes, const Extents& extents = {}) {
   try {
-    const Equation equation = parse_equation(text, shapes);
+    const Equation equation = parse_equation(text, shapes, extents);
     return labels_text(equation.operands, equation.result);
   } catch (const PlanError& error) {
     return error.what();
@@ -41,6 +41,29 @@ TEST(EinsumEquation, AnExtentOf1FitsAny) {
   EXPECT_EQ(parse_equation("ij,jk", {{2, 3}, {1, 4}}).extents.at("j"), 3);
   EXPECT_EQ(parse_equation("...,...", {{2, 1}, {3}}).extents.at(".0"), 3);
   EXPECT_EQ(parse_equation("i,i", {{0}, {1}}).extents.at("i"), 0);
+}
+
+TEST(EinsumEquation, WordsInBracesAreLabels) {
+  EXPECT_EQ(read("{row}j,jk->{row}k", {{2, 3}, {3, 4}}), "{row}j,jk->{row}k");
+  EXPECT_EQ(read("{row}{mid}, {mid}{Out}", {{2, 3}, {3, 4}}), "{row}{mid},{mid}{Out}->{Out}{row}");
+  EXPECT_EQ(read("{i}j->j{i}", {{2, 3}}), "ij->ji");
+  EXPECT_EQ(read("{row}j,{row}->j", {{2, 3}, {4}}),
+            "einsum: extents of a label differ: label=row, operand 0=2, operand 1=4\n"
+            "  {row}j,{row}->j\n"
+            "         ^");
+  EXPECT_EQ(read("{row", {{2}}), "einsum: a brace is not closed\n  {row\n  ^");
+  EXPECT_EQ(read("{a b}", {{2}}), "einsum: a label is letters, digits, _ and .: label=a b\n  {a b}\n  ^");
+}
+
+TEST(EinsumEquation, LabelsThatOnlyTheResultHasTakeTheirExtents) {
+  EXPECT_EQ(read("i->ij", {{2}}, {{"j", 5}}), "i->ij");
+  EXPECT_EQ(parse_equation("i->ij", {{2}}, {{"j", 5}}).extents.at("j"), 5);
+  EXPECT_EQ(read("i->i{row}", {{2}}, {{"row", 5}, {"i", 2}}), "i->i{row}");
+  EXPECT_EQ(read("i->ij", {{2}}, {{"j", 5}, {"i", 3}}),
+            "einsum: extents of a label differ: label=i, operand 0=2, given=3\n  i->ij\n  ^");
+  EXPECT_EQ(read("i->i", {{2}}, {{"j", 5}}),
+            "einsum: an extent is given for a label that is not there: label=j\n  i->i");
+  EXPECT_EQ(read("i->ij", {{2}}, {{"j", -5}}), "einsum: an extent is negative: label=j, extent=-5\n  i->ij");
 }
 
 TEST(EinsumEquation, ErrorsMarkThePlace) {

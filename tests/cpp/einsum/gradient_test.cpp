@@ -74,7 +74,8 @@ TEST(EinsumGradient, EveryJoinAndAggregationHasTheSlopeOfItsValue) {
   RandomEinsums random(3);
   const std::string two = "input X: f64[2,3]\ninput Y: f64[3,2]\n";
   for (const std::string join : {"mul", "add", "sub", "div", "max", "min", "squared_difference", "abs_difference",
-                                 "logaddexp", "sub | square", "add | exp | sqrt"}) {
+                                 "logaddexp", "sub | square", "add | exp | sqrt", "expression[2, exp(x0-x1)*x0/2]",
+                                 "expression[2, x1]", "expression[2, where(x0<x1,tanh(x0),pow(x1,2))] | exp"}) {
     for (const std::string aggregate : {"add", "mul", "max", "min", "logaddexp"}) {
       for (const std::string labels : {"ij,jk->ik", "ij,jk->ijk", "ij,jk->k", "ij,kl->", "ij,ji->j"}) {
         const Plan plan = one(two, "einsum[" + labels + "; " + join + "; " + aggregate + "](X, Y)");
@@ -86,10 +87,10 @@ TEST(EinsumGradient, EveryJoinAndAggregationHasTheSlopeOfItsValue) {
 
 TEST(EinsumGradient, EveryMapHasTheSlopeOfItsValue) {
   RandomEinsums random(4);
-  for (const std::string map : {"id", "square", "exp", "log", "sqrt", "reciprocal", "abs", "relu", "softplus",
-                                "sigmoid", "tanh", "negate", "scale[3.0]", "conjugate", "sign"}) {
+  for (const std::string map :
+       {"id", "square", "exp", "log", "sqrt", "reciprocal", "abs", "relu", "softplus", "sigmoid", "tanh", "negate",
+        "scale[3.0]", "conjugate", "sign", "expression[1, log(x0)*sigmoid(x0)]"}) {
     const Plan plan = one("input X: f64[2,3]\n", "einsum[ij->i; " + map + "; add](X)");
-    if (map == "sign") continue;
     expect_slopes(plan, random.contents(plan, false), random);
   }
 }
@@ -107,6 +108,26 @@ TEST(EinsumGradient, HasAGradientOfItsOwn) {
   const Plan plan = one("input X: f64[2,3]\ninput Y: f64[3,2]\n", "einsum[ij,jk->ik; mul; logaddexp](X, Y)");
   const Plan slopes = gradient(plan, {"X", "Y"});
   expect_slopes(slopes, random.contents(slopes, false), random);
+}
+
+TEST(EinsumGradient, OfAnExpressionOfThreeOperandsIsItsSlope) {
+  RandomEinsums random(7);
+  const std::string three = "input X: f64[2,3]\ninput Y: f64[3,2]\ninput W: f64[2]\n";
+  for (const std::string e : {"exp(x0-x1)*x2", "where(x0<x1,x2,x0*x2)", "x2", "pow(x0,x1)/x2"}) {
+    for (const std::string labels : {"ij,jk,k->ik", "ij,jk,k->", "ij,ji,l->j"}) {
+      const Plan plan = one(three, "einsum[" + labels + "; expression[3, " + e + "]; add](X, Y, W)");
+      expect_slopes(plan, random.contents(plan, false), random);
+    }
+  }
+}
+
+TEST(EinsumGradient, OfWhatIsFlatIsZero) {
+  const Plan plan = one("input X: f64[2]\ninput Y: f64[2]\n", "einsum[i,i->i; expression[2, x0<x1]; add](X, Y)");
+  EXPECT_EQ(print(gradient(plan, {"X"})),
+            "einsum\n"
+            "input X: f64[2]\n"
+            "t0 = einsum[a->a; expression[1, 0]; add](X): f64[2]\n"
+            "output d_X = t0\n");
 }
 
 TEST(EinsumGradient, TiesShareEqually) {
@@ -146,6 +167,14 @@ TEST(EinsumGradient, OnlyFloatingInputsHaveOne) {
   const Plan plan = one("input X: i32[3]\n", "einsum[i->; id; add](X)");
   EXPECT_EQ(error_of(plan, {"X"}), "gradient: only floating tensors have one: input=X, type=i32[3]");
   EXPECT_EQ(error_of(plan, {"Y"}), "gradient: no such input: name=Y");
+}
+
+TEST(EinsumGradient, RandomGraphsOfExpressionsHaveTheSlopesOfTheirValues) {
+  RandomEinsums random(10);
+  for (int round = 0; round < 100; ++round) {
+    const Plan plan = random.plan({.differentiable = true, .expressions = true, .vertices = 2});
+    expect_slopes(plan, random.contents(plan, false), random);
+  }
 }
 
 }  // namespace

@@ -37,6 +37,13 @@ TEST(EinsumInterpret, MoreThanTwoOperandsAreTakenFromTheLeft) {
   EXPECT_EQ(run("einsum[i,i,i->i; sub; add]", {{{2}, {9, 8}}, {{2}, {1, 2}}, {{2}, {3, 4}}}), (Array{{2}, {5, 2}}));
 }
 
+TEST(EinsumInterpret, AnExpressionReadsAllOperandsAtOnce) {
+  EXPECT_EQ(run("einsum[i,i,i->i; expression[3, x2-x0*x1]; add]", {{{2}, {9, 8}}, {{2}, {1, 2}}, {{2}, {3, 4}}}),
+            (Array{{2}, {-6, -12}}));
+  // Labels of an operand that it does not read are folded all the same.
+  EXPECT_EQ(run("einsum[i,j->i; expression[2, x0]; add]", {{{2}, {9, 8}}, {{3}, {1, 2, 3}}}), (Array{{2}, {27, 24}}));
+}
+
 TEST(EinsumInterpret, RepeatedLabelsAreDiagonals) {
   EXPECT_EQ(run("einsum[ii->i; id; add]", {kSquare}), (Array{{2}, {1, 4}}));
   EXPECT_EQ(run("einsum[ii->; id; add]", {kSquare}), (Array{{}, {5}}));

@@ -67,6 +67,9 @@ inline const std::vector<Sample>& samples() {
         {"abs_difference", {{4, 3}, {4, 3}}},
         {"abs_difference", {{3}, {2, 1}}},
         {"logaddexp", {{2, 3}, {3}}},
+        {"expression[1, sigmoid(x0)*exp(-x0/4)]", {{2, 3}}},
+        {"expression[2, where(x0<x1,x0*3-x1,2)]", {{2, 3}, {3}}},
+        {"expression[2, 7]", {{2, 3}, {3}}},
         {"equal", {{2, 3}, {2, 3}}},
         {"above", {{2, 3}, {2, 3}}},
         {"above", {{3}, {2, 1}}},
@@ -128,6 +131,10 @@ inline const std::vector<Sample>& samples() {
         all.push_back({row->name + "[ijk->ki]", {{2, 3, 4}}});
         all.push_back({row->name + "[iij->j]", {{3, 3, 2}}});
         all.push_back({row->name + "[ij->i]", {{2, 0}}});
+      } else if (row->name.starts_with("expression_")) {
+        all.push_back({row->name + "[ij,kj->ki:x0*2-x1]", {{2, 3}, {4, 3}}});
+        all.push_back({row->name + "[bij,kb->ik:where(x0<x1,tanh(x0),3)]", {{2, 3, 4}, {5, 2}}});
+        all.push_back({row->name + "[ij,kj->ki:x0*2-x1]", {{2, 0}, {4, 0}}});
       } else if (row->name.starts_with("contract_")) {
         all.push_back({row->name + "[ij,kj->ki]", {{2, 3}, {4, 3}}});
         all.push_back({row->name + "[bij,kb->ik]", {{2, 3, 4}, {5, 2}}});

@@ -47,12 +47,22 @@ def values_and_gradients_are_those_of_one_process() -> int:
 
 @scene(SCENES)
 def a_group_gives_what_loopback_gives() -> None:
-    options = {"join": "squared_difference", "agg": "logsumexp"}
-    enter(on_loopback())
-    wanted = results("ij,kj->ik", **options)
+    for join in ("squared_difference", "where(x < y, exp(x - y), x * 2)"):
+        options = {"join": join, "agg": "logsumexp"}
+        enter(on_loopback())
+        wanted = results("ij,kj->ik", **options)
+        enter(on_group())
+        for x, y in zip(results("ij,kj->ik", **options), wanted, strict=True):
+            assert torch.equal(x, y)
+
+
+@scene(SCENES)
+def positions_and_layers_are_those_of_one_process() -> None:
     enter(on_group())
-    for x, y in zip(results("ij,kj->ik", **options), wanted, strict=True):
-        assert torch.equal(x, y)
+    generator = torch.Generator().manual_seed(8)
+    x = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    assert torch.equal(joinsum.einsum("ij->i", x, agg="argmax"), x.argmax(1))
+    torch.testing.assert_close(joinsum.nn.functional.softmax(x, 1), x.softmax(1), rtol=1e-12, atol=1e-12)
 
 
 @scene(SCENES)

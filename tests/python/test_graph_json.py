@@ -1,0 +1,110 @@
+"""The JSON form of graphs of einsums: its one reader, its writer, and its schema agree."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from joinsum import EinsumPlan, PlanError
+from joinsum.graph_json import AGGREGATIONS, DTYPES, graph_of_text, graph_text, read_graph
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "einsum_graph.schema.json").read_text("utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+
+GRAPH: dict[str, Any] = {
+    "inputs": {"X": [4, 5], "Y": {"dtype": "f32", "extents": [5, 6]}},
+    "ops": [
+        {
+            "name": "A",
+            "inputs": ["X", "Y"],
+            "in_labels": ["ij", "jk"],
+            "out_labels": "ik",
+            "join": "x * y + 1",
+            "agg": "sum",
+        },
+        {
+            "name": "B",
+            "inputs": ["A"],
+            "in_labels": [["row", "k"]],
+            "out_labels": ["row", "n"],
+            "agg": "max",
+            "extents": {"n": 2},
+        },
+        {"name": "C", "inputs": ["B"], "in_labels": ["ab"], "out_labels": "a", "join": "exp", "agg": "logsumexp"},
+    ],
+    "outputs": {"Z": "C", "B": "B"},
+}
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    op = SCHEMA["$defs"]["op"]["properties"]
+    assert set(op["agg"]["enum"]) == set(AGGREGATIONS)
+    dtypes = SCHEMA["properties"]["inputs"]["additionalProperties"]["oneOf"][1]["properties"]["dtype"]["enum"]
+    assert dtypes == list(DTYPES)
+
+
+def test_what_is_written_fits_the_schema_and_reads_back() -> None:
+    VALIDATOR.validate(GRAPH)
+    plan = EinsumPlan.from_json(json.dumps(GRAPH))
+    written = plan.to_json()
+    VALIDATOR.validate(json.loads(written))
+    assert EinsumPlan.from_json(written) == plan
+    graph = read_graph("json", GRAPH)
+    assert graph_of_text("json", graph_text(graph)) == graph
+
+
+def paths(value: object, path: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+    """Where something stands in a JSON value."""
+    found = [path]
+    if isinstance(value, dict):
+        found += [each for name, inner in value.items() for each in paths(inner, (*path, name))]
+    if isinstance(value, list):
+        found += [each for i, inner in enumerate(value) for each in paths(inner, (*path, i))]
+    return found
+
+
+WRONG = st.sampled_from([None, True, -1, 1.5, "", "1", [], {}, [1], {"q": 1}, "mean", ["i", 2], 7, "ij"])
+
+
+@given(path=st.sampled_from(paths(GRAPH)[1:]), wrong=WRONG)
+def test_what_the_schema_refuses_the_reader_refuses(path: tuple[Any, ...], wrong: object) -> None:
+    graph = copy.deepcopy(GRAPH)
+    inside: Any = graph
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = wrong
+    if not VALIDATOR.is_valid(graph):
+        with pytest.raises(PlanError, match=r"at=\$"):
+            read_graph("json", graph)
+
+
+@pytest.mark.parametrize("field", ["name", "inputs", "in_labels", "out_labels"])
+def test_a_field_that_is_missing_is_refused_by_both(field: str) -> None:
+    graph = copy.deepcopy(GRAPH)
+    del graph["ops"][0][field]
+    assert not VALIDATOR.is_valid(graph)
+    with pytest.raises(PlanError, match=rf"json: a field is missing: at=\$\.ops\[0\], field='{field}'"):
+        read_graph("json", graph)
+
+
+def test_argmax_becomes_its_vertices() -> None:
+    op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "argmax"}
+    VALIDATOR.validate({"inputs": {"X": [4, 5]}, "ops": [op], "outputs": ["Z"]})
+    plan = EinsumPlan.from_json(json.dumps({"inputs": {"X": [4, 5]}, "ops": [op], "outputs": ["Z"]}))
+    assert str(plan) == (
+        "einsum\n"
+        "input X: f32[4,5]\n"
+        "input Z.positions: i64[5]\n"
+        "t0 = einsum[ij->i; id; max](X): f32[4]\n"
+        "t1 = einsum[ij,i->ij; expression[2, where(x0==x1,1,where(x0==x0,0,1))]; add](X, t0): f32[4,5]\n"
+        "t2 = einsum[ij->ij; cast[i64]; add](t1): i64[4,5]\n"
+        "t3 = einsum[ij,j->i; expression[2, where(x0==1,x1,5)]; min](t2, Z.positions): i64[4]\n"
+        "output Z = t3\n"
+    )
