@@ -80,13 +80,13 @@ def lettered(equation: str) -> str:
     'Aj,jB->AB'
     """
     labels = _WORD.findall(equation)
-    words = dict.fromkeys(label for label in labels if not _is_letter(label))
+    words: dict[str, None] = dict.fromkeys(label for label in labels if not _is_letter(label))
     taken = {*_WORD.sub("", equation), *labels}
     free = [letter for letter in _LETTERS if letter not in taken]
     if len(free) < len(words):
         raise PlanError(f"einsum: more labels than letters: most={len(_LETTERS)}, equation={equation}")
     letters = dict(zip(words, free, strict=False))
-    return _WORD.sub(lambda word: letters.get(word[1], word[1]), equation)
+    return _WORD.sub(lambda word: letters.get(str(word[1]), str(word[1])), equation)
 
 
 def _is_letter(label: str) -> bool:

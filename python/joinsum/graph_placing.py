@@ -10,7 +10,7 @@ from joinsum import _C
 from joinsum.arguments import show
 from joinsum.cluster import Cluster
 from joinsum.contraction_order import paths_of
-from joinsum.einsum_plan import join_kernel
+from joinsum.einsum_operations import VertexText, make_vertex
 from joinsum.errors import Error, PlanError
 from joinsum.graph_baselines import Strategy, strategies
 from joinsum.graph_json import Graph
@@ -43,7 +43,6 @@ class Placing:
     """What is asked for, checked. Pins are parts by label, or the label that each grid axis divides (empty: none)."""
 
     graph: Graph
-    dtypes: Mapping[str, str]
     objective: str
     sites: int
     pins: Mapping[str, Mapping[str, int] | tuple[str, ...]]
@@ -54,7 +53,7 @@ class Placing:
 
 def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, str, tuple[Baseline, ...]]:
     """The best placement, the one whose bound holds whatever the memory, what found the best, and baselines."""
-    nodes, plan = _core_plan(asked.graph, asked.dtypes)
+    nodes, plan = _core_plan(asked.graph)
     grid = grid_of(asked.sites)
     placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, asked.cluster.core())
     pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
@@ -156,25 +155,16 @@ def _core_pin(name: str, pin: Mapping[str, int] | tuple[str, ...]) -> _C.GraphPi
     return _C.GraphPin(name, {}, list(pin)) if isinstance(pin, tuple) else _C.GraphPin(name, dict(pin))
 
 
-def _core_plan(graph: Graph, dtypes: Mapping[str, str]) -> tuple[list[tuple[str, _C.EinsumNode]], _C.EinsumPlan]:
+def _core_plan(graph: Graph) -> tuple[list[tuple[str, _C.EinsumNode]], _C.EinsumPlan]:
     """The graph as a plan of einsums, and its operations' nodes by name."""
-    values = {
-        name: _C.einsum_input(name, dtypes.get(name, "f32"), list(extents)) for name, extents in graph.inputs.items()
-    }
+    values = {name: _C.einsum_input(name, graph.dtypes[name], list(extents)) for name, extents in graph.inputs.items()}
     for operation in graph.operations:
-        join, fold = join_kernel("plan_graph", operation.join, operation.agg or "sum", len(operation.inputs))
         given = {label for labels in operation.in_labels for label in labels}
         extents = {label: operation.extents[label] for label in operation.out_labels if label not in given}
+        vertex = VertexText(operation.join, operation.agg or "sum", operation.in_labels, operation.out_labels, extents)
         operands = [values[name] for name in operation.inputs]
         try:
-            values[operation.name] = _C.einsum_vertex(
-                operands,
-                [list(labels) for labels in operation.in_labels],
-                list(operation.out_labels),
-                _C.Kernel(join),
-                _C.Kernel(fold),
-                extents,
-            )
+            values[operation.name] = make_vertex("plan_graph", operands, vertex, f"{operation.name}.positions")
         except Error as error:
             raise PlanError(f"plan_graph: {error}: operation={show(operation.name)}") from None
     plan = _C.EinsumPlan.make([(name, values[of]) for name, of in graph.outputs.items()])

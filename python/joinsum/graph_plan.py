@@ -248,9 +248,8 @@ def plan_graph(
     >>> joinsum.plan_graph(graph, "wire_bytes", sites=4, pins={"X": [1, 4], "Y": [1, 4]}).cost
     640.0
     """
-    told, dtypes = _graph_of(graph)
     options = _Options(objective, sites, calls, pins, memory_bytes, parameters, cluster, seconds)
-    return _planned(told, dtypes, options)
+    return _planned(_graph_of(graph), options)
 
 
 def plan_graph_file(
@@ -268,7 +267,7 @@ def plan_graph_file(
     ...     plan_graph_file(file.name, calls=16).to_json()
     {'plan': {'Z': {'i': 4, 'j': 2, 'k': 2}}, 'cost': 448, 'exact': True, 'lower_bound': 448}
     """
-    return _planned(load_graph("plan_graph", path), {}, _Options(objective, sites, calls, **options))
+    return _planned(load_graph("plan_graph", path), _Options(objective, sites, calls, **options))
 
 
 @dataclass(frozen=True)
@@ -283,20 +282,11 @@ class _Options:
     seconds: float | None = None
 
 
-def _graph_of(graph: Mapping[str, Any] | EinsumPlan) -> tuple[Graph, dict[str, str]]:
-    """The graph, and the dtypes of inputs that are not f32."""
-    if not isinstance(graph, EinsumPlan):
-        return read_graph("plan_graph", graph), {}
-    value = json.loads(graph.to_json())
-    inputs = {
-        name: told if isinstance(told, dict) else {"dtype": "f32", "extents": told}
-        for name, told in value["inputs"].items()
-    }
-    value["inputs"] = {name: told["extents"] for name, told in inputs.items()}
-    return read_graph("plan_graph", value), {name: told["dtype"] for name, told in inputs.items()}
+def _graph_of(graph: Mapping[str, Any] | EinsumPlan) -> Graph:
+    return read_graph("plan_graph", json.loads(graph.to_json()) if isinstance(graph, EinsumPlan) else graph)
 
 
-def _planned(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> GraphPlan:
+def _planned(graph: Graph, options: _Options) -> GraphPlan:
     objective, limit = options.objective, options.seconds
     if objective not in OBJECTIVES:
         raise PlanError(f"plan_graph: no such objective; there is {', '.join(OBJECTIVES)}: objective={show(objective)}")
@@ -310,7 +300,7 @@ def _planned(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> Grap
                 f"plan_graph: an option of other objectives: objective={objective}, "
                 f"{name}={show(getattr(options, name))}"
             )
-    return _counted(graph, options) if paper else _placed(graph, dtypes, options)
+    return _counted(graph, options) if paper else _placed(graph, options)
 
 
 def _counted(graph: Graph, options: _Options) -> GraphPlan:
@@ -337,7 +327,7 @@ def _counted(graph: Graph, options: _Options) -> GraphPlan:
     return GraphPlan(options.objective, number, vertices, cost, bound, found.exact, found.method, tables)
 
 
-def _placed(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> GraphPlan:
+def _placed(graph: Graph, options: _Options) -> GraphPlan:
     """On real placements."""
     sites = context().sites if options.sites is None else _count("sites", options.sites)
     if sites > _MOST_SITES:
@@ -350,7 +340,6 @@ def _placed(graph: Graph, dtypes: Mapping[str, str], options: _Options) -> Graph
         cluster = replace(cluster, memory_bytes=options.memory_bytes)
     asked = Placing(
         graph,
-        dtypes,
         options.objective,
         sites,
         _pins(graph, options.pins),
