@@ -86,7 +86,7 @@ def lettered(equation: str) -> str:
     if len(free) < len(words):
         raise PlanError(f"einsum: more labels than letters: most={len(_LETTERS)}, equation={equation}")
     letters = dict(zip(words, free, strict=False))
-    return _WORD.sub(lambda word: letters.get(word[1], word[1]), equation)
+    return _WORD.sub(lambda word: letters.get(str(word[1]), str(word[1])), equation)
 
 
 def _is_letter(label: str) -> bool:
