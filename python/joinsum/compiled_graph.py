@@ -92,14 +92,16 @@ class CompiledGraph:
         """The graph of those inputs' gradients; None where no output depends on them differentiably. It calls the
         inputs x0, x1, ... in order, what arrives at the outputs d_z0, d_z1, ..., and the gradients d_x0, d_x1, ..."""
         if needed not in self._gradients:
-            graph = numbered(self.choice.binary, self.names)
-            read = dict(graph.inputs)
-            of = [f"x{i}" for i, each in enumerate(needed) if each and f"x{i}" in read]
-            reached = depending(graph, of)
-            pairs = zip(graph.output_nodes, self.differentiable, strict=True)
-            some = any(node in reached and smooth for node, smooth in pairs)
-            self._gradients[needed] = CompiledGraph(self.here, graph.gradient(of), self.kept) if some else None
+            self._gradients[needed] = self._gradient(needed) if any(self.differentiable) else None
         return self._gradients[needed]
+
+    def _gradient(self, needed: tuple[bool, ...]) -> CompiledGraph | None:
+        graph = numbered(self.choice.binary, self.names, self.differentiable)
+        read = dict(graph.inputs)
+        of = [f"x{i}" for i, each in enumerate(needed) if each and f"x{i}" in read]
+        if depending(graph, of).isdisjoint(graph.output_nodes):
+            return None
+        return CompiledGraph(self.here, graph.gradient(of), self.kept)
 
     def batched(self, which: tuple[bool, ...], size: int) -> CompiledGraph:
         """The same for `size` samples at once: those inputs, and the outputs that depend on them, have an axis of that

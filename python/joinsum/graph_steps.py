@@ -93,7 +93,8 @@ def _parts(type_: _C.PhysicalType, dims: Dims) -> dict[str, int]:
 def _states(type_: _C.PhysicalType) -> list[str]:
     """For each grid axis the key dimension that it splits, or another sign."""
     text = type_.placement.text(type_.relation.frontier)
-    return [state.split("@")[0].strip() for state in text[text.index("(") + 1 : text.rindex(")")].split(",")]
+    states = text[text.index("(") + 1 : text.rindex(")")]
+    return [state.split("@")[0].strip() for state in states.split(",")] if states else []
 
 
 def _dims(node: PlanNode, inputs: list[Dims]) -> Dims:

@@ -142,7 +142,6 @@ TEST(EinsumLower, RandomPlansKeepTheirMeaning) {
   for (int round = 0; round < 250; ++round) {
     const Plan plan = random.plan({});
     const auto contents = random.contents(plan, true);
-    if (!exact(interpret(plan, contents))) continue;
     for (const int64_t sites : {1, 2, 3, 5}) expect_same_meaning(plan, contents, sites);
   }
 }
