@@ -27,7 +27,7 @@ def _load(path: Path) -> ModuleType:
 @click.option("--quick", is_flag=True, help="Small sizes and few rounds: shows that the benchmarks run.")
 @click.argument("names", nargs=-1)
 def main(quick: bool, names: tuple[str, ...]) -> None:
-    """Run all benchmarks, or those NAMEd: contractions, eindecomp, einsum_overhead, planning, planning_graphs, train_epoch."""
+    """Run all benchmarks, or those NAMEd: contractions, eindecomp, einsum_overhead, planning and so on."""
     paths = {path.stem: path for path in sorted(_FOLDER.glob("*.py")) if path != Path(__file__).resolve()}
     for name in names:
         if name not in paths:
