@@ -1,6 +1,7 @@
 """Times the planner on the forward and the backward pass of LLaMA-7B's layers, written as einsums.
 
 python benchmarks/planning_graphs.py [--layers N ...] [--calls P ...] [--json FILE]
+python benchmarks/planning_graphs.py --growth FILE.png
 """
 
 from __future__ import annotations
@@ -155,14 +156,79 @@ def attention_backward(write: Writer, at: str, gradient: str) -> tuple[str, list
     return op(at + "n1.qkv", "bsa,bsa->bsa", at + "n1.qk", at + "n1.v", join="add"), weights
 
 
+def products(labels: int) -> dict[str, Any]:
+    """A chain of eight products of tensors of `labels` axes, each of which folds one axis and makes another."""
+    names = "abcdefghijklmnop"[: labels + 1]
+    write = Writer(dict.fromkeys(names, 64))
+    value, folded, made = write.input("x", names[:-1]), 0, labels
+    for step in range(8):
+        inside = "".join(name for name in names if name != names[made])
+        outside = "".join(name for name in names if name != names[folded])
+        weight = write.input(f"w{step}", names[folded] + names[made])
+        value = write.op(f"y{step}", f"{inside},{names[folded]}{names[made]}->{outside}", value, weight)
+        folded, made = (folded + 1) % len(names), folded
+    return write.graph([value])
+
+
+def growth(file: str) -> None:
+    """Prints how the time of a plan grows with layers, labels and sites, and draws it."""
+    curves: dict[str, list[tuple[str, list[int], list[float]]]] = {"layers": [], "labels": [], "sites": []}
+    for objective in ("wire_bytes", "seconds"):
+        for of, numbers, planned in (
+            ("layers", [1, 2, 4, 8, 16, 32], lambda number: (llama(number), 8)),
+            ("labels", [2, 3, 4, 5, 6, 7], lambda number: (products(number), 8)),
+            ("sites", [2, 4, 8, 16, 64, 256, 1024, 4096], lambda number: (llama(1), number)),
+        ):
+            taken = []
+            for number in numbers:
+                graph, sites = planned(number)
+                start = time.perf_counter()
+                plan = joinsum.plan_graph(graph, objective, sites=sites)
+                taken.append(time.perf_counter() - start)
+                print(f"{objective}, {of}={number}: {taken[-1]:.2f} s, {gap_text(plan)}", flush=True)
+            curves[of].append((objective, numbers, taken))
+    draw(curves, file)
+
+
+def draw(curves: dict[str, list[tuple[str, list[int], list[float]]]], file: str) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, (of, lines) in zip(figure.subplots(1, 3, sharey=True), curves.items(), strict=True):
+        for objective, numbers, taken in lines:
+            place.plot(numbers, taken, marker="o", label=objective)
+        place.set_xscale("log", base=2)
+        place.set_yscale("log")
+        place.set_xticks(lines[0][1], [f"{number:,}" for number in lines[0][1]], fontsize=8)
+        place.minorticks_off()
+        place.set_xlabel(of)
+        place.grid(alpha=0.3)
+        place.legend()
+    figure.axes[0].set_ylabel("seconds to plan")
+    figure.savefig(file, dpi=150)
+
+
 @click.command()
 @click.option("--layers", type=click.IntRange(min=1), multiple=True, default=(1, 32), show_default=True)
 @click.option("--calls", type=click.IntRange(min=1), multiple=True, default=(8,), show_default=True)
 @click.option("--objective", type=click.Choice(["paper", "wire_bytes", "seconds"]), default="paper", show_default=True)
 @click.option("--sites", type=click.IntRange(min=1), multiple=True, default=(8,), show_default=True)
 @click.option("--json", "file", type=click.File("w"), help="Write the graph of the last number of layers there.")
-def command(layers: tuple[int, ...], calls: tuple[int, ...], objective: str, sites: tuple[int, ...], file: Any) -> None:
+@click.option("--growth", "picture", type=click.Path(dir_okay=False), help="Draw the time over layers, labels, sites.")
+def command(
+    layers: tuple[int, ...],
+    calls: tuple[int, ...],
+    objective: str,
+    sites: tuple[int, ...],
+    file: Any,
+    picture: str | None,
+) -> None:
     """Plan LLaMA-7B's layers, forward and backward, by the paper's element counts or on sites."""
+    if picture is not None:
+        growth(picture)
+        return
     compare(layers, calls if objective == "paper" else sites, objective)
     if file is not None:
         json.dump(llama(layers[-1]), file, indent=1)

@@ -191,11 +191,47 @@ Exchange exchange(const PhysicalType& source, const PhysicalType& target) {
 
 namespace {
 
+/// Axes along which neither type changes: sites that differ in these alone hold and need the same, so the first of
+/// them stands for all.
+class Alike {
+ public:
+  Alike(const PhysicalType& source, const PhysicalType& target) {
+    int64_t stride = source.grid.sites();
+    const Dims whole = target.placement.axes_in<Replicated>();
+    for (const int64_t axis : source.placement.axes_in<Replicated>()) {
+      if (position_of(whole, axis)) axes_.push_back({axis, source.grid.axes[axis]});
+    }
+    Dims strides;
+    for (const int64_t size : source.grid.axes) strides.push_back(stride /= size);
+    for (Axis& axis : axes_) {
+      count_ *= axis.size;
+      axis.stride = strides[axis.number];
+    }
+  }
+  /// Sites that each first one stands for.
+  int64_t count() const { return count_; }
+  bool first(int64_t site) const {
+    return std::all_of(axes_.begin(), axes_.end(),
+                       [&](const Axis& axis) { return site / axis.stride % axis.size == 0; });
+  }
+
+ private:
+  struct Axis {
+    int64_t number;
+    int64_t size;
+    int64_t stride = 1;
+  };
+  std::vector<Axis> axes_;
+  int64_t count_ = 1;
+};
+
 /// A settled relation: each site receives what it needs and has not.
 void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& out) {
+  const Alike alike(source, target);
   int64_t most = 0;
   Box both;
   for (int64_t site = 0; site < source.sites(); ++site) {
+    if (!alike.first(site)) continue;
     const auto& held = source.holding.box(site);
     const auto& needed = target.holding.box(site);
     int64_t missing = needed ? source.relation.elements_over(*needed) : 0;
@@ -204,7 +240,7 @@ void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& 
       both.cut_to(*needed);
       missing -= source.relation.elements_over(both);
     }
-    out.copy += missing;
+    out.copy += missing * alike.count();
     most = std::max(most, missing);
   }
   out.busiest += most;
@@ -243,6 +279,7 @@ int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
 
 /// Partials: each piece is folded by the sites that need it and hold a partial, or by all that need it.
 void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& out) {
+  const Alike alike(source, target);
   Dims apart = source.placement.axes_in<Replicated>();
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
   std::vector<double> reduced(source.sites());
@@ -251,6 +288,7 @@ void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& o
   std::vector<int64_t> holding;
   Box piece;
   for (const auto& [number, sites] : classes(source.grid, apart)) {
+    if (!alike.first(sites.front())) continue;
     const auto needed = by_box(target.holding, sites, needing);
     for (const BoxSites& held : by_box(source.holding, sites, holding)) {
       for (const BoxSites& wanted : needed) {
@@ -263,8 +301,8 @@ void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& o
         const int64_t both = common(wanted.sites, held.sites);
         const int64_t folders = both > 0 ? both : members;
         const int64_t incoming = both > 0 ? holders - 1 : holders;
-        out.reduce += size * incoming;
-        out.gather += size * (members - 1);
+        out.reduce += size * incoming * alike.count();
+        out.gather += size * (members - 1) * alike.count();
         const double share = static_cast<double>(size) / static_cast<double>(folders);
         for (const int64_t site : wanted.sites) {
           const bool folds = both == 0 || std::binary_search(held.sites.begin(), held.sites.end(), site);

@@ -75,7 +75,10 @@ std::unordered_map<const einsum::Node*, std::string> step_names(
 
 GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths,
                          const Names& vertices, ia::Grid grid, Objective objective, Cluster cluster)
-    : grid_(std::move(grid)), objective_(objective), cluster_(std::move(cluster)) {
+    : grid_(std::move(grid)),
+      objective_(objective),
+      cluster_(std::move(cluster)),
+      memory_(std::make_shared<PlacementMemory>(grid_, objective_, cluster_)) {
   std::unordered_map<const einsum::Node*, einsum::NodePtr> made;
   const einsum::Plan binary = einsum::binary(plan, paths, made);
   const auto names = step_names(vertices, made);
@@ -217,7 +220,7 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
                                   bool bounded) const {
   PlacementDemands demands = demands_of(pins);
   demands.byte_price = byte_price;
-  PlacementProblem problem(logical_, grid_, demands, objective_, cluster_);
+  PlacementProblem problem(logical_, demands, memory_);
   MinSumLimits limits;
   if (vertices_.size() > kManyVertices) limits.table_entries = kEntriesOfMany;
   if (seconds)
@@ -227,7 +230,7 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
   if (!problem.whole() && bounded) {
     placed->exact = false;
-    placed->lower_bound = problem.bound(limits);
+    placed->lower_bound = problem.bound(*placed, limits);
   }
   return told(*placed);
 }

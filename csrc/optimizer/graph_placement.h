@@ -94,6 +94,7 @@ class GraphPlacer {
   ia::Grid grid_;
   Objective objective_;
   Cluster cluster_;
+  std::shared_ptr<PlacementMemory> memory_;  ///< of all placements
   std::vector<Vertex> vertices_;
   std::map<std::string, einsum::Labels> output_labels_;
 };

@@ -170,8 +170,8 @@ class Optimizer {
   void lower() { add({kTranslated, tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
 
   void choose_placements() {
-    const PlacementProblem problem(plan_, grid_, {.inputs = inputs_, .pins = pins_}, options_.minimize,
-                                   options_.cluster);
+    const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_},
+                                   std::make_shared<PlacementMemory>(grid_, options_.minimize, options_.cluster));
     MinSumLimits limits;
     limits.deadline = deadline_;
     if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});

@@ -23,6 +23,12 @@ _PRICES = 12
 _BISECTIONS = 4
 # Prime factors beyond which they are merged.
 _MOST_AXES = 4
+# Sites beyond which a plan is first sought with shorter axes, and how long these are.
+_MOST_SITES_AT_ONCE = 1024
+_COARSE_AXIS = 4
+# Refinements of such a plan, and the costliest vertices that each frees.
+_REFINEMENTS = 4
+_FREED = 8
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,20 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
     """The best placement, the one whose bound holds whatever the memory, what found the best, and baselines."""
     nodes, plan = _core_plan(asked.graph)
     grid = grid_of(asked.sites)
-    placer = _C.GraphPlacer(plan, paths_of(plan), nodes, grid, asked.objective, asked.cluster.core())
+
+    def placer_on(sites: _C.Grid) -> _C.GraphPlacer:
+        return _C.GraphPlacer(plan, paths_of(plan), nodes, sites, asked.objective, asked.cluster.core())
+
+    placer = placer_on(grid)
     pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
-    first = placer.place(pins, asked.seconds)
-    found = [(first, "elimination")]
+    if asked.sites > _MOST_SITES_AT_ONCE:
+        coarse = placer_on(_C.Grid.of_axes([min(axis, _COARSE_AXIS) for axis in grid.axes]))
+        first = _coarse_to_fine(coarse, placer, asked)
+        found = [(first, "coarse to fine")]
+    else:
+        # Of merged axes no bound is known.
+        first = placer.place(pins, asked.seconds, 0.0, grid == _C.Grid.of_sites(asked.sites))
+        found = [(first, "elimination")]
     if _short(first, asked) > 0:
         found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
     baselines = []
@@ -87,6 +103,32 @@ def grid_of(sites: int) -> _C.Grid:
     for prime in sorted(grid.axes, reverse=True):
         merged[merged.index(min(merged))] *= prime
     return _C.Grid.of_axes(sorted(merged))
+
+
+def _coarse_to_fine(coarse: _C.GraphPlacer, fine: _C.GraphPlacer, asked: Placing) -> _C.GraphPlacement:
+    """The best plan on a grid with shorter axes, in which then the costliest vertices choose again, some at a time."""
+
+    def placed(axes: Mapping[str, tuple[str, ...]]) -> _C.GraphPlacement:
+        pins = [_core_pin(name, pin) for name, pin in {**axes, **asked.pins}.items()]
+        return fine.place(pins, asked.seconds, 0.0, False)
+
+    # Parts of the fine grid mean nothing on the coarse one.
+    kept = [_core_pin(name, pin) for name, pin in asked.pins.items() if isinstance(pin, tuple)]
+    best = placed(_work_axes(coarse.place(kept, asked.seconds, 0.0, False)))
+    begin = 0
+    for _ in range(_REFINEMENTS):
+        vertices = [vertex for vertex in best.vertices if not vertex.input]
+        vertices.sort(key=lambda vertex: vertex.seconds if asked.objective == "seconds" else vertex.wire_bytes)
+        free = {vertex.name for vertex in vertices[::-1][begin : begin + _FREED]}
+        again = placed({name: axes for name, axes in _work_axes(best).items() if name not in free})
+        begin = 0 if again.cost < best.cost else begin + _FREED
+        best = min(best, again, key=lambda plan: plan.cost)
+    return best
+
+
+def _work_axes(placed: _C.GraphPlacement) -> dict[str, tuple[str, ...]]:
+    """The label that each grid axis divides, by vertex."""
+    return {vertex.name: tuple(vertex.axes) for vertex in placed.vertices if not vertex.input}
 
 
 def _short(placed: _C.GraphPlacement, asked: Placing) -> int:

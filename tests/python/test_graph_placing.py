@@ -92,6 +92,33 @@ def test_no_baseline_of_random_graphs_costs_less(objective: str) -> None:
     assert compared > 100
 
 
+@pytest.mark.parametrize("objective", ["wire_bytes", "seconds"])
+def test_no_pinned_plan_costs_less_than_the_bound(objective: str) -> None:
+    free = joinsum.plan_graph(STEP, objective, sites=8)
+    assert 0 < free.lower_bound <= free.cost
+    draw = random.Random(0)
+    for _ in range(60):
+        pins = {}
+        for op in STEP["ops"]:
+            labels = sorted({*"".join(op["in_labels"])})
+            pins[op["name"]] = f"({', '.join(draw.choice(labels) for _ in range(3))})"
+        kept = dict(draw.sample(list(pins.items()), draw.randint(1, len(pins))))
+        assert joinsum.plan_graph(STEP, objective, sites=8, pins=kept).cost >= free.lower_bound, kept
+
+
+def test_thousands_of_sites_are_planned_from_coarse_to_fine() -> None:
+    wide = {**STEP, "inputs": {"X": [4096, 2048], "W1": [2048, 8192], "W2": [8192, 2048], "dY": [4096, 2048]}}
+    plan = joinsum.plan_graph(wide, "wire_bytes", sites=2048)
+    assert plan.lower_bound == 0
+    assert not plan.exact
+    assert plan.cost == sum(vertex.wire_bytes for vertex in (*plan.inputs, *plan.vertices)) > 0
+    assert all(plan.cost <= baseline.cost for baseline in plan.baselines if baseline.cost is not None)
+    named = [baseline.name for baseline in plan.baselines]
+    assert plan.method == "coarse to fine" or plan.method in named
+    pinned = joinsum.plan_graph(wide, "wire_bytes", sites=2048, pins={"A": "(b, h, h)"})
+    assert {vertex.name: vertex.placement for vertex in pinned.vertices}["A"] == "(b, h, h)"
+
+
 def test_baselines_of_a_training_step_are_what_people_write() -> None:
     plan = joinsum.plan_graph(STEP, "wire_bytes", sites=4)
     costs = {baseline.name: baseline.cost for baseline in plan.baselines}

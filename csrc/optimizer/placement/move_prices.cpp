@@ -1,7 +1,5 @@
 #include "optimizer/placement/move_prices.h"
 
-#include <algorithm>
-
 #include "ia/exchange.h"
 #include "optimizer/cost/move_seconds.h"
 #include "optimizer/placement/candidates.h"
@@ -23,13 +21,7 @@ double paper_price(const ia::PhysicalType& from, const ia::PhysicalType& to) {
 
 }  // namespace
 
-bool lie_alike(const ia::PhysicalType& a, const ia::PhysicalType& b) {
-  if (!(a.placement == b.placement)) return false;
-  return (a.placement.grid() != nullptr && !a.placement.pending()) || a.holding == b.holding;
-}
-
-double MovePrices::operator()(const ia::PhysicalType& from, const ia::PhysicalType& to) const {
-  if (from.placement == to.placement) return 0;
+double MovePrices::computed(const ia::PhysicalType& from, const ia::PhysicalType& to) const {
   if (to.placement.grid() == nullptr || to.placement.pending()) return kForbidden;
   if (objective_ == Objective::kPaperFloats) return paper_price(from, to);
   if (objective_ == Objective::kSeconds && from.sites() <= kMostSitesListed) {
@@ -41,27 +33,16 @@ double MovePrices::operator()(const ia::PhysicalType& from, const ia::PhysicalTy
   return link_seconds(volume, from, to, cluster_);
 }
 
-MovePrices::Numbers MovePrices::number(const RelationType& relation, const std::vector<ia::PhysicalType>& places) {
-  auto of =
-      std::find_if(relations_.begin(), relations_.end(), [&](const Relation& known) { return known.type == relation; });
-  if (of == relations_.end()) of = relations_.insert(of, {relation, {}, {}});
-  Numbers out{static_cast<size_t>(of - relations_.begin()), {}};
-  for (const ia::PhysicalType& place : places) {
-    const auto at = std::find_if(of->places.begin(), of->places.end(),
-                                 [&](const ia::PhysicalType& other) { return lie_alike(other, place); });
-    out.places.push_back(static_cast<size_t>(at - of->places.begin()));
-    if (at == of->places.end()) of->places.push_back(place);
-  }
-  return out;
-}
-
-double MovePrices::between(const Numbers& numbers, size_t from, size_t to) {
-  Relation& relation = relations_[numbers.relation];
-  relation.prices.resize(relation.places.size());
-  auto& prices = relation.prices[numbers.places[from]];
-  prices.resize(relation.places.size(), kUnknown);
-  double& price = prices[numbers.places[to]];
-  if (price == kUnknown) price = (*this)(relation.places[numbers.places[from]], relation.places[numbers.places[to]]);
+double MovePrices::operator()(const Place& from, const Place& to) {
+  JOINSUM_CHECK(from.relation == to.relation, "optimize: a move between values of two relation types");
+  if (from.placement == to.placement) return 0;
+  if (prices_.size() <= from.relation) prices_.resize(from.relation + 1);
+  auto& relation = prices_[from.relation];
+  if (relation.size() <= from.number) relation.resize(from.number + 1);
+  auto& prices = relation[from.number];
+  if (prices.size() <= to.number) prices.resize(to.number + 1, kUnknown);
+  double& price = prices[to.number];
+  if (price == kUnknown) price = computed(from.type, to.type);
   return price;
 }
 

@@ -18,6 +18,7 @@ struct Placed {
   bool exact = false;      ///< the choice is proven best
   /// What each operator has become, also joins that run below a sum.
   std::unordered_map<const tra::Node*, ia::NodePtr> nodes = {};
+  std::vector<int64_t> choices = {};  ///< of the problem's variables
 };
 
 /// Chooses where every value of a logical plan lies, as one min-sum problem.
@@ -33,8 +34,7 @@ struct Placed {
 /// Source: design.md's decision 7 and Dechter's bucket elimination (optimizer/search/min_sum.h).
 class PlacementProblem {
  public:
-  PlacementProblem(const tra::Plan& plan, const ia::Grid& grid, const PlacementDemands& demands, Objective objective,
-                   const Cluster& cluster);
+  PlacementProblem(const tra::Plan& plan, const PlacementDemands& demands, std::shared_ptr<PlacementMemory> memory);
   ~PlacementProblem();
   PlacementProblem(const PlacementProblem&) = delete;
   PlacementProblem& operator=(const PlacementProblem&) = delete;
@@ -46,9 +46,9 @@ class PlacementProblem {
                               const MinSumLimits& limits = {}) const;
   /// Whether the problem's layouts of each value are all that plans may have: then its optimum is a plan's least cost.
   bool whole() const;
-  /// What no plan costs less than, by a problem in which readers that may share a move each pay a part of it. The
-  /// problem is that one from then on.
-  double bound(const MinSumLimits& limits = {});
+  /// What no plan costs less than, by a problem in which readers that may share a move each pay a part of it, the more
+  /// the more they pay in `placed`. The problem is that one from then on.
+  double bound(const Placed& placed, const MinSumLimits& limits = {});
 
  private:
   class Builder;

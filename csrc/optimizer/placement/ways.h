@@ -9,7 +9,7 @@
 
 #include "optimizer/placement/candidates.h"
 #include "optimizer/placement/labels.h"
-#include "optimizer/placement/move_prices.h"
+#include "optimizer/placement/memory.h"
 
 namespace joinsum::optimizer {
 
@@ -36,11 +36,10 @@ struct PlacementDemands {
 
 /// A way to run an operator: where each operand must lie, and what comes out.
 struct Mode {
-  std::vector<ia::Placement> needs;
-  std::optional<ia::PhysicalType> result;
+  std::vector<const Place*> needs;
+  const Place* result = nullptr;
   double value = 0;  ///< of the local work, by the objective
   double flops = 0;
-  std::set<int64_t> divided;  ///< labels
 };
 
 /// An operator with its ways, or an input with its possible starts; and where its value may lie.
@@ -50,21 +49,23 @@ struct Vertex {
   std::optional<size_t> output;     ///< of the plan, if it is that output's end, which reads `node`'s value
   std::vector<int64_t> operands;    ///< vertices
   std::set<int64_t> labels;         ///< of the dimensions that it may divide
+  size_t relation = 0;              ///< of its value, as places number them
+  size_t operation = 0;             ///< as runs number them; of none but operators
   std::vector<Mode> modes;
-  std::vector<ia::PhysicalType> places;
+  std::vector<const Place*> places;  ///< one for each placement
 
   /// The join that it runs, by itself or below a sum.
   const tra::Node* joined() const;
   const tra::Input* input() const { return node->as<tra::Input>(); }
-  size_t place_in(const ia::Placement& placement) const;
+  /// That of the value's places which has the placement of `place`.
+  const Place* lying(const Place* place) const;
 };
 
 /// Lists the ways to run each operator of a logical plan, and the places of each value: what `PlacementProblem` chooses
 /// from.
 class Ways {
  public:
-  Ways(const tra::Plan& plan, const ia::Grid& grid, const PlacementDemands& demands, Objective objective,
-       const Cluster& cluster, const Labels& labels);
+  Ways(const tra::Plan& plan, const PlacementDemands& demands, PlacementMemory& memory, const Labels& labels);
   std::vector<Vertex> run();
 
  private:
@@ -72,49 +73,47 @@ class Ways {
   std::set<const tra::Node*> joins_below_sums() const;
   void add_ends();
   void take_join_modes(Vertex& vertex, const tra::Node& join);
-  void add_join_modes(Vertex& vertex, const tra::Node& join) const;
+  void add_join_modes(Vertex& vertex, const tra::Node& join);
   std::vector<Dims> divisions_of(const Vertex& vertex, const tra::Node& join) const;
-  ia::PhysicalType run_join(const Vertex& vertex, const tra::Join& op, const ia::PhysicalType& left,
-                            const ia::PhysicalType& right, Mode& mode) const;
   void add_modes_where_operands_lie(Vertex& vertex, const tra::Node& join);
-  void add_mode_where_lies(Vertex& vertex, const tra::Node& join, size_t side, const ia::PhysicalType& place,
-                           const ia::Placement& meets);
-  std::vector<ia::Placement> ways_to_meet(const Vertex& vertex, const tra::Node& join, size_t side,
-                                          const ia::Placement& placement) const;
-  void add_unary_modes(Vertex& vertex) const;
+  void add_mode_where_lies(Vertex& vertex, const tra::Node& join, size_t side, const Place* place, const Place* meets);
+  std::vector<const Place*> ways_to_meet(const Vertex& vertex, const tra::Node& join, size_t side, const Place* place);
+  void add_unary_modes(Vertex& vertex);
   bool may_start_whole(const std::string& name) const;
-  void add_starts(Vertex& vertex) const;
+  void add_starts(Vertex& vertex);
   void add_places_wanted(int64_t v);
-  void add_settled_places(Vertex& vertex) const;
+  void add_settled_places(Vertex& vertex);
   void complete(int64_t v);
   void complete_end(Vertex& vertex);
   bool readers_are_told(int64_t v) const;
   bool divides_all(const Vertex& vertex, const tra::Node& join) const;
-  bool refused(const tra::Node& work, const ia::PhysicalType& type) const;
-  void price(Mode& mode, const ia::NodePtr& node, Fusion fusion) const;
-  ia::PhysicalType placed(const RelationType& relation, const ia::Placement& placement) const;
-  std::set<int64_t> divided_labels(const ia::PhysicalType& type, const tra::Node& node) const;
+  bool refused(const tra::Node& work, const std::optional<Dims>& split) const;
+  const Place* placed(const Vertex& vertex, const Dims& split);
   const ia::Placement* start_of_tied(const tra::Node& node) const;
 
   /// Ways of a join that are known.
   struct Known {
     std::vector<int64_t> ranks;  ///< of its labels
-    const tra::Node* join;
-    const tra::Node* sum;  ///< that it runs below
-    std::vector<Mode> modes;
-    std::vector<int64_t> labels;
+    size_t operation;
+    std::vector<size_t> relations;  ///< of its operands
+    bool operator==(const Known&) const = default;
+    auto operator<=>(const Known&) const = default;
   };
 
   const tra::Plan& plan_;
-  const ia::Grid& grid_;
   const PlacementDemands& demands_;
+  PlacementMemory& memory_;
+  const ia::Grid& grid_;
   Objective objective_;
-  const Cluster& cluster_;
   const Labels& labels_;
   std::vector<Vertex> vertices_;
-  std::vector<Known> known_;
+  std::map<Known, std::vector<Mode>> known_;
+  std::map<std::pair<size_t, std::vector<int64_t>>, std::vector<const Place*>> settled_;  ///< by relation and ranks
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<std::vector<int64_t>> readers_;
 };
+
+/// For each of `labels`, how many different ones are smaller.
+std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels);
 
 }  // namespace joinsum::optimizer

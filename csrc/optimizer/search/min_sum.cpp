@@ -67,6 +67,10 @@ int64_t MinSumProblem::add_variable(std::vector<double> unary) {
 }
 
 void MinSumProblem::add_pair(int64_t a, int64_t b, std::vector<double> table) {
+  add_pair(a, b, std::make_shared<const std::vector<double>>(std::move(table)));
+}
+
+void MinSumProblem::add_pair(int64_t a, int64_t b, Entries table) {
   for (const int64_t x : {a, b}) {
     JOINSUM_USER_CHECK(x >= 0 && x < variables(), "min_sum: a pair names an unknown variable: pair=", Values{a, b},
                        ", variable=", x, ", variables=", variables());
@@ -74,16 +78,22 @@ void MinSumProblem::add_pair(int64_t a, int64_t b, std::vector<double> table) {
   JOINSUM_USER_CHECK(a != b, "min_sum: a pair names one variable twice: variable=", a);
   const int64_t rows = values(a);
   const int64_t columns = values(b);
-  JOINSUM_USER_CHECK(size_of(table) == rows * columns, "min_sum: a table does not fit its pair: pair=", Values{a, b},
-                     ", entries=", table.size(), ", values=", Values{rows, columns});
-  check_entries(table, "pair", {a, b});
+  JOINSUM_USER_CHECK(size_of(*table) == rows * columns, "min_sum: a table does not fit its pair: pair=", Values{a, b},
+                     ", entries=", table->size(), ", values=", Values{rows, columns});
+  check_entries(*table, "pair", {a, b});
   const auto [found, added] = position_.try_emplace(std::minmax(a, b), size_of(pairs_));
-  if (added) pairs_.push_back({std::min(a, b), std::max(a, b), std::vector<double>(table.size(), 0), 0});
-  Pair& pair = pairs_[found->second];
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < columns; ++j) pair.table[a < b ? i * columns + j : j * rows + i] += table[i * columns + j];
+  if (added && a < b) {
+    pairs_.push_back({a, b, table, least_of(*table)});
+    return;
   }
-  pair.least = least_of(pair.table);
+  if (added) pairs_.push_back({b, a, nullptr, 0});
+  Pair& pair = pairs_[found->second];
+  std::vector<double> sum = pair.table != nullptr ? *pair.table : std::vector<double>(table->size(), 0);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) sum[a < b ? i * columns + j : j * rows + i] += (*table)[i * columns + j];
+  }
+  pair.least = least_of(sum);
+  pair.table = std::make_shared<const std::vector<double>>(std::move(sum));
 }
 
 double MinSumProblem::cost(const std::vector<int64_t>& assignment) const {
@@ -98,7 +108,7 @@ double MinSumProblem::cost(const std::vector<int64_t>& assignment) const {
     out += unary_[x][assignment[x]];
   }
   for (const Pair& pair : pairs_) {
-    out += pair.table[assignment[pair.first] * values(pair.second) + assignment[pair.second]];
+    out += (*pair.table)[assignment[pair.first] * values(pair.second) + assignment[pair.second]];
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,11 +14,14 @@ namespace joinsum::optimizer {
 /// An entry is a cost: any finite number, or +infinity where a value or a pair of values is forbidden.
 class MinSumProblem {
  public:
+  /// Entries of a table, row-major, which several pairs may share.
+  using Entries = std::shared_ptr<const std::vector<double>>;
+
   /// The tables given for one pair, added up: row-major, `first` < `second`.
   struct Pair {
     int64_t first;
     int64_t second;
-    std::vector<double> table;
+    Entries table;
     double least;  // of the table's entries
   };
 
@@ -25,6 +29,7 @@ class MinSumProblem {
   int64_t add_variable(std::vector<double> unary);
   /// Adds a row-major table over the values of `a` times those of `b`. Several tables on one pair add up.
   void add_pair(int64_t a, int64_t b, std::vector<double> table);
+  void add_pair(int64_t a, int64_t b, Entries table);
 
   int64_t variables() const { return static_cast<int64_t>(unary_.size()); }
   int64_t values(int64_t variable) const { return static_cast<int64_t>(unary_.at(variable).size()); }

@@ -138,7 +138,7 @@ TEST(MinSum, TablesOnOnePairAddUpInEitherDirection) {
   problem.add_pair(a, b, {1, 2, 3, 4, 5, 6});
   problem.add_pair(b, a, {10, 40, 20, 50, 30, 60});
   ASSERT_EQ(problem.pairs().size(), 1);
-  EXPECT_EQ(problem.pairs()[0].table, (std::vector<double>{11, 22, 33, 44, 55, 66}));
+  EXPECT_EQ(*problem.pairs()[0].table, (std::vector<double>{11, 22, 33, 44, 55, 66}));
   EXPECT_EQ(problem.cost({1, 2}), 66);
 }
 
@@ -236,7 +236,7 @@ TEST(MinSum, ALongChainIsExact) {
   for (int64_t x = 1; x < kLength; ++x) {
     std::vector<double> next(6, kForbidden);
     for (int64_t i = 0; i < 36; ++i) {
-      const double cost = least[i / 6] + problem.pairs()[x - 1].table[i] + problem.unary(x)[i % 6];
+      const double cost = least[i / 6] + (*problem.pairs()[x - 1].table)[i] + problem.unary(x)[i % 6];
       next[i % 6] = std::min(next[i % 6], cost);
     }
     least = next;

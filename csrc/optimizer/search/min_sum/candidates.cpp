@@ -99,8 +99,8 @@ Deadline part_of(const Deadline& deadline, double share) {
 
 Neighbour seen_from(const MinSumProblem& problem, const MinSumProblem::Pair& pair, int64_t variable) {
   const int64_t width = problem.values(pair.second);
-  if (variable == pair.first) return {pair.second, pair.table.data(), width, 1, pair.least};
-  return {pair.first, pair.table.data(), 1, width, pair.least};
+  if (variable == pair.first) return {pair.second, pair.table->data(), width, 1, pair.least};
+  return {pair.first, pair.table->data(), 1, width, pair.least};
 }
 
 Candidates::Candidates(const MinSumProblem& of) : problem(of), neighbours(of.variables()), domains(of.variables()) {

@@ -1,0 +1,59 @@
+#include "optimizer/placement/runs.h"
+
+#include <algorithm>
+
+#include "ia/fusion.h"
+#include "optimizer/placement/candidates.h"
+#include "tra/lower.h"
+
+namespace joinsum::optimizer {
+
+size_t Runs::number(const tra::Node& node, const tra::Node* join) {
+  Operator op{tra::local_operation(join != nullptr ? *join : node), std::nullopt};
+  if (join != nullptr) op.sum = tra::local_operation(node);
+  const auto known = std::find(operators_.begin(), operators_.end(), op);
+  const auto number = static_cast<size_t>(known - operators_.begin());
+  if (known == operators_.end()) operators_.push_back(std::move(op));
+  return number;
+}
+
+const Run& Runs::known(size_t operation, const Place& left, const Place* right) {
+  const auto [at, fresh] = runs_.try_emplace({operation, &left, right});
+  if (!fresh) return at->second;
+  try {
+    at->second = computed(operators_[operation], left, right);
+  } catch (const PlanError&) {
+  } catch (const KernelError&) {
+  }
+  return at->second;
+}
+
+void Runs::price(Run& run, const ia::NodePtr& node, Fusion fusion) const {
+  const NodeCost cost = node_cost(*node, fusion, cluster_);
+  run.value += value_of(cost, objective_);
+  run.flops += static_cast<double>(cost.flops);
+}
+
+Run Runs::computed(const Operator& op, const Place& left, const Place* right) {
+  Run out;
+  std::vector<ia::NodePtr> operands{ia::make_input("L", left.type)};
+  if (right != nullptr) operands.push_back(ia::make_input("R", right->type));
+  ia::NodePtr node = ia::make(op.operation, std::move(operands));
+  if (right != nullptr) {
+    out.undivided = leaves_undivided(node->type());
+    out.split = split_of(node->type().placement);
+  }
+  if (op.sum) {
+    const ia::NodePtr join = node;
+    node = ia::make(*op.sum, {join});
+    const auto fused = ia::fused_joins(ia::Plan::make({{"Z", node, std::nullopt}}));
+    price(out, join, fusion_of(*join, fused));
+    price(out, node, fusion_of(*node, fused));
+  } else {
+    price(out, node, Fusion::kNone);
+  }
+  out.result = places_.of(node->type());
+  return out;
+}
+
+}  // namespace joinsum::optimizer

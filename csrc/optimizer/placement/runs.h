@@ -1,0 +1,51 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "optimizer/placement/places.h"
+#include "optimizer/score.h"
+#include "tra/nodes.h"
+
+namespace joinsum::optimizer {
+
+/// What an operator makes of operands that lie in certain places.
+struct Run {
+  const Place* result = nullptr;  ///< null where the operator cannot run so
+  bool undivided = false;         ///< of a join: some axis repeats work that it could divide
+  std::optional<Dims> split;      ///< of a join: the dimension of its key that each grid axis divides
+  double value = 0;               ///< of the local work, by the objective
+  double flops = 0;
+};
+
+/// Runs of operators, each priced once.
+class Runs {
+ public:
+  Runs(Places& places, Objective objective, const Cluster& cluster)
+      : places_(places), objective_(objective), cluster_(cluster) {}
+
+  /// Equal operators have equal numbers; a join may run below a sum.
+  size_t number(const tra::Node& node, const tra::Node* join);
+  const Run& of(size_t operation, const Place& operand) { return known(operation, operand, nullptr); }
+  const Run& of(size_t operation, const Place& left, const Place& right) { return known(operation, left, &right); }
+
+ private:
+  struct Operator {
+    ia::Operation operation;
+    std::optional<ia::Operation> sum;
+    bool operator==(const Operator&) const = default;
+  };
+  const Run& known(size_t operation, const Place& left, const Place* right);
+  Run computed(const Operator& op, const Place& left, const Place* right);
+  void price(Run& run, const ia::NodePtr& node, Fusion fusion) const;
+
+  Places& places_;
+  Objective objective_;
+  const Cluster& cluster_;
+  std::vector<Operator> operators_;
+  std::map<std::tuple<size_t, const Place*, const Place*>, Run> runs_;
+};
+
+}  // namespace joinsum::optimizer
