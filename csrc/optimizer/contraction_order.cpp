@@ -35,7 +35,7 @@ using Layout = Dims;
 
 /// A join as it comes out: of what, and at what price so far.
 struct Result {
-  ia::PhysicalType type;
+  const Place* place = nullptr;
   Price price;
   Set left = 0;
   size_t left_result = 0;
@@ -77,7 +77,11 @@ struct Program {
 class Order {
  public:
   Order(const einsum::Einsum& op, const std::vector<einsum::TensorType>& operands, const OrderFor& wanted)
-      : op_(op), wanted_(wanted), prices_(wanted.objective, wanted.cluster), extents_(extents_of(op, operands)) {
+      : op_(op),
+        wanted_(wanted),
+        places_(wanted.grid),
+        prices_(wanted.objective, wanted.cluster),
+        extents_(extents_of(op, operands)) {
     labels_ = einsum::labels_of(op.operands);
     for (size_t i = 0; i < operands.size(); ++i) {
       values_[Set{1} << i] = {op.operands[i], operands[i], true, {}, false, {}};
@@ -226,7 +230,7 @@ class Order {
 
   /// The join on every site's own parts; nothing where the sites cannot run it so.
   std::optional<Result> run(const Program& program, const Layout& left, const Layout& right,
-                            const einsum::Labels& left_labels, const einsum::Labels& right_labels) const {
+                            const einsum::Labels& left_labels, const einsum::Labels& right_labels) {
     try {
       std::unordered_map<const tra::Node*, ia::NodePtr> made;
       for (const tra::NodePtr& node : program.plan.order()) {
@@ -236,14 +240,15 @@ class Order {
           const bool is_left = input->name == "L";
           made[node.get()] = ia::make_input(
               input->name,
-              placed(program.relations[is_left ? 0 : 1], is_left ? left : right, is_left ? left_labels : right_labels));
+              placed(program.relations[is_left ? 0 : 1], is_left ? left : right, is_left ? left_labels : right_labels)
+                  ->type);
         } else {
           made[node.get()] = ia::make(tra::local_operation(*node), std::move(inputs));
         }
       }
       const auto plan = ia::Plan::make({{"Z", made.at(program.plan.outputs()[0].node.get()), std::nullopt}});
       const auto fused = ia::fused_joins(plan);
-      Result result{plan.outputs()[0].node->type(), {}};
+      Result result{places_.of(plan.outputs()[0].node->type()), {}};
       for (const ia::NodePtr& node : plan.order()) {
         const NodeCost cost = node_cost(*node, fusion_of(*node, fused), wanted_.cluster);
         result.price = result.price + Price{value_of(cost, wanted_.objective), static_cast<double>(cost.flops)};
@@ -263,9 +268,8 @@ class Order {
       value.labels = kept(set, values_.at(result.left).labels, values_.at(result.right).labels);
       value.type = program.type;
     }
-    const auto same = std::find_if(value.results.begin(), value.results.end(), [&](const Result& other) {
-      return other.type.relation == result.type.relation && lie_alike(other.type, result.type);
-    });
+    const auto same = std::find_if(value.results.begin(), value.results.end(),
+                                   [&](const Result& other) { return other.place == result.place; });
     if (same == value.results.end()) {
       value.results.push_back(std::move(result));
     } else if (result.price < same->price) {
@@ -281,12 +285,12 @@ class Order {
     if (value.given) return Brought{};
     const auto [known, fresh] = value.brought.try_emplace(layout);
     if (fresh) {
-      std::optional<ia::PhysicalType> target;
+      const Place* target = nullptr;
       known->second = cheapest(value, [&](const Result& result) {
-        if (!target || !(target->relation == result.type.relation)) {
-          target = placed(result.type.relation, layout, value.labels);
+        if (target == nullptr || target->relation != result.place->relation) {
+          target = placed(result.place->type.relation, layout, value.labels);
         }
-        return prices_(result.type, *target);
+        return prices_(*result.place, *target);
       });
     }
     return known->second;
@@ -315,7 +319,7 @@ class Order {
     auto found = values_.find(all_);
     JOINSUM_USER_CHECK(found != values_.end(),
                        "contraction_order: no placement runs the joins: einsum=", einsum::operation_text(op_));
-    const auto best = cheapest(found->second, [&](const Result& result) { return price_at_the_end(result.type); });
+    const auto best = cheapest(found->second, [&](const Result& result) { return price_at_the_end(*result.place); });
     JOINSUM_CHECK(best.has_value(), "einsum=", einsum::operation_text(op_));
     Sets left;
     for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
@@ -324,19 +328,16 @@ class Order {
     return out;
   }
 
-  double price_at_the_end(const ia::PhysicalType& type) const {
-    if (wanted_.everywhere) {
-      return prices_(type, ia::PhysicalType::placed("contraction_order", type.relation, wanted_.grid,
-                                                    ia::Placement::replicated(wanted_.grid)));
-    }
-    if (!type.placement.pending()) return 0;
+  double price_at_the_end(const Place& place) {
+    if (wanted_.everywhere) return prices_(place, *places_.replicated(place.relation));
+    if (!place.type.placement.pending()) return 0;
+    const RelationType& relation = place.type.relation;
     std::vector<Divisible> dims;
-    for (int64_t d = 0; d < type.relation.arity(); ++d) dims.push_back({type.relation.frontier[d], d});
+    for (int64_t d = 0; d < relation.arity(); ++d) dims.push_back({relation.frontier[d], d});
     double least = kForbidden;
     for (const Dims& division : divisions(wanted_.grid, dims, false)) {
-      const auto placement = placement_of(division, type.relation.frontier);
-      const auto to = ia::PhysicalType::placed("contraction_order", type.relation, wanted_.grid, placement);
-      least = std::min(least, prices_(type, to));
+      least =
+          std::min(least, prices_(place, *places_.placed(place.relation, placement_of(division, relation.frontier))));
     }
     return least;
   }
@@ -391,17 +392,17 @@ class Order {
   }
 
   /// A relation whose axes are `labels`, in a layout of them.
-  ia::PhysicalType placed(const RelationType& relation, const Layout& layout, const einsum::Labels& labels) const {
+  const Place* placed(const RelationType& relation, const Layout& layout, const einsum::Labels& labels) {
     Dims split = layout;
     for (int64_t& label : split) {
       if (label != kNothing) label = relation.axes[einsum::axis_of(labels, labels_[label])].key_dim;
     }
-    return ia::PhysicalType::placed("contraction_order", relation, wanted_.grid,
-                                    placement_of(split, relation.frontier));
+    return places_.placed(places_.number(relation), placement_of(split, relation.frontier));
   }
 
   const einsum::Einsum& op_;
   const OrderFor& wanted_;
+  Places places_;
   MovePrices prices_;
   einsum::Extents extents_;
   einsum::Labels labels_;

@@ -229,8 +229,8 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   std::optional<Placed> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
   if (!problem.whole() && bounded) {
-    placed->exact = false;
     placed->lower_bound = problem.bound(*placed, limits);
+    placed->exact = true;  // a bound that the cost meets proves it
   }
   return told(*placed);
 }
@@ -270,6 +270,11 @@ GraphPlacement GraphPlacer::told(const Placed& placed) const {
 /// Costs and bounds of an exact choice are one number, but for rounding and for the weight that flops have in ties.
 void GraphPlacer::set_bound(GraphPlacement& out, const Placed& placed) const {
   const double slack = objective_ == Objective::kSeconds ? 1e-9 * out.cost : 0.5;
+  const auto& nodes = logical_.order();
+  const bool empty = std::any_of(nodes.begin(), nodes.end(), [](const tra::NodePtr& node) {
+    return node->type().elements_over(Box::below(node->type().frontier)) == 0;
+  });
+  if (empty) return;  // that sites need not hold what has no elements is no choice of the problem
   out.exact = placed.exact && std::abs(out.cost - placed.lower_bound) <= slack;
   out.lower_bound = out.cost;
   if (out.exact) return;

@@ -247,6 +247,8 @@ class PlacementProblem::Builder {
       for (const Place* place : made) states.push_back({place, settled_from(v, place)});
     } else if (apart && made.size() * vertex.places.size() <= most) {
       for (const Place* place : made) add_states(v, place, states);
+      // Two readers that are brought to one more place share the move to it, which no state says.
+      whole_.back() = readers_[v] + ends_[v] <= 2;
     } else {
       for (const Place* place : vertex.places) states.push_back({nullptr, place});
       whole_.back() = !apart;
