@@ -106,8 +106,9 @@ class Reader {
 
   Expression prefixed() {
     if (scanner_.accept("-")) {
-      deeper();
+      enter();
       Expression of = prefixed();
+      --nested_;
       if (of.function == Function::kNumber) return Expression::of_number(-of.number);
       return {Function::kNegate, 0, 0, {std::move(of)}};
     }
@@ -118,8 +119,9 @@ class Reader {
   Expression atom() {
     bracketed_ = false;
     if (scanner_.accept("(")) {
-      deeper();
+      enter();
       Expression inside = level(1);
+      --nested_;
       if (!scanner_.accept(")")) fail("expected `)`");
       bracketed_ = true;
       return inside;
@@ -140,8 +142,9 @@ class Reader {
     scanner_.expect("(");
     Expression out{static_cast<Function>(known - kFunctions.begin())};
     do {
-      deeper();
+      enter();
       out.arguments.push_back(level(1));
+      --nested_;
     } while (scanner_.accept(","));
     if (!scanner_.accept(")")) fail("expected `)`");
     if (out.arguments.size() != known->arguments) {
@@ -183,10 +186,18 @@ class Reader {
     if (++size_ > kMost) fail(concatenate("an expression of too many functions: most=", kMost));
   }
 
+  /// The reader recurses with brackets, through several functions for each.
+  void enter() {
+    constexpr int kMost = 200;
+    deeper();
+    if (++nested_ > kMost) fail(concatenate("an expression of too many brackets in brackets: most=", kMost));
+  }
+
   Scanner scanner_;
   const std::string& text_;
   int64_t operands_;
   int size_ = 0;
+  int nested_ = 0;
   bool bracketed_ = false;  ///< whether the last atom stood in brackets
 };
 

@@ -64,7 +64,10 @@ TEST(Expression, ErrorsMarkThePlace) {
   EXPECT_EQ(error_of("(x"), "expression: expected `)`\n  (x\n    ^");
   EXPECT_EQ(error_of("x y"), "expression: expected the end of the expression\n  x y\n    ^");
   EXPECT_EQ(error_of("x < y < 1").substr(0, 40), "expression: compare two values at once\n ");
-  EXPECT_EQ(error_of(std::string(3000, '(') + "x").substr(0, 50), "expression: an expression of too many functions: m");
+  EXPECT_EQ(error_of(std::string(3000, '(') + "x").substr(0, 47), "expression: an expression of too many brackets ");
+  std::string sum = "x";
+  for (int i = 0; i < 3000; ++i) sum += "+x";
+  EXPECT_EQ(error_of(sum).substr(0, 47), "expression: an expression of too many functions");
 }
 
 /// A random expression of two operands, defined wherever these lie between 0.5 and 2.
