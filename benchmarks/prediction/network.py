@@ -1,10 +1,11 @@
 """A network of namespaces on one machine: one per rank, joined by a bridge, each link held to a rate.
 
 Every rank has its own network namespace and one virtual cable (veth) to a bridge. A token bucket (tc's tbf) at both
-ends of the cable holds what the rank sends and what it receives to the link's rate; an open link has none. Where
-there is one, a connection may have 128 KiB under way, several times what such a link holds: with more,
-acknowledgements wait behind megabytes of data in the bucket, and both directions at once take three times as long as
-one. It needs root, `ip` and `tc`. Everything is taken down when the `with` block ends, also on an error or Ctrl-C.
+ends of the cable holds what the rank sends and what it receives to the link's rate; an open link has none. A
+connection may have 128 KiB under way, several times what such a link holds. With more, acknowledgements wait behind
+megabytes of data in the bucket, so that both directions at once take three times as long as one; and on open links
+packets are dropped while the cores are busy, which costs a fifth of a second each time. It needs root, `ip` and `tc`.
+Everything is taken down when the `with` block ends, also on an error or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -100,13 +101,13 @@ def _add_rank(name: str, bridge: str, cable: str, address: str, link: str) -> No
     _call(*inside, "link", "set", "lo", "up")
     # A link's time should not depend on what its sender saw before, as with a congestion control that keeps a model.
     _call("ip", "netns", "exec", name, "sh", "-c", "echo reno > /proc/sys/net/ipv4/tcp_congestion_control")
+    for memory in ("rmem", "wmem"):
+        limits = f"echo 4096 {_WINDOW} {_WINDOW} > /proc/sys/net/ipv4/tcp_{memory}"
+        _call("ip", "netns", "exec", name, "sh", "-c", limits)
     bucket = LINKS[link]
     if bucket is None:
         return
     rate, burst = bucket
-    for memory in ("rmem", "wmem"):
-        limits = f"echo 4096 {_WINDOW} {_WINDOW} > /proc/sys/net/ipv4/tcp_{memory}"
-        _call("ip", "netns", "exec", name, "sh", "-c", limits)
     for where in (("-n", name), ()):
         device = DEVICE if where else cable
         _call("tc", *where, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", burst, "limit", "32mb")
