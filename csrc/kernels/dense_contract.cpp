@@ -223,8 +223,7 @@ at::Tensor contract(const Labels& labels, const at::Tensor& left, const at::Tens
                     bool accumulate) {
   check_operands(labels, left, right);
   const auto extents = letter_extents("contract", labels, {shape_of(left), shape_of(right)});
-  Dims shape;
-  for (const char letter : labels.result) shape.push_back(extents.at(letter));
+  const Dims shape = extents_of(labels.result, extents);
   JOINSUM_KERNEL_CHECK(!out.defined() || (shape_of(out) == shape && out.scalar_type() == left.scalar_type()),
                        "contract: out does not fit: labels=", labels.text(), ", shape=", shape);
   const Lettered target = out.defined() ? Lettered{out, labels.result}.without_units() : Lettered{};

@@ -88,13 +88,6 @@ at::Tensor aligned(const at::Tensor& x, const std::string& letters, const std::s
 
 bool narrow_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
-Dims contracted_shape(const std::string& name, const Labels& labels, const at::Tensor& left, const at::Tensor& right) {
-  const auto extents = letter_extents(name, labels, {shape_of(left), shape_of(right)});
-  Dims shape;
-  for (const char letter : labels.result) shape.push_back(extents.at(letter));
-  return shape;
-}
-
 /// Writes to `out`, or with `accumulate` folds into it, what the operands combine to.
 void fold_pairs(const Kernel& kernel, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                 at::Tensor out, bool accumulate) {
@@ -161,7 +154,7 @@ at::Tensor contract_pair(const Kernel& kernel, const Labels& labels, const at::T
   const auto type = left.scalar_type();
   const auto inside = narrow_float(type) ? at::kFloat : type;
   const at::Tensor a = left.to(inside).resolve_neg(), b = right.to(inside).resolve_neg();
-  const Dims shape = contracted_shape(row.name, labels, a, b);
+  const Dims shape = extents_of(labels.result, letter_extents(row.name, labels, {shape_of(a), shape_of(b)}));
   JOINSUM_KERNEL_CHECK(!out.defined() || (shape_of(out) == shape && out.scalar_type() == type), row.name,
                        ": out does not fit: labels=", labels.text(), ", shape=", shape);
   const bool direct = out.defined() && inside == type;

@@ -21,6 +21,9 @@ void check_parameters(const Row& row, const Kernel& kernel);
 std::map<char, int64_t> letter_extents(const std::string& kernel, const Labels& labels,
                                        const std::vector<Dims>& operands);
 
+/// Extents of `letters` in their order.
+Dims extents_of(const std::string& letters, const std::map<char, int64_t>& extents);
+
 Dims result_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>& operands, int64_t output);
 
 }  // namespace joinsum::kernels

@@ -33,10 +33,7 @@ Dims elementwise_shape(const Kernel& kernel, const std::vector<Dims>& operands) 
 
 Dims labelled_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>& operands) {
   const Labels labels = row.labels(kernel);
-  const auto extents = letter_extents(kernel.name, labels, operands);
-  Dims out;
-  for (const char letter : labels.result) out.push_back(extents.at(letter));
-  return out;
+  return extents_of(labels.result, letter_extents(kernel.name, labels, operands));
 }
 
 int64_t checked_axis(const Kernel& kernel, const Dims& shape, int64_t end) {
@@ -177,6 +174,12 @@ std::map<char, int64_t> letter_extents(const std::string& kernel, const Labels& 
     }
   }
   return extents;
+}
+
+Dims extents_of(const std::string& letters, const std::map<char, int64_t>& extents) {
+  Dims out;
+  for (const char letter : letters) out.push_back(extents.at(letter));
+  return out;
 }
 
 Dims result_shape(const Row& row, const Kernel& kernel, const std::vector<Dims>& operands, int64_t output) {

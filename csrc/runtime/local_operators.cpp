@@ -4,6 +4,7 @@
 #include <map>
 
 #include "kernels/dense.h"
+#include "kernels/rows.h"
 #include "kernels/typing.h"
 #include "runtime/dim_modes.h"
 
@@ -319,28 +320,6 @@ at::Tensor without_singles(at::Tensor array, const Layout& layout, const Dims& p
   return array;
 }
 
-std::map<char, int64_t> extents_of(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
-  std::map<char, int64_t> extents;
-  for (size_t a = 0; a < labels.operands[0].size(); ++a)
-    extents[labels.operands[0][a]] = left.size(static_cast<int64_t>(a));
-  for (size_t a = 0; a < labels.operands[1].size(); ++a)
-    extents[labels.operands[1][a]] = right.size(static_cast<int64_t>(a));
-  return extents;
-}
-
-int64_t contraction_points(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
-  int64_t points = 1;
-  for (const auto& [letter, extent] : extents_of(labels, left, right)) points *= extent;
-  return points;
-}
-
-Dims contracted_shape(const kernels::Labels& labels, const at::Tensor& left, const at::Tensor& right) {
-  const auto extents = extents_of(labels, left, right);
-  Dims shape;
-  for (const char letter : labels.result) shape.push_back(extents.at(letter));
-  return shape;
-}
-
 }  // namespace
 
 std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
@@ -358,10 +337,13 @@ std::vector<Piece> LocalOperators::contract(const ia::LocalJoin& op, const ia::L
   plan.for_each(op, left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
     const at::Tensor l = without_singles(a, plan.left_layout, plan.left.position, plan.modes);
     const at::Tensor r = without_singles(b, plan.right_layout, plan.right.position, plan.modes);
-    flops_ += kernels::flops_per_element(op.kernel) * contraction_points(letters.labels, l, r);
+    const auto extents = kernels::letter_extents(op.kernel.name, letters.labels, {l.sizes().vec(), r.sizes().vec()});
+    int64_t points = 1;
+    for (const auto& [letter, extent] : extents) points *= extent;
+    flops_ += kernels::flops_per_element(op.kernel) * points;
     const auto [at, fresh] = folded.try_emplace(own_box(part, group_by));
     at::Tensor& out = at->second;
-    if (fresh) out = store_.allocate(contracted_shape(letters.labels, l, r), l.options());
+    if (fresh) out = store_.allocate(kernels::extents_of(letters.labels.result, extents), l.options());
     product ? kernels::contract(letters.labels, l, r, out, !fresh)
             : kernels::contract(op.kernel, letters.labels, l, r, out, !fresh);
   });
