@@ -34,10 +34,20 @@ NodeHandle vertex(const std::vector<NodeHandle>& inputs, std::vector<einsum::Lab
       std::move(nodes))};
 }
 
+NodeHandle call(const std::vector<NodeHandle>& inputs, const std::string& text) {
+  std::vector<einsum::NodePtr> nodes;
+  for (const NodeHandle& handle : inputs) nodes.push_back(handle.node);
+  Scanner scanner(text);
+  einsum::Call parsed = einsum::Call::parse(scanner);
+  if (!scanner.at_end()) scanner.fail("expected the end of the call");
+  return {einsum::make(std::move(parsed), std::move(nodes))};
+}
+
 void bind_nodes(py::module_& module) {
   py::class_<NodeHandle>(module, "EinsumNode")
       .def_property_readonly("dtype", [](const NodeHandle& handle) { return name_of(handle.node->type().dtype); })
       .def_property_readonly("extents", [](const NodeHandle& handle) { return handle.node->type().extents; });
+  module.def("einsum_call", &call, py::arg("inputs"), py::arg("call"), WithoutGil());
   module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"), WithoutGil());
   module.def("einsum_vertex", &vertex, py::arg("inputs"), py::arg("operands"), py::arg("result"), py::arg("join"),
              py::arg("aggregate"), py::arg("extents"), WithoutGil());
@@ -77,6 +87,40 @@ std::vector<Vertex> vertices_of(const einsum::Plan& plan) {
   return out;
 }
 
+/// A vertex or a call as Python reads it: name, operator, names of its inputs, labels.
+using Use = std::tuple<std::string, std::string, std::vector<std::string>, std::vector<einsum::Labels>, einsum::Labels>;
+
+einsum::Labels letters_of(const std::string& letters) {
+  einsum::Labels out;
+  for (const char letter : letters) out.emplace_back(1, letter);
+  return out;
+}
+
+std::vector<Use> uses_of(const einsum::Plan& plan) {
+  const auto names = einsum::node_names(plan);
+  std::vector<Use> out;
+  for (const auto& node : plan.order()) {
+    std::vector<std::string> inputs;
+    for (const auto& each : node->inputs()) inputs.push_back(names.at(each.get()));
+    if (const auto* op = node->as<einsum::Einsum>()) {
+      out.emplace_back(names.at(node.get()), "einsum", std::move(inputs), op->operands, op->result);
+    } else if (const auto* call = node->as<einsum::Call>()) {
+      std::vector<einsum::Labels> operands;
+      for (const std::string& letters : call->operands) operands.push_back(letters_of(letters));
+      out.emplace_back(names.at(node.get()), call->function, std::move(inputs), std::move(operands),
+                       letters_of(call->result().letters));
+    }
+  }
+  return out;
+}
+
+std::map<std::string, Shape> shapes_of(const einsum::Plan& plan) {
+  const auto names = einsum::node_names(plan);
+  std::map<std::string, Shape> out;
+  for (const auto& node : plan.order()) out.emplace(names.at(node.get()), shape_of(node->type()));
+  return out;
+}
+
 /// Names of the nodes that the outputs are.
 std::vector<std::string> output_nodes(const einsum::Plan& plan) {
   const auto names = einsum::node_names(plan);
@@ -85,9 +129,13 @@ std::vector<std::string> output_nodes(const einsum::Plan& plan) {
   return out;
 }
 
-einsum::Plan make_plan(const std::vector<std::pair<std::string, NodeHandle>>& outputs) {
+einsum::Plan make_plan(const std::vector<std::pair<std::string, NodeHandle>>& outputs,
+                       const std::map<std::string, std::string>& ties) {
   std::vector<einsum::Plan::Output> made;
-  for (const auto& [name, handle] : outputs) made.push_back({name, handle.node, std::nullopt});
+  for (const auto& [name, handle] : outputs) {
+    const auto tie = ties.find(name);
+    made.push_back({name, handle.node, tie == ties.end() ? std::nullopt : std::optional(tie->second)});
+  }
   return einsum::Plan::make(std::move(made));
 }
 
@@ -109,11 +157,14 @@ std::vector<TraNodeHandle> lower_onto(const einsum::Plan& plan, const std::map<s
 
 void bind_plan(py::module_& module) {
   py::class_<einsum::Plan>(module, "EinsumPlan")
-      .def_static("make", &make_plan, py::arg("outputs"), WithoutGil())
+      .def_static("make", &make_plan, py::arg("outputs"), py::arg("ties") = std::map<std::string, std::string>{},
+                  WithoutGil())
       .def_static("parse", &einsum::parse, py::arg("text"), WithoutGil())
       .def_property_readonly("inputs", &inputs_of)
       .def_property_readonly("outputs", &outputs_of)
       .def_property_readonly("vertices", &vertices_of)
+      .def_property_readonly("uses", &uses_of)
+      .def_property_readonly("shapes", &shapes_of)
       .def_property_readonly("output_nodes", &output_nodes)
       .def("binary", &binary, py::arg("paths"), WithoutGil())
       .def("gradient", &einsum::gradient, py::arg("of"), WithoutGil())

@@ -90,6 +90,7 @@ void bind_stored_relation(py::module_& module) {
       .def("keeps", &keeps, py::arg("store"), py::arg("array"), WithoutGil());
   module.def("place_tensor", &runtime::place_tensor, py::arg("tensor"), py::arg("type"), py::arg("sites"),
              py::arg("store"), py::arg("copy"), WithoutGil());
+  module.def("retyped", &runtime::retyped, py::arg("relation"), py::arg("type"), py::arg("store"), WithoutGil());
   module.def("place_tuples", &runtime::place_tuples, py::arg("tuples"), py::arg("type"), py::arg("sites"),
              py::arg("store"), py::arg("copy"), WithoutGil());
 }

@@ -107,8 +107,10 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths,
     std::vector<NodePtr> inputs;
     for (const NodePtr& input : node->inputs()) inputs.push_back(made.at(input.get()));
     const auto* op = node->as<Einsum>();
-    if (op == nullptr) {
+    if (node->as<Input>() != nullptr) {
       made[node.get()] = node;
+    } else if (op == nullptr) {
+      made[node.get()] = make(node->operation(), std::move(inputs));
     } else if (inputs.size() <= 2) {
       made[node.get()] = make(*op, std::move(inputs));
     } else if (kernels::is_expression(op->join)) {

@@ -17,8 +17,15 @@ class Classes {
       auto& axes = axes_[node.get()];
       for (size_t a = 0; a < node->type().extents.size(); ++a) axes.push_back(add());
       if (const auto* op = node->as<Einsum>()) identify(*op, *node);
+      if (const auto* call = node->as<Call>()) identify(*call, *node);
+    }
+    for (const auto& output : plan.outputs()) {
+      if (output.tied_input) tie(plan, output);
     }
   }
+
+  int64_t of(const Node& node, size_t axis) const { return find(axes_.at(&node)[axis]); }
+  int64_t of_new_letter(const Node& node, char letter) const { return find(new_letters_.at(&node).at(letter)); }
 
   /// Parts of an axis once `cut` has been called.
   int64_t parts(const Node& node, size_t axis) const { return parts_.at(find(axes_.at(&node)[axis])); }
@@ -95,7 +102,33 @@ class Classes {
     for (const std::string& broadcast : without(op.result, given)) whole_[find(label.at(broadcast))] = true;
   }
 
+  /// All results of a call, of which the node is one, have the letters.
+  void identify(const Call& call, const Node& node) {
+    std::map<char, int64_t> known;
+    const auto meet = [&](const std::string& letters, const std::vector<int64_t>& axes) {
+      for (size_t a = 0; a < letters.size(); ++a) {
+        const auto [at, fresh] = known.try_emplace(letters[a], axes[a]);
+        if (!fresh) unite(at->second, axes[a]);
+      }
+    };
+    for (size_t i = 0; i < call.operands.size(); ++i) meet(call.operands[i], axes_.at(node.input(i).get()));
+    meet(call.result().letters, axes_.at(&node));
+    for (const auto& [letter, fresh] : call.extents) {
+      new_letters_[&node][letter] = known.contains(letter) ? known.at(letter) : add();
+    }
+  }
+
+  void tie(const Plan& plan, const Plan::Output& output) {
+    for (const NodePtr& input : plan.inputs()) {
+      if (input->as<Input>()->name != *output.tied_input) continue;
+      for (size_t a = 0; a < input->type().extents.size(); ++a) {
+        unite(axes_.at(input.get())[a], axes_.at(output.node.get())[a]);
+      }
+    }
+  }
+
   std::unordered_map<const Node*, std::vector<int64_t>> axes_;
+  std::unordered_map<const Node*, std::map<char, int64_t>> new_letters_;  ///< of calls
   std::vector<int64_t> parent_;
   std::vector<bool> whole_;
   std::map<int64_t, int64_t> parts_;
@@ -123,6 +156,29 @@ std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites) {
     }
     const std::string& name = node->as<Input>()->name;
     out[name] = RelationType::make("input " + name, node->type().dtype, std::move(frontier), std::move(axes));
+  }
+  return out;
+}
+
+NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, RelationType>& inputs) {
+  const Classes classes(plan);
+  std::map<int64_t, int64_t> parts;
+  for (const NodePtr& node : plan.inputs()) {
+    const auto found = inputs.find(node->as<Input>()->name);
+    if (found == inputs.end()) continue;
+    const auto& axes = found->second.axes;
+    for (size_t a = 0; a < std::min(axes.size(), node->type().extents.size()); ++a) {
+      if (axes[a].linked()) parts[classes.of(*node, a)] = static_cast<int64_t>(axes[a].cuts.size()) - 1;
+    }
+  }
+  NewLetterParts out;
+  for (const NodePtr& node : plan.order()) {
+    const auto* call = node->as<Call>();
+    if (call == nullptr) continue;
+    for (const auto& [letter, fresh] : call->extents) {
+      const auto at = parts.find(classes.of_new_letter(*node, letter));
+      if (at != parts.end()) out[node.get()][letter] = at->second;
+    }
   }
   return out;
 }

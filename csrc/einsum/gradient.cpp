@@ -76,6 +76,9 @@ class Simple {
     for (const NodePtr& node : plan.order()) {
       std::vector<NodePtr> inputs;
       for (const NodePtr& input : node->inputs()) inputs.push_back(made.at(input.get()));
+      const auto* call = node->as<Call>();
+      JOINSUM_USER_CHECK(call == nullptr, "gradient: a call of a torch operator has no gradient here; torch's autograd ",
+                         "gives it before the graph is made: call=", call == nullptr ? "" : call->text());
       const auto* op = node->as<Einsum>();
       made[node.get()] = op == nullptr ? node : simple(*op, inputs);
     }

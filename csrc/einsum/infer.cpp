@@ -67,9 +67,20 @@ TensorType infer_einsum(const Einsum& op, const std::vector<TensorType>& inputs)
   return type;
 }
 
+TensorType infer_call(const Call& call, const std::vector<TensorType>& inputs) {
+  std::vector<Dims> shapes;
+  for (const TensorType& input : inputs) shapes.push_back(input.extents);
+  const auto extents = kernels::extents_of(call, shapes);
+  TensorType type{call.result().dtype, {}};
+  for (const char letter : call.result().letters) type.extents.push_back(extents.at(letter));
+  checked_product("call", type.extents);
+  return type;
+}
+
 }  // namespace
 
 TensorType infer(const Operation& operation, const std::vector<TensorType>& inputs) {
+  if (const auto* call = std::get_if<Call>(&operation)) return infer_call(*call, inputs);
   const auto* op = std::get_if<Einsum>(&operation);
   JOINSUM_USER_CHECK(op != nullptr,
                      "input: the type of an input is given, not inferred: name=", std::get<Input>(operation).name);

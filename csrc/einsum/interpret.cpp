@@ -111,6 +111,7 @@ std::map<std::string, Array> interpret(const Plan& plan, const std::map<std::str
       results[node.get()] = found->second;
       continue;
     }
+    if (const auto* call = node->as<Call>()) kernels::fail_to_interpret(*call);
     std::vector<const Array*> operands;
     std::vector<TensorType> types;
     for (const NodePtr& input : node->inputs()) {

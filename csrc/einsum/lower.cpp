@@ -245,12 +245,28 @@ void check_input(const Node& node, const RelationType& type) {
                      ", relation=", type.text());
 }
 
+/// A call keeps its letters; those that it adds are cut as `parts` says.
+LoweredVertex lowered_call(Call call, std::vector<tra::NodePtr> values, const std::map<char, int64_t>& parts) {
+  for (const auto& [letter, count] : parts) call.extents.at(letter).parts = count;
+  const tra::NodePtr made = tra::make(std::move(call), std::move(values));
+  const std::string& letters = made->as<tra::Call>()->result().letters;
+  Labels keys;
+  for (const char letter : letters) {
+    if (kernels::key_of(letters, made->type(), letter)) keys.emplace_back(1, letter);
+  }
+  return {made, std::move(keys), made};
+}
+
 std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs,
                                       LoweredVertices& vertices) {
+  std::map<std::string, RelationType> relations;
+  for (const auto& [name, value] : inputs) relations[name] = value->type();
+  const NewLetterParts parts = new_letter_parts(plan, relations);
   std::unordered_map<const Node*, tra::NodePtr> lowered;
   for (const NodePtr& node : plan.order()) {
     const auto* op = node->as<Einsum>();
-    if (op == nullptr) {
+    const auto* call = node->as<Call>();
+    if (op == nullptr && call == nullptr) {
       const auto found = inputs.find(node->as<Input>()->name);
       JOINSUM_USER_CHECK(found != inputs.end(), "lower: an input is not given: name=", node->as<Input>()->name);
       check_input(*node, found->second->type());
@@ -263,7 +279,11 @@ std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::stri
       values.push_back(lowered.at(input.get()));
       types.push_back(input->type());
     }
-    LoweredVertex made = Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
+    const auto own_parts = parts.find(node.get());
+    LoweredVertex made =
+        call != nullptr
+            ? lowered_call(*call, std::move(values), own_parts == parts.end() ? std::map<char, int64_t>{} : own_parts->second)
+            : Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
     lowered[node.get()] = made.value;
     vertices[node.get()] = std::move(made);
   }

@@ -12,6 +12,11 @@ namespace joinsum::einsum {
 /// section 8.
 std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites);
 
+/// In how many parts letters are cut that only a call's results have, where their class is that of some input's axis:
+/// as `inputs` are.
+using NewLetterParts = std::unordered_map<const Node*, std::map<char, int64_t>>;
+NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, RelationType>& inputs);
+
 /// Translates a plan of einsums of at most two operands: an einsum is a join on the key dimensions of the shared
 /// labels, whose kernel contracts each pair of arrays, and a fold of the key dimensions of labels that disappear.
 /// `inputs` gives the cuts of each input, by name; axis i of a tensor is array axis i of its relation, cut by a key

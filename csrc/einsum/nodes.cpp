@@ -1,6 +1,7 @@
 #include "einsum/nodes.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "einsum/infer.h"
@@ -44,7 +45,8 @@ NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
 }
 
 std::string operator_name(const Operation& operation) {
-  return std::holds_alternative<Input>(operation) ? "input" : "einsum";
+  static constexpr std::array<const char*, 3> kNames{"input", "einsum", "call"};
+  return kNames[operation.index()];
 }
 
 Plan Plan::make(std::vector<Output> outputs) {

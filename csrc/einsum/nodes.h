@@ -6,10 +6,12 @@
 
 #include "base/dtype.h"
 #include "base/plan.h"
+#include "kernels/call.h"
 #include "kernels/kernel.h"
 
 namespace joinsum::einsum {
 
+using kernels::Call;
 using kernels::Kernel;
 
 /// Names of a tensor's axes: letters, digits, `_` and `.`; prints as `ij{row}`.
@@ -46,7 +48,7 @@ struct Einsum {
   bool operator==(const Einsum&) const = default;
 };
 
-using Operation = std::variant<Input, Einsum>;
+using Operation = std::variant<Input, Einsum, Call>;
 using Node = joinsum::Node<Operation, TensorType>;
 using NodePtr = Node::Pointer;
 

@@ -82,8 +82,15 @@ struct Level {
   }
 
   ResolveOperation<Node> parse_operation(Scanner& scanner, const std::string& name) const {
-    if (name != "einsum") scanner.fail("no such operator: name=" + name + ", operators=[einsum]");
+    if (name != "einsum" && name != "call") {
+      scanner.fail("no such operator: name=" + name + ", operators=[einsum, call]");
+    }
     scanner.expect("[");
+    if (name == "call") {
+      Call call = Call::parse(scanner);
+      scanner.expect("]");
+      return [call = std::move(call)](const std::vector<NodePtr>&) { return call; };
+    }
     Einsum op;
     parse_labels(scanner, op);
     scanner.expect(";");
@@ -117,6 +124,7 @@ std::string labels_text(const std::vector<Labels>& operands, const Labels& resul
 }
 
 std::string operation_text(const Operation& operation) {
+  if (const auto* call = std::get_if<Call>(&operation)) return "call[" + call->text() + "]";
   const auto* op = std::get_if<Einsum>(&operation);
   if (op == nullptr) return std::get<Input>(operation).name;
   std::string out =

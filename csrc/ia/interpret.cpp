@@ -147,6 +147,8 @@ struct Interpret {
     }
     return out;
   }
+
+  Relation operator()(const LocalCall& op) const { kernels::fail_to_interpret(op.call); }
 };
 
 void check_shapes(const std::string& who, const Relation& relation, const PhysicalType& type) {

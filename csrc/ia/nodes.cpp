@@ -31,8 +31,8 @@ NodePtr shuffle(NodePtr input, const Dims& dims) {
 }
 
 std::string operator_name(const Operation& operation) {
-  static constexpr std::array<const char*, 7> kNames{"input",           "broadcast",    "shuffle",  "local_join",
-                                                     "local_aggregate", "local_filter", "local_map"};
+  static constexpr std::array<const char*, 8> kNames{"input",           "broadcast",    "shuffle",   "local_join",
+                                                     "local_aggregate", "local_filter", "local_map", "local_call"};
   return kNames[operation.index()];
 }
 
@@ -66,6 +66,7 @@ struct HashOperation {
   uint64_t operator()(const LocalMap& op) const {
     return hash_mix(hash_mix(mix(6, {op.outputs}), op.key_map.hash()), op.array_map.hash());
   }
+  uint64_t operator()(const LocalCall& op) const { return hash_mix(7, op.call.hash()); }
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/key_expression.h"
 #include "base/plan.h"
 #include "ia/type.h"
+#include "kernels/call.h"
 #include "kernels/kernel.h"
 
 namespace joinsum::ia {
@@ -59,7 +60,14 @@ struct LocalMap {
   bool operator==(const LocalMap&) const = default;
 };
 
-using Operation = std::variant<Input, Broadcast, Shuffle, LocalJoin, LocalAggregate, LocalFilter, LocalMap>;
+/// Runs an operator of several operands on what each site holds of them: those with a letter are divided by it alike. A
+/// letter that the result lacks and that is divided leaves pending partials.
+struct LocalCall {
+  kernels::Call call;
+  bool operator==(const LocalCall&) const = default;
+};
+
+using Operation = std::variant<Input, Broadcast, Shuffle, LocalJoin, LocalAggregate, LocalFilter, LocalMap, LocalCall>;
 using Node = joinsum::Node<Operation, PhysicalType>;
 using NodePtr = Node::Pointer;
 

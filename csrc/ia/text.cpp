@@ -22,6 +22,7 @@ struct OperationText {
     const std::string outputs = op.outputs == 1 ? "" : std::to_string(op.outputs) + ": ";
     return outputs + op.key_map.text() + "; " + op.array_map.text();
   }
+  std::string operator()(const LocalCall& op) const { return op.call.text(); }
 };
 
 LocalMap parse_map(Scanner& scanner, const LookupTables& tables) {
@@ -99,8 +100,9 @@ struct Level {
     }
     if (name == "local_filter" || name == "filter") return LocalFilter{KeyExpression::parse(scanner, tables)};
     if (name == "local_map" || name == "map") return parse_map(scanner, tables);
+    if (name == "local_call" || name == "call") return LocalCall{kernels::Call::parse(scanner)};
     scanner.fail("no such operator: name=" + name +
-                 ", operators=[broadcast, shuffle, local_join, local_aggregate, local_filter, local_map]");
+                 ", operators=[broadcast, shuffle, local_join, local_aggregate, local_filter, local_map, local_call]");
   }
 
   /// The split domains of a target default to the input's frontier, so it is read once the input is known.

@@ -71,6 +71,26 @@ std::unordered_map<const einsum::Node*, std::string> step_names(
   return names;
 }
 
+einsum::Labels labels_of(const std::string& letters) {
+  einsum::Labels out;
+  for (const char letter : letters) out.emplace_back(1, letter);
+  return out;
+}
+
+/// Labels of a vertex, each once.
+einsum::Labels all_labels(const einsum::Node& node) {
+  std::vector<einsum::Labels> all;
+  if (const auto* op = node.as<einsum::Einsum>()) {
+    all = op->operands;
+    all.push_back(op->result);
+  } else {
+    const auto& call = *node.as<einsum::Call>();
+    for (const std::string& letters : call.operands) all.push_back(labels_of(letters));
+    all.push_back(labels_of(call.result().letters));
+  }
+  return einsum::labels_of(all);
+}
+
 }  // namespace
 
 GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths,
@@ -96,17 +116,17 @@ GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, e
     owned.insert(value.get());
   }
   for (const auto& node : binary.order()) {
-    const auto* op = node->as<einsum::Einsum>();
-    if (op == nullptr) continue;
-    std::vector<einsum::Labels> all = op->operands;
-    all.push_back(op->result);
+    if (node->as<einsum::Input>() != nullptr) continue;
     const einsum::LoweredVertex& vertex = lowered.at(node.get());
-    vertices_.push_back({names.at(node.get()), false, einsum::labels_of(all), vertex.work, vertex.keys,
+    vertices_.push_back({names.at(node.get()), false, all_labels(*node), vertex.work, vertex.keys,
                          operators_below(vertex.value, owned)});
   }
   for (const auto& output : binary.outputs()) {
     const auto* op = output.node->as<einsum::Einsum>();
-    output_labels_[output.name] = op != nullptr ? op->result : axis_numbers(*output.node);
+    const auto* call = output.node->as<einsum::Call>();
+    output_labels_[output.name] = op != nullptr     ? op->result
+                                  : call != nullptr ? labels_of(call->result().letters)
+                                                    : axis_numbers(*output.node);
   }
 }
 

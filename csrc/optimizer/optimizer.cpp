@@ -175,6 +175,7 @@ class Optimizer {
     MinSumLimits limits;
     limits.deadline = deadline_;
     if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});
+    if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
     for (int64_t a = 0; a < labels; ++a) {
       for (int64_t b = a; b < labels && !late(); ++b) {

@@ -25,11 +25,31 @@ struct PlanFacts {
   std::unordered_map<const Node*, std::string> operations;
   std::unordered_map<const Node*, int64_t> uses;
   std::unordered_set<const Node*> fused;
+  std::unordered_map<const Node*, std::vector<const Node*>> other_results;  ///< by the first result of a call
 
   explicit PlanFacts(const ia::Plan& of)
       : plan(of), text(of.text()), names(ia::node_names(of)), uses(ia::use_counts(of)), fused(ia::fused_joins(of)) {
     for (const NodePtr& node : of.order()) {
       operations[node.get()] = ia::operation_text(node->operation(), node->type());
+    }
+    find_other_results();
+  }
+
+  /// Results of one call are computed with the first of them.
+  void find_other_results() {
+    std::map<std::vector<NodePtr>, std::vector<const Node*>> first;
+    for (const NodePtr& node : plan.order()) {
+      const auto* op = node->as<ia::LocalCall>();
+      if (op == nullptr) continue;
+      auto& calls = first[node->inputs()];
+      const auto same = std::find_if(calls.begin(), calls.end(), [&](const Node* other) {
+        return op->call.runs_with(other->as<ia::LocalCall>()->call);
+      });
+      if (same == calls.end()) {
+        calls.push_back(node.get());
+      } else {
+        other_results[*same].push_back(node.get());
+      }
     }
   }
 
@@ -139,6 +159,7 @@ class Run {
   StoredRelation evaluate(const Node& node) {
     const std::string who = ia::operator_name(node.operation()) + " " + names_.at(&node);
     if (const auto* input = node.as<ia::Input>()) return inputs_.at(input->name);
+    if (auto known = ready_.extract(&node)) return std::move(known.mapped());
     if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
       return move(who, values_.at(node.input(0).get()), node.type(), transport_, store_, received_);
     }
@@ -202,19 +223,36 @@ class Run {
       }
       for (const void* memory : read) ++readers[memory];
     }
-    StoredRelation out{node.type(), {}};
+    const std::vector<const Node*> made = made_with(node);
+    std::vector<StoredRelation> out;
+    for (const Node* each : made) out.push_back({each->type(), {}});
     for (auto& [key, group] : groups) {
-      const auto blocks = evaluate_group(node, operands, std::move(group.pieces), group.sites.front(), readers);
-      for (const int64_t site : group.sites) out.sites[site] = blocks;
+      const auto blocks = evaluate_group(made, operands, std::move(group.pieces), group.sites.front(), readers);
+      for (size_t i = 0; i < made.size(); ++i) {
+        for (const int64_t site : group.sites) out[i].sites[site] = blocks[i];
+      }
     }
+    for (size_t i = 1; i < made.size(); ++i) ready_.emplace(made[i], std::move(out[i]));
+    return std::move(out.front());
+  }
+
+  /// The node, and further results of its call.
+  std::vector<const Node*> made_with(const Node& node) const {
+    std::vector<const Node*> out{&node};
+    const auto others = facts_.other_results.find(&node);
+    if (others != facts_.other_results.end()) out.insert(out.end(), others->second.begin(), others->second.end());
     return out;
   }
 
-  std::vector<BlockHandle> evaluate_group(const Node& node, const std::vector<const Node*>& operands,
-                                          std::vector<std::vector<Piece>> pieces, int64_t site,
-                                          const std::map<const void*, int64_t>& readers) {
+  /// The blocks of each of `made`, which are results of one operator.
+  std::vector<std::vector<BlockHandle>> evaluate_group(const std::vector<const Node*>& made,
+                                                       const std::vector<const Node*>& operands,
+                                                       std::vector<std::vector<Piece>> pieces, int64_t site,
+                                                       const std::map<const void*, int64_t>& readers) {
+    std::vector<std::vector<BlockHandle>> out(made.size());
+    const Node& node = *made.front();
     const auto boxes = node.type().stored(site);
-    if (boxes.empty()) return {};
+    if (boxes.empty()) return out;
     std::vector<Operand> given;
     for (size_t i = 0; i < operands.size(); ++i) {
       const auto times = static_cast<size_t>(std::count(operands.begin(), operands.end(), operands[i]));
@@ -227,12 +265,17 @@ class Run {
     for (const Operand& operand : given) {
       if (!operand.pieces.empty()) options = operand.pieces.front().array.options();
     }
+    if (const auto* op = node.as<ia::LocalCall>()) {
+      const auto results = LocalOperators(scalars_, store_, flops_).call(op->call, given);
+      for (size_t i = 0; i < made.size(); ++i)
+        out[i] = {store_.put(results[made[i]->as<ia::LocalCall>()->call.output])};
+      return out;
+    }
     const auto result = apply(node, given);
     if (!result.empty()) options = result.front().array.options();
-    std::vector<BlockHandle> blocks;
     for (at::Tensor& array : assemble(node.type().relation, boxes, result, options))
-      blocks.push_back(store_.put(std::move(array)));
-    return blocks;
+      out.front().push_back(store_.put(std::move(array)));
+    return out;
   }
 
   std::vector<Piece> apply(const Node& node, const std::vector<Operand>& given) {
@@ -267,6 +310,7 @@ class Run {
   std::set<std::string> tied_;
   std::set<std::string> shared_inputs_;
   std::unordered_map<const Node*, StoredRelation> values_;
+  std::unordered_map<const Node*, StoredRelation> ready_;  ///< results of calls that were computed with another one
   int64_t flops_ = 0;
   KeptBytes kept_;
   ReceivedBytes received_;

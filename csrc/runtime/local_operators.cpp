@@ -4,6 +4,7 @@
 #include <map>
 
 #include "kernels/dense.h"
+#include "kernels/dense_call.h"
 #include "kernels/rows.h"
 #include "kernels/typing.h"
 #include "runtime/dim_modes.h"
@@ -429,6 +430,25 @@ std::vector<Piece> LocalOperators::concatenate_pieces(const ia::LocalAggregate& 
   const int64_t at = layout.position_of_axis(axis);
   for (const auto& [box, arrays] : parts) out.push_back({box, arrays.size() == 1 ? arrays[0] : at::cat(arrays, at)});
   return out;
+}
+
+std::vector<at::Tensor> LocalOperators::call(const kernels::Call& op, const std::vector<Operand>& operands) const {
+  std::vector<at::Tensor> blocks;
+  std::map<char, int64_t> begins;
+  std::map<char, double> extents;
+  for (const auto& [letter, fresh] : op.extents) extents[letter] = static_cast<double>(fresh.extent);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    JOINSUM_CHECK(operands[i].pieces.size() == 1, "call=", op.text(), ", operand=", i);
+    const Piece& piece = operands[i].pieces.front();
+    for (size_t a = 0; a < op.operands[i].size(); ++a) {
+      const Axis& axis = operands[i].type.axes[a];
+      begins[op.operands[i][a]] = axis.linked() ? axis.cuts[piece.box.lower[axis.key_dim]] : 0;
+      extents[op.operands[i][a]] = static_cast<double>(axis.extent_over(piece.box));
+    }
+    blocks.push_back(piece.array);
+  }
+  flops_ += static_cast<int64_t>(kernels::flops(op, extents));
+  return kernels::dense_call(op, blocks, begins);
 }
 
 std::vector<Piece> LocalOperators::filter(const ia::LocalFilter& op, const Operand& input) const {

@@ -28,6 +28,8 @@ class LocalOperators {
   std::vector<Piece> contract(const ia::LocalJoin& op, const ia::LocalAggregate& sum, const Operand& left,
                               const Operand& right, const RelationType& joined) const;
   std::vector<Piece> aggregate(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const;
+  /// The arrays of all results of a call.
+  std::vector<at::Tensor> call(const kernels::Call& op, const std::vector<Operand>& operands) const;
   std::vector<Piece> filter(const ia::LocalFilter& op, const Operand& input) const;
   std::vector<Piece> map(const ia::LocalMap& op, const Operand& input, const RelationType& result) const;
 

@@ -117,6 +117,28 @@ StoredRelation place_tensor(const at::Tensor& tensor, const ia::PhysicalType& ty
   return store_pieces(type, sites, {{all, tensor.reshape(shape)}}, tensor.options(), store, copy);
 }
 
+StoredRelation retyped(const StoredRelation& relation, const ia::PhysicalType& type, BlockStore& store) {
+  const Layout layout(type.relation);
+  StoredRelation out{type, {}};
+  std::map<BlockHandle, BlockHandle> viewed;
+  for (const auto& [site, blocks] : relation.sites) {
+    const auto boxes = type.stored(site);
+    bool fits = boxes.size() == blocks.size() && boxes.size() <= 1;
+    for (size_t i = 0; fits && i < boxes.size(); ++i) {
+      BlockHandle& view = viewed[blocks[i]];
+      const at::Tensor array = Pin(store, blocks[i]).tensor();
+      const Dims shape = layout.shape(boxes[i]);
+      fits = array.numel() == checked_product("retyped", shape);
+      if (fits && view == nullptr) view = store.put(array.reshape(shape));
+      out.sites[site].push_back(view);
+    }
+    JOINSUM_USER_CHECK(fits, "relation: blocks of another type hold other elements: site=", site,
+                       ", type=", relation.type.text(), ", wanted=", type.text());
+    out.sites.try_emplace(site);
+  }
+  return out;
+}
+
 StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuples, const ia::PhysicalType& type,
                             const std::vector<int64_t>& sites, BlockStore& store, bool copy) {
   const Layout layout(type.relation);

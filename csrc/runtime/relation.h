@@ -52,6 +52,10 @@ StoredRelation place_tensor(const at::Tensor& tensor, const ia::PhysicalType& ty
 StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuples, const ia::PhysicalType& type,
                             const std::vector<int64_t>& sites, BlockStore& store, bool copy);
 
+/// The same blocks as those of a relation of another type, whose blocks hold the same elements: axes are split, merged
+/// or cut in other parts where no site's share changes. Raises PlanError where a block has another number of elements.
+StoredRelation retyped(const StoredRelation& relation, const ia::PhysicalType& type, BlockStore& store);
+
 /// All tuples on the sites of this process, each key's replicas once, ascending.
 std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation, BlockStore& store);
 

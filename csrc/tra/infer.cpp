@@ -37,12 +37,17 @@ struct Infer {
   }
   RelationType operator()(const Tile& op) const { return infer_tile(op, inputs[0]); }
   RelationType operator()(const Concat& op) const { return infer_concat(op, inputs[0]); }
+  RelationType operator()(const Call& call) const { return kernels::call_type("call", call, inputs); }
 };
 
 }  // namespace
 
 RelationType infer(const Operation& operation, const std::vector<RelationType>& inputs) {
-  const size_t wanted = std::holds_alternative<Input>(operation) ? 0 : std::holds_alternative<Join>(operation) ? 2 : 1;
+  const auto* call = std::get_if<Call>(&operation);
+  const size_t wanted = call != nullptr                             ? call->operands.size()
+                        : std::holds_alternative<Input>(operation) ? 0
+                        : std::holds_alternative<Join>(operation)  ? 2
+                                                                   : 1;
   JOINSUM_USER_CHECK(inputs.size() == wanted, operator_name(operation),
                      ": wrong number of inputs: inputs=", inputs.size(), ", wanted=", wanted);
   return std::visit(Infer{inputs}, operation);

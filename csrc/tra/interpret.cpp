@@ -101,6 +101,8 @@ struct Interpret {
     const auto arity = input().empty() ? int64_t{0} : static_cast<int64_t>(input()[0].first.size());
     return fold_groups(input(), complement({op.key_dim}, arity), {"concat", {op.axis}}, scalars);
   }
+
+  Relation operator()(const Call& call) const { kernels::fail_to_interpret(call); }
 };
 
 /// What is wrong with `relation` as one of type `type`; nothing when it fits.

@@ -46,6 +46,7 @@ struct Localize {
   ia::Operation operator()(const Concat& op) const {
     return ia::LocalAggregate{complement({op.key_dim}, input().arity()), Kernel{"concat", {op.axis}}};
   }
+  ia::Operation operator()(const Call& call) const { return ia::LocalCall{call}; }
 };
 
 struct Lower {
@@ -70,6 +71,11 @@ struct Lower {
     ia::Operation local = local_operation(node);
     if (std::holds_alternative<ia::LocalJoin>(local)) {
       return ia::make(std::move(local), {ia::broadcast(inputs[0]), inputs[1]});
+    }
+    if (std::holds_alternative<ia::LocalCall>(local)) {
+      std::vector<ia::NodePtr> everywhere;
+      for (const ia::NodePtr& input : inputs) everywhere.push_back(ia::broadcast(input));
+      return ia::make(std::move(local), std::move(everywhere));
     }
     ia::NodePtr input = inputs[0];
     if (const auto* fold = std::get_if<ia::LocalAggregate>(&local)) input = gather_groups(input, fold->group_by);

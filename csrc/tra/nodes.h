@@ -3,10 +3,12 @@
 #include "base/key_expression.h"
 #include "base/plan.h"
 #include "base/relation_type.h"
+#include "kernels/call.h"
 #include "kernels/kernel.h"
 
 namespace joinsum::tra {
 
+using kernels::Call;
 using kernels::Kernel;
 
 /// A relation that the run is given.
@@ -63,7 +65,7 @@ struct Concat {
   bool operator==(const Concat&) const = default;
 };
 
-using Operation = std::variant<Input, Aggregate, Join, Rekey, Filter, Transform, Tile, Concat>;
+using Operation = std::variant<Input, Aggregate, Join, Rekey, Filter, Transform, Tile, Concat, Call>;
 using Node = joinsum::Node<Operation, RelationType>;
 using NodePtr = Node::Pointer;
 

@@ -16,6 +16,7 @@ struct OperationText {
   std::string operator()(const Transform& op) const { return op.kernel.text(); }
   std::string operator()(const Tile& op) const { return dims_text({op.axis, op.size}); }
   std::string operator()(const Concat& op) const { return dims_text({op.key_dim, op.axis}); }
+  std::string operator()(const Call& call) const { return call.text(); }
 };
 
 std::pair<int64_t, int64_t> parse_pair(Scanner& scanner) {
@@ -65,8 +66,9 @@ struct Level {
       const auto [first, second] = parse_pair(scanner);
       return name == "tile" ? Operation(Tile{first, second}) : Operation(Concat{first, second});
     }
+    if (name == "call") return Call::parse(scanner);
     scanner.fail("no such operator: name=" + name +
-                 ", operators=[aggregate, join, rekey, filter, transform, tile, concat]");
+                 ", operators=[aggregate, join, rekey, filter, transform, tile, concat, call]");
   }
 };
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from joinsum import _C
+from joinsum.errors import PlanError
 
 __all__ = ["batched_graph", "depending", "nodes_of", "numbered"]
 
@@ -18,7 +19,7 @@ def depending(graph: _C.EinsumPlan, names: Collection[str]) -> set[str]:
     ['X', 't0']
     """
     reached = set(names)
-    for name, inputs, *_ in graph.vertices:
+    for name, _, inputs, *_ in graph.uses:
         if not reached.isdisjoint(inputs):
             reached.add(name)
     return reached
@@ -81,6 +82,9 @@ def batched_graph(graph: _C.EinsumPlan, names: Collection[str], size: int) -> _C
 
 def _add_vertices(nodes: dict[str, _C.EinsumNode], graph: _C.EinsumPlan, reached: set[str], first: list[str]) -> None:
     """Adds the graph's vertices to the inputs; of the nodes in `reached` the labels begin with `first`."""
+    if len(graph.uses) > len(graph.vertices):
+        function = next(function for _, function, *_ in graph.uses if function != "einsum")
+        raise PlanError(f"graph: a graph that calls torch's operators is not made again: operator={function}")
     for name, inputs, operands, result, join, aggregate, extents in graph.vertices:
         nodes[name] = _C.einsum_vertex(
             [nodes[each] for each in inputs],

@@ -41,12 +41,11 @@ def best_paths(plan: _C.EinsumPlan, here: Context, everywhere: bool, minimize: s
 
 def _proposals(plan: _C.EinsumPlan) -> Iterator[tuple[str, Iterator[Path]]]:
     """Vertices that there is an order for, with proposals, the plainest first."""
-    shapes = {name: extents for name, (_, extents) in plan.inputs}
+    shapes = plan.shapes
     for name, inputs, operands, result, join, aggregate, extents in plan.vertices:
         known = dict(extents)
         for node, labels in zip(inputs, operands, strict=True):
-            known.update(zip(labels, shapes[node], strict=True))
-        shapes[name] = [known[label] for label in result]
+            known.update(zip(labels, shapes[node][1], strict=True))
         if len(operands) > 2 and (join, aggregate) in _PRODUCTS:
             yield name, _paths(operands, result, known)
 

@@ -47,9 +47,11 @@ def order_text(binary: _C.EinsumPlan) -> list[tuple[str, str, str]]:
     """
     shown = {name: name for name, _ in binary.inputs}
     rows = []
-    for number, (name, inputs, operands, result, *_) in enumerate(binary.vertices, 1):
+    for number, (name, function, inputs, operands, result) in enumerate(binary.uses, 1):
         shown[name] = f"({number})"
         labels = f"{','.join(map(labels_text, operands))}->{labels_text(result)}"
+        if function != "einsum":
+            labels = f"{function} {labels}"
         rows.append((shown[name], labels, ", ".join(shown[each] for each in inputs)))
     return rows
 
@@ -69,11 +71,14 @@ def steps_of(binary: _C.EinsumPlan, plan: IaPlan, cost: PlanCost) -> tuple[Step,
     labels = _input_labels(binary)
     dims: dict[str, Dims] = {}
     steps = []
+    types: dict[str, _C.RelationType] = {}
     for node in plan.nodes:
+        types[node.name] = node.type.relation
         if node.kind == "input":
             dims[node.name] = _cut_labels(labels[node.name], node.type.relation)
             continue
-        dims[node.name] = _dims(node, [dims[name] for name in node.inputs])
+        relations = [types[name] for name in node.inputs]
+        dims[node.name] = _dims(node, [dims[name] for name in node.inputs], relations)
         price = prices[node.name]
         parts = _parts(node.type, dims[node.name])
         steps.append(
@@ -97,7 +102,7 @@ def _states(type_: _C.PhysicalType) -> list[str]:
     return [state.split("@")[0].strip() for state in states.split(",")] if states else []
 
 
-def _dims(node: PlanNode, inputs: list[Dims]) -> Dims:
+def _dims(node: PlanNode, inputs: list[Dims], relations: list[_C.RelationType]) -> Dims:
     """Labels of a node's key dimensions."""
     fields = node.operation[node.operation.index("[") + 1 : -1].split(";")
     if node.kind in ("broadcast", "shuffle", "local_filter"):
@@ -108,8 +113,26 @@ def _dims(node: PlanNode, inputs: list[Dims]) -> Dims:
         left, right = inputs
         joined = _integers(fields[1])
         return left + tuple(label for dim, label in enumerate(right) if dim not in joined)
+    if node.kind == "local_call":
+        return _called_dims(node, fields, inputs, relations)
     arity = node.type.relation.arity
     return inputs[0] if len(inputs[0]) == arity else tuple(f"k{dim}" for dim in range(arity))
+
+
+def _called_dims(
+    node: PlanNode, fields: list[str], inputs: list[Dims], relations: list[_C.RelationType]
+) -> Dims:
+    """Of a call's text `0; aten::relu; ab -> ab:f32; ...`: a cut letter has the name that it has in an operand."""
+    operands, results = fields[2].split("->")
+    names = {letter: letter for letter in results}
+    for letters, dims, relation in zip(operands.strip().split(","), inputs, relations, strict=True):
+        for letter, axis in zip(letters, relation.axes, strict=True):
+            if axis.key_dim is not None:
+                names[letter] = dims[axis.key_dim]
+    letters = results.split(",")[int(fields[0])].strip().split(":")[0]
+    return tuple(
+        names[letter] for letter, axis in zip(letters, node.type.relation.axes, strict=True) if axis.key_dim is not None
+    )
 
 
 def _integers(text: str) -> list[int]:
@@ -140,7 +163,7 @@ def _input_labels(graph: _C.EinsumPlan) -> dict[str, list[str]]:
     for name, (_, extents) in graph.inputs:
         axes[name] = [add() for _ in extents]
     said: list[tuple[int, str]] = []
-    for name, inputs, operands, result, *_ in graph.vertices:
+    for name, _, inputs, operands, result in graph.uses:
         known: dict[str, int] = {}
         for node, labels in zip(inputs, operands, strict=True):
             for axis, label in zip(axes[node], labels, strict=True):

@@ -88,6 +88,11 @@ void add_aggregate(const ia::Node& node, const ia::LocalAggregate& op, bool fuse
   add_followers(node.type().holding, folded, op.kernel, flops);
 }
 
+void add_call(const ia::Node& node, const kernels::Call& call, Flops& flops) {
+  for (int64_t site = 0; site < node.type().sites(); ++site)
+    flops[site] += static_cast<int64_t>(kernels::flops(call, extents_at(node, call, site)));
+}
+
 }  // namespace
 
 int64_t busiest_flops(const ia::Node& node, bool fused) {
@@ -95,6 +100,7 @@ int64_t busiest_flops(const ia::Node& node, bool fused) {
   if (const auto* join = node.as<ia::LocalJoin>()) add_join(node, *join, flops);
   if (const auto* map = node.as<ia::LocalMap>()) add_map(node, *map, flops);
   if (const auto* aggregate = node.as<ia::LocalAggregate>()) add_aggregate(node, *aggregate, fused, flops);
+  if (const auto* op = node.as<ia::LocalCall>()) add_call(node, op->call, flops);
   return *std::max_element(flops.begin(), flops.end());
 }
 

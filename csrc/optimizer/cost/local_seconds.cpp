@@ -1,6 +1,7 @@
 #include "optimizer/cost/local_seconds.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "optimizer/cost/visited.h"
 
@@ -112,6 +113,21 @@ class Local {
 
   double aggregate(const ia::LocalAggregate& op) const { return both(fold(op), finish(op)); }
 
+  /// Reads its operands and writes its result as a copy does, and computes at the rate of a product of as many flops.
+  double call(const kernels::Call& op) const {
+    double most = 0;
+    for (int64_t site = 0; site < result_.sites(); ++site) {
+      auto bytes = static_cast<double>(result_.bytes(site));
+      for (const ia::NodePtr& input : node_.inputs()) bytes += static_cast<double>(input->type().bytes(site));
+      const double side = std::cbrt(kernels::flops(op, extents_at(node_, op, site)) / 2);
+      const double moved = profile_.copy(bytes / 2);
+      const double computed = side < 1 ? 0 : profile_.product(DType::kFloat32, side, side, side);
+      if (moved < 0 || computed < 0) return -1;
+      most = std::max(most, moved + computed);
+    }
+    return most;
+  }
+
   double fused(const ia::LocalAggregate& op) const {
     const ia::Node& join = *node_.input(0);
     return both(contraction(join, *join.as<ia::LocalJoin>(), &op.group_by), finish(op));
@@ -221,6 +237,7 @@ double local_seconds(const ia::Node& node, bool fused, const Profile& profile) {
   const Local local(node, profile);
   if (const auto* join = node.as<ia::LocalJoin>()) return local.join(*join);
   if (const auto* map = node.as<ia::LocalMap>()) return local.map(*map);
+  if (const auto* op = node.as<ia::LocalCall>()) return local.call(op->call);
   const auto* aggregate = node.as<ia::LocalAggregate>();
   if (aggregate == nullptr) return 0;
   return fused ? local.fused(*aggregate) : local.aggregate(*aggregate);

@@ -58,4 +58,19 @@ Busiest busiest_of(const ia::Holding& holding, const RelationType& relation) {
   return most;
 }
 
+std::map<char, double> extents_at(const ia::Node& node, const kernels::Call& call, int64_t site) {
+  std::map<char, double> out;
+  const bool works = node.type().holding.box(site).has_value();
+  for (const auto& [letter, fresh] : call.extents) out[letter] = works ? static_cast<double>(fresh.extent) : 0;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const ia::PhysicalType& operand = node.input(i)->type();
+    const auto& box = operand.holding.box(site);
+    for (size_t a = 0; a < call.operands[i].size(); ++a) {
+      const Axis& axis = operand.relation.axes[a];
+      out[call.operands[i][a]] = works && box ? static_cast<double>(axis.extent_over(*box)) : 0;
+    }
+  }
+  return out;
+}
+
 }  // namespace joinsum::optimizer

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "ia/nodes.h"
@@ -21,6 +22,9 @@ RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op);
 /// Of a local join whose kernel is labelled, and of a labelled kernel that maps `input`.
 Visited visited_by(const ia::Node& join, const ia::LocalJoin& op);
 Visited visited_by(const RelationType& input, const kernels::Kernel& kernel);
+
+/// Elements along each letter of a call that a site visits; none where it has nothing to do.
+std::map<char, double> extents_at(const ia::Node& node, const kernels::Call& call, int64_t site);
 
 /// Calls `visit(input, result, next)` for each kernel that follows `kernel`, which by itself gives `type`.
 template <class Visit>

@@ -1,5 +1,6 @@
 #include "optimizer/placement/labels.h"
 
+#include <map>
 #include <numeric>
 
 #include "tra/text.h"
@@ -63,6 +64,25 @@ struct Derive {
   }
   std::vector<int64_t> operator()(const tra::Concat& op) const {
     return project(inputs[0], complement({op.key_dim}, static_cast<int64_t>(inputs[0].size())));
+  }
+  std::vector<int64_t> operator()(const tra::Call& call) const {
+    std::map<char, int64_t> known;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for (const char letter : call.operands[i]) {
+        const auto dim = kernels::key_of(call.operands[i], node.input(i)->type(), letter);
+        if (!dim) continue;
+        const auto [at, fresh] = known.emplace(letter, inputs[i][*dim]);
+        if (!fresh) sets.unite(at->second, inputs[i][*dim]);
+      }
+    }
+    std::vector<int64_t> out;
+    const std::string& letters = call.result().letters;
+    for (const char letter : letters) {
+      if (!kernels::key_of(letters, node.type(), letter)) continue;
+      const auto at = known.find(letter);
+      out.push_back(at != known.end() ? at->second : sets.add());
+    }
+    return out;
   }
 };
 

@@ -331,6 +331,33 @@ class PlacementProblem::Builder {
     for (const auto& output : plan_.outputs()) {
       if (!demands_.ends.contains(output.name)) add_output(output);
     }
+    join_results_of_calls();
+  }
+
+  /// Results of one call come from one run of it.
+  void join_results_of_calls() {
+    std::map<std::vector<int64_t>, std::vector<int64_t>> by_operands;
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      if (vertices_[v].call() == nullptr) continue;
+      auto& others = by_operands[vertices_[v].operands];
+      const auto same = std::find_if(others.begin(), others.end(), [&](int64_t other) {
+        return vertices_[other].call()->runs_with(*vertices_[v].call());
+      });
+      if (same == others.end()) {
+        others.push_back(static_cast<int64_t>(v));
+        continue;
+      }
+      const size_t ways = vertices_[v].modes.size();
+      JOINSUM_CHECK(ways == vertices_[*same].modes.size(), "call=", vertices_[v].call()->text());
+      TableKey key;
+      key.add(static_cast<double>(ways));
+      key.end();
+      add_table(mode_of(*same), mode_of(static_cast<int64_t>(v)), std::move(key), [&] {
+        std::vector<double> costs(ways * ways, kForbidden);
+        for (size_t way = 0; way < ways; ++way) costs[way * ways + way] = 0;
+        return costs;
+      });
+    }
   }
 
   /// Tables of one key are one.

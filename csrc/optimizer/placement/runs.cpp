@@ -17,11 +17,11 @@ size_t Runs::number(const tra::Node& node, const tra::Node* join) {
   return number;
 }
 
-const Run& Runs::known(size_t operation, const Place& left, const Place* right) {
-  const auto [at, fresh] = runs_.try_emplace({operation, &left, right});
+const Run& Runs::of(size_t operation, const std::vector<const Place*>& operands) {
+  const auto [at, fresh] = runs_.try_emplace({operation, operands});
   if (!fresh) return at->second;
   try {
-    at->second = computed(operators_[operation], left, right);
+    at->second = computed(operators_[operation], operands);
   } catch (const PlanError&) {
   } catch (const KernelError&) {
   }
@@ -34,12 +34,13 @@ void Runs::price(Run& run, const ia::NodePtr& node, Fusion fusion) const {
   run.flops += static_cast<double>(cost.flops);
 }
 
-Run Runs::computed(const Operator& op, const Place& left, const Place* right) {
+Run Runs::computed(const Operator& op, const std::vector<const Place*>& operands) {
   Run out;
-  std::vector<ia::NodePtr> operands{ia::make_input("L", left.type)};
-  if (right != nullptr) operands.push_back(ia::make_input("R", right->type));
-  ia::NodePtr node = ia::make(op.operation, std::move(operands));
-  if (right != nullptr) {
+  std::vector<ia::NodePtr> inputs;
+  for (const Place* operand : operands)
+    inputs.push_back(ia::make_input("x" + std::to_string(inputs.size()), operand->type));
+  ia::NodePtr node = ia::make(op.operation, std::move(inputs));
+  if (std::holds_alternative<ia::LocalJoin>(op.operation)) {
     out.undivided = leaves_undivided(node->type());
     out.split = split_of(node->type().placement);
   }

@@ -2,7 +2,7 @@
 
 #include <map>
 #include <optional>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "optimizer/placement/places.h"
@@ -28,8 +28,9 @@ class Runs {
 
   /// Equal operators have equal numbers; a join may run below a sum.
   size_t number(const tra::Node& node, const tra::Node* join);
-  const Run& of(size_t operation, const Place& operand) { return known(operation, operand, nullptr); }
-  const Run& of(size_t operation, const Place& left, const Place& right) { return known(operation, left, &right); }
+  const Run& of(size_t operation, const std::vector<const Place*>& operands);
+  const Run& of(size_t operation, const Place& operand) { return of(operation, {&operand}); }
+  const Run& of(size_t operation, const Place& left, const Place& right) { return of(operation, {&left, &right}); }
 
  private:
   struct Operator {
@@ -37,15 +38,14 @@ class Runs {
     std::optional<ia::Operation> sum;
     bool operator==(const Operator&) const = default;
   };
-  const Run& known(size_t operation, const Place& left, const Place* right);
-  Run computed(const Operator& op, const Place& left, const Place* right);
+  Run computed(const Operator& op, const std::vector<const Place*>& operands);
   void price(Run& run, const ia::NodePtr& node, Fusion fusion) const;
 
   Places& places_;
   Objective objective_;
   const Cluster& cluster_;
   std::vector<Operator> operators_;
-  std::map<std::tuple<size_t, const Place*, const Place*>, Run> runs_;
+  std::map<std::pair<size_t, std::vector<const Place*>>, Run> runs_;
 };
 
 }  // namespace joinsum::optimizer

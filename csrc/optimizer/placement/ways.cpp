@@ -62,6 +62,7 @@ std::vector<Vertex> Ways::run() {
   add_ends();
   for (Vertex& vertex : vertices_) {
     if (const auto* join = vertex.joined()) take_join_modes(vertex, *join);
+    if (vertex.call() != nullptr) take_call_modes(vertex);
   }
   for (size_t v = 0; v < vertices_.size(); ++v) add_places_wanted(static_cast<int64_t>(v));
   for (size_t v = 0; v < vertices_.size(); ++v) complete(static_cast<int64_t>(v));
@@ -205,6 +206,56 @@ void Ways::add_join_modes(Vertex& vertex, const tra::Node& join) {
   }
 }
 
+void Ways::take_call_modes(Vertex& vertex) {
+  std::vector<int64_t> labels;
+  Known as{{}, vertex.operation, {}};
+  for (const int64_t operand : vertex.operands) {
+    const auto& own = labels_.of(*vertices_[operand].node);
+    labels.insert(labels.end(), own.begin(), own.end());
+    as.relations.push_back(vertices_[operand].relation);
+  }
+  as.ranks = ranks_of(labels);
+  const auto [at, fresh] = known_.try_emplace(std::move(as));
+  if (fresh) {
+    add_call_modes(vertex);
+    at->second = vertex.modes;
+  } else {
+    vertex.modes = at->second;
+  }
+}
+
+/// A call divides its work by letters of its operands that are cut, but for those that it needs whole.
+void Ways::add_call_modes(Vertex& vertex) {
+  const tra::Call& call = *vertex.call();
+  std::string letters;
+  std::vector<Divisible> dims;
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const tra::Node& operand = *vertices_[vertex.operands[i]].node;
+    for (const char letter : call.operands[i]) {
+      const auto dim = kernels::key_of(call.operands[i], operand.type(), letter);
+      const bool known = letters.find(letter) != std::string::npos;
+      if (!dim || known || call.whole.find(letter) != std::string::npos) continue;
+      letters += letter;
+      dims.push_back({operand.type().frontier[*dim], labels_.of(operand)[*dim]});
+    }
+  }
+  for (const Dims& division : divisions(grid_, dims, false)) {
+    std::vector<const Place*> needs;
+    for (size_t i = 0; i < call.operands.size(); ++i) {
+      const Vertex& operand = vertices_[vertex.operands[i]];
+      Dims split;
+      for (const int64_t dim : division) {
+        const auto key = dim < 0 ? std::nullopt : kernels::key_of(call.operands[i], operand.node->type(), letters[dim]);
+        split.push_back(key.value_or(-1));
+      }
+      needs.push_back(memory_.places.find(operand.relation, placement_of(split, operand.node->type().frontier)));
+    }
+    if (std::find(needs.begin(), needs.end(), nullptr) != needs.end()) continue;
+    const Run& run = memory_.runs.of(vertex.operation, needs);
+    if (run.result != nullptr) vertex.modes.push_back({std::move(needs), run.result, run.value, run.flops});
+  }
+}
+
 /// Ways to run a join where an operand lies in a manner of its own (partials that nothing has settled, owners
 /// computed on another domain, scattered): the other one comes to meet it there.
 void Ways::add_modes_where_operands_lie(Vertex& vertex, const tra::Node& join) {
@@ -303,11 +354,11 @@ void Ways::add_places_wanted(int64_t v) {
   for (const int64_t r : readers_[v]) {
     const Vertex& reader = vertices_[r];
     for (size_t i = 0; i < reader.operands.size(); ++i) {
-      if (reader.operands[i] != v || reader.joined() == nullptr) continue;
+      if (reader.operands[i] != v || (reader.joined() == nullptr && reader.call() == nullptr)) continue;
       for (const Mode& mode : reader.modes) add_place(vertex.places, mode.needs[i]);
     }
     const Cut* cut = demands_.work_of(reader.node);
-    if (reader.joined() == nullptr && cut != nullptr && cut->axes) add_place(vertex.places, placed(vertex, *cut->axes));
+    if (reader.joined() == nullptr && reader.call() == nullptr && cut != nullptr && cut->axes) add_place(vertex.places, placed(vertex, *cut->axes));
   }
   const auto pin = demands_.pins.find(vertex.node);
   if (pin != demands_.pins.end()) add(pin->second);
@@ -364,7 +415,7 @@ void Ways::complete(int64_t v) {
     add_starts(vertex);
   } else if (const tra::Node* join = vertex.joined()) {
     add_modes_where_operands_lie(vertex, *join);
-  } else {
+  } else if (vertex.call() == nullptr) {
     add_unary_modes(vertex);
   }
   for (const Mode& mode : vertex.modes) add_place(vertex.places, mode.result);

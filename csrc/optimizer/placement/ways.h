@@ -57,6 +57,7 @@ struct Vertex {
   /// The join that it runs, by itself or below a sum.
   const tra::Node* joined() const;
   const tra::Input* input() const { return node->as<tra::Input>(); }
+  const tra::Call* call() const { return output ? nullptr : node->as<tra::Call>(); }
   /// That of the value's places which has the placement of `place`.
   const Place* lying(const Place* place) const;
 };
@@ -78,6 +79,8 @@ class Ways {
   void add_modes_where_operands_lie(Vertex& vertex, const tra::Node& join);
   void add_mode_where_lies(Vertex& vertex, const tra::Node& join, size_t side, const Place* place, const Place* meets);
   std::vector<const Place*> ways_to_meet(const Vertex& vertex, const tra::Node& join, size_t side, const Place* place);
+  void take_call_modes(Vertex& vertex);
+  void add_call_modes(Vertex& vertex);
   void add_unary_modes(Vertex& vertex);
   bool may_start_whole(const std::string& name) const;
   void add_starts(Vertex& vertex);
@@ -91,7 +94,7 @@ class Ways {
   const Place* placed(const Vertex& vertex, const Dims& split);
   const ia::Placement* start_of_tied(const tra::Node& node) const;
 
-  /// Ways of a join that are known.
+  /// Ways of a join or call that are known.
   struct Known {
     std::vector<int64_t> ranks;  ///< of its labels
     size_t operation;

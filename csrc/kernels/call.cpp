@@ -1,0 +1,462 @@
+#include "kernels/call.h"
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <set>
+
+#include "kernels/kernel.h"
+#include "kernels/table.h"
+
+namespace joinsum::kernels {
+namespace {
+
+using Kind = CallArgument::Kind;
+
+bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
+
+std::string real_text(double value) {
+  if (value != value) return "nan";
+  const std::string text = Kernel{"", {value}}.text();  // `[0.5]`
+  return text.substr(1, text.size() - 2);
+}
+
+template <class Each, class Print>
+std::string joined(const Each& items, const Print& print, const char* between = ",") {
+  std::string out;
+  for (const auto& item : items) out += (out.empty() ? "" : between) + print(item);
+  return out;
+}
+
+std::string groups_text(const std::vector<std::string>& groups) {
+  return "{" + joined(groups, [](const std::string& group) { return group.empty() ? std::string("1") : group; }) + "}";
+}
+
+/// `ab`; nothing where no letter comes next.
+std::string parse_letters(Scanner& scanner) {
+  if (!scanner.peek_name()) return "";
+  std::string letters = scanner.name();
+  const bool plain = std::all_of(letters.begin(), letters.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+  if (!plain) scanner.fail("letters are a-z and A-Z: letters=" + letters);
+  return letters;
+}
+
+std::vector<std::string> parse_groups(Scanner& scanner) {
+  std::vector<std::string> groups;
+  scanner.expect("{");
+  if (scanner.accept("}")) return groups;
+  do {
+    groups.push_back(scanner.accept("1") ? "" : parse_letters(scanner));
+  } while (scanner.accept(","));
+  scanner.expect("}");
+  return groups;
+}
+
+CallArgument parse_argument(Scanner& scanner);
+
+std::vector<CallArgument> parse_arguments(Scanner& scanner, const char* open, const char* close) {
+  std::vector<CallArgument> out;
+  scanner.expect(open);
+  if (scanner.accept(close)) return out;
+  do {
+    out.push_back(parse_argument(scanner));
+  } while (scanner.accept(","));
+  scanner.expect(close);
+  return out;
+}
+
+CallArgument parse_number(Scanner& scanner) {
+  CallArgument out;
+  const size_t begin = scanner.offset();
+  const std::string raw = scanner.raw_until(",)]");
+  scanner.seek(begin);
+  const bool real = raw.find_first_of(".eE") != std::string::npos;
+  out.kind = real ? Kind::kNumber : Kind::kInteger;
+  if (real) {
+    out.number = scanner.number();
+  } else {
+    out.integer = scanner.integer();
+  }
+  return out;
+}
+
+/// A word: none, true, a dtype, or the name of what follows.
+CallArgument parse_word(Scanner& scanner) {
+  CallArgument out;
+  const std::string word = scanner.name();
+  if (scanner.accept("=")) {
+    out = parse_argument(scanner);
+    out.name = word;
+    return out;
+  }
+  const auto dtype = dtype_from_name(word);
+  if (word == "true" || word == "false") {
+    out.kind = Kind::kBool;
+    out.integer = word == "true" ? 1 : 0;
+  } else if (word == "inf" || word == "nan") {
+    out.kind = Kind::kNumber;
+    out.number = word == "inf" ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
+  } else if (dtype) {
+    out.kind = Kind::kDType;
+    out.text = word;
+  } else if (word != "none") {
+    scanner.fail("an argument is a number, 'text', a dtype, none, true, false, %0{..}, |..|, @.. or a list: word=" +
+                 word);
+  }
+  return out;
+}
+
+CallArgument parse_argument(Scanner& scanner) {
+  CallArgument out;
+  if (scanner.accept("-inf")) {
+    out.kind = Kind::kNumber;
+    out.number = -std::numeric_limits<double>::infinity();
+    return out;
+  }
+  if (scanner.accept("%")) {
+    out.kind = Kind::kOperand;
+    out.integer = scanner.integer();
+    out.groups = parse_groups(scanner);
+  } else if (scanner.accept("|")) {
+    out.kind = Kind::kExtent;
+    out.text = parse_letters(scanner);
+    scanner.expect("|");
+  } else if (scanner.accept("@")) {
+    out.kind = Kind::kOffset;
+    out.text = parse_letters(scanner);
+  } else if (scanner.accept("'")) {
+    out.kind = Kind::kText;
+    out.text = scanner.raw_until("'");
+    scanner.expect("'");
+  } else if (scanner.peek("[")) {
+    out.kind = Kind::kList;
+    out.items = parse_arguments(scanner, "[", "]");
+  } else if (scanner.peek_number()) {
+    out = parse_number(scanner);
+  } else {
+    out = parse_word(scanner);
+  }
+  return out;
+}
+
+std::string parse_letter(Scanner& scanner) {
+  std::string letter = parse_letters(scanner);
+  if (letter.size() != 1) scanner.fail("expected one letter");
+  return letter;
+}
+
+/// `8 ab + 2 b`.
+std::vector<std::pair<double, std::string>> parse_flops(Scanner& scanner) {
+  std::vector<std::pair<double, std::string>> out;
+  do {
+    const double factor = scanner.number();
+    out.emplace_back(factor, parse_letters(scanner));
+  } while (scanner.accept("+"));
+  return out;
+}
+
+/// `; whole=cd; fold v=add; extents a=5 b=7/4; flops=8 ab + 2 b`, each if it is there.
+void parse_properties(Scanner& scanner, Call& call) {
+  while (scanner.accept(";")) {
+    if (scanner.accept("whole")) {
+      scanner.expect("=");
+      call.whole = parse_letters(scanner);
+    } else if (scanner.accept("fold")) {
+      do {
+        const char letter = parse_letter(scanner)[0];
+        scanner.expect("=");
+        call.folds[letter] = scanner.name();
+      } while (scanner.peek_name());
+    } else if (scanner.accept("extents")) {
+      do {
+        const char letter = parse_letter(scanner)[0];
+        scanner.expect("=");
+        NewLetter fresh{scanner.integer(), 1};
+        if (scanner.accept("/")) fresh.parts = scanner.integer();
+        call.extents[letter] = fresh;
+      } while (scanner.peek_name());
+    } else {
+      scanner.expect("flops");
+      scanner.expect("=");
+      call.flops = parse_flops(scanner);
+    }
+  }
+}
+
+// --- what makes sense
+// -------------------------------------------------------------------------------------------------------
+
+class Check {
+ public:
+  explicit Check(const Call& call) : call_(call) {}
+
+  void run() const {
+    check(call_.output >= 0 && call_.output < static_cast<int64_t>(call_.results.size()),
+          "there is no such result: results=", call_.results.size());
+    for (const std::string& letters : call_.operands) check_distinct(letters);
+    for (const CallResult& result : call_.results) {
+      check_distinct(result.letters);
+      check_groups(result.letters, result.groups);
+    }
+    check_arguments(call_.arguments);
+    for (const auto& [letter, fresh] : call_.extents) {
+      check(!in_operand(letter), "an extent is given for a letter that no operand has: letter=", letter);
+      check(fresh.extent >= 0 && fresh.parts >= 1 && fresh.parts <= std::max<int64_t>(fresh.extent, 1),
+            "a letter has an extent, and no more parts than elements: letter=", letter);
+    }
+    for (const auto& [letter, fold] : call_.folds) {
+      check(foldable({fold, {}}), "partials are folded by an associative, commutative kernel: fold=", fold);
+    }
+    check_letters();
+  }
+
+ private:
+  template <class... Parts>
+  void check(bool condition, const Parts&... parts) const {
+    JOINSUM_USER_CHECK(condition, "call: ", parts..., ", call=", call_.text());
+  }
+
+  bool in_operand(char letter) const {
+    return std::any_of(call_.operands.begin(), call_.operands.end(), [&](const auto& each) { return has(each, letter); });
+  }
+
+  void check_distinct(const std::string& letters) const {
+    const std::set<char> once(letters.begin(), letters.end());
+    check(once.size() == letters.size(), "a letter stands once in a tensor: letters=", letters);
+  }
+
+  void check_groups(const std::string& letters, const std::vector<std::string>& groups) const {
+    std::string all;
+    for (const std::string& group : groups) all += group;
+    std::string sorted = letters;
+    std::sort(all.begin(), all.end());
+    std::sort(sorted.begin(), sorted.end());
+    check(all == sorted, "axes have each letter of a tensor once: letters=", letters, ", axes=", groups_text(groups));
+  }
+
+  void check_arguments(const std::vector<CallArgument>& arguments) const {
+    for (const CallArgument& argument : arguments) {
+      check_arguments(argument.items);
+      if (argument.kind == Kind::kOperand) {
+        check(argument.integer >= 0 && argument.integer < static_cast<int64_t>(call_.operands.size()),
+              "there is no such operand: operand=", argument.integer);
+        check_groups(call_.operands[argument.integer], argument.groups);
+      }
+      if (argument.kind != Kind::kExtent && argument.kind != Kind::kOffset) continue;
+      for (const char letter : argument.text) {
+        check(in_operand(letter) || call_.extents.contains(letter), "no tensor has the letter: letter=", letter);
+      }
+      check(argument.kind == Kind::kExtent || argument.text.size() == 1, "an offset is that of one letter: offset=@",
+            argument.text);
+    }
+  }
+
+  void check_letters() const {
+    for (const char letter : call_.whole) {
+      check((in_operand(letter) || call_.extents.contains(letter)) && !call_.folds.contains(letter),
+            "a letter that is never divided is a tensor's, and leaves no partials: letter=", letter);
+    }
+    for (const auto& [letter, fold] : call_.folds) {
+      check(in_operand(letter), "a letter that leaves partials is an operand's: letter=", letter);
+    }
+    for (const CallResult& result : call_.results) {
+      for (const char letter : result.letters) {
+        check(in_operand(letter) || call_.extents.contains(letter), "a result's letter has no extent: letter=", letter);
+        check(!call_.folds.contains(letter), "a result lacks the letters that leave partials: letter=", letter);
+      }
+      for (const std::string& letters : call_.operands) {
+        for (const char letter : letters) {
+          check(has(result.letters, letter) || has(call_.whole, letter) || call_.folds.contains(letter),
+                "a result lacks a letter that is divided freely: letter=", letter);
+        }
+      }
+    }
+  }
+
+  const Call& call_;
+};
+
+}  // namespace
+
+std::string CallArgument::print() const {
+  const std::string before = name.empty() ? "" : name + "=";
+  switch (kind) {
+    case Kind::kNone:
+      return before + "none";
+    case Kind::kBool:
+      return before + (integer != 0 ? "true" : "false");
+    case Kind::kInteger:
+      return before + std::to_string(integer);
+    case Kind::kNumber:
+      return before + real_text(number);
+    case Kind::kText:
+      return before + "'" + text + "'";
+    case Kind::kDType:
+      return before + text;
+    case Kind::kOperand:
+      return before + "%" + std::to_string(integer) + groups_text(groups);
+    case Kind::kExtent:
+      return before + "|" + text + "|";
+    case Kind::kOffset:
+      return before + "@" + text;
+    case Kind::kList:
+      return before + "[" + joined(items, [](const CallArgument& item) { return item.print(); }, ", ") + "]";
+  }
+  return before;
+}
+
+std::string Call::text() const {
+  std::string out = std::to_string(output) + "; " + function + "; ";
+  for (size_t i = 0; i < operands.size(); ++i) out += (i > 0 ? "," : "") + operands[i];
+  out += " -> " + joined(results, [](const CallResult& each) { return each.letters + ":" + name_of(each.dtype); }, ", ");
+  out += "; (" + joined(arguments, [](const CallArgument& each) { return each.print(); }, ", ") + ") -> ";
+  out += joined(results, [](const CallResult& each) { return groups_text(each.groups); }, ", ");
+  if (!whole.empty()) out += "; whole=" + whole;
+  const auto property = [&](const char* name, const auto& items, const auto& value) {
+    if (items.empty()) return;
+    out += std::string("; ") + name;
+    for (const auto& [letter, each] : items) out += std::string(" ") + letter + "=" + value(each);
+  };
+  property("fold", folds, [](const std::string& fold) { return fold; });
+  property("extents", extents, [](const NewLetter& fresh) {
+    return std::to_string(fresh.extent) + (fresh.parts > 1 ? "/" + std::to_string(fresh.parts) : "");
+  });
+  if (flops.empty()) return out;
+  const auto term = [](const auto& each) { return real_text(each.first) + (each.second.empty() ? "" : " " + each.second); };
+  return out + "; flops=" + joined(flops, term, " + ");
+}
+
+Call Call::parse(Scanner& scanner) {
+  Call call;
+  call.output = scanner.integer();
+  scanner.expect(";");
+  call.function = scanner.name();
+  scanner.expect("::");
+  call.function += "::" + scanner.name();
+  scanner.expect(";");
+  if (!scanner.peek("->")) {
+    do {
+      call.operands.push_back(parse_letters(scanner));
+    } while (scanner.accept(","));
+  }
+  scanner.expect("->");
+  do {
+    CallResult result;
+    result.letters = parse_letters(scanner);
+    scanner.expect(":");
+    const std::string name = scanner.name();
+    const auto dtype = dtype_from_name(name);
+    if (!dtype) scanner.fail("no such dtype: dtype=" + name);
+    result.dtype = *dtype;
+    call.results.push_back(std::move(result));
+  } while (scanner.accept(","));
+  scanner.expect(";");
+  call.arguments = parse_arguments(scanner, "(", ")");
+  scanner.expect("->");
+  for (size_t i = 0; i < call.results.size(); ++i) {
+    if (i > 0) scanner.expect(",");
+    call.results[i].groups = parse_groups(scanner);
+  }
+  parse_properties(scanner, call);
+  Check(call).run();
+  return call;
+}
+
+uint64_t Call::hash() const { return hash_text(text()); }
+
+bool Call::runs_with(const Call& other) const {
+  Call same = other;
+  same.output = output;
+  return *this == same;
+}
+
+std::map<char, int64_t> extents_of(const Call& call, const std::vector<Dims>& operands) {
+  JOINSUM_USER_CHECK(operands.size() == call.operands.size(), "call: another number of operands: operands=",
+                     operands.size(), ", call=", call.text());
+  std::map<char, int64_t> out;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    JOINSUM_USER_CHECK(operands[i].size() == call.operands[i].size(),
+                       "call: letters and axes of an operand differ in number: operand=", i, ", extents=", operands[i],
+                       ", call=", call.text());
+    for (size_t a = 0; a < operands[i].size(); ++a) {
+      const char letter = call.operands[i][a];
+      const auto known = out.emplace(letter, operands[i][a]).first;
+      JOINSUM_USER_CHECK(known->second == operands[i][a], "call: extents of a letter differ: letter=", letter,
+                         ", operand ", i, "=", operands[i][a], ", before=", known->second, ", call=", call.text());
+    }
+  }
+  for (const auto& [letter, fresh] : call.extents) out[letter] = fresh.extent;
+  return out;
+}
+
+std::optional<int64_t> key_of(const std::string& letters, const RelationType& relation, char letter) {
+  const size_t at = letters.find(letter);
+  if (at == std::string::npos || !relation.axes[at].linked()) return std::nullopt;
+  return relation.axes[at].key_dim;
+}
+
+std::map<char, Axis> letters_of(const std::string& who, const Call& call, const std::vector<RelationType>& operands) {
+  std::vector<Dims> shapes;
+  for (const RelationType& relation : operands) {
+    Dims keys;
+    for (const Axis& axis : relation.axes) {
+      if (axis.linked()) keys.push_back(axis.key_dim);
+    }
+    std::sort(keys.begin(), keys.end());
+    JOINSUM_USER_CHECK(relation.regular() && keys == all_dims(relation.arity()), who,
+                       ": an operand's relation has each key once, and each key dimension cuts one axis: type=",
+                       relation.text(), ", call=", call.text());
+    Dims& shape = shapes.emplace_back();
+    for (const Axis& axis : relation.axes) shape.push_back(axis.extent);
+  }
+  extents_of(call, shapes);
+  std::map<char, Axis> out;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    for (size_t a = 0; a < call.operands[i].size(); ++a) {
+      const Axis& axis = operands[i].axes[a];
+      const char letter = call.operands[i][a];
+      const auto known = out.emplace(letter, axis).first;
+      const CutPoints whole{0, axis.extent};
+      const CutPoints& before = known->second.linked() ? known->second.cuts : whole;
+      JOINSUM_USER_CHECK(before == (axis.linked() ? axis.cuts : whole), who,
+                         ": a letter is cut at different points; give its axes the same parts: letter=", letter,
+                         ", cuts=", before, " and ", axis.linked() ? axis.cuts : whole, ", call=", call.text());
+      if (axis.linked()) known->second = axis;
+    }
+  }
+  for (const auto& [letter, fresh] : call.extents) {
+    out[letter] = fresh.parts > 1 ? Axis::cut(0, even_cuts(fresh.extent, fresh.parts)) : Axis::whole(fresh.extent);
+  }
+  return out;
+}
+
+RelationType call_type(const std::string& who, const Call& call, const std::vector<RelationType>& operands) {
+  const auto letters = letters_of(who, call, operands);
+  Dims frontier;
+  std::vector<Axis> axes;
+  for (const char letter : call.result().letters) {
+    Axis axis = letters.at(letter);
+    if (axis.linked()) {
+      axis.key_dim = static_cast<int64_t>(frontier.size());
+      frontier.push_back(static_cast<int64_t>(axis.cuts.size()) - 1);
+    }
+    axes.push_back(std::move(axis));
+  }
+  return RelationType::make(who, call.result().dtype, std::move(frontier), std::move(axes));
+}
+
+void fail_to_interpret(const Call& call) {
+  throw PlanError("interpret: a call of a torch operator has no reference here; run the plan: call=" + call.text());
+}
+
+double flops(const Call& call, const std::map<char, double>& extents) {
+  double out = 0;
+  for (const auto& [factor, letters] : call.flops) {
+    double term = factor;
+    for (const char letter : letters) term *= extents.at(letter);
+    out += term;
+  }
+  return out;
+}
+
+}  // namespace joinsum::kernels
