@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 
@@ -145,11 +146,11 @@ class DenseCall {
       case Kind::kNone:
         break;
       case Kind::kBool:
-        return given.integer != 0;
+        return number(c10::Scalar(given.integer != 0), type);
       case Kind::kInteger:
-        return number(static_cast<double>(given.integer), given.integer, type);
+        return number(c10::Scalar(given.integer), type);
       case Kind::kNumber:
-        return given.number;
+        return number(c10::Scalar(given.number), type);
       case Kind::kText:
         return type.kind() == c10::TypeKind::DeviceObjType ? c10::IValue(c10::Device(given.text))
                                                            : c10::IValue(given.text);
@@ -158,9 +159,9 @@ class DenseCall {
       case Kind::kOperand:
         return operand(given);
       case Kind::kExtent:
-        return number(static_cast<double>(elements(given.text)), elements(given.text), type);
+        return number(c10::Scalar(elements(given.text)), type);
       case Kind::kOffset:
-        return begins_.at(given.text[0]);
+        return number(c10::Scalar(begins_.at(given.text[0])), type);
       case Kind::kList:
         return list(given, type, name);
     }
@@ -168,8 +169,13 @@ class DenseCall {
     return {};
   }
 
-  static c10::IValue number(double real, int64_t integer, const c10::Type& type) {
-    return type.kind() == c10::TypeKind::FloatType ? c10::IValue(real) : c10::IValue(integer);
+  /// Where a tensor is wanted, a number is one that takes the others' dtype, as in torch's Python calls.
+  static c10::IValue number(const c10::Scalar& value, const c10::Type& type) {
+    if (type.kind() == c10::TypeKind::FloatType) return value.toDouble();
+    if (type.kind() != c10::TypeKind::TensorType) return value;
+    at::Tensor out = c10::scalar_to_tensor(value);
+    out.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return out;
   }
 
   c10::IValue list(const CallArgument& given, const c10::Type& type, const std::string& name) const {

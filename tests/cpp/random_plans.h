@@ -334,6 +334,7 @@ class RandomPlans {
     ia::Operation operator()(const tra::Concat& op) const {
       return ia::LocalAggregate{complement({op.key_dim}, input().arity()), {"concat", {op.axis}}};
     }
+    ia::Operation operator()(const tra::Call& call) const { return ia::LocalCall{call}; }
   };
 
   ia::NodePtr placed_input(const tra::Node& node, const ia::Grid& grid) {

@@ -61,6 +61,8 @@ struct Definition {
     }
     return out;
   }
+  /// Random plans have none; kernels/call_test.cpp says what they hold.
+  std::vector<Key> operator()(const LocalCall&) const { return {}; }
 
   /// Sites that agree along the axes that the source replicates and along those that stay pending exchange tuples.
   std::vector<Key> moved() const {
