@@ -136,8 +136,9 @@ def layer_norm_grad_input(
 ) -> torch.Tensor:
     """The gradient of a layer norm's input."""
     mask = [True, False, False]
+    # ATen reads the statistics as if they were contiguous.
     made: torch.Tensor = torch.ops.aten.native_layer_norm_backward(
-        grad, input, normalized_shape, mean, rstd, weight, None, mask
+        grad, input, normalized_shape, mean.contiguous(), rstd.contiguous(), weight, None, mask
     )[0]
     return made
 
@@ -150,7 +151,7 @@ def layer_norm_grad_affine(
     weight = grad.new_ones(tuple(normalized_shape))
     bias = torch.zeros_like(weight)
     _, for_weight, for_bias = torch.ops.aten.native_layer_norm_backward(
-        grad, input, normalized_shape, mean, rstd, weight, bias, [False, True, True]
+        grad, input, normalized_shape, mean.contiguous(), rstd.contiguous(), weight, bias, [False, True, True]
     )
     return for_weight, for_bias
 

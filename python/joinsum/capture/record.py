@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum.capture.application import Application, operator_name, refuse
 from joinsum.capture.operators.table import rule_of
@@ -51,7 +52,9 @@ def record(gm: fx.GraphModule, names: Sequence[str] | None = None, replicate: Co
     >>> torch.allclose(program.evaluate([x, w])[0], torch.tanh(x @ w))
     True
     """
-    return _Tracer(gm, names, replicate).run()
+    # A compiler of Dynamo's is called where tensors are fake; constants are real.
+    with unset_fake_temporarily(), torch.no_grad():
+        return _Tracer(gm, names, replicate).run()
 
 
 class _Tracer:

@@ -9,6 +9,7 @@ import torch
 from joinsum.capture.application import Application
 from joinsum.capture.operators.form import Form
 from joinsum.capture.operators.row import Made, Row, rows
+from joinsum.capture.operators.whole import whole
 from joinsum.capture.recorder import Arguments, Labels, Recorder, Result, Shown, Value
 
 __all__ = ["ROWS"]
@@ -109,8 +110,8 @@ def _index_put(recorder: Recorder, application: Application) -> Made:
         blocks = [_block(labels, 0, value, indices.axes), indices.shown(labels, 1)]
         return [*blocks, _block(labels, len(operands) - 1, put, put_names), accumulate], {}
 
-    whole = [*indices.pointed, *indices.names]
-    return list(recorder.call("aten::index_put", operands, [result], arguments, whole))
+    mixed = [*indices.pointed, *indices.names]
+    return list(recorder.call("aten::index_put", operands, [result], arguments, mixed))
 
 
 # --- along one axis ---------------------------------------------------------------------------------------------------
@@ -120,13 +121,13 @@ def _gather(recorder: Recorder, application: Application) -> Made:
     """The axis that is pointed into is whole; the others are free where the index has all of them."""
     value, index = application.value("self"), application.value("index")
     dim = application.dim("dim", len(value.axes))
-    before, after, whole = [], [], []
+    before, after, mixed = [], [], []
     for axis, (extent, other) in enumerate(zip(value.shape, index.shape, strict=True)):
         before.append(f"a{axis}")
         after.append(f"g{axis}" if axis == dim or extent != other else f"a{axis}")
-        whole += [f"a{axis}"] if axis == dim else [f"a{axis}", f"g{axis}"] if extent != other else []
+        mixed += [f"a{axis}"] if axis == dim else [f"a{axis}", f"g{axis}"] if extent != other else []
     text = f"{' '.join(before)}, {' '.join(after)} -> {' '.join(after)}"
-    return Form(text, " ".join(whole))(recorder, application)
+    return Form(text, " ".join(mixed))(recorder, application)
 
 
 def _scatter(recorder: Recorder, application: Application) -> Made:
@@ -135,22 +136,24 @@ def _scatter(recorder: Recorder, application: Application) -> Made:
     dim = application.dim("dim", len(value.axes))
     shape = source.shape if isinstance(source, Value) else index.shape
     texts: list[list[str]] = [[], [], []]
-    whole = []
+    mixed: list[str] = []
     for axis, extents in enumerate(zip(value.shape, index.shape, shape, strict=True)):
         equal = axis != dim and len(set(extents)) == 1
         names = [f"a{axis}"] * 3 if equal else [f"a{axis}", f"g{axis}", f"s{axis}"]
-        whole += [] if equal else names
+        mixed += [] if equal else names
         for text, name in zip(texts, names, strict=True):
             text.append(name)
     used = texts if isinstance(source, Value) else texts[:2]
     left = ", ".join(" ".join(text) for text in used)
-    return Form(f"{left} -> {' '.join(texts[0])}", " ".join(whole))(recorder, application)
+    return Form(f"{left} -> {' '.join(texts[0])}", " ".join(mixed))(recorder, application)
 
 
 def _index_select(recorder: Recorder, application: Application) -> Made:
     value = application.value("self")
     dim = application.dim("dim", len(value.axes))
     names = [f"a{axis}" for axis in range(len(value.axes))]
+    if not names:
+        return [value]
     after = [*names[:dim], "g", *names[dim + 1 :]]
     return Form(f"{' '.join(names)}, g -> {' '.join(after)}", names[dim])(recorder, application)
 
@@ -159,6 +162,8 @@ def _index_add(recorder: Recorder, application: Application) -> Made:
     value = application.value("self")
     dim = application.dim("dim", len(value.axes))
     names = [f"a{axis}" for axis in range(len(value.axes))]
+    if not names:
+        return whole(recorder, application)
     added = [*names[:dim], "g", *names[dim + 1 :]]
     text = f"{' '.join(names)}, g, {' '.join(added)} -> {' '.join(names)}"
     return Form(text, f"{names[dim]} g")(recorder, application)
