@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import joinsum
+from joinsum.capture import table
 from joinsum.explanation.document import schema
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -54,6 +55,28 @@ def rules_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def operators_page() -> str:
+    """The operator table of capture as Markdown."""
+    lines = [
+        "# Operators",
+        "",
+        "Generated from the table by `make docs`. What each operator of ATen becomes in a captured program: labels, einsums,",
+        "or a call of the operator on blocks. A form names the axes of operands and results; names are free, so that sites",
+        "may divide them, but for those that are *whole*; one that is *folded* leaves partial results where it is divided.",
+        "An operator that is not here raises `joinsum.CaptureError`, with the user's line, unless `joinsum.register_operator`",
+        'gives it a rule or `replicate=["aten::..."]` runs it whole on every site.',
+    ]
+    families = dict.fromkeys(row.family for row in table())
+    for family in families:
+        lines += ["", f"## {family.capitalize()}", "", "| operators | what they become |", "|---|---|"]
+        by_rule: dict[str, list[str]] = {}
+        for row in table():
+            if row.family == family:
+                by_rule.setdefault(row.how, []).append(f"`{row.name.removeprefix('aten::')}`")
+        lines += [f"| {', '.join(names)} | {how.replace('|', chr(92) + '|')} |" for how, names in by_rule.items()]
+    return "\n".join(lines) + "\n"
+
+
 def explain_page() -> str:
     """docs/explain.md with the fields of the JSON between its two marks."""
     text = (DOCS / "explain.md").read_text(encoding="utf-8")
@@ -94,7 +117,12 @@ def _kind(field: dict[str, Any]) -> str:
 def main(check: bool) -> int:
     """Writes each page, or with `check` compares it."""
     stale = []
-    pages = {"kernels.md": kernels_page(), "rules.md": rules_page(), "explain.md": explain_page()}
+    pages = {
+        "kernels.md": kernels_page(),
+        "rules.md": rules_page(),
+        "operators.md": operators_page(),
+        "explain.md": explain_page(),
+    }
     for name, text in pages.items():
         path = DOCS / name
         if check:

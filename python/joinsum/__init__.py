@@ -32,13 +32,14 @@ from joinsum import _C, nn
 from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
 from joinsum.calibrate import calibrate
 from joinsum.calibration import RejectedCalibration
+from joinsum.capture import register_operator, unregister_operator
 from joinsum.cluster import Cluster
 from joinsum.context import Context, context, grid, init, sites
 from joinsum.cost import NodeCost, PlanCost, cost
 from joinsum.diff import Difference, PlanDiff, diff
 from joinsum.einsum import einsum
 from joinsum.einsum_plan import EinsumPlan
-from joinsum.errors import Error, InternalError, KernelError, PlanError, TransportError
+from joinsum.errors import CaptureError, Error, InternalError, KernelError, PlanError, TransportError
 from joinsum.explain import explain
 from joinsum.explanation import Explanation
 from joinsum.graph import Graph, GraphValue
@@ -58,6 +59,7 @@ from joinsum.verify import Verdict, verify
 __version__ = "0.1.0"
 
 __all__ = [
+    "CaptureError",
     "Cluster",
     "Context",
     "Difference",
@@ -118,12 +120,14 @@ __all__ = [
     "plan_graph",
     "plan_graph_file",
     "register_kernel",
+    "register_operator",
     "relation",
     "rules",
     "run",
     "sites",
     "trace",
     "unregister_kernel",
+    "unregister_operator",
     "verify",
 ]
 

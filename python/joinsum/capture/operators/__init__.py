@@ -1,0 +1,1 @@
+"""The operator table, a file for each family."""

@@ -1,0 +1,65 @@
+"""Products of matrices and einsums: they keep their labels, and become einsums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from joinsum.capture.application import Application
+from joinsum.capture.operators.elementwise import as_dtype, right_aligned
+from joinsum.capture.operators.row import Made, Row, rows
+from joinsum.capture.recorder import Names, Recorder, Value
+
+__all__ = ["ROWS"]
+
+# Labels of the operands and the result of each product, by the operator's name.
+_PRODUCTS: dict[str, tuple[str, str, str]] = {
+    "mm": ("ik", "kj", "ij"),
+    "bmm": ("bik", "bkj", "bij"),
+    "mv": ("ik", "k", "i"),
+    "dot": ("k", "k", ""),
+    "addmm": ("ik", "kj", "ij"),
+    "baddbmm": ("bik", "bkj", "bij"),
+    "addmv": ("ik", "k", "i"),
+}
+
+
+def _product(recorder: Recorder, application: Application) -> Made:
+    """A product of two operands, plus a tensor where the operator adds one: β self + α product."""
+    left, right, result = _PRODUCTS[application.operator._opname]
+    values = [value for _, value in application.tensors()]
+    added = values[:-2]
+    made = recorder.einsum([(values[-2], left), (values[-1], right)], result, "mul")
+    for name, factor in (("alpha", application.arguments.get("alpha", 1)),):
+        assert isinstance(factor, (int, float)), name
+        made = recorder.scaled(made, float(factor)) if factor != 1 else made
+    beta = application.arguments.get("beta", 1)
+    assert isinstance(beta, (int, float))
+    if not added or beta == 0:
+        return [made]
+    more = recorder.scaled(added[0], float(beta)) if beta != 1 else added[0]
+    names, order = right_aligned([made, more])
+    return [recorder.einsum([(made, names[0]), (more, names[1])], order, "add")]
+
+
+def _einsum(recorder: Recorder, application: Application) -> Made:
+    """joinsum::einsum(equation, operands): the equation has explicit labels, each once in an operand."""
+    equation = application.arguments["equation"]
+    operands = application.arguments["operands"]
+    assert isinstance(equation, str)
+    assert isinstance(operands, list)
+    left, result = equation.split("->")
+    given: list[tuple[Value, Names]] = []
+    for value, labels in zip(operands, left.split(","), strict=True):
+        given.append((as_dtype(recorder, value, application.dtype), labels))
+    return [_contracted(recorder, given, result)]
+
+
+def _contracted(recorder: Recorder, operands: Sequence[tuple[Value, Names]], result: Names) -> Value:
+    return recorder.einsum(operands, result, "mul" if len(operands) > 1 else "id")
+
+
+ROWS: list[Row] = [
+    *rows("contractions", "mm bmm mv dot", _product, "an einsum; merged axes keep their labels"),
+    *rows("contractions", "addmm baddbmm addmv", _product, "an einsum, and its sum with the added tensor"),
+    *rows("contractions", "joinsum::einsum", _einsum, "an einsum with these labels"),
+]

@@ -1,0 +1,94 @@
+"""Convolution and pooling: batch and channels may be divided, places may not."""
+
+from __future__ import annotations
+
+import torch
+
+from joinsum.capture.application import Application
+from joinsum.capture.operators.form import Form
+from joinsum.capture.operators.row import Made, Row, rows
+from joinsum.capture.recorder import Recorder, Value, axis_names
+
+__all__ = ["ROWS"]
+
+_COUNTS = {"groups": "g"}
+_FLOPS = "2 n g o c *k *t"
+_FORWARD = Form("n (g c) *s, (g o) c *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
+_TRANSPOSED = Form("n (g c) *s, (g c) o *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
+_SHARED = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+
+# By whether it is transposed: gradients of the input, and of the weight.
+_TO_INPUT = {
+    False: Form("n (g o) *t, (g o) c *k -> n (g c) *s", "*s *k *t", "o=add", {"input_sizes": "n (g c) *s"}, _COUNTS),
+    True: Form("n (g o) *t, (g c) o *k -> n (g c) *s", "*s *k *t", "o=add", {"input_sizes": "n (g c) *s"}, _COUNTS),
+}
+_TO_WEIGHT = {
+    False: Form("n (g o) *t, n (g c) *s -> (g o) c *k", "*s *k *t", "n=add", {"weight_sizes": "(g o) c *k"}, _COUNTS),
+    True: Form("n (g o) *t, n (g c) *s -> (g c) o *k", "*s *k *t", "n=add", {"weight_sizes": "(g c) o *k"}, _COUNTS),
+}
+
+
+def _convolution(recorder: Recorder, application: Application) -> Made:
+    """The bias is added once, however the channels that are summed are divided."""
+    form = _TRANSPOSED if application.arguments["transposed"] else _FORWARD
+    bias = application.optional("bias")
+    (made,) = form(recorder, application.with_arguments({"bias": None}))
+    assert made is not None
+    if bias is None:
+        return [made]
+    names = axis_names(made)
+    return [recorder.einsum([(made, names), (bias, names[1:2])], names, "add")]
+
+
+def _backward(recorder: Recorder, application: Application) -> Made:
+    """Each gradient by itself: the input's is summed over output channels, the weight's over the batch."""
+    mask = application.arguments["output_mask"]
+    assert isinstance(mask, list)
+    grad, given, weight = (application.value(name) for name in ("grad_output", "input", "weight"))
+    transposed = bool(application.arguments["transposed"])
+    shared = {name: application.arguments[name] for name in _SHARED}
+    made: list[Value | None] = [None, None, None]
+    if mask[0]:
+        operator = torch.ops.joinsum.convolution_grad_input.default
+        arguments = {"grad": grad, "weight": weight, "input_sizes": list(given.shape), **shared}
+        made[0] = _TO_INPUT[transposed](recorder, application.of(operator, arguments, [(given.shape, grad.dtype)]))[0]
+    if mask[1]:
+        operator = torch.ops.joinsum.convolution_grad_weight.default
+        arguments = {"grad": grad, "input": given, "weight_sizes": list(weight.shape), **shared}
+        made[1] = _TO_WEIGHT[transposed](recorder, application.of(operator, arguments, [(weight.shape, grad.dtype)]))[0]
+    if mask[2]:
+        names = axis_names(grad)
+        made[2] = recorder.einsum([(grad, names)], names[1:2], "id")
+    return made
+
+
+_POOL = Form("*b h w -> *b y x", "h w y x", flops="1 *b h w")
+_POOL_INDEX = Form("*b h w -> *b y x, *b y x", "h w y x", flops="1 *b h w")
+_POOL_BACK = Form("*b y x, *b h w -> *b h w", "h w y x", flops="1 *b h w")
+_POOL_INDEX_BACK = Form("*b y x, *b h w, *b y x -> *b h w", "h w y x", flops="1 *b h w")
+_LINE = Form("*b w -> *b x", "w x", flops="1 *b w")
+_RESIZE = Form("n c *s -> n c *t", "*s *t", flops="8 n c *t")
+_RESIZE_BACK = Form("n c *t -> n c *s", "*s *t", sizes={"input_size": "n c *s"}, flops="8 n c *t")
+
+ROWS: list[Row] = [
+    *rows("convolutions", "convolution", _convolution, f"`{_FORWARD.text}`, folded over c by add; then the bias"),
+    *rows("convolutions", "convolution_backward", _backward, "a call for each gradient, folded over what is summed"),
+    *rows("pooling", "max_pool2d_with_indices", _POOL_INDEX, _POOL_INDEX.described),
+    *rows("pooling", "max_pool2d_with_indices_backward", _POOL_INDEX_BACK, _POOL_INDEX_BACK.described),
+    *rows("pooling", "avg_pool2d _adaptive_avg_pool2d", _POOL, _POOL.described),
+    *rows("pooling", "avg_pool2d_backward _adaptive_avg_pool2d_backward", _POOL_BACK, _POOL_BACK.described),
+    *rows("pooling", "avg_pool1d", _LINE, _LINE.described),
+    *rows(
+        "pooling",
+        "upsample_nearest1d upsample_nearest2d upsample_linear1d upsample_bilinear2d upsample_bicubic2d",
+        _RESIZE,
+        _RESIZE.described,
+    ),
+    *rows(
+        "pooling",
+        "upsample_nearest1d_backward upsample_nearest2d_backward upsample_linear1d_backward "
+        "upsample_bilinear2d_backward upsample_bicubic2d_backward",
+        _RESIZE_BACK,
+        _RESIZE_BACK.described,
+    ),
+]

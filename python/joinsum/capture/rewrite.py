@@ -1,0 +1,250 @@
+"""Contractions of a Dynamo graph as one operator that keeps its labels, `joinsum::einsum`.
+
+Below AOTAutograd linear, matmul and einsum have become views and products of matrices. Rewritten before it they stay
+einsums, forward and backward: the gradient of the operator is the operator.
+"""
+
+from __future__ import annotations
+
+import operator
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+__all__ = ["rewrite"]
+
+
+# --- the operator -----------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("joinsum::einsum", mutates_args=())
+def _einsum(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    """`torch.einsum` of an equation with explicit result, each label once in an operand."""
+    # A result may not share memory with an operand.
+    made = torch.einsum(equation, *operands)
+    return made.clone() if len(operands) == 1 else made.contiguous()
+
+
+@_einsum.register_fake
+def _(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    left, result = equation.split("->")
+    extents: dict[str, Any] = {}
+    for labels, operand in zip(left.split(","), operands, strict=True):
+        extents |= zip(labels, operand.shape, strict=True)
+    return operands[0].new_empty([extents[label] for label in result])
+
+
+def _setup(ctx: Any, inputs: tuple[str, Sequence[torch.Tensor]], output: torch.Tensor) -> None:
+    equation, operands = inputs
+    ctx.equation = equation
+    ctx.save_for_backward(*operands)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> tuple[None, list[torch.Tensor | None]]:
+    """The gradient of an operand: the einsum of the result's gradient and the other operands, in its labels."""
+    left, result = ctx.equation.split("->")
+    labels = left.split(",")
+    operands = ctx.saved_tensors
+    made: list[torch.Tensor | None] = []
+    for number, own in enumerate(labels):
+        others = [(label, each) for i, (label, each) in enumerate(zip(labels, operands, strict=True)) if i != number]
+        if not operands[number].requires_grad:
+            made.append(None)
+            continue
+        known = "".join([result, *(label for label, _ in others)])
+        # A label that nothing else has was summed alone: the gradient repeats along it.
+        reached = "".join(label for label in own if label in known)
+        equation = f"{','.join([result, *(label for label, _ in others)])}->{reached}"
+        found = torch.ops.joinsum.einsum(equation, [grad, *(each.conj() for _, each in others)])
+        shape = [extent if label in reached else 1 for label, extent in zip(own, operands[number].shape, strict=True)]
+        made.append(found.reshape(shape).expand(operands[number].shape))
+    return None, made
+
+
+_einsum.register_autograd(_backward, setup_context=_setup)
+
+
+def _under_autocast(device: str, key: str) -> Callable[..., torch.Tensor]:
+    def einsum(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        dtype = torch.get_autocast_dtype(device)
+        cast = [each.to(dtype) if each.is_floating_point() and each.dtype != torch.float64 else each for each in operands]
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))):
+            made: torch.Tensor = torch.ops.joinsum.einsum(equation, cast)
+        return made
+
+    return einsum
+
+
+# As for matmul: under autocast operands are of its dtype.
+_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")
+for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+    _LIBRARY.impl("einsum", _under_autocast(_device, _key), _key)
+
+
+# --- the graph --------------------------------------------------------------------------------------------------------
+
+
+def rewrite(gm: fx.GraphModule) -> int:
+    """Rewrites linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place; how many there were.
+
+    Left as they are: products of what is no tensor of known shape, equations with `...`, repeated labels or without
+    a result, and products whose contracted axis broadcasts.
+
+    >>> from torch import fx
+    >>> def f(x, w): return torch.nn.functional.linear(x, w)
+    >>> found = []
+    >>> def backend(gm, inputs): found.append(rewrite(gm)); return gm.forward
+    >>> torch.compile(f, backend=backend)(torch.ones(2, 3, 4), torch.ones(5, 4)).shape, found
+    (torch.Size([2, 3, 5]), [1])
+    """
+    count = 0
+    for node in list(gm.graph.nodes):
+        kind = _KINDS.get(node.target) if node.op in ("call_function", "call_method") else None
+        if kind is None:
+            continue
+        with gm.graph.inserting_before(node):
+            made = kind(_Call(gm.graph, node))
+        if made is None:
+            continue
+        made.meta |= {key: node.meta[key] for key in ("example_value", "stack_trace", "nn_module_stack") if key in node.meta}
+        node.replace_all_uses_with(made)
+        gm.graph.erase_node(node)
+        count += 1
+    if count:
+        gm.graph.lint()
+        gm.recompile()
+    return count
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of a contraction in a Dynamo graph."""
+
+    graph: fx.Graph
+    node: fx.Node
+
+    def arguments(self, *names: str) -> list[Any]:
+        """The arguments of these names; None for what is left out."""
+        given = dict(zip(names, self.node.args, strict=False)) | dict(self.node.kwargs)
+        if set(given) - set(names) or len(self.node.args) > len(names):
+            return [None] * len(names)
+        return [given.get(name) for name in names]
+
+    def einsum(self, equation: str, operands: Sequence[fx.Node]) -> fx.Node:
+        """A call of the operator."""
+        return self.graph.call_function(torch.ops.joinsum.einsum.default, (equation, list(operands)))
+
+
+def _shape(node: Any) -> tuple[int, ...] | None:
+    """Shape of what a node gives; None for what is no dense tensor."""
+    value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+    return tuple(value.shape) if isinstance(value, torch.Tensor) and value.layout == torch.strided else None
+
+
+def _linear(call: _Call) -> fx.Node | None:
+    x, weight, bias = call.arguments("input", "weight", "bias")
+    given, rows = _shape(x), _shape(weight)
+    if given is None or rows is None or len(rows) != 2 or not given:
+        return None
+    batch = string.ascii_lowercase[: len(given) - 1]
+    made = call.einsum(f"{batch}Y,ZY->{batch}Z", [x, weight])
+    return made if bias is None else _plus(call, made, bias)
+
+
+def _plus(call: _Call, made: fx.Node, bias: fx.Node) -> fx.Node:
+    """The sum with a bias, in the dtype of the product as autocast has it."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        bias = call.graph.call_method("to", (bias, call.node.meta["example_value"].dtype))
+    return call.graph.call_function(operator.add, (made, bias))
+
+
+def _matmul(call: _Call) -> fx.Node | None:
+    if call.node.kwargs and set(call.node.kwargs) - {"other", "input", "mat2", "vec"}:
+        return None
+    given = [*call.node.args, *call.node.kwargs.values()]
+    if len(given) != 2:
+        return None
+    left, right = given
+    a, b = _shape(left), _shape(right)
+    if not a or not b:
+        return None
+    if a[-1] != (b[-2] if len(b) > 1 else b[-1]):
+        return None
+    rank = max(len(a), len(b)) - 2
+    batch = string.ascii_lowercase[: max(rank, 0)]
+    x, left_batch = _without_ones(call, left, a[:-2], b[:-2], batch)
+    y, right_batch = _without_ones(call, right, b[:-2], a[:-2], batch)
+    rows, columns = ("X" if len(a) > 1 else ""), ("Z" if len(b) > 1 else "")
+    return call.einsum(f"{left_batch}{rows}Y,{right_batch}Y{columns}->{batch}{rows}{columns}", [x, y])
+
+
+def _without_ones(
+    call: _Call, node: fx.Node, own: Sequence[int], other: Sequence[int], batch: str
+) -> tuple[fx.Node, str]:
+    """An operand without the batch axes of one element that broadcast, and the labels of the others."""
+    labels = batch[len(batch) - len(own) :]
+    padded = [1] * (len(batch) - len(other)) + list(other)
+    ones = [
+        axis for axis, extent in enumerate(own) if extent == 1 and padded[len(batch) - len(own) + axis] != 1
+    ]
+    for axis in reversed(ones):
+        node = call.graph.call_method("squeeze", (node, axis))
+    return node, "".join(label for axis, label in enumerate(labels) if axis not in ones)
+
+
+def _added(names: Sequence[str]) -> Callable[[_Call], fx.Node | None]:
+    """addmm and baddbmm: β input + α product."""
+
+    def rule(call: _Call) -> fx.Node | None:
+        added, left, right, beta, alpha = call.arguments("input", *names, "beta", "alpha")
+        a, b = _shape(left), _shape(right)
+        if a is None or b is None or added is None or beta == 0:
+            return None
+        batch = "a" * (len(a) - 2)
+        made = call.einsum(f"{batch}XY,{batch}YZ->{batch}XZ", [left, right])
+        if alpha is not None and alpha != 1:
+            made = call.graph.call_function(operator.mul, (made, alpha))
+        if beta is not None and beta != 1:
+            added = call.graph.call_function(operator.mul, (added, beta))
+        return _plus(call, made, added)
+
+    return rule
+
+
+def _of_user(call: _Call) -> fx.Node | None:
+    """torch.einsum: equations with explicit labels, each once in an operand."""
+    equation, *operands = call.node.args
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = list(operands[0])
+    shapes = [_shape(each) for each in operands]
+    if not isinstance(equation, str) or "." in equation or "->" not in equation or None in shapes:
+        return None
+    left, result = equation.replace(" ", "").split("->")
+    labels = left.split(",")
+    extents: dict[str, int] = {}
+    for own, shape in zip(labels, shapes, strict=True):
+        assert shape is not None
+        pairs = list(zip(own, shape, strict=True))
+        if len(set(own)) != len(own) or any(extents.setdefault(label, extent) != extent for label, extent in pairs):
+            return None
+    if len(set(result)) != len(result) or set(result) - set(extents):
+        return None
+    return call.einsum(f"{left}->{result}", operands)
+
+
+_KINDS: dict[Any, Callable[[_Call], fx.Node | None]] = {
+    torch.nn.functional.linear: _linear,
+    torch._C._nn.linear: _linear,
+    **dict.fromkeys([torch.matmul, torch.mm, torch.bmm, torch.mv, operator.matmul], _matmul),
+    **dict.fromkeys(["matmul", "mm", "bmm", "mv", "__matmul__"], _matmul),
+    torch.addmm: _added(["mat1", "mat2"]),
+    torch.baddbmm: _added(["batch1", "batch2"]),
+    "addmm": _added(["mat1", "mat2"]),
+    "baddbmm": _added(["batch1", "batch2"]),
+    torch.einsum: _of_user,
+    torch.functional.einsum: _of_user,
+}
