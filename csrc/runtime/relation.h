@@ -52,6 +52,13 @@ StoredRelation place_tensor(const at::Tensor& tensor, const ia::PhysicalType& ty
 StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuples, const ia::PhysicalType& type,
                             const std::vector<int64_t>& sites, BlockStore& store, bool copy);
 
+/// The arrays of a relation's blocks, site by site: what elementwise operators work on. They share the relation's
+/// memory.
+std::vector<at::Tensor> block_arrays(const StoredRelation& relation, BlockStore& store);
+/// The relation on `sites` whose blocks are these arrays, in the order of `block_arrays`.
+StoredRelation place_blocks(const std::vector<at::Tensor>& arrays, const ia::PhysicalType& type,
+                            const std::vector<int64_t>& sites, BlockStore& store);
+
 /// All tuples on the sites of this process, each key's replicas once, ascending.
 std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation, BlockStore& store);
 

@@ -5,6 +5,7 @@
 | `PlanError`      | `ValueError`   | the caller's: a plan, type or argument that cannot be right        |
 | `KernelError`    | `RuntimeError` | a kernel that is unknown, misdeclared or failed on its operands    |
 | `TransportError` | `RuntimeError` | a site that is lost, silent or in disagreement                     |
+| `CaptureError`   | `RuntimeError` | the caller's: code that cannot be captured as one graph            |
 | `InternalError`  | `RuntimeError` | joinsum's: one of its own invariants does not hold; please report  |
 
 All derive from `Error`. After any of them the process stays usable: nothing that the failed call was given has changed,
@@ -21,4 +22,8 @@ join: key lists differ in length: left=[0, 1], right=[0]
 
 from joinsum._C import Error, InternalError, KernelError, PlanError, TransportError
 
-__all__ = ["Error", "InternalError", "KernelError", "PlanError", "TransportError"]
+__all__ = ["CaptureError", "Error", "InternalError", "KernelError", "PlanError", "TransportError"]
+
+
+class CaptureError(Error, RuntimeError):
+    """Code that cannot be captured as one graph, with its place and what to do."""
