@@ -261,6 +261,16 @@ def _alias(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Distribute
     return DistributedTensor(args[0].stored)
 
 
+def _same_shape(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
+    """A view of the same shape."""
+    if tuple(args[1]) != tuple(args[0].shape):
+        raise PlanError(
+            f"DistributedTensor: no views in another shape: operator={func}, shape={list(args[0].shape)}, "
+            f"asked={list(args[1])}; give x.full_tensor(), on every rank"
+        )
+    return _alias(func, args, kwargs)
+
+
 def _each_block(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
     """A new tensor from each block: clone, conversions of the dtype, tensors like this one."""
     device = kwargs.get("device")
@@ -312,6 +322,8 @@ _HANDLERS: dict[Any, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {
     _aten.detach.default: _alias,
     _aten.alias.default: _alias,
     _aten.lift_fresh.default: _alias,
+    _aten.view.default: _same_shape,
+    _aten.expand.default: _same_shape,
     _aten.clone.default: _each_block,
     _aten._to_copy.default: _each_block,
     _aten.empty_like.default: _each_block,

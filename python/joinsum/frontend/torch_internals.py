@@ -27,10 +27,12 @@ __all__ = [
     "GraphCompiler",
     "RefusedByDynamo",
     "aot_compile",
+    "graph_examples",
     "stand_ins",
     "tracing_gradients",
     "tree_leaves",
     "tree_map",
+    "without_graph_capture",
 ]
 
 # What Dynamo raises where a program cannot be one graph.
@@ -101,3 +103,17 @@ class stand_ins:
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
         return made.requires_grad_(tensor.requires_grad)
+
+
+def graph_examples(gm: torch.fx.GraphModule) -> list[Any]:
+    """What Dynamo saw for each placeholder of its graph: the tensors themselves, numbers, or None."""
+    out = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        argument = node.meta.get("grapharg")
+        out.append(None if argument is None else argument.example)
+    return out
+
+
+def without_graph_capture(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which Dynamo never looks into."""
+    return torch.compiler.disable(function, recursive=True)  # type: ignore[no-any-return]
