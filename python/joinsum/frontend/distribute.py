@@ -25,10 +25,10 @@ class _InAutograd(Captured):
     def __init__(
         self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any], names: Mapping[int, str]
     ) -> None:
-        super().__init__(gm, inputs, tensors)
         self.programs: list[Program] = []
         known = [names.get(id(x), f"input{i}") for i, x in enumerate(tensors)]
         state = [x if id(x) in names else None for x in tensors]
+        self.state = state
         self._call = forward_and_backward(gm, inputs, known, state, self.programs)
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
@@ -100,7 +100,7 @@ def _wanted_types(captured: _InAutograd) -> dict[int, Any]:
     """Where the forward plan wants what the model keeps, by the tensors' identity."""
     runner = captured.programs[0].runner
     types = [] if runner is None else runner.input_types
-    pairs = zip(captured.tensors, types, strict=False)
+    pairs = zip(captured.state, types, strict=False)
     return {id(x): type_ for x, type_ in pairs if isinstance(x, torch.Tensor) and type_ is not None}
 
 

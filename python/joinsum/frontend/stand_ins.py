@@ -10,13 +10,13 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin
 
 from joinsum.errors import PlanError
+from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.frontend.errors import capturing
 from joinsum.frontend.torch_internals import (
     FakeTensor,
     graph_examples,
     stand_ins,
     tracing_gradients,
-    tree_leaves,
     tree_map,
 )
 
@@ -31,18 +31,10 @@ class Slot:
 
 
 class Captured:
-    """One graph of Dynamo's, called on stand-ins.
+    """One graph of Dynamo's, made ready to run."""
 
-    gm         the graph of torch's calls
-    inputs     its example inputs, Dynamo's own
-    tensors    for each placeholder the tensor that it stands for, or a constant of the function
-    """
-
-    def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any]) -> None:
-        self.gm = gm
-        self.inputs = list(inputs)
-        self.tensors = list(tensors)
-        self.structure: Any = None  # the function's result, with slots
+    def bind(self, structure: Any) -> None:
+        """Told once, before it runs: the function's result, with a `Slot` for each of the graph's results."""
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         """The graph's results for what its placeholders stand for."""
@@ -56,7 +48,7 @@ class TracedFunction:
 
     who        opens messages
     function   what is traced; it reads `model` as it likes
-    capture    makes a graph ready to run
+    capture    makes a graph ready to run, of the graph, Dynamo's example inputs, and what each placeholder stands for
     """
 
     def __init__(
@@ -71,44 +63,51 @@ class TracedFunction:
         self._capture = capture
         self._stand_ins = stand_ins()
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._used: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._actual: dict[int, Any] = {}
         self._chosen: Captured | None = None
         self._dry = False
+        self._bound: set[Captured] = set()
         self._compiled = torch.compile(function, backend=self._backend, fullgraph=True, dynamic=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
-        self.graph_for(*args, **kwargs)  # traces if need be
-        return self._run(False, args, kwargs)
+        result, ran = self._call(args, kwargs, dry=False)
+        if not ran:
+            result, _ = self._call(args, kwargs, dry=False)
+        return result
 
     def graph_for(self, *args: Any, **kwargs: Any) -> Captured:
         """The graph for these arguments; nothing is computed."""
-        self._chosen = None
-        structure = self._run(True, args, kwargs)
-        if self._chosen is None:
-            raise PlanError(f"{self._who}: the function has no operator on tensors")
-        if self._chosen.structure is None:
-            self._chosen.structure = structure
+        self._call(args, kwargs, dry=True)
+        assert self._chosen is not None
         return self._chosen
 
-    def _run(self, dry: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self._dry, self._actual = dry, {}
+    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], dry: bool) -> tuple[Any, bool]:
+        """The function's result, or, of a graph that is new, its structure; and whether the graph ran."""
+        self._dry, self._chosen, self._actual, self._used = dry, None, {}, {}
         try:
             with capturing(self._who), tracing_gradients(), self._exchanged():
                 fakes = tree_map(self._stand_in, (tuple(args), dict(kwargs)))
                 result = self._compiled(*fakes[0], **fakes[1])
-            return tree_map(self._back, result)
+            if self._chosen is None:
+                raise PlanError(f"{self._who}: the function has no operator on tensors")
+            new = self._chosen not in self._bound
+            if new:
+                self._chosen.bind(result)
+                self._bound.add(self._chosen)
+            return tree_map(self._back, result), not (new or dry)
         finally:
-            self._actual = {}
+            self._actual, self._kept = {}, self._used
 
     def _backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         tensors = [self._actual.get(id(x), x) for x in graph_examples(gm)]
-        captured = self._capture(gm, inputs, tensors)
         count = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+        captured = self._capture(gm, inputs, tensors)
 
         def run(*fakes: Any) -> Sequence[Any]:
             self._chosen = captured
-            if self._dry:
+            if self._dry or captured not in self._bound:
                 return [Slot(i) for i in range(count)]
             return captured.run([self._back(x) for x in fakes])
 
@@ -117,7 +116,7 @@ class TracedFunction:
     def _back(self, x: Any) -> Any:
         """What a stand-in stands for; other values as they are."""
         found = self._actual.get(id(x), x)
-        if isinstance(found, FakeTensor) and not self._dry:
+        if isinstance(found, FakeTensor):
             raise PlanError(f"{self._who}: a result is a tensor that joinsum did not compute: shape={list(found.shape)}")
         return found
 
@@ -127,19 +126,16 @@ class TracedFunction:
             return x
         if isinstance(x, UninitializedTensorMixin):
             raise PlanError(f"{self._who}: a parameter has no shape yet; call the model once before")
-        kept = self._kept.get(id(x))
+        kept = self._used.get(id(x)) or self._kept.get(id(x))
         if kept is None or kept[0] is not x or not _looks_like(kept[1], x):
             kept = (x, self._stand_ins.of(x))
-            if isinstance(x, torch.nn.Parameter) or any(x is each for each in self._state()):
-                self._kept[id(x)] = kept
+        if isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0:
+            self._used[id(x)] = kept  # others are batches, which nobody shall keep
         fake = kept[1]
         if fake.requires_grad != x.requires_grad:
             fake.requires_grad_(x.requires_grad)
         self._actual[id(fake)] = x
         return fake
-
-    def _state(self) -> Iterator[torch.Tensor]:
-        return iter(self._model.buffers())
 
     @contextmanager
     def _exchanged(self) -> Iterator[None]:
@@ -188,7 +184,3 @@ def tensor_names(model: torch.nn.Module) -> dict[int, str]:
             )
     return names
 
-
-def slots_of(structure: Any) -> list[Any]:
-    """The slots in a result, in order."""
-    return [leaf for leaf in tree_leaves(structure) if isinstance(leaf, Slot)]

@@ -32,7 +32,6 @@ __all__ = [
     "tracing_gradients",
     "tree_leaves",
     "tree_map",
-    "without_graph_capture",
 ]
 
 # What Dynamo raises where a program cannot be one graph.
@@ -94,12 +93,13 @@ class stand_ins:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """A plain tensor's; the same `requires_grad`, and a parameter for a parameter."""
-        strided = tensor.stride() if type(tensor) in (torch.Tensor, torch.nn.Parameter) else None
+        # What repeats along an axis, or lies in blocks, is seen as any tensor.
+        dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and 0 not in tensor.stride()
         with self._mode, torch.no_grad():
-            if strided is None:
-                made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+            if dense:
+                made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
             else:
-                made = torch.empty_strided(tensor.shape, strided, dtype=tensor.dtype, device=tensor.device)
+                made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
         return made.requires_grad_(tensor.requires_grad)
@@ -112,8 +112,3 @@ def graph_examples(gm: torch.fx.GraphModule) -> list[Any]:
         argument = node.meta.get("grapharg")
         out.append(None if argument is None else argument.example)
     return out
-
-
-def without_graph_capture(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which Dynamo never looks into."""
-    return torch.compiler.disable(function, recursive=True)  # type: ignore[no-any-return]
