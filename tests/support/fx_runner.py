@@ -30,9 +30,7 @@ def cut_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:
 class InterpretedRunner:
     def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], ties: Mapping[int, int], stay: frozenset[int]):
         self.gm, self.ties, self.stay = gm, ties, stay
-        self.input_types = [
-            cut_type(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in inputs
-        ]
+        self.input_types = [cut_type(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in inputs]
 
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
         whole = [gathered(x) if isinstance(x, torch.Tensor) else x for x in args]

@@ -26,8 +26,8 @@ Result = TypeVar("Result")
 def compile(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """A function of tensors, or a model, as one graph that is planned and runs on all sites; forward and backward.
 
-    The result of the function is torch's, and in autograd. It is captured by torch.compile, as a whole: a graph for each
-    set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all ranks
+    The result of the function is torch's, and in autograd. It is captured by torch.compile, as a whole: a graph for
+    each set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all ranks
     call with equal tensors.
 
     Raises CaptureError where the function cannot be one graph, naming the line, and for an operator that is not
@@ -110,7 +110,9 @@ def _runner(program: Program, state: Sequence[Any] = ()) -> Callable[..., Any]:
 def lying_as(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """`value`, distributed, as its own memory in blocks as those of `tensor`; whole where that is a plain tensor."""
     if not isinstance(value, DistributedTensor):
-        return value if not isinstance(tensor, DistributedTensor) else DistributedTensor.place(value, tensor.physical_type)
+        return (
+            value if not isinstance(tensor, DistributedTensor) else DistributedTensor.place(value, tensor.physical_type)
+        )
     if not isinstance(tensor, DistributedTensor):
         return value.stored.to_tensor()
     return value.like(tensor.physical_type)

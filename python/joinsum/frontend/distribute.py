@@ -60,9 +60,7 @@ class _Forward:
         return found
 
 
-def distribute(
-    model: Model, sample_inputs: object, sample_keywords: Mapping[str, Any] | None = None
-) -> Model:
+def distribute(model: Model, sample_inputs: object, sample_keywords: Mapping[str, Any] | None = None) -> Model:
     """The model itself, with its parameters and buffers on the sites as the plan for such inputs wants them, and a
     forward pass that runs there. The user's own loop, `loss.backward()`, and optimizers go on as they are.
 

@@ -33,9 +33,7 @@ def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _foreach(func, args, kwargs)
     if name in _FILLS or (torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags):
         return _elementwise(func, args, kwargs)
-    raise PlanError(
-        f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank"
-    )
+    raise PlanError(f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank")
 
 
 _FILLS = {"aten::zero_", "aten::fill_"}
@@ -58,7 +56,8 @@ def _blocks_like(func: Any, x: Any, like: DistributedTensor) -> list[Any]:
     if _is_distributed(x):
         if not _lies_as(x, like):
             raise PlanError(
-                f"DistributedTensor: operands lie differently: operator={func}, first={like.physical_type}, other={x.physical_type}; "  # type: ignore[attr-defined]
+                f"DistributedTensor: operands lie differently: operator={func}, first={like.physical_type}, "
+                f"other={x.physical_type}; "  # type: ignore[attr-defined]
                 "give other.like(first.physical_type), or full_tensor() of both"
             )
         return x.blocks()  # type: ignore[attr-defined,no-any-return]
@@ -217,7 +216,8 @@ def _identity(identity: Any, dtype: torch.dtype) -> Any:
 
 def _mean(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
     total: torch.Tensor = _HANDLERS[_aten.sum.default](_aten.sum.default, args, kwargs)
-    return total / args[0].numel()
+    count: int = args[0].numel()
+    return total / count
 
 
 def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[torch.Tensor]:
@@ -280,7 +280,11 @@ def _each_block(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Distr
             f"sites={args[0].device}; give x.full_tensor().to(device)"
         )
     options = {key: value for key, value in kwargs.items() if key not in ("memory_format", "device", "layout")}
-    return of_blocks(args[0], [func(block, *args[1:], **options) for block in args[0].blocks()])
+    made: dict[Any, torch.Tensor] = {}
+    for block in args[0].blocks():
+        if _same_memory(block) not in made:
+            made[_same_memory(block)] = func(block, *args[1:], **options)
+    return of_blocks(args[0], [made[_same_memory(block)] for block in args[0].blocks()])
 
 
 def _new_like(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
@@ -292,7 +296,7 @@ def _new_like(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.T
         return torch.full(shape, filled.get(func, 0), dtype=dtype, device=x.device)
     makers = {_aten.new_zeros.default: torch.zeros_like, _aten.new_ones.default: torch.ones_like}
     make = makers.get(func, torch.empty_like)
-    return of_blocks(x, [make(block, dtype=dtype) for block in x.blocks()])
+    return make(x, dtype=dtype)
 
 
 def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -146,7 +146,9 @@ every rank
     def adopt(self, other: DistributedTensor) -> None:
         """Takes the blocks of `other`, of the same shape and dtype, for its own; the tensor object stays."""
         if other.shape != self.shape or other.dtype is not self.dtype:
-            raise PlanError(f"DistributedTensor: another shape or dtype: own={self.physical_type}, given={other.physical_type}")
+            raise PlanError(
+                f"DistributedTensor: another shape or dtype: own={self.physical_type}, given={other.physical_type}"
+            )
         self._stored = other._stored
 
     def share_replicas(self) -> None:
@@ -155,7 +157,7 @@ every rank
         shared = _C.place_tuples(core.tuples(here.store), self.physical_type, here.local_sites, here.store, True)
         self._stored = StoredRelation(shared, here)
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         asks = ", requires_grad=True" if self.requires_grad else ""
         taken = "" if self._stored.alive else ", overwritten"
         return f"DistributedTensor({self.physical_type}{taken}{asks})"
@@ -192,7 +194,7 @@ every rank
         return dcp_blocks.shard(self, index)
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls,
         func: Any,
         types: Sequence[type],
@@ -227,9 +229,7 @@ def retyped(type_: _C.PhysicalType, dtype: torch.dtype) -> _C.PhysicalType:
     name = dtype_name("DistributedTensor", dtype)
     if relation_.dtype == name:
         return type_
-    other = _C.RelationType.make(
-        "DistributedTensor", name, relation_.frontier, relation_.axes, relation_.all_keys()
-    )
+    other = _C.RelationType.make("DistributedTensor", name, relation_.frontier, relation_.axes, relation_.all_keys())
     return _C.PhysicalType.placed("DistributedTensor", other, type_.grid, type_.placement)
 
 
@@ -247,4 +247,4 @@ def replace_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
     if grad is not None:
         whole = gathered(grad)
         made.grad = DistributedTensor.place(whole, new.physical_type) if isinstance(new, DistributedTensor) else whole
-    torch.utils.swap_tensors(old, made)
+    torch.utils.swap_tensors(old, made)  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from joinsum.errors import PlanError
 from joinsum.frontend.distributed_tensor import DistributedTensor
@@ -90,15 +90,21 @@ class TracedFunction:
             with capturing(self._who), tracing_gradients(), self._exchanged():
                 fakes = tree_map(self._stand_in, (tuple(args), dict(kwargs)))
                 result = self._compiled(*fakes[0], **fakes[1])
-            if self._chosen is None:
-                raise PlanError(f"{self._who}: the function has no operator on tensors")
-            new = self._chosen not in self._bound
-            if new:
-                self._chosen.bind(result)
-                self._bound.add(self._chosen)
+            new = self._bind(result)
             return tree_map(self._back, result), not (new or dry)
         finally:
             self._actual, self._kept = {}, self._used
+
+    def _bind(self, structure: Any) -> bool:
+        """Tells the chosen graph, if it is new, the function's result; whether it is."""
+        chosen = self._chosen
+        if chosen is None:
+            raise PlanError(f"{self._who}: the function has no operator on tensors")
+        if chosen in self._bound:
+            return False
+        chosen.bind(structure)
+        self._bound.add(chosen)
+        return True
 
     def _backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         tensors = [self._actual.get(id(x), x) for x in graph_examples(gm)]
@@ -117,14 +123,16 @@ class TracedFunction:
         """What a stand-in stands for; other values as they are."""
         found = self._actual.get(id(x), x)
         if isinstance(found, FakeTensor):
-            raise PlanError(f"{self._who}: a result is a tensor that joinsum did not compute: shape={list(found.shape)}")
+            raise PlanError(
+                f"{self._who}: a result is a tensor that joinsum did not compute: shape={list(found.shape)}"
+            )
         return found
 
     def _stand_in(self, x: Any) -> Any:
         """A tensor's stand-in, for this call; for the same tensor the same one, as long as it looks the same."""
         if not isinstance(x, torch.Tensor):
             return x
-        if isinstance(x, UninitializedTensorMixin):
+        if isinstance(x, (UninitializedParameter, UninitializedBuffer)):
             raise PlanError(f"{self._who}: a parameter has no shape yet; call the model once before")
         kept = self._used.get(id(x)) or self._kept.get(id(x))
         if kept is None or kept[0] is not x or not _looks_like(kept[1], x):
@@ -140,7 +148,7 @@ class TracedFunction:
     @contextmanager
     def _exchanged(self) -> Iterator[None]:
         """The model holds stand-ins."""
-        places = [
+        places: list[tuple[dict[str, Any], str, torch.Tensor]] = [
             (tensors, name, tensor)
             for module in self._model.modules()
             for tensors in (module._parameters, module._buffers)
@@ -183,4 +191,3 @@ def tensor_names(model: torch.nn.Module) -> dict[int, str]:
                 "b.weight = a.weight"
             )
     return names
-

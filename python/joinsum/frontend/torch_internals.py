@@ -16,7 +16,7 @@ from torch._dynamo.exc import (
     Unsupported,
     UserError,
 )
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._functorch.partitioners import default_partition
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
@@ -67,14 +67,14 @@ def aot_compile(
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    return made(gm, list(example_inputs))  # type: ignore[no-any-return]
+    return made(gm, list(example_inputs))
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
     """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
-    results = forward.graph.output_node().args[0]
-    forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(results)))
+    results: Any = forward.graph.output_node().args[0]
+    forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
     return forward, backward
 
 

@@ -110,8 +110,8 @@ class TrainStep:
         return result
 
     def sync(self) -> None:
-        """Makes the model's parameters and buffers, and the optimizer's state, plain whole tensors. A later step goes on
-        from them. All ranks of a process group call."""
+        """Makes the model's parameters and buffers, and the optimizer's state, plain whole tensors. A later step goes
+        on from them. All ranks of a process group call."""
         gather(self._model, self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
@@ -247,9 +247,7 @@ class _WholeStep(Captured):
         assert self._graph is not None
         graph, inputs = self._graph
         known = {i: into for i, into in ties.items() if into is not None}
-        self._program = Program(
-            graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept
-        )
+        self._program = Program(graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept)
         self._graph = None
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
@@ -351,8 +349,8 @@ def train_step(
     changes the groups' options as usual, and no plan. Parameters that do not require a gradient, or get none, stay.
     Losses and parameters are torch's up to rounding; Adam magnifies that where gradients vanish.
 
-    On a process group all ranks call with equal batches. Raises CaptureError for a model that is not one graph, or has an
-    operator that is not captured; PlanError for another optimizer, naming the remedy.
+    On a process group all ranks call with equal batches. Raises CaptureError for a model that is not one graph, or has
+    an operator that is not captured; PlanError for another optimizer, naming the remedy.
     Source: EinDecomp paper, section 9.
 
         step = joinsum.train_step(model, loss_function, torch.optim.AdamW(model.parameters(), lr=1e-3))

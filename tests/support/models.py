@@ -149,10 +149,7 @@ class Llama(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids)
         for block in self.blocks:
-            if self.checkpointed:
-                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
-            else:
-                x = block(x)
+            x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) if self.checkpointed else block(x)
         return self.head(self.norm(x))
 
 
