@@ -86,11 +86,14 @@ void bind_stored_relation(py::module_& module) {
   py::class_<StoredRelation>(module, "StoredRelation")
       .def_readonly("type", &StoredRelation::type)
       .def("tuples", &runtime::tuples, py::arg("store"), WithoutGil())
+      .def("blocks", &runtime::block_arrays, py::arg("store"), WithoutGil())
       .def("whole_tensor", &runtime::whole_tensor, py::arg("store"), WithoutGil())
       .def("keeps", &keeps, py::arg("store"), py::arg("array"), WithoutGil());
   module.def("place_tensor", &runtime::place_tensor, py::arg("tensor"), py::arg("type"), py::arg("sites"),
              py::arg("store"), py::arg("copy"), WithoutGil());
   module.def("retyped", &runtime::retyped, py::arg("relation"), py::arg("type"), py::arg("store"), WithoutGil());
+  module.def("place_blocks", &runtime::place_blocks, py::arg("arrays"), py::arg("type"), py::arg("sites"),
+             py::arg("store"), WithoutGil());
   module.def("place_tuples", &runtime::place_tuples, py::arg("tuples"), py::arg("type"), py::arg("sites"),
              py::arg("store"), py::arg("copy"), WithoutGil());
 }

@@ -154,6 +154,35 @@ StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuple
   return store_pieces(type, sites, pieces, options, store, copy);
 }
 
+std::vector<at::Tensor> block_arrays(const StoredRelation& relation, BlockStore& store) {
+  std::vector<at::Tensor> out;
+  for (const auto& [site, blocks] : relation.sites) {
+    for (const BlockHandle& block : blocks) out.push_back(Pin(store, block).tensor());
+  }
+  return out;
+}
+
+StoredRelation place_blocks(const std::vector<at::Tensor>& arrays, const ia::PhysicalType& type,
+                            const std::vector<int64_t>& sites, BlockStore& store) {
+  const Layout layout(type.relation);
+  StoredRelation out{type, {}};
+  size_t next = 0;
+  for (const int64_t site : sites) {
+    auto& blocks = out.sites[site];
+    for (const Box& box : type.stored(site)) {
+      JOINSUM_USER_CHECK(next < arrays.size(), "input: too few blocks: given=", arrays.size(), ", type=", type.text());
+      const at::Tensor& array = arrays[next++];
+      JOINSUM_USER_CHECK(array.sizes().vec() == layout.shape(box),
+                         "input: block does not fit the relation: site=", site, ", box=", box.text(),
+                         ", shape=", array.sizes().vec(), ", wanted=", layout.shape(box));
+      blocks.push_back(store.put(array));
+    }
+  }
+  JOINSUM_USER_CHECK(next == arrays.size(), "input: too many blocks: given=", arrays.size(), ", wanted=", next,
+                     ", type=", type.text());
+  return out;
+}
+
 namespace {
 
 /// Every stored piece, replicas once.

@@ -55,6 +55,12 @@ StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuple
 /// The same blocks as those of a relation of another type, whose blocks hold the same elements: axes are split, merged
 /// or cut in other parts where no site's share changes. Raises PlanError where a block has another number of elements.
 StoredRelation retyped(const StoredRelation& relation, const ia::PhysicalType& type, BlockStore& store);
+/// The arrays of a relation's blocks, site by site: what elementwise operators work on. They share the relation's
+/// memory.
+std::vector<at::Tensor> block_arrays(const StoredRelation& relation, BlockStore& store);
+/// The relation on `sites` whose blocks are these arrays, in the order of `block_arrays`.
+StoredRelation place_blocks(const std::vector<at::Tensor>& arrays, const ia::PhysicalType& type,
+                            const std::vector<int64_t>& sites, BlockStore& store);
 
 /// All tuples on the sites of this process, each key's replicas once, ascending.
 std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation, BlockStore& store);

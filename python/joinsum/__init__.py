@@ -16,7 +16,9 @@ True
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from pathlib import Path as _Path
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 import torch as _torch
 
@@ -56,6 +58,16 @@ from joinsum.stored import StoredRelation
 from joinsum.trace import Trace
 from joinsum.verify import Verdict, verify
 
+if _TYPE_CHECKING:
+    from joinsum.frontend.backend import compile
+    from joinsum.frontend.distribute import distribute, gather
+    from joinsum.frontend.distributed_einsum import distributed_einsum
+    from joinsum.frontend.distributed_tensor import DistributedTensor
+    from joinsum.frontend.dtensor import from_dtensor, to_dtensor
+    from joinsum.frontend.state import load_checkpoint, save_checkpoint
+    from joinsum.frontend.train_step import TrainStep, train_step
+    from joinsum.frontend.weights import load_safetensors, save_safetensors
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -63,6 +75,7 @@ __all__ = [
     "Cluster",
     "Context",
     "Difference",
+    "DistributedTensor",
     "EinsumPlan",
     "Error",
     "Explanation",
@@ -92,23 +105,31 @@ __all__ = [
     "StoredRelation",
     "TraPlan",
     "Trace",
+    "TrainStep",
     "TransportError",
     "Verdict",
     "VertexPlan",
     "and_",
     "calibrate",
     "cmake_prefix_path",
+    "compile",
     "context",
     "cost",
     "diff",
+    "distribute",
+    "distributed_einsum",
     "einsum",
     "einsum_plan",
     "explain",
+    "from_dtensor",
+    "gather",
     "get_include",
     "grid",
     "init",
     "interpret",
     "kernels",
+    "load_checkpoint",
+    "load_safetensors",
     "lookup",
     "lower",
     "nn",
@@ -124,12 +145,42 @@ __all__ = [
     "relation",
     "rules",
     "run",
+    "save_checkpoint",
+    "save_safetensors",
     "sites",
+    "to_dtensor",
     "trace",
+    "train_step",
     "unregister_kernel",
     "unregister_operator",
     "verify",
 ]
+
+# Ways in from PyTorch code, and where they are: torch's compiler, which they need, is imported with the first of them.
+_WAYS_IN = {
+    "DistributedTensor": "distributed_tensor",
+    "TrainStep": "train_step",
+    "compile": "backend",
+    "distribute": "distribute",
+    "distributed_einsum": "distributed_einsum",
+    "from_dtensor": "dtensor",
+    "gather": "distribute",
+    "load_checkpoint": "state",
+    "load_safetensors": "weights",
+    "save_checkpoint": "state",
+    "save_safetensors": "weights",
+    "to_dtensor": "dtensor",
+    "train_step": "train_step",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _WAYS_IN:
+        raise AttributeError(f"module 'joinsum' has no attribute {name!r}")
+    value = getattr(_import_module(f"joinsum.frontend.{_WAYS_IN[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 _FOLDER = _Path(_C.__file__).resolve().parent
 

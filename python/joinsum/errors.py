@@ -5,7 +5,7 @@
 | `PlanError`      | `ValueError`   | the caller's: a plan, type or argument that cannot be right        |
 | `KernelError`    | `RuntimeError` | a kernel that is unknown, misdeclared or failed on its operands    |
 | `TransportError` | `RuntimeError` | a site that is lost, silent or in disagreement                     |
-| `CaptureError`   |                | an operator or a program that capture has no rule for              |
+| `CaptureError`   | `RuntimeError` | the caller's: code that cannot be captured as one graph            |
 | `InternalError`  | `RuntimeError` | joinsum's: one of its own invariants does not hold; please report  |
 
 All derive from `Error`. After any of them the process stays usable: nothing that the failed call was given has changed,
@@ -25,5 +25,5 @@ from joinsum._C import Error, InternalError, KernelError, PlanError, TransportEr
 __all__ = ["CaptureError", "Error", "InternalError", "KernelError", "PlanError", "TransportError"]
 
 
-class CaptureError(Error):
-    """A program that cannot be captured: the message names operator, line of the program, shapes and remedies."""
+class CaptureError(Error, RuntimeError):
+    """Code that cannot be captured as one graph, with its place and what to do."""

@@ -1,0 +1,136 @@
+"""`joinsum.compile`, and the backend that `torch.compile(..., backend="joinsum")` finds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+from joinsum.arguments import show
+from joinsum.context import context
+from joinsum.errors import PlanError
+from joinsum.frontend import runner as runners
+from joinsum.frontend.distributed_tensor import DistributedTensor
+from joinsum.frontend.errors import capturing
+from joinsum.frontend.program import Program
+from joinsum.frontend.torch_internals import aot_compile
+
+__all__ = ["backend", "compile", "forward_and_backward"]
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def compile(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A function of tensors, or a model, as one graph that is planned and runs on all sites; forward and backward.
+
+    The result of the function is torch's, and in autograd. It is captured by torch.compile, as a whole: a graph for
+    each set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all ranks
+    call with equal tensors.
+
+    Raises CaptureError where the function cannot be one graph, naming the line, and for an operator that is not
+    captured; PlanError for tensors on another device than the sites'.
+    Source: EinDecomp paper, section 9.
+
+        @joinsum.compile
+        def attend(query, key, value):
+            return torch.softmax(query @ key.T, -1) @ value
+    """
+    if not callable(function):
+        raise PlanError(f"compile: a function of tensors or a model: got={show(function)}")
+    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with capturing("compile"):
+            return compiled(*args, **kwargs)
+
+    return call
+
+
+def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """A backend of torch.compile: graphs run on all sites. `torch.compile(model, backend="joinsum")` finds it.
+
+    options   of torch.compile; there are none
+    """
+    if options:
+        raise PlanError(f"compile: the backend has no options: options={show(options)}")
+    return forward_and_backward(gm, example_inputs)
+
+
+def forward_and_backward(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    names: Sequence[str] | None = None,
+    state: Sequence[Any] = (),
+    programs: list[Program] | None = None,
+) -> Callable[..., Any]:
+    """A Dynamo graph, ready to be called with its inputs, in autograd.
+
+    names      of the inputs
+    state      for each input the tensor that a model keeps there, or None: gradients of those that are distributed lie
+               as they do
+    programs   takes the programs that are made, forward and then backward
+    """
+    check_devices(example_inputs)
+    runners.rewrite(gm)
+    made = programs if programs is not None else []
+
+    def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
+        known = names if names is not None and len(names) == len(inputs) else None
+        program = Program(graph, inputs, names=known, stay=saved)
+        made.append(program)
+        return _runner(program)
+
+    def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
+        kept = {i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}
+        program = Program(graph, inputs, stay=kept)
+        made.append(program)
+        return _runner(program, state)
+
+    return aot_compile(gm, example_inputs, forward, backward)
+
+
+def _runner(program: Program, state: Sequence[Any] = ()) -> Callable[..., Any]:
+    def run(*args: Any) -> list[Any]:
+        outcome = program.run(args)
+        for position, value in outcome.written.items():
+            args[position].copy_(value)
+        results = outcome.results
+        for i, tensor in enumerate(state):
+            if isinstance(tensor, torch.Tensor) and results[i] is not None:
+                results[i] = lying_as(tensor, results[i])
+        return results
+
+    return run
+
+
+def lying_as(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """`value`, distributed, as its own memory in blocks as those of `tensor`; whole where that is a plain tensor."""
+    if not isinstance(value, DistributedTensor):
+        return (
+            value if not isinstance(tensor, DistributedTensor) else DistributedTensor.place(value, tensor.physical_type)
+        )
+    if not isinstance(tensor, DistributedTensor):
+        return value.stored.to_tensor()
+    return value.like(tensor.physical_type)
+
+
+def check_devices(inputs: Sequence[Any]) -> None:
+    """Raises PlanError for tensors on several devices, or on another kind of device than the sites'."""
+    here = context()
+    found = {x.device for x in inputs if isinstance(x, torch.Tensor)}
+    # Scalars on the CPU go with any device.
+    real = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.dim() > 0} or found
+    if len(real) > 1:
+        raise PlanError(f"compile: tensors on several devices: devices={sorted(map(str, real))}; move them to one")
+    wanted = here.device.type
+    if not here.loopback and any(device.type != wanted for device in real):
+        raise PlanError(
+            f"compile: tensors on another device than the sites: tensors={next(iter(real))}, sites={here.device}; "
+            f"give model.to({wanted!r}) and tensors there"
+        )
+    if any(device.type == "meta" for device in real):
+        raise PlanError("compile: tensors without data: device=meta; give tensors on the CPU or a GPU")

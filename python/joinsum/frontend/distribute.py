@@ -1,0 +1,125 @@
+"""`joinsum.distribute`: a model whose parameters lie on the sites as its plan wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from joinsum.arguments import show
+from joinsum.errors import PlanError
+from joinsum.frontend.backend import forward_and_backward
+from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, replace_tensor
+from joinsum.frontend.program import Program
+from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
+
+__all__ = ["distribute", "gather"]
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+
+
+class _InAutograd(Captured):
+    """A model's graph in torch's autograd."""
+
+    def __init__(
+        self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any], names: Mapping[int, str]
+    ) -> None:
+        self.programs: list[Program] = []
+        known = [names.get(id(x), f"input{i}") for i, x in enumerate(tensors)]
+        state = [x if id(x) in names else None for x in tensors]
+        self.state = state
+        self._call = forward_and_backward(gm, inputs, known, state, self.programs)
+
+    def run(self, actual: Sequence[Any]) -> Sequence[Any]:
+        made: Sequence[Any] = self._call(*actual)
+        return made
+
+
+class _Forward:
+    """The forward method of a distributed model."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        names = tensor_names(model)
+        original = type(model).forward
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return original(model, *args, **kwargs)
+
+        self._traced = TracedFunction(
+            "distribute", model, forward, lambda gm, inputs, tensors: _InAutograd(gm, inputs, tensors, names)
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._traced(*args, **kwargs)
+
+    def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
+        """The graph for sample inputs."""
+        found = self._traced.graph_for(*args, **kwargs)
+        assert isinstance(found, _InAutograd)
+        return found
+
+
+def distribute(model: Model, sample_inputs: object, sample_keywords: Mapping[str, Any] | None = None) -> Model:
+    """The model itself, with its parameters and buffers on the sites as the plan for such inputs wants them, and a
+    forward pass that runs there. The user's own loop, `loss.backward()`, and optimizers go on as they are.
+
+    sample_inputs     a tensor, or a tuple of the arguments, that the model is planned for; nothing is computed
+    sample_keywords   keyword arguments of the call
+
+    Parameters become `joinsum.DistributedTensor`s of their full shape: the same Python objects, so that an optimizer
+    may have been built before, and the same `requires_grad` and keys of `state_dict`. Their gradients lie as they do.
+    An optimizer steps on each site's own blocks where what it does is elementwise; another raises PlanError, naming the
+    operator. Inputs of other shapes, `no_grad`, `eval()` and autocast are planned when they first come.
+
+    On a process group all ranks call with equal models and inputs. `joinsum.gather(model)` makes plain tensors again.
+    Raises CaptureError, PlanError as `joinsum.compile`, and for a model that is distributed already.
+
+        model = joinsum.distribute(model, batch)
+        loss_function(model(batch), target).backward()
+        optimizer.step()
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise PlanError(f"distribute: a model is a torch.nn.Module: got={show(model)}")
+    if isinstance(model.__dict__.get("forward"), _Forward):
+        raise PlanError("distribute: the model is distributed already; joinsum.gather(model) undoes it")
+    args = sample_inputs if isinstance(sample_inputs, tuple) else (sample_inputs,)
+    forward = _Forward(model)
+    captured = forward.graph_for(args, sample_keywords or {})
+    wanted = _wanted_types(captured)
+    for tensor in module_tensors(model):
+        if id(tensor) in wanted and not isinstance(tensor, DistributedTensor):
+            replace_tensor(tensor, DistributedTensor.place(tensor, wanted[id(tensor)]))
+    model.forward = forward
+    return model
+
+
+def _wanted_types(captured: _InAutograd) -> dict[int, Any]:
+    """Where the forward plan wants what the model keeps, by the tensors' identity."""
+    runner = captured.programs[0].runner
+    types = [] if runner is None else runner.input_types
+    pairs = zip(captured.state, types, strict=False)
+    return {id(x): type_ for x, type_ in pairs if isinstance(x, torch.Tensor) and type_ is not None}
+
+
+def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Model:
+    """The model itself, with plain whole tensors again, and its own forward pass; so is the optimizer's state. For
+    `save_pretrained`, pickling, and whatever else reads tensors. All ranks of a process group call.
+
+    >>> import joinsum, torch
+    >>> _ = joinsum.init(sites=2)
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> type(joinsum.gather(layer).weight)
+    <class 'torch.nn.parameter.Parameter'>
+    """
+    if isinstance(model.__dict__.get("forward"), _Forward):
+        del model.forward
+    for tensor in module_tensors(model):
+        if isinstance(tensor, DistributedTensor):
+            replace_tensor(tensor, gathered(tensor))
+    if optimizer is not None:
+        for state in optimizer.state.values():
+            for name, value in state.items():
+                if isinstance(value, DistributedTensor):
+                    state[name] = gathered(value)
+    return model

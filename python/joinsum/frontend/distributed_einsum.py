@@ -1,0 +1,115 @@
+"""`joinsum.distributed_einsum`: torch's contractions inside a block run on all sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from joinsum.einsum import einsum
+from joinsum.errors import PlanError
+
+__all__ = ["distributed_einsum"]
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class distributed_einsum(TorchFunctionMode):
+    """Inside the block every `torch.einsum`, `matmul`, `@`, `mm`, `bmm` and `linear` runs on all sites, by
+    `joinsum.einsum`: of plain tensors, in autograd; nothing else changes. Each is planned by itself, once for its
+    shapes; `joinsum.compile` plans a function as a whole. What torch computes below these calls, in
+    `scaled_dot_product_attention` or `torch.nn.MultiheadAttention`, say, stays torch's.
+
+    Backward passes of what was computed inside run on all sites wherever they are started. On a process group all ranks
+    compute equal tensors. Raises what `joinsum.einsum` raises.
+    Source: EinDecomp paper, section 9.
+
+    >>> import joinsum, torch
+    >>> _ = joinsum.init(sites=4)
+    >>> x = torch.arange(4.).reshape(2, 2)
+    >>> with joinsum.distributed_einsum():
+    ...     y = x @ x
+    >>> torch.equal(y, x @ x)
+    True
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        contraction = _CONTRACTIONS.get(func)
+        if contraction is None or kwargs.get("out") is not None:
+            return func(*args, **kwargs)
+        # The call itself is no longer inside the block: what it uses is torch's own.
+        return contraction(*args, **kwargs)
+
+
+def _einsum(*arguments: Any) -> torch.Tensor:
+    # torch.einsum takes operands in a list, too.
+    if len(arguments) == 2 and isinstance(arguments[1], (list, tuple)):
+        arguments = (arguments[0], *arguments[1])
+    return einsum(*arguments)  # type: ignore[return-value]
+
+
+def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """torch.matmul: vectors, matrices, batches that are broadcast."""
+    if input.dim() == 0 or other.dim() == 0:
+        raise PlanError(f"matmul: operands have an axis: shapes={list(input.shape)}, {list(other.shape)}; use *")
+    rank = max(input.dim(), other.dim(), 2)
+    batch = _LETTERS[: rank - 2]
+    row = "X" if input.dim() > 1 else ""
+    column = "Z" if other.dim() > 1 else ""
+    left, left_labels = _without_broadcast(input, batch, row + "Y")
+    right, right_labels = _without_broadcast(other, batch, "Y" + column)
+    found = [label for label in batch if label in left_labels or label in right_labels]
+    made = einsum(f"{left_labels},{right_labels}->{''.join(found)}{row}{column}", left, right)
+    shape = torch.broadcast_shapes(input.shape[:-2], other.shape[:-2])  # type: ignore[no-untyped-call]
+    core = ([input.shape[-2]] if row else []) + ([other.shape[-1]] if column else [])
+    return made.reshape([*shape, *core])  # type: ignore[union-attr]
+
+
+def _without_broadcast(x: torch.Tensor, batch: str, core: str) -> tuple[torch.Tensor, str]:
+    """The tensor without its batch axes of one element, and its labels."""
+    own = batch[len(batch) - (x.dim() - len(core)) :] if x.dim() > len(core) else ""
+    dropped = [axis for axis in range(len(own)) if x.shape[axis] == 1]
+    labels = "".join(label for axis, label in enumerate(own) if axis not in dropped)
+    return (x.squeeze(dropped) if dropped else x), labels + core
+
+
+def _linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    batch = _LETTERS[: input.dim() - 1]
+    column, result = ("Z", batch + "Z") if weight.dim() == 2 else ("", batch)
+    made: torch.Tensor = einsum(f"{batch}Y,{column}Y->{result}", input, weight)  # type: ignore[assignment]
+    return made if bias is None else made + bias
+
+
+def _mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    return einsum("XY,YZ->XZ", input, mat2)  # type: ignore[return-value]
+
+
+def _bmm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:
+    return einsum("aXY,aYZ->aXZ", input, mat2)  # type: ignore[return-value]
+
+
+def _swapped(other: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
+    return _matmul(input, other)
+
+
+_CONTRACTIONS: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.einsum: _einsum,
+    torch.matmul: _matmul,
+    torch.Tensor.matmul: _matmul,
+    torch.Tensor.__matmul__: _matmul,
+    torch.Tensor.__rmatmul__: _swapped,
+    torch.mm: _mm,
+    torch.Tensor.mm: _mm,
+    torch.bmm: _bmm,
+    torch.Tensor.bmm: _bmm,
+    torch.nn.functional.linear: _linear,
+}

@@ -1,0 +1,250 @@
+"""Tensors of the full shape whose elements lie in blocks on the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from joinsum import _C
+from joinsum.context import Context, context
+from joinsum.dtypes import dtype_name, torch_dtype
+from joinsum.errors import PlanError
+from joinsum.frontend import dcp_blocks
+from joinsum.frontend.distributed_operators import dispatch
+from joinsum.relation import relation
+from joinsum.stored import Place, StoredRelation
+
+__all__ = ["DistributedTensor", "gathered", "replace_tensor"]
+
+
+class DistributedTensor(torch.Tensor):
+    """A tensor of the full logical shape, of which each site keeps its blocks. Plans give them: parameters after
+    `joinsum.distribute`, moments of `joinsum.train_step`.
+
+    Elementwise operators, in place too, and those of lists of tensors (`torch._foreach_*`) act on the blocks, where the
+    operands lie alike; norms, sums, `mean`, `max`, `min`, `any` and `all` of all elements give plain tensors. Every
+    other operator raises PlanError: it takes `x.full_tensor()`. `requires_grad` and `grad` are as of any tensor; a
+    gradient lies as its tensor does. They are not pickled; `joinsum.save_checkpoint` and torch.distributed.checkpoint
+    write the blocks.
+
+    On a process group all ranks make the same calls.
+
+    >>> import joinsum, torch
+    >>> _ = joinsum.init(sites=2)
+    >>> x = joinsum.DistributedTensor.of(torch.arange(4.), parts=2)
+    >>> x
+    DistributedTensor(f32[4]<2> on 2 (0))
+    >>> _ = x.mul_(2).add_(x)
+    >>> x.sum(), x.full_tensor()
+    (tensor(24.), tensor([ 0.,  4.,  8., 12.]))
+    >>> x.sort()
+    Traceback (most recent call last):
+    ...
+    joinsum.PlanError: DistributedTensor: no operator on blocks: operator=aten.sort.default; give x.full_tensor(), on \
+every rank
+    """
+
+    _stored: StoredRelation
+
+    @staticmethod
+    def __new__(cls, stored: StoredRelation, requires_grad: bool = False) -> DistributedTensor:
+        type_ = stored.type
+        if type_.placement.pending or not type_.relation.continuous:
+            raise PlanError(f"DistributedTensor: blocks are no parts of one tensor: type={type_}")
+        shape = [axis.extent for axis in type_.relation.axes]
+        made: DistributedTensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            shape,
+            dtype=torch_dtype(type_.relation.dtype),
+            device=_device(stored),
+            requires_grad=requires_grad,
+        )
+        made._stored = stored
+        return made
+
+    @classmethod
+    def of(
+        cls, tensor: torch.Tensor, parts: int | Sequence[int] | None = None, place: Place | None = None
+    ) -> DistributedTensor:
+        """A copy of `tensor` (equal on every rank) on the sites, cut as `joinsum.relation` cuts it.
+
+        parts   for each axis, into how many parts it is cut; by default in one
+        place   text, a list, or "replicated", as in `joinsum.relation`
+
+        Raises PlanError for a tensor without data, for parts that do not fit, and for a place of other sites.
+
+        >>> import joinsum, torch
+        >>> _ = joinsum.init(sites=4)
+        >>> joinsum.DistributedTensor.of(torch.ones(6, 4), parts=(2, 2), place=[0, "*"])
+        DistributedTensor(f32[6,4]<2,2> on 2x2 (0, *))
+        """
+        stored = relation(tensor.detach(), parts=parts, place=place).stored()
+        return cls.place(tensor, stored.type)
+
+    @classmethod
+    def place(cls, tensor: torch.Tensor, type_: _C.PhysicalType) -> DistributedTensor:
+        """A copy of a whole tensor (equal on every rank) in blocks as `type_` has them; moves nothing between sites.
+
+        Raises PlanError for another shape or dtype.
+        """
+        here = context()
+        wanted = torch_dtype(type_.relation.dtype)
+        if tensor.dtype is not wanted:
+            raise PlanError(f"DistributedTensor: another dtype: wanted={wanted}, given={tensor.dtype}")
+        whole = tensor.detach().resolve_conj().resolve_neg()
+        core = _C.place_tensor(whole, type_, here.local_sites, here.store, True)
+        return cls(StoredRelation(core, here))
+
+    @property
+    def stored(self) -> StoredRelation:
+        """The relation of the blocks."""
+        return self._stored
+
+    @property
+    def physical_type(self) -> _C.PhysicalType:
+        """Type and placement; prints as in plans: `f32[4]<2> on 2 (0)`."""
+        return self._stored.type
+
+    @property
+    def context(self) -> Context:
+        """The sites that keep it."""
+        return self._stored.context
+
+    def blocks(self) -> list[torch.Tensor]:
+        """The arrays on the sites of this process, site by site: views, through which the tensor is written.
+
+        Raises PlanError where a run has overwritten it.
+        """
+        return self._stored.core().blocks(self.context.store)
+
+    def full_tensor(self) -> torch.Tensor:
+        """The whole tensor on every rank, as a copy, in autograd; all ranks call.
+
+        >>> import joinsum, torch
+        >>> _ = joinsum.init(sites=3)
+        >>> x = joinsum.DistributedTensor.of(torch.ones(5), parts=3).requires_grad_()
+        >>> (x.full_tensor() * torch.arange(5.)).sum().backward()
+        >>> x.grad
+        DistributedTensor(f32[5]<3> on 3 (0))
+        """
+        if torch.is_grad_enabled() and self.requires_grad:
+            made: torch.Tensor = _Gather.apply(self)  # type: ignore[no-untyped-call]
+            return made
+        return self._stored.to_tensor()
+
+    def like(self, type_: _C.PhysicalType) -> DistributedTensor:
+        """The same elements in blocks as another type has them (its shape and dtype are this one's); itself if they lie
+        so. Moves what is missing; all ranks call."""
+        if type_ == self.physical_type:
+            return self
+        if type_.relation == self.physical_type.relation:
+            return DistributedTensor(self._stored.move(type_.placement))
+        return DistributedTensor.place(self._stored.to_tensor(), type_)
+
+    def adopt(self, other: DistributedTensor) -> None:
+        """Takes the blocks of `other`, of the same shape and dtype, for its own; the tensor object stays."""
+        if other.shape != self.shape or other.dtype is not self.dtype:
+            raise PlanError(
+                f"DistributedTensor: another shape or dtype: own={self.physical_type}, given={other.physical_type}"
+            )
+        self._stored = other._stored
+
+    def share_replicas(self) -> None:
+        """Makes replicas on the sites of this process one array each."""
+        here, core = self.context, self._stored.core()
+        shared = _C.place_tuples(core.tuples(here.store), self.physical_type, here.local_sites, here.store, True)
+        self._stored = StoredRelation(shared, here)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+        asks = ", requires_grad=True" if self.requires_grad else ""
+        taken = "" if self._stored.alive else ", overwritten"
+        return f"DistributedTensor({self.physical_type}{taken}{asks})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedTensor:
+        if id(self) in memo:
+            found: DistributedTensor = memo[id(self)]
+            return found
+        if not self.is_leaf:
+            raise PlanError("DistributedTensor: only leaves of autograd are copied deeply; give x.detach()")
+        with torch.no_grad():
+            made: DistributedTensor = self.detach().clone()  # type: ignore[assignment]
+        made.requires_grad_(self.requires_grad)
+        if isinstance(self, torch.nn.Parameter):
+            made._is_param = True
+        memo[id(self)] = made
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PlanError(
+            "DistributedTensor: not pickled, its blocks are on the sites; save with joinsum.save_checkpoint or "
+            f"torch.distributed.checkpoint, or give x.full_tensor(): type={self.physical_type}"
+        )
+
+    # What torch.distributed.checkpoint asks of a tensor in blocks.
+
+    def __create_write_items__(self, fqn: str, object: Any) -> list[Any]:
+        return dcp_blocks.write_items(self, fqn)
+
+    def __create_chunk_list__(self) -> list[Any]:
+        return dcp_blocks.chunks(self)
+
+    def __get_tensor_shard__(self, index: Any) -> torch.Tensor:
+        return dcp_blocks.shard(self, index)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+    # Views and operators of subclasses give what dispatch says.
+    __torch_function__: Callable[..., Any] = torch._C._disabled_torch_function_impl
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: DistributedTensor) -> torch.Tensor:
+        ctx.physical_type = x.physical_type
+        return x.stored.to_tensor()
+
+    @staticmethod
+    def backward(ctx: Any, *arrived: torch.Tensor) -> DistributedTensor:
+        return DistributedTensor.place(arrived[0], ctx.physical_type)
+
+
+def _device(stored: StoredRelation) -> torch.device:
+    blocks = stored.core().blocks(stored.context.store)
+    return blocks[0].device if blocks else stored.context.device
+
+
+def retyped(type_: _C.PhysicalType, dtype: torch.dtype) -> _C.PhysicalType:
+    """The same blocks, of another dtype."""
+    relation_ = type_.relation
+    name = dtype_name("DistributedTensor", dtype)
+    if relation_.dtype == name:
+        return type_
+    other = _C.RelationType.make("DistributedTensor", name, relation_.frontier, relation_.axes, relation_.all_keys())
+    return _C.PhysicalType.placed("DistributedTensor", other, type_.grid, type_.placement)
+
+
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole tensor, detached; a plain one is given back."""
+    return tensor.stored.to_tensor() if isinstance(tensor, DistributedTensor) else tensor.detach()
+
+
+def replace_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
+    """Makes `old` be `new`, so that all who know it (modules, optimizers) see that: the same Python object, the same
+    `requires_grad`, a parameter if it was one. Its gradient becomes one of the same kind."""
+    grad = old.grad
+    asks = old.requires_grad
+    made = torch.nn.Parameter(new, requires_grad=asks) if isinstance(old, torch.nn.Parameter) else new
+    if grad is not None:
+        whole = gathered(grad)
+        made.grad = DistributedTensor.place(whole, new.physical_type) if isinstance(new, DistributedTensor) else whole
+    torch.utils.swap_tensors(old, made)  # type: ignore[no-untyped-call]

@@ -1,0 +1,60 @@
+"""What Dynamo cannot capture, in joinsum's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from joinsum.errors import CaptureError, Error
+from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo
+
+__all__ = ["capturing"]
+
+_PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_REMEDY = (
+    "all of it must be one graph: take branches on tensors' values by torch.where, and what is no tensor operation out "
+    "of the captured function"
+)
+
+
+@contextmanager
+def capturing(who: str) -> Iterator[None]:
+    """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors as they are."""
+    try:
+        yield
+    except BackendCompilerFailed as error:
+        if isinstance(error.inner_exception, Error):
+            raise error.inner_exception from None
+        raise
+    except RefusedByDynamo as error:
+        inner = _own_error(error)
+        if inner is not None:
+            raise inner from None
+        raise CaptureError(f"{who}: {_reason(str(error))}{_place(str(error))}; {_REMEDY}") from error
+
+
+def _own_error(error: BaseException | None) -> Error | None:
+    """joinsum's error among the causes."""
+    while error is not None:
+        if isinstance(error, Error):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _reason(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    explained = next((line for line in lines if line.startswith("Explanation:")), "")
+    said = lines[0] if lines else "cannot be captured"
+    return f"{said}: {explained.removeprefix('Explanation: ')}" if explained else said
+
+
+def _place(text: str) -> str:
+    """The innermost line of the user's code that the message shows."""
+    _, _, code = text.partition("from user code:")
+    found = _PLACE.findall(code)
+    if not found:
+        return ""
+    file, line, function, source = found[-1]
+    return f": at {file}:{line} in {function}, code={source.strip()}"

@@ -1,0 +1,131 @@
+"""Captured graphs made ready to run: what needs no operator never reaches the planner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from joinsum.errors import CaptureError
+from joinsum.frontend import runner as runners
+
+__all__ = ["Outcome", "Program"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave.
+
+    results   as the graph returns them
+    written   for the position of an input that the graph writes into, its new value
+    """
+
+    results: list[Any]
+    written: dict[int, torch.Tensor]
+
+
+class Program:
+    """A graph of ATen operators with its plan.
+
+    gm               the graph; it is changed
+    example_inputs   for each placeholder a tensor, that may be fake, or a number
+    names            of the inputs
+    ties             for a result of the graph, the input whose blocks it may overwrite
+    stay             results of the graph that stay distributed
+    state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
+
+    Writing into an input is a result that is copied into it after the run; results that are inputs or constants are
+    given back as they are. Raises what `compile_fx` raises.
+    """
+
+    def __init__(
+        self,
+        gm: GraphModule,
+        example_inputs: Sequence[Any],
+        *,
+        names: Sequence[str] | None = None,
+        ties: Mapping[int, int] | None = None,
+        stay: Collection[int] = (),
+        state: Collection[int] = (),
+    ) -> None:
+        ties = dict(ties or {})
+        inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
+        writes = _lift_writes(gm.graph, inputs)
+        entries = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
+        self._count = len(entries)
+        self._written = [into for into, _ in writes]
+        entries += [value for _, value in writes]
+        # For each entry: the input that it is, or the computed result, or a constant.
+        self._sources: list[tuple[str, Any]] = []
+        computed: list[Node] = []
+        for entry in entries:
+            if not isinstance(entry, Node):
+                self._sources.append(("constant", entry))
+            elif entry in inputs:
+                self._sources.append(("input", inputs[entry]))
+            else:
+                self._sources.append(("result", len(computed)))
+                computed.append(entry)
+        self._runner = self._compile(gm, example_inputs, computed, names, ties, stay, state)
+
+    def _compile(
+        self,
+        gm: GraphModule,
+        example_inputs: Sequence[Any],
+        computed: list[Node],
+        names: Sequence[str] | None,
+        ties: dict[int, int],
+        stay: Collection[int],
+        state: Collection[int],
+    ) -> runners.Runner | None:
+        if not computed:
+            return None
+        for i, into in enumerate(self._written):
+            if into in state:
+                ties[self._count + i] = into
+        staying = set(stay) | {self._count + i for i, into in enumerate(self._written) if into in state}
+        gm.graph.output_node().args = (tuple(computed),)
+        gm.graph.eliminate_dead_code()
+        gm.recompile()
+        place = {i: at for i, (kind, at) in enumerate(self._sources) if kind == "result"}
+        return runners.compile_fx(
+            gm,
+            example_inputs,
+            names=names,
+            ties={place[i]: into for i, into in ties.items() if i in place},
+            stay=frozenset(place[i] for i in staying if i in place),
+        )
+
+    @property
+    def runner(self) -> runners.Runner | None:
+        """The graph's plan; None where nothing is computed."""
+        return self._runner
+
+    def run(self, args: Sequence[Any]) -> Outcome:
+        """Results and written values, for tensors and numbers in the placeholders' order."""
+        made = [] if self._runner is None else self._runner(args)
+        found = {"constant": lambda x: x, "input": lambda i: args[i], "result": lambda i: made[i]}
+        values = [found[kind](value) for kind, value in self._sources]
+        return Outcome(values[: self._count], dict(zip(self._written, values[self._count :], strict=True)))
+
+
+def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, Any]]:
+    """Removes the copies into inputs with which a functionalised graph ends: (input, value) each."""
+    writes = []
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        if not node.target._schema.is_mutable:
+            continue
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or node.users:
+            line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
+            raise CaptureError(
+                f"capture: an operator writes into a tensor: operator={node.target}, code={' | '.join(line)}; "
+                "write it without the trailing underscore"
+            )
+        writes.append((inputs[node.args[0]], node.args[1]))
+        graph.erase_node(node)
+    return writes

@@ -1,0 +1,114 @@
+"""All that joinsum takes from torch's private modules, for its ways in; tested with the versions that it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import (
+    BackendCompilerFailed,
+    FailOnRecompileLimitHit,
+    InternalTorchDynamoError,
+    TorchRuntimeError,
+    Unsupported,
+    UserError,
+)
+from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
+from torch._functorch.partitioners import default_partition
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+
+__all__ = [
+    "BackendCompilerFailed",
+    "FakeTensor",
+    "GraphCompiler",
+    "RefusedByDynamo",
+    "aot_compile",
+    "graph_examples",
+    "stand_ins",
+    "tracing_gradients",
+    "tree_leaves",
+    "tree_map",
+]
+
+# What Dynamo raises where a program cannot be one graph.
+RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynamoError, FailOnRecompileLimitHit)
+
+# Of a graph of ATen operators, its example inputs, and the results that only the backward pass reads.
+GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], Callable[..., Any]]
+
+tree_map: Callable[..., Any] = pytree.tree_map
+tree_leaves: Callable[..., list[Any]] = pytree.tree_leaves
+
+_SAVED = "joinsum.saved"
+
+
+def aot_compile(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], forward: GraphCompiler, backward: GraphCompiler
+) -> Callable[..., Any]:
+    """A Dynamo graph as graphs of raw ATen operators, compiled by `forward` (which also gets graphs without a
+    gradient) and `backward`, in autograd; nothing is decomposed beyond what torch always does."""
+
+    def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
+        def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+            run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
+            return make_boxed_func(run)
+
+        return compiled
+
+    made = aot_autograd(
+        fw_compiler=compiler(forward),
+        bw_compiler=compiler(backward),
+        inference_compiler=compiler(forward),
+        decompositions={},
+        partition_fn=_partition,
+        keep_inference_input_mutations=True,
+    )
+    return made(gm, list(example_inputs))
+
+
+def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
+    """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
+    forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    results: Any = forward.graph.output_node().args[0]
+    forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
+    return forward, backward
+
+
+@contextmanager
+def tracing_gradients() -> Iterator[None]:
+    """Dynamo takes `torch.autograd.grad` into the graph, and keeps as many graphs as a run has batch shapes."""
+    with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=64, accumulated_recompile_limit=1024):
+        yield
+
+
+class stand_ins:
+    """Tensors without memory that stand for others: of the same shape, strides, dtype and device."""
+
+    def __init__(self) -> None:
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A plain tensor's; the same `requires_grad`, and a parameter for a parameter."""
+        # What repeats along an axis, or lies in blocks, is seen as any tensor.
+        dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and 0 not in tensor.stride()
+        with self._mode, torch.no_grad():
+            if dense:
+                made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+            else:
+                made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+        return made.requires_grad_(tensor.requires_grad)
+
+
+def graph_examples(gm: torch.fx.GraphModule) -> list[Any]:
+    """What Dynamo saw for each placeholder of its graph: the tensors themselves, numbers, or None."""
+    out = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        argument = node.meta.get("grapharg")
+        out.append(None if argument is None else argument.example)
+    return out

@@ -1,0 +1,66 @@
+"""A runner of captured graphs for tests of the ways in: torch.fx's interpreter on whole tensors, with results that are
+to stay cut in blocks. It knows no plans; what it computes is torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import joinsum
+import torch
+from joinsum import _C
+from joinsum.dtypes import dtype_name
+from joinsum.frontend.distributed_tensor import DistributedTensor, gathered
+
+graphs: list[torch.fx.GraphModule] = []
+
+
+def cut_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:
+    """The longest axis in as many parts as there are sites, or as it has elements."""
+    here = joinsum.context()
+    axis = max(range(len(shape)), key=lambda a: shape[a], default=0)
+    parts = [max(1, min(here.sites, n)) if a == axis else 1 for a, n in enumerate(shape)]
+    relation = _C.RelationType.of_tensor(dtype_name("test", dtype), list(shape), parts)
+    whole = max(parts, default=1) == here.sites
+    dims = [axis] * len(here.grid.axes) if whole and here.sites > 1 else []
+    place = _C.Placement.fill(here.grid, dims, relation.frontier) if dims else _C.Placement.replicated(here.grid)
+    return _C.PhysicalType.placed("test", relation, here.grid, place)
+
+
+class InterpretedRunner:
+    def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], ties: Mapping[int, int], stay: frozenset[int]):
+        self.gm, self.ties, self.stay = gm, ties, stay
+        self.input_types = [cut_type(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in inputs]
+
+    def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
+        whole = [gathered(x) if isinstance(x, torch.Tensor) else x for x in args]
+        with torch.no_grad():
+            made = torch.fx.Interpreter(self.gm).run(*whole)
+        for into in self.ties.values():
+            if isinstance(args[into], DistributedTensor):
+                args[into].stored.take()  # as a run that overwrites its input does
+        return [self._result(i, x) for i, x in enumerate(made)]
+
+    def _result(self, i: int, x: torch.Tensor) -> torch.Tensor:
+        return DistributedTensor.place(x, cut_type(x.shape, x.dtype)) if i in self.stay else x.clone()
+
+
+def compile_fx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    names: Sequence[str] | None,
+    ties: Mapping[int, int],
+    stay: Collection[int],
+) -> InterpretedRunner:
+    gm.graph.lint()
+    assert names is None or len(names) == len(example_inputs)
+    assert not any(
+        isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable for node in gm.graph.nodes
+    )
+    graphs.append(gm)
+    return InterpretedRunner(gm, example_inputs, ties, frozenset(stay))
+
+
+def rewrite(gm: torch.fx.GraphModule) -> None:
+    """Contractions stay torch's."""
