@@ -139,6 +139,15 @@ einsum::Plan make_plan(const std::vector<std::pair<std::string, NodeHandle>>& ou
   return einsum::Plan::make(std::move(made));
 }
 
+/// Inputs that outputs are tied to, by the outputs' names.
+std::map<std::string, std::string> ties_of(const einsum::Plan& plan) {
+  std::map<std::string, std::string> out;
+  for (const auto& output : plan.outputs()) {
+    if (output.tied_input) out.emplace(output.name, *output.tied_input);
+  }
+  return out;
+}
+
 einsum::Plan binary(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths) {
   return einsum::binary(plan, paths);
 }
@@ -163,6 +172,7 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("inputs", &inputs_of)
       .def_property_readonly("outputs", &outputs_of)
       .def_property_readonly("vertices", &vertices_of)
+      .def_property_readonly("ties", &ties_of)
       .def_property_readonly("uses", &uses_of)
       .def_property_readonly("shapes", &shapes_of)
       .def_property_readonly("output_nodes", &output_nodes)

@@ -16,7 +16,7 @@ from joinsum.context import Context
 from joinsum.dtypes import torch_dtype
 from joinsum.graph_choice import Choice, choose
 
-__all__ = ["CompiledGraph", "differentiable_run"]
+__all__ = ["CompiledGraph", "checksum", "differentiable_run"]
 
 _BATCHED_KEPT = 64  # batched forms of one graph: the last ones
 _CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
@@ -82,7 +82,7 @@ class CompiledGraph:
     def _compare(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises where the ranks' graphs or operands differ."""
         lines = [
-            f"operand {i} ({name}): {list(x.shape)} {x.dtype}, checksum {_checksum(x)}"
+            f"operand {i} ({name}): {list(x.shape)} {x.dtype}, checksum {checksum(x)}"
             for i, (name, x) in enumerate(zip(self.names, tensors, strict=True))
         ]
         told = "equal calls with equal operands on every rank\n" + str(self.recorded)
@@ -115,7 +115,7 @@ class CompiledGraph:
         return self._batched[key]
 
 
-def _checksum(tensor: torch.Tensor) -> int:
+def checksum(tensor: torch.Tensor) -> int:
     """A number, modulo 2^64, of the elements and their order: tensors that differ hardly ever share it."""
     flat = tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     total = 0

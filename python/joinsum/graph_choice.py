@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,7 @@ from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
 from joinsum.planning import Options, by_first_site, find_here
 
-__all__ = ["Choice", "choose", "logical_program"]
+__all__ = ["Choice", "Ends", "choose", "logical_program"]
 
 
 @dataclass(frozen=True)
@@ -39,39 +40,58 @@ class Choice:
         return TraPlan(_C.TraPlan.parse(self.program_text, {}))
 
 
-def choose(here: Context, graph: _C.EinsumPlan, kept: bool) -> Choice:
+@dataclass(frozen=True)
+class Ends:
+    """Where inputs start and outputs end.
+
+    starts   placements of inputs by name; others start anywhere at no cost
+    free     outputs that end anywhere; others end on every site, and one that is tied to an input where that starts
+    """
+
+    starts: Mapping[str, _C.Placement] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
+
+    def text(self, graph: _C.EinsumPlan) -> str:
+        """What a plan depends on besides its graph; nothing where all is as usual."""
+        ranks = {name: list(range(len(extents))) for name, (_, extents) in graph.inputs}
+        lines = [f"{name} starts at {place.text(ranks[name])}" for name, place in sorted(self.starts.items())]
+        return "\n".join([*lines, *(f"{name} ends anywhere" for name in sorted(self.free))])
+
+
+def choose(here: Context, graph: _C.EinsumPlan, kept: bool, ends: Ends = Ends()) -> Choice:
     """The plan of least seconds for the context's sites, with outputs on every site.
 
     kept   looks for it in the user's cache folder first, and leaves it there
+    ends   where inputs start and outputs end otherwise
 
     On a process group site 0 does, and all sites get the same; all must call, with one graph. Raises PlanError.
     """
     with here.preparing("einsum"):
         folder = plans_folder() if kept and here.keeps_plans and not verifying() else None
     if here.whole:
-        return _looked_up(folder, here, graph)
-    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{here.cluster}"
+        return _looked_up(folder, here, graph, ends)
+    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{here.cluster}"
     here.transport.agree("einsum", request)  # before what follows, in which all take part
     if folder is not None:
         _ = here.machine
-    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph)))
+    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends)))
     return _of_texts(told, told["origin"])
 
 
-def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan) -> Choice:
+def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends) -> Choice:
     if folder is None:
-        return _planned(here, graph, "planned here")
-    key = Key(str(graph), here.machine, here.cluster)
+        return _planned(here, graph, "planned here", ends)
+    key = Key(str(graph) + ends.text(graph), here.machine, here.cluster)
     origin = "planned here"
     try:
         texts = folder.read(key)
         if texts is not None:
-            return _kept(texts, f"kept in {folder.path(key)}", here, graph)
+            return _kept(texts, f"kept in {folder.path(key)}", here, graph, ends)
     except Rejected as rejected:
         origin += f", as the kept plan was rejected: {rejected}"
         if rejected.damaged:
             warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
-    choice = _planned(here, graph, origin)
+    choice = _planned(here, graph, origin, ends)
     folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
     return choice
 
@@ -90,7 +110,7 @@ def _of_texts(texts: dict[str, Any], origin: str) -> Choice:
     return Choice(_C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
 
 
-def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPlan) -> Choice:
+def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPlan, ends: Ends) -> Choice:
     """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites; else Rejected."""
     try:
         choice = _of_texts(texts, origin)
@@ -98,7 +118,11 @@ def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPla
         raise Rejected(f"it is damaged: {error}", damaged=True) from None
     given = {name: (type_.relation.dtype, _extents(type_)) for name, type_ in choice.plan.inputs}
     made = {name: (type_.relation.dtype, _extents(type_)) for name, type_, _ in choice.plan.outputs}
-    replicated = all(type_.placement.fully_replicated for _, type_, _ in choice.plan.outputs)
+    replicated = all(
+        type_.placement.fully_replicated
+        for name, type_, tied in choice.plan.outputs
+        if name not in ends.free and tied is None
+    )
     if str(choice.plan.grid) != str(here.grid) or not replicated:
         raise Rejected("foreign: its plan is for other sites or results", damaged=True)
     # An expression need not read its operands, so the plan may have fewer inputs.
@@ -115,11 +139,12 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
     return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
 
 
-def _planned(here: Context, graph: _C.EinsumPlan, origin: str) -> Choice:
+def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends) -> Choice:
     binary = graph.binary(best_paths(graph, here, everywhere=True))
     program = logical_program(binary, here.sites)
-    pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs}
-    found = find_here(here, program, Options({}, pins, "seconds", here.cluster))
+    loose = ends.free | set(graph.ties)
+    pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
+    found = find_here(here, program, Options(dict(ends.starts), pins, "seconds", here.cluster))
     return Choice(binary, program.text, found.plans[0].plan, origin)
 
 

@@ -5,7 +5,7 @@
 >>> rows = CallResult("ab", torch.float32, ("a", "b"))
 >>> call = Call(0, "aten::_softmax", ("ab",), (rows,), (Block(0, ("a", "b")), 1, False), (), whole="b")
 >>> call.text
-'0; aten::_softmax; ab -> ab:f32; (#0{a,b}, 1, false) -> {a,b}; whole=b'
+'0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; whole=b'
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _groups(groups: Sequence[str]) -> str:
 
 def _argument(value: Argument) -> str:
     if isinstance(value, Block):
-        return f"#{value.operand}{_groups(value.groups)}"
+        return f"%{value.operand}{_groups(value.groups)}"
     if isinstance(value, LocalExtent):
         return f"|{value.letters}|" if value.letters else "1"
     if isinstance(value, Offset):

@@ -14,7 +14,8 @@ from joinsum.capture.application import Application, operator_name, refuse
 from joinsum.capture.operators.table import rule_of
 from joinsum.capture.operators.whole import whole
 from joinsum.capture.recorded import Recorded
-from joinsum.capture.recorder import Recorder, Value
+from joinsum.capture.axes import split
+from joinsum.capture.recorder import InputDraft, Recorder, Value
 from joinsum.capture.resolve import resolve
 from joinsum.errors import PlanError
 
@@ -27,11 +28,19 @@ _FOLDED = 1 << 16
 _NOT_FOLDED = ("rand", "dropout", "bernoulli", "multinomial", "normal", "copy_", "empty")
 
 
-def record(gm: fx.GraphModule, names: Sequence[str] | None = None, replicate: Collection[str] = ()) -> Recorded:
+def record(
+    gm: fx.GraphModule,
+    names: Sequence[str] | None = None,
+    replicate: Collection[str] = (),
+    axes: Mapping[int, Sequence[Sequence[int]]] | None = None,
+    ties: Mapping[int, int] | None = None,
+) -> Recorded:
     """The program of an ATen graph, as AOTAutograd and make_fx give it, with fake tensors as its metadata.
 
     names       of the placeholders, in their order; else those of the graph
     replicate   operators without a rule, `aten::...`, that run whole on every site
+    axes        for positions of placeholders the factors of each axis, as the sites already have them
+    ties        for positions of results the placeholders that they become; both then have equal factors
 
     An output that is `None` or no tensor stays out; `copy_` into a placeholder is an output tied to it. Numbers among
     the placeholders, also symbolic ones, are those that the graph was traced with.
@@ -47,18 +56,28 @@ def record(gm: fx.GraphModule, names: Sequence[str] | None = None, replicate: Co
     0: input x [4, 3]
     1: input w [3, 2]
     2: einsum ab,bc->ac; mul; add (0, 1)
-    3: 0; aten::tanh; ab -> ab:f32; (#0{a,b}) -> {a,b}; flops=8 ab (2)
+    3: 0; aten::tanh; ab -> ab:f32; (%0{a,b}) -> {a,b}; flops=8 ab (2)
     output output.0 = 3
     >>> torch.allclose(program.evaluate([x, w])[0], torch.tanh(x @ w))
     True
     """
     # A compiler of Dynamo's is called where tensors are fake; constants are real.
     with unset_fake_temporarily(), torch.no_grad():
-        return _Tracer(gm, names, replicate).run()
+        return _Tracer(gm, names, replicate, axes or {}, ties or {}).run()
 
 
 class _Tracer:
-    def __init__(self, gm: fx.GraphModule, names: Sequence[str] | None, replicate: Collection[str]) -> None:
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        names: Sequence[str] | None,
+        replicate: Collection[str],
+        axes: Mapping[int, Sequence[Sequence[int]]],
+        ties: Mapping[int, int],
+    ) -> None:
+        self._axes = axes
+        self._ties = ties
+        self._inputs: dict[int, Value] = {}
         self._gm = gm
         self._names = names
         self._replicate = frozenset(replicate)
@@ -90,7 +109,10 @@ class _Tracer:
         self._placeholders[node] = name
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            self._made[node] = self._recorder.input(name, position, _shape(value), value.dtype)
+            made = self._recorder.input(name, position, _shape(value), value.dtype)
+            for axis, factors in zip(made.axes, self._axes.get(position, ()), strict=False):
+                split(axis, factors)
+            self._made[node] = self._inputs[position] = made
         elif isinstance(value, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
             self._made[node] = _number(value)
         elif value is not None:
@@ -191,7 +213,14 @@ class _Tracer:
         values = node.args[0] if isinstance(node.args[0], (tuple, list)) else [node.args[0]]
         for number, value in enumerate(map(self._read, values)):
             if isinstance(value, Value):
-                self._outputs.append((f"output.{number}", value, None))
+                into = self._ties.get(number)
+                if into is None:
+                    self._outputs.append((f"output.{number}", value, None))
+                    continue
+                value = self._recorder.like(value, self._inputs[into])
+                place = self._inputs[into].source.draft
+                assert isinstance(place, InputDraft)
+                self._outputs.append((f"output.{number}", value, place.name))
 
     def _read(self, argument: Any) -> Any:
         """An argument with values in the place of nodes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +11,6 @@ import torch
 from joinsum import _C
 from joinsum.capture.call import Call
 from joinsum.dtypes import dtype_name
-from joinsum.errors import PlanError
 
 __all__ = ["CallVertex", "EinsumVertex", "Input", "Output", "Part", "Recorded", "Vertex"]
 
@@ -125,8 +124,12 @@ class Recorded:
     constants: Mapping[str, torch.Tensor]
     seed: str | None = None
 
-    def graph(self) -> _C.EinsumPlan:
-        """The program as the planner takes it; outputs are in the axes of their nodes. Raises PlanError."""
+    def graph(self, laid_out: Collection[str] = ()) -> _C.EinsumPlan:
+        """The program as the planner takes it. Raises PlanError.
+
+        laid_out   outputs whose axes come in the user's order, and no elements repeat; so do those that are tied. The
+                   axes of others are those of their nodes
+        """
         nodes = [
             _C.einsum_input(each.name, dtype_name(f"capture: input {each.name}", each.dtype), each.extents)
             for each in self.inputs
@@ -134,7 +137,12 @@ class Recorded:
         for vertex in self.vertices:
             given = [nodes[number] for number in vertex.inputs]
             nodes.append(_node(given, vertex))
-        return _C.EinsumPlan.make([(output.name, nodes[output.node]) for output in self.outputs])
+        ties = {output.name: output.tied for output in self.outputs if output.tied is not None}
+        made = [
+            (output.name, _laid_out(nodes[output.node], output) if output.name in {*ties, *laid_out} else nodes[output.node])
+            for output in self.outputs
+        ]
+        return _C.EinsumPlan.make(made, ties)
 
     def evaluate(self, tensors: Sequence[torch.Tensor], seed: int = 0, check: bool = False) -> list[torch.Tensor]:
         """The outputs by torch, vertex by vertex; the truth that tests compare with, which runs nothing else.
@@ -156,15 +164,23 @@ class Recorded:
         return "\n".join(lines)
 
 
+def _laid_out(node: _C.EinsumNode, output: Output) -> _C.EinsumNode:
+    """The node with an axis for each part of the output's axes, in their order."""
+    parts = [part for axis in output.axes for part in axis]
+    if [part.dim for part in parts] == list(range(len(node.extents))):
+        return node
+    labels = [f"a{dim}" for dim in range(len(node.extents))]
+    result = [f"b{place}" if part.dim is None else labels[part.dim] for place, part in enumerate(parts)]
+    new = {f"b{place}": part.extent for place, part in enumerate(parts) if part.dim is None}
+    return _C.einsum_vertex([node], [labels], result, _C.Kernel("id"), _C.Kernel("add"), new)
+
+
 def _node(inputs: Sequence[_C.EinsumNode], vertex: Vertex) -> _C.EinsumNode:
     if isinstance(vertex, EinsumVertex):
         operands = [list(letters) for letters in vertex.operands]
         join, aggregate = _C.Kernel(vertex.join), _C.Kernel(vertex.aggregate)
         return _C.einsum_vertex(inputs, operands, list(vertex.result), join, aggregate, vertex.extents)
-    if not hasattr(_C, "einsum_call"):
-        raise PlanError(f"capture: this build has no calls in einsum graphs: operator={vertex.call.function}")
-    node: _C.EinsumNode = _C.einsum_call(inputs, vertex.call.text)
-    return node
+    return _C.einsum_call(inputs, vertex.call.text)
 
 
 def _text(vertex: Vertex) -> str:

@@ -277,6 +277,15 @@ class Recorder:
         draft = EinsumDraft([value.source], [letters], "id", "add")
         return Value(Source(draft, tuple(dim for axis in axes for dim in axis), value.dtype), axes)
 
+    def like(self, value: Value, other: Value) -> Value:
+        """The same tensor, in which no elements repeat, with the factors that the axes of `other` have."""
+        value = self.stored(value)
+        for position, axis in enumerate(other.axes):
+            if not align(value.axes[position], axis):
+                value = self.regrouped(value, [position], [extent_of(axis)])
+                align(value.axes[position], axis)
+        return value
+
     def call(
         self,
         function: str,

@@ -114,7 +114,7 @@ def lying_as(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             value if not isinstance(tensor, DistributedTensor) else DistributedTensor.place(value, tensor.physical_type)
         )
     if not isinstance(tensor, DistributedTensor):
-        return value.stored.to_tensor()
+        return value.whole()
     return value.like(tensor.physical_type)
 
 

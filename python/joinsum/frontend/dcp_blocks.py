@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -21,13 +24,55 @@ __all__ = ["chunks", "shard", "write_items"]
 
 
 def _boxes(x: DistributedTensor) -> list[tuple[tuple[int, ...], torch.Tensor]]:
-    """(offsets, array) of each part on the sites of this process, replicas once; the arrays are views."""
+    """(offsets, array) of each part on the sites of this process, replicas once; the arrays are views.
+
+    A part that is cut inside an axis which is a product of several of the relation's, as heads times width is, is no
+    box of the tensor: it counts as one for each index of the axes before."""
+    from joinsum.frontend.distributed_tensor import atoms_of
+
+    axes, groups = x.physical_type.relation.axes, atoms_of(x)
     out = []
     for key, array in x.stored.core().tuples(x.context.store):
-        axes = x.physical_type.relation.axes
-        offsets = tuple(0 if axis.key_dim is None else axis.cuts[key[axis.key_dim]] for axis in axes)
-        out.append((offsets, array))
+        begins = [0 if axis.key_dim is None else axis.cuts[key[axis.key_dim]] for axis in axes]
+        parts = [_Part(begin, local, axis.extent) for begin, local, axis in zip(begins, array.shape, axes, strict=True)]
+        whole = iter([part for part in parts if part.extent != 1])
+        runs = [_runs([next(whole) for _ in group]) for group in groups]
+        array = array.reshape([part.local for part in parts if part.extent != 1])
+        for chosen in itertools.product(*runs):
+            index = tuple(place for run in chosen for place in run.index)
+            sizes = [run.size for run in chosen]
+            out.append((tuple(run.begin for run in chosen), array[index].view(sizes)))
     return out
+
+
+class _Part(NamedTuple):
+    """What a part has of one of the relation's axes: `local` of `extent` elements."""
+
+    begin: int
+    local: int
+    extent: int
+
+
+class _Run(NamedTuple):
+    """Elements of a tensor's axis that a part has next to each other, and where they are in the part's array."""
+
+    begin: int
+    size: int
+    index: tuple[int | slice, ...]
+
+
+def _runs(parts: Sequence[_Part]) -> list[_Run]:
+    cut = max((place for place, part in enumerate(parts) if part.local < part.extent), default=0)
+    inner = math.prod(part.extent for part in parts[cut + 1 :])
+    runs = []
+    for outer in itertools.product(*(range(part.local) for part in parts[:cut])):
+        begin = 0
+        for part, place in zip(parts[:cut], outer, strict=True):
+            begin = begin * part.extent + part.begin + place
+        begin = (begin * parts[cut].extent + parts[cut].begin) * inner if parts else 0
+        rest = (slice(None),) * (len(parts) - cut)
+        runs.append(_Run(begin, parts[cut].local * inner if parts else 1, (*outer, *rest)))
+    return runs
 
 
 def _chunk(offsets: tuple[int, ...], array: torch.Tensor) -> ChunkStorageMetadata:

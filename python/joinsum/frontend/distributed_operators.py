@@ -124,7 +124,7 @@ def of_blocks(like: DistributedTensor, blocks: Sequence[torch.Tensor]) -> Distri
     here = like.context
     type_ = _retyped(like.physical_type, blocks[0].dtype) if blocks else like.physical_type
     core = _C.place_blocks(list(blocks), type_, here.local_sites, here.store)
-    return DistributedTensor(StoredRelation(core, here))
+    return DistributedTensor(StoredRelation(core, here), like.shape)
 
 
 def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -258,7 +258,7 @@ def _foreach_norm(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> lis
 def _alias(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
     from joinsum.frontend.distributed_tensor import DistributedTensor
 
-    return DistributedTensor(args[0].stored)
+    return DistributedTensor(args[0].stored, args[0].shape)
 
 
 def _same_shape(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
@@ -303,7 +303,7 @@ def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """copy_: also from blocks that lie otherwise, and into a plain tensor; that is what copying is for."""
     into, source = args[:2]
     if not _is_distributed(into):
-        return into.copy_(source.stored.to_tensor())
+        return into.copy_(source.whole())
     if source.shape != into.shape:
         source = source.full_tensor() if _is_distributed(source) else source
         source = source.expand(into.shape)
@@ -313,11 +313,11 @@ def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _item(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    return func(args[0].stored.to_tensor())
+    return func(args[0].whole())
 
 
 def _equal(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    whole = [x.stored.to_tensor() if _is_distributed(x) else x for x in args]
+    whole = [x.whole() if _is_distributed(x) else x for x in args]
     return bool(torch.equal(*whole))
 
 

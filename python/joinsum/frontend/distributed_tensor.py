@@ -16,7 +16,7 @@ from joinsum.frontend.distributed_operators import dispatch
 from joinsum.relation import relation
 from joinsum.stored import Place, StoredRelation
 
-__all__ = ["DistributedTensor", "gathered", "replace_tensor"]
+__all__ = ["DistributedTensor", "atoms_of", "gathered", "replace_tensor"]
 
 
 class DistributedTensor(torch.Tensor):
@@ -49,14 +49,17 @@ every rank
     _stored: StoredRelation
 
     @staticmethod
-    def __new__(cls, stored: StoredRelation, requires_grad: bool = False) -> DistributedTensor:
+    def __new__(
+        cls, stored: StoredRelation, shape: Sequence[int] | None = None, requires_grad: bool = False
+    ) -> DistributedTensor:
+        """shape   of the tensor, whose axes are products of the relation's; by default those themselves"""
         type_ = stored.type
         if type_.placement.pending or not type_.relation.continuous:
             raise PlanError(f"DistributedTensor: blocks are no parts of one tensor: type={type_}")
-        shape = [axis.extent for axis in type_.relation.axes]
+        extents = [axis.extent for axis in type_.relation.axes]
         made: DistributedTensor = torch.Tensor._make_wrapper_subclass(
             cls,
-            shape,
+            extents if shape is None else shape,
             dtype=torch_dtype(type_.relation.dtype),
             device=_device(stored),
             requires_grad=requires_grad,
@@ -95,7 +98,7 @@ every rank
             raise PlanError(f"DistributedTensor: another dtype: wanted={wanted}, given={tensor.dtype}")
         whole = tensor.detach().resolve_conj().resolve_neg()
         core = _C.place_tensor(whole, type_, here.local_sites, here.store, True)
-        return cls(StoredRelation(core, here))
+        return cls(StoredRelation(core, here), tensor.shape)
 
     @property
     def stored(self) -> StoredRelation:
@@ -132,7 +135,11 @@ every rank
         if torch.is_grad_enabled() and self.requires_grad:
             made: torch.Tensor = _Gather.apply(self)  # type: ignore[no-untyped-call]
             return made
-        return self._stored.to_tensor()
+        return self.whole()
+
+    def whole(self) -> torch.Tensor:
+        """The whole tensor on every rank, as a copy, detached; all ranks call."""
+        return self._stored.to_tensor().reshape(self.shape)
 
     def like(self, type_: _C.PhysicalType) -> DistributedTensor:
         """The same elements in blocks as another type has them (its shape and dtype are this one's); itself if they lie
@@ -140,8 +147,8 @@ every rank
         if type_ == self.physical_type:
             return self
         if type_.relation == self.physical_type.relation:
-            return DistributedTensor(self._stored.move(type_.placement))
-        return DistributedTensor.place(self._stored.to_tensor(), type_)
+            return DistributedTensor(self._stored.move(type_.placement), self.shape)
+        return DistributedTensor.place(self.whole(), type_)
 
     def adopt(self, other: DistributedTensor) -> None:
         """Takes the blocks of `other`, of the same shape and dtype, for its own; the tensor object stays."""
@@ -211,7 +218,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: DistributedTensor) -> torch.Tensor:
         ctx.physical_type = x.physical_type
-        return x.stored.to_tensor()
+        return x.whole()
 
     @staticmethod
     def backward(ctx: Any, *arrived: torch.Tensor) -> DistributedTensor:
@@ -233,9 +240,29 @@ def retyped(type_: _C.PhysicalType, dtype: torch.dtype) -> _C.PhysicalType:
     return _C.PhysicalType.placed("DistributedTensor", other, type_.grid, type_.placement)
 
 
+def atoms_of(tensor: DistributedTensor) -> list[list[int]]:
+    """For each axis the extents of the relation's axes that it is the product of, row-major; none where it has one
+    element.
+
+    >>> import joinsum, torch
+    >>> _ = joinsum.init(sites=2)
+    >>> heads = joinsum.relation(torch.ones(4, 3, 1), parts=(2, 1, 1)).stored()
+    >>> atoms_of(DistributedTensor(heads, (12, 1)))
+    [[4, 3], []]
+    """
+    left = [axis.extent for axis in tensor.physical_type.relation.axes if axis.extent != 1]
+    out: list[list[int]] = []
+    for extent in tensor.shape:
+        out.append([])
+        while extent > 1:
+            out[-1].append(left.pop(0))
+            extent //= out[-1][-1]
+    return out
+
+
 def gathered(tensor: torch.Tensor) -> torch.Tensor:
     """The whole tensor, detached; a plain one is given back."""
-    return tensor.stored.to_tensor() if isinstance(tensor, DistributedTensor) else tensor.detach()
+    return tensor.whole() if isinstance(tensor, DistributedTensor) else tensor.detach()
 
 
 def replace_tensor(old: torch.Tensor, new: torch.Tensor) -> None:

@@ -1,0 +1,235 @@
+"""Captured graphs with their plans: run on tensors that are whole, or that lie on the sites."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from joinsum import _C
+from joinsum.capture.record import record
+from joinsum.capture.recorded import Input, Output, Recorded
+from joinsum.compiled_graph import checksum
+from joinsum.context import Context, context
+from joinsum.contraction_order import best_paths
+from joinsum.errors import PlanError
+from joinsum.frontend.distributed_tensor import DistributedTensor, atoms_of
+from joinsum.graph_choice import Choice, Ends, choose
+from joinsum.stored import StoredRelation
+
+__all__ = ["PlannedProgram", "Runner", "compile_fx"]
+
+_SEEDS = 1 << 62
+
+
+def compile_fx(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    names: Sequence[str] | None,
+    ties: Mapping[int, int],
+    stay: Collection[int],
+) -> Runner:
+    """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
+    return Runner(gm, example_inputs, names, ties, stay)
+
+
+class Runner:
+    """A captured graph with its plans: one for each way in which its inputs lie."""
+
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        names: Sequence[str] | None,
+        ties: Mapping[int, int],
+        stay: Collection[int],
+    ) -> None:
+        self._here = context()
+        self._gm = gm
+        self._names = None if names is None else _distinct(names)
+        self._ties = dict(ties)
+        self._stay = frozenset(stay)
+        self._count = len(example_inputs)
+        self._plans: dict[Any, PlannedProgram] = {}
+        self._first = self._planned({})
+
+    @property
+    def recorded(self) -> Recorded:
+        """The program of whole inputs."""
+        return self._first.recorded
+
+    @property
+    def choice(self) -> Choice:
+        """The plan for whole inputs. On a process group all ranks call."""
+        return self._first.choice
+
+    @cached_property
+    def input_types(self) -> list[_C.PhysicalType | None]:
+        """For each input, where the plan for whole inputs wants it; None for one that is no tensor or is not read."""
+        wanted = dict(self.choice.plan.inputs)
+        types: list[_C.PhysicalType | None] = [None] * self._count
+        for each in self.recorded.inputs:
+            if each.position is not None:
+                types[each.position] = wanted.get(each.name)
+        return types
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
+        if context() is not self._here:
+            raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
+        lying = {i: x.physical_type for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
+        return self._planned(lying, args).run(args)
+
+    def _planned(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
+        key = tuple((i, str(type_)) for i, type_ in lying.items())
+        if key not in self._plans:
+            axes = {i: atoms_of(args[i]) for i in lying}
+            recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
+            self._plans[key] = PlannedProgram(self._here, recorded, lying, self._stay)
+        return self._plans[key]
+
+
+class PlannedProgram:
+    """A recorded program with its plan, which is chosen at the first use.
+
+    lying   types of the inputs that lie on the sites already, by their positions
+    stay    positions of results that stay there
+    """
+
+    def __init__(
+        self, here: Context, recorded: Recorded, lying: Mapping[int, _C.PhysicalType], stay: Collection[int]
+    ) -> None:
+        self.here = here
+        self.recorded = recorded
+        self._stay = {output.name for output in recorded.outputs if _position(output) in stay}
+        graph = recorded.graph(self._stay)
+        self.graph = graph.binary(best_paths(graph, here, everywhere=True))
+        self._lying = {each.name: lying[each.position] for each in recorded.inputs if each.position in lying}
+        self._constants: dict[str, _C.StoredRelation] = {}
+        self._compared = False
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The plan. On a process group all ranks call."""
+        starts = {name: type_.placement for name, type_ in self._starts.items()}
+        return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)))
+
+    @cached_property
+    def _starts(self) -> dict[str, _C.PhysicalType]:
+        """For inputs that lie on the sites, the type in which the plan takes their blocks as they are. Others, whose
+        blocks are cut otherwise than the plan can say, are moved before it runs."""
+        cuts = self.graph.even_cuts(self.here.sites)
+        found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._lying.items() if name in cuts}
+        return {name: type_ for name, type_ in found.items() if type_ is not None}
+
+    @cached_property
+    def _types(self) -> dict[str, _C.PhysicalType]:
+        return dict(self.choice.plan.inputs)
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """The results, in order."""
+        here = self.here
+        given = {each.name: self._value(each, args) for each in self.recorded.inputs}
+        if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
+            self._compare(given)
+            self._compared = True
+        ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
+        placed = {
+            name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types
+        }
+        taken = [x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)]
+        try:
+            made = here.execute(self.choice.plan, placed, {})
+        finally:
+            for relation in taken:
+                relation.take()
+        memory = {x.untyped_storage().data_ptr() for x in given.values() if not isinstance(x, DistributedTensor)}
+        return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
+
+    def _value(self, each: Input, args: Sequence[Any]) -> torch.Tensor:
+        if each.position is not None:
+            value = args[each.position]
+            return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
+        if each.name == self.recorded.seed:
+            return torch.randint(_SEEDS, ())
+        return self.recorded.constants[each.name]
+
+    def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
+        here, type_ = self.here, self._types[name]
+        if isinstance(value, DistributedTensor):
+            if name in self._starts:
+                return _C.retyped(value.stored.core(), type_, here.store)
+            value, tied = value.full_tensor().detach(), True
+        if name in self.recorded.constants:
+            if name not in self._constants:
+                self._constants[name] = self._of_whole(value, type_, True)
+            return self._constants[name]
+        return self._of_whole(value, type_, tied)
+
+    def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
+        return _C.place_tensor(value, type_, self.here.local_sites, self.here.store, copied)
+
+    def _result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
+        if output.name in self._stay:
+            return DistributedTensor(StoredRelation(relation, self.here), output.shape)
+        whole = relation.whole_tensor(self.here.store)
+        value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
+        own = value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
+        return value if own else value.clone(memory_format=torch.contiguous_format)
+
+    def _compare(self, given: Mapping[str, torch.Tensor]) -> None:
+        """Raises where the ranks' programs or whole inputs differ."""
+        lines = [
+            f"input {name}: {list(x.shape)} {x.dtype}, "
+            + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum(x)}")
+            for name, x in given.items()
+        ]
+        told = "equal programs and inputs on every rank\n" + str(self.graph)
+        self.here.transport.agree("capture", told + "\n".join(lines))
+
+
+def _position(output: Output) -> int | None:
+    """The position of a result of the graph."""
+    head, _, number = output.name.rpartition(".")
+    return int(number) if head == "output" else None
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names that plans can have, each once."""
+    out: list[str] = []
+    for name in names:
+        plain = "".join(c if c.isalnum() or c in "_." else "_" for c in name)
+        plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"x{plain}"
+        out.append(plain if plain not in out else f"{plain}.{len(out)}")
+    return out
+
+
+def _relabelled(type_: _C.PhysicalType, wanted: _C.RelationType) -> _C.PhysicalType | None:
+    """The type of relation `wanted` whose blocks hold what those of `type_` do: its axes are the same, or factors of
+    them. None where no placement says that."""
+    dims: dict[int, int] = {}
+    place = 0
+    for axis in type_.relation.axes:
+        first, left = place, axis.extent
+        while left > 1:
+            left //= wanted.axes[place].extent
+            place += 1
+        if axis.key_dim is not None and first < place and wanted.axes[first].key_dim is not None:
+            inner = axis.extent // wanted.axes[first].extent
+            if [cut * inner for cut in wanted.axes[first].cuts] == list(axis.cuts):
+                dims[axis.key_dim] = wanted.axes[first].key_dim
+    states = type_.placement.text(type_.relation.frontier).strip("()").split(",")
+    mapped = []
+    for state in (each.strip() for each in states if each.strip()):
+        if state == "*":
+            mapped.append(state)
+        elif state.isdigit() and int(state) in dims:
+            mapped.append(str(dims[int(state)]))
+        else:
+            return None
+    placement = _C.Placement.parse(f"({', '.join(mapped)})", type_.grid, wanted.frontier)
+    return _C.PhysicalType.placed("capture", wanted, type_.grid, placement)
