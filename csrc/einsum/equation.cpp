@@ -42,9 +42,25 @@ class Reader {
 
  private:
   [[noreturn]] void fail(size_t offset, const std::string& what) const {
-    std::string message = "einsum: " + what + "\n  " + text_;
-    if (offset != kNowhere) message += "\n  " + std::string(offset, ' ') + "^";
+    std::string shown = text_;
+    std::replace_if(shown.begin(), shown.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
+    std::string message = "einsum: " + what + "\n  " + shown;
+    if (offset != kNowhere) {
+      const auto column = std::count_if(text_.begin(), text_.begin() + static_cast<int64_t>(offset), begins_character);
+      message += "\n  " + std::string(static_cast<size_t>(column), ' ') + "^";
+    }
     throw PlanError(message);
+  }
+
+  /// Whether a byte of UTF-8 is the first of its character.
+  static bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }
+
+  [[noreturn]] void fail_at_character(size_t at) const {
+    if (std::iscntrl(static_cast<unsigned char>(text_[at])) != 0) {
+      fail(at, concatenate("only blanks stand between letters: code=", static_cast<int>(text_[at])));
+    }
+    const auto end = std::find_if(text_.begin() + static_cast<int64_t>(at) + 1, text_.end(), begins_character);
+    fail(at, "not a letter: character=" + std::string(text_.begin() + static_cast<int64_t>(at), end));
   }
 
   void split() {
@@ -52,7 +68,7 @@ class Reader {
     for (size_t at = 0; at < text_.size();) {
       Subscripts& now = result_ ? *result_ : given_.back();
       const char c = text_[at];
-      if (std::isspace(static_cast<unsigned char>(c)) != 0) {
+      if (c == ' ') {
         ++at;
       } else if (std::isalpha(static_cast<unsigned char>(c)) != 0) {
         now.terms.push_back({std::string(1, c), at++});
@@ -71,7 +87,7 @@ class Reader {
       } else if (c == ',' && !result_) {
         given_.push_back({{}, ++at});
       } else {
-        fail(at, std::string("not a letter: character=") + c);
+        fail_at_character(at);
       }
     }
   }

@@ -48,9 +48,9 @@ class MemoryStore final : public BlockStore {
 
  protected:
   void release(StoredBlock& block) override {
+    at::Tensor array = std::move(block.tensor_);  // goes after the lock: a tensor that Python knows waits for the GIL
     const std::lock_guard lock(mutex_);
     bytes_ -= block.bytes();
-    at::Tensor array = std::move(block.tensor_);
     const bool whole = array.is_cpu() && array.is_contiguous() && array.use_count() == 1 &&
                        array.storage().use_count() == 1 &&
                        static_cast<int64_t>(array.storage().nbytes()) == block.bytes() && array.storage().resizable();

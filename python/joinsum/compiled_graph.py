@@ -213,8 +213,32 @@ def _tangents(compiled: CompiledGraph, values: Sequence[torch.Tensor]) -> tuple[
 
 
 def _by_name(compiled: CompiledGraph, values: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    results = differentiable_run(compiled, [values[name] for name in compiled.names])
-    return dict(zip(compiled.outputs, results, strict=True))
+    tensors = [values[name] for name in compiled.names]
+    if any(_is_batch(x) for x in tensors):
+        return _of_batches(compiled, tensors)
+    return dict(zip(compiled.outputs, differentiable_run(compiled, tensors), strict=True))
+
+
+_is_batch = torch._C._functorch.is_legacy_batchedtensor
+
+
+def _of_batches(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same inside autograd's own vmap, which is not functorch's: `torch.autograd.grad(..., is_grads_batched=True)`
+    and `torch.autograd.functional.jacobian(..., vectorize=True)` hand the backward pass samples as one tensor."""
+    level = torch._C._vmapmode_increment_nesting()
+    torch._C._vmapmode_decrement_nesting()
+    level -= 1  # of the innermost vmap, which is at work
+    # A tensor of outer vmaps alone gets an axis of the extent that is given, 0, which no vmap has.
+    opened = [torch._remove_batch_dim(x, level, 0, 0) if _is_batch(x) else None for x in tensors]
+    which = tuple(x is not None and x.shape[0] > 0 for x in opened)
+    inner = [x if x is not None and each else plain for x, each, plain in zip(opened, which, tensors, strict=True)]
+    size = next(x.shape[0] for x, each in zip(inner, which, strict=True) if each)
+    batched = compiled.batched(which, size)
+    names = [name for name, each in zip(compiled.names, which, strict=True) if each]
+    reached = depending(compiled.recorded, names)
+    made = _by_name(batched, dict(zip(compiled.names, inner, strict=True)))
+    nodes = dict(zip(compiled.outputs, compiled.recorded.output_nodes, strict=True))
+    return {name: torch._add_batch_dim(x, 0, level) if nodes[name] in reached else x for name, x in made.items()}
 
 
 def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

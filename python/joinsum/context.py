@@ -58,6 +58,7 @@ class Context:
         self._executor = _C.Executor(transport, self.store)
         self._one_run = threading.Lock()
         self._plans: dict[Hashable, Any] = {}
+        self._plans_lock = threading.Lock()
 
     def __repr__(self) -> str:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
@@ -110,13 +111,18 @@ class Context:
             raise
 
     def remembered(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What was planned for `key`, of the type that `make` gives: the last ones are kept."""
-        made: Made | None = self._plans.pop(key, None)
-        if made is None:
-            made = make()
+        """What was planned for `key`, of the type that `make` gives: the last ones are kept. Threads that ask for one
+        key at a time may plan it each."""
+        with self._plans_lock:
+            known: Made | None = self._plans.pop(key, None)
+            if known is not None:
+                self._plans[key] = known
+                return known
+        made = make()
+        with self._plans_lock:
             while len(self._plans) >= _PLANS_KEPT:
                 del self._plans[next(iter(self._plans))]
-        self._plans[key] = made
+            self._plans[key] = made
         return made
 
     def from_first_site(self, what: str, text: str) -> str:

@@ -69,6 +69,8 @@ def einsum_call(
     """
     read = views_of(equation, shapes, dict(operations.extents))
     dtype = common_dtype(equation, shapes, dtypes, device, read.new) if operations.products else None
+    if dtype is torch.bool and len(shapes) > 1:
+        operations = operations.of_truth_values()
     labels = [list(view.labels) for view in read.views]
     vertex = VertexText(operations.join, operations.agg, labels, list(read.result), read.new, read.order)
     inner = [view.shape(shape) for view, shape in zip(read.views, shapes, strict=True)]

@@ -56,6 +56,15 @@ class Operations:
         """Whether they are those of torch.einsum."""
         return self.join == "mul" and self.agg == "sum"
 
+    def of_truth_values(self) -> Operations:
+        """What torch.einsum's are of several operands of truth values, where it takes them: all are true, in one place
+        at least.
+
+        >>> Operations().of_truth_values()
+        Operations(join='min', agg='max', extents=())
+        """
+        return replace(self, join="min", agg="max")
+
 
 def read_operations(who: str, join: object, agg: object, extents: object) -> Operations:
     """What a call asks for; texts are read when they meet their operands. Raises PlanError for what is no text and no

@@ -56,6 +56,9 @@ class EinsumPlan:
         """The C++ plan."""
         return self._core
 
+    def __reduce__(self) -> tuple[Callable[[str], EinsumPlan], tuple[str]]:
+        return EinsumPlan.parse, (self.text,)  # copies and pickles
+
     @property
     def inputs(self) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
         """Dtypes and extents of the inputs by name, in the order of first use."""

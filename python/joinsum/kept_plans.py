@@ -126,10 +126,16 @@ class KeptPlans:
         except OSError as error:
             raise Rejected(f"it cannot be read: {error.strerror or error}", damaged=True) from None
         told = _checked_content(content)
-        key.check(told["key"])
+        try:
+            key.check(told["key"])
+            texts = {name: told[name] for name in _FIELDS}
+        except (KeyError, TypeError, AttributeError):
+            raise Rejected("foreign: its fields are not those of a plan", damaged=True) from None
+        if not all(isinstance(text, str) for text in texts.values()):
+            raise Rejected("foreign: its fields are not those of a plan", damaged=True)
         with suppress(OSError):
             os.utime(path)  # the last use, by which files are removed
-        return {name: told[name] for name in _FIELDS}
+        return texts
 
     def write(self, key: Key, texts: dict[str, str]) -> None:
         """Keeps what was planned for `key`. A folder that cannot be written is a warning: the plan is good without."""
@@ -196,7 +202,7 @@ def _checked_content(content: bytes) -> dict[str, Any]:
     """A file's fields; raises Rejected for what is no whole file of this format."""
     try:
         told = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Rejected("it is cut off or damaged: not JSON", damaged=True) from None
     if not isinstance(told, dict) or told.get("format") != FORMAT:
         raise Rejected("foreign: it is no plan of joinsum's", damaged=True)

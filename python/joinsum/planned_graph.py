@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NoReturn
 
 import torch
 
@@ -52,6 +53,15 @@ class PlannedGraph:
         inputs = compiled.recorded.inputs
         self._positions = {name: extents for name, (dtype, extents) in inputs if is_positions(name, dtype)}
         self._asked = {name: each for name, each in inputs if name not in self._positions}
+
+    def __deepcopy__(self, _: object) -> PlannedGraph:
+        return self  # nothing in it changes: a copy of a module that has a plan runs the same one
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError(
+            "plan: a plan for the sites there are is not pickled; pickle its graph, and plan that where it is loaded, "
+            "with joinsum.Graph.from_einsums(graph).plan()"
+        )
 
     @property
     def graph(self) -> EinsumPlan:

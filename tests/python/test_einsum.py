@@ -189,6 +189,27 @@ def test_each_dtype_gives_torchs_result(sites: int, equation: str, dtype: torch.
         assert torch.equal(got, wanted)
 
 
+@pytest.mark.parametrize(
+    "equation", ["ij,ij->ij", "i,j->ij", "ij,i,j->ji", "ij,jk->ik", "i,i->", "ii,i->i", "b...,b->b..."]
+)
+@pytest.mark.parametrize("extent", [0, 1, 3])
+def test_truth_values_are_multiplied_where_torch_multiplies_them(sites: int, equation: str, extent: int) -> None:
+    extents = {"i": 3, "j": extent, "k": 2, "b": 2}
+    if equation == "i,i->":
+        extents["i"] = extent
+    operands = [
+        torch.rand([extents[label] for label in labels.replace("...", "jk")]) < 0.6
+        for labels in equation.split("->")[0].split(",")
+    ]
+    if equation in ("ij,jk->ik", "i,i->") and extent > 1:  # a sum of them
+        with pytest.raises((KernelError, RuntimeError), match=r"not defined on this dtype|not implemented for 'Bool'"):
+            joinsum.einsum(equation, *operands)
+        return
+    got = joinsum.einsum(equation, *operands)
+    assert got.dtype is torch.bool
+    assert torch.equal(got, torch.einsum(equation, *operands))
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_floats_of_half_width_are_summed_in_single_precision(sites: int, dtype: torch.dtype) -> None:
     x = torch.full((3, 4096), 1.0, dtype=dtype)
@@ -287,6 +308,10 @@ def test_errors_mark_the_place(count: int) -> None:
         joinsum.einsum("ij,jk->ik", x, y)
     with pytest.raises(PlanError, match=r"label=z\n  ij->iz\n       \^"):
         joinsum.einsum("ij->iz", x)
+    with pytest.raises(PlanError, match=r"not a letter: character=é\n  éj->j\n  \^"):
+        joinsum.einsum("éj->j", x)
+    with pytest.raises(PlanError, match=r"only blanks stand between letters: code=9\n  i j->j\n   \^"):
+        joinsum.einsum("i\tj->j", x)
     with pytest.raises(PlanError, match="subscripts for another number of operands"):
         joinsum.einsum("ij,jk->ik", x)
     with pytest.raises(PlanError, match="no such aggregation: agg='mean', there are sum, prod, max"):

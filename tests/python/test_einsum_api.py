@@ -118,6 +118,39 @@ def test_forward_mode_outside_functorch_is_torchs(sites: int) -> None:
     torch.testing.assert_close(tangent, t @ y)
 
 
+def batched_gradients(f: Function, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    given = (x.clone().requires_grad_(), y.clone().requires_grad_())
+    return torch.autograd.grad(f(*given), given, torch.eye(y.shape[1], dtype=y.dtype), is_grads_batched=True)
+
+
+AUTOGRADS_VMAP: dict[str, Callable[[Function, torch.Tensor, torch.Tensor], Any]] = {
+    "jacobian": lambda f, x, y: torch.autograd.functional.jacobian(f, (x, y), vectorize=True),
+    "jacobian forward": lambda f, x, y: torch.autograd.functional.jacobian(
+        f, (x, y), vectorize=True, strategy="forward-mode"
+    ),
+    "hessian": lambda f, x, y: torch.autograd.functional.hessian(lambda x: f(x, y).sum(), x, vectorize=True),
+    "batched gradients": batched_gradients,
+}
+
+
+@pytest.mark.parametrize("name", AUTOGRADS_VMAP)
+def test_gradients_of_many_samples_in_autograds_own_vmap_are_torchs(sites: int, name: str) -> None:
+    x, y = torch.rand(3, 2, dtype=torch.float64), torch.rand(2, 4, dtype=torch.float64)
+    transform = AUTOGRADS_VMAP[name]
+    close(transform(product(joinsum.einsum), x, y), transform(product(torch.einsum), x, y))
+
+
+def test_gradcheck_of_batched_gradients_passes(sites: int) -> None:
+    x, w = (torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in [(2, 2, 3), (2, 3, 2)])
+    torch.autograd.gradcheck(
+        lambda x, w: joinsum.einsum("bij,bjk->ik", x, w),
+        (x, w),
+        check_forward_ad=True,
+        check_batched_grad=True,
+        check_batched_forward_grad=True,
+    )
+
+
 def test_complex_jvp_is_torchs(sites: int) -> None:
     x, y = torch.randn(3, 2, dtype=torch.complex128), torch.randn(2, 4, dtype=torch.complex128)
     tangents = (torch.randn_like(x), torch.randn_like(y))

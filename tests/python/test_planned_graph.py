@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -272,3 +274,17 @@ def test_plans_inside_autocast_are_others(sites: int) -> None:
         halved = joinsum.einsum_plan("ij,jk->ik", (4, 6), (6, 5))
         assert halved(x, y).dtype is torch.bfloat16
     assert plain(x, y).dtype is torch.float32
+
+
+def test_a_copy_of_a_module_with_a_plan_runs_it_and_a_pickle_says_what_to_keep() -> None:
+    joinsum.init(sites=2)
+    run = joinsum.einsum_plan("ij,jk->ik", (2, 3), (3, 4), cache=False)
+    module = torch.nn.Linear(3, 4)
+    module.run = run
+    x, y = torch.rand(2, 3), torch.rand(3, 4)
+    assert torch.allclose(copy.deepcopy(module).run(x, y), x @ y)
+    with pytest.raises(PlanError, match=r"is not pickled; pickle its graph"):
+        pickle.dumps(run)
+    kept = pickle.loads(pickle.dumps(run.graph))
+    assert kept == run.graph == copy.deepcopy(run.graph)
+    assert torch.allclose(joinsum.Graph.from_einsums(kept).plan()(x, y)["z"], x @ y)

@@ -72,6 +72,9 @@ TEST(EinsumEquation, ErrorsMarkThePlace) {
             "  ij,jk->ik\n"
             "     ^");
   EXPECT_EQ(read("ij,j?", {{2, 3}, {4, 5}}), "einsum: not a letter: character=?\n  ij,j?\n      ^");
+  EXPECT_EQ(read("ié,éj", {{2, 3}, {3, 4}}), "einsum: not a letter: character=é\n  ié,éj\n   ^");
+  EXPECT_EQ(read("{é}j,?", {{2, 3}, {3}}), "einsum: a label is letters, digits, _ and .: label=é\n  {é}j,?\n  ^");
+  EXPECT_EQ(read("ij\n,jk", {{2, 3}, {3, 4}}), "einsum: only blanks stand between letters: code=10\n  ij ,jk\n    ^");
   EXPECT_EQ(read("ij->ijk", {{2, 3}}), "einsum: a label of the result is in no operand: label=k\n  ij->ijk\n        ^");
   EXPECT_EQ(read("ij->ii", {{2, 3}}), "einsum: a label stands twice in the result: label=i\n  ij->ii\n       ^");
   EXPECT_EQ(read("ij", {{2}}),
