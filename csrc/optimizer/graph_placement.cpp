@@ -228,11 +228,17 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
   std::optional<Placed> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
-  if (!problem.whole() && bounded) {
-    placed->lower_bound = problem.bound(*placed, limits);
-    placed->exact = true;  // a bound that the cost meets proves it
+  if (!bounded || (problem.whole() && placed->exact)) return told(*placed);
+  Bounded found = problem.bound(*placed, limits);
+  for (Placed* plan : {&*placed, found.better ? &*found.better : nullptr}) {
+    if (plan == nullptr) continue;
+    plan->lower_bound = found.lower_bound;
+    plan->exact = true;  // a bound that the cost meets proves it
   }
-  return told(*placed);
+  GraphPlacement out = told(*placed);
+  if (!found.better) return out;
+  GraphPlacement better = told(*found.better);
+  return better.cost < out.cost ? better : out;
 }
 
 GraphPlacement GraphPlacer::told(const Placed& placed) const {

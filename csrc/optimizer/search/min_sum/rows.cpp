@@ -1,0 +1,39 @@
+#include "optimizer/search/min_sum/rows.h"
+
+namespace joinsum::optimizer::min_sum {
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
+#define JOINSUM_WIDEST __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define JOINSUM_WIDEST
+#endif
+
+JOINSUM_WIDEST void add_row(double* __restrict sum, const double* __restrict row, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += row[i];
+}
+
+JOINSUM_WIDEST void lower_row(double* __restrict least, const double* __restrict row, double constant, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double sum = constant + row[i];
+    least[i] = sum < least[i] ? sum : least[i];
+  }
+}
+
+JOINSUM_WIDEST void lower_rows(double* __restrict least, const double* __restrict left, const double* __restrict right,
+                               double constant, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double sum = constant + (left[i] + right[i]);
+    least[i] = sum < least[i] ? sum : least[i];
+  }
+}
+
+JOINSUM_WIDEST void lower_limited_rows(double* __restrict least, const double* __restrict row,
+                                       const double* __restrict limited, double most, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double sum = row[i] + (limited[i] < most ? limited[i] : most);
+    least[i] = sum < least[i] ? sum : least[i];
+  }
+}
+
+}  // namespace joinsum::optimizer::min_sum
