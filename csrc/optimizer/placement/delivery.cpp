@@ -10,41 +10,54 @@ namespace {
 
 using Row = std::vector<double>;
 
-double least_of(const Row& row) { return *std::min_element(row.begin(), row.end()); }
+/// Rows of one length, one after the other.
+class Rows {
+ public:
+  Rows(size_t rows, size_t length, double entry) : length_(length), entries_(rows * length, entry) {}
+
+  double* operator[](size_t row) { return entries_.data() + row * length_; }
+  const double* operator[](size_t row) const { return entries_.data() + row * length_; }
+  int64_t length() const { return static_cast<int64_t>(length_); }
+
+ private:
+  size_t length_;
+  Row entries_;
+};
 
 /// Subsets of some readers, as bits, with what each asks together and what it pays if one move is for all of it.
 class Groups {
  public:
-  Groups(const Routes& routes, const std::vector<const Row*>& asked) : routes_(routes) {
-    const size_t count = size_t{1} << asked.size();
-    asked_.assign(count, Row(routes.needed.size(), 0));
-    paid_.assign(count, Row(routes.sources(), kForbidden));
-    for (size_t set = 1; set < count; ++set) {
+  Groups(const Routes& routes, const std::vector<const Row*>& asked)
+      : routes_(routes),
+        count_(size_t{1} << asked.size()),
+        asked_(count_, routes.needed.size(), 0),
+        paid_(count_, routes.sources(), kForbidden),
+        best_(count_, routes.columns(), 0) {
+    for (size_t set = 1; set < count_; ++set) {
       const size_t lowest = std::countr_zero(set);
-      asked_[set] = asked_[set & (set - 1)];
-      min_sum::add_row(asked_[set].data(), asked[lowest]->data(), static_cast<int64_t>(asked_[set].size()));
+      std::copy_n(asked_[set & (set - 1)], asked_.length(), asked_[set]);
+      min_sum::add_row(asked_[set], asked[lowest]->data(), asked_.length());
       for (size_t n = 0; n < routes.needed.size(); ++n) {
         if (asked_[set][n] == kForbidden) continue;
-        min_sum::lower_row(paid_[set].data(), routes.taking.data() + n * routes.sources(), asked_[set][n],
-                           static_cast<int64_t>(routes.sources()));
+        min_sum::lower_row(paid_[set], routes.taking.data() + n * routes.sources(), asked_[set][n], paid_.length());
       }
     }
-    for (size_t set = 0; set < count; ++set) best_.emplace_back(routes.columns(), 0.0);
   }
 
-  size_t count() const { return asked_.size(); }
-  const Row& asked(size_t set) const { return asked_[set]; }
+  size_t count() const { return count_; }
+  /// By needed place.
+  const double* asked(size_t set) const { return asked_[set]; }
 
   /// For each subset the least that it pays where the value is made at `made`, by where it is put.
-  const std::vector<Row>& best(size_t made) {
-    for (size_t set = 1; set < count(); ++set) {
-      std::fill(best_[set].begin(), best_[set].end(), kForbidden);
+  const Rows& best(size_t made) {
+    for (size_t set = 1; set < count_; ++set) {
+      std::fill_n(best_[set], best_.length(), kForbidden);
       const size_t lowest = set & -set;
       const size_t others = set ^ lowest;
       for (size_t more = others;; more = (more - 1) & others) {
-        const Row& paid = paid_[lowest | more];
-        min_sum::lower_limited_rows(best_[set].data(), best_[others ^ more].data(), paid.data() + routes_.made.size(),
-                                    paid[made], static_cast<int64_t>(routes_.columns()));
+        const double* paid = paid_[lowest | more];
+        min_sum::lower_limited_rows(best_[set], best_[others ^ more], paid + routes_.made.size(), paid[made],
+                                    best_.length());
         if (more == 0) break;
       }
     }
@@ -53,9 +66,10 @@ class Groups {
 
  private:
   const Routes& routes_;
-  std::vector<Row> asked_;  ///< by subset and needed place
-  std::vector<Row> paid_;   ///< by subset and source
-  std::vector<Row> best_;   ///< by subset and place to put
+  size_t count_;
+  Rows asked_;
+  Rows paid_;  ///< by source
+  Rows best_;
 };
 
 }  // namespace
@@ -80,16 +94,17 @@ double Delivery::least(const Asked& asked) const {
   return out;
 }
 
+/// Nothing is said of places that nothing makes.
 std::vector<double> Delivery::to_maker(const Asked& asked) const {
   std::vector<const Row*> readers;
   for (size_t i = 1; i <= readers_; ++i) readers.push_back(&asked[i]);
   Groups groups(*routes_, readers);
-  Row out;
-  for (size_t m = 0; m < routes_->made.size(); ++m) {
-    Row costs = groups.best(m).back();
-    min_sum::add_row(costs.data(), routes_->putting.data() + m * routes_->columns(),
-                     static_cast<int64_t>(costs.size()));
-    out.push_back(least_of(costs));
+  Row out(routes_->made.size(), kForbidden);
+  for (size_t m = 0; m < out.size(); ++m) {
+    if (asked[0][m] == kForbidden) continue;
+    const Rows& best = groups.best(m);
+    out[m] =
+        min_sum::least_of_rows(best[groups.count() - 1], routes_->putting.data() + m * best.length(), best.length());
   }
   return out;
 }
@@ -101,26 +116,23 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
   }
   Groups groups(*routes_, others);
   const size_t made = routes_->made.size();
-  const auto columns = static_cast<int64_t>(routes_->columns());
   // By the others that do not share the reader's move, what all costs but this move, by where it starts.
-  std::vector<Row> before(groups.count(), Row(routes_->sources(), kForbidden));
-  Row costs(columns);
+  Rows before(groups.count(), routes_->sources(), kForbidden);
   for (size_t m = 0; m < made; ++m) {
     if (asked[0][m] == kForbidden) continue;
-    const std::vector<Row>& best = groups.best(m);
+    const Rows& best = groups.best(m);
+    const double* putting = routes_->putting.data() + m * best.length();
     for (size_t set = 0; set < groups.count(); ++set) {
-      std::copy(best[set].begin(), best[set].end(), costs.begin());
-      min_sum::add_row(costs.data(), routes_->putting.data() + m * columns, columns);
-      before[set][m] = asked[0][m] + least_of(costs);
-      min_sum::lower_row(before[set].data() + made, costs.data(), asked[0][m], columns);
+      before[set][m] = asked[0][m] + min_sum::least_of_rows(best[set], putting, best.length());
+      min_sum::lower_rows(before[set] + made, best[set], putting, asked[0][m], best.length());
     }
   }
   Row out(routes_->needed.size(), kForbidden);
   for (size_t set = 0; set < groups.count(); ++set) {
-    const Row& sharing = groups.asked(groups.count() - 1 - set);
+    const double* sharing = groups.asked(groups.count() - 1 - set);
     for (size_t source = 0; source < routes_->sources(); ++source) {
       if (before[set][source] == kForbidden) continue;
-      min_sum::lower_rows(out.data(), routes_->taking_from.data() + source * out.size(), sharing.data(),
+      min_sum::lower_rows(out.data(), routes_->taking_from.data() + source * out.size(), sharing,
                           before[set][source], static_cast<int64_t>(out.size()));
     }
   }

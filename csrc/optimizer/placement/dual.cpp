@@ -19,8 +19,9 @@ std::shared_ptr<const Routes> in_part(const std::shared_ptr<const Routes>& route
 
 }  // namespace
 
-Dual::Dual(const DeliveryProblem& problem) : problem_(problem), links_(problem.costs.size()) {
+Dual::Dual(const DeliveryProblem& problem) : costs_(problem.costs), links_(problem.costs.size()) {
   for (const auto& value : problem.values) add(value);
+  bound_ = evaluated();
 }
 
 /// To deliver to some of a value's readers costs no more than to all of them.
@@ -50,20 +51,21 @@ void Dual::link(size_t part) {
     const Link link{part, m, another([&](size_t other) { return other < at; }),
                     another([&](size_t other) { return other > at; })};
     links_[at].push_back(link);
-    paid.emplace_back(problem_.costs[at].size(), 0.0);
+    paid.emplace_back(costs_[at].size(), 0.0);
     ask(asked_, link, paid.back());
   }
 }
 
-void Dual::ascend() {
-  for (size_t x = 0; x < links_.size(); ++x) update(x, true);
-  for (size_t x = links_.size(); x > 0; --x) update(x - 1, false);
+void Dual::ascend(double limit) {
+  for (size_t x = 0; x < links_.size(); ++x) update(x, true, limit);
+  for (size_t x = links_.size(); x > 0; --x) update(x - 1, false, limit);
+  bound_ = std::max(bound_, evaluated());
 }
 
-double Dual::bound() const {
+double Dual::evaluated() const {
   double out = 0;
   for (size_t x = 0; x < links_.size(); ++x) {
-    std::vector<double> rest = problem_.costs[x];
+    std::vector<double> rest = costs_[x];
     for (size_t mode = 0; mode < rest.size(); ++mode) {
       if (rest[mode] == kForbidden) continue;
       for (const Link& link : links_[x]) {
@@ -91,7 +93,7 @@ std::vector<size_t> Dual::choose() const {
 
 /// What each mode of `vertex` costs, with its deliveries.
 std::vector<double> Dual::costs_beside(size_t vertex, const Asked& asked) const {
-  std::vector<double> out = problem_.costs[vertex];
+  std::vector<double> out = costs_[vertex];
   for (const Link& link : links_[vertex]) {
     const auto message = parts_[link.part].delivery.message_to(link.member, asked[link.part]);
     const auto& places = parts_[link.part].members[link.member]->places;
@@ -100,30 +102,44 @@ std::vector<double> Dual::costs_beside(size_t vertex, const Asked& asked) const 
   return out;
 }
 
-/// Divides all that a vertex costs equally between deliveries that lead on; a mode that is forbidden stays so.
-void Dual::update(size_t vertex, bool forward) {
+/// Takes back what a vertex pays for its deliveries, and what they cost with each of its modes. One that reads a value
+/// twice takes that in two steps.
+std::vector<double> Dual::gathered(size_t vertex) {
+  std::vector<double> out = costs_[vertex];
+  for (const Link& link : links_[vertex]) {
+    const auto message = parts_[link.part].delivery.message_to(link.member, asked_[link.part]);
+    const auto& places = parts_[link.part].members[link.member]->places;
+    auto& paid = paid_[link.part][link.member];
+    for (size_t mode = 0; mode < out.size(); ++mode) {
+      out[mode] += message[places[mode]];
+      paid[mode] = out[mode] == kForbidden ? kForbidden : -message[places[mode]];
+    }
+    ask(asked_, link, paid);
+  }
+  return out;
+}
+
+/// Divides all that a vertex costs equally between deliveries that lead on.
+void Dual::update(size_t vertex, bool forward, double limit) {
   const auto& links = links_[vertex];
   if (links.empty()) return;
-  std::vector<double> costs = problem_.costs[vertex];
-  std::vector<std::vector<double>> messages;
-  for (const Link& link : links) {
-    messages.push_back(parts_[link.part].delivery.message_to(link.member, asked_[link.part]));
-    const auto& places = parts_[link.part].members[link.member]->places;
-    for (size_t mode = 0; mode < costs.size(); ++mode) costs[mode] += messages.back()[places[mode]];
-  }
+  const std::vector<double> costs = gathered(vertex);
   const double least = least_of(costs);
   const auto before = std::count_if(links.begin(), links.end(), [](const Link& link) { return link.earlier; });
   const auto after = std::count_if(links.begin(), links.end(), [](const Link& link) { return link.later; });
   const double share = 1.0 / static_cast<double>(std::max<int64_t>({before, after, 1}));
-  for (size_t i = 0; i < links.size(); ++i) {
-    auto& paid = paid_[links[i].part][links[i].member];
-    const auto& places = parts_[links[i].part].members[links[i].member]->places;
-    const double part = (forward ? links[i].later : links[i].earlier) ? share : 0;
+  for (size_t mode = 0; mode < costs.size(); ++mode) {
+    // The rest costs no less than the bound without the least of these.
+    if (bound_ + (costs[mode] - least) > limit) costs_[vertex][mode] = kForbidden;
+  }
+  for (const Link& link : links) {
+    auto& paid = paid_[link.part][link.member];
+    const double part = (forward ? link.later : link.earlier) ? share : 0;
     for (size_t mode = 0; mode < costs.size(); ++mode) {
-      paid[mode] =
-          costs[mode] == kForbidden ? kForbidden : part * (costs[mode] - least) - messages[i][places[mode]];
+      const bool chosen = costs_[vertex][mode] < kForbidden && costs[mode] < kForbidden;
+      paid[mode] = chosen ? paid[mode] + part * (costs[mode] - least) : kForbidden;
     }
-    ask(asked_, links[i], paid);
+    ask(asked_, link, paid);
   }
 }
 

@@ -17,9 +17,10 @@ class Dual {
  public:
   explicit Dual(const DeliveryProblem& problem);
 
-  /// One pass forward and one backward.
-  void ascend();
-  double bound() const;
+  /// One pass forward and one backward. Modes with which all choices cost more than `limit` are chosen no more.
+  void ascend(double limit);
+  /// No choices cost less, but for those above the limits.
+  double bound() const { return bound_; }
   /// Modes chosen one vertex after the other, each the best beside those chosen and what the rest asks.
   std::vector<size_t> choose() const;
 
@@ -39,16 +40,19 @@ class Dual {
 
   void add(const DeliveryProblem::Value& value);
   void link(size_t part);
-  void update(size_t vertex, bool forward);
+  void update(size_t vertex, bool forward, double limit);
+  std::vector<double> gathered(size_t vertex);
+  double evaluated() const;
   std::vector<double> costs_beside(size_t vertex, const Asked& asked) const;
   void ask(Asked& asked, const Link& link, const std::vector<double>& paid) const;
   void fix(Asked& asked, size_t vertex, size_t mode) const;
 
-  const DeliveryProblem& problem_;
+  std::vector<std::vector<double>> costs_;  ///< of vertices, by mode
   std::vector<Part> parts_;
   std::vector<std::vector<Link>> links_;                ///< by vertex
   std::vector<std::vector<std::vector<double>>> paid_;  ///< by part, member and mode
   Asked asked_;                                         ///< the least of these by place
+  double bound_;
 };
 
 }  // namespace joinsum::optimizer

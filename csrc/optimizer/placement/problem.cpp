@@ -20,6 +20,8 @@ constexpr size_t kMostStates = 2500;
 constexpr int kPasses = 60;
 constexpr int kPassesBetweenChoices = 6;
 constexpr double kLeastGain = 0.02;
+/// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
+constexpr double kSlackBytes = 0.2;
 
 /// Of the site that holds most.
 double busiest_bytes(const ia::PhysicalType& type) {
@@ -100,7 +102,7 @@ class PlacementProblem::Builder {
     }
   }
 
-  Bounded bound(const Placed& placed, const MinSumLimits& limits) const;
+  Placed bounded(const Placed& start, const MinSumLimits& limits) const;
 
  private:
   MinSumProblem problem_of(const std::optional<std::vector<int64_t>>& only) const {
@@ -393,31 +395,28 @@ class PlacementProblem::Builder {
   std::unordered_map<TableKey, MinSumProblem::Entries, TableKey::Hash> known_tables_;
 };
 
-Bounded PlacementProblem::Builder::bound(const Placed& start, const MinSumLimits& limits) const {
+Placed PlacementProblem::Builder::bounded(const Placed& start, const MinSumLimits& limits) const {
+  JOINSUM_CHECK(demands_.pins.empty(), "optimize: no bound is known of plans with pinned values");
   const Routing routing(vertices_, mode_costs_, ends_, *memory_);
   const DeliveryProblem& problem = routing.problem();
   std::vector<size_t> best = start.modes;
   problem.improve(best, limits.deadline);
   double least = problem.cost(best);
   Dual dual(problem);
-  double bound = dual.bound();
-  double before = bound;
-  const double slack = objective_ == Objective::kSeconds ? 1e-12 * least : 0.2;
-  for (int pass = 1; pass <= kPasses && bound < least - slack && !min_sum::expired(limits.deadline); ++pass) {
-    dual.ascend();
-    bound = std::max(bound, dual.bound());
+  double before = dual.bound();
+  const double slack = objective_ == Objective::kSeconds ? 1e-12 * least : kSlackBytes;
+  for (int pass = 1; pass <= kPasses && dual.bound() < least - slack && !min_sum::expired(limits.deadline); ++pass) {
+    dual.ascend(least + slack);
     if (pass % kPassesBetweenChoices != 0) continue;
     std::vector<size_t> modes = dual.choose();
     problem.improve(modes, limits.deadline);
     const double cost = problem.cost(modes);
     if (cost < least) best = std::move(modes);
     least = std::min(least, cost);
-    if (bound - before < kLeastGain * (least - before)) break;
-    before = bound;
+    if (dual.bound() - before < kLeastGain * (least - before)) break;
+    before = dual.bound();
   }
-  Bounded out{bound, std::nullopt};
-  if (best != start.modes) out.better = placed(routing.choice(best), best, bound, false);
-  return out;
+  return placed(routing.choice(best), best, std::min(dual.bound(), least), false);
 }
 
 PlacementProblem::PlacementProblem(const tra::Plan& plan, const PlacementDemands& demands,
@@ -430,8 +429,8 @@ const Labels& PlacementProblem::labels() const { return builder_->labels(); }
 
 bool PlacementProblem::whole() const { return builder_->whole(); }
 
-Bounded PlacementProblem::bound(const Placed& placed, const MinSumLimits& limits) const {
-  return builder_->bound(placed, limits);
+Placed PlacementProblem::bounded(const Placed& placed, const MinSumLimits& limits) const {
+  return builder_->bounded(placed, limits);
 }
 
 std::optional<Placed> PlacementProblem::solve(const std::optional<std::vector<int64_t>>& only,

@@ -21,12 +21,6 @@ struct Placed {
   std::vector<size_t> modes = {};  ///< that vertices run in
 };
 
-/// What no plan costs less than, and a plan that may be cheaper than the one looked at.
-struct Bounded {
-  double lower_bound = 0;
-  std::optional<Placed> better;
-};
-
 /// Chooses where every value of a logical plan lies, as one min-sum problem.
 ///
 /// A variable says how an operator runs: for each grid axis, which of its key dimensions the axis divides (of a join,
@@ -52,8 +46,9 @@ class PlacementProblem {
                               const MinSumLimits& limits = {}) const;
   /// Whether the problem's layouts of each value are all that plans may have: then its optimum is a plan's least cost.
   bool whole() const;
-  /// What no plan costs less than, by a problem that has all layouts of all values, and plans found on the way.
-  Bounded bound(const Placed& placed, const MinSumLimits& limits = {}) const;
+  /// The best placement found from `placed` on, with a bound that holds for all layouts of all values: no plan costs
+  /// less. Of graphs without pins.
+  Placed bounded(const Placed& placed, const MinSumLimits& limits = {}) const;
 
  private:
   class Builder;

@@ -1,6 +1,16 @@
 #include "optimizer/search/min_sum/rows.h"
 
+#include <algorithm>
+#include <array>
+#include <limits>
+
 namespace joinsum::optimizer::min_sum {
+namespace {
+
+/// Minima that are taken beside each other, as one instruction does.
+constexpr int64_t kLanes = 16;
+
+}  // namespace
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
@@ -34,6 +44,31 @@ JOINSUM_WIDEST void lower_limited_rows(double* __restrict least, const double* _
     const double sum = row[i] + (limited[i] < most ? limited[i] : most);
     least[i] = sum < least[i] ? sum : least[i];
   }
+}
+
+JOINSUM_WIDEST double least_of_row(const double* row, int64_t count) {
+  std::array<double, kLanes> least;
+  least.fill(std::numeric_limits<double>::infinity());
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) least[lane] = row[i + lane] < least[lane] ? row[i + lane] : least[lane];
+  }
+  for (; i < count; ++i) least[0] = std::min(least[0], row[i]);
+  return *std::min_element(least.begin(), least.end());
+}
+
+JOINSUM_WIDEST double least_of_rows(const double* left, const double* right, int64_t count) {
+  std::array<double, kLanes> least;
+  least.fill(std::numeric_limits<double>::infinity());
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double sum = left[i + lane] + right[i + lane];
+      least[lane] = sum < least[lane] ? sum : least[lane];
+    }
+  }
+  for (; i < count; ++i) least[0] = std::min(least[0], left[i] + right[i]);
+  return *std::min_element(least.begin(), least.end());
 }
 
 }  // namespace joinsum::optimizer::min_sum

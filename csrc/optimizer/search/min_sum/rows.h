@@ -18,4 +18,9 @@ void lower_rows(double* __restrict least, const double* __restrict left, const d
 void lower_limited_rows(double* __restrict least, const double* __restrict row, const double* __restrict limited,
                         double most, int64_t count);
 
+double least_of_row(const double* row, int64_t count);
+
+/// The least entry of the sum of two rows.
+double least_of_rows(const double* left, const double* right, int64_t count);
+
 }  // namespace joinsum::optimizer::min_sum
