@@ -132,8 +132,8 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
     const double* sharing = groups.asked(groups.count() - 1 - set);
     for (size_t source = 0; source < routes_->sources(); ++source) {
       if (before[set][source] == kForbidden) continue;
-      min_sum::lower_rows(out.data(), routes_->taking_from.data() + source * out.size(), sharing,
-                          before[set][source], static_cast<int64_t>(out.size()));
+      min_sum::lower_rows(out.data(), routes_->taking_from.data() + source * out.size(), sharing, before[set][source],
+                          static_cast<int64_t>(out.size()));
     }
   }
   return out;

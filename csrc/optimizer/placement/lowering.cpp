@@ -55,8 +55,7 @@ ia::Plan Lowering::plan_of(const Choice& choice, Lowered& nodes) const {
     const Mode& mode = *choice.modes[v];
     std::vector<ia::NodePtr> operands;
     for (size_t i = 0; i < vertex.operands.size(); ++i) {
-      operands.push_back(
-          moves.bring(made[vertex.operands[i]], put[vertex.operands[i]], mode.needs[i]->type.placement));
+      operands.push_back(moves.bring(made[vertex.operands[i]], put[vertex.operands[i]], mode.needs[i]->type.placement));
     }
     if (vertex.output) {
       outputs[*vertex.output].node = operands[0];

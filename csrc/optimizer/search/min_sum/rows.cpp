@@ -51,7 +51,8 @@ JOINSUM_WIDEST double least_of_row(const double* row, int64_t count) {
   least.fill(std::numeric_limits<double>::infinity());
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) least[lane] = row[i + lane] < least[lane] ? row[i + lane] : least[lane];
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      least[lane] = row[i + lane] < least[lane] ? row[i + lane] : least[lane];
   }
   for (; i < count; ++i) least[0] = std::min(least[0], row[i]);
   return *std::min_element(least.begin(), least.end());
