@@ -98,7 +98,7 @@ def grid_of(sites: int) -> _C.Grid:
     """The grid that sites are planned on: their prime factors; of more than a few axes these merged into three.
 
     >>> grid_of(8), grid_of(64), grid_of(4096)
-    (2x2x2, 4x4x4, 16x16x16)
+    (2x2x2, 2x2x2x2x2x2, 16x16x16)
     """
     grid = _C.Grid.of_sites(sites)
     if len(grid.axes) <= _MOST_AXES:

@@ -17,6 +17,9 @@ std::shared_ptr<const Routes> in_part(const std::shared_ptr<const Routes>& route
   return out;
 }
 
+/// A bound takes about a fourth of a pass.
+constexpr int kPassesBetweenBounds = 3;
+
 }  // namespace
 
 Dual::Dual(const DeliveryProblem& problem) : costs_(problem.costs), links_(problem.costs.size()) {
@@ -59,7 +62,7 @@ void Dual::link(size_t part) {
 void Dual::ascend(double limit) {
   for (size_t x = 0; x < links_.size(); ++x) update(x, true, limit);
   for (size_t x = links_.size(); x > 0; --x) update(x - 1, false, limit);
-  bound_ = std::max(bound_, evaluated());
+  if (++passes_ % kPassesBetweenBounds == 0) bound_ = std::max(bound_, evaluated());
 }
 
 double Dual::evaluated() const {

@@ -19,7 +19,7 @@ class Dual {
 
   /// One pass forward and one backward. Modes with which all choices cost more than `limit` are chosen no more.
   void ascend(double limit);
-  /// No choices cost less, but for those above the limits.
+  /// No choices cost less, but for those above the limits. Looked at every few passes.
   double bound() const { return bound_; }
   /// Modes chosen one vertex after the other, each the best beside those chosen and what the rest asks.
   std::vector<size_t> choose() const;
@@ -53,6 +53,7 @@ class Dual {
   std::vector<std::vector<std::vector<double>>> paid_;  ///< by part, member and mode
   Asked asked_;                                         ///< the least of these by place
   double bound_;
+  int passes_ = 0;
 };
 
 }  // namespace joinsum::optimizer

@@ -69,10 +69,11 @@ class EveryPlan : public testing::TestWithParam<std::tuple<Objective, int64_t>> 
     const double least = BruteForce(logical, grid, objective, starts.placements).least();
     const GraphPlacement found = placer_of(plan, sites, objective).place(starts.pins, std::nullopt);
     EXPECT_DOUBLE_EQ(found.cost, value_of(cost(found.plan), objective)) << plan.text();
-    EXPECT_LE(found.lower_bound, least * (1 + 1e-9)) << seed << plan.text() << found.plan.text();
+    EXPECT_LE(found.lower_bound, least * (1 + 1e-9)) << plan.text() << found.plan.text();
     EXPECT_TRUE(!found.exact || found.lower_bound == found.cost) << plan.text();
     EXPECT_GE(found.cost, least * (1 - 1e-9)) << plan.text();
     ++counts.all;
+    EXPECT_TRUE(!found.exact || found.cost <= least * (1 + 1e-9)) << plan.text() << found.plan.text();
     if (found.exact && found.wire_bytes > 0) ++counts.proven;
     if (most_readers(logical) > 2) ++counts.with_three_readers;
   }
@@ -83,7 +84,6 @@ TEST_P(EveryPlan, OfARandomSmallGraphCostsNoLessThanTheBound) {
   uint64_t seed = 0;
   while (counts.proven < 200 && !HasFailure() && seed < 3000) compare(seed++, counts);
   EXPECT_EQ(counts.proven, 200);
-  EXPECT_GE(counts.all, 200);
   EXPECT_GE(counts.with_three_readers, 10);
 }
 
