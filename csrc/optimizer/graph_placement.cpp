@@ -12,9 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Vertices beyond which eliminations are smaller, so that models of many layers are planned in seconds.
+/// Entries of eliminations that are to be quick: of plans that a bound will improve, and of graphs with many vertices,
+/// so that models of many layers are planned in seconds.
+constexpr double kFewEntries = 1e6;
 constexpr size_t kManyVertices = 500;
-constexpr double kEntriesOfMany = 1e6;
 
 einsum::Labels axis_numbers(const einsum::Node& node) {
   einsum::Labels out;
@@ -240,19 +241,22 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
                                   bool bounded) const {
   PlacementDemands demands = demands_of(pins);
   demands.byte_price = byte_price;
-  PlacementProblem problem(logical_, demands, memory_);
+  const PlacementProblem problem(logical_, demands, memory_);
   MinSumLimits limits;
-  if (vertices_.size() > kManyVertices) limits.table_entries = kEntriesOfMany;
+  if (bounded || vertices_.size() > kManyVertices) limits.table_entries = kFewEntries;
   if (seconds)
     limits.deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
   std::optional<Placed> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
-  if (!problem.whole() && bounded) {
-    placed->lower_bound = problem.bound(*placed, limits);
-    placed->exact = true;  // a bound that the cost meets proves it
-  }
-  return told(*placed);
+  if (!problem.whole()) placed->lower_bound = 0;
+  GraphPlacement first = told(*placed);
+  if (!bounded || first.exact) return first;
+  placed = problem.bounded(*placed, limits);
+  GraphPlacement second = told(*placed);
+  if (second.cost <= first.cost) return second;
+  set_bound(first, placed->lower_bound);
+  return first;
 }
 
 GraphPlacement GraphPlacer::told(const Placed& placed) const {
@@ -276,7 +280,7 @@ GraphPlacement GraphPlacer::told(const Placed& placed) const {
   out.wire_bytes = prices.wire_bytes();
   out.seconds = prices.seconds();
   out.cost = objective_ == Objective::kSeconds ? out.seconds : static_cast<double>(out.wire_bytes);
-  set_bound(out, placed);
+  set_bound(out, placed.lower_bound);
   const Peak peak = peak_of(placed.plan, prices.received());
   out.peak_bytes = peak.bytes;
   for (const auto& [node, bytes] : peak.kept) {
@@ -288,19 +292,11 @@ GraphPlacement GraphPlacer::told(const Placed& placed) const {
 }
 
 /// Costs and bounds of an exact choice are one number, but for rounding and for the weight that flops have in ties.
-void GraphPlacer::set_bound(GraphPlacement& out, const Placed& placed) const {
+void GraphPlacer::set_bound(GraphPlacement& out, double bound) const {
   const double slack = objective_ == Objective::kSeconds ? 1e-9 * out.cost : 0.5;
-  const auto& nodes = logical_.order();
-  const bool empty = std::any_of(nodes.begin(), nodes.end(), [](const tra::NodePtr& node) {
-    return node->type().elements_over(Box::below(node->type().frontier)) == 0;
-  });
-  if (empty) return;  // that sites need not hold what has no elements is no choice of the problem
-  out.exact = placed.exact && std::abs(out.cost - placed.lower_bound) <= slack;
-  out.lower_bound = out.cost;
-  if (out.exact) return;
-  const double bound =
-      objective_ == Objective::kSeconds ? placed.lower_bound - slack : std::ceil(placed.lower_bound - slack);
-  out.lower_bound = std::clamp(bound, 0.0, out.cost);
+  out.exact = std::abs(out.cost - bound) <= slack;
+  const double told = objective_ == Objective::kSeconds ? bound - slack : std::ceil(bound - slack);
+  out.lower_bound = out.exact ? out.cost : std::clamp(told, 0.0, out.cost);
 }
 
 VertexPlacement GraphPlacer::divided(const Vertex& vertex, const Placed& placed) const {

@@ -87,7 +87,7 @@ class GraphPlacer {
   void check_possible(const GraphPin& pin, const Target& target, const Cut& cut) const;
   PlacementDemands demands_of(const std::vector<GraphPin>& pins) const;
   GraphPlacement told(const Placed& placed) const;
-  void set_bound(GraphPlacement& out, const Placed& placed) const;
+  void set_bound(GraphPlacement& out, double bound) const;
   VertexPlacement divided(const Vertex& vertex, const Placed& placed) const;
 
   tra::Plan logical_;

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 import opt_einsum
 
 from joinsum import _C
+from joinsum.cluster import Cluster
 from joinsum.context import Context
 
-__all__ = ["best_paths", "paths_of"]
+__all__ = ["best_paths", "best_paths_on", "paths_of"]
 
 Path = list[tuple[int, int]]
 
@@ -32,9 +33,16 @@ def best_paths(plan: _C.EinsumPlan, here: Context, everywhere: bool, minimize: s
     beyond that the best of several proposals. Equal on all ranks.
 
     everywhere   whether the results are wanted on every site"""
-    cluster = here.cluster.core()
+    return best_paths_on(plan, here.grid, here.cluster, everywhere, minimize)
+
+
+def best_paths_on(
+    plan: _C.EinsumPlan, grid: _C.Grid, cluster: Cluster, everywhere: bool, minimize: str
+) -> dict[str, Path]:
+    """As `best_paths`, on the sites of any grid."""
+    described = cluster.core()
     return {
-        name: _C.contraction_order(plan, name, list(proposals), here.grid, minimize, cluster, everywhere)[0]
+        name: _C.contraction_order(plan, name, list(proposals), grid, minimize, described, everywhere)[0]
         for name, proposals in _proposals(plan)
     }
 

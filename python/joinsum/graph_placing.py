@@ -9,7 +9,7 @@ from typing import NoReturn
 from joinsum import _C
 from joinsum.arguments import show
 from joinsum.cluster import Cluster
-from joinsum.contraction_order import paths_of
+from joinsum.contraction_order import best_paths_on
 from joinsum.einsum_operations import VertexText, make_vertex
 from joinsum.errors import Error, PlanError
 from joinsum.graph_baselines import Strategy, strategies
@@ -22,7 +22,7 @@ _FIRST_PRICE = 0.01
 _PRICES = 12
 _BISECTIONS = 4
 # Prime factors beyond which they are merged.
-_MOST_AXES = 4
+_MOST_AXES = 6
 # Sites beyond which a plan is first sought with shorter axes, and how long these are.
 _MOST_SITES_AT_ONCE = 1024
 _COARSE_AXIS = 4
@@ -62,13 +62,17 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
     nodes, plan = _core_plan(asked.graph)
     grid = grid_of(asked.sites)
 
+    coarse_grid = _C.Grid.of_axes([min(axis, _COARSE_AXIS) for axis in grid.axes])
+    at_once = asked.sites <= _MOST_SITES_AT_ONCE
+    paths = best_paths_on(plan, grid if at_once else coarse_grid, asked.cluster, False, asked.objective)
+
     def placer_on(sites: _C.Grid) -> _C.GraphPlacer:
-        return _C.GraphPlacer(plan, paths_of(plan), nodes, sites, asked.objective, asked.cluster.core())
+        return _C.GraphPlacer(plan, paths, nodes, sites, asked.objective, asked.cluster.core())
 
     placer = placer_on(grid)
     pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
-    if asked.sites > _MOST_SITES_AT_ONCE:
-        coarse = placer_on(_C.Grid.of_axes([min(axis, _COARSE_AXIS) for axis in grid.axes]))
+    if not at_once:
+        coarse = placer_on(coarse_grid)
         first = _coarse_to_fine(coarse, placer, asked)
         found = [(first, "coarse to fine")]
     else:
@@ -94,7 +98,7 @@ def grid_of(sites: int) -> _C.Grid:
     """The grid that sites are planned on: their prime factors; of more than a few axes these merged into three.
 
     >>> grid_of(8), grid_of(64), grid_of(4096)
-    (2x2x2, 4x4x4, 16x16x16)
+    (2x2x2, 2x2x2x2x2x2, 16x16x16)
     """
     grid = _C.Grid.of_sites(sites)
     if len(grid.axes) <= _MOST_AXES:

@@ -10,7 +10,7 @@ namespace {
 constexpr double kUnknown = -1;
 
 /// Sites up to which the messages of a move are listed to price its seconds.
-constexpr int64_t kMostSitesListed = 4;
+constexpr int64_t kMostSitesListed = 6;
 
 double paper_price(const ia::PhysicalType& from, const ia::PhysicalType& to) {
   const auto floats = static_cast<double>(from.relation.elements_over(Box::below(from.relation.frontier)));

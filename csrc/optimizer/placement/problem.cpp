@@ -4,7 +4,8 @@
 #include <bit>
 #include <mutex>
 
-#include "tra/lower.h"
+#include "optimizer/placement/dual.h"
+#include "optimizer/placement/routing.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -15,21 +16,12 @@ constexpr size_t kStatesOfAll = 15000;
 constexpr size_t kFewestStates = 150;
 constexpr size_t kMostStates = 2500;
 
-/// Moves of nodes, each to a target once.
-class Moves {
- public:
-  ia::NodePtr move(const ia::NodePtr& node, const ia::Placement& target) {
-    auto& moved = moved_[node.get()];
-    for (const ia::NodePtr& known : moved) {
-      if (known->type().placement == target) return known;
-    }
-    moved.push_back(move_to(node, target));
-    return moved.back();
-  }
-
- private:
-  std::unordered_map<const ia::Node*, std::vector<ia::NodePtr>> moved_;
-};
+/// Passes that raise a bound, between which plans are looked for, and the part of the gap that some must close.
+constexpr int kPasses = 60;
+constexpr int kPassesBetweenChoices = 6;
+constexpr double kLeastGain = 0.02;
+/// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
+constexpr double kSlackBytes = 0.2;
 
 /// Of the site that holds most.
 double busiest_bytes(const ia::PhysicalType& type) {
@@ -91,45 +83,26 @@ class PlacementProblem::Builder {
     make_tables();
   }
 
-  /// The same with moves that readers may share charged to each of them in part, so that no plan costs less than its
-  /// optimum: a value whose layouts are too many to choose from stays where it is made, and its readers pay shares of
-  /// what brings it to them, which add up to 1. Who pays most in the solution `values` has the largest share.
-  void relax(const std::vector<int64_t>& values) {
-    set_shares(values);
-    for (size_t v = 0; v < vertices_.size(); ++v) {
-      if (whole_[v]) continue;
-      states_[v].clear();
-      state_costs_[v].clear();
-      for (const Place* place : made_[v]) {
-        states_[v].push_back({place, place});
-        state_costs_[v].push_back(ends_[v] > 0 ? end_shares_[v] * settling(v, place) : 0);
-      }
-    }
-    relaxed_ = true;
-    tables_.clear();
-    make_tables();
-  }
-
   bool whole() const {
     return std::all_of(whole_.begin(), whole_.end(), [](bool whole) { return whole; });
   }
 
   const Labels& labels() const { return labels_; }
 
-  double bound(const MinSumLimits& limits) const {
-    return joinsum::optimizer::solve(problem_of({}), limits).lower_bound;
-  }
-
   std::optional<Placed> solve(const std::optional<std::vector<int64_t>>& only, const MinSumLimits& limits) const {
     try {
       const MinSumSolution solution = joinsum::optimizer::solve(problem_of(only), limits);
-      Placed out{{}, solution.lower_bound, solution.exact, {}, solution.values};
-      out.plan = lowered(solution.values, out.nodes);
-      return out;
+      std::vector<size_t> modes;
+      for (size_t v = 0; v < vertices_.size(); ++v) {
+        modes.push_back(static_cast<size_t>(solution.values[mode_of(static_cast<int64_t>(v))]));
+      }
+      return placed(choice_of(solution.values), std::move(modes), solution.lower_bound, solution.exact);
     } catch (const PlanError&) {
       return std::nullopt;
     }
   }
+
+  Placed bounded(const Placed& start, const MinSumLimits& limits) const;
 
  private:
   MinSumProblem problem_of(const std::optional<std::vector<int64_t>>& only) const {
@@ -140,6 +113,22 @@ class PlacementProblem::Builder {
     }
     for (const Table& table : tables_) problem.add_pair(table.first, table.second, table.costs);
     return problem;
+  }
+
+  Choice choice_of(const std::vector<int64_t>& values) const {
+    Choice out;
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      const auto number = static_cast<int64_t>(v);
+      out.modes.push_back(&vertices_[v].modes[values[mode_of(number)]]);
+      out.put.push_back(states_[v][values[state_of(number)]].put);
+    }
+    return out;
+  }
+
+  Placed placed(const Choice& choice, std::vector<size_t> modes, double bound, bool exact) const {
+    Placed out{{}, bound, exact, {}, std::move(modes)};
+    out.plan = Lowering(plan_, demands_, *memory_, vertices_).plan_of(choice, out.nodes);
+    return out;
   }
 
   /// Variables of vertex v.
@@ -228,8 +217,6 @@ class PlacementProblem::Builder {
     auto& states = states_.emplace_back();
     auto& made = made_.emplace_back();
     whole_.push_back(true);
-    shares_.emplace_back(vertex.operands.size(), 1.0);
-    end_shares_.push_back(1);
     if (vertex.output) {
       states.push_back({});
       state_costs_.push_back({0});
@@ -276,38 +263,6 @@ class PlacementProblem::Builder {
       least = std::min(least, cost);
     }
     return best;
-  }
-
-  /// What a reader pays of a move that others may share, whatever it pays in one solution.
-  static constexpr double kLeastShare = 0.5;
-
-  double settling(int64_t v, const Place* made) { return move(*made, *settled_from(v, made)); }
-
-  void set_shares(const std::vector<int64_t>& values) {
-    const auto made = [&](int64_t v) { return vertices_[v].lying(vertices_[v].modes[values[mode_of(v)]].result); };
-    std::vector<double> paid(vertices_.size(), 0);
-    for (size_t v = 0; v < vertices_.size(); ++v) {
-      const Mode& mode = vertices_[v].modes[values[mode_of(static_cast<int64_t>(v))]];
-      for (size_t i = 0; i < shares_[v].size(); ++i) {
-        const int64_t u = vertices_[v].operands[i];
-        if (whole_[u]) continue;
-        const double cost = move(*made(u), *mode.needs[i]);
-        paid[u] += shares_[v][i] = cost < kForbidden ? cost : 0;
-      }
-      if (!whole_[v] && ends_[v] > 0)
-        paid[v] += end_shares_[v] = settling(static_cast<int64_t>(v), made(static_cast<int64_t>(v)));
-    }
-    const auto share = [&](int64_t u, double& now) {
-      const double equal = 1.0 / static_cast<double>(readers_[u] + (ends_[u] > 0 ? 1 : 0));
-      const double least = paid[u] > 0 ? kLeastShare : 1;
-      now = least * equal + (paid[u] > 0 ? (1 - least) * now / paid[u] : 0);
-    };
-    for (size_t v = 0; v < vertices_.size(); ++v) {
-      for (size_t i = 0; i < shares_[v].size(); ++i) {
-        if (!whole_[vertices_[v].operands[i]]) share(vertices_[v].operands[i], shares_[v][i]);
-      }
-      if (!whole_[v] && ends_[v] > 0) share(static_cast<int64_t>(v), end_shares_[v]);
-    }
   }
 
   /// A value stays where it is made, or is also put where a move takes it that costs something.
@@ -399,7 +354,6 @@ class PlacementProblem::Builder {
     const Vertex& reader = vertices_[v];
     const int64_t u = reader.operands[operand];
     const Vertex& source = vertices_[u];
-    const double share = shares_[v][operand];
     const Place* start = nullptr;
     if (source.input() != nullptr && source.modes.size() == 1 && pin_of(source) == nullptr)
       start = source.modes[0].result;
@@ -408,7 +362,6 @@ class PlacementProblem::Builder {
     for (const Mode& mode : reader.modes) key.add(mode.needs[operand]);
     key.end();
     key.add(start);
-    key.add(share);
     add_table(state_of(u), mode_of(v), std::move(key), [&] {
       std::vector<double> costs;
       for (const State& state : states_[u]) {
@@ -416,7 +369,7 @@ class PlacementProblem::Builder {
         for (const Mode& mode : reader.modes) {
           double cost = move(*state.put, *mode.needs[operand]);
           if (made != nullptr) cost = std::min(cost, move(*made, *mode.needs[operand]));
-          costs.push_back(share * cost);
+          costs.push_back(cost);
         }
       }
       return costs;
@@ -428,7 +381,6 @@ class PlacementProblem::Builder {
   /// An output is settled, and a tied one ends where its input starts.
   void add_output(const tra::Plan::Output& output) {
     const int64_t v = number_.at(output.node.get());
-    if (relaxed_ && !whole_[v]) return;
     for (size_t i = 0; i < states_[v].size(); ++i) {
       if (states_[v][i].put->type.placement.pending()) state_costs_[v][i] = kForbidden;
     }
@@ -450,88 +402,6 @@ class PlacementProblem::Builder {
     }
   }
 
-  // --- the plan of a solution ----------------------------------------------------------------------------------------
-
-  ia::Plan lowered(const std::vector<int64_t>& values, std::unordered_map<const tra::Node*, ia::NodePtr>& nodes) const {
-    std::vector<ia::NodePtr> made;  // what readers may take it from: of a pinned value, where it was put
-    std::vector<ia::NodePtr> put;
-    Moves moves;
-    std::map<std::string, ia::Placement> starts;
-    std::vector<ia::Plan::Output> outputs;
-    for (const auto& output : plan_.outputs()) outputs.push_back({output.name, nullptr, output.tied_input});
-    for (size_t v = 0; v < vertices_.size(); ++v) {
-      const Vertex& vertex = vertices_[v];
-      const Mode& mode = vertex.modes[values[mode_of(static_cast<int64_t>(v))]];
-      std::vector<ia::NodePtr> operands;
-      for (size_t i = 0; i < vertex.operands.size(); ++i) {
-        operands.push_back(
-            brought(made[vertex.operands[i]], put[vertex.operands[i]], mode.needs[i]->type.placement, moves));
-      }
-      if (vertex.output) {
-        outputs[*vertex.output].node = operands[0];
-        continue;
-      }
-      const auto* input = vertex.input();
-      made.push_back(input != nullptr ? ia::make_input(input->name, start_of(static_cast<int64_t>(v), values))
-                                      : operator_node(vertex, std::move(operands)));
-      nodes[vertex.node] = made.back();
-      if (vertex.join != nullptr) nodes[vertex.join] = made.back()->input(0);
-      if (input != nullptr) starts.emplace(input->name, made.back()->type().placement);
-      const State& state = states_[v][values[state_of(static_cast<int64_t>(v))]];
-      const bool stays = state.made == state.put;
-      put.push_back(stays ? made.back() : moves.move(made.back(), state.put->type.placement));
-      if (pin_of(vertex) != nullptr) made.back() = put.back();
-    }
-    for (auto& output : outputs) {
-      if (output.node != nullptr) continue;
-      const int64_t v = number_.at(plan_.outputs()[&output - outputs.data()].node.get());
-      output.node = output.tied_input ? brought(made[v], put[v], starts.at(*output.tied_input), moves) : put[v];
-    }
-    return ia::Plan::make(std::move(outputs));
-  }
-
-  /// Where an input starts: one that may start whole on every site starts where all its readers need it, if that is
-  /// one place.
-  ia::PhysicalType start_of(int64_t v, const std::vector<int64_t>& values) const {
-    const Vertex& vertex = vertices_[v];
-    const ia::PhysicalType& start = vertex.modes[values[mode_of(v)]].result->type;
-    const std::string& name = vertex.input()->name;
-    if (demands_.inputs.contains(name) || demands_.starts.contains(name) || !start.placement.fully_replicated() ||
-        objective_ == Objective::kPaperFloats) {
-      return start;
-    }
-    const Place* need = nullptr;
-    for (const auto& output : plan_.outputs()) {
-      if (output.node.get() == vertex.node || output.tied_input == name) return start;
-    }
-    for (size_t r = 0; r < vertices_.size(); ++r) {
-      const Mode& mode = vertices_[r].modes[values[mode_of(static_cast<int64_t>(r))]];
-      for (size_t i = 0; i < vertices_[r].operands.size(); ++i) {
-        if (vertices_[r].operands[i] != v) continue;
-        if (need != nullptr && need->placement != mode.needs[i]->placement) return start;
-        need = mode.needs[i];
-      }
-    }
-    return need == nullptr ? start : need->type;
-  }
-
-  ia::NodePtr operator_node(const Vertex& vertex, std::vector<ia::NodePtr> operands) const {
-    if (vertex.join == nullptr) return ia::make(tra::local_operation(*vertex.node), std::move(operands));
-    const ia::NodePtr join = ia::make(tra::local_operation(*vertex.join), std::move(operands));
-    return ia::make(tra::local_operation(*vertex.node), {join});
-  }
-
-  /// The value where it is needed, from what is cheaper: where it was made, or where it was put.
-  ia::NodePtr brought(const ia::NodePtr& made, const ia::NodePtr& put, const ia::Placement& need, Moves& moves) const {
-    if (made->type().placement == need) return made;
-    if (put->type().placement == need) return put;
-    if (made == put) return moves.move(put, need);
-    Places& places = memory_->places;
-    const Place* target = places.placed(places.number(made->type().relation), need);
-    const bool straight = move(*places.of(made->type()), *target) < move(*places.of(put->type()), *target);
-    return moves.move(straight ? made : put, need);
-  }
-
   const tra::Plan plan_;
   PlacementDemands demands_;
   std::shared_ptr<PlacementMemory> memory_;
@@ -546,14 +416,35 @@ class PlacementProblem::Builder {
   std::vector<std::vector<State>> states_;
   std::vector<std::vector<const Place*>> made_;  ///< places in which a value is made
   std::vector<bool> whole_;                      ///< whether the states of a value are all that there are
-  bool relaxed_ = false;
-  std::vector<std::vector<double>> shares_;  ///< of a move of each operand that the operator pays
-  std::vector<double> end_shares_;           ///< of a move that settles a value, which outputs pay
   std::vector<std::vector<double>> mode_costs_;
   std::vector<std::vector<double>> state_costs_;
   std::vector<Table> tables_;
   std::unordered_map<TableKey, MinSumProblem::Entries, TableKey::Hash> known_tables_;
 };
+
+Placed PlacementProblem::Builder::bounded(const Placed& start, const MinSumLimits& limits) const {
+  JOINSUM_CHECK(demands_.pins.empty(), "optimize: no bound is known of plans with pinned values");
+  const Routing routing(vertices_, mode_costs_, ends_, *memory_);
+  const DeliveryProblem& problem = routing.problem();
+  std::vector<size_t> best = start.modes;
+  problem.improve(best, limits.deadline);
+  double least = problem.cost(best);
+  Dual dual(problem);
+  double before = dual.bound();
+  const double slack = objective_ == Objective::kSeconds ? 1e-12 * least : kSlackBytes;
+  for (int pass = 1; pass <= kPasses && dual.bound() < least - slack && !min_sum::expired(limits.deadline); ++pass) {
+    dual.ascend(least + slack);
+    if (pass % kPassesBetweenChoices != 0) continue;
+    std::vector<size_t> modes = dual.choose();
+    problem.improve(modes, limits.deadline);
+    const double cost = problem.cost(modes);
+    if (cost < least) best = std::move(modes);
+    least = std::min(least, cost);
+    if (dual.bound() - before < kLeastGain * (least - before)) break;
+    before = dual.bound();
+  }
+  return placed(routing.choice(best), best, std::min(dual.bound(), least), false);
+}
 
 PlacementProblem::PlacementProblem(const tra::Plan& plan, const PlacementDemands& demands,
                                    std::shared_ptr<PlacementMemory> memory)
@@ -565,9 +456,8 @@ const Labels& PlacementProblem::labels() const { return builder_->labels(); }
 
 bool PlacementProblem::whole() const { return builder_->whole(); }
 
-double PlacementProblem::bound(const Placed& placed, const MinSumLimits& limits) {
-  builder_->relax(placed.choices);
-  return builder_->bound(limits);
+Placed PlacementProblem::bounded(const Placed& placed, const MinSumLimits& limits) const {
+  return builder_->bounded(placed, limits);
 }
 
 std::optional<Placed> PlacementProblem::solve(const std::optional<std::vector<int64_t>>& only,

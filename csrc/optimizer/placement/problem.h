@@ -18,7 +18,7 @@ struct Placed {
   bool exact = false;      ///< the choice is proven best
   /// What each operator has become, also joins that run below a sum.
   std::unordered_map<const tra::Node*, ia::NodePtr> nodes = {};
-  std::vector<int64_t> choices = {};  ///< of the problem's variables
+  std::vector<size_t> modes = {};  ///< that vertices run in
 };
 
 /// Chooses where every value of a logical plan lies, as one min-sum problem.
@@ -46,9 +46,9 @@ class PlacementProblem {
                               const MinSumLimits& limits = {}) const;
   /// Whether the problem's layouts of each value are all that plans may have: then its optimum is a plan's least cost.
   bool whole() const;
-  /// What no plan costs less than, by a problem in which readers that may share a move each pay a part of it, the more
-  /// the more they pay in `placed`. The problem is that one from then on.
-  double bound(const Placed& placed, const MinSumLimits& limits = {});
+  /// The best placement found from `placed` on, with a bound that holds for all layouts of all values: no plan costs
+  /// less. Of graphs without pins.
+  Placed bounded(const Placed& placed, const MinSumLimits& limits = {}) const;
 
  private:
   class Builder;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "optimizer/search/min_sum/elimination.h"
+#include "optimizer/search/min_sum/rows.h"
 
 namespace joinsum::optimizer::min_sum {
 namespace {
@@ -19,35 +20,6 @@ struct Operand {
   int64_t stride;                // of the minimised variable
   std::vector<int64_t> strides;  // of the result's variables but the last; 0 where the table lacks one
 };
-
-// Rows are summed with the widest instructions that the machine has; the sums are the same on all.
-#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
-#define JOINSUM_WIDEST __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define JOINSUM_WIDEST
-#endif
-
-JOINSUM_WIDEST void add_row(double* __restrict sum, const double* __restrict row, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) sum[i] += row[i];
-}
-
-/// Lowers each entry to constant + row where that is less.
-JOINSUM_WIDEST void lower_row(double* __restrict least, const double* __restrict row, double constant, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const double sum = constant + row[i];
-    least[i] = sum < least[i] ? sum : least[i];
-  }
-}
-
-/// As `lower_row`, over the sum of two rows.
-JOINSUM_WIDEST void lower_rows(double* __restrict least, const double* __restrict left, const double* __restrict right,
-                               double constant, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const double sum = constant + (left[i] + right[i]);
-    least[i] = sum < least[i] ? sum : least[i];
-  }
-}
 
 /// The sum of operands minimised over one variable. Rows run along the result's last variable, which every table
 /// that has it holds contiguously.

@@ -1,0 +1,99 @@
+#include "optimizer/placement/delivery_problem.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace joinsum::optimizer {
+namespace {
+
+/// Rounds of changes; they stop by themselves long before, unless rounding makes them go in circles.
+constexpr int kRounds = 100;
+
+/// Changes modes, vertex by vertex; looks again only at those around a change.
+class Descent {
+ public:
+  Descent(const DeliveryProblem& problem, std::vector<size_t>& modes)
+      : problem_(problem), modes_(modes), around_(modes.size()), pending_(modes.size(), true) {
+    for (const auto& value : problem.values) {
+      for (const auto& member : value.members) {
+        auto& around = around_[member.vertex];
+        if (around.empty() || around.back() != &value) around.push_back(&value);
+      }
+    }
+  }
+
+  void run(const min_sum::Deadline& deadline) {
+    bool gained = true;
+    for (int round = 0; gained && round < kRounds; ++round) {
+      gained = false;
+      for (size_t x = 0; x < modes_.size() && !min_sum::expired(deadline); ++x) {
+        if (!pending_[x]) continue;
+        pending_[x] = false;
+        gained |= change(x);
+      }
+    }
+  }
+
+ private:
+  bool change(size_t vertex) {
+    std::vector<double> costs = problem_.costs[vertex];
+    const size_t before = modes_[vertex];
+    for (const auto* value : around_[vertex]) add(*value, vertex, costs);
+    modes_[vertex] = before;
+    const auto best = std::min_element(costs.begin(), costs.end());
+    // A gain that rounding may have made is none.
+    if (*best >= costs[before] - 1e-12 * std::abs(costs[before])) return false;
+    modes_[vertex] = best - costs.begin();
+    for (const auto* value : around_[vertex]) {
+      for (const auto& member : value->members) pending_[member.vertex] = true;
+    }
+    return true;
+  }
+
+  /// Adds what delivering `value` costs in each mode of `vertex`, once for modes of the same places.
+  void add(const DeliveryProblem::Value& value, size_t vertex, std::vector<double>& costs) {
+    std::vector<std::pair<std::vector<size_t>, double>> known;
+    for (size_t mode = 0; mode < costs.size(); ++mode) {
+      std::vector<size_t> places;
+      for (const auto& member : value.members) {
+        if (member.vertex == vertex) places.push_back(member.places[mode]);
+      }
+      const auto same = std::find_if(known.begin(), known.end(), [&](const auto& one) { return one.first == places; });
+      if (same != known.end()) {
+        costs[mode] += same->second;
+        continue;
+      }
+      modes_[vertex] = mode;
+      known.emplace_back(std::move(places), problem_.delivery(value, modes_).cost);
+      costs[mode] += known.back().second;
+    }
+  }
+
+  const DeliveryProblem& problem_;
+  std::vector<size_t>& modes_;
+  std::vector<std::vector<const DeliveryProblem::Value*>> around_;  ///< each vertex
+  std::vector<bool> pending_;
+};
+
+}  // namespace
+
+Delivered DeliveryProblem::delivery(const Value& value, const std::vector<size_t>& modes) const {
+  std::vector<size_t> places;
+  for (const Member& member : value.members) places.push_back(member.places[modes[member.vertex]]);
+  const size_t made = places.front();
+  places.erase(places.begin());
+  return delivered(*value.routes, made, std::move(places));
+}
+
+double DeliveryProblem::cost(const std::vector<size_t>& modes) const {
+  double out = 0;
+  for (size_t x = 0; x < modes.size(); ++x) out += costs[x][modes[x]];
+  for (const Value& value : values) out += delivery(value, modes).cost;
+  return out;
+}
+
+void DeliveryProblem::improve(std::vector<size_t>& modes, const min_sum::Deadline& deadline) const {
+  Descent(*this, modes).run(deadline);
+}
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <vector>
+
+#include "optimizer/placement/delivery_problem.h"
+
+namespace joinsum::optimizer {
+
+/// Bounds the cost of a delivery problem from below, and finds choices near the bound.
+///
+/// Each vertex' costs are divided between its deliveries, in the same parts for all choices: then each part alone is
+/// easily minimised, and the sum of the minima is a bound. A pass goes through the vertices and divides the costs of
+/// each anew so that the bound does not fall: sequential reweighted message passing.
+///
+/// Source: Kolmogorov, A new look at reweighted message passing, 2015.
+class Dual {
+ public:
+  explicit Dual(const DeliveryProblem& problem);
+
+  /// One pass forward and one backward. Modes with which all choices cost more than `limit` are chosen no more.
+  void ascend(double limit);
+  /// No choices cost less, but for those above the limits. Looked at every few passes.
+  double bound() const { return bound_; }
+  /// Modes chosen one vertex after the other, each the best beside those chosen and what the rest asks.
+  std::vector<size_t> choose() const;
+
+ private:
+  /// A value that is delivered to all its readers, or to some of many: then its moves count in part.
+  struct Part {
+    Delivery delivery;
+    std::vector<const DeliveryProblem::Member*> members;
+  };
+  struct Link {
+    size_t part;
+    size_t member;
+    bool earlier;  ///< whether another member is a vertex before this one
+    bool later;    ///< whether another member is one after it
+  };
+  using Asked = std::vector<Delivery::Asked>;
+
+  void add(const DeliveryProblem::Value& value);
+  void link(size_t part);
+  void update(size_t vertex, bool forward, double limit);
+  std::vector<double> gathered(size_t vertex);
+  double evaluated() const;
+  std::vector<double> costs_beside(size_t vertex, const Asked& asked) const;
+  void ask(Asked& asked, const Link& link, const std::vector<double>& paid) const;
+  void fix(Asked& asked, size_t vertex, size_t mode) const;
+
+  std::vector<std::vector<double>> costs_;  ///< of vertices, by mode
+  std::vector<Part> parts_;
+  std::vector<std::vector<Link>> links_;                ///< by vertex
+  std::vector<std::vector<std::vector<double>>> paid_;  ///< by part, member and mode
+  Asked asked_;                                         ///< the least of these by place
+  double bound_;
+  int passes_ = 0;
+};
+
+}  // namespace joinsum::optimizer

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "optimizer/placement/delivery_problem.h"
+#include "optimizer/placement/lowering.h"
+
+namespace joinsum::optimizer {
+
+/// The deliveries of a placement problem's values, with routes that equal values share.
+class Routing {
+ public:
+  /// `costs` by vertex and mode; `ends` counts outputs that each value is and that end where they like.
+  Routing(const std::vector<Vertex>& vertices, std::vector<std::vector<double>> costs, const std::vector<int64_t>& ends,
+          PlacementMemory& memory);
+  Routing(const Routing&) = delete;
+  Routing& operator=(const Routing&) = delete;
+
+  const DeliveryProblem& problem() const { return problem_; }
+  /// With values put where that costs least.
+  Choice choice(const std::vector<size_t>& modes) const;
+
+ private:
+  using Key = std::vector<const Place*>;
+
+  void add(size_t v, const std::vector<std::pair<size_t, size_t>>& readers, int64_t ends);
+  std::shared_ptr<const Routes> known(Routes routes, bool settles);
+  void add_prices(Routes& routes, bool settles);
+
+  const std::vector<Vertex>& vertices_;
+  PlacementMemory& memory_;
+  DeliveryProblem problem_;
+  std::map<Key, std::shared_ptr<const Routes>> known_;
+};
+
+}  // namespace joinsum::optimizer

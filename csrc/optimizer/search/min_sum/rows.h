@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+/// Sums and minima of rows of doubles, with the widest instructions that the machine has; results are the same on all.
+namespace joinsum::optimizer::min_sum {
+
+void add_row(double* __restrict sum, const double* __restrict row, int64_t count);
+
+/// Lowers each entry to constant + row where that is less.
+void lower_row(double* __restrict least, const double* __restrict row, double constant, int64_t count);
+
+/// As `lower_row`, over the sum of two rows.
+void lower_rows(double* __restrict least, const double* __restrict left, const double* __restrict right,
+                double constant, int64_t count);
+
+/// As `lower_row`, over the sum of one row and of another that counts `most` at most.
+void lower_limited_rows(double* __restrict least, const double* __restrict row, const double* __restrict limited,
+                        double most, int64_t count);
+
+double least_of_row(const double* row, int64_t count);
+
+/// The least entry of the sum of two rows.
+double least_of_rows(const double* left, const double* right, int64_t count);
+
+}  // namespace joinsum::optimizer::min_sum
