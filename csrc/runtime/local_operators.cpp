@@ -436,7 +436,10 @@ std::vector<at::Tensor> LocalOperators::call(const kernels::Call& op, const std:
   std::vector<at::Tensor> blocks;
   std::map<char, int64_t> begins;
   std::map<char, double> extents;
-  for (const auto& [letter, fresh] : op.extents) extents[letter] = static_cast<double>(fresh.extent);
+  for (const auto& [letter, fresh] : op.extents) {  // never divided
+    begins[letter] = 0;
+    extents[letter] = static_cast<double>(fresh.extent);
+  }
   for (size_t i = 0; i < operands.size(); ++i) {
     JOINSUM_CHECK(operands[i].pieces.size() == 1, "call=", op.text(), ", operand=", i);
     const Piece& piece = operands[i].pieces.front();
