@@ -1,4 +1,4 @@
-"""Claims about checkpoints: they go from any number of sites to any other, are whole at any time, and say what is wrong."""
+"""Claims about checkpoints: they go from any sites to any others, are whole at any time, and say what is wrong."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def whole(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [gathered(x) for x in (*model.state_dict().values(), *state)]
 
 
-@pytest.mark.parametrize(("saved", "loaded"), itertools.product([*SITES, None], repeat=2))
+@pytest.mark.parametrize(("saved", "loaded"), list(itertools.product([*SITES, None], repeat=2)))
 def test_a_checkpoint_goes_from_any_sites_to_any_other(saved: int | None, loaded: int | None, tmp_path: Path) -> None:
     model, optimizer = trained(saved)
     wanted = whole(model, optimizer)

@@ -145,7 +145,9 @@ def test_errors_of_the_planner_reach_the_user_as_they_are(monkeypatch: pytest.Mo
 
 def test_wrong_shapes_raise_torchs_reason_and_leave_the_model_usable() -> None:
     model = joinsum.distribute(made("mlp"), torch.ones(2, 6))
-    with pytest.raises(joinsum.CaptureError, match=r"same reduction dim.*models.py:\d+ in forward, code=return self.layers\(x\)$"):
+    with pytest.raises(
+        joinsum.CaptureError, match=r"same reduction dim.*models.py:\d+ in forward, code=return self.layers\(x\)$"
+    ):
         model(torch.ones(2, 7))
     assert model(torch.ones(4, 6)).shape == (4, 3)
 
@@ -196,6 +198,21 @@ def test_autocast_and_checkpointed_layers_are_captured() -> None:
     with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
         assert model(x).dtype is torch.bfloat16
         torch.testing.assert_close(model(x), plain(x), rtol=2e-2, atol=2e-2)
+
+
+def test_equal_gradients_are_two_tensors() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.a + self.b
+
+    model = joinsum.distribute(Twice(), torch.ones(2, 4))
+    model(torch.ones(2, 4)).sum().backward()
+    model.a.grad.mul_(5)
+    assert torch.equal(model.b.grad.full_tensor(), torch.full((4,), 2.0))
 
 
 def test_an_optimizer_that_is_not_elementwise_raises() -> None:

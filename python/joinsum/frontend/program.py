@@ -67,8 +67,9 @@ class Program:
             elif entry in inputs:
                 self._sources.append(("input", inputs[entry]))
             else:
-                self._sources.append(("result", len(computed)))
-                computed.append(entry)
+                if entry not in computed:
+                    computed.append(entry)
+                self._sources.append(("result", computed.index(entry)))
         self._runner = self._compile(gm, example_inputs, computed, names, ties, stay, state)
 
     def _compile(
@@ -107,8 +108,7 @@ class Program:
     def run(self, args: Sequence[Any]) -> Outcome:
         """Results and written values, for tensors and numbers in the placeholders' order."""
         made = [] if self._runner is None else self._runner(args)
-        found = {"constant": lambda x: x, "input": lambda i: args[i], "result": lambda i: made[i]}
-        values = [found[kind](value) for kind, value in self._sources]
+        values = [args[at] if kind == "input" else made[at] if kind == "result" else at for kind, at in self._sources]
         return Outcome(values[: self._count], dict(zip(self._written, values[self._count :], strict=True)))
 
 
