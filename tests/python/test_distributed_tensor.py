@@ -234,3 +234,22 @@ def test_what_a_run_has_overwritten_says_so(sites: int) -> None:
 def test_loopback_has_no_dtensors(sites: int, convert: Any) -> None:
     with pytest.raises(joinsum.PlanError, match="torchrun"):
         convert(blocks(draw(4, 4), sites))
+
+
+def test_blocks_that_do_not_fit_are_refused(sites: int) -> None:
+    here = joinsum.context()
+    x = blocks(draw(12, 4), sites)
+    arrays = x.blocks()
+    for wrong, message in (
+        (arrays[:-1], "too few blocks"),
+        ([*arrays, arrays[0]], "too many blocks"),
+        ([array[:, :-1] for array in arrays], "block does not fit the relation: site=0"),
+    ):
+        with pytest.raises(joinsum.PlanError, match=message):
+            joinsum._C.place_blocks(wrong, x.physical_type, here.local_sites, here.store)
+
+
+def test_a_tensor_that_is_pending_or_has_holes_is_none(sites: int) -> None:
+    holes = joinsum.relation({(0,): torch.ones(2), (2,): torch.ones(2)}, links=[0]).stored()
+    with pytest.raises(joinsum.PlanError, match="no parts of one tensor"):
+        DistributedTensor(holes)

@@ -60,17 +60,15 @@ class Program:
         entries += [value for _, value in writes]
         # For each entry: the input that it is, or the computed result, or a constant.
         self._sources: list[tuple[str, Any]] = []
-        computed: list[Node] = []
+        computed: dict[Node, int] = {}
         for entry in entries:
             if not isinstance(entry, Node):
                 self._sources.append(("constant", entry))
             elif entry in inputs:
                 self._sources.append(("input", inputs[entry]))
             else:
-                if entry not in computed:
-                    computed.append(entry)
-                self._sources.append(("result", computed.index(entry)))
-        self._runner = self._compile(gm, example_inputs, computed, names, ties, stay, state)
+                self._sources.append(("result", computed.setdefault(entry, len(computed))))
+        self._runner = self._compile(gm, example_inputs, list(computed), names, ties, stay, state)
 
     def _compile(
         self,
