@@ -27,9 +27,9 @@ pytestmark = [
 PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs"],
+    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs", "training"],
     3: ["equal_results", "disagreements", "einsums", "random_programs"],
-    4: ["equal_results", "subgroups", "einsums", "random_programs"],
+    4: ["equal_results", "subgroups", "einsums", "random_programs", "training"],
 }
 
 
@@ -389,3 +389,44 @@ def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what
 @every_size
 def test_positions_and_layers_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
     plays(ranks).values("positions_and_layers_are_those_of_one_process")
+
+
+# --- models and their state -------------------------------------------------------------------------------------------
+
+some_sizes = pytest.mark.parametrize("ranks", [2, 4])
+
+
+@some_sizes
+def test_blocks_on_ranks_compute_what_one_tensor_does(plays: Any, ranks: int) -> None:
+    assert sum(plays(ranks).values("blocks_on_ranks_compute_what_one_tensor_does")) == 35
+
+
+@some_sizes
+def test_dtensors_are_the_same_memory(plays: Any, ranks: int) -> None:
+    assert plays(ranks).values("dtensors_are_the_same_memory") == [3 if ranks == 2 else 6] * ranks
+
+
+@some_sizes
+def test_what_dtensor_cannot_say_is_refused(plays: Any, ranks: int) -> None:
+    for partial, absent in plays(ranks).values("what_dtensor_cannot_say_is_refused"):
+        assert "redistribute it first" in partial
+        assert "some sites have no block" in absent
+
+
+@some_sizes
+def test_a_whole_step_on_a_group_is_that_of_one_process(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("a_whole_step_is_that_of_one_process")
+    assert all(each == losses[0] for each in losses)
+
+
+@some_sizes
+def test_checkpoints_go_to_other_numbers_of_sites_and_back(plays: Any, ranks: int) -> None:
+    assert plays(ranks).values("checkpoints_go_to_other_numbers_of_sites_and_back") == [[1, 3, 8]] * ranks
+
+
+@some_sizes
+def test_a_checkpoint_that_cannot_be_written_raises_everywhere(plays: Any, ranks: int) -> None:
+    for kind, text, seconds in plays(ranks).values("a_checkpoint_that_cannot_be_written_raises_everywhere"):
+        assert kind in ("NotADirectoryError", "OSError", "FileExistsError")
+        assert "file" in text
+        assert seconds < 20

@@ -10,8 +10,8 @@ import fx_runner
 import joinsum
 import pytest
 import torch
-from models import CASES, batches, made
 from joinsum.frontend import runner as runners
+from models import CASES, batches, made
 from torch import Tensor, nn
 
 Make = Callable[[Any], torch.optim.Optimizer]

@@ -22,8 +22,8 @@ def cut_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:
     parts = [max(1, min(here.sites, n)) if a == axis else 1 for a, n in enumerate(shape)]
     relation = _C.RelationType.of_tensor(dtype_name("test", dtype), list(shape), parts)
     whole = max(parts, default=1) == here.sites
-    dims = [axis] * len(here.grid.axes) if whole and here.sites > 1 else []
-    place = _C.Placement.fill(here.grid, dims, relation.frontier) if dims else _C.Placement.replicated(here.grid)
+    state = str(axis) if whole and shape else "*"
+    place = _C.Placement.parse(f"({', '.join([state] * len(here.grid.axes))})", here.grid, relation.frontier)
     return _C.PhysicalType.placed("test", relation, here.grid, place)
 
 
@@ -58,6 +58,8 @@ def compile_fx(
     assert not any(
         isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable for node in gm.graph.nodes
     )
+    assert len(set(ties.values())) == len(ties)
+    assert set(ties) <= set(stay)
     graphs.append(gm)
     return InterpretedRunner(gm, example_inputs, ties, frozenset(stay))
 

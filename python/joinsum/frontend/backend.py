@@ -27,8 +27,8 @@ def compile(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """A function of tensors, or a model, as one graph that is planned and runs on all sites; forward and backward.
 
     The result of the function is torch's, and in autograd. It is captured by torch.compile, as a whole: a graph for
-    each set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all ranks
-    call with equal tensors.
+    each set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all
+    ranks call with equal tensors.
 
     Raises CaptureError where the function cannot be one graph, naming the line, and for an operator that is not
     captured; PlanError for tensors on another device than the sites'.
@@ -99,12 +99,22 @@ def _runner(program: Program, state: Sequence[Any] = ()) -> Callable[..., Any]:
         for position, value in outcome.written.items():
             args[position].copy_(value)
         results = outcome.results
+        seen: set[int] = set()
         for i, tensor in enumerate(state):
             if isinstance(tensor, torch.Tensor) and results[i] is not None:
-                results[i] = lying_as(tensor, results[i])
+                results[i] = _with_own_memory(lying_as(tensor, results[i]), seen)
         return results
 
     return run
+
+
+def _with_own_memory(value: torch.Tensor, seen: set[int]) -> torch.Tensor:
+    """The gradient, or a copy where another one has its memory: gradients are written in place."""
+    blocks = value.blocks() if isinstance(value, DistributedTensor) else [value]
+    pointers = {block.untyped_storage().data_ptr() for block in blocks if block.numel()}
+    shared = not pointers.isdisjoint(seen)
+    seen |= pointers
+    return value.clone() if shared else value
 
 
 def lying_as(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

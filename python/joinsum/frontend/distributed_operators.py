@@ -101,7 +101,8 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     written = func._schema.is_mutable
     if written and args[0] is not like:
         raise PlanError(
-            f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor()"
+            f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor(), or, if "
+            "this is an optimizer's state, build the optimizer after the model is distributed"
         )
     columns = [_blocks_like(func, x, like) for x in args]
     named = {key: _blocks_like(func, x, like) for key, x in kwargs.items()}
@@ -151,7 +152,8 @@ def _spread(func: Any, arg: Any, leading: Sequence[Any], plan: Sequence[tuple[li
         if not _is_distributed(like):
             if _is_distributed(x):
                 raise PlanError(
-                    f"DistributedTensor: a plain tensor meets blocks: operator={func}; give x.full_tensor()"
+                    f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor(), "
+                    "or, if this is an optimizer's state, build the optimizer after the model is distributed"
                 )
             entries.append(x)
             continue

@@ -26,18 +26,17 @@ Chunk = tuple[tuple[int, ...], tuple[int, ...]]  # shape and offsets of what one
 def to_dtensor(tensor: DistributedTensor, mesh: DeviceMesh | None = None) -> DTensor:
     """The same elements as a DTensor, which shares their memory; detached.
 
-    mesh   of the sites of `joinsum.init`, whose dimensions are the grid's axes; by default one is made (collective)
+    mesh   of the sites of `joinsum.init`, whose dimensions are products of consecutive axes of the grid; by default one
+           is made (collective) that has a dimension for all consecutive axes which do the same
 
-    Raises PlanError on loopback, where one process has several sites; and where no DTensor says what lies where: for
-    cuts that are not torch.chunk's, several blocks on a site, a site without any.
+    Raises PlanError on loopback, where one process has several sites; and where no DTensor on the mesh says what lies
+    where: for cuts that are not torch.chunk's, several blocks on a site, a site without any.
     """
     here = _group_context("to_dtensor", tensor.context)
-    mesh = mesh if mesh is not None else _mesh(here, tensor.device.type)
-    if list(mesh.shape) != list(here.grid.axes):
-        raise PlanError(f"to_dtensor: a mesh of other axes than the grid: mesh={tuple(mesh.shape)}, grid={here.grid}")
+    states = _states(tensor)
+    mesh = mesh if mesh is not None else _mesh(here, tensor.device.type, states)
+    placements = _placements(tensor, states, _grid_axes("to_dtensor", here, list(mesh.shape)))
     blocks = tensor.blocks()
-    states = tensor.physical_type.placement.text(tensor.physical_type.relation.frontier).strip("()").split(",")
-    placements = _placements(tensor, [state.strip() for state in states if state.strip()])
     for rank in range(here.sites):
         own, dtensors = _held(tensor, rank), _chunk(tensor.shape, mesh, placements, rank)
         if own != dtensors:
@@ -64,17 +63,15 @@ def from_dtensor(dtensor: DTensor) -> DistributedTensor:
     assert here.group is not None
     if mesh.mesh.flatten().tolist() != dist.get_process_group_ranks(here.group):
         raise PlanError(f"from_dtensor: a mesh of other ranks than the sites: mesh={mesh}, sites={here.sites}")
-    groups = _grid_axes(here, list(mesh.shape))
+    groups = _grid_axes("from_dtensor", here, list(mesh.shape))
     states: list[str] = ["*"] * len(here.grid.axes)
-    parts = [1] * dtensor.dim()
     for dim, placement in enumerate(dtensor.placements):
         if isinstance(placement, Partial) or not isinstance(placement, (Replicate, Shard)):
             raise PlanError(f"from_dtensor: not in blocks; redistribute it first: placement={placement}")
         if isinstance(placement, Shard):
-            parts[placement.dim % dtensor.dim()] *= mesh.shape[dim]
             for axis in groups[dim]:
                 states[axis] = str(placement.dim % dtensor.dim())
-    relation = _chunked("from_dtensor", dtensor, parts)
+    relation = _chunked("from_dtensor", dtensor)
     place = _C.Placement.parse(f"({', '.join(states)})", here.grid, relation.frontier)
     type_ = _C.PhysicalType.placed("from_dtensor", relation, here.grid, place)
     local = dtensor.to_local().detach()
@@ -92,16 +89,30 @@ def _group_context(who: str, here: Context) -> Context:
     return here
 
 
-def _mesh(here: Context, device: str) -> DeviceMesh:
+def _states(tensor: DistributedTensor) -> list[str]:
+    """What each axis of the grid does, as plans print it: a key dimension that it splits, or `*`."""
+    text = tensor.physical_type.placement.text(tensor.physical_type.relation.frontier)
+    return [state.strip() for state in text.strip("()").split(",") if state.strip()]
+
+
+def _mesh(here: Context, device: str, states: Sequence[str]) -> DeviceMesh:
+    """A mesh with a dimension for each run of axes that do the same."""
+    shape: list[int] = []
+    for axis, size in enumerate(here.grid.axes):
+        if axis > 0 and states[axis] == states[axis - 1]:
+            shape[-1] *= size
+        else:
+            shape.append(size)
+
     def make() -> DeviceMesh:
         assert here.group is not None
         ranks = torch.tensor(dist.get_process_group_ranks(here.group))
-        return DeviceMesh(device, ranks.reshape(here.grid.axes or [1]))
+        return DeviceMesh(device, ranks.reshape(shape or [1]))
 
-    return here.remembered(("mesh", device), make)
+    return here.remembered(("mesh", device, *shape), make)
 
 
-def _grid_axes(here: Context, mesh: Sequence[int]) -> list[list[int]]:
+def _grid_axes(who: str, here: Context, mesh: Sequence[int]) -> list[list[int]]:
     """For each dimension of a mesh, the grid's axes whose product it is."""
     out: list[list[int]] = []
     axes = iter(range(len(here.grid.axes)))
@@ -113,33 +124,44 @@ def _grid_axes(here: Context, mesh: Sequence[int]) -> list[list[int]]:
                 break
             taken.append(axis)
         if math.prod(here.grid.axes[axis] for axis in taken) != size:
-            raise PlanError(
-                f"from_dtensor: a mesh's dimensions are products of grid axes: mesh={mesh}, grid={here.grid}"
-            )
+            raise PlanError(f"{who}: a mesh's dimensions are products of grid axes: mesh={mesh}, grid={here.grid}")
         out.append(taken)
+    if next(axes, None) is not None:
+        raise PlanError(f"{who}: a mesh of other ranks than the sites: mesh={mesh}, grid={here.grid}")
     return out
 
 
-def _chunked(who: str, dtensor: DTensor, parts: Sequence[int]) -> _C.RelationType:
-    """The relation whose axes are cut as torch.chunk cuts them."""
-    sizes = [
-        [max(0, min(-(-extent // count), extent - i * -(-extent // count))) for i in range(count)]
-        for extent, count in zip(dtensor.shape, parts, strict=True)
-    ]
-    keys = list(itertools.product(*(range(count) for count in parts)))
+def _chunked(who: str, dtensor: DTensor) -> _C.RelationType:
+    """The relation whose axes are cut as the dimensions of the mesh cut them, one after another, by torch.chunk."""
+    sizes = [[extent] for extent in dtensor.shape]
+    for count, placement in zip(dtensor.device_mesh.shape, dtensor.placements, strict=True):
+        if isinstance(placement, Shard):
+            axis = placement.dim % dtensor.dim()
+            sizes[axis] = [size for whole in sizes[axis] for size in _chunk_sizes(whole, count)]
+    keys = list(itertools.product(*(range(len(each)) for each in sizes)))
     shapes = [[sizes[axis][k] for axis, k in enumerate(key)] for key in keys]
     return fitted_type(who, dtype_name(who, dtensor.dtype), keys, shapes, list(range(dtensor.dim())))
 
 
-def _placements(tensor: DistributedTensor, states: Sequence[str]) -> list[Placement]:
-    axes = {str(axis.key_dim): a for a, axis in enumerate(tensor.physical_type.relation.axes)}
-    frontier = tensor.physical_type.relation.frontier
+def _chunk_sizes(extent: int, count: int) -> list[int]:
+    """What torch.chunk gives each of `count` ranks: `_chunk_sizes(9, 4)` is [3, 3, 3, 0]."""
+    step = -(-extent // count)
+    return [max(0, min(step, extent - i * step)) for i in range(count)]
+
+
+def _placements(tensor: DistributedTensor, states: Sequence[str], groups: Sequence[Sequence[int]]) -> list[Placement]:
+    """The placement on each dimension of a mesh, which stands for a group of the grid's axes."""
+    type_ = tensor.physical_type
+    axes = {str(axis.key_dim): a for a, axis in enumerate(type_.relation.axes)}
     out: list[Placement] = []
-    for state in states:
-        split = state in axes and frontier[int(state)] > 1
-        if state != "*" and not split:
+    for group in groups:
+        found = {states[axis] for axis in group} or {"*"}
+        state = next(iter(found))
+        split = state in axes and type_.relation.frontier[int(state)] > 1
+        if len(found) > 1 or (state != "*" and not split):
             raise PlanError(
-                f"to_dtensor: some sites have no block, which a DTensor cannot say: type={tensor.physical_type}"
+                f"to_dtensor: the mesh cannot say this, or some sites have no block: type={type_}, "
+                f"grid axes={list(group)}; give distribute_tensor(x.full_tensor(), ...)"
             )
         out.append(Shard(axes[state]) if split else Replicate())
     return out

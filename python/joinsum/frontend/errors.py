@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
+
 from joinsum.errors import CaptureError, Error
-from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo
+from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
 
 __all__ = ["capturing"]
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_TORCH = os.path.dirname(torch.__file__)
 _REMEDY = (
     "all of it must be one graph: take branches on tensors' values by torch.where, and what is no tensor operation out "
     "of the captured function"
@@ -31,7 +35,9 @@ def capturing(who: str) -> Iterator[None]:
         inner = _own_error(error)
         if inner is not None:
             raise inner from None
-        raise CaptureError(f"{who}: {_reason(str(error))}{_place(str(error))}; {_REMEDY}") from error
+        # What an operator says of its operands is no matter of capture.
+        remedy = "" if isinstance(error, TorchRuntimeError) else f"; {_REMEDY}"
+        raise CaptureError(f"{who}: {_reason(str(error))}{_place(str(error))}{remedy}") from error
 
 
 def _own_error(error: BaseException | None) -> Error | None:
@@ -56,5 +62,6 @@ def _place(text: str) -> str:
     found = _PLACE.findall(code)
     if not found:
         return ""
-    file, line, function, source = found[-1]
+    own = [each for each in found if not each[0].startswith(_TORCH)]
+    file, line, function, source = (own or found)[-1]
     return f": at {file}:{line} in {function}, code={source.strip()}"

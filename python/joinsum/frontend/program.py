@@ -60,16 +60,15 @@ class Program:
         entries += [value for _, value in writes]
         # For each entry: the input that it is, or the computed result, or a constant.
         self._sources: list[tuple[str, Any]] = []
-        computed: list[Node] = []
+        computed: dict[Node, int] = {}
         for entry in entries:
             if not isinstance(entry, Node):
                 self._sources.append(("constant", entry))
             elif entry in inputs:
                 self._sources.append(("input", inputs[entry]))
             else:
-                self._sources.append(("result", len(computed)))
-                computed.append(entry)
-        self._runner = self._compile(gm, example_inputs, computed, names, ties, stay, state)
+                self._sources.append(("result", computed.setdefault(entry, len(computed))))
+        self._runner = self._compile(gm, example_inputs, list(computed), names, ties, stay, state)
 
     def _compile(
         self,
@@ -107,8 +106,7 @@ class Program:
     def run(self, args: Sequence[Any]) -> Outcome:
         """Results and written values, for tensors and numbers in the placeholders' order."""
         made = [] if self._runner is None else self._runner(args)
-        found = {"constant": lambda x: x, "input": lambda i: args[i], "result": lambda i: made[i]}
-        values = [found[kind](value) for kind, value in self._sources]
+        values = [args[at] if kind == "input" else made[at] if kind == "result" else at for kind, at in self._sources]
         return Outcome(values[: self._count], dict(zip(self._written, values[self._count :], strict=True)))
 
 

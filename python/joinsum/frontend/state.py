@@ -7,11 +7,14 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
@@ -131,16 +134,32 @@ def _on_first_site(here: Context, work: Callable[[], None]) -> None:
 
 def _write(here: Context, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
     writer = FileSystemWriter(folder)
-    save(dict(tensors), storage_writer=writer, process_group=here.group, no_dist=here.group is None)
+    try:
+        with _of_one_process():
+            save(dict(tensors), storage_writer=writer, process_group=here.group, no_dist=here.group is None)
+    except CheckpointException as error:  # no Exception, and of all ranks
+        raise OSError(f"{folder}: cannot be written: cause={_cause(error)}") from error
 
 
 def _read(here: Context, tensors: dict[str, torch.Tensor], folder: Path) -> None:
     try:
         reader = FileSystemReader(folder)
-        load(tensors, storage_reader=reader, process_group=here.group, no_dist=here.group is None)
-    except Exception as error:  # whatever reading damaged files leads to
-        reason = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{folder}: cannot be read: cause={type(error).__name__}: {reason}") from error
+        with _of_one_process():
+            load(tensors, storage_reader=reader, process_group=here.group, no_dist=here.group is None)
+    except (CheckpointException, Exception) as error:  # whatever reading damaged files leads to
+        raise CheckpointError(f"{folder}: cannot be read: cause={_cause(error)}") from error
+
+
+@contextmanager
+def _of_one_process() -> Iterator[None]:
+    """Without torch's warning that there is no process group: on loopback there is none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _cause(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _finish(folder: Path, beside: Path, name: str, note: Mapping[str, Any]) -> None:

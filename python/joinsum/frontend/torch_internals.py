@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+import torch._functorch.config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import (
     BackendCompilerFailed,
@@ -26,6 +27,7 @@ __all__ = [
     "FakeTensor",
     "GraphCompiler",
     "RefusedByDynamo",
+    "TorchRuntimeError",
     "aot_compile",
     "graph_examples",
     "stand_ins",
@@ -67,7 +69,16 @@ def aot_compile(
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    return made(gm, list(example_inputs))
+    with _nothing_recomputed():
+        return made(gm, list(example_inputs))
+
+
+def _nothing_recomputed() -> AbstractContextManager[None]:
+    """torch's own pass that recomputes checkpointed layers in a whole step is off: that is for the plan to decide, and
+    it refuses attention. Versions before 2.13 have no such pass."""
+    option = "remat_using_tags_for_fwd_loss_bwd_graph"
+    settings = torch._functorch.config
+    return settings.patch({option: False}) if hasattr(settings, option) else nullcontext()
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:

@@ -152,8 +152,7 @@ class TrainStep:
         known = self._optimizer.state.get(p, {})
         state = {name: known.get(name) for name in self._update.moments(traits)}
         begun = any(isinstance(value, Tensor) for value in state.values())
-        zeros = torch.zeros((), dtype=p.dtype, device=p.device).expand(p.shape)
-        filled = {name: zeros if value is None else value for name, value in state.items()}
+        filled = {name: _zeros_like(p) if value is None else value for name, value in state.items()}
         return filled, int(known["step"]) if "step" in known else int(begun)
 
     def _fill_numbers(self, trained: Sequence[_Trained]) -> list[dict[str, Tensor]]:
@@ -190,6 +189,11 @@ class TrainStep:
             named = names[id(each.parameter)]
             names |= {id(x): f"{named}.{name}" for name, x in each.state.items()}
         return _WholeStep(gm, inputs, tensors, names, self._current)
+
+
+def _zeros_like(p: Tensor) -> Tensor:
+    """Zeros of a parameter's shape that take no memory."""
+    return torch.zeros((), dtype=p.dtype, device=p.device).expand(p.shape)
 
 
 def keep_state(old: Tensor, new: Tensor) -> None:
