@@ -13,7 +13,6 @@
 #include "einsum/named_vertex.h"
 #include "einsum/nodes.h"
 #include "einsum/text.h"
-#include "kernels/expression.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -203,12 +202,6 @@ void bind_einsum(py::module_& module) {
         return std::tuple(equation.operands, equation.result, equation.extents);
       },
       py::arg("text"), py::arg("shapes"), py::arg("extents") = einsum::Extents{});
-  module.def(
-      "expression_kernel",
-      [](const std::string& text, int64_t operands) {
-        return kernels::expression_kernel(kernels::Expression::parse(text, operands), operands).text();
-      },
-      py::arg("text"), py::arg("operands"));
 }
 
 }  // namespace joinsum::bindings

@@ -26,6 +26,12 @@ std::string escaped(const std::string& text) {
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
+/// Bytes of a character of UTF-8 that begins with `first`.
+size_t character_bytes(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
 /// Writes a value as messages show it, `['i', 3, null]`, and stops where `out` is long enough.
 void append_shown(std::string& out, const Json& value) {
   if (out.size() > kLongestShown) return;
@@ -73,11 +79,15 @@ std::string place_of(const std::string& text, size_t offset) {
   return concatenate("line=", line, ", column=", before.size() - start + 1);
 }
 
-/// What a parser's message says is wrong, without its own place, in printable letters.
+/// What a parser's message says is wrong, without its own code and place, in printable letters.
 std::string fault_of(const std::string& message) {
-  const std::string mark = " - ";
-  const size_t at = message.find(mark);
-  std::string fault = at == std::string::npos ? message : message.substr(at + mark.size());
+  std::string fault = message;
+  for (const std::string mark : {" - ", ": ", "] "}) {
+    const size_t at = message.find(mark);
+    if (at == std::string::npos) continue;
+    fault = message.substr(at + mark.size());
+    break;
+  }
   if (fault.size() > 2 * kLongestShown) fault = fault.substr(0, 2 * kLongestShown - 3) + "...";
   std::replace_if(fault.begin(), fault.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return fault;
@@ -188,7 +198,8 @@ class Reader {
       const auto& letters = value.get_ref<const std::string&>();
       for (size_t i = 0; i < letters.size(); ++i) {
         if (!is_letter(letters[i])) {
-          fail("a text of labels has letters only; give longer labels as a list", at_index(at, i), {{"labels", value}});
+          fail("a text of labels has letters only; give longer labels as a list", at_index(at, i),
+               {{"got", letters.substr(i, character_bytes(letters[i]))}});
         }
         out.push_back(letters.substr(i, 1));
       }

@@ -115,6 +115,7 @@ class RelationType:
     def array_shape(self, key: Sequence[int]) -> list[int]: ...
     def text(self, full: bool = False) -> str: ...
 
+def dtype_names() -> list[str]: ...
 def fit_axes(
     who: str,
     frontier: Sequence[int],
@@ -237,6 +238,41 @@ def einsum_vertex(
     extents: Mapping[str, int],
 ) -> EinsumNode: ...
 
+class NamedVertex:
+    def __init__(
+        self,
+        join: str,
+        aggregate: str,
+        operands: Sequence[Sequence[str]],
+        result: Sequence[str],
+        extents: Mapping[str, int],
+        order: Sequence[str],
+    ) -> None: ...
+
+def named_einsum_vertex(
+    who: str, inputs: Sequence[EinsumNode], vertex: NamedVertex, positions: str
+) -> EinsumNode: ...
+def aggregation_names() -> list[str]: ...
+
+# Inputs (name, dtype, extents), operations (name, inputs, labels of operands and of the result, extents, join,
+# aggregation), and names of outputs and values.
+GraphParts = tuple[
+    list[tuple[str, str, list[int]]],
+    list[tuple[str, list[str], list[list[str]], list[str], dict[str, int], str, str | None]],
+    list[tuple[str, str]],
+]
+
+class EinsumGraph:
+    def __init__(self, parts: GraphParts) -> None: ...
+    @staticmethod
+    def read_json(text: bytes, who: str, where: str, diagonals: bool) -> EinsumGraph: ...
+    @staticmethod
+    def of_plan(plan: EinsumPlan) -> EinsumGraph: ...
+    @property
+    def parts(self) -> GraphParts: ...
+    def write_json(self) -> str: ...
+    def plan(self) -> EinsumPlan: ...
+
 class EinsumPlan:
     @staticmethod
     def make(outputs: Sequence[tuple[str, EinsumNode]]) -> EinsumPlan: ...
@@ -262,7 +298,6 @@ class EinsumPlan:
 def parse_equation(
     text: str, shapes: Sequence[Sequence[int]], extents: Mapping[str, int] = ...
 ) -> tuple[list[list[str]], list[str], dict[str, int]]: ...
-def expression_kernel(text: str, operands: int) -> str: ...
 
 # --- ia ---------------------------------------------------------------------------------------------------------------
 
