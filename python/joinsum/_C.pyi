@@ -249,18 +249,13 @@ class NamedVertex:
         order: Sequence[str],
     ) -> None: ...
 
-def named_einsum_vertex(
-    who: str, inputs: Sequence[EinsumNode], vertex: NamedVertex, positions: str
-) -> EinsumNode: ...
+def named_einsum_vertex(who: str, inputs: Sequence[EinsumNode], vertex: NamedVertex, positions: str) -> EinsumNode: ...
 def aggregation_names() -> list[str]: ...
 
-# Inputs (name, dtype, extents), operations (name, inputs, labels of operands and of the result, extents, join,
-# aggregation), and names of outputs and values.
-GraphParts = tuple[
-    list[tuple[str, str, list[int]]],
-    list[tuple[str, list[str], list[list[str]], list[str], dict[str, int], str, str | None]],
-    list[tuple[str, str]],
-]
+# An operation: name, inputs, labels of operands and of the result, extents, join, aggregation.
+GraphRow = tuple[str, list[str], list[list[str]], list[str], dict[str, int], str, str | None]
+# Inputs (name, dtype, extents), operations, and names of outputs and values.
+GraphParts = tuple[list[tuple[str, str, list[int]]], list[GraphRow], list[tuple[str, str]]]
 
 class EinsumGraph:
     def __init__(self, parts: GraphParts) -> None: ...

@@ -16,6 +16,7 @@ from joinsum.plan import TraPlan
 
 __all__ = ["EinsumPlan"]
 
+
 class EinsumPlan:
     """A graph of einsums with named inputs and outputs: what is computed, without cuts or sites; immutable.
 

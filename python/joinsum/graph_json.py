@@ -154,8 +154,9 @@ def graph_text(graph: Graph) -> str:
     }
     """
     inputs = [(name, graph.dtypes[name], list(extents)) for name, extents in graph.inputs.items()]
-    operations = [
-        (op.name, list(op.inputs), list(map(list, op.in_labels)), list(op.out_labels), dict(op.extents), op.join, op.agg)
-        for op in graph.operations
-    ]
-    return _C.EinsumGraph((inputs, operations, list(graph.outputs.items()))).write_json()
+    return _C.EinsumGraph((inputs, list(map(_row, graph.operations)), list(graph.outputs.items()))).write_json()
+
+
+def _row(op: Operation) -> _C.GraphRow:
+    in_labels = [list(labels) for labels in op.in_labels]
+    return op.name, list(op.inputs), in_labels, list(op.out_labels), dict(op.extents), op.join, op.agg

@@ -18,7 +18,17 @@ from joinsum.graph_placing import Baseline, Placing, grid_of, place_graph
 from joinsum.plan import IaPlan
 from joinsum.text_table import count_text, seconds_text, text_table
 
-__all__ = ["OBJECTIVES", "Baseline", "GraphPlan", "Pins", "VertexPlan", "pin_labels", "plan_graph", "plan_graph_file", "plan_loaded"]
+__all__ = [
+    "OBJECTIVES",
+    "Baseline",
+    "GraphPlan",
+    "Pins",
+    "VertexPlan",
+    "pin_labels",
+    "plan_graph",
+    "plan_graph_file",
+    "plan_loaded",
+]
 
 OBJECTIVES = ("paper", "wire_bytes", "seconds")
 

@@ -89,7 +89,8 @@ def test_plan_keeps_pins_of_einsums_inputs_and_outputs(pins: list[str], vector: 
     given: dict[str, Any] = {}
     for pin in pins:
         name, parts = pin.split(":")
-        by_label = {label: int(number) for label, number in (each.split("=") for each in parts.split(",") if "=" in each)}
+        pairs = [each.split("=") for each in parts.split(",") if "=" in each]
+        by_label = {label: int(number) for label, number in pairs}
         given[name] = by_label or [int(number) for number in parts.split(",")]
     assert found == joinsum.plan_graph(graph, calls=16, pins=given).to_json()
     assert found["plan"]["Z"] == vector
