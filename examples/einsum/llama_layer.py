@@ -52,6 +52,12 @@ def layer() -> dict[str, Any]:
     return {"inputs": inputs, "ops": ops, "outputs": ["out"]}
 
 
+def stored(sites: int) -> dict[str, list[int]]:
+    """Parts by axis of the weights, of which each site keeps its share of the features."""
+    weights = {name: labels for name, labels in INPUTS.items() if name != "x"}
+    return {name: [sites if label == "a" else 1 for label in labels] for name, labels in weights.items()}
+
+
 def divided(parts: Mapping[str, int], summed: set[str]) -> str:
     """Labels with the number of their parts; `+` where partial sums of them are added up."""
     cut = [f"{label}/{parts[label]}{'+' if label in summed else ''}" for label in ROLES if parts.get(label, 1) > 1]
@@ -59,12 +65,14 @@ def divided(parts: Mapping[str, int], summed: set[str]) -> str:
 
 
 def rows_of(plan: joinsum.GraphPlan, graph: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """What each input that moves, and each step, divides; and what that makes move: elements, or bytes."""
+    """What each input that is placed, and each step, divides; and what that makes move: elements, or bytes."""
     rows = {}
     for value in plan.inputs:
         parts = {label: value.parts[str(axis)] for axis, label in enumerate(INPUTS[value.name])}
         rows[value.name] = (divided(parts, set()), amount(value.wire_bytes))
-    for step, op in zip(plan.vertices, graph["ops"], strict=True):
+    steps = {step.name: step for step in plan.vertices}
+    for op in graph["ops"]:
+        step = steps[op["name"]]
         summed = set("".join(op["in_labels"])) - set(op["out_labels"])
         moved = step.cost if plan.objective == "paper" else step.wire_bytes
         rows[step.name] = (divided(step.parts, summed), amount(moved))
@@ -84,7 +92,7 @@ def main() -> None:
     for objective, unit in (("paper", "elements"), ("wire_bytes", "bytes")):
         columns = []
         for sites in (8, 64, 1024):
-            on = {"calls": sites} if objective == "paper" else {"sites": sites}
+            on = {"calls": sites} if objective == "paper" else {"sites": sites, "pins": stored(sites)}
             plan = joinsum.plan_graph(graph, objective, **on)
             proof = "proven best" if plan.exact else f"no plan moves less than {int(plan.lower_bound):,}"
             print(f"{objective}, {sites} sites: {int(plan.cost):,} {unit} move, {proof}")
