@@ -1,7 +1,8 @@
 """Checks which folder of csrc/ includes which: `tools/check_layers.py [project folder]`.
 
 Levels read downwards, einsum -> tra -> ia -> kernels -> base; optimizer and runtime read the levels, never each other;
-bindings read all. Only kernels/dense*, kernels/sparse*, runtime/ and bindings/ reach torch, only bindings/ pybind11.
+bindings read all. Only kernels/dense*, kernels/sparse*, runtime/ and bindings/ reach torch, only bindings/ pybind11,
+and only einsum/json*.cpp what third_party/ ships.
 Prints one line `file:line: what is wrong` for each breach and exits with 1 if there is one.
 """
 
@@ -26,6 +27,8 @@ TORCH_SIDE_NAMES = "kernels/dense*, kernels/sparse*, runtime/, bindings/"
 TORCH_PROJECTS = {"torch", "ATen", "c10", "caffe2"}
 # Only files of their backend include these: no_cuda.cpp stands in where the backend is absent.
 BACKEND_PROJECTS = {"cuda": re.compile(r"(kernels|runtime)/(.*/)?cuda")}
+# Shipped in third_party/, which no installed header may need.
+SHIPPED_PROJECTS = {"nlohmann": re.compile(r"einsum/json\w*\.cpp")}
 SYSTEM_FOLDERS = {"sys", "netinet", "arpa"}
 SYSTEM_HEADERS = {"immintrin.h", "arm_neon.h", "omp.h", "unistd.h", "fcntl.h", "sched.h", "dlfcn.h", "pthread.h"}
 PYTHON_HEADERS = {"Python.h"}
@@ -143,6 +146,9 @@ def wrong_angled(file: str, folder: str, include: Include) -> str:
     if backend:
         allowed = BACKEND_PROJECTS[backend].match(file)
         return "" if allowed else f"{include} is allowed only in files named {backend}* of kernels/ and runtime/"
+    if include.project in SHIPPED_PROJECTS:
+        allowed = SHIPPED_PROJECTS[include.project].fullmatch(file)
+        return "" if allowed else f"{include} is allowed only in einsum/json*.cpp"
     is_standard = re.fullmatch(r"[a-z0-9_]+", include.path) is not None
     if is_standard or include.project in SYSTEM_FOLDERS or include.path in SYSTEM_HEADERS:
         return ""

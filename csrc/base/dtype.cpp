@@ -32,6 +32,15 @@ int64_t byte_size(DType dtype) { return rows()[static_cast<size_t>(dtype)].bytes
 
 const std::string& name_of(DType dtype) { return rows()[static_cast<size_t>(dtype)].name; }
 
+const std::vector<std::string>& dtype_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const Row& row : rows()) out.push_back(row.name);
+    return out;
+  }();
+  return names;
+}
+
 std::optional<DType> dtype_from_name(const std::string& name) {
   for (size_t i = 0; i < rows().size(); ++i) {
     if (rows()[i].name == name) return static_cast<DType>(i);

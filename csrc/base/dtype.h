@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace joinsum {
 
@@ -27,6 +28,9 @@ int64_t byte_size(DType dtype);
 
 /// Printed name: `f32`, `i64`, `bf16`, `c64`, ...
 const std::string& name_of(DType dtype);
+
+/// Printed names of all dtypes.
+const std::vector<std::string>& dtype_names();
 
 /// The dtype with that printed name, if there is one.
 std::optional<DType> dtype_from_name(const std::string& name);

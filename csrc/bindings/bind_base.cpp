@@ -147,6 +147,7 @@ void bind_base(py::module_& module) {
   bind_key_map(module);
   bind_axis(module);
   bind_relation_type(module);
+  module.def("dtype_names", &dtype_names);
   module.def("fit_axes", &fit_axes, py::arg("who"), py::arg("frontier"), py::arg("keys"), py::arg("shapes"),
              py::arg("preferred"), WithoutGil());
 }

@@ -6,11 +6,13 @@
 #include "einsum/binary.h"
 #include "einsum/equation.h"
 #include "einsum/gradient.h"
+#include "einsum/graph.h"
 #include "einsum/interpret.h"
+#include "einsum/json.h"
 #include "einsum/lower.h"
+#include "einsum/named_vertex.h"
 #include "einsum/nodes.h"
 #include "einsum/text.h"
-#include "kernels/expression.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -43,6 +45,13 @@ NodeHandle call(const std::vector<NodeHandle>& inputs, const std::string& text) 
   return {einsum::make(std::move(parsed), std::move(nodes))};
 }
 
+NodeHandle named_vertex(const std::string& who, const std::vector<NodeHandle>& inputs,
+                        const einsum::NamedVertex& vertex, const std::string& positions) {
+  std::vector<einsum::NodePtr> nodes;
+  for (const NodeHandle& handle : inputs) nodes.push_back(handle.node);
+  return {einsum::make_named(who, nodes, vertex, positions)};
+}
+
 void bind_nodes(py::module_& module) {
   py::class_<NodeHandle>(module, "EinsumNode")
       .def_property_readonly("dtype", [](const NodeHandle& handle) { return name_of(handle.node->type().dtype); })
@@ -51,6 +60,60 @@ void bind_nodes(py::module_& module) {
   module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"), WithoutGil());
   module.def("einsum_vertex", &vertex, py::arg("inputs"), py::arg("operands"), py::arg("result"), py::arg("join"),
              py::arg("aggregate"), py::arg("extents"), WithoutGil());
+  py::class_<einsum::NamedVertex>(module, "NamedVertex")
+      .def(py::init<std::string, std::string, std::vector<einsum::Labels>, einsum::Labels, einsum::Extents,
+                    einsum::Labels>(),
+           py::arg("join"), py::arg("aggregate"), py::arg("operands"), py::arg("result"), py::arg("extents"),
+           py::arg("order"));
+  module.def("aggregation_names", &einsum::aggregation_names);
+  module.def("named_einsum_vertex", &named_vertex, py::arg("who"), py::arg("inputs"), py::arg("vertex"),
+             py::arg("positions"), WithoutGil());
+}
+
+/// An operation of a graph as Python has it: name, inputs, labels of operands and result, extents, join, aggregation.
+using GraphRow = std::tuple<std::string, std::vector<std::string>, std::vector<einsum::Labels>, einsum::Labels,
+                            einsum::Extents, std::string, std::optional<std::string>>;
+using GraphInput = std::tuple<std::string, std::string, Dims>;
+using GraphParts =
+    std::tuple<std::vector<GraphInput>, std::vector<GraphRow>, std::vector<std::pair<std::string, std::string>>>;
+
+einsum::Graph graph_of_parts(const GraphParts& parts) {
+  einsum::Graph graph;
+  for (const auto& [name, dtype, extents] : std::get<0>(parts)) {
+    graph.inputs.emplace_back(name, einsum::TensorType{dtype_named(dtype), extents});
+  }
+  for (const auto& [name, inputs, in_labels, out_labels, extents, join, aggregate] : std::get<1>(parts)) {
+    graph.operations.push_back({name, inputs, in_labels, out_labels, extents, join, aggregate});
+  }
+  graph.outputs = std::get<2>(parts);
+  return graph;
+}
+
+GraphParts parts_of(const einsum::Graph& graph) {
+  GraphParts parts;
+  for (const auto& [name, type] : graph.inputs) {
+    std::get<0>(parts).emplace_back(name, name_of(type.dtype), type.extents);
+  }
+  for (const einsum::GraphOperation& op : graph.operations) {
+    std::get<1>(parts).emplace_back(op.name, op.inputs, op.in_labels, op.out_labels, op.extents, op.join, op.aggregate);
+  }
+  std::get<2>(parts) = graph.outputs;
+  return parts;
+}
+
+void bind_graph(py::module_& module) {
+  py::class_<einsum::Graph>(module, "EinsumGraph")
+      .def(py::init(&graph_of_parts), py::arg("parts"))
+      .def_static(
+          "read_json",
+          [](const std::string& text, std::string who, std::string where, bool diagonals) {
+            return einsum::read_json(text, {std::move(who), std::move(where), diagonals});
+          },
+          py::arg("text"), py::arg("who"), py::arg("where"), py::arg("diagonals"), WithoutGil())
+      .def_static("of_plan", &einsum::graph_of, py::arg("plan"), WithoutGil())
+      .def_property_readonly("parts", &parts_of)
+      .def("write_json", &einsum::write_json, WithoutGil())
+      .def("plan", &einsum::plan_of, WithoutGil());
 }
 
 using Shape = std::pair<std::string, Dims>;
@@ -192,6 +255,7 @@ void bind_plan(py::module_& module) {
 void bind_einsum(py::module_& module) {
   bind_nodes(module);
   bind_plan(module);
+  bind_graph(module);
   module.def(
       "parse_equation",
       [](const std::string& text, const std::vector<Dims>& shapes, const einsum::Extents& extents) {
@@ -199,12 +263,6 @@ void bind_einsum(py::module_& module) {
         return std::tuple(equation.operands, equation.result, equation.extents);
       },
       py::arg("text"), py::arg("shapes"), py::arg("extents") = einsum::Extents{});
-  module.def(
-      "expression_kernel",
-      [](const std::string& text, int64_t operands) {
-        return kernels::expression_kernel(kernels::Expression::parse(text, operands), operands).text();
-      },
-      py::arg("text"), py::arg("operands"));
 }
 
 }  // namespace joinsum::bindings

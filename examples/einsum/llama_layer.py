@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import joinsum
@@ -52,31 +52,55 @@ def layer() -> dict[str, Any]:
     return {"inputs": inputs, "ops": ops, "outputs": ["out"]}
 
 
-def doing(vertex: joinsum.VertexPlan, summed: set[str]) -> str:
-    """What the parts of one step mean."""
-    parts = vertex.parts
-    divided = [f"{ROLES[label]} / {parts[label]}" for label in ROLES if parts.get(label, 1) > 1]
-    partial = any(vertex.parts[label] > 1 for label in summed)
-    return ", ".join(divided) + ("; partial sums are added" if partial else "")
+def stored(sites: int) -> dict[str, list[int]]:
+    """Parts by axis of the weights, of which each site keeps its share of the features."""
+    weights = {name: labels for name, labels in INPUTS.items() if name != "x"}
+    return {name: [sites if label == "a" else 1 for label in labels] for name, labels in weights.items()}
+
+
+def divided(parts: Mapping[str, int], summed: set[str]) -> str:
+    """Labels with the number of their parts; `+` where partial sums of them are added up."""
+    cut = [f"{label}/{parts[label]}{'+' if label in summed else ''}" for label in ROLES if parts.get(label, 1) > 1]
+    return " ".join(cut) or "whole"
+
+
+def rows_of(plan: joinsum.GraphPlan, graph: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """What each input that is placed, and each step, divides; and what that makes move: elements, or bytes."""
+    rows = {}
+    for value in plan.inputs:
+        parts = {label: value.parts[str(axis)] for axis, label in enumerate(INPUTS[value.name])}
+        rows[value.name] = (divided(parts, set()), amount(value.wire_bytes))
+    steps = {step.name: step for step in plan.vertices}
+    for op in graph["ops"]:
+        step = steps[op["name"]]
+        summed = set("".join(op["in_labels"])) - set(op["out_labels"])
+        moved = step.cost if plan.objective == "paper" else step.wire_bytes
+        rows[step.name] = (divided(step.parts, summed), amount(moved))
+    return rows
+
+
+def amount(number: int) -> str:
+    """In thousands, millions or billions, on few letters."""
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if number >= size:
+            return f"{number / size:.1f} {letter}"
+    return f"{number}  "
 
 
 def main() -> None:
     graph = layer()
-    for calls in (8, 64, 1024):
-        plan = joinsum.plan_graph(graph, calls=calls)
-        proof = "proven best" if plan.exact else f"no plan moves less than {plan.lower_bound:,}"
-        print(f"{calls} sites: {plan.cost:,} elements move, {proof}")
-        if calls == 8:
-            print(f"{'step':9} {'divided':46} {'elements that move':>18}")
-        kinds: Counter[str] = Counter()
-        for vertex, op in zip(plan.vertices, graph["ops"], strict=True):
-            what = doing(vertex, set("".join(op["in_labels"])) - set(op["out_labels"]))
-            kinds[what] += 1
-            if calls == 8:
-                print(f"{vertex.name:9} {what:46} {vertex.cost:18,}")
-        if calls > 8:
-            for what, count in kinds.most_common():
-                print(f"{count:4} x {what}")
+    for objective, unit in (("paper", "elements"), ("wire_bytes", "bytes")):
+        columns = []
+        for sites in (8, 64, 1024):
+            on = {"calls": sites} if objective == "paper" else {"sites": sites, "pins": stored(sites)}
+            plan = joinsum.plan_graph(graph, objective, **on)
+            proof = "proven best" if plan.exact else f"no plan moves less than {int(plan.lower_bound):,}"
+            print(f"{objective}, {sites} sites: {int(plan.cost):,} {unit} move, {proof}")
+            columns.append(rows_of(plan, graph))
+        print(f"{'step':9}" + "".join(f"{f'on {sites} sites':18}{unit:>9}   " for sites in (8, 64, 1024)).rstrip())
+        for name in columns[0]:
+            cells = (f"{what:18}{moved:>9}   " for what, moved in (column[name] for column in columns))
+            print(f"{name:9}{''.join(cells)}".rstrip())
         print()
 
 

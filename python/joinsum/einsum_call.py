@@ -13,7 +13,7 @@ from joinsum.compiled_graph import CompiledGraph, differentiable_run
 from joinsum.context import context
 from joinsum.dtypes import dtype_name
 from joinsum.einsum_arguments import View, check_tensors, common_dtype, views_of
-from joinsum.einsum_operations import ARGUMENTS, Operations, VertexText, make_vertex, positions_shape
+from joinsum.einsum_operations import Operations, VertexText, make_vertex
 
 __all__ = ["EinsumCall", "einsum_call", "evaluate", "positions"]
 
@@ -78,8 +78,8 @@ def einsum_call(
         _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or own), extents)
         for i, (extents, own) in enumerate(zip(inner, dtypes, strict=True))
     ]
-    places = tuple(positions_shape("einsum", vertex, inner)) if operations.agg in ARGUMENTS else None
     graph = _C.EinsumPlan.make([("z", make_vertex("einsum", inputs, vertex, "z.positions"))])
+    places = next((tuple(extents) for name, (_, extents) in graph.inputs if name == "z.positions"), None)
     return EinsumCall(CompiledGraph(context(), graph, kept), read.views, places)
 
 

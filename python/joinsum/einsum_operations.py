@@ -2,45 +2,24 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from joinsum import _C
 from joinsum.arguments import integer, show
 from joinsum.errors import PlanError
 
 __all__ = [
-    "AGGREGATE_NAMES",
     "ARGUMENTS",
     "Operations",
     "VertexText",
     "is_positions",
-    "join_kernel",
     "make_vertex",
-    "positions_shape",
     "read_operations",
 ]
 
-# ⊕ by the name that users give it: what is done to each joined element first, and the kernel that folds.
-_AGGREGATES = {
-    "sum": ("", "add"),
-    "prod": ("", "mul"),
-    "max": ("", "max"),
-    "min": ("", "min"),
-    "logsumexp": ("", "logaddexp"),
-    "any": ("cast[bool]", "max"),
-    "all": ("cast[bool]", "min"),
-}
-AGGREGATE_NAMES = {fold: name for name, (first, fold) in _AGGREGATES.items() if not first}
-
-# ⊕ whose result is an index: the fold whose place it is.
-ARGUMENTS = {"argmax": "max", "argmin": "min"}
-
-# A kernel, or several that follow each other; everything else is an expression, and so is an operand alone.
-_KERNELS = re.compile(r"\s*[A-Za-z_][\w.]*\s*(\[[^\[\]]*\])?\s*(\|\s*[A-Za-z_][\w.]*\s*(\[[^\[\]]*\])?\s*)*")
-_OPERAND = re.compile(r"\s*(x\d*|y|z)\s*")
+# ⊕ whose result is an index.
+ARGUMENTS = ("argmax", "argmin")
 
 
 @dataclass(frozen=True)
@@ -98,42 +77,6 @@ class VertexText:
     extents: Mapping[str, int]
     order: Sequence[str] = ()
 
-    @property
-    def folded(self) -> list[str]:
-        """Labels that the result lacks.
-
-        >>> VertexText("mul", "sum", ["ij", "jk"], "ik", {}).folded
-        ['j']
-        """
-        met = dict.fromkeys([*self.order, *(label for labels in self.in_labels for label in labels)])
-        return [label for label in met if label not in self.out_labels]
-
-
-def join_kernel(who: str, join: object, agg: object, operands: int) -> tuple[str, str]:
-    """Texts of the kernels that ⊗ and ⊕ are: what users write, as plans do. Raises PlanError.
-
-    >>> join_kernel("einsum", "mul", "any", 2)
-    ('mul | cast[bool]', 'max')
-    >>> join_kernel("einsum", "exp(x - y) * 2", "sum", 2)
-    ('expression[2, exp(x0-x1)*2]', 'add')
-    >>> join_kernel("einsum", "x - y", "max", 2)
-    ('sub', 'max')
-    """
-    if not isinstance(join, str):
-        raise PlanError(
-            f"{who}: a join is text such as 'mul', 'sub | square' or the expression 'exp(x - y)': join={show(join)}"
-        )
-    if not isinstance(agg, str) or agg not in _AGGREGATES:
-        raise PlanError(
-            f"{who}: no such aggregation: agg={show(agg)}, there are {', '.join((*_AGGREGATES, *ARGUMENTS))}"
-        )
-    first, fold = _AGGREGATES[agg]
-    if operands == 1 and join == "mul":
-        join = "id"
-    if _OPERAND.fullmatch(join) or not _KERNELS.fullmatch(join):
-        join = _C.expression_kernel(join, operands)
-    return (f"{join} | {first}" if first else join), fold
-
 
 def is_positions(name: str, dtype: str) -> bool:
     """Whether an input of a graph holds the positions that argmax and argmin take: nobody is asked for it.
@@ -144,22 +87,6 @@ def is_positions(name: str, dtype: str) -> bool:
     return dtype == "i64" and name.endswith(".positions")
 
 
-def positions_shape(who: str, vertex: VertexText, shapes: Sequence[Sequence[int]]) -> list[int]:
-    """Extents of the folded labels, of which argmax and argmin give a position. Raises PlanError where one is 0.
-
-    >>> vertex = VertexText("mul", "argmax", ["ij", "jk"], "k", {})
-    >>> positions_shape("einsum", vertex, [(2, 3), (3, 4)])
-    [2, 3]
-    """
-    extents: dict[str, int] = {}
-    for labels, shape in zip(vertex.in_labels, shapes, strict=True):
-        extents |= zip(labels, shape, strict=True)
-    shape = [extents[label] for label in vertex.folded]
-    if 0 in shape:
-        raise PlanError(f"{who}: no position among no elements: folded extents={shape}")
-    return shape
-
-
 def make_vertex(
     who: str, inputs: Sequence[_C.EinsumNode], vertex: VertexText, positions: str = "positions"
 ) -> _C.EinsumNode:
@@ -168,35 +95,17 @@ def make_vertex(
     argmax and argmin are two folds: the extreme, then the least position whose element equals it (the first that is
     not a number, if there is one). `positions` names the input that it adds, of 64-bit integers: the numbers 0, 1, ...
     in the shape of the folded labels. Raises PlanError, or KernelError where a kernel does not fit.
+
+    >>> inputs = [_C.einsum_input("X", "f32", [2, 3])]
+    >>> node = make_vertex("einsum", inputs, VertexText("exp", "max", ["ij"], "i", {}))
+    >>> print(_C.EinsumPlan.make([("Z", node)]), end="")
+    einsum
+    input X: f32[2,3]
+    t0 = einsum[ij->i; exp; max](X): f32[2]
+    output Z = t0
     """
-    if vertex.agg not in ARGUMENTS:
-        return _vertex(who, inputs, _of_truth_values(inputs, vertex))
-    folded = vertex.folded
-    if not folded:
-        raise PlanError(f"{who}: {vertex.agg} folds one label at least: labels={show(list(vertex.out_labels))}")
-    shape = positions_shape(who, vertex, [node.extents for node in inputs])
-    core = [label for label in dict.fromkeys(vertex.out_labels) if label not in vertex.extents]
-    every = [*core, *folded]
-    value = inputs[0]
-    if len(inputs) > 1 or list(vertex.in_labels[0]) != every or vertex.join not in ("mul", "id"):
-        value = _vertex(who, inputs, VertexText(vertex.join, "sum", vertex.in_labels, every, {}))
-    extreme = _vertex(who, [value], VertexText("id", ARGUMENTS[vertex.agg], [every], core, {}))
-    same = "where(x == y, 1, where(x == x, 0, 1))"
-    found = _vertex(who, [value, extreme], VertexText(same, "sum", [every, core], every, {}))
-    found = _vertex(who, [found], VertexText("cast[i64]", "sum", [every], every, {}))
-    numbers = _C.einsum_input(positions, "i64", shape)
-    first = f"where(x == 1, y, {math.prod(shape)})"
-    return _vertex(who, [found, numbers], VertexText(first, "min", [every, folded], vertex.out_labels, vertex.extents))
-
-
-def _of_truth_values(inputs: Sequence[_C.EinsumNode], vertex: VertexText) -> VertexText:
-    """The product of truth values is their minimum."""
-    truth = len(inputs) > 1 and all(node.dtype == "bool" for node in inputs)
-    return replace(vertex, join="min") if truth and vertex.join == "mul" and vertex.agg in ("any", "all") else vertex
-
-
-def _vertex(who: str, inputs: Sequence[_C.EinsumNode], vertex: VertexText) -> _C.EinsumNode:
-    kernel, fold = join_kernel(who, vertex.join, vertex.agg, len(inputs))
-    return _C.einsum_vertex(
-        inputs, vertex.in_labels, vertex.out_labels, _C.Kernel(kernel), _C.Kernel(fold), vertex.extents
+    lists = [list(labels) for labels in vertex.in_labels]
+    named = _C.NamedVertex(
+        vertex.join, vertex.agg, lists, list(vertex.out_labels), dict(vertex.extents), list(vertex.order)
     )
+    return _C.named_einsum_vertex(who, inputs, named, positions)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -11,14 +10,11 @@ from joinsum import _C
 from joinsum.arguments import integer
 from joinsum.contraction_order import paths_of
 from joinsum.dtypes import torch_dtype
-from joinsum.einsum_operations import AGGREGATE_NAMES, VertexText, make_vertex
-from joinsum.errors import Error, PlanError
-from joinsum.graph_json import Graph, Operation, graph_of_text, graph_text
+from joinsum.errors import PlanError
+from joinsum.graph_json import utf8
 from joinsum.plan import TraPlan
 
 __all__ = ["EinsumPlan"]
-
-Made = TypeVar("Made")
 
 
 class EinsumPlan:
@@ -149,28 +145,7 @@ class EinsumPlan:
           "outputs": {"Z": "t0"}
         }
         """
-        return graph_text(self._graph())
-
-    def _graph(self) -> Graph:
-        shapes = {name: tuple(extents) for name, (_, extents) in self._core.inputs}
-        operations = []
-        for name, inputs, in_labels, out_labels, join, aggregate, extents in self._core.vertices:
-            if aggregate not in AGGREGATE_NAMES:
-                raise PlanError(f"json: an aggregation without a name in JSON: vertex={name}, aggregate={aggregate}")
-            known = dict(extents)
-            for each, labels in zip(inputs, in_labels, strict=True):
-                known |= dict(zip(labels, shapes[each], strict=True))
-            shapes[name] = tuple(known[label] for label in out_labels)
-            axes = tuple(tuple(labels) for labels in in_labels)
-            agg = AGGREGATE_NAMES[aggregate]
-            operations.append(Operation(name, tuple(inputs), axes, tuple(out_labels), known, join, agg))
-        names = [name for name, _ in self._core.outputs]
-        return Graph(
-            {name: tuple(extents) for name, (_, extents) in self._core.inputs},
-            {name: dtype for name, (dtype, _) in self._core.inputs},
-            tuple(operations),
-            dict(zip(names, self._core.output_nodes, strict=True)),
-        )
+        return _C.EinsumGraph.of_plan(self._core).write_json()
 
     @staticmethod
     def from_json(text: str) -> EinsumPlan:
@@ -189,31 +164,4 @@ class EinsumPlan:
         """
         if not isinstance(text, str):
             raise PlanError(f"json: a graph is text: got={type(text).__name__}")
-        graph = graph_of_text("json", text, diagonals=True)
-        nodes = {
-            name: _located(f"$.inputs.{name}", lambda: _C.einsum_input(name, graph.dtypes[name], extents))  # noqa: B023
-            for name, extents in graph.inputs.items()
-        }
-        for position, operation in enumerate(graph.operations):
-            inputs = [nodes[name] for name in operation.inputs]
-            vertex = _vertex_of(operation)
-            nodes[operation.name] = _located(
-                f"$.ops[{position}]",
-                lambda: make_vertex("einsum", inputs, vertex, f"{operation.name}.positions"),  # noqa: B023
-            )
-        outputs = [(name, nodes[of]) for name, of in graph.outputs.items()]
-        return EinsumPlan(_located("$.outputs", lambda: _C.EinsumPlan.make(outputs)))
-
-
-def _vertex_of(operation: Operation) -> VertexText:
-    given = {label for labels in operation.in_labels for label in labels}
-    extents = {label: extent for label, extent in operation.extents.items() if label not in given}
-    return VertexText(operation.join, operation.agg or "sum", operation.in_labels, operation.out_labels, extents)
-
-
-def _located(at: str, make: Callable[[], Made]) -> Made:
-    """What `make` makes; its errors name a JSON path."""
-    try:
-        return make()
-    except Error as error:
-        raise type(error)(f"json: {error}: at={at}") from None
+        return EinsumPlan(_C.EinsumGraph.read_json(utf8(text), "json", "", True).plan())

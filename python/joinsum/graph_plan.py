@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,12 +13,22 @@ from joinsum.cluster import Cluster
 from joinsum.context import context
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
-from joinsum.graph_json import Graph, load_graph, read_graph
+from joinsum.graph_json import Graph, graph_of_text, load_graph, read_graph
 from joinsum.graph_placing import Baseline, Placing, grid_of, place_graph
 from joinsum.plan import IaPlan
 from joinsum.text_table import count_text, seconds_text, text_table
 
-__all__ = ["OBJECTIVES", "Baseline", "GraphPlan", "Pins", "VertexPlan", "plan_graph", "plan_graph_file"]
+__all__ = [
+    "OBJECTIVES",
+    "Baseline",
+    "GraphPlan",
+    "Pins",
+    "VertexPlan",
+    "pin_labels",
+    "plan_graph",
+    "plan_graph_file",
+    "plan_loaded",
+]
 
 OBJECTIVES = ("paper", "wire_bytes", "seconds")
 
@@ -267,7 +276,14 @@ def plan_graph_file(
     ...     plan_graph_file(file.name, calls=16).to_json()
     {'plan': {'Z': {'i': 4, 'j': 2, 'k': 2}}, 'cost': 448, 'exact': True, 'lower_bound': 448}
     """
-    return _planned(load_graph("plan_graph", path), _Options(objective, sites, calls, **options))
+    return plan_loaded(load_graph("plan_graph", path), objective, calls, sites, **options)
+
+
+def plan_loaded(
+    graph: Graph, objective: str = "paper", calls: int | None = None, sites: int | None = None, **options: Any
+) -> GraphPlan:
+    """The plan of a graph that `joinsum.graph_json` has read; options and errors are those of `joinsum.plan_graph`."""
+    return _planned(graph, _Options(objective, sites, calls, **options))
 
 
 @dataclass(frozen=True)
@@ -283,7 +299,9 @@ class _Options:
 
 
 def _graph_of(graph: Mapping[str, Any] | EinsumPlan) -> Graph:
-    return read_graph("plan_graph", json.loads(graph.to_json()) if isinstance(graph, EinsumPlan) else graph)
+    if isinstance(graph, EinsumPlan):
+        return graph_of_text("plan_graph", graph.to_json())
+    return read_graph("plan_graph", graph)
 
 
 def _planned(graph: Graph, options: _Options) -> GraphPlan:
@@ -409,6 +427,18 @@ def _pins(graph: Graph, pins: Pins | None) -> dict[str, dict[str, int] | tuple[s
         return {}
     if not isinstance(pins, Mapping):
         raise PlanError(f"plan_graph: pins are part counts by name: pins={show(pins)}")
+    orders = pin_labels(graph)
+    return {name: _pin(name, parts, orders.get(name)) for name, parts in pins.items()}
+
+
+def pin_labels(graph: Graph) -> dict[str, Sequence[str]]:
+    """What can be pinned, and its labels: of an operation; of an output those of its value; of an input its axes.
+
+    >>> from joinsum.graph_json import read_graph
+    >>> op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "max"}
+    >>> pin_labels(read_graph("plan_graph", {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": {"most": "Z"}}))
+    {'X': ['0', '1'], 'Z': ('i', 'j'), 'most': ('i',)}
+    """
     orders: dict[str, Sequence[str]] = {
         name: [str(axis) for axis in range(len(extents))] for name, extents in graph.inputs.items()
     }
@@ -416,7 +446,7 @@ def _pins(graph: Graph, pins: Pins | None) -> dict[str, dict[str, int] | tuple[s
     results = {operation.name: operation.out_labels for operation in graph.operations}
     for name, of in graph.outputs.items():
         orders.setdefault(name, results.get(of, orders[of]))
-    return {name: _pin(name, parts, orders.get(name)) for name, parts in pins.items()}
+    return orders
 
 
 def _pin(name: str, parts: object, order: Sequence[str] | None) -> dict[str, int] | tuple[str, ...]:

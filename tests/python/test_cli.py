@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import joinsum
 import jsonschema
@@ -69,6 +70,52 @@ def test_plan_cuts_a_graph_of_einsums() -> None:
     assert "plan of 1 einsums for 8 calls each" in printed("plan", GRAPH)
 
 
+@pytest.mark.parametrize(
+    ("pins", "vector"),
+    [
+        (["Z:i=2,k=8"], {"i": 2, "j": 1, "k": 8}),
+        (["Z:2,4,2"], {"i": 2, "j": 4, "k": 2}),
+        (["Z:j=4", "X:1,4"], {"i": 1, "j": 4, "k": 4}),
+        (["Product:i=8,k=2"], {"i": 8, "j": 1, "k": 2}),
+    ],
+)
+def test_plan_keeps_pins_of_einsums_inputs_and_outputs(pins: list[str], vector: dict[str, int], tmp_path: Path) -> None:
+    graph = json.loads(Path(GRAPH).read_text())
+    graph["outputs"] = {"Product": "Z"}
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps(graph))
+    arguments = [part for pin in pins for part in ("--pin", pin)]
+    found = json.loads(printed("plan", file, "--calls", 16, "--json", *arguments))
+    given: dict[str, Any] = {}
+    for pin in pins:
+        name, parts = pin.split(":")
+        pairs = [each.split("=") for each in parts.split(",") if "=" in each]
+        by_label = {label: int(number) for label, number in pairs}
+        given[name] = by_label or [int(number) for number in parts.split(",")]
+    assert found == joinsum.plan_graph(graph, calls=16, pins=given).to_json()
+    assert found["plan"]["Z"] == vector
+
+
+def test_plan_keeps_pinned_placements() -> None:
+    arguments = ("plan", GRAPH, "--objective", "wire_bytes", "--sites", 4, "--json")
+    placed = json.loads(printed(*arguments, "--pin", "Z:(k,*)", "--pin", "X: 4, 1"))
+    assert placed["placements"] == {"Z": "(k, *)"}
+    assert placed["inputs"]["X"] == "(0, 0)"
+    assert placed["cost"] == 4 * 48 * 4  # every site needs all of X, and has 16 of 64 elements of 4 bytes
+
+
+def test_plan_names_the_smallest_set_of_pins_that_contradict() -> None:
+    done = call("plan", GRAPH, "--pin", "X:1,1", "--pin", "Z:i=4,j=1,k=4")
+    assert done.exit_code == 4
+    assert done.output.rstrip().endswith("change or remove one of them: pins=[Z.i=4, Z.k=4]")
+
+
+def test_plan_of_a_graph_that_no_memory_holds_ends_with_4() -> None:
+    done = call("plan", GRAPH, "--objective", "wire_bytes", "--sites", 2, "--memory-limit", "1")
+    assert done.exit_code == 4
+    assert "no plan that was found fits a site's memory" in done.output
+
+
 def test_plan_explains_a_physical_plan_on_its_own_sites() -> None:
     assert "on 3 sites (3)" in printed("plan", PLANS / "gather.ia")
 
@@ -122,6 +169,16 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
         ([MATMUL, "--calls", "4"], None, 2, "--calls: a program has sites and --minimize; a graph of einsums is"),
         ([GRAPH, "--sites", "4"], None, 2, "--sites: the paper counts no sites; give --objective wire_bytes"),
         ([GRAPH, "--calls", "0"], None, 2, "0 is not in the range"),
+        ([GRAPH, "--pin", "Z"], None, 2, "'Z' is not of the form NAME:PARTS, such as Z:i=4,j=2"),
+        ([GRAPH, "--pin", "Z:i=4", "--pin", "Z:j=2"], None, 2, "Z is given twice; put all its labels in one"),
+        ([GRAPH, "--pin", "Z:i=4,i=2"], None, 2, "Z: label i is given twice"),
+        ([GRAPH, "--pin", "Z:i=4,2"], None, 2, "Z: '2' is not of the form LABEL=PARTS"),
+        ([GRAPH, "--pin", "Z:i=0"], None, 2, "Z: '0' is no number of parts; give a whole number of at least 1"),
+        ([GRAPH, "--pin", "ZZ:i=4"], None, 2, "--pin: no such input, einsum or output: name=ZZ, close=[Z]"),
+        ([GRAPH, "--pin", "Z:q=4"], None, 2, "--pin: no such label: name=Z, label=q, labels=['i', 'j', 'k']"),
+        ([GRAPH, "--pin", "X:4"], None, 2, "--pin: one number for each label is needed: name=X, parts=[4], labels="),
+        ([GRAPH, "--pin", "Z:(i,*)"], None, 2, "--pin: the paper's vectors have no placement; give part counts"),
+        ([MATMUL, "--pin", "Z:i=4"], None, 2, "--pin: a program has sites and --minimize; a graph of einsums is"),
         ([MATMUL, "--memory-limit", "1K"], None, 4, "no plan fits a site's memory; use more sites"),
         ([MATMUL, "--calibration", "/nowhere/c.json"], None, 2, "No such file or directory: path=/nowhere/c.json"),
         ([MATMUL, "--calibration", MATMUL], None, 2, "--calibration: calibration: the file is cut off or damaged"),

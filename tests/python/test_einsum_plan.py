@@ -60,7 +60,7 @@ def op(**fields: object) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[", "json: not JSON, expecting value: line=1, column=2"),
+        ("[", "json: not JSON, unexpected end of input; expected '[', '{', or a literal: line=1, column=2"),
         ("[]", "json: not an object: at=$, got=[]"),
         ('{"inputs": {}}', "json: a field is missing: at=$, field='ops'"),
         ('{"inputs": {"X": [1], "X": [2]}}', "json: an object has one name twice: name='X'"),

@@ -93,6 +93,8 @@ def test_the_source_distribution_holds_sources_and_no_outputs(source_distributio
         "README.md",
         "pyproject.toml",
         "csrc/base/dims.h",
+        "third_party/nlohmann/json.hpp",
+        "third_party/nlohmann/LICENSE.MIT",
         "cmake/joinsumConfig.cmake.in",
     } <= names
     folders = {name.split("/", 1)[0] for name in names}
@@ -115,6 +117,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         "joinsum/share/cmake/joinsum/joinsumConfig.cmake",
     } <= names
     assert {name.split("/", 1)[0].split("-")[0] for name in names} == {"joinsum"}
+    licences = {name.split("/licenses/", 1)[1] for name in names if "/licenses/" in name}
+    assert licences == {"LICENSE", "third_party/nlohmann/LICENSE.MIT"}
+    assert not [name for name in names if name.endswith(".hpp")]
     assert not [name for name in names if name.endswith((".cpp", ".pyc")) or "/bindings/" in name]
 
 
@@ -182,6 +187,46 @@ def test_every_installed_header_can_be_included(installed: Installed, tmp_path: 
         encoding="utf-8",
     )
     assert cmake_program(installed, tmp_path, tmp_path / "build", "user") == "3"
+
+
+@needs_cmake
+def test_a_cpp_user_reads_a_graph_in_json_lowers_it_and_writes_it_back(installed: Installed, tmp_path: Path) -> None:
+    (tmp_path / "main.cpp").write_text(
+        """#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include <joinsum/einsum/json.h>
+#include <joinsum/einsum/lower.h>
+
+using namespace joinsum;
+
+int main() {
+  std::ifstream file(GRAPH);
+  std::stringstream text;
+  text << file.rdbuf();
+  const einsum::Graph graph = einsum::read_json(text.str());
+  const einsum::Plan plan = einsum::plan_of(graph);
+  const tra::Plan program = einsum::lower(plan, einsum::even_cuts(plan, 4));
+  if (einsum::read_json(einsum::write_json(graph)) != graph) return 1;
+  try {
+    einsum::read_json("[]");
+  } catch (const PlanError& error) {
+    std::cout << error.what() << "\\n";
+  }
+  std::cout << plan.outputs()[0].node->type().text() << ", " << program.outputs()[0].node->type().text();
+}
+""",
+        encoding="utf-8",
+    )
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.21)\nproject(user LANGUAGES CXX)\nfind_package(joinsum 0.1 REQUIRED)\n"
+        "add_executable(user main.cpp)\ntarget_link_libraries(user PRIVATE joinsum::joinsum)\n"
+        f'target_compile_definitions(user PRIVATE GRAPH="{PROJECT / "tests" / "plans" / "product.json"}")\n',
+        encoding="utf-8",
+    )
+    output = cmake_program(installed, tmp_path, tmp_path / "build", "user")
+    assert output == "json: not an object: at=$, got=[]\nf32[8,8], f32[8,8]<4,4>"
 
 
 @needs_cmake

@@ -15,11 +15,15 @@ from joinsum.cli.options import FILE, bytes_of, close_names, ended_by
 
 if TYPE_CHECKING:
     from joinsum import Cluster, Explanation, IaPlan, TraPlan
+    from joinsum.graph_json import Graph
 
 __all__ = ["plan"]
 
+# Part counts by label, or in the order of the labels; or a placement, as text.
+Pin = dict[str, int] | list[int] | str
+
 _MOST_SITES = 4096
-_OF_GRAPHS = {"objective": "--objective", "calls": "--calls"}
+_OF_GRAPHS = {"objective": "--objective", "calls": "--calls", "pin": "--pin"}
 _OF_PROGRAMS = {
     "size": "--size",
     "minimize": "--minimize",
@@ -58,6 +62,42 @@ def _sizes(context: click.Context, option: click.Parameter, values: tuple[str, .
     return sizes
 
 
+def _pins(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, Pin]:
+    """Reads NAME:PARTS: parts by label `i=4,j=2`, one for each label or axis `4,2`, or a placement `(i,*)`."""
+    pins: dict[str, Pin] = {}
+    for value in values:
+        name, _, text = (part.strip() for part in value.partition(":"))
+        if not (name and text):
+            raise click.BadParameter(f"{value!r} is not of the form NAME:PARTS, such as Z:i=4,j=2, X:4,1 or 'Z:(i,*)'")
+        if name in pins:
+            raise click.BadParameter(f"{name} is given twice; put all its labels in one, as in {name}:i=4,j=2")
+        pins[name] = _pin(name, text)
+    return pins
+
+
+def _pin(name: str, text: str) -> Pin:
+    if text.startswith("("):
+        return text
+    entries = [entry.strip() for entry in text.split(",")]
+    if "=" not in text:
+        return [_parts(name, entry) for entry in entries]
+    parts: dict[str, int] = {}
+    for entry in entries:
+        label, equals, number = (part.strip() for part in entry.rpartition("="))
+        if not (label and equals):
+            raise click.BadParameter(f"{name}: {entry!r} is not of the form LABEL=PARTS")
+        if label in parts:
+            raise click.BadParameter(f"{name}: label {label} is given twice")
+        parts[label] = _parts(name, number)
+    return parts
+
+
+def _parts(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) < 2**63:
+        raise click.BadParameter(f"{name}: {text!r} is no number of parts; give a whole number of at least 1")
+    return int(text)
+
+
 @dataclass(frozen=True)
 class _Request:
     """The options of the command."""
@@ -70,6 +110,7 @@ class _Request:
     without: tuple[str, ...]
     objective: str | None
     calls: int | None
+    pin: Mapping[str, Pin]
     calibration: Path | None
     memory_limit: int | None
     as_json: bool
@@ -103,6 +144,14 @@ class _Request:
 )
 @click.option(
     "--calls", type=click.IntRange(min=1), help="Of a graph, by the paper: kernel calls of each einsum.  [default: 8]"
+)
+@click.option(
+    "--pin",
+    metavar="NAME:PARTS",
+    multiple=True,
+    callback=_pins,
+    help="Of a graph: parts of an einsum or output by label, Z:i=4,j=2, of an input by axis, X:4,1; or on --sites what "
+    "each axis of their grid divides, 'Z:(i,*)'.",
 )
 @click.option("--calibration", type=FILE, help="File of `joinsum calibrate`: the machine.  [default: a described one]")
 @click.option("--memory-limit", metavar="BYTES", callback=bytes_of, help="Memory of a site, such as 8G.")
@@ -159,7 +208,8 @@ def _plan_graph(request: _Request) -> None:
     """Prints the partition vectors of a graph of einsums."""
     from joinsum import PlanError
     from joinsum.cli.program import ProgramError
-    from joinsum.graph_plan import plan_graph_file
+    from joinsum.graph_json import load_graph
+    from joinsum.graph_plan import plan_loaded
 
     _refuse_options(request, "not for a graph of einsums, which has --objective", _OF_PROGRAMS)
     objective = request.objective or "paper"
@@ -170,10 +220,30 @@ def _plan_graph(request: _Request) -> None:
         _refuse_options(request, "only the paper counts calls; give --sites", {"calls": "--calls"})
         options = {"sites": request.sites or 1, "cluster": _cluster(request)}
     try:
-        found = plan_graph_file(request.file, objective, **options)
+        graph = load_graph("plan_graph", request.file)
     except PlanError as error:
         raise ProgramError(f"{error}; docs/planner.md has the format") from None
+    _check_pins(graph, request.pin, objective)
+    found = plan_loaded(graph, objective, pins=request.pin or None, **options)
     click.echo(json.dumps(found.to_json()) if request.as_json else str(found))
+
+
+def _check_pins(graph: Graph, pins: Mapping[str, Pin], objective: str) -> None:
+    """Names, labels and forms of pins; whether plans meet them, the search finds."""
+    from joinsum.graph_plan import pin_labels
+
+    known = pin_labels(graph)
+    for name, pin in pins.items():
+        if name not in known:
+            raise _Wrong(f"--pin: no such input, einsum or output: name={name}{close_names(name, known)}")
+        labels = list(known[name])
+        if isinstance(pin, str) and objective == "paper":
+            raise _Wrong(f"--pin: the paper's vectors have no placement; give part counts: name={name}")
+        if isinstance(pin, list) and len(pin) != len(labels):
+            raise _Wrong(f"--pin: one number for each label is needed: name={name}, parts={pin}, labels={labels}")
+        unknown = [label for label in pin if label not in labels] if isinstance(pin, dict) else []
+        if unknown:
+            raise _Wrong(f"--pin: no such label: name={name}, label={unknown[0]}, labels={labels}")
 
 
 def _refuse_options(request: _Request, reason: str, options: Mapping[str, str]) -> None:

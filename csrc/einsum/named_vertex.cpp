@@ -1,0 +1,166 @@
+#include "einsum/named_vertex.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "einsum/text.h"
+#include "kernels/expression.h"
+
+namespace joinsum::einsum {
+namespace {
+
+/// ⊕ by name: what is done to each joined element first, and the kernel that folds; of argmax and argmin that of the
+/// extreme, whose position is wanted.
+struct Aggregation {
+  std::string name;
+  std::string first;
+  std::string fold;
+  bool position = false;
+};
+
+const std::array<Aggregation, 9>& aggregations() {
+  static const std::array<Aggregation, 9> table{{{"sum", "", "add"},
+                                                 {"prod", "", "mul"},
+                                                 {"max", "", "max"},
+                                                 {"min", "", "min"},
+                                                 {"logsumexp", "", "logaddexp"},
+                                                 {"any", "cast[bool]", "max"},
+                                                 {"all", "cast[bool]", "min"},
+                                                 {"argmax", "", "max", true},
+                                                 {"argmin", "", "min", true}}};
+  return table;
+}
+
+const Aggregation& aggregation(const std::string& who, const std::string& name) {
+  for (const Aggregation& row : aggregations()) {
+    if (row.name == name) return row;
+  }
+  std::string known;
+  for (const Aggregation& row : aggregations()) known += (known.empty() ? "" : ", ") + row.name;
+  throw PlanError(concatenate(who, ": no such aggregation: agg='", name, "', there are ", known));
+}
+
+/// Whether `text` is a kernel, or several that follow each other; everything else is an expression.
+bool names_kernels(const std::string& text) {
+  Scanner scanner(text);
+  do {
+    if (!scanner.peek_name()) return false;
+    scanner.name();
+    if (!scanner.accept("[")) continue;
+    scanner.raw_until("]");
+    if (!scanner.accept("]")) return false;
+  } while (scanner.accept("|"));
+  return scanner.at_end();
+}
+
+/// Whether `text` is an operand of an expression, alone: x, y, z, x0, x1, ...
+bool names_operand(const std::string& text) {
+  Scanner scanner(text);
+  if (!scanner.peek_name()) return false;
+  const std::string name = scanner.name();
+  const bool numbered =
+      name[0] == 'x' && std::all_of(name.begin() + 1, name.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return scanner.at_end() && (numbered || name == "y" || name == "z");
+}
+
+Kernel join_kernel(std::string join, const std::string& first, size_t operands) {
+  if (operands == 1 && join == "mul") join = "id";
+  if (names_operand(join) || !names_kernels(join)) {
+    const auto count = static_cast<int64_t>(operands);
+    join = kernels::expression_kernel(kernels::Expression::parse(join, count), count).text();
+  }
+  return Kernel::parse(first.empty() ? join : join + " | " + first);
+}
+
+NodePtr make_plain(const std::string& who, const std::vector<NodePtr>& inputs, NamedVertex vertex) {
+  const Aggregation& row = aggregation(who, vertex.aggregate);
+  for (const Labels& labels : vertex.operands) std::for_each(labels.begin(), labels.end(), check_label);
+  std::for_each(vertex.result.begin(), vertex.result.end(), check_label);
+  Kernel join = join_kernel(vertex.join, row.first, inputs.size());
+  return make(Einsum{std::move(vertex.operands), std::move(vertex.result), std::move(join), Kernel::parse(row.fold),
+                     std::move(vertex.extents)},
+              inputs);
+}
+
+/// Labels that the result lacks, in the order in which positions are counted.
+Labels folded_labels(const NamedVertex& vertex) {
+  std::vector<Labels> lists{vertex.order};
+  lists.insert(lists.end(), vertex.operands.begin(), vertex.operands.end());
+  return without(labels_of(lists), vertex.result);
+}
+
+/// Extents of the folded labels, of which argmax and argmin give a position.
+Dims positions_shape(const std::string& who, const NamedVertex& vertex, const Labels& folded,
+                     const std::vector<NodePtr>& inputs) {
+  std::vector<TensorType> types;
+  for (const NodePtr& input : inputs) types.push_back(input->type());
+  JOINSUM_USER_CHECK(types.size() == vertex.operands.size(), who,
+                     ": labels for another number of operands: labels=", vertex.operands.size(),
+                     ", operands=", types.size());
+  const Extents extents = extents_of(Einsum{vertex.operands, vertex.result, {}, {}, vertex.extents}, types);
+  Dims shape;
+  for (const std::string& label : folded) {
+    JOINSUM_USER_CHECK(extents.contains(label), who, ": an order names a label that no operand has: label=", label);
+    shape.push_back(extents.at(label));
+  }
+  JOINSUM_USER_CHECK(std::find(shape.begin(), shape.end(), 0) == shape.end(), who,
+                     ": no position among no elements: folded extents=", shape);
+  return shape;
+}
+
+NodePtr make_position(const std::string& who, const std::vector<NodePtr>& inputs, NamedVertex vertex,
+                      const std::string& extreme_name, const std::string& positions) {
+  const Labels folded = folded_labels(vertex);
+  JOINSUM_USER_CHECK(!folded.empty(), who, ": ", vertex.aggregate,
+                     " folds one label at least: labels=", labels_text(vertex.result));
+  const Dims shape = positions_shape(who, vertex, folded, inputs);
+  Labels kept;
+  for (const std::string& label : vertex.result) {
+    if (!vertex.extents.contains(label) && !has(kept, label)) kept.push_back(label);
+  }
+  Labels every = kept;
+  every.insert(every.end(), folded.begin(), folded.end());
+  NodePtr value = inputs[0];
+  if (inputs.size() > 1 || vertex.operands[0] != every || (vertex.join != "mul" && vertex.join != "id")) {
+    value = make_plain(who, inputs, {vertex.join, "sum", vertex.operands, every});
+  }
+  const NodePtr extreme = make_plain(who, {value}, {"id", extreme_name, {every}, kept});
+  const std::string same = "where(x == y, 1, where(x == x, 0, 1))";
+  NodePtr found = make_plain(who, {value, extreme}, {same, "sum", {every, kept}, every});
+  found = make_plain(who, {found}, {"cast[i64]", "sum", {every}, every});
+  const NodePtr numbers = make_input(positions, {DType::kInt64, shape});
+  const std::string place = "where(x == 1, y, " + std::to_string(checked_product(who, shape)) + ")";
+  return make_plain(who, {found, numbers}, {place, "min", {every, folded}, vertex.result, vertex.extents});
+}
+
+}  // namespace
+
+const std::vector<std::string>& aggregation_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const Aggregation& row : aggregations()) out.push_back(row.name);
+    return out;
+  }();
+  return names;
+}
+
+std::optional<std::string> aggregation_name(const Kernel& fold) {
+  for (const Aggregation& row : aggregations()) {
+    if (row.first.empty() && !row.position && Kernel::parse(row.fold) == fold) return row.name;
+  }
+  return std::nullopt;
+}
+
+NodePtr make_named(const std::string& who, const std::vector<NodePtr>& inputs, NamedVertex vertex,
+                   const std::string& positions) {
+  JOINSUM_USER_CHECK(!inputs.empty(), who, ": at least one operand");
+  const Aggregation& row = aggregation(who, vertex.aggregate);
+  if (row.position) return make_position(who, inputs, std::move(vertex), row.fold, positions);
+  const bool truth = std::all_of(inputs.begin(), inputs.end(),
+                                 [](const NodePtr& input) { return input->type().dtype == DType::kBool; });
+  if (truth && inputs.size() > 1 && vertex.join == "mul" && row.first == "cast[bool]") vertex.join = "min";
+  return make_plain(who, inputs, std::move(vertex));
+}
+
+}  // namespace joinsum::einsum
