@@ -25,6 +25,9 @@ using kernels::Row;
 /// In the letters of an array: an axis of extent 1 that is there for all indices of the result's.
 constexpr char kRepeats = ' ';
 
+/// How much longer than others the axis of a block is along which vectors run.
+constexpr int64_t kInnerFactor = 16;
+
 /// Part of each letter's indices.
 struct Part {
   int64_t begin;
@@ -56,7 +59,9 @@ class Program {
 
   const Labels& labels() const { return labels_; }
 
+  /// An array that is there. A copy of a view costs little beside what is worked out of it many times.
   size_t add_array(std::string letters, at::Tensor array) {
+    array = array.contiguous();
     const Dims shape = array.sizes().vec();
     steps_.push_back({{}, {}, std::move(letters), shape, std::move(array)});
     return steps_.size() - 1;

@@ -38,6 +38,9 @@ AGGREGATE_NAMES = {fold: name for name, (first, fold) in _AGGREGATES.items() if 
 # ⊕ whose result is an index: the fold whose place it is.
 ARGUMENTS = {"argmax": "max", "argmin": "min"}
 
+# ⊗ that a contraction computes as the elementwise kernel does, to the last digit.
+_CONTRACTED = ("mul", "add", "sub", "div", "max", "min", "squared_difference", "abs_difference")
+
 # A kernel, or several that follow each other; everything else is an expression, and so is an operand alone.
 _KERNELS = re.compile(r"\s*[A-Za-z_][\w.]*\s*(\[[^\[\]]*\])?\s*(\|\s*[A-Za-z_][\w.]*\s*(\[[^\[\]]*\])?\s*)*")
 _OPERAND = re.compile(r"\s*(x\d*|y|z)\s*")
@@ -171,13 +174,25 @@ def make_vertex(
     value = inputs[0]
     if len(inputs) > 1 or list(vertex.in_labels[0]) != every or vertex.join not in ("mul", "id"):
         value = _vertex(who, inputs, VertexText(vertex.join, "sum", vertex.in_labels, every, {}))
-    extreme = _vertex(who, [value], VertexText("id", ARGUMENTS[vertex.agg], [every], core, {}))
-    same = "where(x == y, 1, where(x == x, 0, 1))"
+    extreme = _extreme(who, inputs, replace(vertex, agg=ARGUMENTS[vertex.agg], out_labels=core, extents={}), (value, every))
+    same = "where(x == y, 1, x != x)"
     found = _vertex(who, [value, extreme], VertexText(same, "sum", [every, core], every, {}))
     found = _vertex(who, [found], VertexText("cast[i64]", "sum", [every], every, {}))
     numbers = _C.einsum_input(positions, "i64", shape)
     first = f"where(x == 1, y, {math.prod(shape)})"
     return _vertex(who, [found, numbers], VertexText(first, "min", [every, folded], vertex.out_labels, vertex.extents))
+
+
+def _extreme(
+    who: str, inputs: Sequence[_C.EinsumNode], vertex: VertexText, joined: tuple[_C.EinsumNode, Sequence[str]]
+) -> _C.EinsumNode:
+    """The extreme of the joined tensor, which is given with its labels. Of a kernel of two operands it is one contraction, which need not form
+    that; but floats of half width are folded in single precision there, so that no joined element need equal it."""
+    value, labels = joined
+    exact = value.dtype not in ("f16", "bf16") and vertex.join in _CONTRACTED
+    if len(inputs) == 2 and exact and all(len(set(own)) == len(own) for own in vertex.in_labels):
+        return _vertex(who, inputs, vertex)
+    return _vertex(who, [value], VertexText("id", vertex.agg, [labels], vertex.out_labels, {}))
 
 
 def _of_truth_values(inputs: Sequence[_C.EinsumNode], vertex: VertexText) -> VertexText:
