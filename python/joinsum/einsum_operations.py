@@ -174,7 +174,9 @@ def make_vertex(
     value = inputs[0]
     if len(inputs) > 1 or list(vertex.in_labels[0]) != every or vertex.join not in ("mul", "id"):
         value = _vertex(who, inputs, VertexText(vertex.join, "sum", vertex.in_labels, every, {}))
-    extreme = _extreme(who, inputs, replace(vertex, agg=ARGUMENTS[vertex.agg], out_labels=core, extents={}), (value, every))
+    extreme = _extreme(
+        who, inputs, replace(vertex, agg=ARGUMENTS[vertex.agg], out_labels=core, extents={}), (value, every)
+    )
     same = "where(x == y, 1, x != x)"
     found = _vertex(who, [value, extreme], VertexText(same, "sum", [every, core], every, {}))
     found = _vertex(who, [found], VertexText("cast[i64]", "sum", [every], every, {}))
@@ -186,8 +188,11 @@ def make_vertex(
 def _extreme(
     who: str, inputs: Sequence[_C.EinsumNode], vertex: VertexText, joined: tuple[_C.EinsumNode, Sequence[str]]
 ) -> _C.EinsumNode:
-    """The extreme of the joined tensor, which is given with its labels. Of a kernel of two operands it is one contraction, which need not form
-    that; but floats of half width are folded in single precision there, so that no joined element need equal it."""
+    """The extreme of the joined tensor, which is given with its labels.
+
+    Of a kernel of two operands it is one contraction, which need not form that tensor. Floats of half width are folded
+    in single precision there, so that no joined element need equal it: of them the joined tensor is folded.
+    """
     value, labels = joined
     exact = value.dtype not in ("f16", "bf16") and vertex.join in _CONTRACTED
     if len(inputs) == 2 and exact and all(len(set(own)) == len(own) for own in vertex.in_labels):

@@ -8,35 +8,16 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 
 import joinsum
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_pairs import FOLDS, JOINS
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 
-JOINS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "mul": torch.mul,
-    "add": torch.add,
-    "sub": torch.sub,
-    "div": torch.div,
-    "max": torch.maximum,
-    "min": torch.minimum,
-    "squared_difference": lambda a, b: (a - b) * (a - b),
-    "abs_difference": lambda a, b: (
-        torch.maximum(a, b) - torch.minimum(a, b) if a.dtype == torch.uint8 else (a - b).abs()
-    ),
-}
-FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "sum": lambda x: x.sum(1, dtype=x.dtype),
-    "prod": lambda x: x.prod(1, dtype=x.dtype),
-    "max": lambda x: x.amax(1),
-    "min": lambda x: x.amin(1),
-    "logsumexp": lambda x: x.logsumexp(1),
-}
 PAIRS = [pair for pair in itertools.product(JOINS, FOLDS) if pair != ("mul", "sum")]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # What complex numbers, which have no order, are combined and folded by.
@@ -260,7 +241,7 @@ def test_sites_fold_pieces_into_one_result(sites: int) -> None:
 COMPARE = """
     import sys
     import torch, joinsum
-    sys.path.insert(0, {folder!r})
+    sys.path[:0] = {folders!r}
     from test_contractions import COMPLEX_PAIRS, PAIRS, operands, wanted
     assert torch.backends.cpu.get_cpu_capability() == {capability!r}, torch.backends.cpu.get_cpu_capability()
     for join, agg in PAIRS:
@@ -297,7 +278,8 @@ def test_each_set_of_instructions_gives_the_same(capability: str) -> None:
     own = torch.backends.cpu.get_cpu_capability()
     if own not in order or order.index(capability) > order.index(own):
         pytest.skip(f"this processor has no {capability}")
-    code = COMPARE.format(folder=os.path.dirname(__file__), capability=capability)
+    here = os.path.dirname(__file__)
+    code = COMPARE.format(folders=[here, os.path.join(here, "..", "support")], capability=capability)
     done = run_python(code, ATEN_CPU_CAPABILITY=capability.lower())
     assert done.returncode == 0, done.stderr
 

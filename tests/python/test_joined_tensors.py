@@ -10,7 +10,7 @@ from collections.abc import Callable
 import joinsum
 import pytest
 import torch
-from test_contractions import FOLDS, JOINS
+from torch_pairs import FOLDS, JOINS
 
 PAIRS = [
     ("add", "max"),

@@ -2,11 +2,13 @@
 
 #include <limits>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "einsum/binary.h"
 #include "einsum/gradient.h"
 #include "einsum/lower.h"
+#include "ia/text.h"
 #include "kernels/dense.h"
 #include "random_einsums.h"
 #include "random_plans.h"
@@ -46,7 +48,7 @@ std::map<std::string, StoredRelation> run(const Drawn& drawn, int64_t most_joine
   for (const auto& node : drawn.plan.inputs()) {
     const std::string& name = node->as<ia::Input>()->name;
     std::vector<std::pair<Key, at::Tensor>> tensors;
-    for (const auto& [key, array] : ia::contents(drawn.inputs.at(name), node->type())) {
+    for (const auto& [key, array] : drawn.inputs.at(name)) {
       tensors.emplace_back(key, at::tensor(array.values, at::kDouble).reshape(array.shape));
     }
     inputs.emplace(name, place_tuples(tensors, node->type(), executor.transport().local_sites(), *store, true));
@@ -90,6 +92,7 @@ output S = map[(); reduce_add[abc->]](j)
 )");
   const at::Tensor x = at::randint(-9, 10, {150, 170}, at::kFloat), y = at::randint(-9, 10, {190, 170}, at::kFloat);
   const at::Tensor joined = (x.unsqueeze(1) - y.unsqueeze(0)).abs();
+  const int before = at::get_num_threads();
   for (const int threads : {1, 3}) {
     at::set_num_threads(threads);
     const auto store = make_memory_store();
@@ -105,6 +108,7 @@ output S = map[(); reduce_add[abc->]](j)
     EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("S"), *store), joined.sum()));
     for (const NodeTrace& node : result.trace) EXPECT_LT(node.peak_bytes, joined.nbytes() / 10) << node.node;
   }
+  at::set_num_threads(before);
 }
 
 }  // namespace
