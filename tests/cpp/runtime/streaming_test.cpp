@@ -76,21 +76,21 @@ TEST(Streaming, FoldsAsWhatIsFormedDoes) {
       }
     }
   }
-  EXPECT_GT(streamed, 300);
+  EXPECT_GT(streamed, 100);
 }
 
 /// Blocks of all axes, on one thread and on several.
 TEST(Streaming, GoesThroughLargeArraysByBlocks) {
   const ia::Plan plan = ia::parse(R"(ia on 1
-input X: f32[150,170]<> on 1 ()
-input Y: f32[190,170]<> on 1 ()
+input X: f64[150,170]<> on 1 ()
+input Y: f64[190,170]<> on 1 ()
 x = map[(); insert_dim[1]](X)
 j = join[; ; abs_difference](x, Y)
 output Z = map[(); reduce_max[abc->ab]](j)
 output V = map[(); reduce_add[abc->bc]](j)
 output S = map[(); reduce_add[abc->]](j)
 )");
-  const at::Tensor x = at::randint(-9, 10, {150, 170}, at::kFloat), y = at::randint(-9, 10, {190, 170}, at::kFloat);
+  const at::Tensor x = at::randint(-9, 10, {150, 170}, at::kDouble), y = at::randint(-9, 10, {190, 170}, at::kDouble);
   const at::Tensor joined = (x.unsqueeze(1) - y.unsqueeze(0)).abs();
   const int before = at::get_num_threads();
   for (const int threads : {1, 3}) {
