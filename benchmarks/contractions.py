@@ -2,6 +2,7 @@
 
 joinsum takes turns with torch's broadcast-then-reduce, in pieces of the joined tensor that fit in memory, and with
 torch's matrix product of the same shape; figures are medians over the rounds, all on the same number of threads.
+Then the same for positions, and for gradients, where torch's autograd runs through each piece.
 
     python benchmarks/contractions.py [--size 1024] [--rounds 5] [--threads N] [--json FILE]
 """
@@ -34,6 +35,7 @@ FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda x: x.amax(1),
     "sum": lambda x: x.sum(1),
     "logsumexp": lambda x: x.logsumexp(1),
+    "argmax": lambda x: x.argmax(1),
 }
 PAIRS = [
     ("add", "min"),
@@ -42,13 +44,33 @@ PAIRS = [
     ("squared_difference", "sum"),
     ("abs_difference", "sum"),
     ("add", "logsumexp"),
+    ("add", "argmax"),
 ]
+GRADIENTS = [("add", "max"), ("add", "logsumexp"), ("abs_difference", "sum"), ("squared_difference", "sum")]
 
 
 def broadcast_then_reduce(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """`(a[:, :, None] ⊗ b[None])` folded over its second axis, some rows of `a` at a time."""
     rows = max(1, PIECE_BYTES // (b.numel() * b.element_size()))
     return torch.cat([FOLDS[agg](JOINS[join](some[:, :, None], b[None])) for some in a.split(rows)])
+
+
+def gradient(call: Operation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The gradients of the sum of the result, one after the other in one tensor."""
+    x, y = a.clone().requires_grad_(), b.clone().requires_grad_()
+    return torch.cat([each.flatten() for each in torch.autograd.grad(call(x, y).sum(), (x, y))])
+
+
+def gradient_by_pieces(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The same by torch, some rows of `a` at a time."""
+    rows = max(1, PIECE_BYTES // (b.numel() * b.element_size()))
+    left, right = [], torch.zeros_like(b)
+    for some in a.split(rows):
+        x, y = some.clone().requires_grad_(), b.clone().requires_grad_()
+        own, other = torch.autograd.grad(FOLDS[agg](JOINS[join](x[:, :, None], y[None])).sum(), (x, y))
+        left.append(own)
+        right += other
+    return torch.cat([*(each.flatten() for each in left), right.flatten()])
 
 
 def measure(contestants: dict[str, Callable[[], torch.Tensor]], rounds: int) -> dict[str, list[float]]:
@@ -63,13 +85,20 @@ def measure(contestants: dict[str, Callable[[], torch.Tensor]], rounds: int) -> 
     return seconds
 
 
-def compare(join: str, agg: str, size: int, rounds: int, dtype: torch.dtype) -> dict[str, float | str]:
+def compare(
+    join: str, agg: str, size: int, rounds: int, dtype: torch.dtype, backward: bool = False
+) -> dict[str, float | str]:
     """Medians of the three contestants' milliseconds, and of the ratios within a round."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, size, generator=generator, dtype=dtype) for _ in range(2))
+
+    def by_joinsum(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg)
+
+    by_torch = gradient_by_pieces if backward else broadcast_then_reduce
     contestants: dict[str, Callable[[], torch.Tensor]] = {
-        "joinsum": lambda: joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg),
-        "broadcast": lambda: broadcast_then_reduce(join, agg, a, b),
+        "joinsum": lambda: gradient(by_joinsum, a, b) if backward else by_joinsum(a, b),
+        "broadcast": lambda: by_torch(join, agg, a, b),
         "matmul": lambda: torch.matmul(a, b),
     }
     torch.testing.assert_close(contestants["joinsum"](), contestants["broadcast"](), rtol=1e-4, atol=1e-3)
@@ -79,7 +108,15 @@ def compare(join: str, agg: str, size: int, rounds: int, dtype: torch.dtype) -> 
         for name, pair in {"broadcast": ("broadcast", "joinsum"), "matmul": ("joinsum", "matmul")}.items()
     }
     figures: dict[str, float | str] = {f"{name}_ms": 1e3 * statistics.median(each) for name, each in seconds.items()}
-    return {"join": join, "agg": agg, **figures, "times_faster": ratio["broadcast"], "times_matmul": ratio["matmul"]}
+    what = "gradients" if backward else "result"
+    return {
+        "join": join,
+        "agg": agg,
+        "what": what,
+        **figures,
+        "times_faster": ratio["broadcast"],
+        "times_matmul": ratio["matmul"],
+    }
 
 
 def report(size: int, rounds: int, dtype: torch.dtype) -> list[dict[str, float | str]]:
@@ -90,11 +127,13 @@ def report(size: int, rounds: int, dtype: torch.dtype) -> list[dict[str, float |
     )
     click.echo(f"{'':26}{'joinsum ms':>12}{'torch ms':>12}{'faster':>9}{'matmul ms':>12}{'x matmul':>10}")
     rows = []
-    for join, agg in PAIRS:
-        row = compare(join, agg, size, rounds, dtype)
+    cases = [(pair, False) for pair in PAIRS] + [(pair, True) for pair in GRADIENTS]
+    for (join, agg), backward in cases:
+        row = compare(join, agg, size, rounds, dtype, backward)
         rows.append(row)
+        name = f"{'d ' if backward else ''}{join}, {agg}"
         click.echo(
-            f"{join + ', ' + agg:26}{row['joinsum_ms']:12.1f}{row['broadcast_ms']:12.1f}{row['times_faster']:9.1f}"
+            f"{name:26}{row['joinsum_ms']:12.1f}{row['broadcast_ms']:12.1f}{row['times_faster']:9.1f}"
             f"{row['matmul_ms']:12.1f}{row['times_matmul']:10.2f}"
         )
     return rows

@@ -170,11 +170,11 @@ std::vector<std::string> output_nodes_of(const ia::Plan& plan) {
   return out;
 }
 
-/// Names of the joins that are computed with the sum above them.
+/// Names of the nodes that are computed with the folds above them.
 std::set<std::string> fused_of(const ia::Plan& plan) {
   const auto names = ia::node_names(plan);
   std::set<std::string> out;
-  for (const ia::Node* node : ia::fused_joins(plan)) out.insert(names.at(node));
+  for (const ia::Node* node : ia::Formation(plan).unformed()) out.insert(names.at(node));
   return out;
 }
 

@@ -71,7 +71,7 @@ Value einsum(const Value& x, const Value& y, const Labels& result, const Extents
 /// that is summed if at all; a map of each element; a fold. Each has a short gradient.
 class Simple {
  public:
-  static Plan of(const Plan& plan) {
+  Plan of(const Plan& plan) {
     std::unordered_map<const Node*, NodePtr> made;
     for (const NodePtr& node : plan.order()) {
       std::vector<NodePtr> inputs;
@@ -88,8 +88,24 @@ class Simple {
     return Plan::make(std::move(outputs));
   }
 
+  /// The value of a vertex: that of a fold of a join from one vertex, for which the joined tensor is not formed.
+  NodePtr value_of(const NodePtr& node) const {
+    const auto found = whole_.find(node.get());
+    return found == whole_.end() ? node : found->second;
+  }
+
  private:
-  static NodePtr simple(const Einsum& op, const std::vector<NodePtr>& inputs) {
+  /// Keeps `op` as one vertex beside its fold. Floats of half width are folded in single precision there, so that no
+  /// joined element need equal the extreme.
+  void keep_whole(const NodePtr& fold, Einsum op, std::vector<NodePtr> inputs) {
+    const DType dtype = fold->type().dtype;
+    const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
+    const std::string join = kernels::is_expression(op.join) ? op.join.name : "contract_" + op.join.name;
+    if (narrow || !kernels::has_row(join + "_" + op.aggregate.name)) return;
+    whole_[fold.get()] = make(std::move(op), std::move(inputs));
+  }
+
+  NodePtr simple(const Einsum& op, const std::vector<NodePtr>& inputs) {
     std::vector<TensorType> types;
     std::vector<Value> operands;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -111,9 +127,15 @@ class Simple {
                                    : mapped(operands[0], op.join.first());
       for (const Kernel& next : op.join.then) value = mapped(value, next);
       value = einsum(value, kept, extents, kId, op.aggregate);
+      if (operands.size() == 2 && op.join.then.empty()) {
+        keep_whole(value.node, {{operands[0].labels, operands[1].labels}, kept, op.join, op.aggregate, {}},
+                   {operands[0].node, operands[1].node});
+      }
     }
     return einsum(value, op.result, extents).node;
   }
+
+  std::unordered_map<const Node*, NodePtr> whole_;
 };
 
 // --- gradients of simple vertices
@@ -366,7 +388,8 @@ void check_request(const Plan& plan, const std::vector<std::string>& of) {
 
 Plan gradient(const Plan& plan, const std::vector<std::string>& of) {
   check_request(plan, of);
-  const Plan simple = Simple::of(binary(plan));
+  Simple vertices;
+  const Plan simple = vertices.of(binary(plan));
   const auto wanted = depending(simple, of);
   Arrived arrived;
   for (const auto& output : simple.outputs()) {
@@ -377,7 +400,7 @@ Plan gradient(const Plan& plan, const std::vector<std::string>& of) {
     const NodePtr& node = *at;
     const NodePtr d = arrived.at(node.get());
     if (d == nullptr || node->as<Einsum>() == nullptr) continue;
-    const Vertex vertex(*node, node, d);
+    const Vertex vertex(*node, vertices.value_of(node), d);
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (!wanted.contains(node->input(i).get())) continue;
       if (const auto gradient = vertex.of(i)) arrived.add(node->input(i), gradient->node);

@@ -109,6 +109,22 @@ Dims positions_shape(const std::string& who, const NamedVertex& vertex, const La
   return shape;
 }
 
+/// ⊗ that a contraction computes as the elementwise kernel does, to the last digit.
+constexpr std::array kContracted{"mul", "add", "sub", "div", "max", "min", "squared_difference", "abs_difference"};
+
+/// The extreme of the joined tensor `value`, whose labels are `every`. Of a kernel of two operands it is one contraction,
+/// which need not form that tensor. Floats of half width are folded in single precision there, so that no joined element
+/// need equal it: of them the joined tensor is folded.
+NodePtr make_extreme(const std::string& who, const std::vector<NodePtr>& inputs, const NamedVertex& vertex,
+                     const NodePtr& value, const Labels& every) {
+  const DType dtype = value->type().dtype;
+  const bool exact = dtype != DType::kFloat16 && dtype != DType::kBFloat16 &&
+                     std::find(kContracted.begin(), kContracted.end(), vertex.join) != kContracted.end();
+  if (inputs.size() == 2 && exact && std::all_of(vertex.operands.begin(), vertex.operands.end(), distinct))
+    return make_plain(who, inputs, vertex);
+  return make_plain(who, {value}, {"id", vertex.aggregate, {every}, vertex.result});
+}
+
 NodePtr make_position(const std::string& who, const std::vector<NodePtr>& inputs, NamedVertex vertex,
                       const std::string& extreme_name, const std::string& positions) {
   const Labels folded = folded_labels(vertex);
@@ -125,8 +141,9 @@ NodePtr make_position(const std::string& who, const std::vector<NodePtr>& inputs
   if (inputs.size() > 1 || vertex.operands[0] != every || (vertex.join != "mul" && vertex.join != "id")) {
     value = make_plain(who, inputs, {vertex.join, "sum", vertex.operands, every});
   }
-  const NodePtr extreme = make_plain(who, {value}, {"id", extreme_name, {every}, kept});
-  const std::string same = "where(x == y, 1, where(x == x, 0, 1))";
+  const NodePtr extreme =
+      make_extreme(who, inputs, {vertex.join, extreme_name, vertex.operands, kept}, value, every);
+  const std::string same = "where(x == y, 1, x != x)";
   NodePtr found = make_plain(who, {value, extreme}, {same, "sum", {every, kept}, every});
   found = make_plain(who, {found}, {"cast[i64]", "sum", {every}, every});
   const NodePtr numbers = make_input(positions, {DType::kInt64, shape});

@@ -1,6 +1,5 @@
-#include <cuda_runtime.h>
-
 #include <algorithm>
+#include <cuda_runtime.h>
 
 #include "base/check.h"
 #include "kernels/cuda_pairs.h"
@@ -17,8 +16,8 @@ constexpr int kDepth = 16;
 /// The largest extents of a grid's second and third axis.
 constexpr int64_t kMostBlocks = 65535;
 
-/// Copies a part of an operand, `across` (rows or columns) by k, to shared memory; zeros fill what lies outside, and are
-/// never folded.
+/// Copies a part of an operand, `across` (rows or columns) by k, to shared memory; zeros fill what lies outside, and
+/// are never folded.
 template <class T>
 __device__ void load(T (&part)[kDepth][kTile], const T* from, int64_t first, int64_t extent, int64_t across_stride,
                      int64_t first_k, int64_t inner, int64_t inner_stride) {
@@ -93,12 +92,13 @@ void launch(const CudaProblem& problem) {
 
 }  // namespace
 
-bool cuda_takes(Type type) {
+bool cuda_takes(Type type, Fold fold) {
+  if (fold == Fold::kLogAddExp) return false;
   return type == Type::kFloat || type == Type::kDouble || type == Type::kInt64 || type == Type::kInt32;
 }
 
 void run_on_cuda(const CudaProblem& problem) {
-  JOINSUM_CHECK(cuda_takes(problem.type), "type=", static_cast<int>(problem.type));
+  JOINSUM_CHECK(cuda_takes(problem.type, problem.fold), "type=", static_cast<int>(problem.type));
   switch (problem.type) {
     case Type::kFloat:
       return launch<float>(problem);

@@ -19,8 +19,9 @@ struct CudaProblem {
   void* stream;  ///< a cudaStream_t of the current device
 };
 
-/// Whether this build has loops for CUDA that take the type (floats and integers of 32 and 64 bits).
-bool cuda_takes(Type type);
+/// Whether this build has loops for CUDA that take the type (floats and integers of 32 and 64 bits) and the fold (not
+/// kLogAddExp).
+bool cuda_takes(Type type, Fold fold);
 
 /// Starts them. Raises KernelError with CUDA's message where they cannot start.
 void run_on_cuda(const CudaProblem& problem);

@@ -153,7 +153,8 @@ at::Tensor contract_pair(const Kernel& kernel, const Labels& labels, const at::T
   }
   const auto type = left.scalar_type();
   const auto inside = narrow_float(type) ? at::kFloat : type;
-  const at::Tensor a = left.to(inside).resolve_neg(), b = right.to(inside).resolve_neg();
+  const at::Tensor a = left.to(inside).resolve_conj().resolve_neg();
+  const at::Tensor b = right.to(inside).resolve_conj().resolve_neg();
   const Dims shape = extents_of(labels.result, letter_extents(row.name, labels, {shape_of(a), shape_of(b)}));
   JOINSUM_KERNEL_CHECK(!out.defined() || (shape_of(out) == shape && out.scalar_type() == type), row.name,
                        ": out does not fit: labels=", labels.text(), ", shape=", shape);

@@ -39,8 +39,11 @@ std::optional<Join> join_named(const std::string& name) {
 }
 
 std::optional<Fold> fold_named(const std::string& name) {
-  static const std::unordered_map<std::string, Fold> table{
-      {"add", Fold::kAdd}, {"mul", Fold::kMul}, {"max", Fold::kMax}, {"min", Fold::kMin}};
+  static const std::unordered_map<std::string, Fold> table{{"add", Fold::kAdd},
+                                                           {"mul", Fold::kMul},
+                                                           {"max", Fold::kMax},
+                                                           {"min", Fold::kMin},
+                                                           {"logaddexp", Fold::kLogAddExp}};
   return named(table, name);
 }
 
@@ -60,6 +63,10 @@ std::optional<Type> type_of(at::ScalarType type) {
       return Type::kInt8;
     case at::kByte:
       return Type::kUInt8;
+    case at::kComplexFloat:
+      return Type::kComplexFloat;
+    case at::kComplexDouble:
+      return Type::kComplexDouble;
     default:
       return std::nullopt;
   }
@@ -222,6 +229,11 @@ namespace {
 /// Sums of more terms in single precision would lose digits: each adds to one that is thousands of times as large.
 constexpr int64_t kMostTerms = 1 << 14;
 
+bool sums(const PairProblem& problem) {
+  const bool single = problem.type == Type::kFloat || problem.type == Type::kComplexFloat;
+  return single && (problem.fold == Fold::kAdd || problem.fold == Fold::kLogAddExp);
+}
+
 /// Sums of at most `kMostTerms` terms, summed in double precision: the longest folded letter is cut.
 void run_in_pieces(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                    const at::Tensor& out, int64_t terms) {
@@ -241,13 +253,16 @@ void run_in_pieces(const Row& row, const Labels& labels, const at::Tensor& left,
     return axis == std::string::npos ? operand
                                      : operand.narrow(static_cast<int64_t>(axis), begin, std::min(each, count - begin));
   };
-  at::Tensor total = at::zeros(out.sizes(), out.options().dtype(at::kDouble));
+  const bool logarithms = row.fold == "logaddexp";
+  const auto wide = out.is_complex() ? at::kComplexDouble : at::kDouble;
+  at::Tensor total = out.to(wide);
+  const double nothing = logarithms ? -std::numeric_limits<double>::infinity() : 0;
   for (int64_t begin = 0; begin < count; begin += each) {
-    const at::Tensor part = at::zeros(out.sizes(), out.options());
+    const at::Tensor part = at::full(out.sizes(), nothing, out.options());
     JOINSUM_CHECK(runs_pairs(row, labels, piece(left, 0, begin), piece(right, 1, begin), part), "row=", row.name);
-    total.add_(part);
+    logarithms ? at::logaddexp_out(total, total, part.to(wide)) : total.add_(part);
   }
-  out.add_(total);
+  out.copy_(total);
 }
 
 }  // namespace
@@ -257,7 +272,7 @@ bool runs_pairs(const Row& row, const Labels& labels, const at::Tensor& left, co
   const auto problem = pair_problem(row, labels, left, right, out);
   if (!problem) return false;
   const int64_t terms = problem->inner.count();
-  const bool long_sums = problem->fold == Fold::kAdd && problem->type == Type::kFloat && terms > 2 * kMostTerms;
+  const bool long_sums = sums(*problem) && terms > 2 * kMostTerms;
   if (long_sums && (left.is_cpu() || left.is_cuda())) {
     run_in_pieces(row, labels, left, right, out, terms);
     return true;
@@ -266,7 +281,7 @@ bool runs_pairs(const Row& row, const Labels& labels, const at::Tensor& left, co
     run_pairs(*problem);
     return true;
   }
-  if (!left.is_cuda() || !pairs::cuda_takes(problem->type)) return false;
+  if (!left.is_cuda() || !pairs::cuda_takes(problem->type, problem->fold)) return false;
   run_on_cuda(*problem, left, right, out);
   return true;
 }

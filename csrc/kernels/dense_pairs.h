@@ -36,7 +36,7 @@ struct PairProblem {
 void run_pairs(const PairProblem& problem);
 
 /// Folds into `out` what the operands combine to, where joinsum's own loops know the pair, the dtype and the device;
-/// says whether they do. Not logaddexp and not complex numbers. On the CPU panels of
+/// says whether they do. On CUDA not logaddexp and not complex numbers. On the CPU panels of
 /// both operands are packed, some MiB for each of torch's threads; nothing else is allocated.
 bool runs_pairs(const Row& row, const Labels& labels, const at::Tensor& left, const at::Tensor& right,
                 const at::Tensor& out);

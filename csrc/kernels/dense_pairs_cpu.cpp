@@ -1,13 +1,8 @@
-#include <algorithm>
 #include <array>
-#include <cstring>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
 
-#include "kernels/dense_pair_tiles.h"
-#include "kernels/dense_pairs.h"
+#include "kernels/dense_pair_panels.h"
 
 namespace joinsum::kernels::dense_parts {
 namespace {
@@ -17,98 +12,9 @@ using pairs::Join;
 using pairs::Tiles;
 using pairs::Type;
 
-/// Indices of k in a panel: 256 of two vectors fill a first-level cache's greater part.
-constexpr int64_t kInner = 256;
 /// Bytes of the packed rows, and of the packed columns: both stay in a second-level cache.
 constexpr int64_t kRowBytes = 1 << 17;
 constexpr int64_t kColumnBytes = 1 << 20;
-/// Combined pairs below which a thread more costs more than it brings.
-constexpr int64_t kSerial = 1 << 16;
-
-/// The widest tiles that torch uses this processor's instructions for (ATEN_CPU_CAPABILITY narrows them).
-Tiles tiles_for(Join join, Fold fold, Type type) {
-  static const std::string capability = at::get_cpu_capability();
-  Tiles tiles;
-  if (capability == "AVX512") tiles = pairs::avx512_tiles(join, fold, type);
-  if (tiles.any == nullptr && capability.starts_with("AVX")) tiles = pairs::avx2_tiles(join, fold, type);
-  return tiles.any != nullptr ? tiles : pairs::portable_tiles(join, fold, type);
-}
-
-/// What a packed operand holds besides finite numbers.
-struct Contents {
-  bool nan = false;
-  bool positive = false;  ///< infinity
-  bool negative = false;
-};
-
-template <class T>
-Contents contents_of(const T* values, int64_t count) {
-  Contents out;
-  if constexpr (std::is_floating_point_v<T>) {
-    constexpr T kInfinity = std::numeric_limits<T>::infinity();
-    int nan = 0, positive = 0, negative = 0;
-    for (int64_t i = 0; i < count; ++i) {
-      nan |= values[i] != values[i];
-      positive |= values[i] == kInfinity;
-      negative |= values[i] == -kInfinity;
-    }
-    out = {nan != 0, positive != 0, negative != 0};
-  }
-  return out;
-}
-
-/// Whether elements of such operands may combine to what is not a number.
-bool may_give_nan(Join join, const Contents& left, const Contents& right) {
-  if (left.nan || right.nan) return true;
-  switch (join) {
-    case Join::kAdd:
-      return (left.positive && right.negative) || (left.negative && right.positive);
-    case Join::kMul:  // an infinity by zero
-      return left.positive || left.negative || right.positive || right.negative;
-    case Join::kDiv:
-    case Join::kReversedDiv:  // zero by zero
-      return true;
-    case Join::kMax:
-    case Join::kMin:
-      return false;
-    default:
-      return (left.positive && right.positive) || (left.negative && right.negative);
-  }
-}
-
-bool adjacent(const int64_t* offsets, int64_t count) {
-  for (int64_t i = 1; i < count; ++i) {
-    if (offsets[i] != offsets[i - 1] + 1) return false;
-  }
-  return true;
-}
-
-/// Writes panels of `width` rows (or columns) one after the other, index by index of k; zeros fill the last one.
-template <class T>
-void pack(const T* from, const Dims& across, const Dims& inner, int64_t width, T* to) {
-  const auto total = static_cast<int64_t>(across.size()), depth = static_cast<int64_t>(inner.size());
-  for (int64_t first = 0; first < total; first += width, to += width * depth) {
-    const int64_t* offsets = across.data() + first;
-    const int64_t present = std::min(width, total - first);
-    if (present < width) std::memset(to, 0, static_cast<size_t>(width * depth) * sizeof(T));
-    if (adjacent(offsets, present)) {
-      for (int64_t k = 0; k < depth; ++k) {
-        std::memcpy(to + k * width, from + offsets[0] + inner[k], static_cast<size_t>(present) * sizeof(T));
-      }
-    } else {
-      for (int64_t i = 0; i < present; ++i) {
-        for (int64_t k = 0; k < depth; ++k) to[k * width + i] = from[offsets[i] + inner[k]];
-      }
-    }
-  }
-}
-
-/// The part of a problem that one thread computes: a rectangle of the result for one index of the batch.
-struct Part {
-  int64_t batch;
-  int64_t first_row, rows;
-  int64_t first_column, columns;
-};
 
 /// One thread's work, with its packed panels.
 template <class T>
@@ -213,39 +119,6 @@ class Worker {
   at::Tensor left_, right_, edge_;
 };
 
-/// The pieces that each index of the batch is cut into, and their number in all.
-struct Cut {
-  bool rows;
-  int64_t each;
-  int64_t pieces;
-};
-
-Cut cut_of(const PairProblem& problem) {
-  const int64_t batch = problem.batch.count(), rows = problem.rows.count(), columns = problem.columns.count();
-  const int64_t threads = at::get_num_threads();
-  const double work = static_cast<double>(batch) * static_cast<double>(rows) * static_cast<double>(columns) *
-                      static_cast<double>(problem.inner.count());
-  const bool serial = work < static_cast<double>(kSerial) || batch >= 4 * threads;
-  return {rows >= columns, serial ? 1 : threads, batch * (serial ? 1 : threads)};
-}
-
-Part part_of(const PairProblem& problem, const Cut& cut, int64_t index) {
-  const int64_t rows = problem.rows.count(), columns = problem.columns.count();
-  const int64_t piece = index % cut.each, extent = cut.rows ? rows : columns;
-  const int64_t begin = extent * piece / cut.each, count = extent * (piece + 1) / cut.each - begin;
-  return cut.rows ? Part{index / cut.each, begin, count, 0, columns} : Part{index / cut.each, 0, rows, begin, count};
-}
-
-template <class T>
-void run_typed(const PairProblem& problem) {
-  const Cut cut = cut_of(problem);
-  for_each_range(cut.pieces, [&](int64_t begin, int64_t end) {
-    const at::AutoDispatchBelowADInplaceOrView without_autograd;
-    Worker<T> worker(problem);
-    for (int64_t index = begin; index < end; ++index) worker.run(part_of(problem, cut, index));
-  });
-}
-
 /// Pairs that tiles combine for a result of that height and width, their edges included.
 double tiled(const Tiles& tiles, int64_t rows, int64_t columns) {
   const int64_t high = rows == 1 ? 1 : ceil_div(rows, tiles.rows) * tiles.rows;
@@ -269,22 +142,27 @@ void run_pairs(const PairProblem& given) {
   for (const Merged* axis : {&problem.batch, &problem.rows, &problem.columns, &problem.inner}) {
     if (axis->count() == 0) return;
   }
+  if (tiles_for(problem.join, problem.fold, problem.type).planes == 2) return run_planes(problem);
   switch (problem.type) {
     case Type::kFloat:
-      return run_typed<float>(problem);
+      return run_by<Worker<float>>(problem);
     case Type::kDouble:
-      return run_typed<double>(problem);
+      return run_by<Worker<double>>(problem);
     case Type::kInt64:
-      return run_typed<int64_t>(problem);
+      return run_by<Worker<int64_t>>(problem);
     case Type::kInt32:
-      return run_typed<int32_t>(problem);
+      return run_by<Worker<int32_t>>(problem);
     case Type::kInt16:
-      return run_typed<int16_t>(problem);
+      return run_by<Worker<int16_t>>(problem);
     case Type::kInt8:
-      return run_typed<int8_t>(problem);
+      return run_by<Worker<int8_t>>(problem);
     case Type::kUInt8:
-      return run_typed<uint8_t>(problem);
+      return run_by<Worker<uint8_t>>(problem);
+    case Type::kComplexFloat:
+    case Type::kComplexDouble:
+      break;
   }
+  JOINSUM_CHECK(false, "type=", static_cast<int>(problem.type));
 }
 
 }  // namespace joinsum::kernels::dense_parts

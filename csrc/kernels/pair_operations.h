@@ -29,10 +29,13 @@ enum class Join {
   kUnsignedDifference  ///< kAbsDifference of unsigned integers, whose differences wrap around
 };
 
-enum class Fold { kAdd, kMul, kMax, kMin };
+/// kLogAddExp, log(eᵃ + eᵇ), has no step of its own: loops keep a maximum and a sum of exponentials.
+enum class Fold { kAdd, kMul, kMax, kMin, kLogAddExp };
 
-/// Elements that the loops take.
-enum class Type { kFloat, kDouble, kInt64, kInt32, kInt16, kInt8, kUInt8 };
+/// Elements that the loops take. Those of complex numbers work on real and imaginary parts.
+enum class Type { kFloat, kDouble, kInt64, kInt32, kInt16, kInt8, kUInt8, kComplexFloat, kComplexDouble };
+
+constexpr bool is_complex(Type type) { return type == Type::kComplexFloat || type == Type::kComplexDouble; }
 
 /// The larger of `a` and `b`. As torch, not a number when one of them is not; with `ordered` only when `a` is not,
 /// which is one instruction of many processors in place of four.
@@ -114,6 +117,7 @@ constexpr auto with_constant(Join join, Use use) {
   return use(std::integral_constant<Join, Join::kAbsDifference>());
 }
 
+/// The same for a fold that has a step: not kLogAddExp.
 template <class Use>
 constexpr auto with_constant(Fold fold, Use use) {
   switch (fold) {
@@ -124,6 +128,7 @@ constexpr auto with_constant(Fold fold, Use use) {
     case Fold::kMax:
       return use(std::integral_constant<Fold, Fold::kMax>());
     case Fold::kMin:
+    case Fold::kLogAddExp:
       break;
   }
   return use(std::integral_constant<Fold, Fold::kMin>());

@@ -12,6 +12,7 @@
 #include "runtime/kept_bytes.h"
 #include "runtime/local_operators.h"
 #include "runtime/moves.h"
+#include "runtime/streaming.h"
 
 namespace joinsum::runtime {
 
@@ -23,12 +24,12 @@ struct PlanFacts {
   std::string text;
   std::unordered_map<const Node*, std::string> names;
   std::unordered_map<const Node*, std::string> operations;
+  ia::Formation formation;
   std::unordered_map<const Node*, int64_t> uses;
-  std::unordered_set<const Node*> fused;
   std::unordered_map<const Node*, std::vector<const Node*>> other_results;  ///< by the first result of a call
 
-  explicit PlanFacts(const ia::Plan& of)
-      : plan(of), text(of.text()), names(ia::node_names(of)), uses(ia::use_counts(of)), fused(ia::fused_joins(of)) {
+  PlanFacts(const ia::Plan& of, int64_t most_joined_bytes)
+      : plan(of), text(of.text()), names(ia::node_names(of)), formation(of, most_joined_bytes), uses(formation.uses()) {
     for (const NodePtr& node : of.order()) {
       operations[node.get()] = ia::operation_text(node->operation(), node->type());
     }
@@ -80,8 +81,8 @@ class Run {
         transport_(transport),
         store_(store),
         names_(facts.names),
-        uses_(facts.uses),
-        fused_(facts.fused) {
+        formation_(facts.formation),
+        uses_(facts.uses) {
     for (const auto& output : plan_.outputs()) {
       if (output.tied_input) tied_.insert(*output.tied_input);
     }
@@ -92,7 +93,7 @@ class Run {
     RunResult result;
     for (const auto& [name, relation] : inputs_) kept_.add(relation, store_);
     for (const NodePtr& node : plan_.order()) {
-      if (fused_.contains(node.get())) continue;
+      if (!formation_.formed(*node)) continue;
       result.trace.push_back(traced(*node));
       release_inputs(*node);
     }
@@ -166,19 +167,6 @@ class Run {
     return evaluate_local(node);
   }
 
-  /// Nodes whose values `node` reads: those of a fused join in its place.
-  std::vector<const Node*> operands_of(const Node& node) const {
-    std::vector<const Node*> out;
-    for (const NodePtr& input : node.inputs()) {
-      if (!fused_.contains(input.get())) {
-        out.push_back(input.get());
-        continue;
-      }
-      for (const NodePtr& inner : input->inputs()) out.push_back(inner.get());
-    }
-    return out;
-  }
-
   /// Whether `operand` may be overwritten once its last user, the current node, has read it.
   bool dies_here(const Node& operand, size_t times_read) const {
     if (uses_.at(&operand) != static_cast<int64_t>(times_read)) return false;
@@ -196,7 +184,7 @@ class Run {
 
   /// Runs a local operator once for each distinct set of blocks; sites that hold the same ones share the result.
   StoredRelation evaluate_local(const Node& node) {
-    const auto operands = operands_of(node);
+    const auto operands = formation_.operands(node);
     struct Group {
       std::vector<std::vector<Piece>> pieces;
       std::vector<int64_t> sites;
@@ -271,7 +259,9 @@ class Run {
         out[i] = {store_.put(results[made[i]->as<ia::LocalCall>()->call.output])};
       return out;
     }
-    const auto result = apply(node, given);
+    const auto result = formation_.folds_streamed(node)
+                            ? Streaming(formation_, operands, given, scalars_, store_, flops_).fold(node, site)
+                            : apply(node, given);
     if (!result.empty()) options = result.front().array.options();
     for (at::Tensor& array : assemble(node.type().relation, boxes, result, options))
       out.front().push_back(store_.put(std::move(array)));
@@ -286,12 +276,12 @@ class Run {
     if (const auto* op = node.as<ia::LocalMap>()) return operators.map(*op, given[0], result);
     const auto& op = *node.as<ia::LocalAggregate>();
     const Node& input = *node.input(0);
-    if (!fused_.contains(&input)) return operators.aggregate(op, given[0], result);
+    if (!formation_.fused(input)) return operators.aggregate(op, given[0], result);
     return operators.contract(*input.as<ia::LocalJoin>(), op, given[0], given[1], input.type().relation);
   }
 
   void release_inputs(const Node& node) {
-    for (const Node* operand : operands_of(node)) {
+    for (const Node* operand : formation_.operands(node)) {
       if (--uses_[operand] > 0) continue;
       if (!operand->inputs().empty()) kept_.remove(values_.at(operand), store_);
       values_.erase(operand);
@@ -305,8 +295,8 @@ class Run {
   Transport& transport_;
   BlockStore& store_;
   const std::unordered_map<const Node*, std::string>& names_;
+  const ia::Formation& formation_;
   std::unordered_map<const Node*, int64_t> uses_;
-  const std::unordered_set<const Node*>& fused_;
   std::set<std::string> tied_;
   std::set<std::string> shared_inputs_;
   std::unordered_map<const Node*, StoredRelation> values_;
@@ -354,8 +344,8 @@ bool whole(const Transport& transport) {
 
 }  // namespace
 
-Executor::Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store)
-    : transport_(std::move(transport)), store_(std::move(store)) {}
+Executor::Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store, int64_t most_joined_bytes)
+    : transport_(std::move(transport)), store_(std::move(store)), most_joined_bytes_(most_joined_bytes) {}
 
 RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
                         const kernels::Scalars& scalars) {
@@ -373,7 +363,7 @@ std::shared_ptr<const PlanFacts> Executor::facts_of(const ia::Plan& plan) {
   auto found = std::find_if(known_.begin(), known_.end(), [&](const auto& facts) { return facts->are_of(plan); });
   if (found == known_.end()) {
     if (known_.size() == kPlansKnown) known_.pop_back();
-    found = known_.insert(known_.end(), std::make_shared<const PlanFacts>(plan));
+    found = known_.insert(known_.end(), std::make_shared<const PlanFacts>(plan, most_joined_bytes_));
   }
   std::rotate(known_.begin(), found, found + 1);
   return known_.front();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ia/nodes.h"
+#include "ia/fusion.h"
 #include "runtime/relation.h"
 #include "runtime/transport.h"
 
@@ -35,7 +35,9 @@ struct PlanFacts;
 /// Runs plans on one transport. What it has found out about a plan is kept for the next run of it.
 class Executor {
  public:
-  Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store);
+  /// `most_joined_bytes`: as ia::Formation has it.
+  Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockStore> store,
+           int64_t most_joined_bytes = ia::kMostJoinedBytes);
 
   /// Runs `plan` in dependency order; a block is freed after its last use. Inputs must have the plan's input types.
   /// Blocks of an input that an output is tied to may be overwritten. All sites must run equal plans: checked before
@@ -52,6 +54,7 @@ class Executor {
 
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<BlockStore> store_;
+  int64_t most_joined_bytes_;
   std::vector<std::shared_ptr<const PlanFacts>> known_;  ///< of the last plans, the latest first
 };
 

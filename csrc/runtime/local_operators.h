@@ -32,10 +32,10 @@ class LocalOperators {
   std::vector<at::Tensor> call(const kernels::Call& op, const std::vector<Operand>& operands) const;
   std::vector<Piece> filter(const ia::LocalFilter& op, const Operand& input) const;
   std::vector<Piece> map(const ia::LocalMap& op, const Operand& input, const RelationType& result) const;
-
- private:
   /// Runs the kernels that follow `kernel` on its results, whose relation has type `type`.
   std::vector<Piece> then(const kernels::Kernel& kernel, std::vector<Piece> pieces, RelationType type) const;
+
+ private:
   at::Tensor call(const kernels::Kernel& kernel, const std::vector<at::Tensor>& operands, int64_t batch, int64_t output,
                   const at::Tensor& out) const;
   std::vector<Piece> concatenate_pieces(const ia::LocalAggregate& op, const Operand& input,

@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 
 import joinsum
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch_pairs import FOLDS, JOINS
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 
-JOINS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "mul": torch.mul,
-    "add": torch.add,
-    "sub": torch.sub,
-    "div": torch.div,
-    "max": torch.maximum,
-    "min": torch.minimum,
-    "squared_difference": lambda a, b: (a - b) * (a - b),
-    "abs_difference": lambda a, b: (
-        torch.maximum(a, b) - torch.minimum(a, b) if a.dtype == torch.uint8 else (a - b).abs()
-    ),
-}
-FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "sum": lambda x: x.sum(1, dtype=x.dtype),
-    "prod": lambda x: x.prod(1, dtype=x.dtype),
-    "max": lambda x: x.amax(1),
-    "min": lambda x: x.amin(1),
-    "logsumexp": lambda x: x.logsumexp(1),
-}
 PAIRS = [pair for pair in itertools.product(JOINS, FOLDS) if pair != ("mul", "sum")]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+# What complex numbers, which have no order, are combined and folded by.
+COMPLEX_PAIRS = [
+    (join, agg)
+    for join, agg in PAIRS
+    if join in ("mul", "add", "sub", "div", "squared_difference") and agg in ("sum", "prod")
+]
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 
 
@@ -93,6 +81,35 @@ def test_every_pair_is_exactly_torchs_on_integers(join: str, agg: str, dtype: to
         assert torch.equal(result, wanted(join, agg, a, b))
 
 
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize(("join", "agg"), COMPLEX_PAIRS)
+def test_every_pair_is_torchs_on_complex_numbers(join: str, agg: str, dtype: torch.dtype) -> None:
+    near = 2e-5 if dtype == torch.complex64 else 1e-12
+    for shape in [(1, 1, 1), (5, 7, 3), (9, 17, 33), (1, 65, 40), (40, 65, 1), (2, 300, 70), (130, 5, 70)]:
+        generator = torch.Generator().manual_seed(3)
+        rows, inner, columns = shape
+        a, b = (torch.randn(size, generator=generator, dtype=dtype) for size in ((rows, inner), (inner, columns)))
+        if agg == "prod":  # keeps products of 300 factors within single precision
+            a, b = a / a.abs() + (0 if join == "mul" else 3), b / b.abs()
+            inner = min(inner, 20)
+            a, b = a[:, :inner], b[:inner]
+        if join == "div":
+            b = b / b.abs()
+        for conjugated in (False, True):
+            x = a.conj() if conjugated else a
+            result = joinsum.einsum("ij,jk->ik", x, b, join=join, agg=agg)
+            assert result.dtype == dtype
+            scale = FOLDS[agg](JOINS[join](x[:, :, None], b[None]).abs())
+            assert ((result - wanted(join, agg, x, b)).abs() <= near * scale).all()
+
+
+def test_quotients_of_large_and_of_small_complex_numbers_neither_overflow_nor_vanish() -> None:
+    for size in (1e-30, 1e30):
+        b = torch.tensor([[size + size * 1j]], dtype=torch.complex64)
+        a = torch.tensor([[size * 2j]], dtype=torch.complex64)
+        assert joinsum.einsum("ij,jk->ik", a, b, join="div").tolist() == [[1 + 1j]]
+
+
 def test_the_difference_of_unsigned_integers_does_not_wrap_around() -> None:
     a, b = torch.tensor([[3, 200]], dtype=torch.uint8), torch.tensor([[5], [100]], dtype=torch.uint8)
     assert joinsum.einsum("ij,jk->ik", a, b, join="abs_difference", agg="max").tolist() == [[100]]
@@ -100,7 +117,7 @@ def test_the_difference_of_unsigned_integers_does_not_wrap_around() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16], ids=str)
-@pytest.mark.parametrize(("join", "agg"), [pair for pair in PAIRS if pair[1] != "logsumexp"])
+@pytest.mark.parametrize(("join", "agg"), PAIRS)
 def test_nan_and_infinities_go_where_torchs_go(join: str, agg: str, dtype: torch.dtype) -> None:
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0], dtype=dtype)
     for seed, kinds in itertools.product(range(3), [1, 2, 3, 5]):
@@ -154,9 +171,48 @@ def test_any_labels_and_strides_are_followed(join: str, agg: str, data: st.DataO
 @pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
 def test_a_fold_of_nothing_is_its_identity(shape: tuple[int, int, int]) -> None:
     a, b = operands(torch.float32, shape)
-    for agg, value in {"min": float("inf"), "max": -float("inf"), "sum": 0.0, "prod": 1.0}.items():
+    for agg, value in {
+        "min": float("inf"),
+        "max": -float("inf"),
+        "sum": 0.0,
+        "prod": 1.0,
+        "logsumexp": -float("inf"),
+    }.items():
         result = joinsum.einsum("ij,jk->ik", a, b, join="add", agg=agg)
         assert torch.equal(result, torch.full((shape[0], shape[2]), value))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_logarithms_of_sums_are_exact_to_the_last_digits_wherever_the_maximum_stands(dtype: torch.dtype) -> None:
+    """The terms rise or fall over several panels of folded indices, so that the maximum moves, or stands still."""
+    near = {torch.float32: 4e-7, torch.float64: 8e-16}[dtype]
+    for slope in (-3.0, -0.01, 0.0, 0.01, 3.0, 1e4):
+        a = (torch.arange(700.0, dtype=dtype) * slope).expand(3, 700)
+        b = torch.linspace(-1, 1, 700 * 20, dtype=dtype).reshape(700, 20)
+        result = joinsum.einsum("ij,jk->ik", a, b, join="add", agg="logsumexp")
+        exact = (a[:, :, None] + b[None]).double().logsumexp(1)
+        # An element of the joined tensor is itself rounded.
+        size = (a.abs().max() + 1 + math.log(700)).double()
+        assert ((result.double() - exact).abs() <= near * size).all()
+
+
+def test_logarithms_of_sums_of_nothing_but_infinities() -> None:
+    infinity = float("inf")
+    a = torch.tensor([[-infinity, -infinity], [-infinity, 1.0], [infinity, 1.0], [infinity, -infinity]])
+    b = torch.zeros(2, 3)
+    result = joinsum.einsum("ij,jk->ik", a, b, join="add", agg="logsumexp")
+    assert result[:, 0].tolist() == [-infinity, 1.0, infinity, infinity]
+    assert torch.equal(result, result[:, :1].expand(4, 3))
+    long = torch.full((2, 600), -infinity)  # a panel of -inf before one that has numbers
+    long[1, 599] = 2.0
+    result = joinsum.einsum("ij,jk->ik", long, torch.zeros(600, 1), join="add", agg="logsumexp")
+    assert result.tolist() == [[-infinity], [2.0]]
+
+
+def test_long_logarithms_of_sums_keep_their_digits() -> None:
+    a, b = torch.full((2, 1000, 1000), 0.1), torch.zeros(1000, 1000, 3)
+    result = joinsum.einsum("ijk,jkl->il", a, b, join="add", agg="logsumexp")
+    torch.testing.assert_close(result, torch.full((2, 3), 0.1 + math.log(1e6)), rtol=3e-7, atol=0)
 
 
 def test_long_sums_keep_the_accuracy_of_single_precision() -> None:
@@ -185,8 +241,8 @@ def test_sites_fold_pieces_into_one_result(sites: int) -> None:
 COMPARE = """
     import sys
     import torch, joinsum
-    sys.path.insert(0, {folder!r})
-    from test_contractions import PAIRS, operands, wanted
+    sys.path[:0] = {folders!r}
+    from test_contractions import COMPLEX_PAIRS, PAIRS, operands, wanted
     assert torch.backends.cpu.get_cpu_capability() == {capability!r}, torch.backends.cpu.get_cpu_capability()
     for join, agg in PAIRS:
         for dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
@@ -197,6 +253,11 @@ COMPARE = """
             for x, y in ((a, b), (b.T, a.T)):
                 result = joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg)
                 torch.testing.assert_close(result, wanted(join, agg, x, y), rtol=2e-5, atol=2e-5, equal_nan=True)
+    for join, agg in COMPLEX_PAIRS:
+        for dtype in (torch.complex64, torch.complex128):
+            a, b = (x.exp().to(dtype) * (1 + 0.5j) for x in operands(torch.float64, (11, 7, 45)))
+            result = joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg)
+            torch.testing.assert_close(result, wanted(join, agg, a, b), rtol=1e-4, atol=1e-4)
 """
 
 
@@ -217,13 +278,14 @@ def test_each_set_of_instructions_gives_the_same(capability: str) -> None:
     own = torch.backends.cpu.get_cpu_capability()
     if own not in order or order.index(capability) > order.index(own):
         pytest.skip(f"this processor has no {capability}")
-    code = COMPARE.format(folder=os.path.dirname(__file__), capability=capability)
+    here = os.path.dirname(__file__)
+    code = COMPARE.format(folders=[here, os.path.join(here, "..", "support")], capability=capability)
     done = run_python(code, ATEN_CPU_CAPABILITY=capability.lower())
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux alone")
-@pytest.mark.parametrize(("join", "agg"), [("add", "min"), ("squared_difference", "sum")])
+@pytest.mark.parametrize(("join", "agg"), [("add", "min"), ("squared_difference", "sum"), ("add", "logsumexp")])
 def test_the_joined_tensor_is_never_formed(join: str, agg: str) -> None:
     """Of 2048³ pairs, 32 GiB: the result has 16 MiB and the packed panels some, no slice of it more."""
     code = f"""

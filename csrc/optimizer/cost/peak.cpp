@@ -26,8 +26,8 @@ class Simulation {
       : plan_(plan),
         received_(received),
         limit_(limit),
-        fused_(ia::fused_joins(plan)),
-        uses_(ia::use_counts(plan)),
+        formation_(plan),
+        uses_(formation_.uses()),
         live_(plan.grid().sites()) {
     for (const auto& output : plan.outputs()) {
       if (output.tied_input) ties_.emplace(output.node.get(), *output.tied_input);
@@ -41,8 +41,8 @@ class Simulation {
     const int64_t inputs = *std::max_element(live_.begin(), live_.end());
     for (const NodePtr& input : plan_.inputs()) peaks_[input.get()] = inputs;
     for (const NodePtr& node : plan_.order()) {
-      if (node->inputs().empty() || fused_.contains(node.get())) continue;
-      const auto read = operands(*node);
+      if (node->inputs().empty() || !formation_.formed(*node)) continue;
+      const auto read = formation_.operands(*node);
       for (const Node* operand : read) --uses_.at(operand);
       keep(*node);
       for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
@@ -51,19 +51,6 @@ class Simulation {
   }
 
  private:
-  /// Nodes whose results `node` reads: those of a fused join in its place. Each once per use.
-  std::vector<const Node*> operands(const Node& node) const {
-    std::vector<const Node*> out;
-    for (const NodePtr& input : node.inputs()) {
-      if (!fused_.contains(input.get())) {
-        out.push_back(input.get());
-        continue;
-      }
-      for (const NodePtr& inner : input->inputs()) out.push_back(inner.get());
-    }
-    return out;
-  }
-
   bool overwrites_its_input(const Node& node) const {
     const auto [first, last] = ties_.equal_range(&node);
     return elementwise(node) && std::any_of(first, last, [&](const auto& tie) {
@@ -112,7 +99,7 @@ class Simulation {
   const ia::Plan& plan_;
   const ReceivedBytes& received_;
   std::optional<int64_t> limit_;
-  std::unordered_set<const Node*> fused_;
+  ia::Formation formation_;
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
   std::vector<int64_t> live_;

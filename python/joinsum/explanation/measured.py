@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from joinsum.cost import PlanCost
-from joinsum.plan import IaPlan
+from joinsum.plan import IaPlan, PlanNode
 
 __all__ = ["Comparison", "Figures", "Measured", "MeasuredNode", "compared"]
 
@@ -89,8 +89,20 @@ class Comparison:
         return found
 
 
+def _computed_in(nodes: Mapping[str, PlanNode], name: str) -> set[str]:
+    """Nodes that are computed with that one."""
+    found: set[str] = set()
+    open_ = [name]
+    while open_:
+        fused = {each for each in nodes[open_.pop()].inputs if nodes[each].fused} - found
+        found |= fused
+        open_.extend(fused)
+    return found
+
+
 def compared(plan: IaPlan, cost: PlanCost, measured: Measured) -> tuple[Comparison, ...]:
-    """Every operator that ran beside its prediction, the whole run last. A sum is predicted with the join in it."""
+    """Every operator that ran beside its prediction, the whole run last. A fold is predicted with what is computed in
+    it, each value once."""
     predicted = {node.node: node for node in cost.nodes}
     nodes = {node.name: node for node in plan.nodes}
     rows = []
@@ -98,7 +110,7 @@ def compared(plan: IaPlan, cost: PlanCost, measured: Measured) -> tuple[Comparis
         if not nodes[ran.node].inputs:
             continue
         own = predicted[ran.node]
-        seconds = own.seconds + sum(predicted[name].seconds for name in nodes[ran.node].inputs if nodes[name].fused)
+        seconds = own.seconds + sum(predicted[name].seconds for name in _computed_in(nodes, ran.node))
         figures = Figures(own.wire_bytes, seconds, own.peak_bytes)
         rows.append(Comparison(ran.node, own.operation, figures, ran.figures))
     total = Figures(cost.wire_bytes, cost.seconds, cost.peak_bytes)
