@@ -27,6 +27,8 @@ __all__ = [
     "nll_backward_part",
     "nll_part",
     "strided",
+    "weight_norm",
+    "weight_norm_backward",
 ]
 
 
@@ -58,7 +60,8 @@ def embedding_part(
 ) -> torch.Tensor:
     """Rows of `table` [v, d] at `index`, zeros for those of other parts; parts add up to the lookup."""
     if list(local) == list(extents):
-        return torch.ops.aten.embedding(table, index)
+        whole: torch.Tensor = torch.ops.aten.embedding(table, index)
+        return whole
     found, here = local_index(index, offsets, local, extents)
     return torch.where(here.unsqueeze(-1), table[found], 0)
 
@@ -74,7 +77,8 @@ def embedding_backward_part(
 ) -> torch.Tensor:
     """The gradient of a part of a table's rows [v, d]; `grad` [*b, d] and `index` [*b] may be parts of the batch."""
     if list(local) == list(extents):
-        return torch.ops.aten.embedding_dense_backward(grad, index, math.prod(extents), padding, False)
+        whole: torch.Tensor = torch.ops.aten.embedding_dense_backward(grad, index, math.prod(extents), padding, False)
+        return whole
     rows = math.prod(local)
     found, here = local_index(index, offsets, local, extents)
     found = torch.where(here & (index != padding), found, rows)
@@ -154,6 +158,23 @@ def layer_norm_grad_affine(
         grad, input, normalized_shape, mean.contiguous(), rstd.contiguous(), weight, bias, [False, True, True]
     )
     return for_weight, for_bias
+
+
+@torch.library.custom_op("joinsum::weight_norm", mutates_args=())
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """ATen's weight norm, which reads its operands as if they were contiguous: the weight, and the norms."""
+    made: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)
+    return made
+
+
+@torch.library.custom_op("joinsum::weight_norm_backward", mutates_args=())
+def weight_norm_backward(
+    grad: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of a weight norm's direction and length."""
+    operands = [each.contiguous() for each in (grad, v, g, norms)]
+    made: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._weight_norm_interface_backward(*operands, dim)
+    return made
 
 
 @torch.library.custom_op("joinsum::group_norm_grad_affine", mutates_args=())

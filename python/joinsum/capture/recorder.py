@@ -78,7 +78,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of a call: the names that each of its axes is the product of, and extents of those that operands lack."""
+    """A result of a call: the names that each axis is the product of, and extents of those that operands lack."""
 
     dtype: torch.dtype
     axes: Sequence[Names]
@@ -380,7 +380,7 @@ class Recorder:
         result = Result(value.dtype, groups, dict(zip(new, extents, strict=True)))
         (made,) = self.call("aten::clone", [(value, before)], [result], arguments, [*before[first:last], *new])
         dims = list(made.axes[first])
-        axes = [(dims.pop(0),) if extent > 1 else () for extent in extents]
+        axes: list[Axis] = [(dims.pop(0),) if extent > 1 else () for extent in extents]
         return Value(made.source, (*made.axes[:first], *axes, *made.axes[first + 1 :]))
 
 

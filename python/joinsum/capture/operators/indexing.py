@@ -32,9 +32,9 @@ def _embedding_backward(recorder: Recorder, application: Application) -> Made:
     if application.arguments["scale_grad_by_freq"]:
         return _BY_FREQUENCY(recorder, application)
     given = {"grad": application.value("grad_output"), "index": application.value("indices")}
-    given |= {"padding": application.arguments["padding_idx"]}  # type: ignore[dict-item]
     operator = torch.ops.joinsum.embedding_backward_part.default
-    return _LOOKUP_BACKWARD(recorder, application.of(operator, given, [(application.shape, application.dtype)]))
+    more = {**given, "padding": application.arguments["padding_idx"]}
+    return _LOOKUP_BACKWARD(recorder, application.of(operator, more, [(application.shape, application.dtype)]))
 
 
 # --- index and index_put ----------------------------------------------------------------------------------------------
@@ -169,6 +169,15 @@ def _index_add(recorder: Recorder, application: Application) -> Made:
     return Form(text, f"{names[dim]} g")(recorder, application)
 
 
+def _index_fill(recorder: Recorder, application: Application) -> Made:
+    value = application.value("self")
+    names = [f"a{axis}" for axis in range(len(value.axes))]
+    if not names:
+        return whole(recorder, application)
+    text = f"{' '.join(names)}, g -> {' '.join(names)}"
+    return Form(text, f"{names[application.dim('dim', len(names))]} g")(recorder, application)
+
+
 ROWS: list[Row] = [
     *rows("lookups", "embedding", _embedding, "joinsum::embedding_part: rows fold by add, columns and batch are free"),
     *rows(
@@ -178,7 +187,9 @@ ROWS: list[Row] = [
         "joinsum::embedding_backward_part: the batch folds by add, rows and columns are free",
     ),
     *rows("indexing", "index.Tensor", _index, "the axes that indices point into are whole"),
-    *rows("indexing", "index_put _unsafe_index_put", _index_put, "the axes pointed into and those of indices are whole"),
+    *rows(
+        "indexing", "index_put _unsafe_index_put", _index_put, "the axes pointed into and those of indices are whole"
+    ),
     *rows("indexing", "_unsafe_index.Tensor", _index, "the axes that indices point into are whole"),
     *rows("indexing", "gather", _gather, "`dim` is whole, that of the index is free"),
     *rows(
@@ -188,5 +199,7 @@ ROWS: list[Row] = [
         "`dim` is whole in all tensors; other labels free",
     ),
     *rows("indexing", "index_select", _index_select, "`dim` is whole, that of the index is free"),
+    *rows("lookups", "_embedding_bag _embedding_bag_backward", whole, "all labels whole"),
     *rows("indexing", "index_add index_copy", _index_add, "`dim` is whole in all tensors"),
+    *rows("indexing", "index_fill.int_Scalar", _index_fill, "`dim` is whole"),
 ]
