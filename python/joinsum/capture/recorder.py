@@ -333,9 +333,9 @@ class Recorder:
         dims = [dim for dim in labels.all(order) if dim in met]
         shown: list[object] = []
         for number, (value, own) in enumerate(zip(bound, letters, strict=True)):
-            axes = tuple((dim,) if dim in own else () for dim in dims) or ((),)
-            shown.append(Shown(number, axes if value.axes else ()))
-        result = tuple((dim,) for dim in dims) or (((),) if rank else ())
+            seen: list[Axis] = [(dim,) if dim in own else () for dim in dims] or [()]
+            shown.append(Shown(number, tuple(seen) if value.axes else ()))
+        result: tuple[Axis, ...] = tuple((dim,) for dim in dims) or (((),) if rank else ())
         given, keywords = arguments(shown)
         draft = CallDraft(
             [value.source for value in bound],

@@ -161,8 +161,9 @@ def _linear(call: _Call) -> fx.Node | None:
 
 def _plus(call: _Call, made: fx.Node, bias: fx.Node) -> fx.Node:
     """The sum with a bias, in the dtype of the product as autocast has it."""
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        bias = call.graph.call_method("to", (bias, call.node.meta["example_value"].dtype))
+    dtype = call.node.meta["example_value"].dtype
+    if bias.meta.get("example_value") is None or bias.meta["example_value"].dtype != dtype:
+        bias = call.graph.call_method("to", (bias, dtype))
     return call.graph.call_function(operator.add, (made, bias))
 
 
@@ -220,9 +221,8 @@ def _added(names: Sequence[str]) -> Callable[[_Call], fx.Node | None]:
 
 def _of_user(call: _Call) -> fx.Node | None:
     """torch.einsum: equations with explicit labels, each once in an operand."""
-    equation: Any
-    operands: list[Any]
-    equation, *operands = call.node.args
+    given: list[Any] = list(call.node.args)
+    equation, operands = given[0], given[1:]
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = list(operands[0])
     shapes = [_shape(each) for each in operands]

@@ -1,6 +1,6 @@
 """Each row of the operator table against torch, on torch's own samples: values, gradients, and parts of what is free.
 
-The samples of a row are those of the OpInfo that `operator_samples.json` names, or a function below where there is none.
+The samples of a row are those of the OpInfo that `operator_samples.json` names, or a function below.
 """
 
 from __future__ import annotations
@@ -91,6 +91,18 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "aten::index_copy": (lambda x: A.index_copy(x, 1, torch.tensor([1, 3]), torch.ones(4, 2)), matrix),
     "aten::index_fill.int_Scalar": (lambda x: A.index_fill.int_Scalar(x, 1, torch.tensor([1, 3]), 2.0), matrix),
     "aten::masked_fill.Tensor": (lambda x: A.masked_fill.Tensor(x, x > 0, torch.tensor(2.0)), matrix),
+    "aten::_safe_softmax": (lambda x: A._safe_softmax(x, 1), matrix),
+    "aten::eye": (lambda x: x @ A.eye(6), matrix),
+    "aten::eye.m": (lambda x: x @ A.eye.m(6, 4), matrix),
+    "aten::max": (lambda x: A.max(x), matrix),
+    "aten::min": (lambda x: A.min(x), matrix),
+    "aten::min.dim": (lambda x: A.min.dim(x, 1)[0], matrix),
+    "aten::median.dim": (lambda x: A.median.dim(x, 1)[0], matrix),
+    "aten::scatter_reduce.two": (
+        lambda x: A.scatter_reduce.two(x, 1, torch.tensor([[0, 2, 2]] * 4), x[:, :3] * 2, "amax"),
+        matrix,
+    ),
+    "aten::squeeze.dims": (lambda x: A.squeeze.dims(x.unsqueeze(1), [1]) * 2, matrix),
     "aten::round.decimals": (lambda x: A.round.decimals(x, decimals=1), matrix),
     "aten::select_backward": (lambda x: A.select_backward(x, [4, 3, 6], 1, 2), matrix),
     "aten::unsafe_split.Tensor": (lambda x: A.unsafe_split.Tensor(x, 2, 1)[1], matrix),

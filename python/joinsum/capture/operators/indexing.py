@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -120,6 +121,8 @@ def _index_put(recorder: Recorder, application: Application) -> Made:
 def _gather(recorder: Recorder, application: Application) -> Made:
     """The axis that is pointed into is whole; the others are free where the index has all of them."""
     value, index = application.value("self"), application.value("index")
+    if not value.axes or not index.axes:
+        return [recorder.reshaped(_gathered_line(recorder, application, value, index), index.shape)]
     dim = application.dim("dim", len(value.axes))
     before, after, mixed = [], [], []
     for axis, (extent, other) in enumerate(zip(value.shape, index.shape, strict=True)):
@@ -130,9 +133,22 @@ def _gather(recorder: Recorder, application: Application) -> Made:
     return Form(text, " ".join(mixed))(recorder, application)
 
 
+def _gathered_line(recorder: Recorder, application: Application, value: Value, index: Value) -> Value:
+    """A gather where one of the tensors has no axes, which counts as an axis of one element."""
+    line = recorder.reshaped(value, (math.prod(value.shape),))
+    places = recorder.reshaped(index, (math.prod(index.shape),))
+    arguments = {"self": line, "dim": 0, "index": places}
+    results = [(places.shape, value.dtype)]
+    (made,) = _gather(recorder, application.of(application.operator, arguments, results))
+    assert made is not None
+    return made
+
+
 def _scatter(recorder: Recorder, application: Application) -> Made:
     """The axis that is pointed into is whole in all tensors; the others are free where they are of one extent."""
     value, index, source = application.value("self"), application.value("index"), application.arguments.get("src")
+    if not value.axes or not index.axes:
+        return _scattered_line(recorder, application)
     dim = application.dim("dim", len(value.axes))
     shape = source.shape if isinstance(source, Value) else index.shape
     texts: list[list[str]] = [[], [], []]
@@ -146,6 +162,19 @@ def _scatter(recorder: Recorder, application: Application) -> Made:
     used = texts if isinstance(source, Value) else texts[:2]
     left = ", ".join(" ".join(text) for text in used)
     return Form(f"{left} -> {' '.join(texts[0])}", " ".join(mixed))(recorder, application)
+
+
+def _scattered_line(recorder: Recorder, application: Application) -> Made:
+    """A scatter where a tensor has no axes, which counts as an axis of one element."""
+    shape = application.shape
+    changed: dict[str, object] = {"dim": 0}
+    for name, value in application.tensors():
+        changed[name] = recorder.reshaped(value, (math.prod(value.shape),))
+    results = [((math.prod(shape),), application.dtype)]
+    alone = application.of(application.operator, {**application.arguments, **changed}, results)
+    (made,) = _scatter(recorder, alone)
+    assert made is not None
+    return [recorder.reshaped(made, shape)]
 
 
 def _index_select(recorder: Recorder, application: Application) -> Made:
