@@ -27,6 +27,7 @@ __all__ = [
     "nll_backward_part",
     "nll_part",
     "strided",
+    "strided_scatter",
     "weight_norm",
     "weight_norm_backward",
 ]
@@ -254,8 +255,8 @@ def convolution_grad_input(
     groups: int,
 ) -> torch.Tensor:
     """The gradient of a convolution's input; those of parts of the output channels add up."""
-    # Of the input only the shape is read.
-    input = grad.new_zeros((1,)).expand(tuple(input_sizes))
+    # Of the input only the shape is read; oneDNN takes no repeated elements.
+    input = grad.new_empty(tuple(input_sizes))
     options = (stride, padding, dilation, transposed, output_padding, groups, [True, False, False])
     made: torch.Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options)[0]
     return made
@@ -274,7 +275,7 @@ def convolution_grad_weight(
     groups: int,
 ) -> torch.Tensor:
     """The gradient of a convolution's weight; those of parts of the batch add up."""
-    weight = grad.new_zeros((1,)).expand(tuple(weight_sizes))
+    weight = grad.new_empty(tuple(weight_sizes))
     options = (stride, padding, dilation, transposed, output_padding, groups, [False, True, False])
     made: torch.Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options)[1]
     return made
@@ -284,3 +285,13 @@ def convolution_grad_weight(
 def strided(input: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
     """A copy of what `as_strided` sees of the elements of `input`, row-major."""
     return input.contiguous().as_strided(tuple(size), tuple(stride), offset).clone()
+
+
+@torch.library.custom_op("joinsum::strided_scatter", mutates_args=())
+def strided_scatter(
+    input: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """A row-major copy of `input` with `source` where `as_strided` sees its elements."""
+    made = input.contiguous().clone()
+    made.as_strided(tuple(size), tuple(stride), offset).copy_(source)
+    return made

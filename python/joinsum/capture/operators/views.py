@@ -330,6 +330,22 @@ def _as_strided(recorder: Recorder, application: Application) -> Made:
     return form(recorder, application.of(operator, arguments, [(application.shape, application.dtype)]))
 
 
+def _as_strided_scatter(recorder: Recorder, application: Application) -> Made:
+    """As `as_strided`: all labels are whole."""
+    node = application.node.args[0]
+    fake = getattr(node, "meta", {}).get("val")
+    if fake is None or not fake.is_contiguous():
+        application.refuse("it is of a tensor that is not contiguous")
+    value, source = application.value("self"), application.value("src")
+    names = " ".join(f"a{axis}" for axis in range(len(value.axes)))
+    others = " ".join(f"b{axis}" for axis in range(len(source.axes)))
+    given = {"input": value, "source": source, "offset": application.arguments["storage_offset"] or 0}
+    given |= {"size": application.numbers("size"), "stride": application.numbers("stride")}
+    operator = torch.ops.joinsum.strided_scatter.default
+    form = Form(f"{names}, {others} -> {names}", f"{names} {others}")
+    return form(recorder, application.of(operator, given, [(application.shape, application.dtype)]))
+
+
 _TRIANGLE = Form("*b i j -> *b i j", "i j", flops="1 *b i j")
 _LABELS = "labels only"
 _PARTS = "labels only where it is one of at most 8 equal pieces, which a call picks; else a call with the label whole"
@@ -362,4 +378,5 @@ ROWS: list[Row] = [
     *rows("views", "tril triu", _TRIANGLE, _TRIANGLE.described),
     *rows("views", "diagonal diagonal_copy", _diagonal, "the two axes are whole"),
     *rows("views", "as_strided", _as_strided, "all labels whole"),
+    *rows("views", "as_strided_scatter", _as_strided_scatter, "all labels whole"),
 ]
