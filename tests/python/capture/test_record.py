@@ -67,6 +67,12 @@ def test_halves_of_an_axis_are_one_whole_label_and_a_free_one() -> None:
     assert all(len(call.free) == 2 for call in calls)
 
 
+def test_the_gradient_of_an_activation_is_not_repeated_inside_of_the_call() -> None:
+    """ATen's gelu_backward refuses operands of several shapes."""
+    x = torch.randn(2, 4, 4, 64)
+    check(lambda x: torch.ops.aten.gelu_backward(x.sum((1, 2), keepdim=True).expand(2, 4, 4, 64), x), x)
+
+
 def test_constants_are_carried_once_and_uniform_ones_repeat() -> None:
     x = torch.randn(5, 8)
     program = check(lambda x: torch.where(torch.ones(5, 8).tril() > 0, x, torch.full((5, 8), -1.0)), x)

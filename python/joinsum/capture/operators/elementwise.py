@@ -22,9 +22,11 @@ class Pointwise:
     """A rule: result[i] = f(operands[i]), shapes broadcast, all labels free.
 
     flops   for each element
+    equal   whether the operator takes operands of one shape only: repeated elements are stored first
     """
 
     flops: int = 1
+    equal: bool = False
 
     def __call__(self, recorder: Recorder, application: Application) -> Made:
         """The results of the operator."""
@@ -34,6 +36,8 @@ class Pointwise:
                 given[name] = _constant(recorder, application, given[name])
         names = [name for name, value in given.items() if isinstance(value, Value)]
         values = [value for value in given.values() if isinstance(value, Value)]
+        if self.equal:
+            values = [recorder.stored(value) for value in values]
         dtypes = [made[1] for made in application.results if made is not None]
 
         def arguments(shown: Sequence[object]) -> Arguments:
@@ -206,7 +210,7 @@ ROWS: list[Row] = [
     *rows("arithmetic", _ARITHMETIC, Pointwise(), _EVERY),
     *rows("logic", _LOGIC, Pointwise(), _EVERY),
     *rows("functions", _FUNCTIONS, Pointwise(8), _EVERY),
-    *rows("activations", _ACTIVATIONS, Pointwise(8), _EVERY),
+    *rows("activations", _ACTIVATIONS, Pointwise(8, equal=True), _EVERY),
     *rows("copies", "clone detach alias lift_fresh_copy", _same, "the same value"),
     *rows("copies", "_to_copy", _to_copy, "the same value, or each element converted"),
     *rows("copies", "copy fill.Tensor", _copy, "the source, converted and repeated to the shape of the target"),
