@@ -93,8 +93,9 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 	  pytest "$(PY) -m pytest $(ARGS)"
 
 .PHONY: nightly
-nightly: build ## Compare joinsum with torch on 10,000 random graphs
+nightly: build ## Compare joinsum with torch on 10,000 random graphs and on all samples of operators
 	JOINSUM_RANDOM_GRAPHS=10000 $(PY) -m pytest tests/python/test_random_graphs.py $(ARGS)
+	JOINSUM_OPERATOR_SAMPLES=1000 $(PY) -m pytest tests/python/capture/test_operators.py $(ARGS)
 
 .PHONY: sanitize
 sanitize: $(SETUP_DONE) ## Run the C++ tests under the address and undefined-behaviour sanitizers

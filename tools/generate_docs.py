@@ -60,11 +60,11 @@ def operators_page() -> str:
     lines = [
         "# Operators",
         "",
-        "Generated from the table by `make docs`. What each operator of ATen becomes in a captured program: labels, einsums,",
-        "or a call of the operator on blocks. A form names the axes of operands and results; names are free, so that sites",
-        "may divide them, but for those that are *whole*; one that is *folded* leaves partial results where it is divided.",
-        "An operator that is not here raises `joinsum.CaptureError`, with the user's line, unless `joinsum.register_operator`",
-        'gives it a rule or `replicate=["aten::..."]` runs it whole on every site.',
+        "Generated from the table by `make docs`. What each operator of ATen becomes in a captured program: labels,",
+        "einsums, or a call of the operator on blocks. A form names the axes of operands and results; names are free,",
+        "so that sites may divide them, but for those that are *whole*; one that is *folded* leaves partial results",
+        "where it is divided. An operator that is not here raises `joinsum.CaptureError`, with the user's line, unless",
+        '`joinsum.register_operator` gives it a rule or `replicate=["aten::..."]` runs it whole on every site.',
     ]
     families = dict.fromkeys(row.family for row in table())
     for family in families:

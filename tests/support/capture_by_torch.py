@@ -1,4 +1,4 @@
-"""A compiler for AOTAutograd that records each graph and evaluates it vertex by vertex, checking letters that are free."""
+"""A compiler for AOTAutograd that records each graph and evaluates it vertex by vertex, checking what is left free."""
 
 from __future__ import annotations
 

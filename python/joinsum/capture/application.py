@@ -85,7 +85,7 @@ class Application:
 
     def dims(self, name: str, rank: int) -> list[int]:
         """An argument that is a list of axes, counted from the front."""
-        return [dim % max(rank, 1) for dim in self.numbers(name)]
+        return [dim % rank for dim in self.numbers(name)] if rank else []
 
     def with_arguments(self, changed: Mapping[str, object]) -> Application:
         """The same with some other arguments."""

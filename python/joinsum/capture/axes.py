@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 __all__ = ["Atom", "Axis", "Dim", "align", "extent_of", "fresh", "leaves", "split"]
 
@@ -153,4 +154,4 @@ def _bounds(dims: Sequence[Dim]) -> list[int]:
 
 
 def _nested(bounds: Sequence[int]) -> bool:
-    return all(larger % smaller == 0 for smaller, larger in zip(bounds, bounds[1:], strict=False))
+    return all(larger % smaller == 0 for smaller, larger in pairwise(bounds))

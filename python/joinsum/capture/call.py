@@ -24,7 +24,7 @@ __all__ = ["Argument", "Block", "Call", "CallResult", "LocalExtent", "Offset"]
 
 @dataclass(frozen=True)
 class Block:
-    """An operand as the operator sees it: each group of letters is one axis, row-major; an empty one has one element."""
+    """An operand as the operator sees it: a group of letters is one axis, row-major; an empty one has one element."""
 
     operand: int
     groups: tuple[str, ...]

@@ -6,10 +6,11 @@ where the letter is folded, results whose fold is the result.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -34,6 +35,7 @@ _FOLDS: dict[str, Callable[[torch.Tensor, list[int]], torch.Tensor]] = {
     "add": lambda value, dims: value.sum(dims, dtype=value.dtype),
     "max": lambda value, dims: value.amax(dims),
     "min": lambda value, dims: value.amin(dims),
+    "mul": lambda value, dims: functools.reduce(lambda made, dim: made.prod(dim), reversed(dims), value),
 }
 _MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "id": lambda value: value,
@@ -143,8 +145,7 @@ def run_call(call: Call, operands: Sequence[torch.Tensor], cut: Cut) -> list[tor
     extents = dict(call.extents)
     for letters, value in zip(call.operands, operands, strict=True):
         extents |= zip(letters, value.shape, strict=True)
-    local = {letter: extent for letter, extent in extents.items()}
-    local |= {letter: end - begin for letter, (begin, end) in cut.items()}
+    local = extents | {letter: end - begin for letter, (begin, end) in cut.items()}
     blocks = [_block(value, letters, cut) for value, letters in zip(operands, call.operands, strict=True)]
 
     def read(value: Argument) -> object:
@@ -161,16 +162,16 @@ def run_call(call: Call, operands: Sequence[torch.Tensor], cut: Cut) -> list[tor
     arguments = [read(value) for value in call.arguments]
     keywords = {name: read(value) for name, value in call.keywords}
     found = _function(call.function)(*arguments, **keywords)
-    results = list(found) if isinstance(found, (tuple, list)) else [found]
+    results: list[torch.Tensor] = list(found) if isinstance(found, (tuple, list)) else [found]
     return [_laid_out(call, value, result, local) for value, result in zip(results, call.results, strict=True)]
 
 
-def _function(name: str) -> Callable[..., object]:
+def _function(name: str) -> Callable[..., Any]:
     """`aten::sum.dim_IntList` as torch's dispatcher has it."""
     namespace, _, rest = name.partition("::")
     operator, _, overload = rest.partition(".")
     packet = getattr(getattr(torch.ops, namespace), operator)
-    return cast(Callable[..., object], getattr(packet, overload or "default"))
+    return cast(Callable[..., Any], getattr(packet, overload or "default"))
 
 
 def _block(value: torch.Tensor, letters: str, cut: Cut) -> torch.Tensor:
@@ -219,7 +220,8 @@ def check_parts(call: Call, operands: Sequence[torch.Tensor], expected: torch.Te
             found,
             expected,
             equal_nan=True,
-            **_tolerance(expected.dtype),
+            rtol=_tolerance(expected.dtype),
+            atol=_tolerance(expected.dtype),
             msg=lambda text, trial=trial: f"{call.text}\nin parts along {trial}: {text}",  # type: ignore[misc]
         )
 
@@ -249,10 +251,8 @@ def _assembled(
     return _FOLDS[call.fold[letter]](torch.stack(pieces), [0])
 
 
-def _tolerance(dtype: torch.dtype) -> dict[str, float]:
+def _tolerance(dtype: torch.dtype) -> float:
     scale = {torch.float64: 1e-9, torch.float32: 2e-5, torch.complex64: 2e-5, torch.complex128: 1e-9}.get(dtype)
     if scale is None:
         scale = 2e-2 if dtype.is_floating_point else 0.0
-    return {"rtol": scale, "atol": scale}
-
-
+    return scale

@@ -27,6 +27,9 @@ __all__ = [
     "nll_backward_part",
     "nll_part",
     "strided",
+    "strided_scatter",
+    "weight_norm",
+    "weight_norm_backward",
 ]
 
 
@@ -58,7 +61,8 @@ def embedding_part(
 ) -> torch.Tensor:
     """Rows of `table` [v, d] at `index`, zeros for those of other parts; parts add up to the lookup."""
     if list(local) == list(extents):
-        return torch.ops.aten.embedding(table, index)
+        whole: torch.Tensor = torch.ops.aten.embedding(table, index)
+        return whole
     found, here = local_index(index, offsets, local, extents)
     return torch.where(here.unsqueeze(-1), table[found], 0)
 
@@ -74,7 +78,8 @@ def embedding_backward_part(
 ) -> torch.Tensor:
     """The gradient of a part of a table's rows [v, d]; `grad` [*b, d] and `index` [*b] may be parts of the batch."""
     if list(local) == list(extents):
-        return torch.ops.aten.embedding_dense_backward(grad, index, math.prod(extents), padding, False)
+        whole: torch.Tensor = torch.ops.aten.embedding_dense_backward(grad, index, math.prod(extents), padding, False)
+        return whole
     rows = math.prod(local)
     found, here = local_index(index, offsets, local, extents)
     found = torch.where(here & (index != padding), found, rows)
@@ -156,6 +161,23 @@ def layer_norm_grad_affine(
     return for_weight, for_bias
 
 
+@torch.library.custom_op("joinsum::weight_norm", mutates_args=())
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """ATen's weight norm, which reads its operands as if they were contiguous: the weight, and the norms."""
+    made: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._weight_norm_interface(v.contiguous(), g.contiguous(), dim)
+    return made
+
+
+@torch.library.custom_op("joinsum::weight_norm_backward", mutates_args=())
+def weight_norm_backward(
+    grad: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradients of a weight norm's direction and length."""
+    operands = [each.contiguous() for each in (grad, v, g, norms)]
+    made: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._weight_norm_interface_backward(*operands, dim)
+    return made
+
+
 @torch.library.custom_op("joinsum::group_norm_grad_affine", mutates_args=())
 def group_norm_grad_affine(
     grad: torch.Tensor, input: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, n: int, c: int, s: int, group: int
@@ -233,8 +255,8 @@ def convolution_grad_input(
     groups: int,
 ) -> torch.Tensor:
     """The gradient of a convolution's input; those of parts of the output channels add up."""
-    # Of the input only the shape is read.
-    input = grad.new_zeros((1,)).expand(tuple(input_sizes))
+    # Of the input only the shape is read; oneDNN takes no repeated elements.
+    input = grad.new_empty(tuple(input_sizes))
     options = (stride, padding, dilation, transposed, output_padding, groups, [True, False, False])
     made: torch.Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options)[0]
     return made
@@ -253,7 +275,7 @@ def convolution_grad_weight(
     groups: int,
 ) -> torch.Tensor:
     """The gradient of a convolution's weight; those of parts of the batch add up."""
-    weight = grad.new_zeros((1,)).expand(tuple(weight_sizes))
+    weight = grad.new_empty(tuple(weight_sizes))
     options = (stride, padding, dilation, transposed, output_padding, groups, [False, True, False])
     made: torch.Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options)[1]
     return made
@@ -263,3 +285,13 @@ def convolution_grad_weight(
 def strided(input: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor:
     """A copy of what `as_strided` sees of the elements of `input`, row-major."""
     return input.contiguous().as_strided(tuple(size), tuple(stride), offset).clone()
+
+
+@torch.library.custom_op("joinsum::strided_scatter", mutates_args=())
+def strided_scatter(
+    input: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor:
+    """A row-major copy of `input` with `source` where `as_strided` sees its elements."""
+    made = input.contiguous().clone()
+    made.as_strided(tuple(size), tuple(stride), offset).copy_(source)
+    return made

@@ -1,4 +1,4 @@
-"""Random numbers that depend on the seed and the global index of an element only: the same for every plan and site count.
+"""Random numbers that depend on the seed and the global index of an element only: equal for every plan and site count.
 
 Each element's counter goes through the finalizer of SplitMix64 twice, with 64-bit integers that wrap around. Source:
 Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. `stream` tells the draws of one

@@ -66,6 +66,10 @@ def record(
         return _Tracer(gm, names, replicate, axes or {}, ties or {}).run()
 
 
+# Operators that take or give tensors without elements beside others.
+_OF_NOTHING = ("aten::cat", "aten::_native_batch", "aten::native_batch")
+
+
 class _Tracer:
     def __init__(
         self,
@@ -157,9 +161,10 @@ class _Tracer:
         return Application(node, target, operator_name(target), arguments, results)
 
     def _applied(self, application: Application) -> list[Value | None]:
-        if any(0 in value.shape for value in application.met()) or any(each and 0 in each[0] for each in application.results):
-            if not application.name.startswith(("aten::cat", "aten::_native_batch", "aten::native_batch")):
-                application.refuse("a tensor has no elements")
+        shapes = [value.shape for value in application.met()]
+        shapes += [each[0] for each in application.results if each is not None]
+        if any(0 in shape for shape in shapes) and not application.name.startswith(_OF_NOTHING):
+            application.refuse("a tensor has no elements")
         rule = rule_of(application.name)
         if rule is None and application.name in self._replicate:
             rule = whole
@@ -201,6 +206,7 @@ class _Tracer:
         target, source = node.args[0], self._read(node.args[1])
         if not isinstance(target, fx.Node) or target not in self._placeholders:
             refuse("aten::copy_", node, "only inputs are written to", [source.shape])
+        assert isinstance(source, Value)
         into = self._made[target]
         if (source.shape, source.dtype) != (into.shape, into.dtype):
             refuse("aten::copy_", node, "an input keeps its shape and dtype", [into.shape, source.shape])

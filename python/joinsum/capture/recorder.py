@@ -78,7 +78,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Result:
-    """A result of a call: the names that each of its axes is the product of, and extents of those that operands lack."""
+    """A result of a call: the names that each axis is the product of, and extents of those that operands lack."""
 
     dtype: torch.dtype
     axes: Sequence[Names]
@@ -342,9 +342,9 @@ class Recorder:
         dims = [dim for dim in labels.all(order) if dim in met]
         shown: list[object] = []
         for number, (value, own) in enumerate(zip(bound, letters, strict=True)):
-            axes = tuple((dim,) if dim in own else () for dim in dims) or ((),)
-            shown.append(Shown(number, axes if value.axes else ()))
-        result = tuple((dim,) for dim in dims) or (((),) if rank else ())
+            seen: list[Axis] = [(dim,) if dim in own else () for dim in dims] or [()]
+            shown.append(Shown(number, tuple(seen) if value.axes else ()))
+        result: tuple[Axis, ...] = tuple((dim,) for dim in dims) or (((),) if rank else ())
         given, keywords = arguments(shown)
         draft = CallDraft(
             [value.source for value in bound],
@@ -389,7 +389,7 @@ class Recorder:
         result = Result(value.dtype, groups, dict(zip(new, extents, strict=True)))
         (made,) = self.call("aten::clone", [(value, before)], [result], arguments, [*before[first:last], *new])
         dims = list(made.axes[first])
-        axes = [(dims.pop(0),) if extent > 1 else () for extent in extents]
+        axes: list[Axis] = [(dims.pop(0),) if extent > 1 else () for extent in extents]
         return Value(made.source, (*made.axes[:first], *axes, *made.axes[first + 1 :]))
 
 

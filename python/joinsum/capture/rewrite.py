@@ -71,7 +71,9 @@ _einsum.register_autograd(_backward, setup_context=_setup)
 def _under_autocast(device: str, key: str) -> Callable[..., torch.Tensor]:
     def einsum(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         dtype = torch.get_autocast_dtype(device)
-        cast = [each.to(dtype) if each.is_floating_point() and each.dtype != torch.float64 else each for each in operands]
+        cast = [
+            each.to(dtype) if each.is_floating_point() and each.dtype != torch.float64 else each for each in operands
+        ]
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))):
             made: torch.Tensor = torch.ops.joinsum.einsum(equation, cast)
         return made
@@ -80,9 +82,9 @@ def _under_autocast(device: str, key: str) -> Callable[..., torch.Tensor]:
 
 
 # As for matmul: under autocast operands are of its dtype.
-_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")
+_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
 for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-    _LIBRARY.impl("einsum", _under_autocast(_device, _key), _key)
+    _LIBRARY.impl("einsum", _under_autocast(_device, _key), _key)  # type: ignore[no-untyped-call]
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------
@@ -95,11 +97,11 @@ def rewrite(gm: fx.GraphModule) -> int:
     a result, and products whose contracted axis broadcasts.
 
     >>> from torch import fx
-    >>> def f(x, w): return torch.nn.functional.linear(x, w)
-    >>> found = []
-    >>> def backend(gm, inputs): found.append(rewrite(gm)); return gm.forward
-    >>> torch.compile(f, backend=backend)(torch.ones(2, 3, 4), torch.ones(5, 4)).shape, found
-    (torch.Size([2, 3, 5]), [1])
+    >>> gm = fx.symbolic_trace(lambda x, w: torch.nn.functional.linear(x, w))
+    >>> for node, shape in zip(gm.graph.nodes, [(2, 3, 4), (5, 4), (2, 3, 5)]):
+    ...     node.meta["example_value"] = torch.empty(shape)  # as Dynamo leaves it
+    >>> rewrite(gm), gm(torch.ones(2, 3, 4), torch.ones(5, 4)).shape
+    (1, torch.Size([2, 3, 5]))
     """
     count = 0
     for node in list(gm.graph.nodes):
@@ -110,7 +112,9 @@ def rewrite(gm: fx.GraphModule) -> int:
             made = kind(_Call(gm.graph, node))
         if made is None:
             continue
-        made.meta |= {key: node.meta[key] for key in ("example_value", "stack_trace", "nn_module_stack") if key in node.meta}
+        made.meta |= {
+            key: node.meta[key] for key in ("example_value", "stack_trace", "nn_module_stack") if key in node.meta
+        }
         node.replace_all_uses_with(made)
         gm.graph.erase_node(node)
         count += 1
@@ -157,8 +161,9 @@ def _linear(call: _Call) -> fx.Node | None:
 
 def _plus(call: _Call, made: fx.Node, bias: fx.Node) -> fx.Node:
     """The sum with a bias, in the dtype of the product as autocast has it."""
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        bias = call.graph.call_method("to", (bias, call.node.meta["example_value"].dtype))
+    dtype = call.node.meta["example_value"].dtype
+    if bias.meta.get("example_value") is None or bias.meta["example_value"].dtype != dtype:
+        bias = call.graph.call_method("to", (bias, dtype))
     return call.graph.call_function(operator.add, (made, bias))
 
 
@@ -166,9 +171,10 @@ def _matmul(call: _Call) -> fx.Node | None:
     if call.node.kwargs and set(call.node.kwargs) - {"other", "input", "mat2", "vec"}:
         return None
     given = [*call.node.args, *call.node.kwargs.values()]
-    if len(given) != 2:
+    nodes = [each for each in given if isinstance(each, fx.Node)]
+    if len(given) != 2 or len(nodes) != 2:
         return None
-    left, right = given
+    left, right = nodes
     a, b = _shape(left), _shape(right)
     if not a or not b:
         return None
@@ -188,9 +194,7 @@ def _without_ones(
     """An operand without the batch axes of one element that broadcast, and the labels of the others."""
     labels = batch[len(batch) - len(own) :]
     padded = [1] * (len(batch) - len(other)) + list(other)
-    ones = [
-        axis for axis, extent in enumerate(own) if extent == 1 and padded[len(batch) - len(own) + axis] != 1
-    ]
+    ones = [axis for axis, extent in enumerate(own) if extent == 1 and padded[len(batch) - len(own) + axis] != 1]
     for axis in reversed(ones):
         node = call.graph.call_method("squeeze", (node, axis))
     return node, "".join(label for axis, label in enumerate(labels) if axis not in ones)
@@ -217,7 +221,8 @@ def _added(names: Sequence[str]) -> Callable[[_Call], fx.Node | None]:
 
 def _of_user(call: _Call) -> fx.Node | None:
     """torch.einsum: equations with explicit labels, each once in an operand."""
-    equation, *operands = call.node.args
+    given: list[Any] = list(call.node.args)
+    equation, operands = given[0], given[1:]
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = list(operands[0])
     shapes = [_shape(each) for each in operands]

@@ -39,7 +39,13 @@ def test_two_draws_of_one_program_differ() -> None:
 
 @pytest.mark.parametrize(
     ("name", "mean", "variance"),
-    [("rand", 0.5, 1 / 12), ("randn", 0.0, 1.0), ("dropout", 1.0, 1 / 3), ("bernoulli", 0.3, 0.21), ("randint", 5.5, 35 / 12)],
+    [
+        ("rand", 0.5, 1 / 12),
+        ("randn", 0.0, 1.0),
+        ("dropout", 1.0, 1 / 3),
+        ("bernoulli", 0.3, 0.21),
+        ("randint", 5.5, 35 / 12),
+    ],
 )
 def test_mean_and_variance_are_those_of_the_distribution(name: str, mean: float, variance: float) -> None:
     """Within five standard errors over 200,000 draws; draws of neighbours do not correlate."""

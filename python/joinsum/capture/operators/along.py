@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from joinsum.capture.application import Application
 from joinsum.capture.operators.form import call_arguments
 from joinsum.capture.operators.row import Made
@@ -56,16 +58,14 @@ class Along:
 
 def _result(
     application: Application,
-    made: tuple[tuple[int, ...], object] | None,
+    made: tuple[tuple[int, ...], torch.dtype] | None,
     known: dict[str, int],
     mixed: list[int],
 ) -> Result:
     """The axes of a result, by the extents that are left of those of the operands."""
-    index = application.results.index(made)  # type: ignore[arg-type]
-    found = application.results[index]
-    if found is None:
+    if made is None:
         application.refuse("one of its results is no tensor")
-    shape, dtype = found
+    shape, dtype = made
     names = list(known)
     if len(shape) != len(names):
         names = [name for position, name in enumerate(names) if position not in mixed]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from joinsum.capture.application import Application
-from joinsum.capture.operators.elementwise import right_aligned
+from joinsum.capture.operators.elementwise import Pointwise, as_dtype
 from joinsum.capture.operators.form import Form
 from joinsum.capture.operators.row import Made, Row, rows
-from joinsum.capture.recorder import Recorder, Value, axis_names
+from joinsum.capture.recorder import Recorder, Value
 
 __all__ = ["ROWS"]
 
@@ -62,20 +62,18 @@ def _bernoulli(recorder: Recorder, application: Application) -> Made:
     if not isinstance(chance, Value):
         assert isinstance(chance, (int, float))
         chance = recorder.constant(torch.tensor(float(chance)))
-    names, order = right_aligned([drawn, chance])
-    assert len(order) == len(axis_names(drawn))
     below = application.of(
         torch.ops.aten.lt.Tensor, {"self": drawn, "other": chance}, [(application.shape, torch.bool)]
     )
-    from joinsum.capture.operators.elementwise import Pointwise, as_dtype
-
     (made,) = Pointwise()(recorder, below)
     assert made is not None
     return [as_dtype(recorder, made, application.dtype)]
 
 
 ROWS: list[Row] = [
-    *rows("random", "native_dropout", _dropout, "joinsum::dropout: all labels free, the mask is that of the whole tensor"),
+    *rows(
+        "random", "native_dropout", _dropout, "joinsum::dropout: all labels free, the mask is that of the whole tensor"
+    ),
     *rows("random", "rand rand_like", _uniform, "joinsum::uniform: all labels free"),
     *rows("random", "randn randn_like", _normal, "joinsum::normal: all labels free"),
     *rows("random", "randint randint.low", _integers, "joinsum::integers: all labels free"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from joinsum.capture.application import Application
 from joinsum.capture.operators.elementwise import as_dtype, right_aligned
+from joinsum.capture.operators.form import Form
 from joinsum.capture.operators.row import Made, Row, rows
 from joinsum.capture.recorder import Names, Recorder, Value
 
@@ -29,11 +30,10 @@ def _product(recorder: Recorder, application: Application) -> Made:
     values = [value for _, value in application.tensors()]
     added = values[:-2]
     made = recorder.einsum([(values[-2], left), (values[-1], right)], result, "mul")
-    for name, factor in (("alpha", application.arguments.get("alpha", 1)),):
-        assert isinstance(factor, (int, float)), name
-        made = recorder.scaled(made, float(factor)) if factor != 1 else made
-    beta = application.arguments.get("beta", 1)
+    alpha, beta = application.arguments.get("alpha", 1), application.arguments.get("beta", 1)
+    assert isinstance(alpha, (int, float))
     assert isinstance(beta, (int, float))
+    made = recorder.scaled(made, float(alpha)) if alpha != 1 else made
     if not added or beta == 0:
         return [made]
     more = recorder.scaled(added[0], float(beta)) if beta != 1 else added[0]
@@ -58,8 +58,13 @@ def _contracted(recorder: Recorder, operands: Sequence[tuple[Value, Names]], res
     return recorder.einsum(operands, result, "mul" if len(operands) > 1 else "id")
 
 
+_GROUPED = Form("t k, e k n, e -> t n", "t e", "k=add", flops="2 t k n")
+_GROUPED_BACKWARD = Form("t k, e k n, e, t n -> t k, e k n", "t e n", flops="4 t k n")
+
 ROWS: list[Row] = [
     *rows("contractions", "mm bmm mv dot", _product, "an einsum; merged axes keep their labels"),
     *rows("contractions", "addmm baddbmm addmv", _product, "an einsum, and its sum with the added tensor"),
     *rows("contractions", "joinsum::einsum", _einsum, "an einsum with these labels"),
+    *rows("contractions", "transformers::grouped_mm_fallback", _GROUPED, _GROUPED.described),
+    *rows("contractions", "transformers::grouped_mm_fallback_backward", _GROUPED_BACKWARD, _GROUPED_BACKWARD.described),
 ]

@@ -66,9 +66,6 @@ _POOL = Form("*b h w -> *b y x", "h w y x", flops="1 *b h w")
 _POOL_INDEX = Form("*b h w -> *b y x, *b y x", "h w y x", flops="1 *b h w")
 _POOL_BACK = Form("*b y x, *b h w -> *b h w", "h w y x", flops="1 *b h w")
 _POOL_INDEX_BACK = Form("*b y x, *b h w, *b y x -> *b h w", "h w y x", flops="1 *b h w")
-_LINE = Form("*b w -> *b x", "w x", flops="1 *b w")
-_RESIZE = Form("n c *s -> n c *t", "*s *t", flops="8 n c *t")
-_RESIZE_BACK = Form("n c *t -> n c *s", "*s *t", sizes={"input_size": "n c *s"}, flops="8 n c *t")
 
 ROWS: list[Row] = [
     *rows("convolutions", "convolution", _convolution, f"`{_FORWARD.text}`, folded over c by add; then the bias"),
@@ -77,18 +74,4 @@ ROWS: list[Row] = [
     *rows("pooling", "max_pool2d_with_indices_backward", _POOL_INDEX_BACK, _POOL_INDEX_BACK.described),
     *rows("pooling", "avg_pool2d _adaptive_avg_pool2d", _POOL, _POOL.described),
     *rows("pooling", "avg_pool2d_backward _adaptive_avg_pool2d_backward", _POOL_BACK, _POOL_BACK.described),
-    *rows("pooling", "avg_pool1d", _LINE, _LINE.described),
-    *rows(
-        "pooling",
-        "upsample_nearest1d upsample_nearest2d upsample_linear1d upsample_bilinear2d upsample_bicubic2d",
-        _RESIZE,
-        _RESIZE.described,
-    ),
-    *rows(
-        "pooling",
-        "upsample_nearest1d_backward upsample_nearest2d_backward upsample_linear1d_backward "
-        "upsample_bilinear2d_backward upsample_bicubic2d_backward",
-        _RESIZE_BACK,
-        _RESIZE_BACK.described,
-    ),
 ]

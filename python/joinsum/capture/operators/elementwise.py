@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from joinsum.capture.application import Application
+from joinsum.capture.axes import fresh
 from joinsum.capture.operators.form import call_arguments, tensor_names
 from joinsum.capture.operators.row import Made, Row, rows
 from joinsum.capture.recorder import Arguments, Names, Recorder, Value
@@ -21,9 +22,11 @@ class Pointwise:
     """A rule: result[i] = f(operands[i]), shapes broadcast, all labels free.
 
     flops   for each element
+    equal   whether the operator takes operands of one shape only: repeated elements are stored first
     """
 
     flops: int = 1
+    equal: bool = False
 
     def __call__(self, recorder: Recorder, application: Application) -> Made:
         """The results of the operator."""
@@ -33,6 +36,8 @@ class Pointwise:
                 given[name] = _constant(recorder, application, given[name])
         names = [name for name, value in given.items() if isinstance(value, Value)]
         values = [value for value in given.values() if isinstance(value, Value)]
+        if self.equal:
+            values = [recorder.stored(value) for value in values]
         dtypes = [made[1] for made in application.results if made is not None]
 
         def arguments(shown: Sequence[object]) -> Arguments:
@@ -126,8 +131,6 @@ def _to_copy(recorder: Recorder, application: Application) -> Made:
 
 def expanded(value: Value, shape: Sequence[int]) -> Value:
     """`value` with its elements repeated along new axes in front, and along axes of one element."""
-    from joinsum.capture.axes import fresh
-
     missing = len(shape) - len(value.axes)
     axes = [fresh(extent) for extent in shape[:missing]]
     for axis, own, extent in zip(value.axes, value.shape, shape[missing:], strict=True):
@@ -181,18 +184,19 @@ bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf where.self masked_
 _ARITHMETIC = """
 abs sign sgn ceil floor round trunc frac clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor clamp_max.Tensor
 add.Scalar sub.Scalar rsub.Scalar rsub.Tensor maximum minimum fmax fmin fmod.Scalar fmod.Tensor remainder.Scalar
-remainder.Tensor div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar reciprocal square copysign.Tensor
-bitwise_left_shift.Tensor bitwise_right_shift.Tensor nan_to_num prims::fma lerp.Scalar lerp.Tensor addcmul addcdiv
+remainder.Tensor div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar reciprocal copysign.Tensor
+bitwise_left_shift.Tensor bitwise_right_shift.Tensor nan_to_num round.decimals heaviside
+prims::fma lerp.Scalar lerp.Tensor addcmul addcdiv
 """
 _FUNCTIONS = """
 exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 erf erfc
-erfinv lgamma digamma pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar xlogy.Tensor logaddexp logaddexp2 hypot sinc
+erfinv lgamma digamma pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar xlogy.Tensor logaddexp logaddexp2 hypot sinc i0
 """
 _ACTIVATIONS = """
 relu gelu gelu_backward silu silu_backward sigmoid sigmoid_backward tanh tanh_backward threshold threshold_backward
 softplus softplus_backward elu elu_backward leaky_relu leaky_relu_backward hardtanh hardtanh_backward hardswish
 hardswish_backward hardsigmoid hardsigmoid_backward mish mish_backward log_sigmoid_forward log_sigmoid_backward
-softshrink softshrink_backward hardshrink hardshrink_backward logit logit_backward
+logit logit_backward
 """
 
 _EVERY = "each element by itself; shapes broadcast, all labels free"
@@ -206,8 +210,8 @@ ROWS: list[Row] = [
     *rows("arithmetic", _ARITHMETIC, Pointwise(), _EVERY),
     *rows("logic", _LOGIC, Pointwise(), _EVERY),
     *rows("functions", _FUNCTIONS, Pointwise(8), _EVERY),
-    *rows("activations", _ACTIVATIONS, Pointwise(8), _EVERY),
-    *rows("copies", "clone detach alias lift_fresh_copy lift_fresh", _same, "the same value"),
+    *rows("activations", _ACTIVATIONS, Pointwise(8, equal=True), _EVERY),
+    *rows("copies", "clone detach alias lift_fresh_copy", _same, "the same value"),
     *rows("copies", "_to_copy", _to_copy, "the same value, or each element converted"),
     *rows("copies", "copy fill.Tensor", _copy, "the source, converted and repeated to the shape of the target"),
     *rows("losses", "mse_loss smooth_l1_loss huber_loss binary_cross_entropy", _loss, "each element, then a sum"),

@@ -3,8 +3,8 @@
     n c *s, o c *k -> n o *t
 
 Operands in the order of the schema's tensors, then results. A name stands for an axis, axes of one name are one label;
-`*s` is any number of axes, `1` an axis of one element, `1*s` as many of those as `*s` has, and `(g c)` an axis that is the
-product of two labels. An operand that is left out in a call is left out of the form.
+`*s` is any number of axes, `1` an axis of one element, `1*s` as many of those as `*s` has, and `(g c)` an axis that is
+the product of two labels. An operand that is left out in a call is left out of the form.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Form:
                 application.refuse(f"its rule has no form of the tensor {name}")
             axes = _axes(texts[name], len(value.axes), stars)
             if axes is None:
-                application.refuse(f"its rule does not fit a tensor of {len(value.axes)} axes: rule={texts[name].strip()}")
+                application.refuse(
+                    f"its rule does not fit a tensor of {len(value.axes)} axes: rule={texts[name].strip()}"
+                )
             if any(not names and extent != 1 for names, extent in zip(axes, value.shape, strict=True)):
                 application.refuse(f"its rule has one element where there are more: shape={list(value.shape)}")
             bound.append((name, _divided(recorder, value, axes, known), axes))
@@ -128,7 +130,11 @@ class Form:
             [result for result in results if result is not None],
             arguments,
             _names(self.whole, stars),
-            {name: each[1] for each in (text.split("=") for text in self.fold.split()) for name in _names(each[0], stars)},
+            {
+                name: each[1]
+                for each in (text.split("=") for text in self.fold.split())
+                for name in _names(each[0], stars)
+            },
             _work(self.flops, stars),
         )
         found = iter(made)
@@ -204,7 +210,7 @@ def _names(text: str, stars: Mapping[str, int]) -> list[str]:
 
 def _work(text: str, stars: Mapping[str, int]) -> list[tuple[int, Names]]:
     """`"4 b h + b"` as coefficients and names."""
-    terms = []
+    terms: list[tuple[int, Names]] = []
     for term in text.split("+") if text else ():
         count, _, names = term.strip().partition(" ")
         terms.append((int(count), _names(names, stars)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -32,9 +33,9 @@ def _embedding_backward(recorder: Recorder, application: Application) -> Made:
     if application.arguments["scale_grad_by_freq"]:
         return _BY_FREQUENCY(recorder, application)
     given = {"grad": application.value("grad_output"), "index": application.value("indices")}
-    given |= {"padding": application.arguments["padding_idx"]}  # type: ignore[dict-item]
     operator = torch.ops.joinsum.embedding_backward_part.default
-    return _LOOKUP_BACKWARD(recorder, application.of(operator, given, [(application.shape, application.dtype)]))
+    more = {**given, "padding": application.arguments["padding_idx"]}
+    return _LOOKUP_BACKWARD(recorder, application.of(operator, more, [(application.shape, application.dtype)]))
 
 
 # --- index and index_put ----------------------------------------------------------------------------------------------
@@ -120,6 +121,8 @@ def _index_put(recorder: Recorder, application: Application) -> Made:
 def _gather(recorder: Recorder, application: Application) -> Made:
     """The axis that is pointed into is whole; the others are free where the index has all of them."""
     value, index = application.value("self"), application.value("index")
+    if not value.axes or not index.axes:
+        return [recorder.reshaped(_gathered_line(recorder, application, value, index), index.shape)]
     dim = application.dim("dim", len(value.axes))
     before, after, mixed = [], [], []
     for axis, (extent, other) in enumerate(zip(value.shape, index.shape, strict=True)):
@@ -130,9 +133,22 @@ def _gather(recorder: Recorder, application: Application) -> Made:
     return Form(text, " ".join(mixed))(recorder, application)
 
 
+def _gathered_line(recorder: Recorder, application: Application, value: Value, index: Value) -> Value:
+    """A gather where one of the tensors has no axes, which counts as an axis of one element."""
+    line = recorder.reshaped(value, (math.prod(value.shape),))
+    places = recorder.reshaped(index, (math.prod(index.shape),))
+    arguments = {"self": line, "dim": 0, "index": places}
+    results = [(places.shape, value.dtype)]
+    (made,) = _gather(recorder, application.of(application.operator, arguments, results))
+    assert made is not None
+    return made
+
+
 def _scatter(recorder: Recorder, application: Application) -> Made:
     """The axis that is pointed into is whole in all tensors; the others are free where they are of one extent."""
     value, index, source = application.value("self"), application.value("index"), application.arguments.get("src")
+    if not value.axes or not index.axes:
+        return _scattered_line(recorder, application)
     dim = application.dim("dim", len(value.axes))
     shape = source.shape if isinstance(source, Value) else index.shape
     texts: list[list[str]] = [[], [], []]
@@ -146,6 +162,19 @@ def _scatter(recorder: Recorder, application: Application) -> Made:
     used = texts if isinstance(source, Value) else texts[:2]
     left = ", ".join(" ".join(text) for text in used)
     return Form(f"{left} -> {' '.join(texts[0])}", " ".join(mixed))(recorder, application)
+
+
+def _scattered_line(recorder: Recorder, application: Application) -> Made:
+    """A scatter where a tensor has no axes, which counts as an axis of one element."""
+    shape = application.shape
+    changed: dict[str, object] = {"dim": 0}
+    for name, value in application.tensors():
+        changed[name] = recorder.reshaped(value, (math.prod(value.shape),))
+    results = [((math.prod(shape),), application.dtype)]
+    alone = application.of(application.operator, {**application.arguments, **changed}, results)
+    (made,) = _scatter(recorder, alone)
+    assert made is not None
+    return [recorder.reshaped(made, shape)]
 
 
 def _index_select(recorder: Recorder, application: Application) -> Made:
@@ -169,6 +198,15 @@ def _index_add(recorder: Recorder, application: Application) -> Made:
     return Form(text, f"{names[dim]} g")(recorder, application)
 
 
+def _index_fill(recorder: Recorder, application: Application) -> Made:
+    value = application.value("self")
+    names = [f"a{axis}" for axis in range(len(value.axes))]
+    if not names:
+        return whole(recorder, application)
+    text = f"{' '.join(names)}, g -> {' '.join(names)}"
+    return Form(text, f"{names[application.dim('dim', len(names))]} g")(recorder, application)
+
+
 ROWS: list[Row] = [
     *rows("lookups", "embedding", _embedding, "joinsum::embedding_part: rows fold by add, columns and batch are free"),
     *rows(
@@ -178,7 +216,9 @@ ROWS: list[Row] = [
         "joinsum::embedding_backward_part: the batch folds by add, rows and columns are free",
     ),
     *rows("indexing", "index.Tensor", _index, "the axes that indices point into are whole"),
-    *rows("indexing", "index_put _unsafe_index_put", _index_put, "the axes pointed into and those of indices are whole"),
+    *rows(
+        "indexing", "index_put _unsafe_index_put", _index_put, "the axes pointed into and those of indices are whole"
+    ),
     *rows("indexing", "_unsafe_index.Tensor", _index, "the axes that indices point into are whole"),
     *rows("indexing", "gather", _gather, "`dim` is whole, that of the index is free"),
     *rows(
@@ -188,5 +228,7 @@ ROWS: list[Row] = [
         "`dim` is whole in all tensors; other labels free",
     ),
     *rows("indexing", "index_select", _index_select, "`dim` is whole, that of the index is free"),
+    *rows("lookups", "_embedding_bag _embedding_bag_backward", whole, "all labels whole"),
     *rows("indexing", "index_add index_copy", _index_add, "`dim` is whole in all tensors"),
+    *rows("indexing", "index_fill.int_Scalar", _index_fill, "`dim` is whole"),
 ]

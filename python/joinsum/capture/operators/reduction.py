@@ -11,6 +11,7 @@ from joinsum.capture.application import Application
 from joinsum.capture.operators.along import Along
 from joinsum.capture.operators.elementwise import as_dtype
 from joinsum.capture.operators.row import Made, Row, rows
+from joinsum.capture.operators.whole import whole
 from joinsum.capture.recorder import Recorder, Value, axis_names
 from joinsum.dtypes import dtype_name
 
@@ -99,7 +100,7 @@ ROWS: list[Row] = [
     *rows("reductions", "prod prod.dim_int", _prod, "an einsum folded by mul"),
     *rows("reductions", "amax amin max min", _extreme, "an einsum folded by max or min"),
     *rows("reductions", "any any.dim any.dims all all.dim all.dims", _truth, "an einsum of truth values"),
-    *rows("reductions", "linalg_vector_norm", _vector_norm, "the root of an einsum folded by add; other norms: axes whole"),
+    *rows("reductions", "linalg_vector_norm", _vector_norm, "2: the root of an einsum folded by add; else axes whole"),
     *rows(
         "reductions",
         "argmax argmin max.dim min.dim logsumexp var.correction var_mean.correction std.correction std_mean.correction "
@@ -113,5 +114,5 @@ ROWS: list[Row] = [
         Along(flops=4),
         "along `dim`, which is whole; all other labels free",
     ),
-    *rows("reductions", "histc", Along(None), "all labels whole"),
+    *rows("reductions", "histc", whole, "all labels whole"),
 ]

@@ -6,7 +6,7 @@ import torch
 
 from joinsum.capture.application import Application
 from joinsum.capture.operators.along import Along
-from joinsum.capture.operators.elementwise import summed_up
+from joinsum.capture.operators.elementwise import expanded, summed_up
 from joinsum.capture.operators.form import Form
 from joinsum.capture.operators.row import Made, Row, rows
 from joinsum.capture.recorder import Recorder, Value
@@ -102,7 +102,7 @@ def _batch_norm(recorder: Recorder, application: Application) -> Made:
     names = ("input", "weight", "bias", "running_mean", "running_var", "eps")
     given = {name: application.arguments[name] for name in names}
     operator = torch.ops.joinsum.batch_norm_with.default
-    (made,) = _EVALUATION(recorder, application.of(operator, given, application.results[:1]))
+    (made,) = _EVALUATION(recorder, application.of(operator, given, [(application.shape, application.dtype)]))
     empty = [recorder.constant(torch.empty(0, dtype=each[1])) for each in application.results[1:3] if each]
     return [made, *empty, application.optional("running_mean"), application.optional("running_var")][
         : len(application.results)
@@ -119,7 +119,11 @@ def _batch_norm_backward(recorder: Recorder, application: Application) -> Made:
     assert isinstance(mask, list)
     value = application.value("input")
     if application.arguments["train"]:
-        return _TRAINING_BACKWARD(recorder, application.with_arguments({"running_mean": None, "running_var": None}))
+        given = {**application.arguments, "running_mean": None, "running_var": None, "output_mask": [True] * 3}
+        channels = ((value.shape[1],), application.value("save_mean").dtype)
+        results = [(value.shape, value.dtype), channels, channels]
+        found = _TRAINING_BACKWARD(recorder, application.of(application.operator, given, results))
+        return [each if needed else None for each, needed in zip(found, mask, strict=True)]
     grad, eps = application.value("grad_out"), application.arguments["eps"]
     mean, variance = application.value("running_mean"), application.value("running_var")
     made: list[Value | None] = [None, None, None]
@@ -133,6 +137,26 @@ def _batch_norm_backward(recorder: Recorder, application: Application) -> Made:
         operator = torch.ops.joinsum.batch_norm_with_grad_affine.default
         made[1:] = _EVALUATION_TO_AFFINE(recorder, application.of(operator, given, [kind, kind]))
     return [value if each else None for value, each in zip(made, mask, strict=True)]
+
+
+def _weight_norm(recorder: Recorder, application: Application) -> Made:
+    """Each slice of `dim`, the first axis or the last, by itself."""
+    values = [value for _, value in application.tensors()]
+    rank = len(values[0].axes)
+    dim = application.dim("dim", rank)
+    names = [f"a{axis}" for axis in range(rank)]
+    full, scale = " ".join(names), " ".join(name if axis == dim else "1" for axis, name in enumerate(names))
+    mixed = " ".join(name for axis, name in enumerate(names) if axis != dim)
+    given = list(application.arguments.values())
+    results = [each for each in application.results if each is not None]
+    if len(values) == 2:
+        form = Form(f"{full}, {scale} -> {full}, {scale}", mixed, flops=f"4 {full}")
+        operator = torch.ops.joinsum.weight_norm.default
+    else:
+        form = Form(f"{full}, {full}, {scale}, {scale} -> {full}, {scale}", mixed, flops=f"8 {full}")
+        operator = torch.ops.joinsum.weight_norm_backward.default
+    named = dict(zip([each.name for each in operator._schema.arguments], given, strict=True))
+    return form(recorder, application.of(operator, named, results))
 
 
 # --- the likelihood loss ----------------------------------------------------------------------------------------------
@@ -189,8 +213,6 @@ def _nll_backward(recorder: Recorder, application: Application) -> Made:
     if application.number("reduction") == 1:
         grad = recorder.einsum([(grad, ()), (application.value("total_weight"), ())], (), "div")
     if application.number("reduction") != 0 or len(shape) == 1:
-        from joinsum.capture.operators.elementwise import expanded
-
         grad = expanded(recorder.reshaped(grad, ()), target.shape)
     given = {"grad": grad, "target": target, "weight": application.arguments["weight"]}
     given |= {"ignored": application.arguments["ignore_index"], "classes": score.shape[1]}
@@ -236,13 +258,16 @@ ROWS: list[Row] = [
         _ALONG,
     ),
     *rows("norms", "native_layer_norm", _LAYER_NORM, _LAYER_NORM.described),
-    *rows("norms", "native_layer_norm_backward", _layer_norm_backward, "the input's gradient; the others fold the batch"),
+    *rows(
+        "norms", "native_layer_norm_backward", _layer_norm_backward, "the input's gradient; the others fold the batch"
+    ),
     *rows("norms", "native_group_norm", _GROUP_NORM, _GROUP_NORM.described),
-    *rows("norms", "native_group_norm_backward", _group_norm_backward, "the input's gradient; the others fold the batch"),
+    *rows(
+        "norms", "native_group_norm_backward", _group_norm_backward, "the input's gradient; the others fold the batch"
+    ),
     *rows(
         "norms",
-        "_native_batch_norm_legit_functional _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training "
-        "native_batch_norm",
+        "_native_batch_norm_legit_functional _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training",
         _batch_norm,
         "in training batch and places are whole; in evaluation all labels are free",
     ),
@@ -252,8 +277,21 @@ ROWS: list[Row] = [
         _batch_norm_backward,
         "in training batch and places are whole; in evaluation the gradients of weight and bias fold them",
     ),
-    *rows("losses", "nll_loss_forward nll_loss2d_forward", _nll_forward, "the picked scores, folded over classes by add"),
-    *rows("losses", "nll_loss_backward nll_loss2d_backward", _nll_backward, "each target by itself; classes may be divided"),
+    *rows(
+        "norms",
+        "_weight_norm_interface _weight_norm_interface_backward",
+        _weight_norm,
+        "all labels but that of `dim` are whole",
+    ),
+    *rows(
+        "losses", "nll_loss_forward nll_loss2d_forward", _nll_forward, "the picked scores, folded over classes by add"
+    ),
+    *rows(
+        "losses",
+        "nll_loss_backward nll_loss2d_backward",
+        _nll_backward,
+        "each target by itself; classes may be divided",
+    ),
     *rows("attention", "_scaled_dot_product_flash_attention_for_cpu", _attention, _ATTENTION[4].described),
     *rows(
         "attention",

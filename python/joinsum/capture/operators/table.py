@@ -83,7 +83,7 @@ def register_operator(
     """
     if not isinstance(name, str) or "::" not in name or not isinstance(rule, str) or "->" not in rule:
         raise CaptureError(
-            f"register_operator: give a name and a rule, as in ('mylib::op', 'b d -> b d'): name={name!r}, rule={rule!r}"
+            f"register_operator: give a name and a rule, as ('mylib::op', 'b d -> b d'): name={name!r}, rule={rule!r}"
         )
     if name in _BUILT_IN:
         raise CaptureError(f"register_operator: joinsum has a rule for this operator: name={name}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -224,9 +223,7 @@ def _select_backward(recorder: Recorder, application: Application) -> Made:
     return [_placed(recorder, application, grad, dim, application.shape[dim], application.number("index"))]
 
 
-def _placed(
-    recorder: Recorder, application: Application, grad: Value, dim: int, extent: int, index: int
-) -> Value:
+def _placed(recorder: Recorder, application: Application, grad: Value, dim: int, extent: int, index: int) -> Value:
     """`grad` at `index` of a new axis, zeros elsewhere."""
 
     names = [f"a{axis}" for axis in range(len(grad.axes))]
@@ -293,6 +290,29 @@ def _diagonal(recorder: Recorder, application: Application) -> Made:
     return Form(f"{' '.join(names)} -> {' '.join([*kept, 'diagonal'])}", whole)(recorder, application)
 
 
+def _diagonal_backward(recorder: Recorder, application: Application) -> Made:
+    """diagonal_backward and diag_embed: the diagonal and the two axes that it becomes are whole."""
+    rank = len(application.shape)
+    pair = {application.dim("dim1", rank), application.dim("dim2", rank)}
+    names = [f"a{axis}" for axis in range(rank)]
+    before = " ".join([*(name for axis, name in enumerate(names) if axis not in pair), "diagonal"])
+    mixed = " ".join([*(names[axis] for axis in pair), "diagonal"])
+    sizes = {"input_sizes": " ".join(names)} if "input_sizes" in application.arguments else {}
+    return Form(f"{before} -> {' '.join(names)}", mixed, sizes=sizes)(recorder, application)
+
+
+def _border(recorder: Recorder, application: Application) -> Made:
+    """Padding by what is inside: the padded axes, the last ones, are whole."""
+    rank, padded = len(application.shape), len(application.numbers("padding")) // 2
+    inner = [f"a{axis}" for axis in range(rank)]
+    outer = [*inner[: rank - padded], *(f"p{axis}" for axis in range(padded))]
+    mixed = " ".join([*inner[rank - padded :], *outer[rank - padded :]])
+    texts = [" ".join(inner), " ".join(outer)]
+    backward = "grad_output" in application.arguments
+    text = f"{texts[1]}, {texts[0]} -> {texts[0]}" if backward else f"{texts[0]} -> {texts[1]}"
+    return Form(text, mixed)(recorder, application)
+
+
 def _as_strided(recorder: Recorder, application: Application) -> Made:
     """Strides are of the whole tensor as it lies in memory: it is taken whole, row-major."""
 
@@ -310,18 +330,34 @@ def _as_strided(recorder: Recorder, application: Application) -> Made:
     return form(recorder, application.of(operator, arguments, [(application.shape, application.dtype)]))
 
 
+def _as_strided_scatter(recorder: Recorder, application: Application) -> Made:
+    """As `as_strided`: all labels are whole."""
+    node = application.node.args[0]
+    fake = getattr(node, "meta", {}).get("val")
+    if fake is None or not fake.is_contiguous():
+        application.refuse("it is of a tensor that is not contiguous")
+    value, source = application.value("self"), application.value("src")
+    names = " ".join(f"a{axis}" for axis in range(len(value.axes)))
+    others = " ".join(f"b{axis}" for axis in range(len(source.axes)))
+    given = {"input": value, "source": source, "offset": application.arguments["storage_offset"] or 0}
+    given |= {"size": application.numbers("size"), "stride": application.numbers("stride")}
+    operator = torch.ops.joinsum.strided_scatter.default
+    form = Form(f"{names}, {others} -> {names}", f"{names} {others}")
+    return form(recorder, application.of(operator, given, [(application.shape, application.dtype)]))
+
+
 _TRIANGLE = Form("*b i j -> *b i j", "i j", flops="1 *b i j")
 _LABELS = "labels only"
 _PARTS = "labels only where it is one of at most 8 equal pieces, which a call picks; else a call with the label whole"
 
 ROWS: list[Row] = [
-    *rows("views", "view _unsafe_view reshape unsqueeze squeeze squeeze.dim squeeze.dims", _view, _LABELS),
+    *rows("views", "view _unsafe_view unsqueeze squeeze squeeze.dim squeeze.dims", _view, _LABELS),
     *rows("views", "permute", _permute, _LABELS),
     *rows("views", "t transpose.int", _transpose, _LABELS),
-    *rows("views", "expand", _expand, "labels along which the elements repeat"),
+    *rows("views", "expand expand_copy", _expand, "labels along which the elements repeat"),
     *rows("views", "repeat", _repeat, "labels along which the elements repeat"),
     *rows("views", "slice.Tensor", _slice, _PARTS),
-    *rows("views", "split.Tensor split_with_sizes", _split, _PARTS),
+    *rows("views", "split.Tensor split_with_sizes unsafe_split.Tensor", _split, _PARTS),
     *rows("views", "select.int", _select, "a call in which the axis is whole"),
     *rows("views", "unbind.int", _unbind, "a call for each element of the axis, which is whole"),
     *rows("views", "stack", _stack, "a call with a new label, which is whole"),
@@ -330,8 +366,17 @@ ROWS: list[Row] = [
     *rows("views", "slice_backward", _slice_backward, "one of at most 8 equal pieces: as select_backward; else whole"),
     *rows("views", "slice_scatter select_scatter", _scatter_along, "along `dim`, which is whole"),
     *rows("views", "constant_pad_nd", _pad, "axes that are padded are whole"),
+    *rows(
+        "views",
+        "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d reflection_pad1d_backward "
+        "reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward",
+        _border,
+        "axes that are padded are whole",
+    ),
+    *rows("views", "diagonal_backward diag_embed", _diagonal_backward, "the two axes are whole"),
     *rows("views", "roll flip", Along("dims"), "along `dims`, which are whole"),
     *rows("views", "tril triu", _TRIANGLE, _TRIANGLE.described),
     *rows("views", "diagonal diagonal_copy", _diagonal, "the two axes are whole"),
     *rows("views", "as_strided", _as_strided, "all labels whole"),
+    *rows("views", "as_strided_scatter", _as_strided_scatter, "all labels whole"),
 ]

@@ -1,0 +1,263 @@
+"""Each row of the operator table against torch, on torch's own samples: values, gradients, and parts of what is free.
+
+The samples of a row are those of the OpInfo that `operator_samples.json` names, or a function below.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from capture_by_torch import Captured
+from joinsum.capture import table
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "8"))
+OP_INFOS: dict[str, str] = json.loads((Path(__file__).parent / "operator_samples.json").read_text())
+A = torch.ops.aten
+
+Tensors = list[torch.Tensor]
+
+
+def matrix() -> torch.Tensor:
+    return torch.randn(4, 6, requires_grad=True)
+
+
+def integers() -> torch.Tensor:
+    return torch.arange(24).reshape(4, 6)
+
+
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 5, 4, requires_grad=True)
+
+
+def grouped(x: torch.Tensor) -> torch.Tensor:
+    pytest.importorskip("transformers.integrations.moe")
+    weight = x.new_ones(3, 6, 5) * torch.arange(1, 4).view(3, 1, 1)
+    made: torch.Tensor = torch.ops.transformers.grouped_mm_fallback(x, weight, torch.tensor([1, 1, 4]))
+    return made
+
+
+def bag(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.embedding_bag(torch.arange(24).reshape(4, 6) % 4, x)
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.scaled_dot_product_attention(x, x * 2, x * 3, is_causal=True)
+
+
+# What no OpInfo reaches: a function of one tensor, and the tensor.
+DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor]]] = {
+    "joinsum::einsum": (lambda x: torch.ops.joinsum.einsum("ab,cb->ac", [x, x * 2]), matrix),
+    "transformers::grouped_mm_fallback": (grouped, matrix),
+    "transformers::grouped_mm_fallback_backward": (grouped, matrix),
+    "prims::fma": (lambda x: torch.ops.prims.fma(x, x, x), lambda: torch.randn(4, 6)),
+    "aten::_native_batch_norm_legit.no_stats": (
+        lambda x: A._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5)[0],
+        images,
+    ),
+    "aten::_weight_norm_interface": (lambda x: torch._weight_norm(x, torch.ones(4, 1)), matrix),
+    "aten::_weight_norm_interface_backward": (lambda x: torch._weight_norm(x, torch.ones(1, 6), 1), matrix),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": (attention, images),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (attention, images),
+    "aten::_embedding_bag": (bag, matrix),
+    "aten::_embedding_bag_backward": (bag, matrix),
+    "aten::as_strided_scatter": (
+        lambda x: A.as_strided_scatter(x * 2, x[0, :4].reshape(2, 2), [2, 2], [6, 2], 1),
+        matrix,
+    ),
+    "aten::all.dims": (lambda x: A.all.dims(x > -1, [0]), matrix),
+    "aten::any.dims": (lambda x: A.any.dims(x > 1, [0]), matrix),
+    "aten::arange.start": (lambda x: x + A.arange.start(2, 8), matrix),
+    "aten::bitwise_and.Scalar": (lambda x: A.bitwise_and.Scalar(x, 3), integers),
+    "aten::bitwise_or.Scalar": (lambda x: A.bitwise_or.Scalar(x, 3), integers),
+    "aten::bitwise_xor.Scalar": (lambda x: A.bitwise_xor.Scalar(x, 3), integers),
+    "aten::clamp_max": (lambda x: A.clamp_max(x, 0.3), matrix),
+    "aten::diagonal_copy": (lambda x: A.diagonal_copy(x), matrix),
+    "aten::diagonal_backward": (lambda x: torch.diagonal(x, 1).cos().diag_embed(), matrix),
+    "aten::diag_embed": (lambda x: torch.diag_embed(x, 1), matrix),
+    "aten::div.Scalar_mode": (lambda x: A.div.Scalar_mode(x, 3, rounding_mode="floor"), matrix),
+    "aten::expand_copy": (lambda x: A.expand_copy(x, [2, 4, 6]), matrix),
+    "aten::fill.Tensor": (lambda x: x + A.fill.Tensor(x, torch.tensor(3.0)), matrix),
+    "aten::floor_divide.Scalar": (lambda x: A.floor_divide.Scalar(x, 3), integers),
+    "aten::fmod.Scalar": (lambda x: A.fmod.Scalar(x, 0.4), matrix),
+    "aten::heaviside": (lambda x: A.heaviside(x, x.detach()), lambda: torch.randn(4, 6)),
+    "aten::histc": (lambda x: A.histc(x), lambda: torch.randn(4, 6)),
+    "aten::i0": (lambda x: A.i0(x), lambda: torch.randn(4, 6)),
+    "aten::index_copy": (lambda x: A.index_copy(x, 1, torch.tensor([1, 3]), torch.ones(4, 2)), matrix),
+    "aten::index_fill.int_Scalar": (lambda x: A.index_fill.int_Scalar(x, 1, torch.tensor([1, 3]), 2.0), matrix),
+    "aten::masked_fill.Tensor": (lambda x: A.masked_fill.Tensor(x, x > 0, torch.tensor(2.0)), matrix),
+    "aten::_safe_softmax": (lambda x: A._safe_softmax(x, 1), matrix),
+    "aten::eye": (lambda x: x @ A.eye(6), matrix),
+    "aten::eye.m": (lambda x: x @ A.eye.m(6, 4), matrix),
+    "aten::max": (lambda x: A.max(x), matrix),
+    "aten::min": (lambda x: A.min(x), matrix),
+    "aten::min.dim": (lambda x: A.min.dim(x, 1)[0], matrix),
+    "aten::median.dim": (lambda x: A.median.dim(x, 1)[0], matrix),
+    "aten::scatter_reduce.two": (
+        lambda x: A.scatter_reduce.two(x, 1, torch.tensor([[0, 2, 2]] * 4), x[:, :3] * 2, "amax"),
+        matrix,
+    ),
+    "aten::squeeze.dims": (lambda x: A.squeeze.dims(x.unsqueeze(1), [1]) * 2, matrix),
+    "aten::round.decimals": (lambda x: A.round.decimals(x, decimals=1), matrix),
+    "aten::select_backward": (lambda x: A.select_backward(x, [4, 3, 6], 1, 2), matrix),
+    "aten::unsafe_split.Tensor": (lambda x: A.unsafe_split.Tensor(x, 2, 1)[1], matrix),
+    **{
+        f"aten::{kind}_pad{rank}d{end}": (
+            lambda x, kind=kind, rank=rank: torch.nn.functional.pad(  # type: ignore[misc]
+                x, (1, 2, 1, 1)[: 2 * rank], mode="reflect" if kind == "reflection" else "replicate"
+            ),
+            (lambda rank=rank: images() if rank == 2 else images().flatten(2).detach().requires_grad_()),  # type: ignore[misc]
+        )
+        for kind in ("reflection", "replication")
+        for rank in (1, 2)
+        for end in ("", "_backward")
+    },
+}
+
+# Rows whose results are drawn, or are what memory held: their shapes are compared, and parts with the whole.
+UNDETERMINED = {
+    "aten::native_dropout": (lambda x: torch.dropout(x, 0.5, True), matrix),
+    "aten::native_dropout_backward": (lambda x: torch.dropout(x, 0.5, True), matrix),
+    "aten::rand": (lambda x: A.rand([3, 4]), matrix),
+    "aten::rand_like": (lambda x: A.rand_like(x), matrix),
+    "aten::randn": (lambda x: A.randn([3, 4]), matrix),
+    "aten::randn_like": (lambda x: A.randn_like(x), matrix),
+    "aten::randint": (lambda x: A.randint(9, [3, 4]), matrix),
+    "aten::randint.low": (lambda x: A.randint.low(3, 9, [3, 4]), matrix),
+    "aten::bernoulli": (lambda x: torch.bernoulli(torch.sigmoid(x.detach())), matrix),
+    "aten::bernoulli.p": (lambda x: A.bernoulli.p(x.detach(), 0.3), matrix),
+    "aten::empty.memory_format": (lambda x: A.empty.memory_format([3, 4]), matrix),
+    "aten::empty_like": (lambda x: A.empty_like(x), matrix),
+    "aten::empty_permuted": (lambda x: A.empty_permuted([3, 4], [1, 0]), matrix),
+    "aten::empty_strided": (lambda x: A.empty_strided([3, 4], [4, 1]), matrix),
+    "aten::new_empty": (lambda x: A.new_empty(x, [3, 4]), matrix),
+    "aten::new_empty_strided": (lambda x: A.new_empty_strided(x, [3, 4], [4, 1]), matrix),
+}
+
+
+def compare(function: Callable[..., Tensors], given: Tensors) -> set[str]:
+    """Runs the function by torch and captured, forward and backward; the operators that occurred."""
+    captured = Captured()
+    ours, theirs = ([each.detach().clone().requires_grad_(each.requires_grad) for each in given] for _ in range(2))
+    expected = function(*theirs)
+    found = captured.of(function)(*ours)
+    close = functools.partial(torch.testing.assert_close, equal_nan=True, rtol=1e-4, atol=1e-5)
+    close(found, expected)
+    pairs = [pair for pair in zip(found, expected, strict=True) if pair[1].requires_grad]
+    if not pairs:
+        return captured.operators
+    seeds = [torch.rand_like(each) for _, each in pairs]
+    mine = torch.autograd.grad([a for a, _ in pairs], [x for x in ours if x.requires_grad], seeds, allow_unused=True)
+    true = torch.autograd.grad([b for _, b in pairs], [x for x in theirs if x.requires_grad], seeds, allow_unused=True)
+    for a, b in zip(mine, true, strict=True):
+        if b is not None:
+            close(a, b)
+    return captured.operators
+
+
+@functools.cache
+def of_op_info(name: str) -> frozenset[str]:
+    """Compares the samples of an OpInfo; the operators that occurred."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    op = next(each for each in op_db if each.name == name and not each.variant_test_name)
+    dtypes = op.supported_dtypes("cpu")
+    dtype = torch.float32 if torch.float32 in dtypes else torch.int64 if torch.int64 in dtypes else torch.bool
+    torch.manual_seed(0)
+    seen: set[str] = set()
+    needs = op.supports_autograd and dtype.is_floating_point
+    for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=needs), SAMPLES):
+        flat, spec = tree_flatten(((sample.input, *sample.args), sample.kwargs))
+        places = [place for place, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+
+        def function(*tensors: torch.Tensor, flat: Any = flat, spec: Any = spec, places: Any = places) -> Tensors:
+            filled = list(flat)
+            for place, tensor in zip(places, tensors, strict=True):
+                filled[place] = tensor
+            positional, named = tree_unflatten(filled, spec)
+            made = tree_flatten(op.op(*positional, **named))[0]
+            return [each for each in made if isinstance(each, torch.Tensor)]
+
+        given = [flat[place] for place in places]
+        if all(each.numel() for each in [*given, *function(*given)]):
+            seen |= compare(function, given)
+    return frozenset(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [row.name for row in table()])
+def test_a_row_gives_what_torch_gives(row: str) -> None:
+    torch.manual_seed(0)
+    if row in UNDETERMINED:
+        function, make = UNDETERMINED[row]
+        captured, given = Captured(), make()
+        found, expected = captured.of(function)(given), function(given)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        if found.requires_grad:
+            found.sum().backward()
+        seen = captured.operators
+    elif row in DIRECT:
+        function, make = DIRECT[row]
+        seen = compare(lambda x: [function(x)], [make()])
+    else:
+        seen = set(of_op_info(OP_INFOS[row]))
+    assert row in seen
+
+
+def test_every_row_has_samples_and_every_sample_a_row() -> None:
+    names = {row.name for row in table()}
+    assert names == {*OP_INFOS, *DIRECT, *UNDETERMINED} & names
+    assert not {*OP_INFOS, *DIRECT, *UNDETERMINED} - names
+
+
+def test_a_label_that_is_wrongly_free_is_found() -> None:
+    """The check of parts fails where a rule says that a softmax does not mix its rows."""
+
+    @torch.library.custom_op("joinsum_test::mixed", mutates_args=())
+    def mixed(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1)
+
+    @mixed.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    joinsum.register_operator("joinsum_test::mixed", "a b -> a b")
+    try:
+        with pytest.raises(AssertionError, match="in parts along"):
+            Captured().of(torch.ops.joinsum_test.mixed)(torch.randn(4, 6))
+        joinsum.unregister_operator("joinsum_test::mixed")
+        joinsum.register_operator("joinsum_test::mixed", "a b -> a b", whole="b")
+        x = torch.randn(4, 6)
+        torch.testing.assert_close(Captured().of(torch.ops.joinsum_test.mixed)(x), torch.softmax(x, -1))
+    finally:
+        joinsum.unregister_operator("joinsum_test::mixed")
+
+
+def cross(x: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.cross(x, x * 2)
+
+
+def test_an_operator_without_a_rule_is_refused_with_line_shapes_and_remedies() -> None:
+    compiled = torch.compile(cross, backend=Captured().backend, fullgraph=True)
+    with pytest.raises(Exception, match="linalg_cross") as raised:
+        compiled(torch.ones(4, 3))
+    message = str(raised.value)
+    for part in ("test_operators.py", "torch.linalg.cross(x, x * 2)", "[4, 3]", "register_operator", "replicate="):
+        assert part in message
+
+
+def test_a_replicated_operator_has_no_free_label() -> None:
+    captured = Captured(replicate=["aten::linalg_cross"])
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(captured.of(cross)(x), cross(x))
+    text = next(line for line in str(captured.programs[0]).splitlines() if "linalg_cross" in line)
+    assert "whole=abcd" in text or "whole=ab" in text

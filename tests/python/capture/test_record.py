@@ -1,0 +1,190 @@
+"""What programs look like: which labels there are, what is a view, what is carried, and what the planner gets of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from joinsum.capture import Recorded, record
+from joinsum.capture.recorded import CallVertex, EinsumVertex
+from torch.fx.experimental.proxy_tensor import make_fx
+
+
+def recorded(function: Callable[..., Any], *given: torch.Tensor, **options: Any) -> Recorded:
+    return record(make_fx(function, tracing_mode="fake")(*given), **options)
+
+
+def check(function: Callable[..., torch.Tensor], *given: torch.Tensor) -> Recorded:
+    """The program, after its evaluation has been compared with torch's."""
+    program = recorded(function, *given)
+    torch.testing.assert_close(program.evaluate(list(given), check=True)[0], function(*given))
+    return program
+
+
+def test_views_make_no_vertices() -> None:
+    x, w = torch.randn(2, 5, 12), torch.randn(12, 12)
+    program = check(lambda x, w: (x.reshape(10, 12) @ w).view(2, 5, 3, 4).transpose(1, 2).squeeze(), x, w)
+    assert [type(vertex) for vertex in program.vertices] == [EinsumVertex]
+    assert program.outputs[0].shape == (2, 3, 5, 4)
+
+
+def test_a_later_reshape_splits_the_labels_of_inputs() -> None:
+    x, w, b = torch.randn(5, 8), torch.randn(8, 12), torch.randn(12)
+    program = check(lambda x, w, b: (x @ w + b).view(5, 3, 4), x, w, b)
+    assert [each.axes for each in program.inputs] == [((5,), (8,)), ((8,), (3, 4)), ((3, 4),)]
+
+
+def test_repeated_heads_are_not_copied() -> None:
+    """Grouped-query attention: keys lack the label along which they repeat."""
+    q, k = torch.randn(2, 6, 5, 4), torch.randn(2, 3, 5, 4)
+
+    def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        k = k[:, :, None].expand(2, 3, 2, 5, 4).reshape(12, 5, 4)
+        return torch.bmm(q.reshape(12, 5, 4), k.transpose(1, 2))
+
+    (vertex,) = check(scores, q, k).vertices
+    assert isinstance(vertex, EinsumVertex)
+    assert [len(letters) for letters in vertex.operands] == [5, 4]
+
+
+def test_factors_that_do_not_nest_are_a_copy_in_which_they_are_whole() -> None:
+    x = torch.randn(2, 6, 4)
+    program = check(lambda x: torch.tanh(x).view(2, 8, 3), x)
+    call = program.vertices[-1]
+    assert isinstance(call, CallVertex)
+    assert call.call.function == "aten::clone"
+    assert len(call.call.free) == 1
+
+
+def test_halves_of_an_axis_are_one_whole_label_and_a_free_one() -> None:
+    x = torch.randn(5, 8)
+    program = check(lambda x: torch.cat([-x[:, 4:], x[:, :4]], -1), x)
+    calls = [vertex.call for vertex in program.vertices if isinstance(vertex, CallVertex)]
+    assert {call.function for call in calls} == {"aten::select.int", "aten::stack"}
+    assert all(len(call.free) == 2 for call in calls)
+
+
+def test_the_gradient_of_an_activation_is_not_repeated_inside_of_the_call() -> None:
+    """ATen's gelu_backward refuses operands of several shapes."""
+    x = torch.randn(2, 4, 4, 64)
+    check(lambda x: torch.ops.aten.gelu_backward(x.sum((1, 2), keepdim=True).expand(2, 4, 4, 64), x), x)
+
+
+def test_constants_are_carried_once_and_uniform_ones_repeat() -> None:
+    x = torch.randn(5, 8)
+    program = check(lambda x: torch.where(torch.ones(5, 8).tril() > 0, x, torch.full((5, 8), -1.0)), x)
+    assert sorted(value.dim() for value in program.constants.values()) == [0, 2]
+
+
+def test_what_no_output_needs_is_left_out() -> None:
+    def unused(x: torch.Tensor) -> torch.Tensor:
+        torch.exp(x) @ x
+        return x * 2
+
+    assert len(recorded(unused, torch.randn(4, 4)).vertices) == 1
+
+
+def test_a_write_into_an_input_is_an_output_tied_to_it() -> None:
+    def step(w: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        w.copy_(w - 0.5 * g)
+        return w * 2
+
+    w, g = torch.randn(3, 4), torch.randn(3, 4)
+    program = recorded(step, w, g, names=["w", "g"])
+    assert [(output.name, output.tied) for output in program.outputs] == [("w.new", "w"), ("output.0", None)]
+    new, twice = program.evaluate([w, g])
+    torch.testing.assert_close(new, w - 0.5 * g)
+    torch.testing.assert_close(twice, 2 * new)
+
+
+def test_symbolic_sizes_are_those_of_the_trace() -> None:
+    x = torch.randn(5, 8)
+    graph = make_fx(lambda x: x.sum(0) / x.shape[0], tracing_mode="symbolic")(x)
+    torch.testing.assert_close(record(graph).evaluate([x])[0], x.mean(0))
+
+
+def test_data_dependent_shapes_and_inner_writes_are_refused() -> None:
+    x = torch.randn(5, 8)
+    with pytest.raises(joinsum.CaptureError, match="only inputs are written to"):
+        recorded(lambda x: (x * 2).copy_(x), x)
+
+
+@pytest.mark.parametrize("sites", [1, 4])
+def test_programs_of_einsums_alone_run_on_sites(sites: int) -> None:
+    """Through the planner, as any graph of einsums."""
+    joinsum.init(sites=sites)
+    x, w, b = torch.randn(6, 8), torch.randn(8, 12), torch.randn(12)
+
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return (x @ w + b).view(6, 3, 4).sum(1) * 0.5
+
+    program = recorded(function, x, w, b, names=["x", "w", "b"])
+    planned = joinsum.Graph.from_einsums(joinsum.EinsumPlan(program.graph())).plan(cache=False)
+    given = {each.name: value.reshape(each.extents) for each, value in zip(program.inputs, (x, w, b), strict=True)}
+    (output,) = program.outputs
+    torch.testing.assert_close(output.of(planned(**given)[output.name]), function(x, w, b))
+    joinsum.init()
+
+
+# --- the rewrite ------------------------------------------------------------------------------------------------------
+
+PRODUCTS: dict[str, tuple[Callable[..., torch.Tensor], list[tuple[int, ...]]]] = {
+    "linear": (torch.nn.functional.linear, [(2, 3, 4), (5, 4), (5,)]),
+    "matmul of vectors": (torch.matmul, [(4,), (4,)]),
+    "matrix times vector": (lambda a, b: a @ b, [(2, 3, 4), (4,)]),
+    "batches that broadcast": (torch.matmul, [(2, 1, 3, 4), (5, 4, 6)]),
+    "bmm": (torch.bmm, [(2, 3, 4), (2, 4, 5)]),
+    "method": (lambda a, b: a.matmul(b), [(3, 4), (4, 5)]),
+    "addmm": (lambda a, b, c: torch.addmm(a, b, c, beta=0.5, alpha=2.0), [(5,), (3, 4), (4, 5)]),
+    "baddbmm": (lambda a, b, c: torch.baddbmm(a, b, c, alpha=0.5), [(1, 3, 5), (2, 3, 4), (2, 4, 5)]),
+    "einsum": (lambda a, b, c: torch.einsum("ij,jk,kl->il", a, b, c), [(2, 3), (3, 4), (4, 5)]),
+    "a label summed alone": (lambda a, b: torch.einsum("ijm,jk->ik", a, b), [(2, 3, 2), (3, 4)]),
+}
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_rewritten_product_is_that_of_torch_and_so_are_its_gradients(name: str, autocast: bool) -> None:
+    from joinsum.capture.rewrite import rewrite
+
+    function, shapes = PRODUCTS[name]
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    counts: list[int] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        counts.append(rewrite(gm))
+        return gm.forward
+
+    def run(*given: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return function(*given)
+
+    ours, theirs = ([torch.randn(shape).requires_grad_() for shape in shapes] for _ in range(2))
+    for a, b in zip(ours, theirs, strict=True):
+        b.data.copy_(a.data)
+    found, expected = torch.compile(run, backend=backend, fullgraph=True)(*ours), run(*theirs)
+    tolerance = 0.1 if autocast else 1e-5
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    seed = torch.rand_like(expected)
+    mine, true = (torch.autograd.grad(z, xs, seed) for z, xs in ((found, ours), (expected, theirs)))
+    torch.testing.assert_close(mine, true, rtol=tolerance, atol=tolerance)
+    assert counts == [1]
+
+
+def test_equations_that_the_operator_cannot_say_stay() -> None:
+    from joinsum.capture.rewrite import rewrite
+
+    counts: list[int] = []
+
+    def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+        counts.append(rewrite(gm))
+        return gm.forward
+
+    x = torch.randn(3, 3)
+    compiled = torch.compile(lambda x: torch.einsum("...ij->...ji", x) + torch.einsum("ii->i", x), backend=backend)
+    torch.testing.assert_close(compiled(x), x.T + x.diagonal())
+    assert counts == [0]
