@@ -82,10 +82,11 @@ class DenseCall {
     return out;
   }
 
+  /// Contiguous: some operators of torch's read their operands as if they were.
   at::Tensor operand(const CallArgument& argument) const {
     const at::Tensor& block = operands_[argument.integer];
     const std::string& letters = call_.operands[argument.integer];
-    return block.permute(order(letters, all(argument.groups))).reshape(shape(argument.groups));
+    return block.permute(order(letters, all(argument.groups))).reshape(shape(argument.groups)).contiguous();
   }
 
   at::Tensor lettered(const CallResult& result, const at::Tensor& given) const {
