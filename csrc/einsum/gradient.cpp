@@ -77,7 +77,8 @@ class Simple {
       std::vector<NodePtr> inputs;
       for (const NodePtr& input : node->inputs()) inputs.push_back(made.at(input.get()));
       const auto* call = node->as<Call>();
-      JOINSUM_USER_CHECK(call == nullptr, "gradient: a call of a torch operator has no gradient here; torch's autograd ",
+      JOINSUM_USER_CHECK(call == nullptr,
+                         "gradient: a call of a torch operator has no gradient here; torch's autograd ",
                          "gives it before the graph is made: call=", call == nullptr ? "" : call->text());
       const auto* op = node->as<Einsum>();
       made[node.get()] = op == nullptr ? node : simple(*op, inputs);

@@ -37,8 +37,9 @@ NodePtr make_operation(const GraphOperation& operation, const Values& values) {
 
 GraphOperation operation_of(const Node& node, const std::unordered_map<const Node*, std::string>& names) {
   const auto* call = node.as<Call>();
-  JOINSUM_USER_CHECK(call == nullptr, "json: a call of a torch operator has no JSON; its text has: vertex=",
-                     names.at(&node), ", call=", call == nullptr ? "" : call->text());
+  JOINSUM_USER_CHECK(call == nullptr,
+                     "json: a call of a torch operator has no JSON; its text has: vertex=", names.at(&node),
+                     ", call=", call == nullptr ? "" : call->text());
   const auto& op = *node.as<Einsum>();
   GraphOperation out{names.at(&node), {}, op.operands, op.result, {}, op.join.text(), aggregation_name(op.aggregate)};
   JOINSUM_USER_CHECK(out.aggregate, "json: an aggregation without a name in JSON: vertex=", out.name,

@@ -280,10 +280,10 @@ std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::stri
       types.push_back(input->type());
     }
     const auto own_parts = parts.find(node.get());
-    LoweredVertex made =
-        call != nullptr
-            ? lowered_call(*call, std::move(values), own_parts == parts.end() ? std::map<char, int64_t>{} : own_parts->second)
-            : Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
+    LoweredVertex made = call != nullptr
+                             ? lowered_call(*call, std::move(values),
+                                            own_parts == parts.end() ? std::map<char, int64_t>{} : own_parts->second)
+                             : Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
     lowered[node.get()] = made.value;
     vertices[node.get()] = std::move(made);
   }

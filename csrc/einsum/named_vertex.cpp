@@ -112,9 +112,9 @@ Dims positions_shape(const std::string& who, const NamedVertex& vertex, const La
 /// ⊗ that a contraction computes as the elementwise kernel does, to the last digit.
 constexpr std::array kContracted{"mul", "add", "sub", "div", "max", "min", "squared_difference", "abs_difference"};
 
-/// The extreme of the joined tensor `value`, whose labels are `every`. Of a kernel of two operands it is one contraction,
-/// which need not form that tensor. Floats of half width are folded in single precision there, so that no joined element
-/// need equal it: of them the joined tensor is folded.
+/// The extreme of the joined tensor `value`, whose labels are `every`. Of a kernel of two operands it is one
+/// contraction, which need not form that tensor. Floats of half width are folded in single precision there, so that no
+/// joined element need equal it: of them the joined tensor is folded.
 NodePtr make_extreme(const std::string& who, const std::vector<NodePtr>& inputs, const NamedVertex& vertex,
                      const NodePtr& value, const Labels& every) {
   const DType dtype = value->type().dtype;
@@ -141,8 +141,7 @@ NodePtr make_position(const std::string& who, const std::vector<NodePtr>& inputs
   if (inputs.size() > 1 || vertex.operands[0] != every || (vertex.join != "mul" && vertex.join != "id")) {
     value = make_plain(who, inputs, {vertex.join, "sum", vertex.operands, every});
   }
-  const NodePtr extreme =
-      make_extreme(who, inputs, {vertex.join, extreme_name, vertex.operands, kept}, value, every);
+  const NodePtr extreme = make_extreme(who, inputs, {vertex.join, extreme_name, vertex.operands, kept}, value, every);
   const std::string same = "where(x == y, 1, x != x)";
   NodePtr found = make_plain(who, {value, extreme}, {same, "sum", {every, kept}, every});
   found = make_plain(who, {found}, {"cast[i64]", "sum", {every}, every});

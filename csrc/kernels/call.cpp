@@ -217,7 +217,8 @@ class Check {
   }
 
   bool in_operand(char letter) const {
-    return std::any_of(call_.operands.begin(), call_.operands.end(), [&](const auto& each) { return has(each, letter); });
+    return std::any_of(call_.operands.begin(), call_.operands.end(),
+                       [&](const auto& each) { return has(each, letter); });
   }
 
   void check_distinct(const std::string& letters) const {
@@ -308,7 +309,8 @@ std::string CallArgument::print() const {
 std::string Call::text() const {
   std::string out = std::to_string(output) + "; " + function + "; ";
   for (size_t i = 0; i < operands.size(); ++i) out += (i > 0 ? "," : "") + operands[i];
-  out += " -> " + joined(results, [](const CallResult& each) { return each.letters + ":" + name_of(each.dtype); }, ", ");
+  out +=
+      " -> " + joined(results, [](const CallResult& each) { return each.letters + ":" + name_of(each.dtype); }, ", ");
   out += "; (" + joined(arguments, [](const CallArgument& each) { return each.print(); }, ", ") + ") -> ";
   out += joined(results, [](const CallResult& each) { return groups_text(each.groups); }, ", ");
   if (!whole.empty()) out += "; whole=" + whole;
@@ -322,7 +324,9 @@ std::string Call::text() const {
     return std::to_string(fresh.extent) + (fresh.parts > 1 ? "/" + std::to_string(fresh.parts) : "");
   });
   if (flops.empty()) return out;
-  const auto term = [](const auto& each) { return real_text(each.first) + (each.second.empty() ? "" : " " + each.second); };
+  const auto term = [](const auto& each) {
+    return real_text(each.first) + (each.second.empty() ? "" : " " + each.second);
+  };
   return out + "; flops=" + joined(flops, term, " + ");
 }
 
@@ -371,8 +375,8 @@ bool Call::runs_with(const Call& other) const {
 }
 
 std::map<char, int64_t> extents_of(const Call& call, const std::vector<Dims>& operands) {
-  JOINSUM_USER_CHECK(operands.size() == call.operands.size(), "call: another number of operands: operands=",
-                     operands.size(), ", call=", call.text());
+  JOINSUM_USER_CHECK(operands.size() == call.operands.size(),
+                     "call: another number of operands: operands=", operands.size(), ", call=", call.text());
   std::map<char, int64_t> out;
   for (size_t i = 0; i < operands.size(); ++i) {
     JOINSUM_USER_CHECK(operands[i].size() == call.operands[i].size(),

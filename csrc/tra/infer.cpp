@@ -44,7 +44,7 @@ struct Infer {
 
 RelationType infer(const Operation& operation, const std::vector<RelationType>& inputs) {
   const auto* call = std::get_if<Call>(&operation);
-  const size_t wanted = call != nullptr                             ? call->operands.size()
+  const size_t wanted = call != nullptr                            ? call->operands.size()
                         : std::holds_alternative<Input>(operation) ? 0
                         : std::holds_alternative<Join>(operation)  ? 2
                                                                    : 1;

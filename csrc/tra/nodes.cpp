@@ -22,8 +22,8 @@ NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
 }
 
 std::string operator_name(const Operation& operation) {
-  static constexpr std::array<const char*, 9> kNames{"input",  "aggregate", "join", "rekey",
-                                                     "filter", "transform", "tile", "concat", "call"};
+  static constexpr std::array<const char*, 9> kNames{"input",     "aggregate", "join",   "rekey", "filter",
+                                                     "transform", "tile",      "concat", "call"};
   return kNames[operation.index()];
 }
 

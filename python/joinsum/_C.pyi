@@ -237,8 +237,8 @@ def einsum_vertex(
     aggregate: Kernel,
     extents: Mapping[str, int],
 ) -> EinsumNode: ...
-
 def einsum_call(inputs: Sequence[EinsumNode], call: str) -> EinsumNode: ...
+
 class NamedVertex:
     def __init__(
         self,

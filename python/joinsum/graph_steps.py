@@ -119,9 +119,7 @@ def _dims(node: PlanNode, inputs: list[Dims], relations: list[_C.RelationType]) 
     return inputs[0] if len(inputs[0]) == arity else tuple(f"k{dim}" for dim in range(arity))
 
 
-def _called_dims(
-    node: PlanNode, fields: list[str], inputs: list[Dims], relations: list[_C.RelationType]
-) -> Dims:
+def _called_dims(node: PlanNode, fields: list[str], inputs: list[Dims], relations: list[_C.RelationType]) -> Dims:
     """Of a call's text `0; aten::relu; ab -> ab:f32; ...`: a cut letter has the name that it has in an operand."""
     operands, results = fields[2].split("->")
     names = {letter: letter for letter in results}

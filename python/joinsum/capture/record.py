@@ -11,10 +11,10 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum.capture.application import Application, operator_name, refuse
+from joinsum.capture.axes import split
 from joinsum.capture.operators.table import rule_of
 from joinsum.capture.operators.whole import whole
 from joinsum.capture.recorded import Recorded
-from joinsum.capture.axes import split
 from joinsum.capture.recorder import InputDraft, Recorder, Value
 from joinsum.capture.resolve import resolve
 from joinsum.errors import PlanError

@@ -12,9 +12,11 @@
 namespace joinsum::kernels {
 namespace {
 
-constexpr const char* kSoftmax = "0; aten::_softmax; abc -> abc:f32; (%0{a,b,c}, 2, false) -> {a,b,c}; whole=c; flops=5.0 abc";
+constexpr const char* kSoftmax =
+    "0; aten::_softmax; abc -> abc:f32; (%0{a,b,c}, 2, false) -> {a,b,c}; whole=c; flops=5.0 abc";
 constexpr const char* kNorm =
-    "1; aten::native_layer_norm; abcd,cd,cd -> abcd:f32, ab:f32, ab:f32; (%0{a,b,cd}, [|cd|], %1{cd}, %2{cd}, 1e-05) -> "
+    "1; aten::native_layer_norm; abcd,cd,cd -> abcd:f32, ab:f32, ab:f32; (%0{a,b,cd}, [|cd|], %1{cd}, %2{cd}, 1e-05) "
+    "-> "
     "{a,b,cd}, {a,b,1}, {a,b,1}; whole=cd; flops=8.0 abcd + 2.0 ab";
 constexpr const char* kEmbedding =
     "0; joinsum::embedding_part; vd,bs -> bsd:f32; (%0{v,d}, %1{b,s}, @v) -> {b,s,d}; fold v=add; flops=1.0 bsd";
@@ -39,10 +41,10 @@ void expect_error(const std::string& text, const std::string& fragment) {
 }
 
 TEST(Call, PrintsAndReadsBackTheSame) {
-  for (const std::string text :
-       {kSoftmax, kNorm, kEmbedding,
-        "0; aten::x.y; a -> b:i64; (none, true, 'text', f16, -inf, nan, [1, [2.5]], name=[|a|, @a], other=%0{a}) -> {b}; "
-        "whole=a; extents b=8/4"}) {
+  for (const std::string text : {kSoftmax, kNorm, kEmbedding,
+                                 "0; aten::x.y; a -> b:i64; (none, true, 'text', f16, -inf, nan, [1, [2.5]], "
+                                 "name=[|a|, @a], other=%0{a}) -> {b}; "
+                                 "whole=a; extents b=8/4"}) {
     EXPECT_EQ(parsed(text).text(), text);
     EXPECT_EQ(parsed(parsed(text).text()), parsed(text));
   }
@@ -54,7 +56,8 @@ TEST(Call, RefusesWhatMakesNoSense) {
   expect_error("0; a::b; ab -> ab:f32; (%0{a}) -> {a,b}", "axes have each letter of a tensor once");
   expect_error("0; a::b; ab -> ab:f32; (%1{a,b}) -> {a,b}", "no such operand");
   expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}", "lacks a letter that is divided freely: letter=b");
-  expect_error("0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; fold b=add", "a result lacks the letters that leave partials");
+  expect_error("0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; fold b=add",
+               "a result lacks the letters that leave partials");
   expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; fold b=sub", "folded by an associative, commutative kernel");
   expect_error("0; a::b; a -> ac:f32; (%0{a}) -> {a,c}", "a result's letter has no extent: letter=c");
   expect_error("0; a::b; a -> a:f32; (|c|) -> {a}", "no tensor has the letter: letter=c");
@@ -99,7 +102,9 @@ TEST(LocalCall, RefusesOperandsThatDoNotMeet) {
       return std::string(raised.what());
     }
   };
-  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
   EXPECT_TRUE(has(error("input X: f32[4,6,8]<4,4,4> (2, *)\n", kSoftmax, "X"), "the call needs whole"));
   const std::string add = "0; aten::add.Tensor; ab,ab -> ab:f32; (%0{a,b}, %1{a,b}) -> {a,b}";
   EXPECT_TRUE(has(error("input X: f32[4,4]<4,4> (0, *)\ninput Y: f32[4,4]<4,4> (1, *)\n", add, "X, Y"),
@@ -132,7 +137,8 @@ TEST(Call, IsAVertexOfGraphsAndLowersToEachLevel) {
 TEST(Call, IsDividedWhereThatCostsLess) {
   const einsum::Plan plan = graph();
   const tra::Plan logical = einsum::lower(plan, einsum::even_cuts(plan, 4));
-  const auto found = optimizer::optimize(logical, ia::Grid::of_sites(4), {}, {.minimize = optimizer::Objective::kSeconds});
+  const auto found =
+      optimizer::optimize(logical, ia::Grid::of_sites(4), {}, {.minimize = optimizer::Objective::kSeconds});
   const std::string text = found.candidates[0].plan.text();
   const std::string divided = "on 2x2 (0, 0)";
   EXPECT_NE(text.find(divided), std::string::npos) << text;
