@@ -233,7 +233,7 @@ bool reaches_an_output(const Plan& plan, const std::string& input) {
                      [&](const auto& output) { return above.contains(output.node.get()); });
 }
 
-/// A plan in simple vertices, and what its nodes have become.
+/// A plan in simple vertices, and what its nodes have become: those that are read, as expressions need not read all.
 struct Simplified {
   Plan plan;
   std::unordered_map<const Node*, NodePtr> nodes;
@@ -242,7 +242,10 @@ struct Simplified {
 Simplified simplified(const Plan& plan, const std::map<std::string, Path>& paths) {
   std::unordered_map<const Node*, NodePtr> halves, simples;
   Simplified out{simple(binary(plan, paths, halves, Folding::kWhereTiesStay), simples), {}};
-  for (const NodePtr& node : plan.order()) out.nodes[node.get()] = simples.at(halves.at(node.get()).get());
+  for (const NodePtr& node : plan.order()) {
+    const auto read = simples.find(halves.at(node.get()).get());
+    if (read != simples.end()) out.nodes[node.get()] = read->second;
+  }
   return out;
 }
 
@@ -253,9 +256,12 @@ TiedWays tied_ways(const Plan& plan, const Simplified& simple, const std::set<co
   TiedWays ways;
   for (const NodePtr& node : plan.order()) {
     const auto* op = node->as<Einsum>();
-    if (op == nullptr || !is_extreme(op->aggregate)) continue;
+    if (op == nullptr || !is_extreme(op->aggregate) || !simple.nodes.contains(node.get())) continue;
     std::unordered_set<const Node*> operands;
-    for (const NodePtr& input : node->inputs()) operands.insert(simple.nodes.at(input.get()).get());
+    for (const NodePtr& input : node->inputs()) {
+      const auto read = simple.nodes.find(input.get());
+      if (read != simple.nodes.end()) operands.insert(read->second.get());
+    }
     NodePtr end = simple.nodes.at(node.get());
     // The result's own diagonals and broadcasts come after the extreme.
     while (!operands.contains(end.get()) && end->inputs().size() == 1 && end->as<Einsum>()->join == kId &&

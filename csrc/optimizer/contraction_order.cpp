@@ -1,6 +1,7 @@
 #include "optimizer/contraction_order.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <compare>
 #include <map>
@@ -17,9 +18,6 @@
 namespace joinsum::optimizer {
 namespace {
 
-/// Up to so many operands, those that share no label are joined as well.
-constexpr size_t kAllPairs = 6;
-
 /// A set of operands: bit i stands for operand i.
 using Set = uint64_t;
 
@@ -30,8 +28,13 @@ struct Price {
   auto operator<=>(const Price&) const = default;
 };
 
+constexpr Price kNever{kForbidden, 0};
+
 /// For each grid axis the label that it divides, by number, or nothing.
 using Layout = Dims;
+
+/// In the layout of a result: the label that is divided is folded.
+constexpr int64_t kPending = -2;
 
 /// A join as it comes out: of what, and at what price so far.
 struct Result {
@@ -68,6 +71,7 @@ struct Value {
 /// What two operands become, and the ways to divide the work.
 struct Program {
   tra::Plan plan;
+  einsum::Labels kept;
   einsum::TensorType type;
   std::vector<RelationType> relations;
   std::vector<Layout> layouts;
@@ -91,19 +95,21 @@ class Order {
 
   void limit(double cost) { limit_ = cost; }
 
-  /// The best of all orders; nothing where that takes too many tries.
-  std::optional<PricedPath> best() {
+  /// The best order, of all or of those that join sets with a common label; nothing where that takes too many tries.
+  std::optional<PricedPath> best(Compared compared) {
+    all_pairs_ = compared == Compared::kAll;
+    const int64_t tries = all_pairs_ ? wanted_.all_tries : wanted_.tries;
     const Sets components = components_of_all();
     for (Set set = 1; set <= all_; ++set) {
       if (std::popcount(set) < 2) continue;
       const Set lowest = set & -set;
       for (Set left = (set - 1) & set; left != 0; left = (left - 1) & set) {
         if ((left & lowest) != 0 && may_join(left, set ^ left, components)) join(left, set ^ left);
-        if (tries_ > wanted_.tries) return std::nullopt;
+        if (tries_ > tries) return std::nullopt;
       }
     }
     PricedPath found = finished();
-    found.exact = true;
+    found.compared = compared;
     return found;
   }
 
@@ -160,7 +166,7 @@ class Order {
     const auto a = values_.find(left), b = values_.find(right);
     if (a == values_.end() || b == values_.end()) return false;
     if (a->second.least() + b->second.least() > limit_) return false;
-    if (op_.operands.size() <= kAllPairs || share_a_label(a->second.labels, b->second.labels)) return true;
+    if (all_pairs_ || share_a_label(a->second.labels, b->second.labels)) return true;
     return std::all_of(components.begin(), components.end(), [&](Set component) {
       return ((component & left) == 0 || (component & left) == component) &&
              ((component & right) == 0 || (component & right) == component);
@@ -188,17 +194,30 @@ class Order {
       const auto from = bring(left, a);
       const auto to = bring(right, b);
       if (!from || !to || from->price.cost + to->price.cost > limit_) continue;
+      const Price before = from->price + to->price;
+      Price& least = cheapest_.try_emplace({set, division_of(program, layout)}, kNever).first->second;
+      if (least <= before) continue;
       ++tries_;
       auto made = run(program, a, b, values_.at(left).labels, values_.at(right).labels);
       if (!made) continue;
-      made->price = made->price + from->price + to->price;
+      made->price = made->price + before;
       if (made->price.cost > limit_) continue;
+      least = std::min(least, made->price);
       made->left = left;
       made->left_result = from->result;
       made->right = right;
       made->right_result = to->result;
       add(set, program, std::move(*made));
     }
+  }
+
+  /// A division of the work as the join's result shows it: results of equal ones lie alike.
+  Layout division_of(const Program& program, Layout layout) const {
+    const einsum::Labels& kept = program.kept;
+    for (int64_t& label : layout) {
+      if (label != kNothing && !einsum::has(kept, labels_[label])) label = kPending;
+    }
+    return layout;
   }
 
   Program program_of(Set set, const Value& left, const Value& right) const {
@@ -210,6 +229,7 @@ class Order {
                       last ? op_.extents : einsum::Extents{}};
     const auto node = einsum::make(op, {einsum::make_input("L", left.type), einsum::make_input("R", right.type)});
     Program out;
+    out.kept = op.result;
     out.type = node->type();
     out.relations = {relation_of(left), relation_of(right)};
     out.plan = einsum::lower(einsum::Plan::make({{"Z", node, std::nullopt}}),
@@ -265,7 +285,7 @@ class Order {
   void add(Set set, const Program& program, Result result) {
     Value& value = values_[set];
     if (value.results.empty()) {
-      value.labels = kept(set, values_.at(result.left).labels, values_.at(result.right).labels);
+      value.labels = program.kept;
       value.type = program.type;
     }
     const auto same = std::find_if(value.results.begin(), value.results.end(),
@@ -409,7 +429,9 @@ class Order {
   Set all_ = 0;
   double limit_ = kForbidden;
   int64_t tries_ = 0;
+  bool all_pairs_ = false;
   std::map<Set, Value> values_;
+  std::map<std::pair<Set, Layout>, Price> cheapest_;  ///< of results, by set and division of the work
 };
 
 void check(const einsum::Einsum& op) {
@@ -423,6 +445,11 @@ void check(const einsum::Einsum& op) {
 
 }  // namespace
 
+std::string name_of(Compared compared) {
+  static constexpr std::array<const char*, 3> kNames{"all", "connected", "proposed"};
+  return kNames[static_cast<size_t>(compared)];
+}
+
 PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum::TensorType>& operands,
                              const OrderFor& wanted, const std::vector<einsum::Path>& proposals) {
   check(op);
@@ -434,11 +461,13 @@ PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum:
     const PricedPath priced = Order(op, operands, wanted).of(path);
     if (!best || cheaper(priced, *best)) best = priced;
   }
-  if (operands.size() <= kOrderedExactly) {
+  for (const Compared compared : {Compared::kConnected, Compared::kAll}) {
+    if (operands.size() > kOrderedExactly) break;
     Order order(op, operands, wanted);
     if (best) order.limit(best->cost);
-    const auto found = order.best();
-    if (found && (!best || !cheaper(*best, *found))) return *found;
+    const auto found = order.best(compared);
+    if (found && (!best || !cheaper(*best, *found))) best = *found;
+    if (!found) break;
   }
   JOINSUM_USER_CHECK(best.has_value(),
                      "contraction_order: so many operands need a proposal: operands=", operands.size());

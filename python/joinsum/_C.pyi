@@ -429,7 +429,7 @@ def contraction_order(
     minimize: str,
     cluster: Cluster,
     everywhere: bool,
-) -> tuple[list[tuple[int, int]], float, float, bool]: ...
+) -> tuple[list[tuple[int, int]], float, float, str]: ...
 def optimize(
     plan: TraPlan,
     grid: Grid,
