@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from joinsum import _C
 from joinsum.context import Context
-from joinsum.contraction_order import best_paths
+from joinsum.contraction_order import Order, best_orders
 from joinsum.errors import Error
 from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
@@ -22,12 +23,14 @@ __all__ = ["Choice", "choose", "logical_program"]
 class Choice:
     """A graph's plan, and what it was made from.
 
+    orders         of vertices of more than two operands, by name, where there is one to choose
     binary         the graph in einsums of two operands, in the order that they are joined
     program_text   the logical plan
     plan           the physical plan; outputs are on every site
     origin         where it comes from: planned here, or the file that it was kept in
     """
 
+    orders: dict[str, Order]
     binary: _C.EinsumPlan
     program_text: str
     plan: _C.IaPlan
@@ -78,6 +81,7 @@ def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan) ->
 
 def _texts(choice: Choice) -> dict[str, Any]:
     return {
+        "orders": json.dumps({name: asdict(order) for name, order in choice.orders.items()}),
         "binary": str(choice.binary),
         "program": choice.program_text,
         "plan": str(choice.plan),
@@ -87,7 +91,11 @@ def _texts(choice: Choice) -> dict[str, Any]:
 
 def _of_texts(texts: dict[str, Any], origin: str) -> Choice:
     plan = _C.IaPlan.parse(texts["plan"], {})
-    return Choice(_C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
+    orders = {
+        name: Order([(first, second) for first, second in order["path"]], order["compared"])
+        for name, order in json.loads(texts["orders"]).items()
+    }
+    return Choice(orders, _C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
 
 
 def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPlan) -> Choice:
@@ -116,11 +124,12 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
 
 
 def _planned(here: Context, graph: _C.EinsumPlan, origin: str) -> Choice:
-    binary = graph.binary(best_paths(graph, here, everywhere=True))
+    orders = best_orders(graph, here, everywhere=True)
+    binary = graph.binary({name: order.path for name, order in orders.items()})
     program = logical_program(binary, here.sites)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs}
     found = find_here(here, program, Options({}, pins, "seconds", here.cluster))
-    return Choice(binary, program.text, found.plans[0].plan, origin)
+    return Choice(orders, binary, program.text, found.plans[0].plan, origin)
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:
