@@ -107,8 +107,8 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths) {
   return binary(plan, paths, made);
 }
 
-Plan binary(const Plan& plan, const std::map<std::string, Path>& paths,
-            std::unordered_map<const Node*, NodePtr>& made, Folding folding) {
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made,
+            Folding folding) {
   const auto names = node_names(plan);
   size_t used = 0;
   for (const NodePtr& node : plan.order()) {

@@ -141,7 +141,9 @@ class Vertex {
     return einsum(first, second, labels_of({op_.operands[0], op_.operands[1]}), extents_, kernel(join));
   }
 
-  Labelled sloped(size_t i, const Labelled& slope) const { return einsum(d_, slope, operands_[i].labels, extents_, kMul); }
+  Labelled sloped(size_t i, const Labelled& slope) const {
+    return einsum(d_, slope, operands_[i].labels, extents_, kMul);
+  }
 
   /// Labels of `x` and of what arrives; and how often an element of them counts, as labels of the other operand that
   /// are summed do not show.

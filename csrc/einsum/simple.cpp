@@ -39,8 +39,7 @@ Plan simple(const Plan& plan, std::unordered_map<const Node*, NodePtr>& made) {
     made[node.get()] = op == nullptr ? node : simple_vertex(*op, inputs);
   }
   std::vector<Plan::Output> outputs;
-  for (const auto& output : plan.outputs())
-    outputs.push_back({output.name, made.at(output.node.get()), std::nullopt});
+  for (const auto& output : plan.outputs()) outputs.push_back({output.name, made.at(output.node.get()), std::nullopt});
   return Plan::make(std::move(outputs));
 }
 

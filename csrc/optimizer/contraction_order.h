@@ -34,8 +34,8 @@ struct OrderFor {
   ia::Grid grid;
   Objective objective = Objective::kSeconds;
   Cluster cluster = {};
-  bool everywhere = false;    ///< the result is wanted on every site; otherwise it may be left anywhere
-  int64_t tries = 3'000'000;  ///< ways to run or to move that are priced at most, before the best proposal is taken
+  bool everywhere = false;      ///< the result is wanted on every site; otherwise it may be left anywhere
+  int64_t tries = 3'000'000;    ///< ways to run or to move that are priced at most, before the best proposal is taken
   int64_t all_tries = 300'000;  ///< the same for sets of operands without a common label
 };
 

@@ -37,6 +37,7 @@ class Order:
     def __str__(self) -> str:
         return _COMPARED[self.compared]
 
+
 # Kernels that take their operands in any order and fold early, so that there is an order to choose.
 _PRODUCTS = {("mul", "add"), ("add", "max"), ("add", "min"), ("add", "logaddexp"), ("min", "max"), ("max", "min")}
 

@@ -63,7 +63,8 @@ def _from_sublists(arguments: Sequence[object], who: str) -> tuple[str, list[Any
     """torch.einsum's other form: operands and lists of labels in turn, the result's last."""
     pairs = len(arguments) // 2
     if not pairs:
-        raise PlanError(f"{who}: give an equation and operands, as in einsum('ij,jk->ik', x, y): got={show(arguments[0])}")
+        example = "einsum('ij,jk->ik', x, y)"
+        raise PlanError(f"{who}: give an equation and operands, as in {example}: got={show(arguments[0])}")
     operands = list(arguments[0 : 2 * pairs : 2])
     text = ",".join(_sublist_text(labels, who) for labels in arguments[1 : 2 * pairs : 2])
     if len(arguments) % 2:

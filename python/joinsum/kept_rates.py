@@ -1,13 +1,14 @@
 """Rates of sites that nobody has calibrated, as quick looks have found them: one file for each set of hosts.
 
-A quick look differs from the last one, above all on a busy machine, and a plan that is kept for other rates is stale. So
-a rate stays what it was while looks come near it. Other work makes sites look slower than they are, hardly ever faster:
-a look that is clearly faster counts, one that is slower only where it is so by far, as of another machine.
+A quick look differs from the last one, above all on a busy machine, and a plan that is kept for other rates is stale.
+So a rate stays what it was while looks come near it. Other work makes sites look slower than they are, hardly ever
+faster: a look that is clearly faster counts, one that is slower only where it is so by far, as of another machine.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from contextlib import suppress
 from dataclasses import replace
@@ -59,7 +60,9 @@ def _settled_here(machine: Machine, now: dict[str, float]) -> dict[str, float]:
     except FileNotFoundError:
         kept = None
     except (OSError, ValueError) as error:
-        warnings.warn(f"init: kept rates are not used, but those measured now: file={path}, reason={error}", stacklevel=2)
+        warnings.warn(
+            f"init: kept rates are not used, but those measured now: file={path}, reason={error}", stacklevel=2
+        )
         kept = None
     rates = now if kept is None else {name: _near(name, kept[name], now[name]) for name in _RATES}
     if rates != kept:
@@ -71,10 +74,14 @@ def _settled_here(machine: Machine, now: dict[str, float]) -> dict[str, float]:
 def _rates_in(told: Any, wanted: dict[str, Any]) -> dict[str, float] | None:
     """The rates of a file; None for other hosts, layout or versions. Raises ValueError for what is no such file."""
     rates = told.get("rates") if isinstance(told, dict) else None
-    if not isinstance(rates, dict) or not all(isinstance(rates.get(name), float) and rates[name] > 0 for name in _RATES):
+    if not isinstance(rates, dict) or not all(_is_rate(rates.get(name)) for name in _RATES):
         raise ValueError("it is damaged")
     same = all(told.get(name) == value for name, value in wanted.items())
     return {name: rates[name] for name in _RATES} if same else None
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, float) and 0 < value < math.inf
 
 
 def _near(name: str, kept: float, now: float) -> float:

@@ -146,12 +146,13 @@ class PlannedGraph:
         here, total = self._here, self.cost
         names = f"{', '.join(self._asked)} -> {', '.join(self._compiled.outputs)}"
         title = f"plan of {names}, on {here.sites} site{'s' if here.sites > 1 else ''} ({here.grid}), {self.origin}"
+        compared = "; ".join(f"{name}: {order}" for name, order in self.orders.items())
         order = text_table(["einsum", "labels", "operands"], order_text(self._compiled.choice.binary))
-        said = "; ".join(f"{name}: {order}" for name, order in self.orders.items())
+        said = f"order ({compared})" if compared else "order"
         header = ["step", "operation", "parts", "placement", "wire B", "time"]
         rows = [_row(step) for step in self.steps]
         rows.append(["total", "", "", "", count_text(total.wire_bytes), seconds_text(total.seconds)])
-        return f"{title}\norder{f' ({said})' if said else ''}\n{order}\nsteps\n{text_table(header, rows, right=range(4, 6))}"
+        return f"{title}\n{said}\n{order}\nsteps\n{text_table(header, rows, right=range(4, 6))}"
 
 
 def _row(step: Step) -> list[str]:

@@ -53,8 +53,8 @@ def test_a_planned_einsum_takes_expressions_words_and_new_labels(sites: int) -> 
 )
 def test_plans_and_graphs_take_all_forms_of_einsum(sites: int, form: Any) -> None:
     x, y = torch.rand(4, 3), torch.rand(3, 5)
-    for given in (form(x, y), form((4, 3), (3, 5))):
-        torch.testing.assert_close(joinsum.einsum_plan(*given)(x, y), x @ y)
+    for arguments in (form(x, y), form((4, 3), (3, 5))):
+        torch.testing.assert_close(joinsum.einsum_plan(*arguments)(x, y), x @ y)
     g = joinsum.Graph()
     g.output("Z", g.einsum(*form(g.input("X", (4, 3)), g.input("Y", (3, 5)))))
     torch.testing.assert_close(g.plan()(X=x, Y=y)["Z"], x @ y)

@@ -1,8 +1,8 @@
 """torch.nn.functional's softmax, norms and attention as graphs of einsums, planned and run on all sites as one.
 
 Each is a graph of the vertices of `joinsum.einsum`: a softmax is a maximum, a difference and exponential, a sum and a
-quotient. The maximum only keeps exponentials small, whatever it is, so it is a constant to gradients. Source: EinDecomp,
-section 5. Arguments, results and gradients are torch's.
+quotient. The maximum only keeps exponentials small, whatever it is, so it is a constant to gradients. Source:
+EinDecomp, section 5. Arguments, results and gradients are torch's.
 """
 
 from __future__ import annotations

@@ -185,10 +185,10 @@ TEST(EinsumGradient, TiesOfThreeOperandsShareEquallyInEveryOrder) {
   const std::vector<Path> orders{{{0, 1}, {1, 0}}, {{1, 2}, {0, 1}}, {{0, 2}, {0, 1}}};
   for (const std::string labels : {"ij,jk,kl->il", "ij,jk,kl->", "ij,jk,k->i", "ij,k,l->jk"}) {
     for (const std::string kernels : {"add; max", "add; min", "min; max", "min; min"}) {
-      const Plan plan = parse("einsum\ninput X: f64[2,2]\ninput Y: f64" +
-                              std::string(labels[4] == ',' ? "[2]" : "[2,2]") + "\ninput W: f64" +
-                              (labels.find(",kl") == std::string::npos ? "[2]" : "[2,2]") + "\noutput Z = einsum[" +
-                              labels + "; " + kernels + "](X, Y, W)");
+      const Plan plan =
+          parse("einsum\ninput X: f64[2,2]\ninput Y: f64" + std::string(labels[4] == ',' ? "[2]" : "[2,2]") +
+                "\ninput W: f64" + (labels.find(",kl") == std::string::npos ? "[2]" : "[2,2]") +
+                "\noutput Z = einsum[" + labels + "; " + kernels + "](X, Y, W)");
       for (int round = 0; round < 20; ++round) {
         Arrays inputs;
         for (const NodePtr& node : plan.inputs()) {
@@ -221,8 +221,8 @@ TEST(EinsumGradient, IsCutWhereOnlyIntegersLeadToAnOutput) {
 }
 
 TEST(EinsumGradient, OfADetachedValueIsThatOfAConstant) {
-  const Plan plan = parse(
-      "einsum\ninput X: f64[3]\nt0 = einsum[i->i; detach; add](X)\noutput Z = einsum[i,i->; mul; add](X, t0)");
+  const Plan plan =
+      parse("einsum\ninput X: f64[3]\nt0 = einsum[i->i; detach; add](X)\noutput Z = einsum[i,i->; mul; add](X, t0)");
   const Plan slopes = gradient(plan, {"X"});
   EXPECT_EQ(interpret(slopes, {{"X", {{3}, {2, 0, 5}}}, {"d_Z", {{}, {3}}}}).at("d_X"), (Array{{3}, {6, 0, 15}}));
 }
