@@ -102,7 +102,7 @@ def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPla
     """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites; else Rejected."""
     try:
         choice = _of_texts(texts, origin)
-    except Error as error:
+    except (Error, KeyError, TypeError, ValueError) as error:
         raise Rejected(f"it is damaged: {error}", damaged=True) from None
     given = {name: (type_.relation.dtype, _extents(type_)) for name, type_ in choice.plan.inputs}
     made = {name: (type_.relation.dtype, _extents(type_)) for name, type_, _ in choice.plan.outputs}
