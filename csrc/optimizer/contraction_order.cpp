@@ -68,13 +68,12 @@ struct Value {
   }
 };
 
-/// What two operands become, and the ways to divide the work.
+/// What two operands become.
 struct Program {
   tra::Plan plan;
   einsum::Labels kept;
   einsum::TensorType type;
   std::vector<RelationType> relations;
-  std::vector<Layout> layouts;
 };
 
 /// Values by their sets, and what their joins cost.
@@ -174,7 +173,7 @@ class Order {
   }
 
   /// Labels of `left` and `right` that the result or another operand still needs, in one order for all ways to join.
-  einsum::Labels kept(Set set, const einsum::Labels& left, const einsum::Labels& right) const {
+  einsum::Labels kept_of(Set set, const einsum::Labels& left, const einsum::Labels& right) const {
     if (set == all_) return op_.result;
     einsum::Labels needed = op_.result;
     for (size_t i = 0; i < op_.operands.size(); ++i) {
@@ -187,18 +186,20 @@ class Order {
 
   void join(Set left, Set right) {
     const Set set = left | right;
-    const Program program = program_of(set, values_.at(left), values_.at(right));
-    for (const Layout& layout : program.layouts) {
+    const einsum::Labels kept = kept_of(set, values_.at(left).labels, values_.at(right).labels);
+    std::optional<Program> program;
+    for (const Layout& layout : layouts_of(einsum::labels_of({values_.at(left).labels, values_.at(right).labels}))) {
       const Layout a = projected(layout, values_.at(left).labels);
       const Layout b = projected(layout, values_.at(right).labels);
       const auto from = bring(left, a);
       const auto to = bring(right, b);
       if (!from || !to || from->price.cost + to->price.cost > limit_) continue;
       const Price before = from->price + to->price;
-      Price& least = cheapest_.try_emplace({set, division_of(program, layout)}, kNever).first->second;
+      Price& least = cheapest_.try_emplace({set, division_of(kept, layout)}, kNever).first->second;
       if (least <= before) continue;
       ++tries_;
-      auto made = run(program, a, b, values_.at(left).labels, values_.at(right).labels);
+      if (!program) program = program_of(set, kept, values_.at(left), values_.at(right));
+      auto made = run(*program, a, b, values_.at(left).labels, values_.at(right).labels);
       if (!made) continue;
       made->price = made->price + before;
       if (made->price.cost > limit_) continue;
@@ -207,23 +208,38 @@ class Order {
       made->left_result = from->result;
       made->right = right;
       made->right_result = to->result;
-      add(set, program, std::move(*made));
+      add(set, *program, std::move(*made));
     }
   }
 
-  /// A division of the work as the join's result shows it: results of equal ones lie alike.
-  Layout division_of(const Program& program, Layout layout) const {
-    const einsum::Labels& kept = program.kept;
+  /// A division of the work as a result with labels `kept` shows it: results of equal ones lie alike.
+  Layout division_of(const einsum::Labels& kept, Layout layout) const {
     for (int64_t& label : layout) {
       if (label != kNothing && !einsum::has(kept, labels_[label])) label = kPending;
     }
     return layout;
   }
 
-  Program program_of(Set set, const Value& left, const Value& right) const {
+  /// Ways to divide a join of these labels among the sites.
+  std::vector<Layout> layouts_of(const einsum::Labels& labels) const {
+    std::vector<Divisible> dims;
+    Dims numbers;
+    for (const std::string& label : labels) {
+      if (parts_of(label) == 1) continue;
+      numbers.push_back(number_of(label));
+      dims.push_back({parts_of(label), numbers.back()});
+    }
+    std::vector<Layout> layouts = divisions(wanted_.grid, dims, wanted_.objective != Objective::kSeconds);
+    for (Layout& layout : layouts) {
+      for (int64_t& dim : layout) dim = dim == kNothing ? kNothing : numbers[dim];
+    }
+    return layouts;
+  }
+
+  Program program_of(Set set, const einsum::Labels& kept, const Value& left, const Value& right) const {
     const bool last = set == all_;
     einsum::Einsum op{{left.labels, right.labels},
-                      kept(set, left.labels, right.labels),
+                      kept,
                       last ? op_.join : op_.join.first(),
                       op_.aggregate,
                       last ? op_.extents : einsum::Extents{}};
@@ -234,17 +250,6 @@ class Order {
     out.relations = {relation_of(left), relation_of(right)};
     out.plan = einsum::lower(einsum::Plan::make({{"Z", node, std::nullopt}}),
                              {{"L", out.relations[0]}, {"R", out.relations[1]}});
-    std::vector<Divisible> dims;
-    Dims numbers;
-    for (const std::string& label : einsum::labels_of(op.operands)) {
-      if (parts_of(label) == 1) continue;
-      numbers.push_back(number_of(label));
-      dims.push_back({parts_of(label), numbers.back()});
-    }
-    for (Layout layout : divisions(wanted_.grid, dims, wanted_.objective != Objective::kSeconds)) {
-      for (int64_t& dim : layout) dim = dim == kNothing ? kNothing : numbers[dim];
-      out.layouts.push_back(std::move(layout));
-    }
     return out;
   }
 

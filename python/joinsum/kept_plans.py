@@ -25,7 +25,7 @@ from joinsum.calibration import Machine, cache_folder, write_whole
 from joinsum.cluster import Cluster
 from joinsum.errors import PlanError
 
-__all__ = ["KeptPlans", "Key", "Rejected", "plans_folder"]
+__all__ = ["KeptPlans", "Key", "Rejected", "package_digest", "plans_folder"]
 
 FORMAT = "joinsum plan"
 VERSION = 2
@@ -226,10 +226,13 @@ def _cluster_digest(cluster: Cluster) -> str:
 @cache
 def _code_digest() -> str:
     """Of the package's Python files, and of the core's size and time: a rebuilt planner plans anew."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parent
-    for path in sorted(package.rglob("*.py")):
-        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
     core = Path(_C.__file__).stat()
-    digest.update(f"{core.st_size} {core.st_mtime_ns}".encode())
+    return f"{package_digest(Path(__file__).parent)} {core.st_size} {core.st_mtime_ns}"
+
+
+def package_digest(folder: Path) -> str:
+    """A hash of the Python files in a folder and the folders below it, and of their names."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

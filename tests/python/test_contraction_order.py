@@ -114,6 +114,25 @@ def test_the_plans_move_no_more_than_those_of_opt_einsums_order_and_often_less()
     assert len(less) >= 8, less
 
 
+COMPARED = {
+    "chain": (LISTED["chain of ten"][0], LISTED["chain of ten"][1], "all"),
+    "ring": ("ab,bc,cd,de,ef,fg,gh,hi,ij,ja->", spread("abcdefghij", [32, 16, 64]), "all"),
+    "random network": (*random_network(10, 0), "all"),
+    "dense random network": (*random_network(10, 1), "connected"),
+    "random network of twelve": (*random_network(12, 0), "proposed"),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_plan_says_of_which_orders_it_has_the_best(name: str) -> None:
+    joinsum.init(sites=4)
+    equation, extents, compared = COMPARED[name]
+    shapes = [[extents[c] for c in labels] for labels in equation.split("->")[0].split(",")]
+    run = joinsum.einsum_plan(equation, *shapes)
+    assert run.orders["t0"].compared == compared
+    assert f"order (t0: {run.orders['t0']})" in repr(run)
+
+
 def test_the_price_of_an_order_is_that_of_its_plan() -> None:
     here = joinsum.init(sites=4)
     for equation, extents in [LISTED["chain of six"], LISTED["network of six"], LISTED["MTTKRP"]]:
