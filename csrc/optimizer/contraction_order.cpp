@@ -94,8 +94,8 @@ class Order {
 
   void limit(double cost) { limit_ = cost; }
 
-  /// The best order, of all or of those that join sets with a common label; nothing where that takes too many tries.
-  std::optional<PricedPath> best(Compared compared) {
+  /// Compares all orders, or those that join sets with a common label; whether the tries lasted.
+  bool compare(Compared compared) {
     all_pairs_ = compared == Compared::kAll;
     const int64_t tries = all_pairs_ ? wanted_.all_tries : wanted_.tries;
     const Sets components = components_of_all();
@@ -104,16 +104,27 @@ class Order {
       const Set lowest = set & -set;
       for (Set left = (set - 1) & set; left != 0; left = (left - 1) & set) {
         if ((left & lowest) != 0 && may_join(left, set ^ left, components)) join(left, set ^ left);
-        if (tries_ > tries) return std::nullopt;
+        if (tries_ > tries) return false;
       }
     }
-    PricedPath found = finished();
-    found.compared = compared;
-    return found;
+    return true;
+  }
+
+  /// The best of the orders that were compared; nothing where none is within the limit.
+  std::optional<PricedPath> best() {
+    const auto found = values_.find(all_);
+    if (found == values_.end()) return std::nullopt;
+    const auto best = cheapest(found->second, [&](const Result& result) { return price_at_the_end(*result.place); });
+    if (!best) return std::nullopt;
+    Sets left;
+    for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
+    PricedPath out{{}, best->price.cost, best->price.flops};
+    follow(all_, best->result, left, out.path);
+    return out;
   }
 
   /// One order.
-  PricedPath of(const einsum::Path& path) {
+  std::optional<PricedPath> of(const einsum::Path& path) {
     std::vector<Set> left;
     for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
     for (const auto& [first, second] : path) {
@@ -128,7 +139,7 @@ class Order {
       join(a, b);
     }
     JOINSUM_USER_CHECK(left.size() == 1, "contraction_order: a path joins all operands: left=", left.size());
-    return finished();
+    return best();
   }
 
  private:
@@ -340,19 +351,6 @@ class Order {
     return best;
   }
 
-  PricedPath finished() {
-    auto found = values_.find(all_);
-    JOINSUM_USER_CHECK(found != values_.end(),
-                       "contraction_order: no placement runs the joins: einsum=", einsum::operation_text(op_));
-    const auto best = cheapest(found->second, [&](const Result& result) { return price_at_the_end(*result.place); });
-    JOINSUM_CHECK(best.has_value(), "einsum=", einsum::operation_text(op_));
-    Sets left;
-    for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
-    PricedPath out{{}, best->price.cost, best->price.flops};
-    follow(all_, best->result, left, out.path);
-    return out;
-  }
-
   double price_at_the_end(const Place& place) {
     if (wanted_.everywhere) return prices_(place, *places_.replicated(place.relation));
     if (!place.type.placement.pending()) return 0;
@@ -463,19 +461,22 @@ PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum:
   };
   std::optional<PricedPath> best;
   for (const einsum::Path& path : proposals) {
-    const PricedPath priced = Order(op, operands, wanted).of(path);
-    if (!best || cheaper(priced, *best)) best = priced;
+    const auto priced = Order(op, operands, wanted).of(path);
+    if (priced && (!best || cheaper(*priced, *best))) best = priced;
   }
   for (const Compared compared : {Compared::kConnected, Compared::kAll}) {
     if (operands.size() > kOrderedExactly) break;
     Order order(op, operands, wanted);
     if (best) order.limit(best->cost);
-    const auto found = order.best(compared);
-    if (found && (!best || !cheaper(*best, *found))) best = *found;
-    if (!found) break;
+    if (!order.compare(compared)) break;
+    const auto found = order.best();
+    if (found && (!best || !cheaper(*best, *found))) best = found;
+    if (best) best->compared = compared;
   }
-  JOINSUM_USER_CHECK(best.has_value(),
+  JOINSUM_USER_CHECK(operands.size() <= kOrderedExactly || !proposals.empty(),
                      "contraction_order: so many operands need a proposal: operands=", operands.size());
+  JOINSUM_USER_CHECK(best.has_value(),
+                     "contraction_order: no placement runs the joins: einsum=", einsum::operation_text(op));
   return *best;
 }
 

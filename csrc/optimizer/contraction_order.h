@@ -13,8 +13,9 @@ constexpr size_t kOrderedExactly = 10;
 /// Which orders were compared.
 enum class Compared {
   kAll,        ///< all: no order is cheaper
-  kConnected,  ///< all that join only sets of operands with a common label, until no others are left
-  kProposed    ///< those that were proposed
+  kConnected,  ///< those proposed, and all that join only sets of operands with a common label, until no others are
+               ///< left
+  kProposed    ///< those proposed
 };
 
 /// Its name: `all`, `connected` or `proposed`.
