@@ -56,6 +56,15 @@ class Node {
   Type type_;
 };
 
+/// Types of nodes.
+template <class NodeT>
+std::vector<typename NodeT::Type> types_of(const std::vector<typename NodeT::Pointer>& nodes) {
+  std::vector<typename NodeT::Type> types;
+  types.reserve(nodes.size());
+  for (const auto& node : nodes) types.push_back(node->type());
+  return types;
+}
+
 /// A named result; `tied_input`, when set, names the input whose block it may overwrite.
 template <class NodeT>
 struct PlanOutput {
@@ -64,11 +73,12 @@ struct PlanOutput {
   std::optional<std::string> tied_input;
 };
 
-/// Nodes below `roots`, each once, inputs before their users. Iterative.
+/// Nodes below `roots`, each once, inputs before their users; without those of `done` and what only these need.
+/// Iterative.
 template <class NodeT>
-std::vector<typename NodeT::Pointer> topological(const std::vector<typename NodeT::Pointer>& roots) {
+std::vector<typename NodeT::Pointer> topological(const std::vector<typename NodeT::Pointer>& roots,
+                                                 std::unordered_set<const NodeT*> done = {}) {
   std::vector<typename NodeT::Pointer> order;
-  std::unordered_set<const NodeT*> done;
   std::vector<std::pair<typename NodeT::Pointer, size_t>> stack;
   for (const auto& root : roots) {
     if (!done.insert(root.get()).second) continue;

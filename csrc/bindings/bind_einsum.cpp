@@ -240,7 +240,9 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("shapes", &shapes_of)
       .def_property_readonly("output_nodes", &output_nodes)
       .def("binary", &binary, py::arg("paths"), WithoutGil())
-      .def("gradient", &einsum::gradient, py::arg("of"), WithoutGil())
+      .def("gradient", &einsum::gradient, py::arg("of"), py::arg("paths") = std::map<std::string, einsum::Path>{},
+           WithoutGil())
+      .def("differentiable_outputs", &einsum::differentiable_outputs, py::arg("of"), WithoutGil())
       .def("even_cuts", &einsum::even_cuts, py::arg("sites"), WithoutGil())
       .def("lower", &lower, py::arg("inputs"), WithoutGil())
       .def("lower_onto", &lower_onto, py::arg("inputs"), WithoutGil())

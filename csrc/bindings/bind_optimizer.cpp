@@ -58,11 +58,10 @@ optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const
                               .seconds = seconds});
 }
 
-/// The order of joins of the vertex that the plan's text calls `vertex`: path, cost, flops, whether it is exact.
-std::tuple<einsum::Path, double, double, bool> contraction_order(const einsum::Plan& plan, const std::string& vertex,
-                                                                 const std::vector<einsum::Path>& proposals,
-                                                                 const ia::Grid& grid, const std::string& minimize,
-                                                                 const Cluster& cluster, bool everywhere) {
+/// The order of joins of the vertex that the plan's text calls `vertex`: path, cost, flops, which orders were compared.
+std::tuple<einsum::Path, double, double, std::string> contraction_order(
+    const einsum::Plan& plan, const std::string& vertex, const std::vector<einsum::Path>& proposals,
+    const ia::Grid& grid, const std::string& minimize, const Cluster& cluster, bool everywhere) {
   const auto names = einsum::node_names(plan);
   const auto order = plan.order();
   const auto at = std::find_if(order.begin(), order.end(), [&](const auto& node) {
@@ -74,7 +73,7 @@ std::tuple<einsum::Path, double, double, bool> contraction_order(const einsum::P
   const auto found =
       optimizer::contraction_order(*(*at)->as<einsum::Einsum>(), operands,
                                    {grid, optimizer::objective_named(minimize), cluster, everywhere}, proposals);
-  return {found.path, found.cost, found.flops, found.exact};
+  return {found.path, found.cost, found.flops, optimizer::name_of(found.compared)};
 }
 
 void bind_optimize(py::module_& module) {

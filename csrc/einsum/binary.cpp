@@ -23,14 +23,22 @@ Path from_the_left(size_t operands) {
   return path;
 }
 
+/// Whether an extreme of what is joined is chosen from more elements than the extremes of the steps are: a minimum is
+/// not larger where only one of its operands is.
+bool loses_ties(const Einsum& op) {
+  const bool extreme = op.aggregate.name == "max" || op.aggregate.name == "min";
+  return extreme && op.join.name != "add" && op.join.name != "logaddexp";
+}
+
 /// One vertex of several operands, taken apart.
 class Apart {
  public:
-  Apart(const std::string& name, const Einsum& op, const std::vector<NodePtr>& inputs) : name_(name), op_(op) {
+  Apart(const std::string& name, const Einsum& op, const std::vector<NodePtr>& inputs, bool waits)
+      : name_(name), op_(op) {
     for (size_t i = 0; i < inputs.size(); ++i) operands_.push_back({inputs[i], op.operands[i]});
     const kernels::Facts& facts = kernels::row_of(op.join.first()).facts;
     any_order_ = facts.associative && facts.commutative;
-    folds_early_ = op.join.then.empty() && kernels::distributes(op.join, op.aggregate.name, 0) &&
+    folds_early_ = !waits && op.join.then.empty() && kernels::distributes(op.join, op.aggregate.name, 0) &&
                    kernels::distributes(op.join, op.aggregate.name, 1) && nothing_stays_nothing(facts);
   }
 
@@ -99,8 +107,8 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths) {
   return binary(plan, paths, made);
 }
 
-Plan binary(const Plan& plan, const std::map<std::string, Path>& paths,
-            std::unordered_map<const Node*, NodePtr>& made) {
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made,
+            Folding folding) {
   const auto names = node_names(plan);
   size_t used = 0;
   for (const NodePtr& node : plan.order()) {
@@ -118,8 +126,9 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths,
     } else {
       const auto path = paths.find(names.at(node.get()));
       if (path != paths.end()) ++used;
-      made[node.get()] = Apart(names.at(node.get()), *op, inputs)
-                             .run(path == paths.end() ? from_the_left(inputs.size()) : path->second);
+      const bool waits = folding == Folding::kWhereTiesStay && loses_ties(*op);
+      made[node.get()] = Apart(names.at(node.get()), *op, inputs, waits)
+                             .run(waits || path == paths.end() ? from_the_left(inputs.size()) : path->second);
     }
   }
   JOINSUM_USER_CHECK(used == paths.size(),

@@ -8,6 +8,13 @@ namespace joinsum::einsum {
 /// positions, and puts their result last. As opt_einsum's paths.
 using Path = std::vector<std::pair<int64_t, int64_t>>;
 
+/// When a label is folded that no other operand has.
+enum class Folding {
+  kEarly,         ///< at once, where the join distributes over the aggregation
+  kWhereTiesStay  ///< as that, if the aggregation is a maximum or minimum only where the elements of each step that
+                  ///< tie are those of all operands, of joins that grow with both operands; others wait, from the left
+};
+
 /// The same plan from einsums of at most two operands. `paths` gives the orders of vertices with more, by the names
 /// that the plan's text gives them; one that is not named is joined from the left. A label is folded as soon as no
 /// other operand has it, where the join distributes over the aggregation. An expression is taken apart where its parts
@@ -15,6 +22,7 @@ using Path = std::vector<std::pair<int64_t, int64_t>>;
 /// fit, and for one out of order where the join is not associative and commutative.
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths = {});
 /// The same, and in `made` what each node of `plan` has become.
-Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made);
+Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made,
+            Folding folding = Folding::kEarly);
 
 }  // namespace joinsum::einsum

@@ -4,146 +4,25 @@
 #include <set>
 
 #include "einsum/binary.h"
+#include "einsum/labelled.h"
+#include "einsum/simple.h"
 #include "einsum/text.h"
+#include "einsum/tied_ways.h"
 #include "kernels/expression.h"
 #include "kernels/table.h"
 
 namespace joinsum::einsum {
 namespace {
 
-bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
-
 bool has_gradient(DType dtype) {
   return is_complex(dtype) || dtype == DType::kFloat16 || dtype == DType::kBFloat16 || dtype == DType::kFloat32 ||
          dtype == DType::kFloat64;
 }
 
-const Kernel kId{"id", {}};
-const Kernel kAdd{"add", {}};
-const Kernel kMul{"mul", {}};
-
 Kernel kernel(const std::string& text) { return Kernel::parse(text); }
 
-/// A tensor with a label for each axis.
-struct Value {
-  NodePtr node;
-  Labels labels;
-
-  int64_t extent(const std::string& label) const { return node->type().extents[axis_of(labels, label)]; }
-};
-
-Labels fresh_labels(size_t count) {
-  Labels out;
-  for (size_t a = 0; a < count; ++a)
-    out.push_back(a < 26 ? std::string(1, static_cast<char>('a' + a)) : concatenate("l", a));
-  return out;
-}
-
-/// Each element by itself.
-Value mapped(const Value& x, const Kernel& map) {
-  return map == kId ? x : Value{make(Einsum{{x.labels}, x.labels, map, kAdd, {}}, {x.node}), x.labels};
-}
-
-Value conjugate(const Value& x) { return is_complex(x.node->type().dtype) ? mapped(x, kernel("conjugate")) : x; }
-
-/// An einsum of one operand, with extents for labels that only the result has.
-Value einsum(const Value& x, const Labels& result, const Extents& extents, const Kernel& map = kId,
-             const Kernel& aggregate = kAdd) {
-  if (map == kId && result == x.labels) return x;
-  Einsum op{{x.labels}, result, map, aggregate, {}};
-  for (const std::string& label : without(labels_of({result}), x.labels)) op.extents[label] = extents.at(label);
-  return {make(std::move(op), {x.node}), result};
-}
-
-/// An einsum of two operands.
-Value einsum(const Value& x, const Value& y, const Labels& result, const Extents& extents, const Kernel& join) {
-  Einsum op{{x.labels, y.labels}, result, join, kAdd, {}};
-  for (const std::string& label : without(without(labels_of({result}), x.labels), y.labels)) {
-    op.extents[label] = extents.at(label);
-  }
-  return {make(std::move(op), {x.node, y.node}), result};
-}
-
-// --- simple vertices
-// --------------------------------------------------------------------------------------------------
-
-/// The same plan from vertices of four kinds: a diagonal or a broadcast; a join of two operands without a diagonal,
-/// that is summed if at all; a map of each element; a fold. Each has a short gradient.
-class Simple {
- public:
-  Plan of(const Plan& plan) {
-    std::unordered_map<const Node*, NodePtr> made;
-    for (const NodePtr& node : plan.order()) {
-      std::vector<NodePtr> inputs;
-      for (const NodePtr& input : node->inputs()) inputs.push_back(made.at(input.get()));
-      const auto* call = node->as<Call>();
-      JOINSUM_USER_CHECK(call == nullptr,
-                         "gradient: a call of a torch operator has no gradient here; torch's autograd ",
-                         "gives it before the graph is made: call=", call == nullptr ? "" : call->text());
-      const auto* op = node->as<Einsum>();
-      made[node.get()] = op == nullptr ? node : simple(*op, inputs);
-    }
-    std::vector<Plan::Output> outputs;
-    for (const auto& output : plan.outputs())
-      outputs.push_back({output.name, made.at(output.node.get()), std::nullopt});
-    return Plan::make(std::move(outputs));
-  }
-
-  /// The value of a vertex: that of a fold of a join from one vertex, for which the joined tensor is not formed.
-  NodePtr value_of(const NodePtr& node) const {
-    const auto found = whole_.find(node.get());
-    return found == whole_.end() ? node : found->second;
-  }
-
- private:
-  /// Keeps `op` as one vertex beside its fold. Floats of half width are folded in single precision there, so that no
-  /// joined element need equal the extreme.
-  void keep_whole(const NodePtr& fold, Einsum op, std::vector<NodePtr> inputs) {
-    const DType dtype = fold->type().dtype;
-    const bool narrow = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-    const std::string join = kernels::is_expression(op.join) ? op.join.name : "contract_" + op.join.name;
-    if (narrow || !kernels::has_row(join + "_" + op.aggregate.name)) return;
-    whole_[fold.get()] = make(std::move(op), std::move(inputs));
-  }
-
-  NodePtr simple(const Einsum& op, const std::vector<NodePtr>& inputs) {
-    std::vector<TensorType> types;
-    std::vector<Value> operands;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      types.push_back(inputs[i]->type());
-      operands.push_back(einsum({inputs[i], op.operands[i]}, labels_of({op.operands[i]}), {}));
-    }
-    const Extents extents = extents_of(op, types);
-    const Labels all = labels_of(op.operands);
-    const Labels kept = common(labels_of({op.result}), all);
-    const bool sums = op.aggregate == kAdd || kept.size() == all.size();
-    Value value;
-    if (operands.size() == 2 && op.join.then.empty() && sums) {
-      value = einsum(operands[0], operands[1], kept, extents, op.join);
-    } else {
-      Labels order = kept;
-      const Labels gone = without(all, kept);
-      order.insert(order.end(), gone.begin(), gone.end());
-      value = operands.size() == 2 ? einsum(operands[0], operands[1], order, extents, op.join.first())
-                                   : mapped(operands[0], op.join.first());
-      for (const Kernel& next : op.join.then) value = mapped(value, next);
-      value = einsum(value, kept, extents, kId, op.aggregate);
-      if (operands.size() == 2 && op.join.then.empty()) {
-        keep_whole(value.node, {{operands[0].labels, operands[1].labels}, kept, op.join, op.aggregate, {}},
-                   {operands[0].node, operands[1].node});
-      }
-    }
-    return einsum(value, op.result, extents).node;
-  }
-
-  std::unordered_map<const Node*, NodePtr> whole_;
-};
-
-// --- gradients of simple vertices
-// -------------------------------------------------------------------------------------
-
 /// Derivative of a map at x, with value z; nothing where it is 0 almost everywhere.
-std::optional<Value> derivative(const Kernel& map, const Value& x, const Value& z) {
+std::optional<Labelled> derivative(const Kernel& map, const Labelled& x, const Labelled& z) {
   const std::string& name = map.name;
   if (name == "square") return mapped(conjugate(x), kernel("scale[2]"));
   if (name == "exp") return conjugate(z);
@@ -154,7 +33,7 @@ std::optional<Value> derivative(const Kernel& map, const Value& x, const Value& 
   if (name == "relu") return mapped(x, kernel("relu_derivative"));
   if (name == "softplus") return mapped(x, kernel("sigmoid"));
   if (name == "sigmoid") return einsum(z, mapped(z, kernel("square")), z.labels, {}, kernel("sub"));
-  const std::set<std::string> flat{"sign", "is_zero", "relu_derivative"};
+  const std::set<std::string> flat{"detach", "sign", "is_zero", "relu_derivative"};
   JOINSUM_USER_CHECK(flat.contains(name), "gradient: a kernel without a gradient: kernel=", map.text());
   return std::nullopt;
 }
@@ -162,32 +41,29 @@ std::optional<Value> derivative(const Kernel& map, const Value& x, const Value& 
 /// Gradients of one simple vertex for its operands.
 class Vertex {
  public:
-  Vertex(const Node& node, NodePtr self, NodePtr arrived)
-      : op_(*node.as<Einsum>()), z_{std::move(self), op_.result}, d_{std::move(arrived), op_.result} {
-    std::vector<TensorType> types;
-    for (size_t i = 0; i < node.inputs().size(); ++i) {
-      operands_.push_back({node.input(i), op_.operands[i]});
-      types.push_back(node.input(i)->type());
-    }
-    extents_ = extents_of(op_, types);
+  /// `value` is the node's; `arrived` is for each of its tied ways, where it is a step of an extreme.
+  Vertex(const NodePtr& node, const NodePtr& value, Labelled arrived, const TiedWays& ways)
+      : op_(*node->as<Einsum>()), z_{value, op_.result}, d_(std::move(arrived)), ways_(ways) {
+    for (size_t i = 0; i < node->inputs().size(); ++i) operands_.push_back({node->input(i), op_.operands[i]});
+    extents_ = extents_of(op_, types_of<Node>(node->inputs()));
   }
 
   /// For operand `i`; nothing where it is 0 almost everywhere.
-  std::optional<Value> of(size_t i) const {
+  std::optional<Labelled> of(size_t i) const {
     if (kernels::is_expression(op_.join)) return of_expression(i);
     if (operands_.size() == 1) return of_unary();
     return of_binary(i);
   }
 
  private:
-  std::optional<Value> of_unary() const {
-    const Value& x = operands_[0];
+  std::optional<Labelled> of_unary() const {
+    const Labelled& x = operands_[0];
     if (op_.join != kId) {
       if (op_.join.name == "negate" || op_.join.name == "scale") return mapped(d_, op_.join);
       if (op_.join.name == "conjugate") return mapped(d_, op_.join);
       if (op_.join.name == "cast") return mapped(d_, Kernel{"cast", {name_of(x.node->type().dtype)}});
       if (op_.join.name == "tanh") {
-        const Value square = mapped(conjugate(z_), kernel("square"));
+        const Labelled square = mapped(conjugate(z_), kernel("square"));
         return einsum(d_, einsum(d_, square, x.labels, extents_, kMul), x.labels, extents_, kernel("sub"));
       }
       const auto slope = derivative(op_.join, x, z_);
@@ -197,37 +73,31 @@ class Vertex {
     const bool folds = !without(x.labels, op_.result).empty();
     // Transposes of each other: diagonals and broadcasts, sums and broadcasts.
     if (!folds || op_.aggregate == kAdd) return einsum(d_, x.labels, extents_);
-    if (op_.aggregate.name == "max" || op_.aggregate.name == "min") return of_extreme();
+    if (op_.aggregate.name == "max" || op_.aggregate.name == "min") {
+      return einsum(d_, ways_.ties(*z_.node), x.labels, extents_, kMul);
+    }
     if (op_.aggregate.name == "mul") return of_product();
     JOINSUM_USER_CHECK(op_.aggregate.name == "logaddexp",
                        "gradient: an aggregation without a gradient: aggregate=", op_.aggregate.text());
-    const Value share = mapped(einsum(x, z_, x.labels, extents_, kernel("sub")), kernel("exp"));
+    const Labelled share = mapped(einsum(x, z_, x.labels, extents_, kernel("sub")), kernel("exp"));
     return einsum(d_, share, x.labels, extents_, kMul);
   }
 
-  /// Elements that equal the extreme share equally, as torch.amax's.
-  Value of_extreme() const {
-    const Value& x = operands_[0];
-    const Value ties = einsum(x, z_, x.labels, extents_, kernel("equal"));
-    const Value count = einsum(ties, z_.labels, extents_);
-    return einsum(einsum(d_, count, z_.labels, extents_, kernel("div")), ties, x.labels, extents_, kMul);
-  }
-
   /// The product of the other elements: with zeros counted apart from the product of the rest.
-  Value of_product() const {
-    const Value x = conjugate(operands_[0]);
-    const Value zero = mapped(x, kernel("is_zero"));
-    const Value filled = einsum(x, zero, x.labels, extents_, kAdd);
-    const Value product = einsum(filled, z_.labels, extents_, kId, kMul);
-    const Value zeros = einsum(zero, z_.labels, extents_);
-    const Value others = mapped(einsum(zeros, zero, x.labels, extents_, kernel("sub")), kernel("is_zero"));
-    const Value rest = einsum(product, filled, x.labels, extents_, kernel("div"));
-    const Value slope = einsum(rest, others, x.labels, extents_, kMul);
+  Labelled of_product() const {
+    const Labelled x = conjugate(operands_[0]);
+    const Labelled zero = mapped(x, kernel("is_zero"));
+    const Labelled filled = einsum(x, zero, x.labels, extents_, kAdd);
+    const Labelled product = einsum(filled, z_.labels, extents_, kId, kMul);
+    const Labelled zeros = einsum(zero, z_.labels, extents_);
+    const Labelled others = mapped(einsum(zeros, zero, x.labels, extents_, kernel("sub")), kernel("is_zero"));
+    const Labelled rest = einsum(product, filled, x.labels, extents_, kernel("div"));
+    const Labelled slope = einsum(rest, others, x.labels, extents_, kMul);
     return einsum(d_, slope, x.labels, extents_, kMul);
   }
 
   /// Σ d ∂f/∂xᵢ, an expression of the operands and of what arrives.
-  std::optional<Value> of_expression(size_t i) const {
+  std::optional<Labelled> of_expression(size_t i) const {
     using kernels::Expression;
     const auto count = static_cast<int64_t>(operands_.size());
     const Expression slope = kernels::expression_of(op_.join).derivative(static_cast<int64_t>(i));
@@ -235,7 +105,7 @@ class Vertex {
     const Labels& result = operands_[i].labels;
     Einsum op{{}, result, kId, kAdd, {}};
     std::vector<NodePtr> inputs;
-    for (const Value& each : operands_) {
+    for (const Labelled& each : operands_) {
       inputs.push_back(conjugate(each).node);
       op.operands.push_back(each.labels);
     }
@@ -243,12 +113,12 @@ class Vertex {
     op.operands.push_back(d_.labels);
     const Expression arrived = Expression::of_operand(count);
     op.join = kernels::expression_kernel(Expression::of(kernels::Function::kMultiply, {arrived, slope}), count + 1);
-    return Value{make(std::move(op), std::move(inputs)), result};
+    return Labelled{make(std::move(op), std::move(inputs)), result};
   }
 
-  std::optional<Value> of_binary(size_t i) const {
-    const Value& x = operands_[i];
-    const Value& y = operands_[1 - i];
+  std::optional<Labelled> of_binary(size_t i) const {
+    const Labelled& x = operands_[i];
+    const Labelled& y = operands_[1 - i];
     const std::string& name = op_.join.name;
     const bool left = i == 0;
     if (name == "mul") return einsum(d_, conjugate(y), x.labels, extents_, kMul);
@@ -265,17 +135,19 @@ class Vertex {
   }
 
   /// `join` of the operands, or of them exchanged, with all labels.
-  Value joined(const std::string& join, bool in_order) const {
-    const Value& first = operands_[in_order ? 0 : 1];
-    const Value& second = operands_[in_order ? 1 : 0];
+  Labelled joined(const std::string& join, bool in_order) const {
+    const Labelled& first = operands_[in_order ? 0 : 1];
+    const Labelled& second = operands_[in_order ? 1 : 0];
     return einsum(first, second, labels_of({op_.operands[0], op_.operands[1]}), extents_, kernel(join));
   }
 
-  Value sloped(size_t i, const Value& slope) const { return einsum(d_, slope, operands_[i].labels, extents_, kMul); }
+  Labelled sloped(size_t i, const Labelled& slope) const {
+    return einsum(d_, slope, operands_[i].labels, extents_, kMul);
+  }
 
   /// Labels of `x` and of what arrives; and how often an element of them counts, as labels of the other operand that
   /// are summed do not show.
-  std::pair<Labels, int64_t> seen(const Value& x) const {
+  std::pair<Labels, int64_t> seen(const Labelled& x) const {
     int64_t times = 1;
     for (const std::string& label : without(without(labels_of(op_.operands), x.labels), d_.labels)) {
       times *= extents_.at(label);
@@ -284,45 +156,46 @@ class Vertex {
   }
 
   /// What arrives, summed for operand `i`, times `factor`.
-  Value passed(size_t i, int64_t factor) const {
-    const Value& x = operands_[i];
+  Labelled passed(size_t i, int64_t factor) const {
+    const Labelled& x = operands_[i];
     const auto [labels, times] = seen(x);
-    Value sum = einsum(d_, labels, extents_);
+    Labelled sum = einsum(d_, labels, extents_);
     if (times * factor != 1) sum = mapped(sum, Kernel{"scale", {times * factor}});
     return einsum(sum, x.labels, extents_);
   }
 
   /// -Σ d x / y²
-  Value of_divisor() const {
-    const Value& x = operands_[0];
-    const Value y = conjugate(operands_[1]);
+  Labelled of_divisor() const {
+    const Labelled& x = operands_[0];
+    const Labelled y = conjugate(operands_[1]);
     const Labels labels = common(y.labels, labels_of({d_.labels, x.labels}));
-    const Value sum = einsum(d_, conjugate(x), labels, extents_, kMul);
-    const Value once = einsum(sum, y, y.labels, extents_, kernel("div"));
+    const Labelled sum = einsum(d_, conjugate(x), labels, extents_, kMul);
+    const Labelled once = einsum(sum, y, y.labels, extents_, kernel("div"));
     return mapped(einsum(once, y, y.labels, extents_, kernel("div")), kernel("negate"));
   }
 
   /// 2 Σ d (x - y). Where that is summed, the joined tensor is not formed: x Σ d - Σ d y.
-  Value of_square(size_t i) const {
-    const Value x = operands_[i];
-    const Value y = operands_[1 - i];
+  Labelled of_square(size_t i) const {
+    const Labelled x = operands_[i];
+    const Labelled y = operands_[1 - i];
     const Labels all = labels_of({x.labels, y.labels});
     if (without(all, d_.labels).empty()) {
-      const Value difference = conjugate(einsum(x, y, all, extents_, kernel("sub")));
+      const Labelled difference = conjugate(einsum(x, y, all, extents_, kernel("sub")));
       return mapped(einsum(d_, difference, x.labels, extents_, kMul), kernel("scale[2]"));
     }
     const auto [labels, times] = seen(x);
-    Value sum = einsum(d_, labels, extents_);
+    Labelled sum = einsum(d_, labels, extents_);
     if (times != 1) sum = mapped(sum, Kernel{"scale", {times}});
-    const Value own = einsum(sum, conjugate(x), x.labels, extents_, kMul);
-    const Value other = einsum(d_, conjugate(y), x.labels, extents_, kMul);
+    const Labelled own = einsum(sum, conjugate(x), x.labels, extents_, kMul);
+    const Labelled other = einsum(d_, conjugate(y), x.labels, extents_, kMul);
     return mapped(einsum(own, other, x.labels, extents_, kernel("sub")), kernel("scale[2]"));
   }
 
   const Einsum& op_;
-  Value z_;
-  Value d_;
-  std::vector<Value> operands_;
+  Labelled z_;
+  Labelled d_;
+  const TiedWays& ways_;
+  std::vector<Labelled> operands_;
   Extents extents_;
 };
 
@@ -362,6 +235,54 @@ bool reaches_an_output(const Plan& plan, const std::string& input) {
                      [&](const auto& output) { return above.contains(output.node.get()); });
 }
 
+/// A plan in simple vertices, and what its nodes have become: those that are read, as expressions need not read all.
+struct Simplified {
+  Plan plan;
+  std::unordered_map<const Node*, NodePtr> nodes;
+  WholeFolds folds;
+
+  /// The value of a vertex: that of a fold of a join from one vertex, for which the joined tensor is not formed.
+  NodePtr value_of(const NodePtr& node) const {
+    const auto whole = folds.find(node.get());
+    return whole == folds.end() ? node : whole->second;
+  }
+};
+
+Simplified simplified(const Plan& plan, const std::map<std::string, Path>& paths) {
+  std::unordered_map<const Node*, NodePtr> halves, simples;
+  Simplified out;
+  out.plan = simple(binary(plan, paths, halves, Folding::kWhereTiesStay), simples, out.folds);
+  for (const NodePtr& node : plan.order()) {
+    const auto read = simples.find(halves.at(node.get()).get());
+    if (read != simples.end()) out.nodes[node.get()] = read->second;
+  }
+  return out;
+}
+
+bool is_extreme(const Kernel& aggregate) { return aggregate.name == "max" || aggregate.name == "min"; }
+
+/// Ways through the vertices of `plan` that take an extreme, where one of the nodes in `wanted` is their value.
+TiedWays tied_ways(const Plan& plan, const Simplified& simple, const std::set<const Node*>& wanted) {
+  TiedWays ways(simple.folds);
+  for (const NodePtr& node : plan.order()) {
+    const auto* op = node->as<Einsum>();
+    if (op == nullptr || !is_extreme(op->aggregate) || !simple.nodes.contains(node.get())) continue;
+    std::unordered_set<const Node*> operands;
+    for (const NodePtr& input : node->inputs()) {
+      const auto read = simple.nodes.find(input.get());
+      if (read != simple.nodes.end()) operands.insert(read->second.get());
+    }
+    NodePtr end = simple.nodes.at(node.get());
+    // The result's own diagonals and broadcasts come after the extreme.
+    while (!operands.contains(end.get()) && end->inputs().size() == 1 && end->as<Einsum>()->join == kId &&
+           end->as<Einsum>()->aggregate == kAdd) {
+      end = end->input(0);
+    }
+    if (wanted.contains(end.get()) && !operands.contains(end.get())) ways.count(end, operands);
+  }
+  return ways;
+}
+
 /// The gradient of what is flat almost everywhere.
 NodePtr zeros_like(const NodePtr& input) {
   return mapped({input, fresh_labels(input->type().extents.size())}, kernel("expression[1, 0]")).node;
@@ -387,35 +308,44 @@ void check_request(const Plan& plan, const std::vector<std::string>& of) {
 
 }  // namespace
 
-Plan gradient(const Plan& plan, const std::vector<std::string>& of) {
+Plan gradient(const Plan& plan, const std::vector<std::string>& of, const std::map<std::string, Path>& paths) {
   check_request(plan, of);
-  Simple vertices;
-  const Plan simple = vertices.of(binary(plan));
-  const auto wanted = depending(simple, of);
+  const Simplified simple = simplified(plan, paths);
+  const auto wanted = depending(simple.plan, of);
+  const TiedWays ways = tied_ways(plan, simple, wanted);
   Arrived arrived;
-  for (const auto& output : simple.outputs()) {
+  for (const auto& output : simple.plan.outputs()) {
     if (!wanted.contains(output.node.get())) continue;
     arrived.add(output.node, make_input("d_" + output.name, output.node->type()));
   }
-  for (auto at = simple.order().rbegin(); at != simple.order().rend(); ++at) {
+  for (auto at = simple.plan.order().rbegin(); at != simple.plan.order().rend(); ++at) {
     const NodePtr& node = *at;
-    const NodePtr d = arrived.at(node.get());
-    if (d == nullptr || node->as<Einsum>() == nullptr) continue;
-    const Vertex vertex(*node, vertices.value_of(node), d);
+    const NodePtr sum = arrived.at(node.get());
+    if (sum == nullptr || node->as<Einsum>() == nullptr) continue;
+    const Labelled d = ways.shared(*node, {sum, node->as<Einsum>()->result});
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (!wanted.contains(node->input(i).get())) continue;
-      if (const auto gradient = vertex.of(i)) arrived.add(node->input(i), gradient->node);
+      const auto gradient = Vertex(node, simple.value_of(node), ways.passed(*node, i, d), ways).of(i);
+      if (gradient) arrived.add(node->input(i), gradient->node);
     }
   }
   std::vector<Plan::Output> outputs;
-  for (const NodePtr& input : simple.inputs()) {
+  for (const NodePtr& input : simple.plan.inputs()) {
     const std::string& name = input->as<Input>()->name;
-    if (std::find(of.begin(), of.end(), name) == of.end() || !reaches_an_output(simple, name)) continue;
+    if (std::find(of.begin(), of.end(), name) == of.end() || !reaches_an_output(simple.plan, name)) continue;
     const NodePtr d = arrived.at(input.get());
     outputs.push_back({"d_" + name, d == nullptr ? zeros_like(input) : d, std::nullopt});
   }
   JOINSUM_USER_CHECK(!outputs.empty(), "gradient: no output depends on these inputs: inputs=", of);
   return Plan::make(std::move(outputs));
+}
+
+std::vector<bool> differentiable_outputs(const Plan& plan, const std::vector<std::string>& of) {
+  const Simplified simple = simplified(plan, {});
+  const auto reached = depending(simple.plan, of);
+  std::vector<bool> out;
+  for (const auto& output : simple.plan.outputs()) out.push_back(reached.contains(output.node.get()));
+  return out;
 }
 
 }  // namespace joinsum::einsum

@@ -113,12 +113,8 @@ std::map<std::string, Array> interpret(const Plan& plan, const std::map<std::str
     }
     if (const auto* call = node->as<Call>()) kernels::fail_to_interpret(*call);
     std::vector<const Array*> operands;
-    std::vector<TensorType> types;
-    for (const NodePtr& input : node->inputs()) {
-      operands.push_back(&results.at(input.get()));
-      types.push_back(input->type());
-    }
-    Array result = Definition(*node->as<Einsum>(), types, scalars).run(operands);
+    for (const NodePtr& input : node->inputs()) operands.push_back(&results.at(input.get()));
+    Array result = Definition(*node->as<Einsum>(), types_of<Node>(node->inputs()), scalars).run(operands);
     JOINSUM_CHECK(result.shape == node->type().extents, "shape=", result.shape, ", type=", node->type().text());
     results[node.get()] = std::move(result);
   }

@@ -31,7 +31,9 @@ class Letters {
 Kernel with_labels(const std::string& name, const std::string& labels) { return {name, {labels}}; }
 
 tra::NodePtr transform(const Kernel& kernel, const tra::NodePtr& input) {
-  return kernel == Kernel{"id", {}} ? input : tra::make(tra::Transform{kernel}, {input});
+  // What `detach` is there for, gradients, are graphs of einsums.
+  const bool same = kernel == Kernel{"id", {}} || kernel == Kernel{"detach", {}};
+  return same ? input : tra::make(tra::Transform{kernel}, {input});
 }
 
 bool narrow(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
@@ -274,16 +276,15 @@ std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::stri
       continue;
     }
     std::vector<tra::NodePtr> values;
-    std::vector<TensorType> types;
-    for (const NodePtr& input : node->inputs()) {
-      values.push_back(lowered.at(input.get()));
-      types.push_back(input->type());
+    for (const NodePtr& input : node->inputs()) values.push_back(lowered.at(input.get()));
+    LoweredVertex made;
+    if (call != nullptr) {
+      const auto own = parts.find(node.get());
+      made = lowered_call(*call, std::move(values), own == parts.end() ? std::map<char, int64_t>{} : own->second);
+    } else {
+      const Extents extents = extents_of(*op, types_of<Node>(node->inputs()));
+      made = Lower(*op, std::move(values), extents, node->type().dtype).run();
     }
-    const auto own_parts = parts.find(node.get());
-    LoweredVertex made = call != nullptr
-                             ? lowered_call(*call, std::move(values),
-                                            own_parts == parts.end() ? std::map<char, int64_t>{} : own_parts->second)
-                             : Lower(*op, std::move(values), extents_of(*op, types), node->type().dtype).run();
     lowered[node.get()] = made.value;
     vertices[node.get()] = std::move(made);
   }

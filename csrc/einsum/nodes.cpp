@@ -37,10 +37,7 @@ NodePtr make_input(std::string name, TensorType type) {
 }
 
 NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
-  std::vector<TensorType> types;
-  types.reserve(inputs.size());
-  for (const NodePtr& input : inputs) types.push_back(input->type());
-  TensorType type = infer(operation, types);
+  TensorType type = infer(operation, types_of<Node>(inputs));
   return std::make_shared<const Node>(std::move(operation), std::move(inputs), std::move(type));
 }
 

@@ -59,6 +59,7 @@ const std::unordered_map<std::string, Whole>& whole_kernels() {
       {"logaddexp", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::logaddexp_out(out, x[0], x[1]); }},
       {"equal", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::eq_out(out, x[0], x[1]); }},
       {"conjugate", [](const Tensors& x, const Numbers&, at::Tensor& out) { out.copy_(x[0].conj()); }},
+      {"detach", [](const Tensors& x, const Numbers&, at::Tensor& out) { out.copy_(x[0]); }},
       {"sign", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::sgn_out(out, x[0]); }},
       {"is_zero", [](const Tensors& x, const Numbers&, at::Tensor& out) { at::eq_out(out, x[0], 0); }},
       {"scale",

@@ -59,6 +59,7 @@ const std::unordered_map<std::string, Element>& elements() {
                                                             : x[0] == x[1] ? 0.5
                                                                            : 0.0; }},
       {"conjugate", [](const double* x, const double*) { return x[0]; }},
+      {"detach", [](const double* x, const double*) { return x[0]; }},
       {"sign", [](const double* x, const double*) { return x[0] > 0   ? 1.0
                                                            : x[0] < 0 ? -1.0
                                                                       : x[0]; }},

@@ -315,6 +315,7 @@ std::vector<Row> algebraic_rows() {
        .summary = "complex conjugate",
        .flops_per_element = 0,
        .facts = {.distributes_over = {{"add"}, {"sub"}, {"mul"}, {"div"}}}},
+      {.name = "detach", .summary = "x, as a constant to gradients", .flops_per_element = 0, .facts = moves()},
       {.name = "sign",
        .summary = "-1, 0 or 1",
        .domain = Domain::kOrdered,

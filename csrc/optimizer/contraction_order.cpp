@@ -1,6 +1,7 @@
 #include "optimizer/contraction_order.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <compare>
 #include <map>
@@ -17,9 +18,6 @@
 namespace joinsum::optimizer {
 namespace {
 
-/// Up to so many operands, those that share no label are joined as well.
-constexpr size_t kAllPairs = 6;
-
 /// A set of operands: bit i stands for operand i.
 using Set = uint64_t;
 
@@ -30,8 +28,13 @@ struct Price {
   auto operator<=>(const Price&) const = default;
 };
 
+constexpr Price kNever{kForbidden, 0};
+
 /// For each grid axis the label that it divides, by number, or nothing.
 using Layout = Dims;
+
+/// In the layout of a result: the label that is divided is folded.
+constexpr int64_t kPending = -2;
 
 /// A join as it comes out: of what, and at what price so far.
 struct Result {
@@ -65,12 +68,12 @@ struct Value {
   }
 };
 
-/// What two operands become, and the ways to divide the work.
+/// What two operands become.
 struct Program {
   tra::Plan plan;
+  einsum::Labels kept;
   einsum::TensorType type;
   std::vector<RelationType> relations;
-  std::vector<Layout> layouts;
 };
 
 /// Values by their sets, and what their joins cost.
@@ -91,24 +94,37 @@ class Order {
 
   void limit(double cost) { limit_ = cost; }
 
-  /// The best of all orders; nothing where that takes too many tries.
-  std::optional<PricedPath> best() {
+  /// Compares all orders, or those that join sets with a common label; whether the tries lasted.
+  bool compare(Compared compared) {
+    all_pairs_ = compared == Compared::kAll;
+    const int64_t tries = all_pairs_ ? wanted_.all_tries : wanted_.tries;
     const Sets components = components_of_all();
     for (Set set = 1; set <= all_; ++set) {
       if (std::popcount(set) < 2) continue;
       const Set lowest = set & -set;
       for (Set left = (set - 1) & set; left != 0; left = (left - 1) & set) {
         if ((left & lowest) != 0 && may_join(left, set ^ left, components)) join(left, set ^ left);
-        if (tries_ > wanted_.tries) return std::nullopt;
+        if (tries_ > tries) return false;
       }
     }
-    PricedPath found = finished();
-    found.exact = true;
-    return found;
+    return true;
+  }
+
+  /// The best of the orders that were compared; nothing where none is within the limit.
+  std::optional<PricedPath> best() {
+    const auto found = values_.find(all_);
+    if (found == values_.end()) return std::nullopt;
+    const auto best = cheapest(found->second, [&](const Result& result) { return price_at_the_end(*result.place); });
+    if (!best) return std::nullopt;
+    Sets left;
+    for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
+    PricedPath out{{}, best->price.cost, best->price.flops};
+    follow(all_, best->result, left, out.path);
+    return out;
   }
 
   /// One order.
-  PricedPath of(const einsum::Path& path) {
+  std::optional<PricedPath> of(const einsum::Path& path) {
     std::vector<Set> left;
     for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
     for (const auto& [first, second] : path) {
@@ -123,7 +139,7 @@ class Order {
       join(a, b);
     }
     JOINSUM_USER_CHECK(left.size() == 1, "contraction_order: a path joins all operands: left=", left.size());
-    return finished();
+    return best();
   }
 
  private:
@@ -160,7 +176,7 @@ class Order {
     const auto a = values_.find(left), b = values_.find(right);
     if (a == values_.end() || b == values_.end()) return false;
     if (a->second.least() + b->second.least() > limit_) return false;
-    if (op_.operands.size() <= kAllPairs || share_a_label(a->second.labels, b->second.labels)) return true;
+    if (all_pairs_ || share_a_label(a->second.labels, b->second.labels)) return true;
     return std::all_of(components.begin(), components.end(), [&](Set component) {
       return ((component & left) == 0 || (component & left) == component) &&
              ((component & right) == 0 || (component & right) == component);
@@ -168,7 +184,7 @@ class Order {
   }
 
   /// Labels of `left` and `right` that the result or another operand still needs, in one order for all ways to join.
-  einsum::Labels kept(Set set, const einsum::Labels& left, const einsum::Labels& right) const {
+  einsum::Labels kept_of(Set set, const einsum::Labels& left, const einsum::Labels& right) const {
     if (set == all_) return op_.result;
     einsum::Labels needed = op_.result;
     for (size_t i = 0; i < op_.operands.size(); ++i) {
@@ -181,50 +197,70 @@ class Order {
 
   void join(Set left, Set right) {
     const Set set = left | right;
-    const Program program = program_of(set, values_.at(left), values_.at(right));
-    for (const Layout& layout : program.layouts) {
+    const einsum::Labels kept = kept_of(set, values_.at(left).labels, values_.at(right).labels);
+    std::optional<Program> program;
+    for (const Layout& layout : layouts_of(einsum::labels_of({values_.at(left).labels, values_.at(right).labels}))) {
       const Layout a = projected(layout, values_.at(left).labels);
       const Layout b = projected(layout, values_.at(right).labels);
       const auto from = bring(left, a);
       const auto to = bring(right, b);
       if (!from || !to || from->price.cost + to->price.cost > limit_) continue;
+      const Price before = from->price + to->price;
+      Price& least = cheapest_.try_emplace({set, division_of(kept, layout)}, kNever).first->second;
+      if (least <= before) continue;
       ++tries_;
-      auto made = run(program, a, b, values_.at(left).labels, values_.at(right).labels);
+      if (!program) program = program_of(set, kept, values_.at(left), values_.at(right));
+      auto made = run(*program, a, b, values_.at(left).labels, values_.at(right).labels);
       if (!made) continue;
-      made->price = made->price + from->price + to->price;
+      made->price = made->price + before;
       if (made->price.cost > limit_) continue;
+      least = std::min(least, made->price);
       made->left = left;
       made->left_result = from->result;
       made->right = right;
       made->right_result = to->result;
-      add(set, program, std::move(*made));
+      add(set, *program, std::move(*made));
     }
   }
 
-  Program program_of(Set set, const Value& left, const Value& right) const {
+  /// A division of the work as a result with labels `kept` shows it: results of equal ones lie alike.
+  Layout division_of(const einsum::Labels& kept, Layout layout) const {
+    for (int64_t& label : layout) {
+      if (label != kNothing && !einsum::has(kept, labels_[label])) label = kPending;
+    }
+    return layout;
+  }
+
+  /// Ways to divide a join of these labels among the sites.
+  std::vector<Layout> layouts_of(const einsum::Labels& labels) const {
+    std::vector<Divisible> dims;
+    Dims numbers;
+    for (const std::string& label : labels) {
+      if (parts_of(label) == 1) continue;
+      numbers.push_back(number_of(label));
+      dims.push_back({parts_of(label), numbers.back()});
+    }
+    std::vector<Layout> layouts = divisions(wanted_.grid, dims, wanted_.objective != Objective::kSeconds);
+    for (Layout& layout : layouts) {
+      for (int64_t& dim : layout) dim = dim == kNothing ? kNothing : numbers[dim];
+    }
+    return layouts;
+  }
+
+  Program program_of(Set set, const einsum::Labels& kept, const Value& left, const Value& right) const {
     const bool last = set == all_;
     einsum::Einsum op{{left.labels, right.labels},
-                      kept(set, left.labels, right.labels),
+                      kept,
                       last ? op_.join : op_.join.first(),
                       op_.aggregate,
                       last ? op_.extents : einsum::Extents{}};
     const auto node = einsum::make(op, {einsum::make_input("L", left.type), einsum::make_input("R", right.type)});
     Program out;
+    out.kept = op.result;
     out.type = node->type();
     out.relations = {relation_of(left), relation_of(right)};
     out.plan = einsum::lower(einsum::Plan::make({{"Z", node, std::nullopt}}),
                              {{"L", out.relations[0]}, {"R", out.relations[1]}});
-    std::vector<Divisible> dims;
-    Dims numbers;
-    for (const std::string& label : einsum::labels_of(op.operands)) {
-      if (parts_of(label) == 1) continue;
-      numbers.push_back(number_of(label));
-      dims.push_back({parts_of(label), numbers.back()});
-    }
-    for (Layout layout : divisions(wanted_.grid, dims, wanted_.objective != Objective::kSeconds)) {
-      for (int64_t& dim : layout) dim = dim == kNothing ? kNothing : numbers[dim];
-      out.layouts.push_back(std::move(layout));
-    }
     return out;
   }
 
@@ -265,7 +301,7 @@ class Order {
   void add(Set set, const Program& program, Result result) {
     Value& value = values_[set];
     if (value.results.empty()) {
-      value.labels = kept(set, values_.at(result.left).labels, values_.at(result.right).labels);
+      value.labels = program.kept;
       value.type = program.type;
     }
     const auto same = std::find_if(value.results.begin(), value.results.end(),
@@ -313,19 +349,6 @@ class Order {
       if (price.cost <= limit_ && (!best || price < best->price)) best = Brought{price, i};
     }
     return best;
-  }
-
-  PricedPath finished() {
-    auto found = values_.find(all_);
-    JOINSUM_USER_CHECK(found != values_.end(),
-                       "contraction_order: no placement runs the joins: einsum=", einsum::operation_text(op_));
-    const auto best = cheapest(found->second, [&](const Result& result) { return price_at_the_end(*result.place); });
-    JOINSUM_CHECK(best.has_value(), "einsum=", einsum::operation_text(op_));
-    Sets left;
-    for (size_t i = 0; i < op_.operands.size(); ++i) left.push_back(Set{1} << i);
-    PricedPath out{{}, best->price.cost, best->price.flops};
-    follow(all_, best->result, left, out.path);
-    return out;
   }
 
   double price_at_the_end(const Place& place) {
@@ -409,7 +432,9 @@ class Order {
   Set all_ = 0;
   double limit_ = kForbidden;
   int64_t tries_ = 0;
+  bool all_pairs_ = false;
   std::map<Set, Value> values_;
+  std::map<std::pair<Set, Layout>, Price> cheapest_;  ///< of results, by set and division of the work
 };
 
 void check(const einsum::Einsum& op) {
@@ -423,6 +448,11 @@ void check(const einsum::Einsum& op) {
 
 }  // namespace
 
+std::string name_of(Compared compared) {
+  static constexpr std::array<const char*, 3> kNames{"all", "connected", "proposed"};
+  return kNames[static_cast<size_t>(compared)];
+}
+
 PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum::TensorType>& operands,
                              const OrderFor& wanted, const std::vector<einsum::Path>& proposals) {
   check(op);
@@ -431,17 +461,22 @@ PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum:
   };
   std::optional<PricedPath> best;
   for (const einsum::Path& path : proposals) {
-    const PricedPath priced = Order(op, operands, wanted).of(path);
-    if (!best || cheaper(priced, *best)) best = priced;
+    const auto priced = Order(op, operands, wanted).of(path);
+    if (priced && (!best || cheaper(*priced, *best))) best = priced;
   }
-  if (operands.size() <= kOrderedExactly) {
+  for (const Compared compared : {Compared::kConnected, Compared::kAll}) {
+    if (operands.size() > kOrderedExactly) break;
     Order order(op, operands, wanted);
     if (best) order.limit(best->cost);
+    if (!order.compare(compared)) break;
     const auto found = order.best();
-    if (found && (!best || !cheaper(*best, *found))) return *found;
+    if (found && (!best || !cheaper(*best, *found))) best = found;
+    if (best) best->compared = compared;
   }
-  JOINSUM_USER_CHECK(best.has_value(),
+  JOINSUM_USER_CHECK(operands.size() <= kOrderedExactly || !proposals.empty(),
                      "contraction_order: so many operands need a proposal: operands=", operands.size());
+  JOINSUM_USER_CHECK(best.has_value(),
+                     "contraction_order: no placement runs the joins: einsum=", einsum::operation_text(op));
   return *best;
 }
 

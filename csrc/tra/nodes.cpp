@@ -14,10 +14,7 @@ NodePtr make_input(std::string name, RelationType type) {
 }
 
 NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
-  std::vector<RelationType> types;
-  types.reserve(inputs.size());
-  for (const NodePtr& input : inputs) types.push_back(input->type());
-  RelationType type = infer(operation, types);
+  RelationType type = infer(operation, types_of<Node>(inputs));
   return std::make_shared<const Node>(std::move(operation), std::move(inputs), std::move(type));
 }
 

@@ -32,13 +32,13 @@ def nodes_of(graph: _C.EinsumPlan) -> dict[str, _C.EinsumNode]:
     return nodes
 
 
-def numbered(graph: _C.EinsumPlan, inputs: Sequence[str], outputs: Sequence[bool]) -> _C.EinsumPlan:
-    """The graph with its inputs called x0, x1, ..., in the order that `inputs` names them, and outputs z0, z1, ..., of
-    which it keeps those that `outputs` says. It need not have all of these inputs.
+def numbered(graph: _C.EinsumPlan, inputs: Sequence[str]) -> _C.EinsumPlan:
+    """The graph with its inputs called x0, x1, ..., in the order that `inputs` names them, and outputs z0, z1, .... It
+    need not have all of these inputs. Its vertices are in the order of the graph's.
 
     >>> import joinsum
     >>> graph = joinsum.EinsumPlan.parse("einsum\\ninput d_Z: f32[4]\\noutput Z = einsum[i->; id; add](d_Z)")
-    >>> print(joinsum.EinsumPlan(numbered(graph.core, ["d_Z"], [True])))
+    >>> print(joinsum.EinsumPlan(numbered(graph.core, ["d_Z"])))
     einsum
     input x0: f32[4]
     t0 = einsum[i->; id; add](x0): f32[]
@@ -48,8 +48,7 @@ def numbered(graph: _C.EinsumPlan, inputs: Sequence[str], outputs: Sequence[bool
     types = dict(graph.inputs)
     nodes = {name: _C.einsum_input(f"x{i}", *types[name]) for i, name in enumerate(inputs) if name in types}
     _add_vertices(nodes, graph, set(), [])
-    kept = zip(graph.output_nodes, outputs, strict=True)
-    return _C.EinsumPlan.make([(f"z{i}", nodes[node]) for i, (node, each) in enumerate(kept) if each])
+    return _C.EinsumPlan.make([(f"z{i}", nodes[node]) for i, node in enumerate(graph.output_nodes)])
 
 
 def batched_graph(graph: _C.EinsumPlan, names: Collection[str], size: int) -> _C.EinsumPlan:

@@ -39,8 +39,6 @@ class CompiledGraph:
         self.names = [name for name, _ in recorded.inputs]
         self.dtypes = [torch_dtype(dtype) for _, (dtype, _) in recorded.inputs]
         self.outputs = [name for name, _ in recorded.outputs]
-        results = [torch_dtype(dtype) for _, (dtype, _) in recorded.outputs]
-        self.differentiable = [dtype.is_floating_point or dtype.is_complex for dtype in results]
         self._compared = False  # whether the ranks' operands were once found equal
         self._gradients: dict[tuple[bool, ...], CompiledGraph | None] = {}
         self._batched: dict[tuple[tuple[bool, ...], int], CompiledGraph] = {}
@@ -50,6 +48,13 @@ class CompiledGraph:
         """The plan, and what it was made from. On a process group all ranks must call."""
         with torch._C._DisableFuncTorch():  # what sites tell each other is no part of a transform
             return choose(self.here, self.recorded, self.kept)
+
+    @cached_property
+    def differentiable(self) -> list[bool]:
+        """For each output whether it depends on an input by floating values alone, as torch's that require gradients:
+        integers and truth values on the way cut them."""
+        named = zip(self.names, self.dtypes, strict=True)
+        return self.recorded.differentiable_outputs([name for name, dtype in named if _is_smooth(dtype)])
 
     @cached_property
     def types(self) -> dict[str, _C.PhysicalType]:
@@ -96,12 +101,15 @@ class CompiledGraph:
         return self._gradients[needed]
 
     def _gradient(self, needed: tuple[bool, ...]) -> CompiledGraph | None:
-        graph = numbered(self.choice.binary, self.names, self.differentiable)
+        graph = numbered(self.recorded, self.names)
         read = dict(graph.inputs)
         of = [f"x{i}" for i, each in enumerate(needed) if each and f"x{i}" in read]
-        if depending(graph, of).isdisjoint(graph.output_nodes):
+        if not any(graph.differentiable_outputs(of)):
             return None
-        return CompiledGraph(self.here, graph.gradient(of), self.kept)
+        names = zip(self.recorded.vertices, graph.vertices, strict=True)
+        orders = self.choice.orders
+        paths = {new[0]: orders[old[0]].path for old, new in names if old[0] in orders}
+        return CompiledGraph(self.here, graph.gradient(of, paths), self.kept)
 
     def batched(self, which: tuple[bool, ...], size: int) -> CompiledGraph:
         """The same for `size` samples at once: those inputs, and the outputs that depend on them, have an axis of that
@@ -113,6 +121,10 @@ class CompiledGraph:
                 del self._batched[next(iter(self._batched))]
             self._batched[key] = CompiledGraph(self.here, batched_graph(self.recorded, names, size), self.kept)
         return self._batched[key]
+
+
+def _is_smooth(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
 
 
 def checksum(tensor: torch.Tensor) -> int:
@@ -160,7 +172,7 @@ class _Differentiable(torch.autograd.Function):
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         compiled: CompiledGraph = ctx.compiled
         nothing = _zeros(compiled, ctx.saved_tensors[0].device)
-        smooth = [dtype.is_floating_point or dtype.is_complex for dtype in compiled.dtypes]
+        smooth = map(_is_smooth, compiled.dtypes)
         moving = tuple(x is not None and each for x, each in zip(tangents, smooth, strict=True))
         gradient = compiled.gradient(moving) if any(moving) else None
         if gradient is None:

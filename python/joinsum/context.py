@@ -21,6 +21,7 @@ from joinsum.arguments import integer, show
 from joinsum.calibration import Machine, RejectedCalibration, load, machine_of
 from joinsum.cluster import Cluster, measure
 from joinsum.errors import PlanError
+from joinsum.kept_rates import settled
 from joinsum.trace import Trace
 
 __all__ = ["Context", "context", "grid", "init", "sites"]
@@ -178,7 +179,8 @@ def init(
     group     a ProcessGroup that this process is in, or a DeviceMesh of one dimension (`mesh["dp"]`); collective
     cluster   the machine that costs are priced for. By default a described one on loopback (10 Gbit), on a process
               group what `joinsum.calibrate` has found on these sites, if there is a valid file; else what a quick look
-              finds (once for each group, in less than 0.3 s; the slowest site's rates)
+              finds (once for each group, in less than 0.3 s; the slowest site's rates), and where plans are kept what
+              earlier looks found, if that is near: then plans that are kept fit
     timeout   seconds that another site may stay silent before a run raises TransportError, > 0
     plan_cache  whether plans of einsums are kept in the user's cache folder for the next process (`docs/einsum.md`);
               JOINSUM_PLAN_CACHE=0 in the environment turns that off, too
@@ -207,7 +209,7 @@ def init(
         described = cluster if cluster is not None else Cluster()
         _current = Context(_C.make_loopback(1 if sites is None else sites), described, None, timeout)
     else:
-        _current = _on_group(process_group, sites, cluster, timeout)
+        _current = _on_group(process_group, sites, cluster, timeout, bool(plan_cache))
     _current.keeps_plans = bool(plan_cache)
     return _current
 
@@ -289,13 +291,15 @@ def _destroy_default_group() -> None:
         dist.destroy_process_group()
 
 
-def _on_group(group: dist.ProcessGroup, sites: int | None, cluster: Cluster | None, timeout: float) -> Context:
+def _on_group(
+    group: dist.ProcessGroup, sites: int | None, cluster: Cluster | None, timeout: float, keeps_plans: bool
+) -> Context:
     if sites is not None and sites != group.size():
         raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
     transport = _C.make_process_group(group.group_name, timeout, _C.Collectives.table)
     here = Context(transport, cluster if cluster is not None else Cluster(), group, timeout)
     if cluster is None:
-        here.cluster = _calibrated(here) or _measured_quickly(here, group)
+        here.cluster = _calibrated(here) or _measured_quickly(here, group, keeps_plans)
     return here
 
 
@@ -309,12 +313,13 @@ def _calibrated(here: Context) -> Cluster | None:
         return None
 
 
-def _measured_quickly(here: Context, group: dist.ProcessGroup) -> Cluster:
+def _measured_quickly(here: Context, group: dist.ProcessGroup, keeps_plans: bool) -> Cluster:
+    """Rates as a quick look finds them; where plans are kept, those of earlier looks if these are near."""
     cluster = _measured.get(group)
     if cluster is None:
         cluster = measure(here.transport, here.device, f"measured quickly on {here.sites} ranks, not calibrated")
         _measured[group] = cluster
-    return cluster
+    return settled(here, cluster, keeps_plans)
 
 
 def _device_of(group: dist.ProcessGroup | None) -> torch.device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import opt_einsum
 
@@ -11,9 +12,32 @@ from joinsum import _C
 from joinsum.cluster import Cluster
 from joinsum.context import Context
 
-__all__ = ["best_paths", "best_paths_on", "paths_of"]
+__all__ = ["Order", "best_orders", "best_orders_on", "paths_of"]
 
 Path = list[tuple[int, int]]
+
+_COMPARED = {
+    "all": "the best of all orders",
+    "connected": "the best of the orders that join operands with a common label",
+    "proposed": "the best of the orders that opt_einsum proposes",
+}
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order the operands of an einsum are joined.
+
+    path       the pairs to join, by their positions among what is left; the result of a step stands last
+    compared   the orders that it is the best of: `all`; `connected`, those that join only sets of operands with a
+               common label, until no others are left; or `proposed`, those that opt_einsum proposes
+    """
+
+    path: Path
+    compared: str
+
+    def __str__(self) -> str:
+        return _COMPARED[self.compared]
+
 
 # Kernels that take their operands in any order and fold early, so that there is an order to choose.
 _PRODUCTS = {("mul", "add"), ("add", "max"), ("add", "min"), ("add", "logaddexp"), ("min", "max"), ("max", "min")}
@@ -28,23 +52,24 @@ def paths_of(plan: _C.EinsumPlan) -> dict[str, Path]:
     return {name: next(proposals) for name, proposals in _proposals(plan)}
 
 
-def best_paths(plan: _C.EinsumPlan, here: Context, everywhere: bool, minimize: str = "seconds") -> dict[str, Path]:
+def best_orders(plan: _C.EinsumPlan, here: Context, everywhere: bool, minimize: str = "seconds") -> dict[str, Order]:
     """The same, chosen together with the placement of each join on the sites of `here`: exactly up to ten operands,
     beyond that the best of several proposals. Equal on all ranks.
 
     everywhere   whether the results are wanted on every site"""
-    return best_paths_on(plan, here.grid, here.cluster, everywhere, minimize)
+    return best_orders_on(plan, here.grid, here.cluster, everywhere, minimize)
 
 
-def best_paths_on(
+def best_orders_on(
     plan: _C.EinsumPlan, grid: _C.Grid, cluster: Cluster, everywhere: bool, minimize: str
-) -> dict[str, Path]:
-    """As `best_paths`, on the sites of any grid."""
+) -> dict[str, Order]:
+    """As `best_orders`, on the sites of any grid."""
     described = cluster.core()
-    return {
-        name: _C.contraction_order(plan, name, list(proposals), grid, minimize, described, everywhere)[0]
-        for name, proposals in _proposals(plan)
-    }
+    orders = {}
+    for name, proposals in _proposals(plan):
+        found = _C.contraction_order(plan, name, list(proposals), grid, minimize, described, everywhere)
+        orders[name] = Order(found[0], found[3])
+    return orders
 
 
 def _proposals(plan: _C.EinsumPlan) -> Iterator[tuple[str, Iterator[Path]]]:

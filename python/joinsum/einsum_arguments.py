@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -33,33 +34,47 @@ _WORD = re.compile(r"\{([A-Za-z0-9_][A-Za-z0-9_.]*)\}")  # a label in braces, as
 _LABEL = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # that, or a letter
 
 
-def read_arguments(arguments: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
-    """The equation as text, and the operands, which nobody has checked yet."""
+def read_arguments(arguments: Sequence[object], who: str = "einsum", shapes: bool = False) -> tuple[str, list[Any]]:
+    """The equation as text, and the operands, which nobody has checked yet: of either of torch.einsum's forms.
+
+    who      opens messages
+    shapes   whether an operand may be a shape, so that a list of numbers is one operand
+
+    >>> read_arguments(["ij->i", [2, 3]], shapes=True), read_arguments([(2, 3), ["row", ...], ["row"]], shapes=True)
+    (('ij->i', [[2, 3]]), ('{row}...->{row}', [(2, 3)]))
+    """
     if not arguments:
-        raise PlanError("einsum: give an equation and operands, as in einsum('ij,jk->ik', x, y)")
+        raise PlanError(f"{who}: give an equation and operands, as in einsum('ij,jk->ik', x, y)")
     first, *rest = arguments
     if not isinstance(first, str):
-        return _from_sublists(arguments)
-    if len(rest) == 1 and isinstance(rest[0], (list, tuple)):
+        return _from_sublists(arguments, who)
+    if len(rest) == 1 and isinstance(rest[0], (list, tuple)) and not (shapes and _is_shape(rest[0])):
         rest = list(rest[0])
     if not rest:
-        raise PlanError(f"einsum: at least one operand: equation={show(first)}")
-    return first, rest  # type: ignore[return-value]
+        raise PlanError(f"{who}: at least one operand: equation={show(first)}")
+    return first, rest
 
 
-def _from_sublists(arguments: Sequence[object]) -> tuple[str, list[torch.Tensor]]:
+def _is_shape(value: Sequence[object]) -> bool:
+    return all(isinstance(extent, int) for extent in value)
+
+
+def _from_sublists(arguments: Sequence[object], who: str) -> tuple[str, list[Any]]:
     """torch.einsum's other form: operands and lists of labels in turn, the result's last."""
     pairs = len(arguments) // 2
+    if not pairs:
+        example = "einsum('ij,jk->ik', x, y)"
+        raise PlanError(f"{who}: give an equation and operands, as in {example}: got={show(arguments[0])}")
     operands = list(arguments[0 : 2 * pairs : 2])
-    text = ",".join(_sublist_text(labels) for labels in arguments[1 : 2 * pairs : 2])
+    text = ",".join(_sublist_text(labels, who) for labels in arguments[1 : 2 * pairs : 2])
     if len(arguments) % 2:
-        text += "->" + _sublist_text(arguments[-1])
-    return text, operands  # type: ignore[return-value]
+        text += "->" + _sublist_text(arguments[-1], who)
+    return text, operands
 
 
-def _sublist_text(labels: object) -> str:
+def _sublist_text(labels: object, who: str) -> str:
     if not isinstance(labels, (list, tuple)):
-        raise PlanError(f"einsum: operands and lists of labels are given in turn: got={show(labels)}")
+        raise PlanError(f"{who}: operands and lists of labels are given in turn: got={show(labels)}")
     text = ""
     for label in labels:
         if label is Ellipsis:
@@ -69,7 +84,7 @@ def _sublist_text(labels: object) -> str:
         elif isinstance(label, str) and label and not set("{}").intersection(label):
             text += label if _is_letter(label) else f"{{{label}}}"
         else:
-            raise PlanError(f"einsum: a label of a list is text, 0 to {len(_LETTERS) - 1}, or ...: label={show(label)}")
+            raise PlanError(f"{who}: a label of a list is text, 0 to {len(_LETTERS) - 1}, or ...: label={show(label)}")
     return text
 
 

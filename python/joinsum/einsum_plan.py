@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -10,6 +10,8 @@ from joinsum import _C
 from joinsum.arguments import integer
 from joinsum.contraction_order import paths_of
 from joinsum.dtypes import torch_dtype
+from joinsum.einsum_call import positions
+from joinsum.einsum_operations import is_positions
 from joinsum.errors import PlanError
 from joinsum.graph_json import utf8
 from joinsum.plan import TraPlan
@@ -125,8 +127,17 @@ class EinsumPlan:
         >>> graph = joinsum.EinsumPlan.parse("einsum\\ninput X: f32[2,2]\\noutput Z = einsum[ii->; id; add](X)")
         >>> graph.interpret({"X": torch.tensor([[1., 2.], [3., 4.]])})
         {'Z': tensor(5., dtype=torch.float64)}
+
+        Inputs `Z.positions` of 64-bit integers, which argmax and argmin take, need not be given.
         """
-        arrays = {name: _C.Array(tensor.detach()) for name, tensor in inputs.items()}
+        device = torch.device("cpu")
+        given = {
+            name: positions(extents, device)
+            for name, (dtype, extents) in self._core.inputs
+            if is_positions(name, dtype)
+        }
+        given |= inputs
+        arrays = {name: _C.Array(tensor.detach()) for name, tensor in given.items()}
         return {name: array.tensor() for name, array in self._core.interpret(arrays, {}).items()}
 
     # --- JSON ---------------------------------------------------------------------------------------------------------

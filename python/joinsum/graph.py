@@ -13,7 +13,7 @@ from joinsum.batched_graph import nodes_of
 from joinsum.compiled_graph import CompiledGraph
 from joinsum.context import context
 from joinsum.dtypes import dtype_name, torch_dtype
-from joinsum.einsum_arguments import common_dtype, new_labels
+from joinsum.einsum_arguments import common_dtype, new_labels, read_arguments
 from joinsum.einsum_operations import ARGUMENTS, VertexText, is_positions, make_vertex, read_operations
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
@@ -98,31 +98,39 @@ class Graph:
 
     def einsum(
         self,
-        equation: str,
-        *operands: GraphValue,
+        *arguments: object,
         join: str = "mul",
         agg: str = "sum",
         extents: Mapping[str, int] | None = None,
     ) -> GraphValue:
         """The result of an einsum, as `joinsum.einsum` gives it; nothing is computed yet.
 
-        equation             as text; labels of several letters stand in braces
+        equation, operands   as `joinsum.einsum`'s, in both of its forms, the operands being values of this graph
         join, agg, extents   as `joinsum.einsum`'s
 
         Raises PlanError where the equation does not fit the shapes (the place is marked), and for values of another
         graph; KernelError for a dtype that the join or aggregation is not defined on.
+
+        >>> import joinsum
+        >>> g = joinsum.Graph()
+        >>> x = g.input("X", (8, 6))
+        >>> g.einsum("ij->j", x).shape, g.einsum(x, ["row", ...], [...]).shape
+        (torch.Size([6]), torch.Size([6]))
         """
-        self._check_call(equation, operands)
+        equation, operands = read_arguments(arguments, "graph")
+        self._check_operands(operands)
         operations = read_operations("graph", join, agg, extents)
         shapes, dtypes = [value.shape for value in operands], [value.dtype for value in operands]
         given = dict(operations.extents)
         labels, result, known = _C.parse_equation(equation, [list(shape) for shape in shapes], given)
         new, order = new_labels(labels, result, known), [label for each in labels for label in each]
         dtype = common_dtype(equation, shapes, dtypes, new=new) if operations.products else None
+        if dtype is torch.bool and len(operands) > 1:
+            operations = operations.of_truth_values()
         nodes = [_converted(value.node, dtype) for value in operands]
         for i, shape in enumerate(shapes):
             nodes[i], labels[i] = _without_repeated(nodes[i], labels[i], shape, known)
-        vertex = VertexText(join, agg, labels, result, new, order)
+        vertex = VertexText(operations.join, operations.agg, labels, result, new, order)
         positions = self._free_positions()
         node = make_vertex("graph", nodes, vertex, positions)
         if agg in ARGUMENTS:
@@ -130,9 +138,7 @@ class Graph:
         self._count += 1
         return GraphValue(self, node, f"einsum {self._count}")
 
-    def _check_call(self, equation: object, operands: Sequence[object]) -> None:
-        if not isinstance(equation, str) or not operands:
-            raise PlanError(f"graph: give an equation and values, as in einsum('ij,jk->ik', x, y): {show(equation)}")
+    def _check_operands(self, operands: Sequence[object]) -> None:
         for i, value in enumerate(operands):
             if not isinstance(value, GraphValue) or value.graph is not self:
                 raise PlanError(f"graph: operands are values of this graph: operand {i}={show(value)}")

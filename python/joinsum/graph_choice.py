@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 from joinsum import _C
 from joinsum.context import Context
-from joinsum.contraction_order import best_paths
+from joinsum.contraction_order import Order, best_orders
 from joinsum.errors import Error
 from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
@@ -23,12 +24,14 @@ __all__ = ["Choice", "Ends", "choose", "logical_program"]
 class Choice:
     """A graph's plan, and what it was made from.
 
+    orders         of vertices of more than two operands, by name, where there is one to choose
     binary         the graph in einsums of two operands, in the order that they are joined
     program_text   the logical plan
     plan           the physical plan; outputs are on every site
     origin         where it comes from: planned here, or the file that it was kept in
     """
 
+    orders: dict[str, Order]
     binary: _C.EinsumPlan
     program_text: str
     plan: _C.IaPlan
@@ -98,6 +101,7 @@ def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, en
 
 def _texts(choice: Choice) -> dict[str, Any]:
     return {
+        "orders": json.dumps({name: asdict(order) for name, order in choice.orders.items()}),
         "binary": str(choice.binary),
         "program": choice.program_text,
         "plan": str(choice.plan),
@@ -107,14 +111,18 @@ def _texts(choice: Choice) -> dict[str, Any]:
 
 def _of_texts(texts: dict[str, Any], origin: str) -> Choice:
     plan = _C.IaPlan.parse(texts["plan"], {})
-    return Choice(_C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
+    orders = {
+        name: Order([(first, second) for first, second in order["path"]], order["compared"])
+        for name, order in json.loads(texts["orders"]).items()
+    }
+    return Choice(orders, _C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
 
 
 def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPlan, ends: Ends) -> Choice:
     """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites; else Rejected."""
     try:
         choice = _of_texts(texts, origin)
-    except Error as error:
+    except (Error, KeyError, TypeError, ValueError) as error:
         raise Rejected(f"it is damaged: {error}", damaged=True) from None
     given = {name: (type_.relation.dtype, _extents(type_)) for name, type_ in choice.plan.inputs}
     made = {name: (type_.relation.dtype, _extents(type_)) for name, type_, _ in choice.plan.outputs}
@@ -140,12 +148,13 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
 
 
 def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends) -> Choice:
-    binary = graph.binary(best_paths(graph, here, everywhere=True))
+    orders = best_orders(graph, here, everywhere=True)
+    binary = graph.binary({name: order.path for name, order in orders.items()})
     program = logical_program(binary, here.sites)
     loose = ends.free | set(graph.ties)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
     found = find_here(here, program, Options(dict(ends.starts), pins, "seconds", here.cluster))
-    return Choice(binary, program.text, found.plans[0].plan, origin)
+    return Choice(orders, binary, program.text, found.plans[0].plan, origin)
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from joinsum import _C
 from joinsum.arguments import show
 from joinsum.cluster import Cluster
-from joinsum.contraction_order import best_paths_on
+from joinsum.contraction_order import best_orders_on
 from joinsum.einsum_operations import VertexText, make_vertex
 from joinsum.errors import Error, PlanError
 from joinsum.graph_baselines import Strategy, strategies
@@ -64,7 +64,8 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
 
     coarse_grid = _C.Grid.of_axes([min(axis, _COARSE_AXIS) for axis in grid.axes])
     at_once = asked.sites <= _MOST_SITES_AT_ONCE
-    paths = best_paths_on(plan, grid if at_once else coarse_grid, asked.cluster, False, asked.objective)
+    orders = best_orders_on(plan, grid if at_once else coarse_grid, asked.cluster, False, asked.objective)
+    paths = {name: order.path for name, order in orders.items()}
 
     def placer_on(sites: _C.Grid) -> _C.GraphPlacer:
         return _C.GraphPlacer(plan, paths, nodes, sites, asked.objective, asked.cluster.core())

@@ -25,14 +25,14 @@ from joinsum.calibration import Machine, cache_folder, write_whole
 from joinsum.cluster import Cluster
 from joinsum.errors import PlanError
 
-__all__ = ["KeptPlans", "Key", "Rejected", "plans_folder"]
+__all__ = ["KeptPlans", "Key", "Rejected", "package_digest", "plans_folder"]
 
 FORMAT = "joinsum plan"
-VERSION = 1
+VERSION = 2
 VARIABLE = "JOINSUM_PLAN_CACHE"
 _DEFAULT_MEBIBYTES = 64.0
 _ABANDONED = 3600.0  # seconds after which a file that was never finished is removed
-_FIELDS = ("binary", "program", "plan")
+_FIELDS = ("orders", "binary", "program", "plan")
 
 
 class Rejected(Exception):
@@ -98,7 +98,7 @@ class KeptPlans:
     >>> key = Key("einsum ...", machine, Cluster())
     >>> kept.read(key) is None
     True
-    >>> kept.write(key, {"binary": "b", "program": "t", "plan": "i"})
+    >>> kept.write(key, {"orders": "{}", "binary": "b", "program": "t", "plan": "i"})
     >>> kept.read(key)["plan"]
     'i'
     >>> kept.read(Key("einsum ...", machine, Cluster("another", 1e9))) # doctest: +IGNORE_EXCEPTION_DETAIL
@@ -232,9 +232,13 @@ def _cluster_digest(cluster: Cluster) -> str:
 @cache
 def _code_digest() -> str:
     """Of the package's Python files, and of the core's size and time: a rebuilt planner plans anew."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     core = Path(_C.__file__).stat()
-    digest.update(f"{core.st_size} {core.st_mtime_ns}".encode())
+    return f"{package_digest(Path(__file__).parent)} {core.st_size} {core.st_mtime_ns}"
+
+
+def package_digest(folder: Path) -> str:
+    """A hash of the Python files in a folder and the folders below it, and of their names."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -11,9 +11,10 @@ import torch
 from joinsum.arguments import shape_text, show
 from joinsum.compiled_graph import CompiledGraph, differentiable_run
 from joinsum.context import Context, context
+from joinsum.contraction_order import Order
 from joinsum.cost import PlanCost, cost
 from joinsum.dtypes import torch_dtype
-from joinsum.einsum_arguments import autocast_dtype, check_operands, check_tensors
+from joinsum.einsum_arguments import autocast_dtype, check_operands, check_tensors, read_arguments
 from joinsum.einsum_call import EinsumCall, einsum_call, positions
 from joinsum.einsum_operations import is_positions, read_operations
 from joinsum.einsum_plan import EinsumPlan
@@ -72,6 +73,12 @@ class PlannedGraph:
     def binary(self) -> EinsumPlan:
         """The same from einsums of at most two operands, in the order that they are joined."""
         return EinsumPlan(self._compiled.choice.binary)
+
+    @property
+    def orders(self) -> dict[str, Order]:
+        """In which order vertices of more than two operands are joined, by their names in `graph`, and which orders
+        were compared; of joins that are taken from the left there is none."""
+        return dict(self._compiled.choice.orders)
 
     @property
     def program(self) -> TraPlan:
@@ -149,11 +156,13 @@ class PlannedGraph:
         here, total = self._here, self.cost
         names = f"{', '.join(self._asked)} -> {', '.join(self._compiled.outputs)}"
         title = f"plan of {names}, on {here.sites} site{'s' if here.sites > 1 else ''} ({here.grid}), {self.origin}"
+        compared = "; ".join(f"{name}: {order}" for name, order in self.orders.items())
         order = text_table(["einsum", "labels", "operands"], order_text(self._compiled.choice.binary))
+        said = f"order ({compared})" if compared else "order"
         header = ["step", "operation", "parts", "placement", "wire B", "time"]
         rows = [_row(step) for step in self.steps]
         rows.append(["total", "", "", "", count_text(total.wire_bytes), seconds_text(total.seconds)])
-        return f"{title}\norder\n{order}\nsteps\n{text_table(header, rows, right=range(4, 6))}"
+        return f"{title}\n{said}\n{order}\nsteps\n{text_table(header, rows, right=range(4, 6))}"
 
 
 def _row(step: Step) -> list[str]:
@@ -205,12 +214,8 @@ class PlannedEinsum(PlannedGraph):
         return f"{self._equation}\n{super().__repr__()}"
 
 
-Operand = torch.Tensor | Sequence[int]
-
-
 def einsum_plan(
-    equation: str,
-    *operands: Operand,
+    *arguments: object,
     dtype: torch.dtype = torch.float32,
     join: str = "mul",
     agg: str = "sum",
@@ -219,7 +224,7 @@ def einsum_plan(
 ) -> PlannedEinsum:
     """Plans an einsum once, to run it often: the plan is called with the operands.
 
-    equation             as text, as torch.einsum's; labels of several letters stand in braces
+    equation             as `joinsum.einsum`'s, in both of its forms: `einsum_plan((4, 5), [0, 1], (5, 6), [1, 2])`
     operands             tensors, of which shape and dtype are read and nothing else (they may be without data, on
                          "meta"), or shapes
     dtype                of the operands that are given as shapes
@@ -255,10 +260,7 @@ def einsum_plan(
     """
     here = context()
     with here.preparing("einsum"):
-        if not isinstance(equation, str):
-            raise PlanError(f"einsum_plan: the equation is text, as in 'ij,jk->ik': equation={show(equation)}")
-        if not operands:
-            raise PlanError(f"einsum_plan: at least one operand or shape: equation={show(equation)}")
+        equation, operands = read_arguments(arguments, "einsum_plan", shapes=True)
         operations = read_operations("einsum_plan", join, agg, extents)
         shapes = [_shape(i, operand) for i, operand in enumerate(operands)]
         dtypes = [x.dtype if isinstance(x, torch.Tensor) else dtype for x in operands]

@@ -170,10 +170,11 @@ class _Run:
         )
 
     def what_is_left(self) -> str:
-        """What an interrupted run says."""
-        if self.epoch == 0 or self.options.save is None:
+        """What an interrupted run says: of the file, as the interrupt may have come while it was written."""
+        save = self.options.save
+        if self.epoch == 0 or save is None or not save.exists():
             return "interrupted: no epoch has been saved"
-        return f"interrupted: {self.options.save} holds epoch {self.epoch}; go on with --resume {self.options.save}"
+        return f"interrupted: {save} holds epoch {checkpoint.load(save)['epoch']}; go on with --resume {save}"
 
     def _init_sites(self) -> None:
         ranks = os.environ.get("WORLD_SIZE") if "RANK" in os.environ else None

@@ -378,6 +378,15 @@ def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -
 
 
 @every_size
+def test_a_second_start_without_a_calibration_has_the_plan_of_the_first_on_all_ranks(plays: Any, ranks: int) -> None:
+    for first, second, third, slower in plays(ranks).values("starts_without_a_calibration_share_plans"):
+        assert first == "planned here"
+        assert second.startswith("kept in ")
+        assert third == second
+        assert slower.startswith("planned here, as the kept plan was rejected: stale: it was planned for other rates")
+
+
+@every_size
 def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what_is_predicted(
     plays: Any, ranks: int
 ) -> None:

@@ -12,7 +12,7 @@ import opt_einsum.testing
 import pytest
 import torch
 from joinsum import _C, PlanError
-from joinsum.contraction_order import best_paths, paths_of
+from joinsum.contraction_order import best_orders, paths_of
 from joinsum.plan import TraPlan
 from joinsum.planning import Options, find_here
 
@@ -67,7 +67,7 @@ def _one_site_afterwards() -> Iterator[None]:
 def test_no_order_moves_less(equation: str, sites: int, everywhere: bool) -> None:
     joinsum.init(sites=sites)
     plan = graph(equation, spread(equation, [24, 8, 36, 12, 20]))
-    path = best_paths(plan, joinsum.context(), everywhere, "wire_bytes")["t0"]
+    path = best_orders(plan, joinsum.context(), everywhere, "wire_bytes")["t0"].path
     least = min(bytes_of(plan, each, everywhere) for each in every_order(len(plan.inputs)))
     assert bytes_of(plan, path, everywhere) == least
 
@@ -104,8 +104,8 @@ def test_the_plans_move_no_more_than_those_of_opt_einsums_order_and_often_less()
     less = []
     for name, (equation, extents) in CASES.items():
         plan = graph(equation, extents)
-        ours = best_paths(plan, joinsum.context(), True, "wire_bytes").get("t0")
-        moved = bytes_of(plan, ours, True)
+        ours = best_orders(plan, joinsum.context(), True, "wire_bytes").get("t0")
+        moved = bytes_of(plan, ours and ours.path, True)
         usual = bytes_of(plan, paths_of(plan).get("t0"), True)
         assert moved <= usual, name
         if moved < usual:
@@ -114,16 +114,37 @@ def test_the_plans_move_no_more_than_those_of_opt_einsums_order_and_often_less()
     assert len(less) >= 8, less
 
 
+COMPARED = {
+    # The proposal joins two operands without a common label, and costs less than any order that does not.
+    "outer product first": ("a,b,ab->ab", spread("ab", [5, 7]), "all"),
+    "chain": (LISTED["chain of ten"][0], LISTED["chain of ten"][1], "all"),
+    "ring": ("ab,bc,cd,de,ef,fg,gh,hi,ij,ja->", spread("abcdefghij", [32, 16, 64]), "all"),
+    "random network": (*random_network(10, 0), "all"),
+    "dense random network": (*random_network(10, 1), "connected"),
+    "random network of twelve": (*random_network(12, 0), "proposed"),
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_plan_says_of_which_orders_it_has_the_best(name: str) -> None:
+    joinsum.init(sites=4)
+    equation, extents, compared = COMPARED[name]
+    shapes = [[extents[c] for c in labels] for labels in equation.split("->")[0].split(",")]
+    run = joinsum.einsum_plan(equation, *shapes)
+    assert run.orders["t0"].compared == compared
+    assert f"order (t0: {run.orders['t0']})" in repr(run)
+
+
 def test_the_price_of_an_order_is_that_of_its_plan() -> None:
     here = joinsum.init(sites=4)
     for equation, extents in [LISTED["chain of six"], LISTED["network of six"], LISTED["MTTKRP"]]:
         plan = graph(equation, extents)
         proposals = [paths_of(plan)["t0"]]
         for everywhere in (False, True):
-            path, price, flops, exact = _C.contraction_order(
+            path, price, flops, compared = _C.contraction_order(
                 plan, "t0", proposals, here.grid, "wire_bytes", here.cluster.core(), everywhere
             )
-            assert exact
+            assert compared == "all"
             assert flops > 0
             assert price == bytes_of(plan, path, everywhere)
 
@@ -131,7 +152,7 @@ def test_the_price_of_an_order_is_that_of_its_plan() -> None:
 def test_other_products_than_that_of_numbers_have_an_order_too() -> None:
     joinsum.init(sites=4)
     plan = graph("ab,bc,cd->ad", spread("abcd", [30, 4, 50, 2]), "add", "min")
-    assert len(best_paths(plan, joinsum.context(), True)["t0"]) == 2
+    assert len(best_orders(plan, joinsum.context(), True)["t0"].path) == 2
     x, y, z = torch.rand(30, 4), torch.rand(4, 50), torch.rand(50, 2)
     wanted = (x[:, :, None, None] + y[None, :, :, None] + z[None, None]).amin((1, 2))
     torch.testing.assert_close(joinsum.einsum("ab,bc,cd->ad", x, y, z, join="add", agg="min"), wanted)
@@ -140,7 +161,7 @@ def test_other_products_than_that_of_numbers_have_an_order_too() -> None:
 def test_joins_that_are_taken_from_the_left_have_none() -> None:
     here = joinsum.init(sites=2)
     plan = graph("a,ab,b->a", {"a": 4, "b": 6}, "sub", "max")
-    assert best_paths(plan, here, True) == {}
+    assert best_orders(plan, here, True) == {}
     with pytest.raises(PlanError, match="taken from the left, so there is no order to choose: join=sub"):
         _C.contraction_order(plan, "t0", [], here.grid, "seconds", here.cluster.core(), True)
 
@@ -157,5 +178,5 @@ def test_pythons_random_numbers_go_on_as_they_would() -> None:
     random.seed(5)
     wanted = random.random()
     random.seed(5)
-    best_paths(graph(*random_network(12, 0)), here, True)
+    best_orders(graph(*random_network(12, 0)), here, True)
     assert random.random() == wanted

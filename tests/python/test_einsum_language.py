@@ -236,6 +236,72 @@ def test_ties_share_as_torchs_amax(sites: int) -> None:
     )
 
 
+JOINED: dict[str, Callable[..., torch.Tensor]] = {"add": torch.add, "min": torch.minimum, "max": torch.maximum}
+
+
+@pytest.mark.parametrize("agg", ["max", "min"])
+@pytest.mark.parametrize("join", sorted(JOINED))
+@pytest.mark.parametrize(
+    ("equation", "axes"),
+    [("ij,jk,kl->il", (1, 2)), ("ij,jk,kl->", (0, 1, 2, 3)), ("ij,kj,lj->i", (1, 2, 3)), ("ij,k,kl->jl", (0, 2))],
+)
+def test_ties_of_three_operands_share_as_torchs_amax(
+    sites: int, equation: str, axes: tuple[int, ...], join: str, agg: str
+) -> None:
+    """Zeros and ones: nearly all joined elements tie. Squared, so that the second derivative is not zero."""
+    torch.manual_seed(3)
+    extents = {"i": 3, "j": 4, "k": 2, "l": 3}
+    labels = equation.split("->")[0].split(",")
+    operands = [torch.randint(0, 2, [extents[c] for c in each]).to(F64) for each in labels]
+    fold = {"max": torch.amax, "min": torch.amin}[agg]
+
+    def of_torch(*tensors: torch.Tensor) -> torch.Tensor:
+        spread = [torch.einsum(f"{own}->{''.join(sorted(own))}", x) for own, x in zip(labels, tensors, strict=True)]
+        wide = [
+            x.reshape([extents[c] if c in own else 1 for c in "ijkl"]) for own, x in zip(labels, spread, strict=True)
+        ]
+        return fold(JOINED[join](JOINED[join](wide[0], wide[1]), wide[2]), axes) ** 2
+
+    def of_joinsum(*tensors: torch.Tensor) -> torch.Tensor:
+        return joinsum.einsum(equation, *tensors, join=join, agg=agg) ** 2
+
+    same_with_gradients(of_joinsum, of_torch, *operands)
+
+
+@pytest.mark.parametrize("path", [[(0, 1), (0, 1)], [(1, 2), (0, 1)], [(0, 2), (0, 1)]])
+def test_ties_share_alike_in_every_order(path: list[tuple[int, int]]) -> None:
+    plan = joinsum.EinsumPlan.parse(
+        "einsum\ninput X: f64[3,4]\ninput Y: f64[4,2]\ninput W: f64[2,3]\n"
+        "output Z = einsum[ij,jk,kl->il; add; max](X, Y, W)"
+    )
+    torch.manual_seed(4)
+    x, y, w = (torch.randint(0, 2, shape).to(F64).requires_grad_() for shape in [(3, 4), (4, 2), (2, 3)])
+    d = torch.rand(3, 3, dtype=F64)
+    joined = x[:, :, None, None] + y[None, :, :, None] + w[None, None]
+    wanted = torch.autograd.grad(joined.amax((1, 2)), (x, y, w), d)
+    slopes = joinsum.EinsumPlan(plan.core.gradient(["X", "Y", "W"], {"t0": path}))
+    got = slopes.interpret({"X": x, "Y": y, "W": w, "d_Z": d})
+    torch.testing.assert_close([got["d_X"], got["d_Y"], got["d_W"]], list(wanted))
+
+
+def test_integers_on_the_way_cut_the_gradient_as_torchs(sites: int) -> None:
+    x = torch.tensor([0.5, 1.5, -2.5], dtype=F64, requires_grad=True)
+    whole = joinsum.einsum("i->i", x, join="cast[i64] | cast[f64]")
+    assert torch.equal(whole, x.long().double())
+    assert not whole.requires_grad
+    g = joinsum.Graph()
+    value = g.input("X", (3,), F64)
+    floor = g.einsum("i->i", g.einsum("i->i", value, join="cast[i64]"), join="cast[f64]")
+    g.output("floor", floor)
+    g.output("scaled", g.einsum("i,i->i", value, floor))
+    made = g.plan()(X=x)
+    assert not made["floor"].requires_grad
+    (slope,) = torch.autograd.grad(made["scaled"].sum(), x)
+    assert torch.equal(slope, x.detach().long().double())
+    tangent = torch.func.jvp(lambda x: joinsum.einsum("i->i", x, join="cast[i64] | cast[f64]") + x, (x,), (x,))[1]
+    assert torch.equal(tangent, x.detach())
+
+
 def test_logsumexp_of_rows_without_a_finite_element_is_torchs(sites: int) -> None:
     inf = float("inf")
     x = torch.tensor([[0.5, -inf, 2.0], [-inf, -inf, -inf], [-inf, 1.0, -inf]], dtype=F64)

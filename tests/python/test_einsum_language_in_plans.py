@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import joinsum
 import pytest
@@ -37,6 +38,52 @@ def test_a_planned_einsum_takes_expressions_words_and_new_labels(sites: int) -> 
     torch.testing.assert_close(*slopes)
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x, y: ("ij,jk->ik", x, y),
+        lambda x, y: ("ij,jk->ik", [x, y]),
+        lambda x, y: ("...j,jk->...k", x, y),
+        lambda x, y: ("{row}j,j{out}->{row}{out}", x, y),
+        lambda x, y: (x, [0, 1], y, [1, 2], [0, 2]),
+        lambda x, y: (x, [0, 1], y, [1, 2]),
+        lambda x, y: (x, ["row", "j"], y, ["j", "out"], ["row", "out"]),
+        lambda x, y: (x, [..., 1], y, [1, 2], [..., 2]),
+    ],
+)
+def test_plans_and_graphs_take_all_forms_of_einsum(sites: int, form: Any) -> None:
+    x, y = torch.rand(4, 3), torch.rand(3, 5)
+    for arguments in (form(x, y), form((4, 3), (3, 5))):
+        torch.testing.assert_close(joinsum.einsum_plan(*arguments)(x, y), x @ y)
+    g = joinsum.Graph()
+    g.output("Z", g.einsum(*form(g.input("X", (4, 3)), g.input("Y", (3, 5)))))
+    torch.testing.assert_close(g.plan()(X=x, Y=y)["Z"], x @ y)
+
+
+def test_a_list_of_numbers_is_a_shape() -> None:
+    joinsum.init()
+    x = torch.rand(4, 3)
+    torch.testing.assert_close(joinsum.einsum_plan("ij->i", [4, 3])(x), x.sum(1))
+    assert joinsum.einsum_plan("->", ())(torch.tensor(2.0)) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "graph: give an equation and operands"),
+        (("ij->i",), "graph: at least one operand"),
+        (("ij->i", torch.ones(2, 2)), "graph: operands are values of this graph: operand 0=tensor"),
+        (([0, 1],), "graph: give an equation and operands"),
+        (((2, 2), "ij"), "graph: operands and lists of labels are given in turn: got='ij'"),
+        (((2, 2), [0, 99]), "graph: a label of a list is text, 0 to 51, or ...: label=99"),
+    ],
+)
+def test_what_a_graph_cannot_record_is_said(arguments: Any, said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        joinsum.Graph().einsum(*arguments)
+    assert said in str(caught.value)
+
+
 @pytest.mark.parametrize("agg", ["argmax", "argmin"])
 def test_positions_are_not_asked_for(sites: int, agg: str) -> None:
     find = {"argmax": torch.argmax, "argmin": torch.argmin}[agg]
@@ -53,6 +100,8 @@ def test_positions_are_not_asked_for(sites: int, agg: str) -> None:
     assert list(g.inputs) == ["X", "shift"]
     moved = torch.randperm(7).to(F64) * 100
     leaf = x.clone().requires_grad_()
+    meant = g.einsums.interpret({"X": x, "shift": moved})
+    assert torch.equal(meant["first"].long(), find(x, dim=1))
     for graph in (g, joinsum.Graph.from_json(g.to_json())):
         assert list(graph.inputs) == ["X", "shift"]
         made = graph.plan()(leaf, shift=moved)
@@ -201,3 +250,11 @@ def test_relations_take_expressions_and_words_but_no_positions() -> None:
     with pytest.raises(PlanError, match=r"argmax is of tensors; give to_tensor\(\) of each relation"):
         joinsum.einsum("ij->i", relation, agg="argmax")
     joinsum.init()
+
+
+def test_a_graph_multiplies_truth_values_as_einsum_does(sites: int) -> None:
+    x, y = (torch.rand(3, 4) > 0.5 for _ in range(2))
+    graph = joinsum.Graph()
+    values = [graph.input(name, (3, 4), torch.bool) for name in ("X", "Y")]
+    graph.output("Z", graph.einsum("ij,ij->ij", *values))
+    assert graph.plan()(x, y)["Z"].equal(x & y)

@@ -18,7 +18,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joinsum import _C, PlanError
-from joinsum.kept_plans import KeptPlans, plans_folder
+from joinsum.kept_plans import KeptPlans, package_digest, plans_folder
 
 EQUATION = "ij,jk,kl->il"
 
@@ -48,6 +48,15 @@ def the_file(folder: Path) -> Path:
 
 def never(*_: object) -> None:
     raise AssertionError("planned again")
+
+
+def test_the_code_is_that_of_the_whole_package(tmp_path: Path) -> None:
+    (tmp_path / "nn").mkdir()
+    digests = set()
+    for name, text in [("a.py", "1"), ("nn/b.py", "1"), ("nn/b.py", "2"), ("nn/c.txt", "1")]:
+        (tmp_path / name).write_text(text)
+        digests.add(package_digest(tmp_path))
+    assert len(digests) == 3
 
 
 # --- hits -------------------------------------------------------------------------------------------------------------
@@ -174,7 +183,7 @@ STALE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "host": (lambda told: told["key"]["machine"]["sites"].__setitem__(0, "elsewhere: cpu"), "another machine: site=0"),
     "grid": (lambda told: told["key"]["machine"]["layout"].update(grid="4"), "another layout: grid: file=4, here=2x2"),
     "build": (lambda told: told["key"].update(code="0"), "another build of joinsum made it"),
-    "format": (lambda told: told.update(version=0), "another version of the format: file=0, here=1"),
+    "format": (lambda told: told.update(version=0), "another version of the format: file=0, here=2"),
 }
 
 

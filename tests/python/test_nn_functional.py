@@ -57,6 +57,29 @@ def test_softmax_has_a_second_derivative(sites: int) -> None:
     assert torch.autograd.gradgradcheck(lambda x: ours.softmax(x, 1), (x,))
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_the_maximum_is_a_constant_to_gradients_also_where_elements_tie(sites: int, name: str) -> None:
+    x = torch.tensor([[1.0, 1.0, 0.5], [2.0, 2.0, 2.0]], dtype=F64)
+    seconds = []
+    for layers in (ours, torchs):
+        leaf = x.clone().requires_grad_()
+        value = getattr(layers, name)(leaf, dim=1)
+        (slope,) = torch.autograd.grad((value**2).sum(), leaf, create_graph=True)
+        (second,) = torch.autograd.grad((slope * torch.linspace(0, 1, 6, dtype=F64).reshape(2, 3)).sum(), leaf)
+        seconds.append([slope.detach(), second])
+    torch.testing.assert_close(seconds[0], seconds[1], rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_softmax_look_for_no_ties() -> None:
+    graph = joinsum.EinsumPlan.parse(
+        "einsum\ninput x: f64[4,5]\nM = einsum[ab->a; id; max](x)\nC = einsum[a->a; detach; add](M)\n"
+        "E = einsum[ab,a->ab; sub | exp; add](x, C)\nS = einsum[ab->a; id; add](E)\n"
+        "output z = einsum[ab,a->ab; div; add](E, S)"
+    )
+    assert "equal" not in graph.gradient(["x"]).text
+    assert "equal" in joinsum.EinsumPlan.parse(graph.text.replace("detach", "id")).gradient(["x"]).text
+
+
 @pytest.mark.parametrize("shape", [(4,), (5, 4), (3, 5, 4)])
 @pytest.mark.parametrize("affine", [False, True])
 def test_norms(sites: int, shape: tuple[int, ...], affine: bool) -> None:

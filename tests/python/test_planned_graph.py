@@ -88,7 +88,8 @@ def test_a_plan_of_other_sites_is_refused() -> None:
         (("ij->i", "ab"), "operand=0, given='ab'"),
         (("ij->i", (2, -1)), r"operand=0, given=\(2, -1\)"),
         (("ij->i",), "at least one operand"),
-        ((torch.ones(2), [0]), "the equation is text"),
+        (((2, 3), "ij"), "operands and lists of labels are given in turn: got='ij'"),
+        ((), "einsum_plan: give an equation and operands"),
     ],
 )
 def test_what_cannot_be_planned_is_said(arguments: Any, said: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import pathlib
@@ -10,7 +11,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -279,16 +279,32 @@ def test_an_interrupt_ends_with_130_and_keeps_the_last_epoch(folder: pathlib.Pat
     arguments += ["--hidden", 5, "--batch", 2, "--epochs", 100000]
     program = [sys.executable, "-m", "joinsum.cli", "train", *map(str, arguments)]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        for _ in range(600):
-            if (folder / "run.pt").exists() or process.poll() is not None:
-                break
-            time.sleep(0.1)
+        assert process.stdout is not None
+        # The second epoch is over, so the first one has been saved, however long that took.
+        begun = list(itertools.takewhile(lambda line: not line.startswith("epoch 2/"), process.stdout))
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said = "".join(begun) + process.stdout.read()
     assert process.returncode == 130, said
     epoch = checkpoint.load(folder / "run.pt")["epoch"]
     assert f"interrupted: {folder / 'run.pt'} holds epoch {epoch}; go on with --resume {folder / 'run.pt'}" in said
     assert "Traceback" not in said
+
+
+def test_an_interrupt_while_an_epoch_is_saved_names_the_epoch_that_was(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = checkpoint.save
+
+    def interrupted(path: pathlib.Path, content: dict[str, Any]) -> None:
+        if content["epoch"] == 3:
+            raise KeyboardInterrupt
+        whole(path, content)
+
+    monkeypatch.setattr(checkpoint, "save", interrupted)
+    result = command(folder, "--epochs", 4)
+    assert result.exit_code == 130
+    assert checkpoint.load(folder / "run.pt")["epoch"] == 2
+    assert f"interrupted: {folder / 'run.pt'} holds epoch 2; " in result.output
 
 
 def test_help_needs_neither_torch_nor_matplotlib() -> None:

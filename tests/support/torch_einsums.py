@@ -136,10 +136,8 @@ def evaluate(vertex: Vertex, operands: Sequence[Value], most: float) -> Value:
         tensor, bound = MAPS[name][0](tensor), MAPS[name][1](bound)
         exact = exact and _stays_exact(name, whole, bound, most)
     kept = [label for label in order if label in vertex.result]
-    # Ties of several operands share a gradient step by step, in the order in which they are joined.
-    apart = len(operands) > 2 and vertex.agg in ("max", "min")
-    tensor, bound, still = _folded(vertex.agg, tensor, bound, len(kept), exact and not apart, whole, most)
-    return Value(placed(tensor, kept, vertex), placed(bound, kept, vertex), still or (exact and apart))
+    tensor, bound, exact = _folded(vertex.agg, tensor, bound, len(kept), exact, whole, most)
+    return Value(placed(tensor, kept, vertex), placed(bound, kept, vertex), exact)
 
 
 def _order(vertex: Vertex) -> list[str]:

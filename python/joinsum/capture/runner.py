@@ -14,7 +14,7 @@ from joinsum.capture.record import record
 from joinsum.capture.recorded import Input, Output, Recorded
 from joinsum.compiled_graph import checksum
 from joinsum.context import Context, context
-from joinsum.contraction_order import best_paths
+from joinsum.contraction_order import best_orders
 from joinsum.errors import PlanError
 from joinsum.frontend.distributed_tensor import DistributedTensor, atoms_of
 from joinsum.graph_choice import Choice, Ends, choose
@@ -107,7 +107,8 @@ class PlannedProgram:
         self.recorded = recorded
         self._stay = {output.name for output in recorded.outputs if _position(output) in stay}
         graph = recorded.graph(self._stay)
-        self.graph = graph.binary(best_paths(graph, here, everywhere=True))
+        orders = best_orders(graph, here, everywhere=True)
+        self.graph = graph.binary({name: order.path for name, order in orders.items()})
         self._lying = {each.name: lying[each.position] for each in recorded.inputs if each.position in lying}
         self._constants: dict[str, _C.StoredRelation] = {}
         self._compared = False

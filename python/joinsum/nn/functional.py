@@ -1,7 +1,8 @@
 """torch.nn.functional's softmax, norms and attention as graphs of einsums, planned and run on all sites as one.
 
 Each is a graph of the vertices of `joinsum.einsum`: a softmax is a maximum, a difference and exponential, a sum and a
-quotient. Source: EinDecomp, section 5. Arguments, results and gradients are torch's.
+quotient. The maximum only keeps exponentials small, whatever it is, so it is a constant to gradients. Source:
+EinDecomp, section 5. Arguments, results and gradients are torch's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     labels, rest = _along("softmax", input, dim)
     graph = [
         f"M = einsum[{labels}->{rest}; id; max](x)",
-        f"E = einsum[{labels},{rest}->{labels}; sub | exp; add](x, M)",
+        f"C = einsum[{rest}->{rest}; detach; add](M)",
+        f"E = einsum[{labels},{rest}->{labels}; sub | exp; add](x, C)",
         f"S = einsum[{labels}->{rest}; id; add](E)",
         f"output z = einsum[{labels},{rest}->{labels}; div; add](E, S)",
     ]
@@ -55,7 +57,8 @@ def log_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     labels, rest = _along("log_softmax", input, dim)
     graph = [
         f"M = einsum[{labels}->{rest}; id; max](x)",
-        f"D = einsum[{labels},{rest}->{labels}; sub; add](x, M)",
+        f"C = einsum[{rest}->{rest}; detach; add](M)",
+        f"D = einsum[{labels},{rest}->{labels}; sub; add](x, C)",
         f"S = einsum[{labels}->{rest}; exp; add](D)",
         f"output z = einsum[{labels},{rest}->{labels}; expression[2, x0-log(x1)]; add](D, S)",
     ]
@@ -159,8 +162,9 @@ def scaled_dot_product_attention(
         graph.append(f"T = einsum[{wide},{seen}->{wide}; expression[2, x0*{factor}+x1]; add](P, m)")
     graph += [
         f"M = einsum[{wide}->{rows}; id; max](T)",
+        f"C = einsum[{rows}->{rows}; detach; add](M)",
         # Of a row that sees nothing the maximum is -inf, and the sum 0.
-        f"N = einsum[{rows}->{rows}; expression[1, where(x0==-inf,0,x0)]; add](M)",
+        f"N = einsum[{rows}->{rows}; expression[1, where(x0==-inf,0,x0)]; add](C)",
         f"E = einsum[{wide},{rows}->{wide}; sub | exp; add](T, N)",
         f"S = einsum[{wide}->{rows}; id; add](E)",
         f"W = einsum[{wide},{rows}->{wide}; expression[2, where(x1==0,0,x0/x1)]; add](E, S)",

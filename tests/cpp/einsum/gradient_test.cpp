@@ -136,6 +136,97 @@ TEST(EinsumGradient, TiesShareEqually) {
   EXPECT_EQ(computed.at("d_X"), (Array{{4}, {0, 1.5, 1.5, 0}}));
 }
 
+/// Gradients of Z = extreme over the labels that it lacks of the join of three operands, element by element: each way
+/// to an extreme gets 1 / the ways to it, and passes it through the two joins.
+Arrays of_ways(const std::string& labels, const Arrays& inputs, bool adds, bool largest) {
+  const std::vector<std::string> names{"X", "Y", "W"};
+  const std::string result = labels.substr(labels.find('>') + 1);
+  std::vector<std::string> operands;
+  for (size_t begin = 0; operands.size() < 3; begin = labels.find_first_of(",-", begin) + 1) {
+    operands.push_back(labels.substr(begin, labels.find_first_of(",-", begin) - begin));
+  }
+  const std::string all = "ijkl";
+  constexpr int64_t kExtent = 2;
+  const auto at = [&](const std::string& axes, int64_t way) {
+    size_t offset = 0;
+    for (const char label : axes) offset = offset * kExtent + (way >> all.find(label) & 1);
+    return offset;
+  };
+  const auto element = [&](size_t i, int64_t way) { return inputs.at(names[i]).values[at(operands[i], way)]; };
+  const auto joined = [&](double a, double b) { return adds ? a + b : std::min(a, b); };
+  const auto value = [&](int64_t way) { return joined(joined(element(0, way), element(1, way)), element(2, way)); };
+  const auto ties = [&](int64_t way) {
+    std::pair<bool, int64_t> best{true, 0};
+    for (int64_t other = 0; other < 16; ++other) {
+      if (at(result, other) != at(result, way)) continue;
+      if (largest ? value(other) > value(way) : value(other) < value(way)) best.first = false;
+      if (value(other) == value(way)) ++best.second;
+    }
+    return best;
+  };
+  const auto share = [](double a, double b) { return a < b ? 1.0 : a == b ? 0.5 : 0.0; };
+  Arrays out;
+  for (size_t i = 0; i < 3; ++i) out["d_" + names[i]] = Array::zeros(inputs.at(names[i]).shape);
+  for (int64_t way = 0; way < 16; ++way) {
+    const auto [tied, count] = ties(way);
+    if (!tied) continue;
+    const double d = inputs.at("d_Z").values[at(result, way)] / static_cast<double>(count);
+    const double x = element(0, way), y = element(1, way), w = element(2, way);
+    const double first = adds ? d : d * share(std::min(x, y), w);
+    out["d_X"].values[at(operands[0], way)] += adds ? d : first * share(x, y);
+    out["d_Y"].values[at(operands[1], way)] += adds ? d : first * share(y, x);
+    out["d_W"].values[at(operands[2], way)] += adds ? d : d * share(w, std::min(x, y));
+  }
+  return out;
+}
+
+TEST(EinsumGradient, TiesOfThreeOperandsShareEquallyInEveryOrder) {
+  RandomEinsums random(8);
+  const std::vector<Path> orders{{{0, 1}, {1, 0}}, {{1, 2}, {0, 1}}, {{0, 2}, {0, 1}}};
+  for (const std::string labels : {"ij,jk,kl->il", "ij,jk,kl->", "ij,jk,k->i", "ij,k,l->jk"}) {
+    for (const std::string kernels : {"add; max", "add; min", "min; max", "min; min"}) {
+      const Plan plan =
+          parse("einsum\ninput X: f64[2,2]\ninput Y: f64" + std::string(labels[4] == ',' ? "[2]" : "[2,2]") +
+                "\ninput W: f64" + (labels.find(",kl") == std::string::npos ? "[2]" : "[2,2]") +
+                "\noutput Z = einsum[" + labels + "; " + kernels + "](X, Y, W)");
+      for (int round = 0; round < 20; ++round) {
+        Arrays inputs;
+        for (const NodePtr& node : plan.inputs()) {
+          Array& values = inputs[node->as<Input>()->name] = Array::zeros(node->type().extents);
+          for (double& value : values.values) value = static_cast<double>(random.draw(2));
+        }
+        Array& arriving = inputs["d_Z"] = Array::zeros(plan.outputs()[0].node->type().extents);
+        for (double& value : arriving.values) value = 12.0 * static_cast<double>(1 + random.draw(3));
+        const bool adds = kernels.starts_with("add"), largest = kernels.ends_with("max");
+        const Arrays wanted = of_ways(labels, inputs, adds, largest);
+        for (const Path& order : orders) {
+          const Arrays got = interpret(gradient(plan, {"X", "Y", "W"}, {{"t0", order}}), inputs);
+          for (const auto& [name, slope] : wanted) {
+            for (size_t i = 0; i < slope.values.size(); ++i) {
+              ASSERT_NEAR(got.at(name).values[i], slope.values[i], 1e-12) << name << "\n" << plan.text();
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(EinsumGradient, IsCutWhereOnlyIntegersLeadToAnOutput) {
+  const Plan plan = parse(
+      "einsum\ninput X: f64[3]\nt0 = einsum[i->i; cast[i64]; add](X)\nt1 = einsum[i->i; cast[f64]; add](t0)\n"
+      "output Z = t1\noutput I = t0\noutput S = einsum[i,i->; mul; add](X, t1)\n"
+      "output C = einsum[i->i; cast[i64] | cast[f64]; add](X)");
+  EXPECT_EQ(differentiable_outputs(plan, {"X"}), (std::vector<bool>{false, false, true, false}));
+}
+
+TEST(EinsumGradient, OfADetachedValueIsThatOfAConstant) {
+  const Plan plan =
+      parse("einsum\ninput X: f64[3]\nt0 = einsum[i->i; detach; add](X)\noutput Z = einsum[i,i->; mul; add](X, t0)");
+  const Plan slopes = gradient(plan, {"X"});
+  EXPECT_EQ(interpret(slopes, {{"X", {{3}, {2, 0, 5}}}, {"d_Z", {{}, {3}}}}).at("d_X"), (Array{{3}, {6, 0, 15}}));
+}
+
 TEST(EinsumGradient, OfAProductWithAZeroIsTheProductOfTheOthers) {
   const Plan plan = one("input X: f64[3]\n", "einsum[i->; id; mul](X)");
   const auto at = [&](std::vector<double> x) {

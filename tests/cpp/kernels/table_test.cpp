@@ -71,6 +71,7 @@ TEST(KernelTable, HasTheRowsThatPlansName) {
                                        "reciprocal",
                                        "abs",
                                        "conjugate",
+                                       "detach",
                                        "sign",
                                        "is_zero",
                                        "sqrt",

@@ -74,6 +74,7 @@ inline const std::vector<Sample>& samples() {
         {"above", {{2, 3}, {2, 3}}},
         {"above", {{3}, {2, 1}}},
         {"conjugate", {{2, 3}}},
+        {"detach", {{2, 3}}},
         {"sign", {{2, 3}}},
         {"is_zero", {{2, 3}}},
         {"scale[3]", {{2, 3}}},

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import joinsum
 import torch
@@ -229,3 +232,36 @@ def rank_0_keeps_the_plan_that_all_run() -> list[str]:
         kind, text, _ = error_of(plan)
         assert kind == "TransportError", text
         return [*origins, text]
+
+
+@scene(SCENES)
+def starts_without_a_calibration_share_plans() -> list[str]:
+    """Origins of a plan at starts whose quick looks find the first rates times a number: near, near, and far off."""
+    module = sys.modules["joinsum.context"]
+    measure = module.measure
+    origins = []
+    first: list[joinsum.Cluster] = []
+
+    def start(times: float) -> None:
+        """As a new process: with nothing in memory."""
+
+        def look(*arguments: Any) -> joinsum.Cluster:
+            if not first:
+                first.append(measure(*arguments))
+            rates = first[0].flops_per_second * times, first[0].bytes_per_second * times
+            return replace(first[0], flops_per_second=rates[0], bytes_per_second=rates[1])
+
+        module._measured.clear()
+        module.measure = look
+        try:
+            joinsum.init()
+        finally:
+            module.measure = measure
+            module._measured.clear()
+        origins.append(joinsum.einsum_plan("ij,jk->ik", (5, 3), (3, 4)).origin)
+
+    with kept_plans() as folder:
+        for times in (1.0, 0.4, 1.3, 0.05):
+            start(times)
+        enter(on_group())
+        return [origin.replace(str(folder), "folder") for origin in origins]
