@@ -43,7 +43,7 @@ class Vertex {
  public:
   /// `value` is the node's; `arrived` is for each of its tied ways, where it is a step of an extreme.
   Vertex(const NodePtr& node, const NodePtr& value, Labelled arrived, const TiedWays& ways)
-      : op_(*node->as<Einsum>()), z_{value, op_.result}, d_(std::move(arrived)), ways_(ways) {
+      : node_(*node), op_(*node->as<Einsum>()), z_{value, op_.result}, d_(std::move(arrived)), ways_(ways) {
     for (size_t i = 0; i < node->inputs().size(); ++i) operands_.push_back({node->input(i), op_.operands[i]});
     extents_ = extents_of(op_, types_of<Node>(node->inputs()));
   }
@@ -74,7 +74,7 @@ class Vertex {
     // Transposes of each other: diagonals and broadcasts, sums and broadcasts.
     if (!folds || op_.aggregate == kAdd) return einsum(d_, x.labels, extents_);
     if (op_.aggregate.name == "max" || op_.aggregate.name == "min") {
-      return einsum(d_, ways_.ties(*z_.node), x.labels, extents_, kMul);
+      return einsum(d_, ways_.ties(node_), x.labels, extents_, kMul);
     }
     if (op_.aggregate.name == "mul") return of_product();
     JOINSUM_USER_CHECK(op_.aggregate.name == "logaddexp",
@@ -191,6 +191,7 @@ class Vertex {
     return mapped(einsum(own, other, x.labels, extents_, kernel("sub")), kernel("scale[2]"));
   }
 
+  const Node& node_;
   const Einsum& op_;
   Labelled z_;
   Labelled d_;

@@ -165,4 +165,4 @@ def test_calls_have_no_gradient_and_no_reference() -> None:
     with pytest.raises(joinsum.PlanError, match="a call of a torch operator has no gradient here"):
         graph.gradient(["x"])
     with pytest.raises(joinsum.PlanError, match="has no reference here"):
-        graph.interpret({"x": torch.zeros(3, 4, 5, dtype=torch.float64)}, {})
+        joinsum.EinsumPlan(graph).interpret({"x": torch.zeros(3, 4, 5, dtype=torch.float64)})

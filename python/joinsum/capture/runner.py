@@ -109,7 +109,8 @@ class PlannedProgram:
         graph = recorded.graph(self._stay)
         orders = best_orders(graph, here, everywhere=True)
         self.graph = graph.binary({name: order.path for name, order in orders.items()})
-        self._lying = {each.name: lying[each.position] for each in recorded.inputs if each.position in lying}
+        positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
+        self._lying = {name: lying[position] for name, position in positions.items() if position in lying}
         self._constants: dict[str, _C.StoredRelation] = {}
         self._compared = False
 
@@ -217,10 +218,11 @@ def _relabelled(type_: _C.PhysicalType, wanted: _C.RelationType) -> _C.PhysicalT
         while left > 1:
             left //= wanted.axes[place].extent
             place += 1
-        if axis.key_dim is not None and first < place and wanted.axes[first].key_dim is not None:
+        key_dim = wanted.axes[first].key_dim if first < place else None
+        if axis.key_dim is not None and key_dim is not None:
             inner = axis.extent // wanted.axes[first].extent
             if [cut * inner for cut in wanted.axes[first].cuts] == list(axis.cuts):
-                dims[axis.key_dim] = wanted.axes[first].key_dim
+                dims[axis.key_dim] = key_dim
     states = type_.placement.text(type_.relation.frontier).strip("()").split(",")
     mapped = []
     for state in (each.strip() for each in states if each.strip()):

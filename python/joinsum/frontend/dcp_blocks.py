@@ -39,7 +39,7 @@ def _boxes(x: DistributedTensor) -> list[tuple[tuple[int, ...], torch.Tensor]]:
         runs = [_runs([next(whole) for _ in group]) for group in groups]
         array = array.reshape([part.local for part in parts if part.extent != 1])
         for chosen in itertools.product(*runs):
-            index = tuple(place for run in chosen for place in run.index)
+            index = tuple(place for run in chosen for place in run.place)
             sizes = [run.size for run in chosen]
             out.append((tuple(run.begin for run in chosen), array[index].view(sizes)))
     return out
@@ -58,7 +58,7 @@ class _Run(NamedTuple):
 
     begin: int
     size: int
-    index: tuple[int | slice, ...]
+    place: tuple[int | slice, ...]
 
 
 def _runs(parts: Sequence[_Part]) -> list[_Run]:

@@ -24,7 +24,7 @@ constexpr const char* kEmbedding =
 Call parsed(const std::string& text) {
   Scanner scanner(text);
   Call call = Call::parse(scanner);
-  EXPECT_TRUE(scanner.at_end());
+  if (!scanner.at_end()) scanner.fail("expected the end of the call");
   return call;
 }
 

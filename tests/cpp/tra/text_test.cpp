@@ -111,7 +111,7 @@ TEST(PlanText, ErrorsNameTheirPlace) {
             "parse: no such input or node so far: name=t1: line=3, column=12, near=`t1`");
   EXPECT_EQ(
       error_of(head + "t = shuffle[0](X)"),
-      "parse: no such operator: name=shuffle, operators=[aggregate, join, rekey, filter, transform, tile, concat]: "
+      "parse: no such operator: name=shuffle, operators=[aggregate, join, rekey, filter, transform, tile, concat, call]: "
       "line=3, column=13, near=`0](X)`");
   EXPECT_EQ(error_of(head), "parse: a plan needs an `output` line: line=3, column=1, near=`end of text`");
   EXPECT_EQ(error_of(head + "output Z = X\noutput Z = X"),
