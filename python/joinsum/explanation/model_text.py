@@ -59,11 +59,14 @@ class Pass:
         """The plan's steps, in the order in which they run. What is computed together is one."""
         nodes = {node.name: node for node in self.explanation.plan.nodes}
         costs = {cost.node: cost for cost in self.explanation.cost.nodes}
-        return tuple(
-            Vertex(node.name, _what(node, nodes), cut_text(node.type), costs[node.name].wire_bytes, costs[node.name].seconds)
-            for node in nodes.values()
-            if node.kind != "input" and not node.fused
-        )
+        made = []
+        for node in nodes.values():
+            if node.kind == "input" or node.fused:
+                continue
+            own = [costs[node.name], *(costs[name] for name in node.inputs if nodes[name].fused)]
+            figures = sum(cost.wire_bytes for cost in own), sum(cost.seconds for cost in own)
+            made.append(Vertex(node.name, _what(node, nodes), cut_text(node.type), *figures))
+        return tuple(made)
 
     def __str__(self) -> str:
         plan, cost = self.explanation.plan, self.explanation.cost
@@ -118,7 +121,9 @@ def cut_text(type_: _C.PhysicalType) -> str:
     text = f"{type_.relation.dtype}[{', '.join(shape)}]"
     copies = parts.pop("*", 1)
     text += f", {copies} copies" if copies > 1 else ""
-    return text + "".join(f", partial {state.lstrip('+')}" for state in parts if state)
+    # What is left of the states: sums that the sites have parts of, by another kernel than `add` where it is named.
+    kernels = {state.removeprefix("+") if state.startswith("+") else "add" for state in parts if state}
+    return text + "".join(f", partial {kernel}" for kernel in sorted(kernels))
 
 
 def _what(node: PlanNode, nodes: dict[str, PlanNode]) -> str:
