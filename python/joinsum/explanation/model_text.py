@@ -72,7 +72,8 @@ class Pass:
         plan, cost = self.explanation.plan, self.explanation.cost
         sites = f"{plan.grid.sites} sites ({plan.grid})" if plan.grid.sites > 1 else "1 site"
         lines = [
-            f"{self.name} on {sites}: {seconds_text(cost.seconds)} predicted, {count_text(cost.wire_bytes)} B between sites",
+            f"{self.name} on {sites}: {seconds_text(cost.seconds)} predicted, "
+            f"{count_text(cost.wire_bytes)} B between sites",
             f"peak {count_text(cost.peak_bytes)} B on the busiest site; {self.origin}",
             f"costs are for {cluster_text(self.explanation)}",
             "",
