@@ -41,7 +41,7 @@ class Text:
         self.train, self.held_out = ids[:-HELD_OUT], ids[-HELD_OUT:]
 
     def batch(self, step: int, count: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """`count` pieces of text and what follows each character, int64 [count, length]; they depend on `step` alone."""
+        """`count` pieces of text, and what follows each character: int64 [count, length]; by `step` alone."""
         generator = torch.Generator().manual_seed(step)
         starts = torch.randint(len(self.train) - length, (count, 1), generator=generator)
         pieces = self.train[starts + torch.arange(length + 1)]
