@@ -330,6 +330,16 @@ std::string Call::text() const {
   return out + "; flops=" + joined(flops, term, " + ");
 }
 
+namespace {
+
+bool has_operand(const std::vector<CallArgument>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const CallArgument& each) {
+    return each.kind == CallArgument::Kind::kOperand || has_operand(each.items);
+  });
+}
+
+}  // namespace
+
 Call Call::parse(Scanner& scanner) {
   Call call;
   call.output = scanner.integer();
@@ -356,6 +366,8 @@ Call Call::parse(Scanner& scanner) {
   } while (scanner.accept(","));
   scanner.expect(";");
   call.arguments = parse_arguments(scanner, "(", ")");
+  // No letters before the arrow are no operand, or one without axes, which an argument names then.
+  if (call.operands.empty() && has_operand(call.arguments)) call.operands.emplace_back();
   scanner.expect("->");
   for (size_t i = 0; i < call.results.size(); ++i) {
     if (i > 0) scanner.expect(",");

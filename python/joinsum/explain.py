@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 from joinsum.arguments import show
 from joinsum.cluster import Cluster
@@ -23,11 +23,15 @@ from joinsum.planned_graph import PlannedGraph
 from joinsum.run import Input, Scalars, sources_of
 from joinsum.stored import Place
 
+if TYPE_CHECKING:
+    from joinsum.explanation.model_text import ModelExplanation
+
 __all__ = ["explain"]
 
 Explained = Expression | TraPlan | IaPlan | Optimized | Graph | EinsumPlan | PlannedGraph
 
 
+@overload
 def explain(
     x: Explained,
     place: Mapping[str, Place] | None = None,
@@ -41,12 +45,21 @@ def explain(
     analyze: bool = False,
     inputs: Mapping[str, Input] | None = None,
     scalars: Scalars | None = None,
-) -> Explanation:
+) -> Explanation: ...
+
+
+@overload
+def explain(x: Callable[..., Any], *args: Any, **keywords: Any) -> ModelExplanation: ...
+
+
+def explain(x: Any, *args: Any, **keywords: Any) -> Explanation | ModelExplanation:
     """What is computed, where tuples lie and move, what that costs, how the plan was found and what lost against it.
 
     x         a lazy relation or a logical plan, which is optimised first; a graph of einsums (`joinsum.Graph`,
               `joinsum.EinsumPlan`), which is too, with its outputs pinned to every site; what `joinsum.optimize` found;
-              or a physical plan or a planned graph, which is shown as it is: there is no search then
+              or a physical plan or a planned graph, which is shown as it is: there is no search then. Or a model, a
+              function of tensors, or a training step, followed by what it is called with: its plans are told as a
+              `ModelExplanation`, and nothing is computed; the options below are for the others
     place, pins, minimize, without, plans, seconds
               of the search, as for `joinsum.optimize`
     cluster   the machine that costs are for; by default the context's
@@ -79,6 +92,28 @@ def explain(
              └─ B = input                   f32[256,64]<4,4>       (0, 0)                   0       0      0 s
     total                                                                               4,096  49,152  65.1 us
     """
+    if isinstance(x, get_args(Explained)) or not callable(x):
+        return _explain_plan(x, *args, **keywords)
+    from joinsum.frontend.explaining import explain_callable
+
+    return explain_callable(x, args, keywords)
+
+
+def _explain_plan(
+    x: Explained,
+    place: Mapping[str, Place] | None = None,
+    *,
+    pins: Mapping[str, Place] | None = None,
+    minimize: str | None = None,
+    cluster: Cluster | None = None,
+    without: Sequence[str] = (),
+    plans: int | None = None,
+    seconds: float | None = None,
+    analyze: bool = False,
+    inputs: Mapping[str, Input] | None = None,
+    scalars: Scalars | None = None,
+) -> Explanation:
+    """Of a relation, a graph or a plan; `explain` says what is given."""
     sources: NamedSources | None = None
     if isinstance(x, Expression):
         if inputs is not None:

@@ -55,7 +55,7 @@ class Runner:
         self._stay = frozenset(stay)
         self._count = len(example_inputs)
         self._plans: dict[Any, PlannedProgram] = {}
-        self._first = self._planned({})
+        self._first = self._latest = self._planned({})
 
     @property
     def recorded(self) -> Recorded:
@@ -64,13 +64,13 @@ class Runner:
 
     @property
     def choice(self) -> Choice:
-        """The plan for whole inputs. On a process group all ranks call."""
-        return self._first.choice
+        """The plan that ran last; before that, the one for whole inputs. On a process group all ranks call."""
+        return self._latest.choice
 
     @cached_property
     def input_types(self) -> list[_C.PhysicalType | None]:
         """For each input, where the plan for whole inputs wants it; None for one that is no tensor or is not read."""
-        wanted = dict(self.choice.plan.inputs)
+        wanted = dict(self._first.choice.plan.inputs)
         types: list[_C.PhysicalType | None] = [None] * self._count
         for each in self.recorded.inputs:
             if each.position is not None:
@@ -82,7 +82,8 @@ class Runner:
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         lying = {i: x.physical_type for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
-        return self._planned(lying, args).run(args)
+        self._latest = self._planned(lying, args)
+        return self._latest.run(args)
 
     def _planned(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         key = tuple((i, str(type_)) for i, type_ in lying.items())

@@ -24,7 +24,7 @@ __all__ = ["chunks", "shard", "write_items"]
 
 
 def _boxes(x: DistributedTensor) -> list[tuple[tuple[int, ...], torch.Tensor]]:
-    """(offsets, array) of each part on the sites of this process, replicas once; the arrays are views.
+    """(offsets, array) of what each site of this process has, replicas once; the arrays are views.
 
     A part that is cut inside an axis which is a product of several of the relation's, as heads times width is, is no
     box of the tensor: it counts as one for each index of the axes before."""
@@ -32,7 +32,7 @@ def _boxes(x: DistributedTensor) -> list[tuple[tuple[int, ...], torch.Tensor]]:
 
     axes, groups = x.physical_type.relation.axes, atoms_of(x)
     out = []
-    for key, array in x.stored.core().tuples(x.context.store):
+    for key, array in _arrays(x):
         begins = [0 if axis.key_dim is None else axis.cuts[key[axis.key_dim]] for axis in axes]
         parts = [_Part(begin, local, axis.extent) for begin, local, axis in zip(begins, array.shape, axes, strict=True)]
         whole = iter([part for part in parts if part.extent != 1])
@@ -43,6 +43,26 @@ def _boxes(x: DistributedTensor) -> list[tuple[tuple[int, ...], torch.Tensor]]:
             sizes = [run.size for run in chosen]
             out.append((tuple(run.begin for run in chosen), array[index].view(sizes)))
     return out
+
+
+def _arrays(x: DistributedTensor) -> list[tuple[Sequence[int], torch.Tensor]]:
+    """For what a site has, its first key and the array: the whole block where its keys are all those between two, else
+    each tuple."""
+    type_, core, store = x.physical_type, x.stored.core(), x.context.store
+    tuples = core.tuples(store)
+    keys: dict[int, list[list[int]]] = {}
+    for key, _ in tuples:
+        for site in type_.sites_of(key):
+            keys.setdefault(site, []).append(key)
+    out: dict[tuple[int, ...], tuple[Sequence[int], torch.Tensor]] = {}
+    for site, block in zip(x.context.local_sites, core.blocks(store), strict=True):
+        held = keys.get(site, [])
+        sides = [(min(dim), max(dim) + 1) for dim in zip(*held, strict=True)]
+        if math.prod(end - begin for begin, end in sides) != max(len(held), 1):
+            return list(tuples)
+        if held:
+            out.setdefault(tuple(itertools.chain(*sides)), ([begin for begin, _ in sides], block))
+    return list(out.values())
 
 
 class _Part(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +15,7 @@ from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, rep
 from joinsum.frontend.program import Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
 
-__all__ = ["distribute", "gather"]
+__all__ = ["captured_model", "distribute", "gather"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -34,6 +35,25 @@ class _InAutograd(Captured):
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         made: Sequence[Any] = self._call(*actual)
         return made
+
+
+def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> _InAutograd:
+    """The graphs of a model or a function, compiled or distributed or neither, for these arguments; nothing is
+    computed."""
+    if isinstance(x, torch.nn.Module) and isinstance(x.__dict__.get("forward"), _Forward):
+        forward: _Forward = x.__dict__["forward"]
+        return forward.graph_for(args, keywords)
+    plain = inspect.unwrap(getattr(x, "_orig_mod", x))
+    model = plain if isinstance(plain, torch.nn.Module) else torch.nn.Module()
+    names = tensor_names(model)
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        return plain(*args, **keywords)
+
+    traced = TracedFunction(who, model, call, lambda gm, inputs, tensors: _InAutograd(gm, inputs, tensors, names))
+    found = traced.graph_for(*args, **keywords)
+    assert isinstance(found, _InAutograd)
+    return found
 
 
 class _Forward:

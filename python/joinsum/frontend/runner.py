@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from joinsum import _C
+from joinsum.graph_choice import Choice
 
 __all__ = ["Runner", "compile_fx", "rewrite"]
 
@@ -21,6 +22,11 @@ class Runner(Protocol):
 
     @property
     def input_types(self) -> Sequence[_C.PhysicalType | None]: ...
+
+    @property
+    def choice(self) -> Choice:
+        """The plan that ran last; before that, the one for whole inputs."""
+        ...
 
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""

@@ -83,6 +83,11 @@ class TracedFunction:
         assert self._chosen is not None
         return self._chosen
 
+    @property
+    def chosen(self) -> Captured | None:
+        """The graph of the last call."""
+        return self._chosen
+
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], dry: bool) -> tuple[Any, bool]:
         """The function's result, or, of a graph that is new, its structure; and whether the graph ran."""
         self._dry, self._chosen, self._actual, self._used = dry, None, {}, {}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from joinsum.arguments import integer, show
 from joinsum.errors import PlanError
+from joinsum.explanation.model_text import ModelExplanation
 from joinsum.frontend import runner as runners
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.distribute import gather
@@ -78,6 +79,7 @@ class TrainStep:
         self._numbers: dict[Any, Tensor] = {}
         self._names = tensor_names(model)
         self._current: _Call | None = None
+        self._ran: runners.Runner | None = None
         function = _traceable(model, loss_function, self._update, max_norm, accumulate)
         self._traced = TracedFunction("train_step", model, function, self._capture)
 
@@ -97,6 +99,7 @@ class TrainStep:
             loss, made = self._traced(batch, keywords, *call.arguments())
         finally:
             self._current = None
+        self._ran = self._runner()
         if call.last:
             for each, new in zip(call.trained, made, strict=True):
                 if new is not None:
@@ -118,6 +121,46 @@ class TrainStep:
         """The model's and the optimizer's state, whose tensors lie on the sites: `joinsum.save_checkpoint` and
         torch.distributed.checkpoint write them."""
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+
+    def captured(self, *batch: Any, **keywords: Any) -> runners.Runner:
+        """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
+        model's tensors may be fake ones, without memory. Raises what a step raises."""
+        call = self._current = self._call()
+        try:
+            self._traced.graph_for(batch, keywords, *call.arguments())
+        finally:
+            self._current = None
+        return self._runner()
+
+    def _runner(self) -> runners.Runner:
+        """The graph that was called or asked for last."""
+        graph = self._traced.chosen
+        assert isinstance(graph, _WholeStep)
+        assert graph.runner is not None
+        return graph.runner
+
+    def explain(self, *batch: Any, **keywords: Any) -> ModelExplanation:
+        """The plan of a step: where parameters and state lie, what moves, what takes the time. Nothing is computed.
+
+        batch, keywords   as for the step itself, of which shapes and dtypes count; without them, the step that ran last
+
+        Raises PlanError without a batch before the first step, and what a step raises.
+
+        >>> import joinsum, torch
+        >>> _ = joinsum.init(sites=2)
+        >>> model = torch.nn.Linear(64, 64)
+        >>> step = joinsum.train_step(model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+        >>> told = step.explain(torch.ones(8, 64), torch.ones(8, 64))
+        >>> told.passes[0].name, "weight" in told.passes[0].inputs
+        ('train step', True)
+        """
+        from joinsum.frontend.explaining import explained
+
+        if batch or keywords:
+            return explained([("train step", self.captured(*batch, **keywords))])
+        if self._ran is None:
+            raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
+        return explained([("train step", self._ran)])
 
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
@@ -253,6 +296,11 @@ class _WholeStep(Captured):
         known = {i: into for i, into in ties.items() if into is not None}
         self._program = Program(graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept)
         self._graph = None
+
+    @property
+    def runner(self) -> runners.Runner | None:
+        """The graph with its plan."""
+        return None if self._program is None else self._program.runner
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         self._written = {}

@@ -50,6 +50,12 @@ TEST(Call, PrintsAndReadsBackTheSame) {
   }
 }
 
+TEST(Call, AnOperandMayHaveNoAxes) {
+  EXPECT_EQ(parsed("0; aten::sqrt;  -> :f32; (%0{}) -> {}").operands, std::vector<std::string>{""});
+  EXPECT_EQ(parsed("0; aten::sum_of;  -> :f32; ([%0{}]) -> {}").operands, std::vector<std::string>{""});
+  EXPECT_EQ(parsed("0; aten::new;  -> :f32; (1) -> {}").operands, std::vector<std::string>{});
+}
+
 TEST(Call, RefusesWhatMakesNoSense) {
   expect_error("2; a::b; a -> a:f32; (%0{a}) -> {a}", "no such result");
   expect_error("0; a::b; aa -> a:f32; (%0{a}) -> {a}", "a letter stands once in a tensor");
