@@ -139,7 +139,10 @@ class Recorded:
             nodes.append(_node(given, vertex))
         ties = {output.name: output.tied for output in self.outputs if output.tied is not None}
         made = [
-            (output.name, _laid_out(nodes[output.node], output) if output.name in {*ties, *laid_out} else nodes[output.node])
+            (
+                output.name,
+                _laid_out(nodes[output.node], output) if output.name in {*ties, *laid_out} else nodes[output.node],
+            )
             for output in self.outputs
         ]
         return _C.EinsumPlan.make(made, ties)

@@ -138,9 +138,7 @@ class PlannedProgram:
             self._compare(given)
             self._compared = True
         ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
-        placed = {
-            name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types
-        }
+        placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
         taken = [x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)]
         try:
             made = here.execute(self.choice.plan, placed, {})
