@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import platform
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,21 +43,39 @@ def _file(name: str, sites: int) -> Path:
 def run_alone(name: str, sites: int) -> None:
     """One family in this process; leaves its result in a file."""
     torch.set_num_threads(1)
-    measured = measure(FAMILIES[name], sites)
-    _file(name, sites).write_text(json.dumps(dataclasses.asdict(measured)))
+    _keep(measure(FAMILIES[name], sites))
 
 
-def run_in_process(run: tuple[str, int]) -> Measured:
-    """One family in a process of its own, so that its seconds do not depend on those before it."""
-    name, sites = run
-    _file(name, sites).unlink(missing_ok=True)
-    command = [sys.executable, __file__, "--alone", name, "--sites", str(sites)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not _file(name, sites).exists():
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        why = f"the process ended with {done.returncode}: {last}"
-        _file(name, sites).write_text(json.dumps(dataclasses.asdict(Measured(name, sites, "failed", why))))
-    measured = _read(name, sites)
+def _keep(measured: Measured) -> None:
+    _file(measured.family, measured.sites).write_text(json.dumps(dataclasses.asdict(measured)))
+
+
+def run_apart(asked: Sequence[tuple[str, int]], jobs: int) -> list[Measured]:
+    """The runs, `jobs` at a time, each in a process of its own: one that dies is a failure of its family, and seconds
+    do not depend on those before it."""
+    forks = multiprocessing.get_context("fork")
+    waiting, measured = list(asked), []
+    live: dict[int, tuple[ForkProcess, tuple[str, int]]] = {}
+    while waiting or live:
+        while waiting and len(live) < jobs:
+            run = waiting.pop(0)
+            _file(*run).unlink(missing_ok=True)
+            process = forks.Process(target=run_alone, args=run)
+            process.start()
+            live[process.sentinel] = (process, run)
+        for sentinel in wait(list(live)):
+            assert isinstance(sentinel, int)
+            process, run = live.pop(sentinel)
+            process.join()
+            measured.append(_ended(run, process.exitcode))
+    return measured
+
+
+def _ended(run: tuple[str, int], code: int | None) -> Measured:
+    """What the process of a run left."""
+    if not _file(*run).exists():
+        _keep(Measured(*run, "failed", f"its process ended with {code}"))
+    measured = _read(*run)
     assert measured is not None
     print(*row(measured), sep="  ", flush=True)
     return measured
@@ -113,16 +132,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], help="all, unless some are named")
     parser.add_argument("--jobs", type=int, default=2, help="families at a time")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
-    parser.add_argument("--sites", type=int, default=SITES, help=argparse.SUPPRESS)
     given = parser.parse_args()
     RESULTS.mkdir(parents=True, exist_ok=True)
-    if given.alone:
-        run_alone(given.alone, given.sites)
-        return 0
-    with ThreadPoolExecutor(given.jobs) as pool:
-        asked = [run for run in runs() if not given.families or run[0] in given.families]
-        ran = list(pool.map(run_in_process, asked))
+    ran = run_apart([run for run in runs() if not given.families or run[0] in given.families], given.jobs)
     bad = [each for each in ran if each.result in ("wrong", "failed")]
     known = [each for each in (_read(*run) for run in runs()) if each is not None]
     if len(known) < len(runs()):

@@ -6,10 +6,9 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import joinsum
 import pytest
 import torch
-
-import joinsum
 from joinsum import _C
 from joinsum.dtypes import dtype_name
 
@@ -50,12 +49,16 @@ def run(call: str, tensors: Sequence[torch.Tensor], division: Sequence[str], sit
         cut = [axis for axis, count in enumerate(parts) if count > 1]
         keys = {letters[axis]: key for key, axis in enumerate(cut)}
         states = ", ".join(str(keys.get(letter, "*")) for letter in division)
-        axes = ",".join(f"{extent}@{keys.get(letter, '-')}" for letter, extent in zip(letters, tensor.shape, strict=True))
+        axes = ",".join(
+            f"{extent}@{keys.get(letter, '-')}" for letter, extent in zip(letters, tensor.shape, strict=True)
+        )
         frontier = ",".join(str(parts[axis]) for axis in cut)
         types.append(f"{dtype_name('test', tensor.dtype)}[{axes}]<{frontier}> ({states})")
     inputs = "\n".join(f"input x{i}: {type_}" for i, type_ in enumerate(types))
     names = ", ".join(f"x{i}" for i in range(len(types)))
-    plan = _C.IaPlan.parse(f"ia on {here.grid}\n{inputs}\nt0 = local_call[{call}]({names})\noutput z = broadcast(t0)\n", {})
+    plan = _C.IaPlan.parse(
+        f"ia on {here.grid}\n{inputs}\nt0 = local_call[{call}]({names})\noutput z = broadcast(t0)\n", {}
+    )
     wanted = dict(plan.inputs)
     placed = {
         f"x{i}": _C.place_tensor(tensor, wanted[f"x{i}"], here.local_sites, here.store, False)

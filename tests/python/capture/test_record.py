@@ -89,7 +89,7 @@ def test_parts_without_elements_take_no_vertex() -> None:
 
 
 def test_what_folds_no_elements_is_refused() -> None:
-    with pytest.raises(joinsum.CaptureError, match="a tensor has no elements: operator=aten::prod.dim_int"):
+    with pytest.raises(joinsum.CaptureError, match=r"a tensor has no elements: operator=aten::prod\.dim_int"):
         recorded(lambda x: x[:, 8:].exp().prod(1), torch.randn(5, 8))
 
 
