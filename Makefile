@@ -97,6 +97,10 @@ nightly: build ## Compare joinsum with torch on 10,000 random graphs and on all 
 	JOINSUM_RANDOM_GRAPHS=10000 $(PY) -m pytest tests/python/test_random_graphs.py $(ARGS)
 	JOINSUM_OPERATOR_SAMPLES=1000 $(PY) -m pytest tests/python/capture/test_operators.py $(ARGS)
 
+.PHONY: sweep
+sweep: build ## Compare 40 Hugging Face families with torch; writes docs/families.md: make sweep ARGS='llama t5'
+	$(PY) tools/sweep.py $(ARGS)
+
 .PHONY: sanitize
 sanitize: $(SETUP_DONE) ## Run the C++ tests under the address and undefined-behaviour sanitizers
 	@echo "==> configuring build/dev"

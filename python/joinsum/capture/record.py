@@ -67,7 +67,7 @@ def record(
 
 
 # Operators that take or give tensors without elements beside others.
-_OF_NOTHING = ("aten::cat", "aten::_native_batch", "aten::native_batch")
+_OF_NOTHING = ("aten::cat", "aten::slice_backward", "aten::_native_batch", "aten::native_batch")
 
 
 class _Tracer:
@@ -162,7 +162,10 @@ class _Tracer:
 
     def _applied(self, application: Application) -> list[Value | None]:
         shapes = [value.shape for value in application.met()]
-        shapes += [each[0] for each in application.results if each is not None]
+        results = [each for each in application.results if each is not None]
+        if results and all(0 in shape for shape, _ in results) and not application.operator._schema.is_mutable:
+            return [None if each is None else self._nothing(*each) for each in application.results]
+        shapes += [shape for shape, _ in results]
         if any(0 in shape for shape in shapes) and not application.name.startswith(_OF_NOTHING):
             application.refuse("a tensor has no elements")
         rule = rule_of(application.name)
@@ -175,6 +178,10 @@ class _Tracer:
             if value is not None and expected is not None and (value.shape, value.dtype) != expected:
                 application.refuse(f"its rule makes another tensor: {value.shape} {value.dtype}, expected={expected}")
         return made
+
+    def _nothing(self, shape: Sequence[int], dtype: torch.dtype) -> Value:
+        """A tensor without elements: whatever makes it, it is an element that repeats zero times."""
+        return self._recorder.filled(shape, torch.zeros((), dtype=dtype))
 
     def _folded(self, application: Application) -> Any:
         """What the operator gives where that depends on no input and is small; None otherwise."""

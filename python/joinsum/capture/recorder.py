@@ -203,7 +203,9 @@ class Recorder:
     def constant(self, tensor: torch.Tensor) -> Value:
         """A tensor that the program carries; equal elements are carried once, and repeat."""
         tensor = tensor.detach()
-        if 0 < tensor.numel() <= _LOOKED_AT and _uniform(tensor):
+        if not tensor.numel():
+            return replace(self.filled(tensor.shape, torch.zeros((), dtype=tensor.dtype)), constant=tensor)
+        if tensor.numel() <= _LOOKED_AT and _uniform(tensor):
             element = tensor.reshape(-1)[0].clone()
             return replace(self.filled(tensor.shape, element), constant=tensor)
         name = f"constant.{len(self.inputs)}"

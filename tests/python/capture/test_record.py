@@ -79,6 +79,20 @@ def test_constants_are_carried_once_and_uniform_ones_repeat() -> None:
     assert sorted(value.dim() for value in program.constants.values()) == [0, 2]
 
 
+def test_parts_without_elements_take_no_vertex() -> None:
+    """As where rotary embeddings turn whole heads and nothing is left over."""
+    x = torch.randn(5, 8)
+    program = check(lambda x: torch.cat([torch.exp(x), torch.exp(x[:, 8:]) * 2], -1), x)
+    assert [vertex.call.function for vertex in program.vertices if isinstance(vertex, CallVertex)] == ["aten::exp"]
+    check(lambda x: torch.cat([x, x[:, 8:].double()], -1), x)
+    check(lambda x: x + torch.ops.aten.slice_backward(x[:, 8:], [5, 8], 1, 8, 8, 1), x)
+
+
+def test_what_folds_no_elements_is_refused() -> None:
+    with pytest.raises(joinsum.CaptureError, match=r"a tensor has no elements: operator=aten::prod\.dim_int"):
+        recorded(lambda x: x[:, 8:].exp().prod(1), torch.randn(5, 8))
+
+
 def test_what_no_output_needs_is_left_out() -> None:
     def unused(x: torch.Tensor) -> torch.Tensor:
         torch.exp(x) @ x

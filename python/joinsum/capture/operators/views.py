@@ -185,11 +185,11 @@ def _stacked(recorder: Recorder, values: Sequence[Value], dim: int, dtype: torch
 
 def _cat(recorder: Recorder, application: Application) -> Made:
     """Equal pieces are a new label in front of theirs; others make one whole label."""
-    values = [value for value in application.values("tensors") if value.shape != (0,)]
+    values = [value for value in application.values("tensors") if 0 not in value.shape]
     rank = len(application.shape)
     dim = application.dim("dim", rank)
     if len(values) == 1:
-        return [values[0]]
+        return [as_dtype(recorder, values[0], application.dtype)]
     extents = [value.shape[dim] for value in values]
     if len(set(extents)) == 1 and len(extents) <= _PIECES:
         made = _stacked(recorder, values, dim, application.dtype)
@@ -242,6 +242,8 @@ def _slice_backward(recorder: Recorder, application: Application) -> Made:
     dim = application.dim("dim", len(shape))
     extent, length = shape[dim], grad.shape[dim]
     begin, _, step = _bounds(application, extent)
+    if length == 0:
+        return [recorder.filled(shape, torch.zeros((), dtype=application.dtype))]
     if length == extent:
         return [grad]
     if step == 1 and begin % length == 0 and extent % length == 0 and extent // length <= _PIECES:

@@ -1,0 +1,167 @@
+"""A family of models forward and backward on the sites, beside plain torch: what differs, and what it takes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import joinsum
+import torch
+from families import Family
+from joinsum import _C
+from joinsum.capture.recorded import EinsumVertex
+from joinsum.capture.runner import PlannedProgram
+from joinsum.frontend.errors import capturing
+
+__all__ = ["TOLERANCE", "Measured", "Spent", "measure", "relative"]
+
+# Sites so slow and links so fast that even small models are divided; elsewhere each site would do all the work.
+DIVIDING = joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9)
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+# Of the largest gradient: a gradient below it is compared with this, as it is the rounding of larger terms.
+_FLOOR = 1e-2
+
+
+@dataclass
+class Spent:
+    """CPU seconds of one thread, vertices of the programs that ran, forward and backward, and bytes between sites."""
+
+    plan: float = 0.0
+    run: float = 0.0
+    einsums: int = 0
+    calls: int = 0
+    moved: int = 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How a family did on a number of sites.
+
+    result    "equal", "refused", "wrong", or "failed"
+    why       what was refused, differs or failed
+    moved     bytes that a step moves between sites
+    error     the largest difference of the loss, a gradient or a buffer, relative to its magnitude
+    capture   CPU seconds of capture by torch.compile and of recording
+    plan      CPU seconds of choosing the plans
+    run       CPU seconds of a second step
+    """
+
+    family: str
+    sites: int
+    result: str
+    why: str = ""
+    error: float = 0.0
+    einsums: int = 0
+    calls: int = 0
+    moved: int = 0
+    capture: float = 0.0
+    plan: float = 0.0
+    run: float = 0.0
+
+
+@dataclass
+class _Step:
+    """The loss of one step, what it leaves in the model, and its CPU seconds."""
+
+    loss: torch.Tensor
+    left: dict[str, torch.Tensor | None] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def measure(family: Family, sites: int) -> Measured:
+    """A step of the model under torch.compile on `sites` loopback sites against a step of plain torch."""
+    joinsum.init(sites=sites, cluster=DIVIDING, plan_cache=False)
+    torch._dynamo.reset()
+    plain = _step(family.build(), family)
+    model = family.build()
+    compiled = torch.compile(model, backend="joinsum", fullgraph=True, dynamic=False)
+    try:
+        with _watched() as spent, capturing(family.name):
+            first = _step(compiled, family)
+        whole = Spent(**vars(spent))
+        model.zero_grad()
+        again = _step(compiled, family)
+    except joinsum.CaptureError as error:
+        return Measured(family.name, sites, "refused", str(error))
+    except Exception as error:  # what fails is told in the table
+        return Measured(family.name, sites, "failed", f"{type(error).__name__}: {error}")
+    worst, where = relative(plain.left | {"loss": plain.loss}, first.left | {"loss": first.loss})
+    equal = worst <= TOLERANCE[family.dtype]
+    return Measured(
+        family.name,
+        sites,
+        "equal" if equal else "wrong",
+        "" if equal else f"{where} differs by {worst:.1e}",
+        worst,
+        einsums=whole.einsums,
+        calls=whole.calls,
+        moved=whole.moved,
+        capture=first.seconds - whole.plan - whole.run,
+        plan=whole.plan,
+        run=again.seconds,
+    )
+
+
+def _step(model: Any, family: Family) -> _Step:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.process_time()
+        loss = model(**family.inputs())[0]
+        loss.backward()
+        made = _Step(loss.detach(), seconds=time.process_time() - start)
+    plain = getattr(model, "_orig_mod", model)
+    made.left = {name: None if p.grad is None else p.grad.clone() for name, p in plain.named_parameters()}
+    made.left |= {name: buffer.clone() for name, buffer in plain.named_buffers()}
+    return made
+
+
+@contextmanager
+def _watched() -> Iterator[Spent]:
+    """Counts what programs hold and take when they run."""
+    spent = Spent()
+    original = PlannedProgram.run
+
+    def run(self: PlannedProgram, args: Any) -> Any:
+        start = time.process_time()
+        _ = self.choice
+        planned = time.process_time()
+        made = original(self, args)
+        spent.plan += planned - start
+        spent.run += time.process_time() - planned
+        einsums = sum(isinstance(vertex, EinsumVertex) for vertex in self.recorded.vertices)
+        spent.einsums += einsums
+        spent.moved += _C.cost(self.choice.plan, self.here.cluster.core()).wire_bytes
+        spent.calls += len(self.recorded.vertices) - einsums
+        return made
+
+    with mock.patch.object(PlannedProgram, "run", run):
+        yield spent
+
+
+def relative(expected: dict[str, torch.Tensor | None], got: dict[str, torch.Tensor | None]) -> tuple[float, str]:
+    """The largest difference of two sets of tensors, over the magnitude of the tensor that differs, and its name;
+    infinite where one of them lacks a tensor or a number is not finite."""
+    if expected.keys() != got.keys():
+        return float("inf"), f"the names {sorted(expected.keys() ^ got.keys())}"
+    sizes = {name: float(x.abs().max()) for name, x in expected.items() if x is not None and x.numel()}
+    floor = _FLOOR * max(sizes.values())
+    worst, where = 0.0, ""
+    for name, x in expected.items():
+        y = got[name]
+        if x is None or y is None or (x.shape, x.dtype) != (y.shape, y.dtype):
+            if x is not y:
+                return float("inf"), name
+            continue
+        if not x.numel():
+            continue
+        error = float((x.double() - y.double()).abs().max()) / max(sizes[name], floor, 1e-30)
+        if not error <= worst:
+            worst, where = (error if error == error else float("inf")), name
+    return worst, where
