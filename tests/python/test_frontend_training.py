@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import fx_runner
@@ -13,8 +13,7 @@ import torch
 from joinsum.frontend import runner as runners
 from models import CASES, batches, made
 from torch import Tensor, nn
-
-Make = Callable[[Any], torch.optim.Optimizer]
+from training import Make, adam, compare, same, sgd, train_by_torch
 
 
 @pytest.fixture(autouse=True)
@@ -31,49 +30,14 @@ def graphs() -> int:
     return len(fx_runner.graphs)
 
 
-def train_by_torch(
-    model: nn.Module, loss: Callable[..., Tensor], optimizer: torch.optim.Optimizer, data: list[Any], **options: Any
-) -> list[float]:
-    """Losses of the plain loop."""
-    losses = []
-    accumulate = options.get("accumulate", 1)
-    for i, (x, y) in enumerate(data):
-        value = loss(model(x), y)
-        (value / accumulate).backward()
-        losses.append(value.item())
-        if (i + 1) % accumulate == 0:
-            if "max_norm" in options:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), options["max_norm"])
-            optimizer.step()
-            optimizer.zero_grad()
-    return losses
-
-
-def compare(name: str, optimizer: Make, dtype: torch.dtype, tolerance: float, **options: Any) -> None:
-    plain, planned = made(name, dtype), made(name, dtype)
-    data, loss = batches(name, 10, dtype=dtype), CASES[name].loss
-    wanted = train_by_torch(plain, loss, optimizer(plain.parameters()), data, **options)
-    step = joinsum.train_step(planned, loss, optimizer(planned.parameters()), **options)
-    losses = [step(x, y).item() for x, y in data]
-    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
-    step.sync()
-    same(planned, plain, tolerance)
-
-
-def same(given: nn.Module, wanted: nn.Module, tolerance: float) -> None:
-    for (name, x), y in zip(given.state_dict().items(), wanted.state_dict().values(), strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_ten_steps_of_sgd_with_momentum_are_torchs(name: str) -> None:
-    compare(name, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), torch.float32, 1e-5)
+    compare(name, sgd, torch.float32, 1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_ten_steps_of_adam_in_double_precision_are_torchs(name: str) -> None:
-    # Where a gradient vanishes (a bias of attention's keys), Adam divides noise by noise + eps.
-    compare(name, lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-5), torch.float64, 1e-8)
+    compare(name, adam, torch.float64, 1e-8)
 
 
 @pytest.mark.parametrize(
