@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import joinsum
 import torch
+from joinsum.frontend.distributed_tensor import atoms_of
 from models import CASES, batches, made
 from torch import Tensor, nn
+
+# Small models run replicated on ordinary machines. Here dividing work pays, so that plans cut what can be cut.
+CUTTING = joinsum.Cluster("slow sites, fast links", 1e6, 1e9, 0.0)
+
+# All cases, as `make nightly` asks for; else a choice of them.
+EVERYTHING = os.environ.get("JOINSUM_ALL_MODELS", "0") not in ("", "0")
 
 Make = Callable[[Any], torch.optim.Optimizer]
 
@@ -40,10 +48,32 @@ def compare(
     wanted = train_by_torch(plain, loss, optimizer(plain.parameters()), data, **options)
     step = joinsum.train_step(planned, loss, optimizer(planned.parameters()), **options)
     losses = [step(x, y).item() for x, y in data]
+    if joinsum.context().cluster is CUTTING and joinsum.sites() > 1:
+        assert divided(planned)
     torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
     step.sync()
     same(planned, plain, tolerance)
     return losses
+
+
+def divided(model: nn.Module) -> list[str]:
+    """Names of parameters of which no site has all."""
+    return [
+        name
+        for name, p in model.named_parameters()
+        if isinstance(p, joinsum.DistributedTensor) and not p.physical_type.placement.fully_replicated
+    ]
+
+
+def inside(model: nn.Module) -> list[str]:
+    """Of these, the names of those with an axis that is a product, as heads x width, and is cut."""
+    found = []
+    for name in divided(model):
+        p = model.get_parameter(name)
+        products = [extent for group in atoms_of(p) if len(group) > 1 for extent in group]
+        if any(len(axis.cuts) > 2 and axis.extent in products for axis in p.physical_type.relation.axes):
+            found.append(name)
+    return found
 
 
 def same(given: nn.Module, wanted: nn.Module, tolerance: float) -> None:
