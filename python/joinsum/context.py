@@ -105,7 +105,8 @@ class Context:
         except _C.TransportError:
             raise  # every site has its own
         except Exception as error:
-            if not self.whole:
+            if not self.whole and not getattr(error, "told_other_sites", False):
+                error.told_other_sites = True  # type: ignore[attr-defined]
                 # This site's own error says more.
                 with suppress(_C.TransportError), torch._C._DisableFuncTorch():
                     self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")

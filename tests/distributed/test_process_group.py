@@ -6,25 +6,19 @@ The scenes are in programs/; each launch plays many of them, and each test looks
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
+from launch import Play, call, play
 
 pytestmark = [
     pytest.mark.distributed,
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo"),
 ]
 
-PROGRAMS = Path(__file__).parent / "programs"
 LIMIT = 150
 MODULES = {
     2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs", "training"],
@@ -33,66 +27,22 @@ MODULES = {
 }
 
 
-@dataclass
-class Play:
-    """What the ranks of one launch noted."""
-
-    ranks: int
-    log: str
-    notes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
-
-    def values(self, scene: str) -> list[Any]:
-        """What a scene returned, rank by rank; fails with the ranks' own errors."""
-        for rank, notes in enumerate(self.notes):
-            assert scene in notes, f"{scene} did not end on rank {rank}\n{self.log[-3000:]}"
-            assert notes[scene]["ok"], f"{scene} on rank {rank}\n{notes[scene].get('error')}"
-        return [notes[scene]["value"] for notes in self.notes]
-
-
-def call(command: list[str]) -> str:
-    """Runs a program with all that it starts under one time limit; returns what it printed."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    process = subprocess.Popen(
-        [sys.executable, *command],
-        cwd=PROGRAMS,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        output += f"\nkilled after {LIMIT} s"
-    return output
-
-
 @pytest.fixture(scope="session")
 def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Launches on a number of ranks, each once."""
 
     @cache
-    def play(ranks: int) -> Play:
-        folder = tmp_path_factory.mktemp(f"ranks{ranks}")
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        outcome = Play(ranks, call([*launcher, "play.py", str(folder), *MODULES[ranks]]))
-        for rank in range(ranks):
-            file = folder / f"{rank}.jsonl"
-            lines = file.read_text().splitlines() if file.exists() else []
-            outcome.notes.append({note["scene"]: note for note in map(json.loads, lines)})
-        return outcome
+    def played(ranks: int) -> Play:
+        return play(ranks, MODULES[ranks], tmp_path_factory.mktemp(f"ranks{ranks}"), LIMIT)
 
-    return play
+    return played
 
 
 @pytest.fixture(scope="session")
 def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Notes of the scenes in which a rank is lost, by `<scene>.<rank>` and `<scene>.exits`."""
     folder = tmp_path_factory.mktemp("failures")
-    log = call(["failures.py", str(folder)])
+    log = call(["failures.py", str(folder)], LIMIT)
     notes = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     return notes | {"log": log}
 

@@ -15,16 +15,20 @@ from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import gathered
 from models import CASES, batches, made
 from torch import Tensor, nn
+from training import CUTTING
 
 
 @pytest.fixture(autouse=True)
-def three_sites(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(runners, "compile_fx", fx_runner.compile_fx)
-    monkeypatch.setattr(runners, "rewrite", fx_runner.rewrite)
+def three_sites(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    plans = getattr(request, "param", "torch") == "plans"
+    fx_runner.use(monkeypatch, plans)
     torch._dynamo.reset()
-    joinsum.init(sites=3)
+    joinsum.init(sites=3, cluster=CUTTING if plans else None)
     yield
     joinsum.init()
+
+
+by_torch_and_by_plans = pytest.mark.parametrize("three_sites", ["torch", "plans"], indirect=True)
 
 
 def same_state(given: nn.Module, wanted: nn.Module) -> None:
@@ -60,6 +64,7 @@ def test_a_distributed_model_trains_in_the_users_loop(name: str) -> None:
         torch.testing.assert_close(model(data[0][0]), plain(data[0][0]))
 
 
+@by_torch_and_by_plans
 @pytest.mark.parametrize("name", ["cnn", "llama"])
 def test_torch_compile_finds_the_backend(name: str) -> None:
     plain, model = made(name), made(name)
@@ -74,12 +79,14 @@ def test_torch_compile_finds_the_backend(name: str) -> None:
     same_state(model, plain)
 
 
+@by_torch_and_by_plans
 def test_what_the_backward_pass_needs_stays_on_the_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     stayed: list[int] = []
+    original = runners.compile_fx
 
     def noting(gm: Any, inputs: Any, **options: Any) -> Any:
         stayed.append(len(options["stay"]))
-        return fx_runner.compile_fx(gm, inputs, **options)
+        return original(gm, inputs, **options)
 
     monkeypatch.setattr(runners, "compile_fx", noting)
     model = torch.compile(made("mlp"), backend="joinsum", fullgraph=True)
@@ -90,6 +97,7 @@ def test_what_the_backward_pass_needs_stays_on_the_sites(monkeypatch: pytest.Mon
     assert sum(isinstance(x, DistributedTensor) for x in saved) == stayed[0]
 
 
+@by_torch_and_by_plans
 def test_a_compiled_function_is_torchs_and_keeps_its_name() -> None:
     @joinsum.compile
     def attend(query: Tensor, key: Tensor, value: Tensor, scale: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -108,6 +116,7 @@ def test_a_compiled_function_is_torchs_and_keeps_its_name() -> None:
     assert attend.__doc__ == "Attention."
 
 
+@by_torch_and_by_plans
 def test_writing_into_an_argument_writes_into_it() -> None:
     @joinsum.compile
     def count(total: Tensor, x: Tensor) -> Tensor:
@@ -143,6 +152,7 @@ def test_errors_of_the_planner_reach_the_user_as_they_are(monkeypatch: pytest.Mo
         joinsum.distribute(made("mlp"), torch.ones(2, 6))
 
 
+@by_torch_and_by_plans
 def test_wrong_shapes_raise_torchs_reason_and_leave_the_model_usable() -> None:
     model = joinsum.distribute(made("mlp"), torch.ones(2, 6))
     with pytest.raises(
@@ -157,6 +167,7 @@ def test_a_model_without_data_is_refused() -> None:
         joinsum.distribute(made("mlp").to("meta"), torch.ones(2, 6, device="meta"))
 
 
+@by_torch_and_by_plans
 def test_distributing_twice_is_refused_and_gathering_undoes_it() -> None:
     model = joinsum.distribute(made("mlp"), torch.ones(2, 6))
     with pytest.raises(joinsum.PlanError, match="already"):
@@ -173,6 +184,7 @@ def test_distributing_twice_is_refused_and_gathering_undoes_it() -> None:
     optimizer.step()
 
 
+@by_torch_and_by_plans
 def test_frozen_and_shared_parameters_are_as_before() -> None:
     plain, model = made("gpt"), made("gpt")
     for each in (plain, model):
@@ -186,6 +198,7 @@ def test_frozen_and_shared_parameters_are_as_before() -> None:
     torch.testing.assert_close(model.head.weight.grad.full_tensor(), plain.head.weight.grad)
 
 
+@by_torch_and_by_plans
 def test_autocast_and_checkpointed_layers_are_captured() -> None:
     plain, model = made("llama"), made("llama")
     model.checkpointed = True
@@ -200,6 +213,7 @@ def test_autocast_and_checkpointed_layers_are_captured() -> None:
         torch.testing.assert_close(model(x), plain(x), rtol=2e-2, atol=2e-2)
 
 
+@by_torch_and_by_plans
 def test_equal_gradients_are_two_tensors() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

@@ -3,77 +3,43 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import fx_runner
 import joinsum
 import pytest
 import torch
-from joinsum.frontend import runner as runners
 from models import CASES, batches, made
 from torch import Tensor, nn
-
-Make = Callable[[Any], torch.optim.Optimizer]
+from training import CUTTING, Make, adam, compare, same, sgd, train_by_torch
 
 
 @pytest.fixture(autouse=True)
-def three_sites(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(runners, "compile_fx", fx_runner.compile_fx)
-    monkeypatch.setattr(runners, "rewrite", fx_runner.rewrite)
+def three_sites(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    plans = getattr(request, "param", "torch") == "plans"
+    fx_runner.use(monkeypatch, plans)
     torch._dynamo.reset()
-    joinsum.init(sites=3)
+    joinsum.init(sites=3, cluster=CUTTING if plans else None)
     yield
     joinsum.init()
+
+
+by_torch_and_by_plans = pytest.mark.parametrize("three_sites", ["torch", "plans"], indirect=True)
 
 
 def graphs() -> int:
     return len(fx_runner.graphs)
 
 
-def train_by_torch(
-    model: nn.Module, loss: Callable[..., Tensor], optimizer: torch.optim.Optimizer, data: list[Any], **options: Any
-) -> list[float]:
-    """Losses of the plain loop."""
-    losses = []
-    accumulate = options.get("accumulate", 1)
-    for i, (x, y) in enumerate(data):
-        value = loss(model(x), y)
-        (value / accumulate).backward()
-        losses.append(value.item())
-        if (i + 1) % accumulate == 0:
-            if "max_norm" in options:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), options["max_norm"])
-            optimizer.step()
-            optimizer.zero_grad()
-    return losses
-
-
-def compare(name: str, optimizer: Make, dtype: torch.dtype, tolerance: float, **options: Any) -> None:
-    plain, planned = made(name, dtype), made(name, dtype)
-    data, loss = batches(name, 10, dtype=dtype), CASES[name].loss
-    wanted = train_by_torch(plain, loss, optimizer(plain.parameters()), data, **options)
-    step = joinsum.train_step(planned, loss, optimizer(planned.parameters()), **options)
-    losses = [step(x, y).item() for x, y in data]
-    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
-    step.sync()
-    same(planned, plain, tolerance)
-
-
-def same(given: nn.Module, wanted: nn.Module, tolerance: float) -> None:
-    for (name, x), y in zip(given.state_dict().items(), wanted.state_dict().values(), strict=True):
-        torch.testing.assert_close(x, y, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_ten_steps_of_sgd_with_momentum_are_torchs(name: str) -> None:
-    compare(name, lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), torch.float32, 1e-5)
+    compare(name, sgd, torch.float32, 1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_ten_steps_of_adam_in_double_precision_are_torchs(name: str) -> None:
-    # Where a gradient vanishes (a bias of attention's keys), Adam divides noise by noise + eps.
-    compare(name, lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-5), torch.float64, 1e-8)
+    compare(name, adam, torch.float64, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +59,20 @@ def test_options_of_optimizers_are_torchs(optimizer: Make) -> None:
     compare("mlp", optimizer, torch.float64, 1e-12)
 
 
+@by_torch_and_by_plans
 def test_gradients_are_clipped_over_all_batches_of_an_update() -> None:
     compare("mlp", lambda p: torch.optim.SGD(p, lr=1.0), torch.float64, 1e-12, max_norm=0.05, accumulate=2)
     compare("mlp", lambda p: torch.optim.AdamW(p, lr=0.01), torch.float64, 1e-12, max_norm=1e9)
 
 
+@by_torch_and_by_plans
 def test_accumulated_batches_make_one_update() -> None:
     before = graphs()
     compare("cnn", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), torch.float64, 1e-12, accumulate=3)
     assert graphs() - before == 3  # the first batch, the next ones, the last
 
 
+@by_torch_and_by_plans
 def test_schedules_and_groups_change_no_graph() -> None:
     plain, planned = made("mlp", torch.float64), made("mlp", torch.float64)
     data, loss = batches("mlp", 9, dtype=torch.float64), CASES["mlp"].loss
@@ -127,6 +96,7 @@ def test_schedules_and_groups_change_no_graph() -> None:
     assert graphs() - before == 1
 
 
+@by_torch_and_by_plans
 def test_state_stays_on_the_sites_under_the_users_keys() -> None:
     model = made("cnn")
     keys, weight = list(model.state_dict()), model.conv.weight
@@ -144,6 +114,7 @@ def test_state_stays_on_the_sites_under_the_users_keys() -> None:
         model(x)
 
 
+@by_torch_and_by_plans
 def test_a_synced_model_goes_on_by_itself_and_in_another_step() -> None:
     plain, planned = made("mlp", torch.float64), made("mlp", torch.float64)
     data, loss = batches("mlp", 6, dtype=torch.float64), CASES["mlp"].loss
@@ -161,6 +132,7 @@ def test_a_synced_model_goes_on_by_itself_and_in_another_step() -> None:
     assert other.state_dict()["state"][0]["step"] == 6
 
 
+@by_torch_and_by_plans
 def test_frozen_and_unused_parameters_stay() -> None:
     plain, planned = made("mlp", torch.float64), made("mlp", torch.float64)
     for model in (plain, planned):
@@ -180,6 +152,7 @@ def test_frozen_and_unused_parameters_stay() -> None:
     assert torch.equal(planned.unused, torch.ones(3, dtype=torch.float64))
 
 
+@by_torch_and_by_plans
 def test_train_and_eval_are_different_steps() -> None:
     plain, planned = made("cnn", torch.float64), made("cnn", torch.float64)
     data, loss = batches("cnn", 4, dtype=torch.float64), CASES["cnn"].loss
@@ -195,6 +168,7 @@ def test_train_and_eval_are_different_steps() -> None:
     assert planned.norm.num_batches_tracked == 2
 
 
+@by_torch_and_by_plans
 def test_another_batch_size_is_another_graph_of_the_same_state() -> None:
     plain, planned = made("gpt", torch.float64), made("gpt", torch.float64)
     loss = CASES["gpt"].loss
@@ -210,6 +184,7 @@ def test_another_batch_size_is_another_graph_of_the_same_state() -> None:
     assert graphs() - before == 2
 
 
+@by_torch_and_by_plans
 def test_what_a_model_reads_may_change_between_steps() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -227,6 +202,7 @@ def test_what_a_model_reads_may_change_between_steps() -> None:
     torch.testing.assert_close(step(x, x), -2 * first)
 
 
+@by_torch_and_by_plans
 def test_checkpointed_layers_give_the_same_step() -> None:
     plain, planned = made("llama", torch.float64), made("llama", torch.float64)
     planned.checkpointed = True
@@ -240,6 +216,7 @@ def test_checkpointed_layers_give_the_same_step() -> None:
     same(planned, plain, 1e-12)
 
 
+@by_torch_and_by_plans
 def test_autocast_computes_in_half_width() -> None:
     plain, planned = made("mlp"), made("mlp")
     loss = CASES["mlp"].loss
@@ -279,6 +256,7 @@ def test_a_model_that_gives_its_loss_needs_no_loss_function() -> None:
     torch.testing.assert_close(step(torch.ones(3, 2), labels=torch.zeros(3, 2)), wanted)
 
 
+@by_torch_and_by_plans
 def test_losses_that_are_no_numbers_propagate() -> None:
     model = made("mlp")
     step = joinsum.train_step(model, CASES["mlp"].loss, torch.optim.SGD(model.parameters(), lr=0.1))

@@ -7,12 +7,29 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import joinsum
+import pytest
 import torch
 from joinsum import _C
 from joinsum.dtypes import dtype_name
+from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import DistributedTensor, gathered
 
 graphs: list[torch.fx.GraphModule] = []
+
+
+def use(monkeypatch: pytest.MonkeyPatch, plans: bool) -> None:
+    """Runs captured graphs by their plans, or by this runner; `graphs` notes them either way."""
+    if not plans:
+        monkeypatch.setattr(runners, "compile_fx", compile_fx)
+        monkeypatch.setattr(runners, "rewrite", rewrite)
+        return
+    original = runners.compile_fx
+
+    def noting(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:
+        graphs.append(gm)
+        return original(gm, example_inputs, **options)
+
+    monkeypatch.setattr(runners, "compile_fx", noting)
 
 
 def cut_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:

@@ -276,8 +276,13 @@ class Recorder:
         for old, new in zip(value.axes, axes, strict=True):
             pairs |= zip(leaves(old), new, strict=True)
         letters = [pairs[dim] for dim in leaves(value.source.dims)]
-        draft = EinsumDraft([value.source], [letters], "id", "add")
-        return Value(Source(draft, tuple(dim for axis in axes for dim in axis), value.dtype), axes)
+        dims = tuple(dim for axis in axes for dim in axis)
+        own = set(letters)
+        shown = Shown(0, tuple((dim,) if dim in own else () for dim in dims))
+        sizes = [Size((dim,)) for dim in dims]
+        result = (value.dtype, tuple((dim,) for dim in dims))
+        draft = CallDraft([value.source], [letters], "aten::expand", [result], [shown, sizes], {}, [], [], [])
+        return Value(Source(draft, dims, value.dtype), axes)
 
     def like(self, value: Value, other: Value) -> Value:
         """The same tensor, in which no elements repeat, with the factors that the axes of `other` have."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
 from joinsum.capture.record import record
@@ -15,14 +16,17 @@ from joinsum.capture.recorded import Input, Output, Recorded
 from joinsum.compiled_graph import checksum
 from joinsum.context import Context, context
 from joinsum.contraction_order import best_orders
-from joinsum.errors import PlanError
+from joinsum.errors import PlanError, TransportError
 from joinsum.frontend.distributed_tensor import DistributedTensor, atoms_of
 from joinsum.graph_choice import Choice, Ends, choose
 from joinsum.stored import StoredRelation
 
 __all__ = ["PlannedProgram", "Runner", "compile_fx"]
 
-_SEEDS = 1 << 62
+# Sites compare the seed as a double, which has these integers.
+_SEEDS = 1 << 53
+_NOT_BEGUN = "run: sites differ"  # how a run ends that has not touched its inputs
+_SEED = "joinsum.seed"  # as disagreements of the sites show it
 
 
 def compile_fx(
@@ -88,10 +92,20 @@ class Runner:
     def _planned(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         key = tuple((i, str(type_)) for i, type_ in lying.items())
         if key not in self._plans:
+            # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
+            with unset_fake_temporarily():
+                self._plans[key] = self._recorded(lying, args)
+        return self._plans[key]
+
+    def _recorded(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
+        """The program for inputs that lie so; the same on every rank, or an error on all of them."""
+        with self._here.preparing("capture"):
             axes = {i: atoms_of(args[i]) for i in lying}
             recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
-            self._plans[key] = PlannedProgram(self._here, recorded, lying, self._stay)
-        return self._plans[key]
+            made = PlannedProgram(self._here, recorded, lying, self._stay)
+        if not self._here.whole:
+            self._here.transport.agree("capture", f"equal programs on every rank\n{made.graph}")
+        return made
 
 
 class PlannedProgram:
@@ -144,12 +158,21 @@ class PlannedProgram:
         placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
         taken = [x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)]
         try:
-            made = here.execute(self.choice.plan, placed, {})
+            made = here.execute(self.choice.plan, placed, self._agreed(given))
+        except TransportError as error:
+            if str(error).startswith(_NOT_BEGUN):
+                taken = []
+            raise _explained(error) from None
         finally:
             for relation in taken:
                 relation.take()
         memory = {x.untyped_storage().data_ptr() for x in given.values() if not isinstance(x, DistributedTensor)}
         return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
+
+    def _agreed(self, given: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        """What all ranks must have alike besides the plan: random numbers are functions of the seed. The agreement that
+        opens a run compares it."""
+        return {} if self.recorded.seed is None else {_SEED: float(given[self.recorded.seed])}
 
     def _value(self, each: Input, args: Sequence[Any]) -> torch.Tensor:
         if each.position is not None:
@@ -183,14 +206,24 @@ class PlannedProgram:
         return value if own else value.clone(memory_format=torch.contiguous_format)
 
     def _compare(self, given: Mapping[str, torch.Tensor]) -> None:
-        """Raises where the ranks' programs or whole inputs differ."""
+        """Raises where the ranks' inputs differ."""
         lines = [
             f"input {name}: {list(x.shape)} {x.dtype}, "
             + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum(x)}")
             for name, x in given.items()
+            if name != self.recorded.seed
         ]
-        told = "equal programs and inputs on every rank\n" + str(self.graph)
-        self.here.transport.agree("capture", told + "\n".join(lines))
+        self.here.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+
+
+def _explained(error: TransportError) -> TransportError:
+    """The error, with the remedy where ranks have drawn different seeds."""
+    if f"scalar {_SEED} = " not in str(error):
+        return error
+    return TransportError(
+        f"capture: random numbers would differ between ranks: {error}; draw alike from torch's default generator on "
+        "every rank: call torch.manual_seed with one number, and draw what only some ranks need from a torch.Generator"
+    )
 
 
 def _position(output: Output) -> int | None:

@@ -16,7 +16,7 @@ from joinsum.frontend.distributed_operators import dispatch
 from joinsum.relation import relation
 from joinsum.stored import Place, StoredRelation
 
-__all__ = ["DistributedTensor", "atoms_of", "gathered", "replace_tensor"]
+__all__ = ["DistributedTensor", "atoms_of", "gathered", "of_parts", "replace_tensor"]
 
 
 class DistributedTensor(torch.Tensor):
@@ -258,6 +258,23 @@ def atoms_of(tensor: DistributedTensor) -> list[list[int]]:
             out[-1].append(left.pop(0))
             extent //= out[-1][-1]
     return out
+
+
+def of_parts(part: torch.Tensor) -> DistributedTensor:
+    """The tensor of which each rank of a process group has a part, all of one shape: its first axis runs through them,
+    rank by rank. Shares the part's memory and moves nothing; detached. Raises PlanError for a part without elements."""
+    here = context()
+    if part.numel() == 0:
+        raise PlanError(f"DistributedTensor: a rank's part has no elements: shape={list(part.shape)}")
+    shape = [here.sites * part.shape[0], *part.shape[1:]]
+    name = dtype_name("DistributedTensor", part.dtype)
+    wanted = _C.RelationType.of_tensor(name, shape, [here.sites] + [1] * (len(shape) - 1))
+    split = ", ".join("0" for _ in here.grid.axes)
+    type_ = _C.PhysicalType.placed(
+        "DistributedTensor", wanted, here.grid, _C.Placement.parse(f"({split})", here.grid, wanted.frontier)
+    )
+    own = part.detach().resolve_conj().resolve_neg().contiguous()
+    return DistributedTensor(StoredRelation(_C.place_blocks([own], type_, here.local_sites, here.store), here), shape)
 
 
 def gathered(tensor: torch.Tensor) -> torch.Tensor:

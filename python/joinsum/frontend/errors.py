@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
+from joinsum.context import context
 from joinsum.errors import CaptureError, Error
 from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
 
@@ -24,7 +25,14 @@ _REMEDY = (
 
 @contextmanager
 def capturing(who: str) -> Iterator[None]:
-    """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors as they are."""
+    """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors as they are. What goes
+    wrong on one rank only is an error on all."""
+    with context().preparing("capture"), _in_own_words(who):
+        yield
+
+
+@contextmanager
+def _in_own_words(who: str) -> Iterator[None]:
     try:
         yield
     except BackendCompilerFailed as error:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from joinsum.arguments import integer, show
+from joinsum.context import context
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import ModelExplanation
 from joinsum.frontend import runner as runners
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.distribute import gather
-from joinsum.frontend.distributed_tensor import DistributedTensor, replace_tensor
+from joinsum.frontend.distributed_tensor import DistributedTensor, of_parts, replace_tensor
 from joinsum.frontend.program import Outcome, Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, tensor_names
-from joinsum.frontend.torch_internals import aot_compile
+from joinsum.frontend.torch_internals import aot_compile, tree_leaves, tree_map
 from joinsum.frontend.updates import Update, update_of
 
 __all__ = ["TrainStep", "train_step"]
@@ -69,7 +70,10 @@ class TrainStep:
         optimizer: torch.optim.Optimizer,
         max_norm: float | None,
         accumulate: int,
+        sharded: bool,
     ) -> None:
+        self._sharded = sharded
+        self._agreed: set[str] = set()  # shapes of parts of batches that all ranks have
         self._model = model
         self._optimizer = optimizer
         self._accumulate = accumulate
@@ -94,6 +98,8 @@ class TrainStep:
         the model gets all, and gives the loss itself or a result with an attribute `loss`.
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
+        if self._sharded and not context().whole:
+            batch, keywords = self._of_parts((batch, keywords))
         call = self._current = self._call()
         try:
             loss, made = self._traced(batch, keywords, *call.arguments())
@@ -161,6 +167,15 @@ class TrainStep:
         if self._ran is None:
             raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
         return explained([("train step", self._ran)])
+
+    def _of_parts(self, batch: Any) -> Any:
+        """The batch whose parts the ranks have, for this rank's part."""
+        axes = [x for x in tree_leaves(batch) if isinstance(x, Tensor) and x.dim() > 0]
+        told = "\n".join(f"part {i}: {list(x.shape)} {x.dtype}" for i, x in enumerate(axes))
+        if told not in self._agreed:
+            context().transport.agree("train_step", f"parts of a batch have one shape on every rank\n{told}")
+            self._agreed.add(told)
+        return tree_map(lambda x: of_parts(x) if isinstance(x, Tensor) and x.dim() > 0 else x, batch)
 
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
@@ -387,6 +402,7 @@ def train_step(
     *,
     max_norm: float | None = None,
     accumulate: int = 1,
+    data: Literal["whole", "sharded"] = "whole",
 ) -> TrainStep:
     """Forward, loss, backward and update as one graph, planned together; `step(*batch)` runs it and gives the loss.
 
@@ -395,13 +411,16 @@ def train_step(
     optimizer       SGD, Adam or AdamW of torch.optim, with any options and parameter groups
     max_norm        the gradients' norm is clipped to it, as torch.nn.utils.clip_grad_norm_ does
     accumulate      batches whose mean gradient makes one update
+    data            "whole": every rank gives the same batch. "sharded": each rank of a process group gives its own
+                    part, all of one shape; the batch is the parts one after another along the first axis of each
+                    tensor, and the loss is that of all of it. In a process with all sites the part is the batch
 
     Parameters, buffers and the optimizer's state stay on the sites between steps, as `joinsum.DistributedTensor`s, in
     the model and the optimizer, which keep the keys of their `state_dict`; `step.sync()` makes them plain. A schedule
     changes the groups' options as usual, and no plan. Parameters that do not require a gradient, or get none, stay.
     Losses and parameters are torch's up to rounding; Adam magnifies that where gradients vanish.
 
-    On a process group all ranks call with equal batches. Raises CaptureError for a model that is not one graph, or has
+    On a process group all ranks call. Raises CaptureError for a model that is not one graph, or has
     an operator that is not captured; PlanError for another optimizer, naming the remedy.
     Source: EinDecomp paper, section 9.
 
@@ -418,4 +437,7 @@ def train_step(
     count = integer("train_step", "accumulate", accumulate)
     if count < 1:
         raise PlanError(f"train_step: at least one batch makes an update: accumulate={count}")
-    return TrainStep(model, loss_function, optimizer, None if max_norm is None else float(max_norm), count)
+    if data not in ("whole", "sharded"):
+        raise PlanError(f"train_step: batches are whole or sharded: data={show(data)}")
+    norm = None if max_norm is None else float(max_norm)
+    return TrainStep(model, loss_function, optimizer, norm, count, data == "sharded")

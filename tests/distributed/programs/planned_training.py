@@ -1,0 +1,176 @@
+"""Scenes of training by plans, one site per rank, where dividing work pays."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import joinsum
+import torch
+import torch.distributed as dist
+from joinsum import DistributedTensor
+from stage import Scenes, enter, error_of, on_group, rank, ranks, scene
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from models import CASES, batches, made
+from training import CUTTING, EVERYTHING, compare, divided, same, sgd, train_by_torch
+
+SCENES: Scenes = {}
+NAMES = list(CASES) if EVERYTHING else ["cnn"] if ranks() == 2 else ["mlp"]
+
+
+def begin() -> None:
+    """Sites of this group where dividing work pays."""
+    torch._dynamo.reset()
+    here = enter(on_group())
+    here.cluster = CUTTING
+
+
+@scene(SCENES)
+def planned_steps_are_those_of_one_process() -> dict[str, list[float]]:
+    losses = {}
+    for name in NAMES:
+        begin()
+        losses[name] = compare(name, sgd, torch.float32, 1e-5)
+    return losses
+
+
+@scene(SCENES)
+def each_rank_gives_its_part_of_the_batch() -> list[float]:
+    begin()
+    plain, planned = made("cnn"), made("cnn")
+    loss, data = CASES["cnn"].loss, batches("cnn", 3, n=2 * ranks())
+    wanted = train_by_torch(plain, loss, sgd(plain.parameters()), data)
+    step = joinsum.train_step(planned, loss, sgd(planned.parameters()), data="sharded")
+    own = slice(2 * rank(), 2 * rank() + 2)
+    original = DistributedTensor.full_tensor
+    DistributedTensor.full_tensor = None  # type: ignore[method-assign,assignment]  # nothing is gathered besides the plan
+    try:
+        losses = [step(x[own], y[own]).item() for x, y in data]
+    finally:
+        DistributedTensor.full_tensor = original  # type: ignore[method-assign]
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
+    step.sync()
+    same(planned, plain, 1e-5)
+    return losses
+
+
+@scene(SCENES)
+def parts_of_several_shapes_are_refused() -> tuple[str, str, float]:
+    begin()
+    model = made("mlp")
+    step = joinsum.train_step(model, CASES["mlp"].loss, sgd(model.parameters()), data="sharded")
+    ((x, y),) = batches("mlp", 1, n=2 + (rank() == 1))
+    told = error_of(lambda: step(x, y))
+    ((x, y),) = batches("mlp", 1, n=2)
+    step(x, y)
+    return told
+
+
+class Small(nn.Module):
+    """A layer, and then what the test says."""
+
+    def __init__(self, then: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.layer, self.then = nn.Linear(4, 4), then
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.then(self.layer(x))
+
+
+def dropped(x: Tensor) -> Tensor:
+    return nn.functional.dropout(x, 0.5)
+
+
+def small_step(then: Callable[[Tensor], Tensor]) -> Callable[[], Tensor]:
+    model = Small(then)
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    return lambda: step(torch.ones(6, 4), torch.zeros(6, 4))
+
+
+def seeded_losses(step: Callable[[], Tensor]) -> list[float]:
+    torch.manual_seed(3)
+    return [float(step()) for _ in range(3)]
+
+
+@scene(SCENES)
+def dropout_on_a_group_is_that_of_one_process_and_other_seeds_are_refused() -> tuple[str, str, float]:
+    begin()
+    step = small_step(dropped)
+    losses = seeded_losses(step)
+    torch.manual_seed(rank())
+    told = error_of(step)
+    torch.manual_seed(4)
+    after = float(step())  # the refused step has left its parameters as they were
+    enter(joinsum.Context(joinsum._C.make_loopback(1), CUTTING, None, 60.0))
+    torch._dynamo.reset()
+    step = small_step(dropped)
+    wanted = seeded_losses(step)
+    torch.manual_seed(4)
+    wanted.append(float(step()))
+    torch.testing.assert_close(torch.tensor([*losses, after]), torch.tensor(wanted))
+    return told
+
+
+@scene(SCENES)
+def ranks_with_different_models_all_raise() -> list[tuple[str, str, float]]:
+    begin()
+    odd = rank() == 1
+    ways: list[Callable[[], object]] = [
+        small_step(torch.tanh if odd else torch.relu),
+        lambda: joinsum.distribute(Small(torch.tanh if odd else torch.relu), torch.ones(6, 4)),
+        small_step(torch.linalg.svdvals if odd else torch.relu),
+        lambda: joinsum.distribute(Small(branching if odd else torch.relu), torch.ones(6, 4)),
+    ]
+    told = []
+    for way in ways:
+        torch._dynamo.reset()
+        told.append(error_of(way))
+    small_step(torch.relu)()
+    return told
+
+
+def branching(x: Tensor) -> Tensor:
+    return x if x.sum() > 0 else -x
+
+
+@scene(SCENES)
+def planned_state_goes_to_other_numbers_of_sites_and_to_dtensors() -> int:
+    begin()
+    name = [tempfile.mkdtemp() if rank() == 0 else None]
+    dist.broadcast_object_list(name)
+    folder = Path(str(name[0]))
+    model = made("mlp")
+    optimizer = torch.optim.AdamW(model.parameters(), amsgrad=True)
+    step = joinsum.train_step(model, CASES["mlp"].loss, optimizer)
+    step(*batches("mlp", 1)[0])
+    assert divided(model)
+    joinsum.save_checkpoint(folder, model, optimizer)
+    count = 0
+    for x in model.parameters():
+        try:
+            there = joinsum.to_dtensor(x)
+        except joinsum.PlanError:
+            continue  # its blocks are none that a DTensor has
+        count += 1
+        assert torch.equal(there.full_tensor(), x.detach().full_tensor())
+        assert there.to_local().untyped_storage().data_ptr() == x.blocks()[0].untyped_storage().data_ptr()
+        assert torch.equal(joinsum.from_dtensor(there).full_tensor(), x.detach().full_tensor())
+    values = [x.full_tensor() for x in model.state_dict().values()]
+    enter(joinsum.Context(joinsum._C.make_loopback(3), CUTTING, None, 60.0))
+    torch._dynamo.reset()
+    other = made("mlp")
+    its = torch.optim.AdamW(other.parameters(), amsgrad=True)
+    joinsum.train_step(other, CASES["mlp"].loss, its)(*batches("mlp", 1)[0])
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    joinsum.load_checkpoint(folder, other, its)
+    assert all(torch.equal(x.full_tensor(), y) for x, y in zip(other.state_dict().values(), values, strict=True))
+    assert os.path.exists(folder / "current.json")
+    return count

@@ -1,0 +1,71 @@
+"""Claims about training by plans on process groups: it is that of one process, and loud where ranks differ."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from launch import Play, play
+from training import EVERYTHING
+
+pytestmark = [
+    pytest.mark.distributed,
+    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo"),
+    pytest.mark.parametrize("ranks", [2, 4]),
+]
+
+LIMIT = 1500 if EVERYTHING else 300
+
+
+@pytest.fixture(scope="session")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Launches on a number of ranks, each once."""
+
+    @cache
+    def played(ranks: int) -> Play:
+        return play(ranks, ["planned_training"], tmp_path_factory.mktemp(f"planned{ranks}"), LIMIT)
+
+    return played
+
+
+def test_planned_steps_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("planned_steps_are_those_of_one_process")
+    assert all(each == losses[0] for each in losses)
+
+
+def test_parts_of_batches_make_the_step_of_the_whole_batch(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("each_rank_gives_its_part_of_the_batch")
+    assert all(each == losses[0] for each in losses)
+
+
+def test_parts_of_several_shapes_are_an_error_on_all_ranks(plays: Any, ranks: int) -> None:
+    for kind, text, _ in plays(ranks).values("parts_of_several_shapes_are_refused"):
+        assert kind == "TransportError"
+        assert "site 0: part 0: [2, 6] torch.float32, site 1: part 0: [3, 6] torch.float32" in text
+
+
+def test_dropout_has_one_mask_and_ranks_of_other_seeds_are_an_error_on_all(plays: Any, ranks: int) -> None:
+    for kind, text, _ in plays(ranks).values("dropout_on_a_group_is_that_of_one_process_and_other_seeds_are_refused"):
+        assert kind == "TransportError"
+        assert "random numbers would differ between ranks" in text
+        assert "torch.manual_seed" in text
+
+
+def test_ranks_that_capture_different_models_all_raise_and_name_the_first_node(plays: Any, ranks: int) -> None:
+    for rank, told in enumerate(plays(ranks).values("ranks_with_different_models_all_raise")):
+        step, distribute, no_rule, branch = told
+        for kind, text, seconds in (step, distribute):
+            assert kind == "TransportError"
+            assert "aten::relu" in text.partition("site 1:")[0]
+            assert "aten::tanh" in text.partition("site 1:")[2]
+            assert seconds < 30
+        for kind, text, _ in (no_rule, branch):
+            assert kind == ("CaptureError" if rank == 1 else "TransportError")
+            assert rank == 1 or "site 1: (no plan) CaptureError" in text
+
+
+def test_planned_state_goes_to_other_sites_and_to_dtensors(plays: Any, ranks: int) -> None:
+    counts = plays(ranks).values("planned_state_goes_to_other_numbers_of_sites_and_to_dtensors")
+    assert all(count == counts[0] > 0 for count in counts)
