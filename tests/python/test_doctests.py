@@ -31,7 +31,9 @@ def test_the_examples_of_a_module_hold(name: str) -> None:
     assert failed == 0
 
 
-@pytest.mark.parametrize(("document", "examples"), [("einsum.md", 11), ("models.md", 7), ("training.md", 9), ("coming_from.md", 20)])
+@pytest.mark.parametrize(
+    ("document", "examples"), [("einsum.md", 11), ("models.md", 7), ("training.md", 9), ("coming_from.md", 20)]
+)
 def test_the_examples_of_a_document_hold(document: str, examples: int) -> None:
     failed, tried = doctest.testfile(str(DOCS / document), module_relative=False, optionflags=doctest.ELLIPSIS)
     assert failed == 0

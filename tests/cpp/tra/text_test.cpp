@@ -109,10 +109,10 @@ TEST(PlanText, ErrorsNameTheirPlace) {
             "parse: name used twice: name=X: line=3, column=1, near=`X = transform[relu](X)`");
   EXPECT_EQ(error_of(head + "output Z = t1\nt1 = transform[relu](X)"),
             "parse: no such input or node so far: name=t1: line=3, column=12, near=`t1`");
-  EXPECT_EQ(
-      error_of(head + "t = shuffle[0](X)"),
-      "parse: no such operator: name=shuffle, operators=[aggregate, join, rekey, filter, transform, tile, concat, call]: "
-      "line=3, column=13, near=`0](X)`");
+  EXPECT_EQ(error_of(head + "t = shuffle[0](X)"),
+            "parse: no such operator: name=shuffle, operators=[aggregate, join, rekey, filter, transform, tile, "
+            "concat, call]: "
+            "line=3, column=13, near=`0](X)`");
   EXPECT_EQ(error_of(head), "parse: a plan needs an `output` line: line=3, column=1, near=`end of text`");
   EXPECT_EQ(error_of(head + "output Z = X\noutput Z = X"),
             "parse: output named twice: name=Z: line=4, column=8, near=`Z = X`");
