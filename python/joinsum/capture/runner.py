@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from joinsum import _C
+from joinsum.capture.one_site import OneSite
+from joinsum.capture.random import SEEDS
 from joinsum.capture.record import record
 from joinsum.capture.recorded import Input, Output, Recorded
 from joinsum.compiled_graph import checksum
@@ -22,8 +24,6 @@ from joinsum.stored import StoredRelation
 
 __all__ = ["PlannedProgram", "Runner", "compile_fx"]
 
-_SEEDS = 1 << 62
-
 
 def compile_fx(
     gm: torch.fx.GraphModule,
@@ -32,8 +32,10 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
-) -> Runner:
+) -> Runner | OneSite:
     """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
+    if context().sites == 1:
+        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay))
     return Runner(gm, example_inputs, names, ties, stay)
 
 
@@ -155,7 +157,7 @@ class PlannedProgram:
             value = args[each.position]
             return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
         if each.name == self.recorded.seed:
-            return torch.randint(_SEEDS, ())
+            return torch.randint(SEEDS, ())
         return self.recorded.constants[each.name]
 
     def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:

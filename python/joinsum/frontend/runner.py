@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 
 from joinsum import _C
+from joinsum.context import context
+from joinsum.graph_choice import Choice
 
 __all__ = ["Runner", "compile_fx", "rewrite"]
 
@@ -21,6 +23,16 @@ class Runner(Protocol):
 
     @property
     def input_types(self) -> Sequence[_C.PhysicalType | None]: ...
+
+    @property
+    def recorded(self) -> Any:
+        """The program, a `joinsum.capture.recorded.Recorded`."""
+        ...
+
+    @property
+    def choice(self) -> Choice:
+        """Its plan for whole inputs."""
+        ...
 
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
@@ -50,5 +62,7 @@ def compile_fx(
 
 
 def rewrite(gm: torch.fx.GraphModule) -> None:
-    """Contractions of a Dynamo graph become joinsum's einsum operator, which keeps their labels; in place."""
-    importlib.import_module("joinsum.capture.rewrite").rewrite(gm)
+    """Contractions of a Dynamo graph become joinsum's einsum operator, which keeps their labels; in place. On one site
+    they stay torch's."""
+    if context().sites > 1:
+        importlib.import_module("joinsum.capture.rewrite").rewrite(gm)

@@ -119,6 +119,17 @@ class TrainStep:
         torch.distributed.checkpoint write them."""
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
+    def captured(self, *batch: Any, **keywords: Any) -> runners.Runner:
+        """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
+        model's tensors may be fake ones, without memory. Raises what a step raises."""
+        call = self._current = self._call()
+        try:
+            graph = self._traced.graph_for(batch, keywords, *call.arguments())
+        finally:
+            self._current = None
+        assert isinstance(graph, _WholeStep) and graph.runner is not None
+        return graph.runner
+
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
     def _call(self) -> _Call:
@@ -253,6 +264,11 @@ class _WholeStep(Captured):
         known = {i: into for i, into in ties.items() if into is not None}
         self._program = Program(graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept)
         self._graph = None
+
+    @property
+    def runner(self) -> runners.Runner | None:
+        """The graph with its plan."""
+        return None if self._program is None else self._program.runner
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         self._written = {}
