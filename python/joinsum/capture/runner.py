@@ -56,7 +56,7 @@ class Runner:
         self._ties = dict(ties)
         self._stay = frozenset(stay)
         self._count = len(example_inputs)
-        self._plans: dict[Any, PlannedProgram] = {}
+        self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
         self._first = self._planned({})
 
     @property
@@ -87,12 +87,15 @@ class Runner:
         return self._planned(lying, args).run(args)
 
     def _planned(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
-        key = tuple((i, str(type_)) for i, type_ in lying.items())
-        if key not in self._plans:
+        place = next((i for i, (known, _) in enumerate(self._plans) if known == lying), None)
+        if place is None:
             axes = {i: atoms_of(args[i]) for i in lying}
             recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
-            self._plans[key] = PlannedProgram(self._here, recorded, lying, self._stay)
-        return self._plans[key]
+            found = dict(lying), PlannedProgram(self._here, recorded, lying, self._stay)
+        else:
+            found = self._plans.pop(place)
+        self._plans.insert(0, found)
+        return found[1]
 
 
 class PlannedProgram:
@@ -164,7 +167,8 @@ class PlannedProgram:
         here, type_ = self.here, self._types[name]
         if isinstance(value, DistributedTensor):
             if name in self._starts:
-                return _C.retyped(value.stored.core(), type_, here.store)
+                core = value.stored.core()
+                return core if core.type == type_ else _C.retyped(core, type_, here.store)
             value, tied = value.full_tensor().detach(), True
         if name in self.recorded.constants:
             if name not in self._constants:
