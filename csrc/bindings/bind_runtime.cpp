@@ -98,12 +98,17 @@ void bind_stored_relation(py::module_& module) {
              py::arg("store"), py::arg("copy"), WithoutGil());
 }
 
+/// What each node of a run did; Python objects are made of it when they are asked for.
+struct RunTrace {
+  std::vector<NodeTrace> entries;
+};
+
 /// Outputs by name, and what each node did. By value: an output that Python drops is freed.
-std::pair<std::map<std::string, StoredRelation>, std::vector<NodeTrace>> run(
-    Executor& executor, const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
-    const kernels::Scalars& scalars) {
+std::pair<std::map<std::string, StoredRelation>, RunTrace> run(Executor& executor, const ia::Plan& plan,
+                                                               const std::map<std::string, StoredRelation>& inputs,
+                                                               const kernels::Scalars& scalars) {
   runtime::RunResult result = executor.run(plan, inputs, scalars);
-  return {std::move(result.outputs), std::move(result.trace)};
+  return {std::move(result.outputs), {std::move(result.trace)}};
 }
 
 void bind_executor(py::module_& module) {
@@ -117,6 +122,7 @@ void bind_executor(py::module_& module) {
       .def_readonly("seconds", &NodeTrace::seconds)
       .def_readonly("peak_bytes", &NodeTrace::peak_bytes)
       .def_readonly("site_bytes", &NodeTrace::site_bytes);
+  py::class_<RunTrace>(module, "RunTrace").def("entries", [](const RunTrace& trace) { return trace.entries; });
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
       .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil());

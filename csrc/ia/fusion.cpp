@@ -1,6 +1,7 @@
 #include "ia/fusion.h"
 
 #include <algorithm>
+#include <map>
 
 #include "kernels/table.h"
 
@@ -90,6 +91,25 @@ std::unordered_set<const Node*> fused_joins(const Plan& plan) {
     if (alike) fused.insert(join);
   }
   return fused;
+}
+
+std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
+  std::map<std::vector<NodePtr>, std::vector<const Node*>> first;
+  std::unordered_map<const Node*, const Node*> further;
+  for (const NodePtr& node : plan.order()) {
+    const auto* op = node->as<LocalCall>();
+    if (op == nullptr || op->call.results.size() == 1) continue;
+    auto& known = first[node->inputs()];
+    const auto same = std::find_if(known.begin(), known.end(), [&](const Node* other) {
+      return op->call.runs_with(other->as<LocalCall>()->call);
+    });
+    if (same == known.end()) {
+      known.push_back(node.get());
+    } else {
+      further.emplace(node.get(), *same);
+    }
+  }
+  return further;
 }
 
 Formation::Formation(const Plan& plan, int64_t most_bytes) : plan_(plan), fused_(fused_joins(plan)) {

@@ -10,6 +10,9 @@ namespace joinsum::ia {
 /// with is computed with it, as one contraction over each pair of blocks. Both executor and cost ask here.
 std::unordered_set<const Node*> fused_joins(const Plan& plan);
 
+/// Results of calls that are computed with another one, the first, of the same operator on the same operands.
+std::unordered_map<const Node*, const Node*> further_results(const Plan& plan);
+
 /// Number of uses of each node in a plan, outputs included.
 std::unordered_map<const Node*, int64_t> use_counts(const Plan& plan);
 

@@ -33,7 +33,7 @@ struct CallArgument {
   std::vector<CallArgument> items = {};
 
   std::string print() const;
-  bool operator==(const CallArgument& other) const { return print() == other.print(); }
+  bool operator==(const CallArgument& other) const;
 };
 
 /// A result: its letters, and the axes in which the operator gives it.

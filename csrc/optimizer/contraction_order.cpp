@@ -283,10 +283,10 @@ class Order {
         }
       }
       const auto plan = ia::Plan::make({{"Z", made.at(program.plan.outputs()[0].node.get()), std::nullopt}});
-      const auto fused = ia::fused_joins(plan);
+      const Fusions fusions(plan);
       Result result{places_.of(plan.outputs()[0].node->type()), {}};
       for (const ia::NodePtr& node : plan.order()) {
-        const NodeCost cost = node_cost(*node, fusion_of(*node, fused), wanted_.cluster);
+        const NodeCost cost = node_cost(*node, fusions.of(*node), wanted_.cluster);
         result.price = result.price + Price{value_of(cost, wanted_.objective), static_cast<double>(cost.flops)};
       }
       return result;

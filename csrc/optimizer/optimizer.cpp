@@ -23,6 +23,9 @@ constexpr int64_t kPlansAround = 100;
 constexpr const char* kTranslated = "operator by operator";
 /// Nodes of a plan beyond which rules are not searched: a step looks at the whole plan for each match.
 constexpr size_t kMostNodesRewritten = 300;
+/// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
+constexpr size_t kManyNodes = 500;
+constexpr double kFewEntries = 1e6;
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
 constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
 
@@ -167,13 +170,20 @@ class Optimizer {
 
   // --- phases --------------------------------------------------------------------------------------------------------
 
-  void lower() { add({kTranslated, tra::lower(plan_, grid_, inputs_), {}, {}, false}); }
+  void lower() { add({kTranslated, translated(), {}, {}, false}); }
+
+  /// The plan lowered operator by operator.
+  const ia::Plan& translated() {
+    if (!translated_) translated_ = interner_.intern(tra::lower(plan_, grid_, inputs_));
+    return *translated_;
+  }
 
   void choose_placements() {
     const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_},
                                    std::make_shared<PlacementMemory>(grid_, options_.minimize, options_.cluster));
     MinSumLimits limits;
     limits.deadline = deadline_;
+    if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;
     if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
@@ -193,7 +203,7 @@ class Optimizer {
 
   /// The paper's matrix products: each rule wherever it meets the plan that was lowered operator by operator.
   void try_products() {
-    const ia::Plan lowered = interner_.intern(tra::lower(plan_, grid_, inputs_));
+    const ia::Plan& lowered = translated();
     if (lowered.order().size() > kMostNodesRewritten) return;
     const auto clean = rewriting_rules();
     for (const Rule& rule : rules()) {
@@ -226,11 +236,10 @@ class Optimizer {
     for (const Candidate& start : starts) {
       if (start.plan.order().size() <= kMostNodesRewritten) improve(start, greedy(start.plan, search(clean)));
     }
-    const Candidate translated{kTranslated, interner_.intern(tra::lower(plan_, grid_, inputs_)), {}, {}, false};
-    if (translated.plan.order().size() > kMostNodesRewritten) return;
+    if (translated().order().size() > kMostNodesRewritten) return;
     Search around = search(clean);
     around.limits.plans = std::min(around.limits.plans, kPlansAround);
-    improve(translated, beam(translated.plan, around));
+    improve({kTranslated, translated(), {}, {}, false}, beam(translated(), around));
   }
 
   /// Adds what a search has made of a candidate.
@@ -268,6 +277,7 @@ class Optimizer {
   bool pins_inside_ = false;  ///< some value is pinned that others read
   Pricer pricer_;
   Interner interner_;
+  std::optional<ia::Plan> translated_;
   std::optional<Clock::time_point> deadline_;
   std::set<std::vector<const ia::Node*>> known_;
   Optimized out_;

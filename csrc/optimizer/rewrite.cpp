@@ -43,7 +43,11 @@ NodePtr Interner::make(const ia::Operation& operation, const std::vector<NodePtr
 }
 
 NodePtr Interner::intern(const NodePtr& root) {
-  std::unordered_map<const Node*, NodePtr> done;
+  Done done;
+  return intern(root, done);
+}
+
+NodePtr Interner::intern(const NodePtr& root, Done& done) {
   std::vector<NodePtr> stack{root};
   while (!stack.empty()) {
     const NodePtr node = stack.back();
@@ -82,8 +86,10 @@ NodePtr Interner::intern(const NodePtr& root) {
 }
 
 ia::Plan Interner::intern(const ia::Plan& plan) {
+  Done done;
   std::vector<ia::Plan::Output> outputs;
-  for (const auto& output : plan.outputs()) outputs.push_back({output.name, intern(output.node), output.tied_input});
+  for (const auto& output : plan.outputs())
+    outputs.push_back({output.name, intern(output.node, done), output.tied_input});
   return ia::Plan::make(std::move(outputs));
 }
 

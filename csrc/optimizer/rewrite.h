@@ -19,6 +19,8 @@ class Interner {
   ia::NodePtr make(const ia::Operation& operation, const std::vector<ia::NodePtr>& inputs);
 
  private:
+  using Done = std::unordered_map<const ia::Node*, ia::NodePtr>;  ///< nodes of one plan that are interned
+  ia::NodePtr intern(const ia::NodePtr& node, Done& done);
   ia::NodePtr find(uint64_t hash, const ia::Operation& operation, const std::vector<ia::NodePtr>& inputs,
                    const ia::PhysicalType* input_type) const;
   void keep(uint64_t hash, const ia::NodePtr& node);

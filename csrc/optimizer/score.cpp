@@ -100,9 +100,9 @@ Pricer::Price Pricer::computed(const ia::Node& node, Fusion fusion) {
 
 Score Pricer::score(const ia::Plan& plan) {
   Score out;
-  const auto fused = ia::fused_joins(plan);
+  const Fusions fusions(plan);
   for (const ia::NodePtr& node : plan.order()) {
-    const Price& priced = price(node, fusion_of(*node, fused));
+    const Price& priced = price(node, fusions.of(*node));
     out.value += priced.value;
     out.flops += priced.flops;
     out.operators += node->inputs().empty() ? 0 : 1;

@@ -61,7 +61,7 @@ class Pricer {
 
   Objective objective_;
   Cluster cluster_;
-  std::unordered_map<const ia::Node*, Price> prices_[3];
+  std::unordered_map<const ia::Node*, Price> prices_[4];
   std::unordered_map<uint64_t, std::vector<Move>> moves_;
 };
 

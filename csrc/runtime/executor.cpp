@@ -9,6 +9,7 @@
 #include "ia/fusion.h"
 #include "ia/text.h"
 #include "kernels/dense.h"
+#include "kernels/dense_call.h"
 #include "runtime/kept_bytes.h"
 #include "runtime/local_operators.h"
 #include "runtime/moves.h"
@@ -27,29 +28,27 @@ struct PlanFacts {
   ia::Formation formation;
   std::unordered_map<const Node*, int64_t> uses;
   std::unordered_map<const Node*, std::vector<const Node*>> other_results;  ///< by the first result of a call
+  std::unordered_map<const Node*, kernels::PreparedCall> calls;              ///< of first results
 
   PlanFacts(const ia::Plan& of, int64_t most_joined_bytes)
       : plan(of), text(of.text()), names(ia::node_names(of)), formation(of, most_joined_bytes), uses(formation.uses()) {
     for (const NodePtr& node : of.order()) {
       operations[node.get()] = ia::operation_text(node->operation(), node->type());
     }
-    find_other_results();
+    prepare_calls();
   }
 
   /// Results of one call are computed with the first of them.
-  void find_other_results() {
-    std::map<std::vector<NodePtr>, std::vector<const Node*>> first;
+  void prepare_calls() {
+    const auto further = ia::further_results(plan);
     for (const NodePtr& node : plan.order()) {
       const auto* op = node->as<ia::LocalCall>();
       if (op == nullptr) continue;
-      auto& calls = first[node->inputs()];
-      const auto same = std::find_if(calls.begin(), calls.end(), [&](const Node* other) {
-        return op->call.runs_with(other->as<ia::LocalCall>()->call);
-      });
-      if (same == calls.end()) {
-        calls.push_back(node.get());
+      const auto with = further.find(node.get());
+      if (with == further.end()) {
+        calls.emplace(node.get(), op->call);
       } else {
-        other_results[*same].push_back(node.get());
+        other_results[with->second].push_back(node.get());
       }
     }
   }
@@ -253,8 +252,8 @@ class Run {
     for (const Operand& operand : given) {
       if (!operand.pieces.empty()) options = operand.pieces.front().array.options();
     }
-    if (const auto* op = node.as<ia::LocalCall>()) {
-      const auto results = LocalOperators(scalars_, store_, flops_).call(op->call, given);
+    if (node.as<ia::LocalCall>() != nullptr) {
+      const auto results = LocalOperators(scalars_, store_, flops_).call(facts_.calls.at(&node), given);
       for (size_t i = 0; i < made.size(); ++i)
         out[i] = {store_.put(results[made[i]->as<ia::LocalCall>()->call.output])};
       return out;

@@ -432,7 +432,9 @@ std::vector<Piece> LocalOperators::concatenate_pieces(const ia::LocalAggregate& 
   return out;
 }
 
-std::vector<at::Tensor> LocalOperators::call(const kernels::Call& op, const std::vector<Operand>& operands) const {
+std::vector<at::Tensor> LocalOperators::call(const kernels::PreparedCall& prepared,
+                                             const std::vector<Operand>& operands) const {
+  const kernels::Call& op = prepared.call();
   std::vector<at::Tensor> blocks;
   std::map<char, int64_t> begins;
   std::map<char, double> extents;
@@ -451,7 +453,7 @@ std::vector<at::Tensor> LocalOperators::call(const kernels::Call& op, const std:
     blocks.push_back(piece.array);
   }
   flops_ += static_cast<int64_t>(kernels::flops(op, extents));
-  return kernels::dense_call(op, blocks, begins);
+  return prepared.run(blocks, begins);
 }
 
 std::vector<Piece> LocalOperators::filter(const ia::LocalFilter& op, const Operand& input) const {

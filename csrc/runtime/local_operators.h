@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "ia/nodes.h"
+#include "kernels/dense_call.h"
 #include "runtime/relation.h"
 
 namespace joinsum::runtime {
@@ -29,7 +30,7 @@ class LocalOperators {
                               const Operand& right, const RelationType& joined) const;
   std::vector<Piece> aggregate(const ia::LocalAggregate& op, const Operand& input, const RelationType& result) const;
   /// The arrays of all results of a call.
-  std::vector<at::Tensor> call(const kernels::Call& op, const std::vector<Operand>& operands) const;
+  std::vector<at::Tensor> call(const kernels::PreparedCall& prepared, const std::vector<Operand>& operands) const;
   std::vector<Piece> filter(const ia::LocalFilter& op, const Operand& input) const;
   std::vector<Piece> map(const ia::LocalMap& op, const Operand& input, const RelationType& result) const;
   /// Runs the kernels that follow `kernel` on its results, whose relation has type `type`.

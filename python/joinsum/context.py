@@ -54,7 +54,8 @@ class Context:
         self.sites = transport.sites
         self.local_sites = list(transport.local_sites)
         self.grid = _C.Grid.of_sites(self.sites)
-        self.last_trace = Trace()
+        self._last_run: _C.RunTrace | None = None
+        self._last_trace = Trace()
         self._transport = transport
         self._executor = _C.Executor(transport, self.store)
         self._one_run = threading.Lock()
@@ -155,8 +156,15 @@ class Context:
         with self._one_run:
             outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))
             if traced:
-                self.last_trace = Trace(trace)
+                self._last_run = trace
         return outputs
+
+    @property
+    def last_trace(self) -> Trace:
+        """What the nodes of the last traced run did."""
+        if self._last_run is not None:
+            self._last_trace, self._last_run = Trace(self._last_run.entries()), None
+        return self._last_trace
 
 
 _current: Context | None = None

@@ -40,7 +40,7 @@ class Bench:
         inputs = {name: self._ones(type_) for name, type_ in plan.inputs}
         if self.device.type == "cuda":
             return lambda: self.timed(lambda: self._executor.run(plan, inputs, {}))
-        return lambda: self._executor.run(plan, inputs, {})[1][-1].seconds
+        return lambda: self._executor.run(plan, inputs, {})[1].entries()[-1].seconds
 
     def timed(self, action: Callable[[], object]) -> float:
         """Seconds of `action` on the device."""

@@ -135,9 +135,12 @@ def test_results_of_one_call_are_computed_once(sites: int) -> None:
     for k in range(3):
         whole = made[f"z{k}"].whole_tensor(here.store)
         torch.testing.assert_close(whole, expected[k].reshape(whole.shape))
-    assert here.last_trace is not None
     flops = [node.flops for node in here.last_trace if "local_call" in node.operation]
     assert sorted(flops) == [0, 0, math.prod(x.shape) * 8]
+    predicted = joinsum.cost(joinsum.IaPlan(plan))
+    priced = [node.flops for node in predicted.nodes if "local_call" in node.operation]
+    assert priced == [math.prod(x.shape) * 8 // 2, 0, 0]
+    assert predicted.flops == sum(node.flops for node in predicted.nodes)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ class Pricing {
 
   NodeCost price(const ia::Node& node, Fusion fusion) const {
     NodeCost cost;
+    if (fusion == Fusion::kCall) return cost;
     const bool moves = node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr;
     if (moves) {
       price_move(node, cost);
@@ -97,9 +98,10 @@ double paper_floats(const ia::Node& node) {
   return floats * static_cast<double>(checked_product("cost", project(node.type().grid.axes, axes)));
 }
 
-Fusion fusion_of(const ia::Node& node, const std::unordered_set<const ia::Node*>& fused_joins) {
-  if (fused_joins.contains(&node)) return Fusion::kJoin;
-  const bool sums = !node.inputs().empty() && fused_joins.contains(node.input(0).get());
+Fusion Fusions::of(const ia::Node& node) const {
+  if (joins_.contains(&node)) return Fusion::kJoin;
+  if (further_.contains(&node)) return Fusion::kCall;
+  const bool sums = !node.inputs().empty() && joins_.contains(node.input(0).get());
   return sums ? Fusion::kSum : Fusion::kNone;
 }
 
@@ -108,7 +110,7 @@ NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, 
 }
 
 PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
-  const auto fused = ia::fused_joins(plan);
+  const Fusions fusions(plan);
   const auto names = ia::node_names(plan);
   ReceivedBytes received;
   const Pricing pricing(cluster, &received);
@@ -117,7 +119,7 @@ PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
   if (cluster.profile && plan.grid().sites() > 1) out.run_seconds = cluster.profile->run_seconds;
   out.seconds = out.run_seconds;
   for (const ia::NodePtr& node : plan.order()) {
-    NodeCost cost = pricing.price(*node, fusion_of(*node, fused));
+    NodeCost cost = pricing.price(*node, fusions.of(*node));
     cost.node = names.at(node.get());
     cost.operation = ia::operation_text(node->operation(), node->type());
     out.paper_floats += cost.paper_floats;

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ia/fusion.h"
 #include "ia/nodes.h"
 #include "optimizer/cost/peak.h"
 #include "optimizer/cost/profile.h"
@@ -50,8 +51,19 @@ enum class Fusion {
   kNone,
   kJoin,  ///< is the join: takes no time of its own under a profile
   kSum,   ///< is the sum: its time under a profile holds the join's
+  kCall,  ///< is a further result of a call, which the first one's run computes: takes nothing
 };
-Fusion fusion_of(const ia::Node& node, const std::unordered_set<const ia::Node*>& fused_joins);
+
+/// What the nodes of a plan are to the others that the executor computes with them.
+class Fusions {
+ public:
+  explicit Fusions(const ia::Plan& plan) : joins_(ia::fused_joins(plan)), further_(ia::further_results(plan)) {}
+  Fusion of(const ia::Node& node) const;
+
+ private:
+  std::unordered_set<const ia::Node*> joins_;
+  std::unordered_map<const ia::Node*, const ia::Node*> further_;
+};
 
 /// Prices one node by itself; what a move brings to each site is put in `received`, if given.
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received = nullptr);

@@ -18,7 +18,7 @@ NodePrice in_closed_form(const ia::Node& move, const Cluster& cluster) {
 }  // namespace
 
 PlanPrices::PlanPrices(const ia::Plan& plan, const Cluster& cluster) {
-  const auto fused = ia::fused_joins(plan);
+  const Fusions fusions(plan);
   const bool listed = plan.grid().sites() <= kMostSitesListed;
   if (cluster.profile && plan.grid().sites() > 1) seconds_ = cluster.profile->run_seconds;
   for (const ia::NodePtr& node : plan.order()) {
@@ -26,7 +26,7 @@ PlanPrices::PlanPrices(const ia::Plan& plan, const Cluster& cluster) {
     if (!listed && moves(*node)) {
       price = in_closed_form(*node, cluster);
     } else {
-      const NodeCost cost = node_cost(*node, fusion_of(*node, fused), cluster, &received_);
+      const NodeCost cost = node_cost(*node, fusions.of(*node), cluster, &received_);
       price = {cost.wire_bytes, cost.seconds};
     }
     wire_bytes_ += price.wire_bytes;

@@ -78,6 +78,7 @@ class PlacementProblem::Builder {
       if (!vertices_[v].output) number_[vertices_[v].node] = static_cast<int64_t>(v);
     }
     count_readers();
+    find_further_results();
     make_costs();
     for (size_t v = 0; v < vertices_.size(); ++v) make_states(static_cast<int64_t>(v));
     make_tables();
@@ -150,11 +151,12 @@ class PlacementProblem::Builder {
 
   void make_costs() {
     const double weight = weight_of_flops();
-    for (Vertex& vertex : vertices_) {
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      const Vertex& vertex = vertices_[v];
       std::vector<double> costs;
       for (const Mode& mode : vertex.modes) {
         const double kept = vertex.output ? 0 : demands_.byte_price * busiest_bytes(mode.result->type);
-        costs.push_back(mode.value + weight * mode.flops + kept);
+        costs.push_back((runs_with_[v] ? 0 : mode.value + weight * mode.flops) + kept);
       }
       JOINSUM_USER_CHECK(!costs.empty(), "optimize: no placement lets an operator run: operator=",
                          tra::operator_name(vertex.node->operation()), ", type=", vertex.node->type().text());
@@ -289,25 +291,33 @@ class PlacementProblem::Builder {
     join_results_of_calls();
   }
 
-  /// Results of one call come from one run of it.
-  void join_results_of_calls() {
+  /// Results of one call come from one run of it, whose work counts once.
+  void find_further_results() {
+    runs_with_.resize(vertices_.size());
     std::map<std::vector<int64_t>, std::vector<int64_t>> by_operands;
     for (size_t v = 0; v < vertices_.size(); ++v) {
-      if (vertices_[v].call() == nullptr) continue;
+      if (vertices_[v].call() == nullptr || vertices_[v].call()->results.size() == 1) continue;
       auto& others = by_operands[vertices_[v].operands];
       const auto same = std::find_if(others.begin(), others.end(), [&](int64_t other) {
         return vertices_[other].call()->runs_with(*vertices_[v].call());
       });
       if (same == others.end()) {
         others.push_back(static_cast<int64_t>(v));
-        continue;
+      } else {
+        runs_with_[v] = *same;
       }
+    }
+  }
+
+  void join_results_of_calls() {
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      if (!runs_with_[v]) continue;
       const size_t ways = vertices_[v].modes.size();
-      JOINSUM_CHECK(ways == vertices_[*same].modes.size(), "call=", vertices_[v].call()->text());
+      JOINSUM_CHECK(ways == vertices_[*runs_with_[v]].modes.size(), "call=", vertices_[v].call()->text());
       TableKey key;
       key.add(static_cast<double>(ways));
       key.end();
-      add_table(mode_of(*same), mode_of(static_cast<int64_t>(v)), std::move(key), [&] {
+      add_table(mode_of(*runs_with_[v]), mode_of(static_cast<int64_t>(v)), std::move(key), [&] {
         std::vector<double> costs(ways * ways, kForbidden);
         for (size_t way = 0; way < ways; ++way) costs[way * ways + way] = 0;
         return costs;
@@ -410,6 +420,7 @@ class PlacementProblem::Builder {
   Labels labels_;
   std::vector<Vertex> vertices_;
   std::unordered_map<const tra::Node*, int64_t> number_;
+  std::vector<std::optional<int64_t>> runs_with_;  ///< of results of calls but the first: that one
   std::vector<int64_t> readers_;  ///< operands that take each value
   std::vector<int64_t> ends_;     ///< outputs that it is, but for those told where to end
   std::vector<bool> tied_;

@@ -11,10 +11,13 @@ namespace joinsum::optimizer {
 size_t Runs::number(const tra::Node& node, const tra::Node* join) {
   Operator op{tra::local_operation(join != nullptr ? *join : node), std::nullopt};
   if (join != nullptr) op.sum = tra::local_operation(node);
-  const auto known = std::find(operators_.begin(), operators_.end(), op);
-  const auto number = static_cast<size_t>(known - operators_.begin());
-  if (known == operators_.end()) operators_.push_back(std::move(op));
-  return number;
+  const uint64_t hash = hash_mix(ia::operation_hash(op.operation), op.sum ? ia::operation_hash(*op.sum) : 0);
+  std::vector<size_t>& numbers = by_hash_[hash];
+  const auto known = std::find_if(numbers.begin(), numbers.end(), [&](size_t each) { return operators_[each] == op; });
+  if (known != numbers.end()) return *known;
+  numbers.push_back(operators_.size());
+  operators_.push_back(std::move(op));
+  return numbers.back();
 }
 
 const Run& Runs::of(size_t operation, const std::vector<const Place*>& operands) {
@@ -47,9 +50,9 @@ Run Runs::computed(const Operator& op, const std::vector<const Place*>& operands
   if (op.sum) {
     const ia::NodePtr join = node;
     node = ia::make(*op.sum, {join});
-    const auto fused = ia::fused_joins(ia::Plan::make({{"Z", node, std::nullopt}}));
-    price(out, join, fusion_of(*join, fused));
-    price(out, node, fusion_of(*node, fused));
+    const Fusions fusions(ia::Plan::make({{"Z", node, std::nullopt}}));
+    price(out, join, fusions.of(*join));
+    price(out, node, fusions.of(*node));
   } else {
     price(out, node, Fusion::kNone);
   }

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,7 @@ class Runs {
   Objective objective_;
   const Cluster& cluster_;
   std::vector<Operator> operators_;
+  std::unordered_map<uint64_t, std::vector<size_t>> by_hash_;  ///< numbers of operators
   std::map<std::pair<size_t, std::vector<const Place*>>, Run> runs_;
 };
 

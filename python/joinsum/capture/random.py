@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["bits", "dropout", "normal", "uniform"]
+__all__ = ["SEEDS", "bits", "draw_by_counter", "dropout", "normal", "uniform"]
+
+SEEDS = 1 << 62  # of a run, from zero
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)

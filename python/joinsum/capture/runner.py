@@ -11,6 +11,8 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
+from joinsum.capture.one_site import OneSite
+from joinsum.capture.random import SEEDS
 from joinsum.capture.record import record
 from joinsum.capture.recorded import Input, Output, Recorded
 from joinsum.compiled_graph import checksum
@@ -23,8 +25,6 @@ from joinsum.stored import StoredRelation
 
 __all__ = ["PlannedProgram", "Runner", "compile_fx"]
 
-# Sites compare the seed as a double, which has these integers.
-_SEEDS = 1 << 53
 _NOT_BEGUN = "run: sites differ"  # how a run ends that has not touched its inputs
 _SEED = "joinsum.seed"  # as disagreements of the sites show it
 
@@ -36,8 +36,10 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
-) -> Runner:
+) -> Runner | OneSite:
     """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
+    if context().sites == 1:
+        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay))
     return Runner(gm, example_inputs, names, ties, stay)
 
 
@@ -58,7 +60,7 @@ class Runner:
         self._ties = dict(ties)
         self._stay = frozenset(stay)
         self._count = len(example_inputs)
-        self._plans: dict[Any, PlannedProgram] = {}
+        self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
         self._first = self._latest = self._planned({})
 
     @property
@@ -90,12 +92,15 @@ class Runner:
         return self._latest.run(args)
 
     def _planned(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
-        key = tuple((i, str(type_)) for i, type_ in lying.items())
-        if key not in self._plans:
+        place = next((i for i, (known, _) in enumerate(self._plans) if known == lying), None)
+        if place is None:
             # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
             with unset_fake_temporarily():
-                self._plans[key] = self._recorded(lying, args)
-        return self._plans[key]
+                found = dict(lying), self._recorded(lying, args)
+        else:
+            found = self._plans.pop(place)
+        self._plans.insert(0, found)
+        return found[1]
 
     def _recorded(self, lying: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
         """The program for inputs that lie so; the same on every rank, or an error on all of them."""
@@ -179,14 +184,15 @@ class PlannedProgram:
             value = args[each.position]
             return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
         if each.name == self.recorded.seed:
-            return torch.randint(_SEEDS, ())
+            return torch.randint(SEEDS, ())
         return self.recorded.constants[each.name]
 
     def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
         here, type_ = self.here, self._types[name]
         if isinstance(value, DistributedTensor):
             if name in self._starts:
-                return _C.retyped(value.stored.core(), type_, here.store)
+                core = value.stored.core()
+                return core if core.type == type_ else _C.retyped(core, type_, here.store)
             value, tied = value.full_tensor().detach(), True
         if name in self.recorded.constants:
             if name not in self._constants:

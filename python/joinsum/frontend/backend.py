@@ -80,7 +80,8 @@ def forward_and_backward(
 
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
         known = names if names is not None and len(names) == len(inputs) else None
-        program = Program(graph, inputs, names=known, stay=saved)
+        # On one site what the backward pass reads is torch's own.
+        program = Program(graph, inputs, names=known, stay=saved if context().sites > 1 else ())
         made.append(program)
         return _runner(program)
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from joinsum import _C
+from joinsum.context import context
 from joinsum.graph_choice import Choice
 
 __all__ = ["Runner", "compile_fx", "rewrite"]
@@ -22,6 +23,11 @@ class Runner(Protocol):
 
     @property
     def input_types(self) -> Sequence[_C.PhysicalType | None]: ...
+
+    @property
+    def recorded(self) -> Any:
+        """The program, a `joinsum.capture.recorded.Recorded`."""
+        ...
 
     @property
     def choice(self) -> Choice:
@@ -56,5 +62,7 @@ def compile_fx(
 
 
 def rewrite(gm: torch.fx.GraphModule) -> None:
-    """Contractions of a Dynamo graph become joinsum's einsum operator, which keeps their labels; in place."""
-    importlib.import_module("joinsum.capture.rewrite").rewrite(gm)
+    """Contractions of a Dynamo graph become joinsum's einsum operator, which keeps their labels; in place. On one site
+    they stay torch's."""
+    if context().sites > 1:
+        importlib.import_module("joinsum.capture.rewrite").rewrite(gm)

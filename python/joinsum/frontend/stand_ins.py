@@ -18,6 +18,7 @@ from joinsum.frontend.torch_internals import (
     stand_ins,
     tracing_gradients,
     tree_map,
+    without_collections,
 )
 
 __all__ = ["Captured", "Slot", "TracedFunction", "module_tensors", "tensor_names"]
@@ -92,7 +93,7 @@ class TracedFunction:
         """The function's result, or, of a graph that is new, its structure; and whether the graph ran."""
         self._dry, self._chosen, self._actual, self._used = dry, None, {}, {}
         try:
-            with capturing(self._who), tracing_gradients(), self._exchanged():
+            with capturing(self._who), tracing_gradients(), without_collections(), self._exchanged():
                 fakes = tree_map(self._stand_in, (tuple(args), dict(kwargs)))
                 result = self._compiled(*fakes[0], **fakes[1])
             new = self._bind(result)

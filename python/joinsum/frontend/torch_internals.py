@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -34,6 +35,7 @@ __all__ = [
     "tracing_gradients",
     "tree_leaves",
     "tree_map",
+    "without_collections",
 ]
 
 # What Dynamo raises where a program cannot be one graph.
@@ -94,6 +96,18 @@ def tracing_gradients() -> Iterator[None]:
     """Dynamo takes `torch.autograd.grad` into the graph, and keeps as many graphs as a run has batch shapes."""
     with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=64, accumulated_recompile_limit=1024):
         yield
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Python looks for no cycles among objects meanwhile: a graph that is being traced is many, all of them alive."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class stand_ins:

@@ -47,6 +47,7 @@ class Update:
 def _sgd_traits(options: Options) -> dict[str, bool]:
     return {
         "momentum": options["momentum"] != 0,
+        "dampened": options["dampening"] != 0,
         "nesterov": bool(options["nesterov"]),
         "decay": options["weight_decay"] != 0,
         "maximize": bool(options["maximize"]),
@@ -57,17 +58,18 @@ def _sgd_numbers(options: Options, step: int) -> dict[str, float]:
     # The first momentum is the gradient itself, whatever the dampening.
     take = 1.0 if step == 1 else 1.0 - float(options["dampening"])
     momentum = float(options["momentum"])
-    return {"lr": float(options["lr"]), "momentum": momentum, "take": take, "decay": float(options["weight_decay"])}
+    return {"descent": -float(options["lr"]), "momentum": momentum, "take": take, "decay": float(options["weight_decay"])}
 
 
 def _sgd(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Mapping[str, bool]) -> tuple[Tensor, State]:
     g = -g if traits["maximize"] else g
-    g = g + p * n["decay"] if traits["decay"] else g
+    g = torch.addcmul(g, p, n["decay"]) if traits["decay"] else g
     if not traits["momentum"]:
-        return p - g * n["lr"], {}
-    buffer = state["momentum_buffer"] * n["momentum"] + g * n["take"]
-    moved = g + buffer * n["momentum"] if traits["nesterov"] else buffer
-    return p - moved * n["lr"], {"momentum_buffer": buffer}
+        return torch.addcmul(p, g, n["descent"]), {}
+    taken = g * n["take"] if traits["dampened"] else g
+    buffer = torch.addcmul(taken, state["momentum_buffer"], n["momentum"])
+    moved = torch.addcmul(g, buffer, n["momentum"]) if traits["nesterov"] else buffer
+    return torch.addcmul(p, moved, n["descent"]), {"momentum_buffer": buffer}
 
 
 # --- Adam, AdamW ------------------------------------------------------------------------------------------------------
@@ -85,13 +87,13 @@ def _adam_traits(options: Options) -> dict[str, bool]:
 def _adam_numbers(options: Options, step: int) -> dict[str, float]:
     lr, decay = float(options["lr"]), float(options["weight_decay"])
     beta1, beta2 = (float(beta) for beta in options["betas"])
+    # p - lr m / (1 - beta1^t) / (sqrt(s) / c + eps) = p + m / (slowness (sqrt(s) + c eps)), c = sqrt(1 - beta2^t)
+    correction = math.sqrt(1 - beta2**step)
     return {
-        "rate": lr / (1 - beta1**step),
-        "correction": math.sqrt(1 - beta2**step),
+        "slowness": -(1 - beta1**step) / (lr * correction) if lr else -math.inf,
         "take1": 1 - beta1,
-        "beta2": beta2,
         "take2": 1 - beta2,
-        "eps": float(options["eps"]),
+        "eps": float(options["eps"]) * correction,
         "decay": decay,
         "shrink": 1 - lr * decay,
     }
@@ -101,12 +103,12 @@ def _adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Mapping[str, b
     g = -g if traits["maximize"] else g
     if traits["decay"]:
         p, g = (p * n["shrink"], g) if traits["decoupled"] else (p, g + p * n["decay"])
-    mean = state["exp_avg"] + (g - state["exp_avg"]) * n["take1"]
-    square = state["exp_avg_sq"] * n["beta2"] + g * g * n["take2"]
+    mean = torch.lerp(state["exp_avg"], g, n["take1"])
+    square = torch.lerp(state["exp_avg_sq"], g * g, n["take2"])
     made = {"exp_avg": mean, "exp_avg_sq": square}
     if traits["amsgrad"]:
         square = made["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
-    return p - mean * n["rate"] / (square.sqrt() / n["correction"] + n["eps"]), made
+    return torch.addcdiv(p, mean, (square.sqrt() + n["eps"]) * n["slowness"]), made
 
 
 def _adam_moments(traits: Mapping[str, bool]) -> tuple[str, ...]:

@@ -147,8 +147,8 @@ class BruteForce {
       } else {
         const ia::NodePtr join = result;
         result = ia::make(tra::local_operation(*node), {join});
-        const auto fused = ia::fused_joins(ia::Plan::make({{"Z", result, std::nullopt}}));
-        cost += price(join, fusion_of(*join, fused)) + price(result, fusion_of(*result, fused));
+        const Fusions fusions(ia::Plan::make({{"Z", result, std::nullopt}}));
+        cost += price(join, fusions.of(*join)) + price(result, fusions.of(*result));
       }
     } catch (const PlanError&) {
       return;

@@ -1,0 +1,133 @@
+"""Graphs of ATen operators that write over values which nobody reads again, so that memory is used once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch import fx
+
+__all__ = ["overwrite_operands"]
+
+# Operators whose result is their operand's memory, though their schema does not say so.
+_ALIASES = ("aten::_unsafe_view", "aten::_reshape_alias", "aten::lift", "aten::_to_copy", "aten::native_dropout")
+
+
+def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
+    """Makes operators write over their first operand, `add(x, y)` -> `add_(x, y)`, where it has the result's shape,
+    strides and dtype, and neither it nor a view of it is read later or given back. Gives the number of them.
+
+    inputs   positions of placeholders that may be overwritten; all others stay as they are
+
+    >>> import torch
+    >>> from torch.fx.experimental.proxy_tensor import make_fx
+    >>> graph = make_fx(lambda x: torch.exp(x * 2 + 1), tracing_mode="fake")(torch.ones(3)).graph
+    >>> overwrite_operands(graph, [])
+    2
+    """
+    memory = _Memory(graph, inputs)
+    count = 0
+    for place, node in enumerate(graph.nodes):
+        target = _overwriting(node)
+        if target is None:
+            continue
+        operand = node.args[0]
+        if not memory.dies(operand, place) or memory.read_besides(operand, node):
+            continue
+        node.target = target
+        memory.unite(node, operand)
+        count += 1
+    return count
+
+
+def _overwriting(node: fx.Node) -> torch._ops.OpOverload | None:
+    """The operator that writes the result over its first operand, if that is one of the same memory layout."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or not node.args:
+        return None
+    operand = node.args[0]
+    if not isinstance(operand, fx.Node) or not _alike(operand.meta.get("val"), node.meta.get("val")):
+        return None
+    packet = getattr(torch.ops.aten, f"{target._opname}_", None)
+    found = getattr(packet, target._overloadname, None) if packet is not None else None
+    if not isinstance(found, torch._ops.OpOverload) or any(each.alias_info for each in target._schema.returns):
+        return None
+    own, other = target._schema.arguments, found._schema.arguments
+    same = [(x.name, str(x.type)) for x in own] == [(x.name, str(x.type)) for x in other]
+    return found if same and len(target._schema.returns) == 1 else None
+
+
+def _alike(first: Any, second: Any) -> bool:
+    """Whether two tensors have one layout, in which each element has a place of its own."""
+    if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
+        return False
+    layout = (first.shape, first.stride(), first.dtype) == (second.shape, second.stride(), second.dtype)
+    return layout and first.dim() > 0 and first.is_contiguous()
+
+
+class _Memory:
+    """Which nodes share memory, and when each memory is read for the last time."""
+
+    def __init__(self, graph: fx.Graph, inputs: Collection[int]) -> None:
+        self._parent: dict[fx.Node, fx.Node] = {}
+        self._last: dict[fx.Node, float] = {}
+        nodes = list(graph.nodes)
+        position = 0
+        for place, node in enumerate(nodes):
+            self._last[node] = place
+            if node.op == "placeholder":
+                self._last[node] = place if position in inputs else float("inf")
+                position += 1
+            elif node.op == "get_attr":
+                self._last[node] = float("inf")
+            for operand in node.all_input_nodes:
+                if _may_share(node, operand):
+                    self.unite(node, operand)
+            for operand in node.all_input_nodes:
+                self._read(operand, float("inf") if node.op == "output" else place)
+
+    def root(self, node: fx.Node) -> fx.Node:
+        """The node that stands for all that share memory with this one."""
+        while (above := self._parent.get(node, node)) is not node:
+            node = above
+        return node
+
+    def shares(self, first: fx.Node, second: fx.Node) -> bool:
+        """Whether two nodes have memory in common."""
+        return self.root(first) is self.root(second)
+
+    def read_besides(self, operand: fx.Node, node: fx.Node) -> bool:
+        """Whether a node reads the memory of its first operand by another argument, but for a square."""
+        others: list[fx.Node] = []
+        fx.node.map_arg((node.args[1:], node.kwargs), others.append)
+        square = node.target in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul_.Tensor)
+        return any(self.shares(operand, other) and not (square and other is operand) for other in others)
+
+    def unite(self, first: fx.Node, second: fx.Node) -> None:
+        """Says that two nodes share memory."""
+        first, second = self.root(first), self.root(second)
+        if first is not second:
+            self._last[second] = max(self._last[first], self._last[second])
+            self._parent[first] = second
+
+    def dies(self, node: fx.Node, place: int) -> bool:
+        """Whether nobody reads the memory after the node at `place`."""
+        return self._last[self.root(node)] <= place
+
+    def _read(self, node: fx.Node, place: float) -> None:
+        root = self.root(node)
+        self._last[root] = max(self._last[root], place)
+
+
+def _may_share(node: fx.Node, operand: fx.Node) -> bool:
+    """Whether the result may be a view of the operand, or the operand itself."""
+    target = node.target
+    if node.op != "call_function":
+        return False
+    if not isinstance(target, torch._ops.OpOverload):
+        return True
+    if target.namespace != "aten" and any(each.alias_info for each in target._schema.arguments):
+        return True
+    views = any(each.alias_info is not None for each in target._schema.returns)
+    return views or target._schema.name in _ALIASES

@@ -1,0 +1,169 @@
+"""Captured graphs on one site: torch runs them as they are.
+
+Nothing is planned before a plan is asked for. Random operators are joinsum's own, with the numbers that more sites
+draw. New values of tied inputs overwrite the old ones, and intermediate values that nobody reads again their operands,
+as an optimizer of torch's does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from joinsum import _C
+from joinsum.capture.application import operator_name, refuse
+from joinsum.capture.draws import draw_by_counter
+from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.operators.table import rule_of
+from joinsum.capture.random import SEEDS
+from joinsum.capture.recorded import Recorded
+from joinsum.context import Context, context
+from joinsum.dtypes import dtype_name
+from joinsum.errors import PlanError
+from joinsum.frontend.distributed_tensor import DistributedTensor
+from joinsum.graph_choice import Choice
+from joinsum.stored import StoredRelation
+
+__all__ = ["OneSite"]
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class OneSite:
+    """A captured graph that torch runs on the only site there is.
+
+    ties      for a result, the input that it may overwrite, if that is distributed: plain tensors stay as they are
+    planned   makes the program and its plan, which explanations show; nothing runs them
+
+    Raises CaptureError for an operator that is not captured on more sites.
+    """
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        ties: Mapping[int, int],
+        stay: Collection[int],
+        planned: Any,
+    ) -> None:
+        self._here: Context = context()
+        self._plan = planned
+        self._examples = [(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in example_inputs]
+        self._tied = sorted(set(ties.values()))
+        self._stay = sorted(stay)
+        for node in gm.graph.nodes:
+            _check(node)
+        self._gm = _copied(gm)
+        self._seeded = draw_by_counter(self._gm.graph)
+        overwrite_operands(self._gm.graph, self._tied)
+        self._gm.recompile()
+        self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}
+
+    @cached_property
+    def _program(self) -> Any:
+        return self._plan()
+
+    @property
+    def recorded(self) -> Recorded:
+        """The program that more sites would run."""
+        recorded: Recorded = self._program.recorded
+        return recorded
+
+    @property
+    def choice(self) -> Choice:
+        """The plan of that program on one site."""
+        choice: Choice = self._program.choice
+        return choice
+
+    @property
+    def input_types(self) -> list[_C.PhysicalType | None]:
+        """For each input that is a tensor, all of it on the site."""
+        return [None if each is None else self._type(*each) for each in self._examples]
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        """The results, for plain or distributed tensors and numbers, in the graph's order."""
+        if context() is not self._here:
+            raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
+        values = [_array(x) for x in args]
+        taken = self._own(args, values)
+        seed = [torch.randint(SEEDS, ())] if self._seeded else []
+        try:
+            with torch.no_grad():
+                results = list(self._gm.forward(*values, *seed))
+        finally:
+            for x in taken:
+                x.stored.take()
+        for position in self._stay:
+            results[position] = self._staying(results[position])
+        return results
+
+    def _own(self, args: Sequence[Any], values: list[Any]) -> list[DistributedTensor]:
+        """Puts copies in the place of arrays that are not to be overwritten though the graph does; gives the tensors
+        whose blocks it overwrites."""
+        if not self._tied:
+            return []
+        uses: dict[int, int] = {}
+        for x in values:
+            if isinstance(x, torch.Tensor):
+                pointer = x.untyped_storage().data_ptr()
+                uses[pointer] = uses.get(pointer, 0) + 1
+        taken = []
+        for position in self._tied:
+            x, value = args[position], values[position]
+            if isinstance(x, DistributedTensor):
+                taken.append(x)
+            if not isinstance(x, DistributedTensor) or uses[value.untyped_storage().data_ptr()] > 1:
+                values[position] = value.clone(memory_format=torch.contiguous_format)
+        return taken
+
+    def _staying(self, value: torch.Tensor) -> DistributedTensor:
+        type_ = self._type(value.shape, value.dtype)
+        array = value.contiguous()
+        core = _C.place_tensor(array, type_, self._here.local_sites, self._here.store, False)
+        return DistributedTensor(StoredRelation(core, self._here), value.shape)
+
+    def _type(self, shape: torch.Size, dtype: torch.dtype) -> _C.PhysicalType:
+        key = (shape, dtype)
+        if key not in self._types:
+            relation = _C.RelationType.of_tensor(dtype_name("capture", dtype), list(shape), [1] * len(shape))
+            place = _C.Placement.replicated(self._here.grid)
+            self._types[key] = _C.PhysicalType.placed("capture", relation, self._here.grid, place)
+        return self._types[key]
+
+
+def _array(x: Any) -> Any:
+    """The array of a tensor on the only site, in the tensor's shape."""
+    if not isinstance(x, DistributedTensor):
+        return x
+    blocks = x.blocks()
+    return blocks[0].view(x.shape) if len(blocks) == 1 else x.whole()
+
+
+def _check(node: fx.Node) -> None:
+    """Raises for an operator that more sites would refuse."""
+    if node.op in ("placeholder", "output", "get_attr"):
+        return
+    if node.op != "call_function":
+        refuse(str(node.target), node, f"a graph of ATen operators has no {node.op}")
+    if node.target is operator.getitem or isinstance(node.meta.get("val"), _NUMBERS):
+        return
+    if not isinstance(node.target, torch._ops.OpOverload):
+        refuse(str(node.target), node, "it is no ATen operator")
+    name = operator_name(node.target)
+    if rule_of(name) is None:
+        shapes = [list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
+        refuse(name, node, "there is no rule for this operator", shapes)
+
+
+def _copied(gm: fx.GraphModule) -> fx.GraphModule:
+    """The same graph, to be changed, over the same constants."""
+    graph = fx.Graph()
+    values: dict[fx.Node, fx.Node] = {}
+    output = graph.graph_copy(gm.graph, values)
+    graph.output(output)
+    return fx.GraphModule(gm, graph)

@@ -1,0 +1,58 @@
+"""Plans of whole training steps against closed forms: what each must move, and what a run moved.
+
+An all-reduce of e elements on s sites sends 2 (s - 1) e of them, whichever way the sites share it.
+"""
+
+from __future__ import annotations
+
+import joinsum
+import pytest
+import torch
+from torch import nn
+
+BYTES = 4
+
+
+def layers(*widths: int) -> nn.Sequential:
+    parts: list[nn.Module] = []
+    for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+        parts += [nn.ReLU()] if i else []
+        parts.append(nn.Linear(before, after, bias=False))
+    return nn.Sequential(*parts)
+
+
+def moved(model: nn.Module, batch: int, sites: int) -> tuple[int, int]:
+    """Bytes that the plan of a step is to send, and that a step from where that leaves the parameters sent."""
+    joinsum.init(sites=sites, plan_cache=False)
+    torch._dynamo.reset()
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.rand(batch, model[0].in_features)
+    y = torch.rand(batch, model[-1].out_features)
+    planned = joinsum.cost(joinsum.IaPlan(step.captured(x, y).choice.plan)).wire_bytes
+    step(x, y)
+    step(x, y)
+    return planned, joinsum.trace().bytes_sent
+
+
+def all_reduces(elements: int, sites: int) -> int:
+    return 2 * (sites - 1) * elements * BYTES
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+def test_two_layers_with_a_large_batch_all_reduce_the_weights_gradients_alone(sites):
+    model = layers(48, 36, 24)
+    planned, sent = moved(model, 6144, sites)
+    weights = sum(p.numel() for p in model.parameters())
+    loss = 1
+    assert planned == sent == all_reduces(weights + loss, sites)
+
+
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("count", [2, 4])
+def test_wide_layers_with_a_small_batch_all_reduce_one_activation_less_than_there_are_layers(sites, count):
+    width, batch = 768, 6
+    planned, sent = moved(layers(*[width] * (count + 1)), batch, sites)
+    activations = all_reduces((count - 1) * batch * width, sites)
+    # The loss is on every site, or its partial sums are added up.
+    assert planned == sent
+    assert planned - activations in (0, all_reduces(1, sites))
