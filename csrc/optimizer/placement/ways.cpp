@@ -358,7 +358,8 @@ void Ways::add_places_wanted(int64_t v) {
       for (const Mode& mode : reader.modes) add_place(vertex.places, mode.needs[i]);
     }
     const Cut* cut = demands_.work_of(reader.node);
-    if (reader.joined() == nullptr && reader.call() == nullptr && cut != nullptr && cut->axes) add_place(vertex.places, placed(vertex, *cut->axes));
+    if (reader.joined() == nullptr && reader.call() == nullptr && cut != nullptr && cut->axes)
+      add_place(vertex.places, placed(vertex, *cut->axes));
   }
   const auto pin = demands_.pins.find(vertex.node);
   if (pin != demands_.pins.end()) add(pin->second);
