@@ -247,15 +247,20 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   if (seconds)
     limits.deadline =
         Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
-  std::optional<Placed> placed = problem.solve({}, limits);
+  // Where values with several readers share moves to one more place, an elimination proves nothing.
+  std::optional<Placed> passed;
+  if (bounded && !problem.whole()) passed = problem.bounded(limits);
+  if (passed) return told(*passed);
+  const std::optional<Placed> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
-  if (!problem.whole()) placed->lower_bound = 0;
   GraphPlacement first = told(*placed);
+  if (!problem.whole()) set_bound(first, 0);
   if (!bounded || first.exact) return first;
-  placed = problem.bounded(*placed, limits);
-  GraphPlacement second = told(*placed);
+  passed = problem.bounded(limits);
+  if (!passed) return first;
+  GraphPlacement second = told(*passed);
   if (second.cost <= first.cost) return second;
-  set_bound(first, placed->lower_bound);
+  set_bound(first, std::max(passed->lower_bound, first.lower_bound));
   return first;
 }
 
@@ -292,10 +297,13 @@ GraphPlacement GraphPlacer::told(const Placed& placed) const {
 }
 
 /// Costs and bounds of an exact choice are one number, but for rounding and for the weight that flops have in ties.
+/// Where prime factors of the sites are merged into axes, plans that divide these differently are not looked at:
+/// nothing is known of them.
 void GraphPlacer::set_bound(GraphPlacement& out, double bound) const {
+  if (grid_ != ia::Grid::of_sites(grid_.sites())) bound = 0;
   const double slack = objective_ == Objective::kSeconds ? 1e-9 * out.cost : 0.5;
   out.exact = std::abs(out.cost - bound) <= slack;
-  const double told = objective_ == Objective::kSeconds ? bound - slack : std::ceil(bound - slack);
+  const double told = objective_ == Objective::kSeconds ? bound - slack : std::max(std::ceil(bound - slack), 0.0);
   out.lower_bound = out.exact ? out.cost : std::clamp(told, 0.0, out.cost);
 }
 

@@ -56,7 +56,8 @@ class GraphPlacer {
   bool has(const std::string& name) const;
 
   /// The best placement that meets `pins`, where keeping a byte of a value on the site that keeps most of it counts
-  /// `byte_price` beside the cost; then, and without `bounded`, `lower_bound` says nothing. Raises PlanError for a pin
+  /// `byte_price` beside the cost; then, and without `bounded`, `lower_bound` says nothing;
+  /// on a grid that is not the prime factors of its sites it is 0. Raises PlanError for a pin
   /// that names nothing, and where pins contradict each other, with the smallest set that does.
   GraphPlacement place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price = 0,
                        bool bounded = true) const;

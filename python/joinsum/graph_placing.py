@@ -22,7 +22,7 @@ _FIRST_PRICE = 0.01
 _PRICES = 12
 _BISECTIONS = 4
 # Prime factors beyond which they are merged.
-_MOST_AXES = 6
+_MOST_AXES = 5
 # Sites beyond which a plan is first sought with shorter axes, and how long these are.
 _MOST_SITES_AT_ONCE = 1024
 _COARSE_AXIS = 4
@@ -77,8 +77,7 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
         first = _coarse_to_fine(coarse, placer, asked)
         found = [(first, "coarse to fine")]
     else:
-        # Of merged axes no bound is known.
-        first = placer.place(pins, asked.seconds, 0.0, grid == _C.Grid.of_sites(asked.sites))
+        first = placer.place(pins, asked.seconds, 0.0, True)
         found = [(first, "elimination")]
     if _short(first, asked) > 0:
         found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
@@ -99,7 +98,7 @@ def grid_of(sites: int) -> _C.Grid:
     """The grid that sites are planned on: their prime factors; of more than a few axes these merged into three.
 
     >>> grid_of(8), grid_of(64), grid_of(4096)
-    (2x2x2, 2x2x2x2x2x2, 16x16x16)
+    (2x2x2, 4x4x4, 16x16x16)
     """
     grid = _C.Grid.of_sites(sites)
     if len(grid.axes) <= _MOST_AXES:

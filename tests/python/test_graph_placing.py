@@ -142,6 +142,78 @@ def test_a_baseline_that_a_graph_cannot_have_is_listed_with_the_reason() -> None
     assert "64 elements for 128 sites" in repr(plan)
 
 
+def op(name: str, equation: str, *inputs: str, **functions: str) -> dict[str, Any]:
+    given, out = equation.split("->")
+    return {"name": name, "inputs": list(inputs), "in_labels": given.split(","), "out_labels": out, **functions}
+
+
+UNEVEN_MLP = {
+    "inputs": {"X": [96, 48], "U": [48, 336], "V": [336, 144], "W": [144, 16], "dY": [96, 16]},
+    "ops": [
+        op("A", "bi,ih->bh", "X", "U", agg="sum"),
+        op("H", "bh->bh", "A", join="relu"),
+        op("B", "bh,hm->bm", "H", "V", agg="sum"),
+        op("Y", "bm,mo->bo", "B", "W", agg="sum"),
+        op("dW", "bm,bo->mo", "B", "dY", agg="sum"),
+        op("dB", "bo,mo->bm", "dY", "W", agg="sum"),
+        op("dV", "bh,bm->hm", "H", "dB", agg="sum"),
+        op("dH", "bm,hm->bh", "dB", "V", agg="sum"),
+        op("dA", "bh,bh->bh", "dH", "A"),
+        op("dU", "bi,bh->ih", "X", "dA", agg="sum"),
+    ],
+    "outputs": ["Y", "dU", "dV", "dW"],
+}
+ATTENTION = {
+    "inputs": {"X": [48, 64, 96], "Q": [96, 12, 8], "K": [96, 12, 8], "V": [96, 12, 8], "O": [12, 8, 96]},
+    "ops": [
+        op("q", "bsa,ahd->bshd", "X", "Q", agg="sum"),
+        op("k", "bsa,ahd->bshd", "X", "K", agg="sum"),
+        op("v", "bsa,ahd->bshd", "X", "V", agg="sum"),
+        op("scores", "bshd,bthd->bhst", "q", "k", agg="sum"),
+        op("top", "bhst->bhs", "scores", agg="max"),
+        op("exp", "bhst,bhs->bhst", "scores", "top", join="sub | exp"),
+        op("total", "bhst->bhs", "exp", agg="sum"),
+        op("p", "bhst,bhs->bhst", "exp", "total", join="div"),
+        op("o", "bhst,bthd->bshd", "p", "v", agg="sum"),
+        op("Y", "bshd,hda->bsa", "o", "O", agg="sum"),
+        op("Z", "bsa,bsa->bsa", "X", "Y", join="add"),
+    ],
+    "outputs": ["Z"],
+}
+DIAMONDS = {
+    "inputs": {"X": [96, 144], "L": [144, 48], "R": [144, 48], "M": [48, 144]},
+    "ops": [
+        op("left", "bi,ij->bj", "X", "L", agg="sum"),
+        op("right", "bi,ij->bj", "X", "R", agg="sum"),
+        op("both", "bj,bj->bj", "left", "right", join="add"),
+        op("back", "bj,ji->bi", "both", "M", agg="sum"),
+        op("sides", "bj,bj->b", "left", "right", agg="sum"),
+        op("scaled", "bi,b->bi", "back", "sides"),
+        op("out", "bi,bi->bi", "scaled", "X", join="add"),
+    ],
+    "outputs": ["out", "both"],
+}
+
+
+@pytest.mark.parametrize("objective", ["wire_bytes", "seconds"])
+@pytest.mark.parametrize("sites", [6, 12, 16])
+@pytest.mark.parametrize("graph", [UNEVEN_MLP, ATTENTION, DIAMONDS], ids=["mlp", "attention", "diamonds"])
+def test_the_search_itself_is_no_worse_than_any_baseline(graph: Any, sites: int, objective: str) -> None:
+    plan = joinsum.plan_graph(graph, objective, sites=sites)
+    costs = [baseline.cost for baseline in plan.baselines if baseline.cost is not None]
+    assert len(costs) >= 2
+    assert plan.cost <= min(costs)
+    assert plan.method == "elimination"  # not a baseline's name
+    assert 0.9 * plan.cost <= plan.lower_bound <= plan.cost
+
+
+def test_grids_of_many_prime_factors_have_no_bound() -> None:
+    plan = joinsum.plan_graph(UNEVEN_MLP, "wire_bytes", sites=64)
+    assert plan.cost > 0
+    assert plan.lower_bound == 0
+    assert not plan.exact
+
+
 def test_pins_are_kept() -> None:
     pins: dict[str, Any] = {"A": {"b": 2, "h": 2}, "H": "(h, h)", "W1": [4, 1], "dW2": {"o": 1, "b": 4}}
     plan = joinsum.plan_graph(STEP, "wire_bytes", sites=4, pins=pins)

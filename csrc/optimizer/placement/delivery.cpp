@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "optimizer/search/min_sum/rows.h"
 
@@ -81,6 +82,12 @@ bool Routes::free() const {
     if (putting[m * columns() + put.size()] != 0 || !std::all_of(from, from + needed.size(), nothing)) return false;
   }
   return true;
+}
+
+double Delivery::entries() const {
+  const double ways = std::pow(3.0, static_cast<double>(readers_) - 1);
+  return ways * static_cast<double>(routes_->made.size() * routes_->columns()) +
+         static_cast<double>(routes_->needed.size() * routes_->sources());
 }
 
 std::vector<double> Delivery::message_to(size_t member, const Asked& asked) const {

@@ -39,6 +39,8 @@ class Delivery {
 
   /// That member `member` may ask for.
   size_t places(size_t member) const { return member == 0 ? routes_->made.size() : routes_->needed.size(); }
+  /// That a message looks at, about.
+  double entries() const;
   /// For each place of member `member` (0: the maker), the least cost of delivery with what all others ask.
   std::vector<double> message_to(size_t member, const Asked& asked) const;
   /// The least cost of delivery with all that is asked.

@@ -37,7 +37,8 @@ void Dual::add(const DeliveryProblem::Value& value) {
     for (size_t i = part * readers / parts; i < (part + 1) * readers / parts; ++i) {
       members.push_back(&value.members[i + 1]);
     }
-    parts_.push_back({Delivery(routes, members.size() - 1), std::move(members)});
+    const size_t all = members.size();
+    parts_.push_back({Delivery(routes, all - 1), std::move(members), 0, std::vector<int64_t>(all, 0)});
     link(parts_.size() - 1);
   }
 }
@@ -83,6 +84,12 @@ double Dual::evaluated() const {
   return out;
 }
 
+double Dual::entries() const {
+  double out = 0;
+  for (const Part& part : parts_) out += 2 * static_cast<double>(part.members.size()) * part.delivery.entries();
+  return out;
+}
+
 std::vector<size_t> Dual::choose() const {
   Asked asked = asked_;
   std::vector<size_t> modes;
@@ -109,17 +116,32 @@ std::vector<double> Dual::costs_beside(size_t vertex, const Asked& asked) const 
 /// twice takes that in two steps.
 std::vector<double> Dual::gathered(size_t vertex) {
   std::vector<double> out = costs_[vertex];
-  for (const Link& link : links_[vertex]) {
-    const auto message = parts_[link.part].delivery.message_to(link.member, asked_[link.part]);
+  for (Link& link : links_[vertex]) {
+    const std::vector<double>& message = message_to(link);
     const auto& places = parts_[link.part].members[link.member]->places;
     auto& paid = paid_[link.part][link.member];
     for (size_t mode = 0; mode < out.size(); ++mode) {
       out[mode] += message[places[mode]];
       paid[mode] = out[mode] == kForbidden ? kForbidden : -message[places[mode]];
     }
-    ask(asked_, link, paid);
+    change(link);
   }
   return out;
+}
+
+/// The first member of a delivery is asked after each other pass, and so is the last: nothing has changed meanwhile.
+const std::vector<double>& Dual::message_to(Link& link) const {
+  const Part& part = parts_[link.part];
+  const int64_t changes = part.changes - part.changes_of[link.member];
+  if (link.changes != changes) link.message = part.delivery.message_to(link.member, asked_[link.part]);
+  link.changes = changes;
+  return link.message;
+}
+
+void Dual::change(const Link& link) {
+  ++parts_[link.part].changes;
+  ++parts_[link.part].changes_of[link.member];
+  ask(asked_, link, paid_[link.part][link.member]);
 }
 
 /// Divides all that a vertex costs equally between deliveries that lead on.
@@ -142,7 +164,7 @@ void Dual::update(size_t vertex, bool forward, double limit) {
       const bool chosen = costs_[vertex][mode] < kForbidden && costs[mode] < kForbidden;
       paid[mode] = chosen ? paid[mode] + part * (costs[mode] - least) : kForbidden;
     }
-    ask(asked_, link, paid);
+    change(link);
   }
 }
 

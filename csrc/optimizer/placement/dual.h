@@ -21,6 +21,8 @@ class Dual {
   void ascend(double limit);
   /// No choices cost less, but for those above the limits. Looked at every few passes.
   double bound() const { return bound_; }
+  /// That a pass looks at, about.
+  double entries() const;
   /// Modes chosen one vertex after the other, each the best beside those chosen and what the rest asks.
   std::vector<size_t> choose() const;
 
@@ -29,12 +31,16 @@ class Dual {
   struct Part {
     Delivery delivery;
     std::vector<const DeliveryProblem::Member*> members;
+    int64_t changes = 0;              ///< of what members ask for
+    std::vector<int64_t> changes_of;  ///< each member
   };
   struct Link {
     size_t part;
     size_t member;
-    bool earlier;  ///< whether another member is a vertex before this one
-    bool later;    ///< whether another member is one after it
+    bool earlier;                      ///< whether another member is a vertex before this one
+    bool later;                        ///< whether another member is one after it
+    std::vector<double> message = {};  ///< from the other members, after so many changes of theirs
+    int64_t changes = -1;
   };
   using Asked = std::vector<Delivery::Asked>;
 
@@ -42,6 +48,8 @@ class Dual {
   void link(size_t part);
   void update(size_t vertex, bool forward, double limit);
   std::vector<double> gathered(size_t vertex);
+  const std::vector<double>& message_to(Link& link) const;
+  void change(const Link& link);
   double evaluated() const;
   std::vector<double> costs_beside(size_t vertex, const Asked& asked) const;
   void ask(Asked& asked, const Link& link, const std::vector<double>& paid) const;

@@ -1,5 +1,8 @@
 #include "optimizer/placement/lowering.h"
 
+#include <algorithm>
+#include <map>
+
 #include "tra/lower.h"
 
 namespace joinsum::optimizer {
@@ -37,6 +40,26 @@ class Moves {
 };
 
 }  // namespace
+
+std::vector<size_t> first_results(const std::vector<Vertex>& vertices) {
+  std::vector<size_t> out;
+  std::map<std::vector<int64_t>, std::vector<size_t>> by_operands;
+  for (size_t v = 0; v < vertices.size(); ++v) {
+    out.push_back(v);
+    const tra::Call* call = vertices[v].call();
+    if (call == nullptr) continue;
+    auto& others = by_operands[vertices[v].operands];
+    const auto same = std::find_if(others.begin(), others.end(),
+                                   [&](size_t other) { return vertices[other].call()->runs_with(*call); });
+    if (same == others.end()) {
+      others.push_back(v);
+      continue;
+    }
+    JOINSUM_CHECK(vertices[v].modes.size() == vertices[*same].modes.size(), "call=", call->text());
+    out.back() = *same;
+  }
+  return out;
+}
 
 Lowering::Lowering(const tra::Plan& plan, const PlacementDemands& demands, PlacementMemory& memory,
                    const std::vector<Vertex>& vertices)

@@ -14,6 +14,10 @@ struct Choice {
   std::vector<const Place*> put;
 };
 
+/// For each vertex itself; for a result of a call the first vertex that is a result of it: they come from one run, so
+/// they have equal numbers of modes and run in the same one.
+std::vector<size_t> first_results(const std::vector<Vertex>& vertices);
+
 /// Nodes that operators of a logical plan have become, also joins that run below a sum.
 using Lowered = std::unordered_map<const tra::Node*, ia::NodePtr>;
 

@@ -18,7 +18,6 @@ struct Placed {
   bool exact = false;      ///< the choice is proven best
   /// What each operator has become, also joins that run below a sum.
   std::unordered_map<const tra::Node*, ia::NodePtr> nodes = {};
-  std::vector<size_t> modes = {};  ///< that vertices run in
 };
 
 /// Chooses where every value of a logical plan lies, as one min-sum problem.
@@ -46,9 +45,9 @@ class PlacementProblem {
                               const MinSumLimits& limits = {}) const;
   /// Whether the problem's layouts of each value are all that plans may have: then its optimum is a plan's least cost.
   bool whole() const;
-  /// The best placement found from `placed` on, with a bound that holds for all layouts of all values: no plan costs
-  /// less. Of graphs without pins.
-  Placed bounded(const Placed& placed, const MinSumLimits& limits = {}) const;
+  /// A good placement with a bound that holds for all layouts of all values: no plan costs less. Of graphs without
+  /// pins. Nothing where none was found.
+  std::optional<Placed> bounded(const MinSumLimits& limits = {}) const;
 
  private:
   class Builder;

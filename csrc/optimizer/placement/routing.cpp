@@ -19,7 +19,18 @@ size_t position(std::vector<const Place*>& places, const Place* place) {
 
 Routing::Routing(const std::vector<Vertex>& vertices, std::vector<std::vector<double>> costs,
                  const std::vector<int64_t>& ends, PlacementMemory& memory)
-    : vertices_(vertices), memory_(memory), problem_{std::move(costs), {}} {
+    : vertices_(vertices), memory_(memory) {
+  const std::vector<size_t> first = first_results(vertices);
+  for (size_t v = 0; v < vertices.size(); ++v) {
+    if (first[v] == v) {
+      vertex_.push_back(problem_.costs.size());
+      problem_.costs.push_back(std::move(costs[v]));
+    } else {
+      vertex_.push_back(vertex_[first[v]]);
+      auto& together = problem_.costs[vertex_[v]];
+      for (size_t mode = 0; mode < together.size(); ++mode) together[mode] += costs[v][mode];
+    }
+  }
   std::vector<std::vector<std::pair<size_t, size_t>>> readers(vertices.size());
   for (size_t v = 0; v < vertices.size(); ++v) {
     for (size_t i = 0; i < vertices[v].operands.size(); ++i) readers[vertices[v].operands[i]].emplace_back(v, i);
@@ -34,10 +45,10 @@ void Routing::add(size_t v, const std::vector<std::pair<size_t, size_t>>& reader
   const Vertex& vertex = vertices_[v];
   Routes routes;
   DeliveryProblem::Value value;
-  auto& maker = value.members.emplace_back(DeliveryProblem::Member{v, {}});
+  auto& maker = value.members.emplace_back(DeliveryProblem::Member{vertex_[v], {}});
   for (const Mode& mode : vertex.modes) maker.places.push_back(position(routes.made, mode.result));
   for (const auto& [reader, operand] : readers) {
-    auto& member = value.members.emplace_back(DeliveryProblem::Member{reader, {}});
+    auto& member = value.members.emplace_back(DeliveryProblem::Member{vertex_[reader], {}});
     for (const Mode& mode : vertices_[reader].modes) {
       member.places.push_back(position(routes.needed, vertex.lying(mode.needs[operand])));
     }
@@ -47,7 +58,9 @@ void Routing::add(size_t v, const std::vector<std::pair<size_t, size_t>>& reader
                  [](const Place* place) { return !place->type.placement.pending(); });
   }
   value.routes = known(std::move(routes), ends > 0);
-  if (!value.routes->free()) problem_.values.push_back(std::move(value));
+  if (value.routes->free()) return;
+  problem_.values.push_back(std::move(value));
+  makers_.push_back(v);
 }
 
 std::shared_ptr<const Routes> Routing::known(Routes routes, bool settles) {
@@ -82,13 +95,20 @@ void Routing::add_prices(Routes& routes, bool settles) {
   }
 }
 
+std::vector<size_t> Routing::of_problem(const std::vector<size_t>& modes) const {
+  std::vector<size_t> out(problem_.costs.size());
+  for (size_t v = 0; v < modes.size(); ++v) out[vertex_[v]] = modes[v];
+  return out;
+}
+
 Choice Routing::choice(const std::vector<size_t>& modes) const {
   Choice out;
-  for (size_t v = 0; v < modes.size(); ++v) out.modes.push_back(&vertices_[v].modes[modes[v]]);
-  out.put.resize(modes.size());
-  for (const auto& value : problem_.values) {
+  for (size_t v = 0; v < vertices_.size(); ++v) out.modes.push_back(&vertices_[v].modes[modes[vertex_[v]]]);
+  out.put.resize(vertices_.size());
+  for (size_t i = 0; i < problem_.values.size(); ++i) {
+    const auto& value = problem_.values[i];
     const size_t put = problem_.delivery(value, modes).put;
-    if (put < value.routes->put.size()) out.put[value.members[0].vertex] = value.routes->put[put];
+    if (put < value.routes->put.size()) out.put[makers_[i]] = value.routes->put[put];
   }
   return out;
 }

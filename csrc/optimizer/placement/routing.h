@@ -19,7 +19,9 @@ class Routing {
   Routing& operator=(const Routing&) = delete;
 
   const DeliveryProblem& problem() const { return problem_; }
-  /// With values put where that costs least.
+  /// Modes of the problem, in which results of one call are one vertex, from those of the placement's vertices.
+  std::vector<size_t> of_problem(const std::vector<size_t>& modes) const;
+  /// Of modes of the problem, with values put where that costs least.
   Choice choice(const std::vector<size_t>& modes) const;
 
  private:
@@ -31,7 +33,9 @@ class Routing {
 
   const std::vector<Vertex>& vertices_;
   PlacementMemory& memory_;
+  std::vector<size_t> vertex_;  ///< of the problem, by vertex
   DeliveryProblem problem_;
+  std::vector<size_t> makers_;  ///< vertices, by value of the problem
   std::map<Key, std::shared_ptr<const Routes>> known_;
 };
 
