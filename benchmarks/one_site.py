@@ -142,7 +142,8 @@ KINDS = ("forward and backward", "SGD with momentum", "AdamW")
 def table(figures: Sequence[Figure]) -> str:
     rows = [f"{'':<22} {'torch s':>9} {'joinsum s':>10} {'CPU s':>8} {'CPU s':>8} {'ratio':>6}"]
     rows += [
-        f"{f.what:<22} {f.clock[0]:>9.3f} {f.clock[1]:>10.3f} {f.processor[0]:>8.3f} {f.processor[1]:>8.3f} {f.ratio:>6.3f}"
+        f"{f.what:<22} {f.clock[0]:>9.3f} {f.clock[1]:>10.3f} "
+        f"{f.processor[0]:>8.3f} {f.processor[1]:>8.3f} {f.ratio:>6.3f}"
         for f in figures
     ]
     return "\n".join(rows)
@@ -156,9 +157,7 @@ def table(figures: Sequence[Figure]) -> str:
 @click.option("--length", default=128, show_default=True)
 @click.option("--rounds", default=7, show_default=True)
 @click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=KINDS)
-def command(
-    layers: int, width: int, tokens: int, batch: int, length: int, rounds: int, kinds: tuple[str, ...]
-) -> None:
+def command(layers: int, width: int, tokens: int, batch: int, length: int, rounds: int, kinds: tuple[str, ...]) -> None:
     """Measure, and exit with 1 where joinsum takes more than 1.05 times torch's time."""
     figures = measured(layers, width, tokens, batch, length, rounds, kinds)
     click.echo(table(figures))

@@ -73,7 +73,9 @@ class Layer(nn.Module):
 
     def attended(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         size = self.shape.width // self.shape.heads
-        query, key, value = (y.unflatten(-1, (-1, size)).transpose(1, 2) for y in (self.query(x), self.key(x), self.value(x)))
+        query, key, value = (
+            y.unflatten(-1, (-1, size)).transpose(1, 2) for y in (self.query(x), self.key(x), self.value(x))
+        )
         query, key = turned(query, cos, sin), turned(key, cos, sin)
         repeats = self.shape.heads // self.shape.key_heads
         key, value = (y.unsqueeze(2).expand(-1, -1, repeats, -1, -1).flatten(1, 2) for y in (key, value))
@@ -136,7 +138,9 @@ def measured(layers: int, sites: int, shape: Shape, batch: int, length: int) -> 
 
 
 def table(figures: Sequence[Figure]) -> str:
-    header = f"{'layers':>6} {'sites':>6} {'vertices':>9} {'capture s':>10} {'planning s':>11} {'step s':>9} {'wire GB':>9}"
+    header = (
+        f"{'layers':>6} {'sites':>6} {'vertices':>9} {'capture s':>10} {'planning s':>11} {'step s':>9} {'wire GB':>9}"
+    )
     rows = [
         f"{f.layers:>6} {f.sites:>6} {f.vertices:>9} {f.capture:>10.1f} {f.planning:>11.1f} {f.seconds:>9.2f} "
         f"{f.wire_bytes / 1e9:>9.1f}"

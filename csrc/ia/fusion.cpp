@@ -100,9 +100,8 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
     const auto* op = node->as<LocalCall>();
     if (op == nullptr || op->call.results.size() == 1) continue;
     auto& known = first[node->inputs()];
-    const auto same = std::find_if(known.begin(), known.end(), [&](const Node* other) {
-      return op->call.runs_with(other->as<LocalCall>()->call);
-    });
+    const auto same = std::find_if(known.begin(), known.end(),
+                                   [&](const Node* other) { return op->call.runs_with(other->as<LocalCall>()->call); });
     if (same == known.end()) {
       known.push_back(node.get());
     } else {

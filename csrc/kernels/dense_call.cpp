@@ -60,13 +60,14 @@ class CallRun {
     try {
       handle.callBoxed(stack);
     } catch (const c10::Error& error) {
-      throw KernelError(concatenate("call: torch's operator fails: operator=", call_.function, ", error=",
-                                    error.what_without_backtrace(), ", call=", call_.text()));
+      throw KernelError(concatenate("call: torch's operator fails: operator=", call_.function,
+                                    ", error=", error.what_without_backtrace(), ", call=", call_.text()));
     }
     std::vector<at::Tensor> given;
     for (const c10::IValue& value : stack) take(value, given);
-    JOINSUM_KERNEL_CHECK(given.size() >= call_.results.size(), "call: torch's operator gives fewer tensors: operator=",
-                         call_.function, ", given=", given.size(), ", call=", call_.text());
+    JOINSUM_KERNEL_CHECK(given.size() >= call_.results.size(),
+                         "call: torch's operator gives fewer tensors: operator=", call_.function,
+                         ", given=", given.size(), ", call=", call_.text());
     std::vector<at::Tensor> out;
     for (size_t i = 0; i < call_.results.size(); ++i) out.push_back(lettered(call_.results[i], given[i]));
     return out;
@@ -147,8 +148,9 @@ class CallRun {
     const Dims expected = shape(result.groups);
     check(given.sizes() == at::IntArrayRef(expected), "a result has another shape: shape=", given.sizes().vec(),
           ", expected=", expected);
-    check(given.scalar_type() == scalar_type(result.dtype), "a result has another dtype: dtype=",
-          c10::toString(given.scalar_type()), ", expected=", name_of(result.dtype));
+    check(given.scalar_type() == scalar_type(result.dtype),
+          "a result has another dtype: dtype=", c10::toString(given.scalar_type()),
+          ", expected=", name_of(result.dtype));
     const std::string letters = all(result.groups);
     Dims apart;
     for (const char letter : letters) apart.push_back(elements(std::string(1, letter)));
@@ -215,7 +217,8 @@ PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(
 const CallArgument* PreparedCall::argument_for(const c10::Argument& wanted, size_t place) const {
   const auto& given = call_.arguments;
   if (place < given.size() && given[place].name.empty()) return &given[place];
-  const auto at = std::find_if(given.begin(), given.end(), [&](const auto& each) { return each.name == wanted.name(); });
+  const auto at =
+      std::find_if(given.begin(), given.end(), [&](const auto& each) { return each.name == wanted.name(); });
   return at == given.end() ? nullptr : &*at;
 }
 

@@ -21,7 +21,8 @@ class PreparedCall {
   /// The results on one part of the work: blocks whose axes are the operands' letters, and where the part begins along
   /// each letter. Arrays of the results' letters, contiguous; those that the operator gives undefined, and what is no
   /// tensor, are not counted.
-  /// Raises KernelError naming the operator where it fails, or a result is of another shape or dtype than the call says.
+  /// Raises KernelError naming the operator where it fails, or a result is of another shape or dtype than the call
+  /// says.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& operands, const std::map<char, int64_t>& begins) const;
 
  private:

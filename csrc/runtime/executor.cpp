@@ -28,7 +28,7 @@ struct PlanFacts {
   ia::Formation formation;
   std::unordered_map<const Node*, int64_t> uses;
   std::unordered_map<const Node*, std::vector<const Node*>> other_results;  ///< by the first result of a call
-  std::unordered_map<const Node*, kernels::PreparedCall> calls;              ///< of first results
+  std::unordered_map<const Node*, kernels::PreparedCall> calls;             ///< of first results
 
   PlanFacts(const ia::Plan& of, int64_t most_joined_bytes)
       : plan(of), text(of.text()), names(ia::node_names(of)), formation(of, most_joined_bytes), uses(formation.uses()) {

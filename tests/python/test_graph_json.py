@@ -103,7 +103,7 @@ def test_argmax_becomes_its_vertices() -> None:
         "input X: f32[4,5]\n"
         "input Z.positions: i64[5]\n"
         "t0 = einsum[ij->i; id; max](X): f32[4]\n"
-        "t1 = einsum[ij,i->ij; expression[2, where(x0==x1,1,where(x0==x0,0,1))]; add](X, t0): f32[4,5]\n"
+        "t1 = einsum[ij,i->ij; expression[2, where(x0==x1,1,x0!=x0)]; add](X, t0): f32[4,5]\n"
         "t2 = einsum[ij->ij; cast[i64]; add](t1): i64[4,5]\n"
         "t3 = einsum[ij,j->i; expression[2, where(x0==1,x1,5)]; min](t2, Z.positions): i64[4]\n"
         "output Z = t3\n"

@@ -5,6 +5,8 @@ An all-reduce of e elements on s sites sends 2 (s - 1) e of them, whichever way 
 
 from __future__ import annotations
 
+import itertools
+
 import joinsum
 import pytest
 import torch
@@ -15,7 +17,7 @@ BYTES = 4
 
 def layers(*widths: int) -> nn.Sequential:
     parts: list[nn.Module] = []
-    for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
+    for i, (before, after) in enumerate(itertools.pairwise(widths)):
         parts += [nn.ReLU()] if i else []
         parts.append(nn.Linear(before, after, bias=False))
     return nn.Sequential(*parts)

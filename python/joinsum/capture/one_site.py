@@ -156,7 +156,9 @@ def _check(node: fx.Node) -> None:
         refuse(str(node.target), node, "it is no ATen operator")
     name = operator_name(node.target)
     if rule_of(name) is None:
-        shapes = [list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)]
+        shapes = [
+            list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
+        ]
         refuse(name, node, "there is no rule for this operator", shapes)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["SEEDS", "bits", "draw_by_counter", "dropout", "normal", "uniform"]
+__all__ = ["SEEDS", "bits", "dropout", "normal", "uniform"]
 
 SEEDS = 1 << 53  # of a run, from zero: integers that a double has, as sites compare them
 

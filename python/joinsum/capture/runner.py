@@ -96,7 +96,7 @@ class Runner:
         if place is None:
             # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
             with unset_fake_temporarily():
-                found = dict(lying), self._recorded(lying, args)
+                found: tuple[Mapping[int, _C.PhysicalType], PlannedProgram] = (lying, self._recorded(lying, args))
         else:
             found = self._plans.pop(place)
         self._plans.insert(0, found)

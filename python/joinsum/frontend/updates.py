@@ -58,7 +58,12 @@ def _sgd_numbers(options: Options, step: int) -> dict[str, float]:
     # The first momentum is the gradient itself, whatever the dampening.
     take = 1.0 if step == 1 else 1.0 - float(options["dampening"])
     momentum = float(options["momentum"])
-    return {"descent": -float(options["lr"]), "momentum": momentum, "take": take, "decay": float(options["weight_decay"])}
+    return {
+        "descent": -float(options["lr"]),
+        "momentum": momentum,
+        "take": take,
+        "decay": float(options["weight_decay"]),
+    }
 
 
 def _sgd(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Mapping[str, bool]) -> tuple[Tensor, State]:
