@@ -91,7 +91,7 @@ class Family:
         torch.manual_seed(0)
         model: torch.nn.Module = model_class(_without_chance(model_class.config_class(**self.config)))
         if getattr(model, "loss_type", "") is None:
-            model.loss_type = "ForCausalLM"  # the default, of which a warning would be in the middle of the graph  # type: ignore[assignment]
+            model.loss_type = "ForCausalLM"  # type: ignore[assignment]
         return model.to(self.dtype).train()
 
     def inputs(self) -> dict[str, Any]:

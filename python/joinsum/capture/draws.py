@@ -26,7 +26,7 @@ def draw_by_counter(graph: fx.Graph) -> bool:
     >>> gm = make_fx(lambda x: x + torch.rand_like(x), tracing_mode="fake")(torch.ones(2, 3))
     >>> draw_by_counter(gm.graph)
     True
-    >>> gm.recompile()
+    >>> _ = gm.recompile()
     >>> drawn = torch.ops.joinsum.uniform(torch.tensor(7), 0, [6], [0], [6], [6], torch.float32)
     >>> torch.equal(gm(torch.zeros(2, 3), torch.tensor(7)).flatten(), drawn)
     True
