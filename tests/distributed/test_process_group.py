@@ -21,9 +21,9 @@ pytestmark = [
 
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs", "training"],
+    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs", "model_state"],
     3: ["equal_results", "disagreements", "einsums", "random_programs"],
-    4: ["equal_results", "subgroups", "einsums", "random_programs", "training"],
+    4: ["equal_results", "subgroups", "einsums", "random_programs", "model_state"],
 }
 
 

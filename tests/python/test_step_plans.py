@@ -14,6 +14,9 @@ from torch import nn
 
 BYTES = 4
 
+# Rates that no measurement of the machine changes. Work costs so much that none is done twice to save bytes.
+CLUSTER = joinsum.Cluster("described", 1e9, 1e9, 0.0)
+
 
 def layers(*widths: int) -> nn.Sequential:
     parts: list[nn.Module] = []
@@ -25,7 +28,7 @@ def layers(*widths: int) -> nn.Sequential:
 
 def moved(model: nn.Module, batch: int, sites: int) -> tuple[int, int]:
     """Bytes that the plan of a step is to send, and that a step from where that leaves the parameters sent."""
-    joinsum.init(sites=sites, plan_cache=False)
+    joinsum.init(sites=sites, cluster=CLUSTER, plan_cache=False)
     torch._dynamo.reset()
     step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
     x = torch.rand(batch, model[0].in_features)
@@ -45,8 +48,9 @@ def test_two_layers_with_a_large_batch_all_reduce_the_weights_gradients_alone(si
     model = layers(48, 36, 24)
     planned, sent = moved(model, 6144, sites)
     weights = sum(p.numel() for p in model.parameters())
-    loss = 1
-    assert planned == sent == all_reduces(weights + loss, sites)
+    # The loss is the sum of a scalar for each block, at most sites * sites of them, which all sites get.
+    assert planned == sent
+    assert 0 <= planned - all_reduces(weights, sites) <= (sites - 1) * sites * sites * BYTES
 
 
 @pytest.mark.parametrize("sites", [2, 3])
@@ -55,6 +59,6 @@ def test_wide_layers_with_a_small_batch_all_reduce_one_activation_less_than_ther
     width, batch = 768, 6
     planned, sent = moved(layers(*[width] * (count + 1)), batch, sites)
     activations = all_reduces((count - 1) * batch * width, sites)
-    # The loss is on every site, or its partial sums are added up.
+    # The loss is on every site, or its partial sums go there.
     assert planned == sent
-    assert planned - activations in (0, all_reduces(1, sites))
+    assert 0 <= planned - activations <= (sites - 1) * sites * sites * BYTES

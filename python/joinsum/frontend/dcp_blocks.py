@@ -55,13 +55,13 @@ def _arrays(x: DistributedTensor) -> list[tuple[Sequence[int], torch.Tensor]]:
         for site in type_.sites_of(key):
             keys.setdefault(site, []).append(key)
     out: dict[tuple[int, ...], tuple[Sequence[int], torch.Tensor]] = {}
-    for site, block in zip(x.context.local_sites, core.blocks(store), strict=True):
-        held = keys.get(site, [])
+    holding = [site for site in x.context.local_sites if site in keys]
+    for site, block in zip(holding, core.blocks(store), strict=True):
+        held = keys[site]
         sides = [(min(dim), max(dim) + 1) for dim in zip(*held, strict=True)]
-        if math.prod(end - begin for begin, end in sides) != max(len(held), 1):
+        if math.prod(end - begin for begin, end in sides) != len(held):
             return list(tuples)
-        if held:
-            out.setdefault(tuple(itertools.chain(*sides)), ([begin for begin, _ in sides], block))
+        out.setdefault(tuple(itertools.chain(*sides)), ([begin for begin, _ in sides], block))
     return list(out.values())
 
 

@@ -115,15 +115,28 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         if key not in made:
             made[key] = func(*row, **{name: column[i] for name, column in named.items()})
         results.append(made[key])
-    return args[0] if written else of_blocks(like, results)
+    if written:
+        return args[0]
+    if results:
+        return of_blocks(like, results)
+    # Also a process without blocks knows the dtype.
+    empty = func(*map(_emptied, args), **{name: _emptied(x) for name, x in kwargs.items()})
+    return of_blocks(like, [], empty.dtype)
 
 
-def of_blocks(like: DistributedTensor, blocks: Sequence[torch.Tensor]) -> DistributedTensor:
-    """A tensor that lies as `like` does, of these blocks."""
+def _emptied(x: Any) -> Any:
+    """An operand of no elements in the place of a tensor that has any axes."""
+    return torch.empty(0, dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) and x.dim() else x
+
+
+def of_blocks(
+    like: DistributedTensor, blocks: Sequence[torch.Tensor], dtype: torch.dtype | None = None
+) -> DistributedTensor:
+    """A tensor that lies as `like` does, of these blocks of this process, of `dtype` if there are none."""
     from joinsum.frontend.distributed_tensor import DistributedTensor
 
     here = like.context
-    type_ = _retyped(like.physical_type, blocks[0].dtype) if blocks else like.physical_type
+    type_ = _retyped(like.physical_type, blocks[0].dtype if blocks else dtype or like.dtype)
     core = _C.place_blocks(list(blocks), type_, here.local_sites, here.store)
     return DistributedTensor(StoredRelation(core, here), like.shape)
 
@@ -138,7 +151,8 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         plan.append((keys, order))
     spread = [_spread(func, arg, leading, plan) for arg in args]
     named = {key: _spread(func, arg, leading, plan) for key, arg in kwargs.items()}
-    results = func(*spread, **named)
+    # A process may have no block of any of them, and torch takes no empty list.
+    results = func(*spread, **named) if spread[0] else []
     if func._schema.is_mutable:
         return args[0] if func._schema.returns else None
     return _regrouped(leading, plan, results)
@@ -286,6 +300,8 @@ def _each_block(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Distr
     for block in args[0].blocks():
         if _same_memory(block) not in made:
             made[_same_memory(block)] = func(block, *args[1:], **options)
+    if not made:
+        return of_blocks(args[0], [], func(_emptied(args[0]), *args[1:], **options).dtype)
     return of_blocks(args[0], [made[_same_memory(block)] for block in args[0].blocks()])
 
 

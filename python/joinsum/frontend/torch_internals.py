@@ -85,10 +85,42 @@ def _nothing_recomputed() -> AbstractContextManager[None]:
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
     """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
+    disguised = _disguise_what_draws_nothing(joint.graph)
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    for graph in (forward.graph, backward.graph):
+        for node in graph.nodes:
+            node.target = disguised.get(node.target, node.target)
     results: Any = forward.graph.output_node().args[0]
     forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
     return forward, backward
+
+
+def _disguise_what_draws_nothing(graph: torch.fx.Graph) -> dict[Any, Any]:
+    """Attention without dropout is tagged as random: where a checkpointed layer runs again, torch would wrap it with the
+    generator's state. Gives the operators that stand behind the functions that are now in their place."""
+    behind: dict[Any, Any] = {}
+    stand_in: dict[Any, Any] = {}
+    for node in graph.nodes:
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not random or "attention" not in node.target._opname:
+            continue
+        names = [each.name for each in node.target._schema.arguments]
+        given = dict(zip(names, node.args, strict=False)) | node.kwargs
+        if given.get("dropout_p", 0.0) == 0:
+            if node.target not in stand_in:
+                stand_in[node.target] = _plain(node.target)
+                behind[stand_in[node.target]] = node.target
+            node.target = stand_in[node.target]
+    return behind
+
+
+def _plain(operator: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The operator as a function without tags."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return operator(*args, **kwargs)
+
+    return apply
 
 
 @contextmanager

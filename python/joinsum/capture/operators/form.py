@@ -65,7 +65,7 @@ class Form:
         left, _, right = self.text.partition("->")
         texts = dict(zip(tensor_names(application), left.split(","), strict=False))
         known = {name: application.number(argument) for argument, name in self.counts.items()}
-        bound: list[tuple[str, Value, Axes]] = []
+        fitting: list[tuple[str, Value, Axes]] = []
         stars = {star: len(application.numbers(argument)) for star, argument in self.lists.items()}
         for name, value in given:
             if name not in texts:
@@ -77,7 +77,13 @@ class Form:
                 )
             if any(not names and extent != 1 for names, extent in zip(axes, value.shape, strict=True)):
                 application.refuse(f"its rule has one element where there are more: shape={list(value.shape)}")
-            bound.append((name, _divided(recorder, value, axes, known), axes))
+            fitting.append((name, value, axes))
+        # Axes of one name tell how those that are products divide.
+        for _, value, axes in fitting:
+            for names, extent in zip(axes, value.shape, strict=True):
+                if len(names) == 1:
+                    _learn(names, extent, known)
+        bound = [(name, _divided(recorder, value, axes, known), axes) for name, value, axes in fitting]
         results = self._results(application, right, stars, known)
         return self._call(recorder, application, bound, results, stars)
 

@@ -225,27 +225,42 @@ def _nll_backward(recorder: Recorder, application: Application) -> Made:
 # --- attention --------------------------------------------------------------------------------------------------------
 
 # A mask is for all samples and heads, or has axes for them.
-_ATTENTION = {
-    rank: Form(f"b h l e, b h s e, b h s e, {mask} -> b h l e, b h l", "l s e", flops="4 b h l s e")
-    for rank, mask in ((2, "l s"), (4, "b h l s"))
-}
-_ATTENTION_BACKWARD = {
-    rank: Form(
-        f"b h l e, b h l e, b h s e, b h s e, b h l e, b h l, {mask} -> b h l e, b h s e, b h s e",
-        "l s e",
-        flops="10 b h l s e",
+_Heads = tuple[str, str]  # of the query and of keys and values: a head of those may serve several of the query
+
+_EACH: _Heads = ("h", "h")
+_GROUPED: _Heads = ("(g h)", "g")
+
+
+def _attention_form(heads: _Heads, mask: str) -> Form:
+    query, other = f"b {heads[0]} l e", f"b {heads[1]} s e"
+    names = heads[0].strip("()")
+    return Form(
+        f"{query}, {other}, {other}, {mask} -> {query}, b {heads[0]} l", "l s e", flops=f"4 b {names} l s e"
     )
-    for rank, mask in ((2, "l s"), (4, "b h l s"))
-}
+
+
+def _attention_backward_form(heads: _Heads, mask: str) -> Form:
+    query, other = f"b {heads[0]} l e", f"b {heads[1]} s e"
+    names = heads[0].strip("()")
+    return Form(
+        f"{query}, {query}, {other}, {other}, {query}, b {heads[0]} l, {mask} -> {query}, {other}, {other}",
+        "l s e h" if heads == _GROUPED else "l s e",
+        flops=f"10 b {names} l s e",
+    )
 
 
 def _attention(recorder: Recorder, application: Application) -> Made:
     """Batch and heads are free. Dropout inside would draw another mask on each part."""
-    mask = application.optional("attn_mask")
     if application.scalar("dropout_p") != 0:
         application.refuse("dropout inside of attention has no rule: choose SDPBackend.MATH for it")
-    forms = _ATTENTION_BACKWARD if "grad_out" in application.arguments else _ATTENTION
-    return forms[2 if mask is None else len(mask.axes)](recorder, application)
+    query, key = application.value("query"), application.value("key")
+    heads = _EACH if query.shape[1] == key.shape[1] else _GROUPED
+    mask = application.optional("attn_mask")
+    seen = "l s"
+    if mask is not None and len(mask.axes) == 4:
+        seen = "b 1 l s" if mask.shape[1] == 1 else f"b {heads[0]} l s"
+    form = _attention_backward_form if "grad_out" in application.arguments else _attention_form
+    return form(heads, seen)(recorder, application)
 
 
 _ALONG = "along `dim`, which is whole; all other labels free"
@@ -292,11 +307,11 @@ ROWS: list[Row] = [
         _nll_backward,
         "each target by itself; classes may be divided",
     ),
-    *rows("attention", "_scaled_dot_product_flash_attention_for_cpu", _attention, _ATTENTION[4].described),
+    *rows("attention", "_scaled_dot_product_flash_attention_for_cpu", _attention, _attention_form(_EACH, "b h l s").described),
     *rows(
         "attention",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
         _attention,
-        _ATTENTION_BACKWARD[4].described,
+        _attention_backward_form(_EACH, "b h l s").described,
     ),
 ]
