@@ -1,6 +1,8 @@
 #pragma once
 
-/// Part of dense_pair_tile_loops.h: loops over tiles whose elements are two numbers each.
+#include "kernels/dense_pair_tile_loops.h"
+
+/// Loops over tiles whose elements are two numbers each.
 namespace joinsum::kernels::pairs {
 namespace {
 

@@ -1,6 +1,6 @@
 // CMake compiles this source for AVX2 and FMA where the processor is an x86.
 #if defined(__AVX2__)
-#include "kernels/dense_pair_tile_loops.h"
+#include "kernels/dense_pair_all_tiles.h"
 #else
 #include "kernels/dense_pair_tiles.h"
 #endif

@@ -1,6 +1,6 @@
 // CMake compiles this source for AVX-512 (F, BW, DQ, VL) and FMA where the processor is an x86.
 #if defined(__AVX512F__)
-#include "kernels/dense_pair_tile_loops.h"
+#include "kernels/dense_pair_all_tiles.h"
 #else
 #include "kernels/dense_pair_tiles.h"
 #endif

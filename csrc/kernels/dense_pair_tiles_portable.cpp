@@ -1,4 +1,4 @@
-#include "kernels/dense_pair_tile_loops.h"
+#include "kernels/dense_pair_all_tiles.h"
 
 namespace joinsum::kernels::pairs {
 
