@@ -65,7 +65,7 @@ class Form:
         left, _, right = self.text.partition("->")
         texts = dict(zip(tensor_names(application), left.split(","), strict=False))
         known = {name: application.number(argument) for argument, name in self.counts.items()}
-        bound: list[tuple[str, Value, Axes]] = []
+        fitted: list[tuple[str, Value, Axes]] = []
         stars = {star: len(application.numbers(argument)) for star, argument in self.lists.items()}
         for name, value in given:
             if name not in texts:
@@ -77,9 +77,20 @@ class Form:
                 )
             if any(not names and extent != 1 for names, extent in zip(axes, value.shape, strict=True)):
                 application.refuse(f"its rule has one element where there are more: shape={list(value.shape)}")
-            bound.append((name, _divided(recorder, value, axes, known), axes))
+            fitted.append((name, value, axes))
+        self._learn_plain(application, right, stars, known)
+        bound = [(name, _divided(recorder, value, axes, known), axes) for name, value, axes in fitted]
         results = self._results(application, right, stars, known)
         return self._call(recorder, application, bound, results, stars)
+
+    def _learn_plain(
+        self, application: Application, text: str, stars: Mapping[str, int], known: dict[str, int]
+    ) -> None:
+        """Learns the extents of results' axes of one name: an operand may have them in a product."""
+        for each, made in zip(text.split(","), application.results, strict=False):
+            for names, extent in zip(_products(each, stars), made[0] if made is not None else (), strict=False):
+                if len(names) == 1:
+                    _learn(names, extent, known)
 
     def _results(
         self, application: Application, text: str, stars: dict[str, int], known: dict[str, int]
