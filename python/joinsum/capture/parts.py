@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
@@ -19,9 +20,9 @@ __all__ = [
     "convolution_grad_weight",
     "embedding_backward_part",
     "embedding_part",
-    "grouped_product",
     "group_norm_grad_affine",
     "group_norm_grad_input",
+    "grouped_product",
     "layer_norm_grad_affine",
     "layer_norm_grad_input",
     "local_index",
@@ -290,7 +291,7 @@ def grouped_product(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor)
     `_grouped_mm` takes only strides of 16 bytes, which parts of a tensor need not have.
     """
     bounds = [0, *ends.tolist()]
-    groups = list(enumerate(zip(bounds, bounds[1:], strict=False)))
+    groups = list(enumerate(pairwise(bounds)))
     if left.dim() == right.dim():
         return torch.stack([left[:, begin:end] @ right[begin:end] for _, (begin, end) in groups])
     if left.dim() == 2:

@@ -22,6 +22,7 @@ from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-d
 from torch._functorch.partitioners import default_partition
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = [
     "BackendCompilerFailed",
@@ -85,10 +86,19 @@ def _nothing_recomputed() -> AbstractContextManager[None]:
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
     """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
+    _keep_draws(joint.graph)
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
     results: Any = forward.graph.output_node().args[0]
     forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
     return forward, backward
+
+
+def _keep_draws(graph: torch.fx.Graph) -> None:
+    """What random operators give is kept for the backward pass in checkpointed layers too: torch would draw it again
+    with the state of its own generator, which has no part in the numbers here. Attention counts as random."""
+    for node in graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "recompute" in node.meta:
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 @contextmanager
