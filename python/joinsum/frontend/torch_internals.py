@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -88,6 +89,8 @@ def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int
     """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
     _keep_draws(joint.graph)
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    again = {node.name for node in _draws(forward.graph)} & {node.name for node in _draws(backward.graph)}
+    assert not again, f"the backward pass would draw other numbers: {sorted(again)}"
     results: Any = forward.graph.output_node().args[0]
     forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
     return forward, backward
@@ -96,9 +99,15 @@ def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int
 def _keep_draws(graph: torch.fx.Graph) -> None:
     """What random operators give is kept for the backward pass in checkpointed layers too: torch would draw it again
     with the state of its own generator, which has no part in the numbers here. Attention counts as random."""
-    for node in graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "recompute" in node.meta:
-            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    for node in _draws(graph):
+        # The partition keeps tensors; of an operator with several results these are what is taken from it.
+        for each in [node, *(user for user in node.users if user.target is operator.getitem)]:
+            if "recompute" in each.meta:
+                each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+
+
+def _draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
 @contextmanager
