@@ -214,6 +214,25 @@ def test_autocast_and_checkpointed_layers_are_captured() -> None:
 
 
 @by_torch_and_by_plans
+def test_checkpointed_layers_have_one_mask_in_both_passes() -> None:
+    """What is linear in the weight is the weight times its gradient, if both passes drop the same elements."""
+    weight, x = torch.rand(8, requires_grad=True), torch.rand(4, 8)
+
+    def layer(x: Tensor) -> Tensor:
+        attended = nn.functional.scaled_dot_product_attention(x[None, None], x[None, None], x[None, None])[0, 0]
+        return nn.functional.dropout(attended * weight, 0.5)
+
+    def step(x: Tensor) -> Tensor:
+        made: Tensor = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+        return made.sum()
+
+    total = joinsum.compile(step)(x)
+    total.backward()
+    assert weight.grad is not None
+    torch.testing.assert_close(weight.detach() @ weight.grad, total.detach())
+
+
+@by_torch_and_by_plans
 def test_equal_gradients_are_two_tensors() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

@@ -75,7 +75,9 @@ def captions() -> Batch:
 class Family:
     """A model of transformers: its class, what its config differs in, and a batch.
 
-    dtype   of parameters: float64 where rounding in float32 is as large as what is looked for
+    dtype      of parameters: float64 where rounding in float32 is as large as what is looked for
+    prepared   what is done to the model before it is compiled, as Dynamo does not trace it otherwise
+    remark     the same in words
     """
 
     name: str
@@ -84,6 +86,8 @@ class Family:
     config: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
     dtype: torch.dtype = torch.float32
+    prepared: Callable[[torch.nn.Module, Mapping[str, Any]], None] | None = None
+    remark: str = ""
 
     def build(self) -> torch.nn.Module:
         """The model in train mode without dropout; equal weights at every call."""
@@ -98,6 +102,12 @@ class Family:
         """Arguments of the model, in its dtype; it returns the loss first."""
         made = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in self.batch().items()}
         return {**made, **self.call, "return_dict": False}
+
+
+def _wav2vec2(model: Any, inputs: Mapping[str, Any]) -> None:
+    model.wav2vec2.feature_extractor._requires_grad = False
+    with torch.no_grad():
+        model(**inputs)
 
 
 def _without_chance(config: Any) -> Any:
@@ -313,6 +323,9 @@ FAMILIES = {
                 "classifier_proj_size": 16,
                 "num_labels": 3,
             },
+            prepared=_wav2vec2,
+            remark="it has run once without a gradient, as its first call takes a lock, and `_requires_grad` of its "
+            "feature extractor is off, which only checkpointing needs and Dynamo does not trace",
         ),
     ]
 }

@@ -47,16 +47,24 @@ def cut_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:
 class InterpretedRunner:
     def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], ties: Mapping[int, int], stay: frozenset[int]):
         self.gm, self.ties, self.stay = gm, ties, stay
+        self.strides = [x.stride() if isinstance(x, torch.Tensor) else None for x in inputs]
         self.input_types = [cut_type(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in inputs]
 
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
-        whole = [gathered(x) if isinstance(x, torch.Tensor) else x for x in args]
+        whole = [self._whole(x, i) if isinstance(x, torch.Tensor) else x for i, x in enumerate(args)]
         with torch.no_grad():
             made = torch.fx.Interpreter(self.gm).run(*whole)
         for into in self.ties.values():
             if isinstance(args[into], DistributedTensor):
                 args[into].stored.take()  # as a run that overwrites its input does
         return [self._result(i, x) for i, x in enumerate(made)]
+
+    def _whole(self, x: torch.Tensor, i: int) -> torch.Tensor:
+        """The tensor; from blocks, with the strides that the graph was traced with: its views may need them."""
+        strides = self.strides[i]
+        if not isinstance(x, DistributedTensor) or strides is None:
+            return x
+        return torch.empty_strided(x.shape, strides, dtype=x.dtype).copy_(gathered(x))
 
     def _result(self, i: int, x: torch.Tensor) -> torch.Tensor:
         return DistributedTensor.place(x, cut_type(x.shape, x.dtype)) if i in self.stay else x.clone()

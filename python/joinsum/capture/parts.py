@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 
@@ -21,6 +22,7 @@ __all__ = [
     "embedding_part",
     "group_norm_grad_affine",
     "group_norm_grad_input",
+    "grouped_product",
     "layer_norm_grad_affine",
     "layer_norm_grad_input",
     "local_index",
@@ -278,6 +280,28 @@ def convolution_grad_weight(
     weight = grad.new_empty(tuple(weight_sizes))
     options = (stride, padding, dilation, transposed, output_padding, groups, [False, True, False])
     made: torch.Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options)[1]
+    return made
+
+
+@torch.library.custom_op("joinsum::grouped_product", mutates_args=())
+def grouped_product(left: torch.Tensor, right: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """A product of matrices for each group g, from `ends[g - 1]` to `ends[g]` along the axis t; zeros behind the last.
+
+    [t, k] and [g, k, n] give [t, n], [g, m, k] and [k, t] give [m, t], [m, t] and [t, n] give [g, m, n]. ATen's
+    `_grouped_mm` takes only strides of 16 bytes, which parts of a tensor need not have.
+    """
+    bounds = [0, *ends.tolist()]
+    groups = list(enumerate(pairwise(bounds)))
+    if left.dim() == right.dim():
+        return torch.stack([left[:, begin:end] @ right[begin:end] for _, (begin, end) in groups])
+    if left.dim() == 2:
+        made = left.new_zeros((left.shape[0], right.shape[2]))
+        for group, (begin, end) in groups:
+            made[begin:end] = left[begin:end] @ right[group]
+        return made
+    made = left.new_zeros((left.shape[1], right.shape[1]))
+    for group, (begin, end) in groups:
+        made[:, begin:end] = left[group] @ right[:, begin:end]
     return made
 
 

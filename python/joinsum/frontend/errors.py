@@ -19,7 +19,8 @@ _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__)
 _REMEDY = (
     "all of it must be one graph: take branches on tensors' values by torch.where, and what is no tensor operation out "
-    "of the captured function"
+    "of the captured function; what a model does in its first call only, such as taking locks, let it do in a call "
+    "before"
 )
 
 

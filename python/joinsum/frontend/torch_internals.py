@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -22,6 +23,7 @@ from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-d
 from torch._functorch.partitioners import default_partition
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import CheckpointPolicy
 
 __all__ = [
     "BackendCompilerFailed",
@@ -85,42 +87,27 @@ def _nothing_recomputed() -> AbstractContextManager[None]:
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
     """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
-    disguised = _disguise_what_draws_nothing(joint.graph)
+    _keep_draws(joint.graph)
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
-    for graph in (forward.graph, backward.graph):
-        for node in graph.nodes:
-            node.target = disguised.get(node.target, node.target)
+    again = {node.name for node in _draws(forward.graph)} & {node.name for node in _draws(backward.graph)}
+    assert not again, f"the backward pass would draw other numbers: {sorted(again)}"
     results: Any = forward.graph.output_node().args[0]
     forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
     return forward, backward
 
 
-def _disguise_what_draws_nothing(graph: torch.fx.Graph) -> dict[Any, Any]:
-    """Attention without dropout is tagged as random: where a checkpointed layer runs again, torch would wrap it with the
-    generator's state. Gives the operators that stand behind the functions that are now in their place."""
-    behind: dict[Any, Any] = {}
-    stand_in: dict[Any, Any] = {}
-    for node in graph.nodes:
-        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        if not random or "attention" not in node.target._opname:
-            continue
-        names = [each.name for each in node.target._schema.arguments]
-        given = dict(zip(names, node.args, strict=False)) | node.kwargs
-        if given.get("dropout_p", 0.0) == 0:
-            if node.target not in stand_in:
-                stand_in[node.target] = _plain(node.target)
-                behind[stand_in[node.target]] = node.target
-            node.target = stand_in[node.target]
-    return behind
+def _keep_draws(graph: torch.fx.Graph) -> None:
+    """What random operators give is kept for the backward pass in checkpointed layers too: torch would draw it again
+    with the state of its own generator, which has no part in the numbers here. Attention counts as random."""
+    for node in _draws(graph):
+        # The partition keeps tensors; of an operator with several results these are what is taken from it.
+        for each in [node, *(user for user in node.users if user.target is operator.getitem)]:
+            if "recompute" in each.meta:
+                each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
-def _plain(operator: torch._ops.OpOverload) -> Callable[..., Any]:
-    """The operator as a function without tags."""
-
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        return operator(*args, **kwargs)
-
-    return apply
+def _draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+    return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
 @contextmanager

@@ -46,6 +46,31 @@ def grouped(x: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def in_groups(x: torch.Tensor) -> torch.Tensor:
+    """Products by groups: of rows, of columns, of what is contracted, and batched."""
+    ends = torch.tensor([8, 8, 16], dtype=torch.int32)
+    stacked = torch.stack([x.T, x.T * 2, x.T * 3])
+    by_rows = torch._grouped_mm(x, stacked, offs=ends)
+    by_columns = torch._grouped_mm(stacked, torch.cat([x, x], 1), offs=ends)
+    contracted = torch._grouped_mm(x.T, x, offs=ends)
+    batched = torch._grouped_mm(stacked, stacked.transpose(1, 2))
+    found = [by_rows, by_columns, contracted, batched]
+    return torch.cat([each.square().flatten() / 100 for each in found])
+
+
+def halves() -> torch.Tensor:
+    return (torch.arange(16 * 8).reshape(16, 8) % 5 - 2).bfloat16().requires_grad_()
+
+
+def volumes() -> torch.Tensor:
+    return torch.randn(2, 3, 4, 5, 2, requires_grad=True)
+
+
+def sampled(x: torch.Tensor) -> torch.Tensor:
+    grid = x[:, :, 0, :3, :1].tanh().expand(-1, -1, -1, 3).unsqueeze(2)
+    return torch.nn.functional.grid_sample(x, grid, align_corners=False)
+
+
 def bag(x: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.embedding_bag(torch.arange(24).reshape(4, 6) % 4, x)
 
@@ -73,6 +98,22 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "aten::as_strided_scatter": (
         lambda x: A.as_strided_scatter(x * 2, x[0, :4].reshape(2, 2), [2, 2], [6, 2], 1),
         matrix,
+    ),
+    "aten::_grouped_mm": (in_groups, halves),
+    "aten::polygamma": (lambda x: A.polygamma(1, x.abs() + 1), matrix),
+    "aten::norm.ScalarOpt_dim": (lambda x: torch.nn.functional.pairwise_distance(x, x.flip(0)), matrix),
+    "aten::im2col": (lambda x: torch.nn.functional.unfold(x, (3, 2), stride=2, padding=1), images),
+    "aten::col2im": (lambda x: torch.nn.functional.fold(x.flatten(2).repeat(1, 4, 1), (6, 5), 2), images),
+    "aten::unfold_backward": (lambda x: x.unfold(1, 3, 2) ** 2, matrix),
+    "aten::grid_sampler_3d": (sampled, volumes),
+    "aten::grid_sampler_3d_backward": (sampled, volumes),
+    "aten::index_fill.int_Tensor": (
+        lambda x: A.index_fill.int_Tensor(x, 1, torch.tensor([1, 3]), x[0, 0].detach()),
+        matrix,
+    ),
+    "aten::searchsorted.Tensor": (
+        lambda x: A.searchsorted.Tensor(x.cumsum(1), x) + A.searchsorted.Tensor(x[0].cumsum(0), x, right=True),
+        lambda: torch.rand(4, 6),
     ),
     "aten::all.dims": (lambda x: A.all.dims(x > -1, [0]), matrix),
     "aten::any.dims": (lambda x: A.any.dims(x > 1, [0]), matrix),

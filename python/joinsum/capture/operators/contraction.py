@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from joinsum.capture.application import Application
 from joinsum.capture.operators.elementwise import as_dtype, right_aligned
 from joinsum.capture.operators.form import Form
@@ -58,6 +60,31 @@ def _contracted(recorder: Recorder, operands: Sequence[tuple[Value, Names]], res
     return recorder.einsum(operands, result, "mul" if len(operands) > 1 else "id")
 
 
+# By the numbers of axes of the operands: the groups divide the axis t.
+_GROUPS: dict[tuple[int, int], Form] = {
+    (2, 3): Form("t k, e k n, e -> t n", "t e", "k=add", flops="2 t k n"),
+    (3, 2): Form("e m k, k t, e -> m t", "t e", "k=add", flops="2 t k m"),
+    (2, 2): Form("m t, t n, e -> e m n", "t e", flops="2 t m n"),
+}
+
+
+def _grouped(recorder: Recorder, application: Application) -> Made:
+    """A product for each group of an axis, whose ends `offs` holds; without it one for each pair of matrices."""
+    left, right, ends = application.value("self"), application.value("mat2"), application.optional("offs")
+    if application.optional("bias") is not None or left.dtype is not application.dtype:
+        application.refuse("it adds a bias, or gives another dtype")
+    if ends is None:
+        return [recorder.einsum([(left, "bik"), (right, "bkj")], "bij", "mul")]
+    given = {"left": left, "right": right, "ends": ends}
+    result = (application.shape, application.dtype)
+    form = _GROUPS[len(left.axes), len(right.axes)]
+    return form(recorder, application.of(torch.ops.joinsum.grouped_product.default, given, [result]))
+
+
+# Distances of rows; the features are whole.
+_DISTANCE = Form("*b m k, *b n k -> *b m n", "k", flops="3 *b m n k")
+_DISTANCE_BACKWARD = Form("*b m n, *b m k, *b n k, *b m n -> *b m k", "k", "n=add", flops="4 *b m n k")
+
 _GROUPED = Form("t k, e k n, e -> t n", "t e", "k=add", flops="2 t k n")
 _GROUPED_BACKWARD = Form("t k, e k n, e, t n -> t k, e k n", "t e n", flops="4 t k n")
 
@@ -65,6 +92,14 @@ ROWS: list[Row] = [
     *rows("contractions", "mm bmm mv dot", _product, "an einsum; merged axes keep their labels"),
     *rows("contractions", "addmm baddbmm addmv", _product, "an einsum, and its sum with the added tensor"),
     *rows("contractions", "joinsum::einsum", _einsum, "an einsum with these labels"),
+    *rows(
+        "contractions",
+        "_grouped_mm",
+        _grouped,
+        "joinsum::grouped_product: groups are whole, what is contracted folds by add",
+    ),
+    *rows("contractions", "_cdist_forward", _DISTANCE, _DISTANCE.described),
+    *rows("contractions", "_cdist_backward", _DISTANCE_BACKWARD, _DISTANCE_BACKWARD.described),
     *rows("contractions", "transformers::grouped_mm_fallback", _GROUPED, _GROUPED.described),
     *rows("contractions", "transformers::grouped_mm_fallback_backward", _GROUPED_BACKWARD, _GROUPED_BACKWARD.described),
 ]

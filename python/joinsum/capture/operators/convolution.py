@@ -1,4 +1,4 @@
-"""Convolution and pooling: batch and channels may be divided, places may not."""
+"""Convolutions: batch and channels may be divided, places may not."""
 
 from __future__ import annotations
 
@@ -62,16 +62,7 @@ def _backward(recorder: Recorder, application: Application) -> Made:
     return made
 
 
-_POOL = Form("*b h w -> *b y x", "h w y x", flops="1 *b h w")
-_POOL_INDEX = Form("*b h w -> *b y x, *b y x", "h w y x", flops="1 *b h w")
-_POOL_BACK = Form("*b y x, *b h w -> *b h w", "h w y x", flops="1 *b h w")
-_POOL_INDEX_BACK = Form("*b y x, *b h w, *b y x -> *b h w", "h w y x", flops="1 *b h w")
-
 ROWS: list[Row] = [
     *rows("convolutions", "convolution", _convolution, f"`{_FORWARD.text}`, folded over c by add; then the bias"),
     *rows("convolutions", "convolution_backward", _backward, "a call for each gradient, folded over what is summed"),
-    *rows("pooling", "max_pool2d_with_indices", _POOL_INDEX, _POOL_INDEX.described),
-    *rows("pooling", "max_pool2d_with_indices_backward", _POOL_INDEX_BACK, _POOL_INDEX_BACK.described),
-    *rows("pooling", "avg_pool2d _adaptive_avg_pool2d", _POOL, _POOL.described),
-    *rows("pooling", "avg_pool2d_backward _adaptive_avg_pool2d_backward", _POOL_BACK, _POOL_BACK.described),
 ]

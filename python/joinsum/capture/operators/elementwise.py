@@ -9,7 +9,8 @@ import torch
 
 from joinsum.capture.application import Application
 from joinsum.capture.axes import fresh
-from joinsum.capture.operators.form import call_arguments, tensor_names
+from joinsum.capture.operators.along import Along
+from joinsum.capture.operators.form import Form, call_arguments, tensor_names
 from joinsum.capture.operators.row import Made, Row, rows
 from joinsum.capture.recorder import Arguments, Names, Recorder, Value
 from joinsum.dtypes import dtype_name
@@ -176,27 +177,38 @@ def _loss_backward(recorder: Recorder, application: Application) -> Made:
     return Pointwise(4)(recorder, application.with_arguments({"reduction": 2, "grad_output": gradient}))
 
 
+def _glu_backward(recorder: Recorder, application: Application) -> Made:
+    """The gradient has half of the extent along the axis that the gate halves."""
+    rank = len(application.shape)
+    dim = application.dim("dim", rank)
+    names = [f"a{axis}" for axis in range(rank)]
+    half = [*names[:dim], "half", *names[dim + 1 :]]
+    form = Form(f"{' '.join(half)}, {' '.join(names)} -> {' '.join(names)}", f"{names[dim]} half")
+    return form(recorder, application)
+
+
 _LOGIC = """
 eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor
 logical_and logical_or logical_xor logical_not bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar
-bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf where.self masked_fill.Scalar masked_fill.Tensor
+bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf signbit where.self masked_fill.Scalar masked_fill.Tensor
 """
 _ARITHMETIC = """
 abs sign sgn ceil floor round trunc frac clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor clamp_max.Tensor
 add.Scalar sub.Scalar rsub.Scalar rsub.Tensor maximum minimum fmax fmin fmod.Scalar fmod.Tensor remainder.Scalar
 remainder.Tensor div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar reciprocal copysign.Tensor
-bitwise_left_shift.Tensor bitwise_right_shift.Tensor nan_to_num round.decimals heaviside
+bitwise_left_shift.Tensor bitwise_right_shift.Tensor nan_to_num round.decimals heaviside nextafter gcd lcm
 prims::fma lerp.Scalar lerp.Tensor addcmul addcdiv
 """
 _FUNCTIONS = """
 exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 erf erfc
 erfinv lgamma digamma pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar xlogy.Tensor logaddexp logaddexp2 hypot sinc i0
+polygamma special_i0e special_i1 special_i1e special_erfcx special_ndtri special_log_ndtr
 """
 _ACTIVATIONS = """
 relu gelu gelu_backward silu silu_backward sigmoid sigmoid_backward tanh tanh_backward threshold threshold_backward
 softplus softplus_backward elu elu_backward leaky_relu leaky_relu_backward hardtanh hardtanh_backward hardswish
 hardswish_backward hardsigmoid hardsigmoid_backward mish mish_backward log_sigmoid_forward log_sigmoid_backward
-logit logit_backward
+logit logit_backward celu
 """
 
 _EVERY = "each element by itself; shapes broadcast, all labels free"
@@ -211,6 +223,9 @@ ROWS: list[Row] = [
     *rows("logic", _LOGIC, Pointwise(), _EVERY),
     *rows("functions", _FUNCTIONS, Pointwise(8), _EVERY),
     *rows("activations", _ACTIVATIONS, Pointwise(8, equal=True), _EVERY),
+    *rows("activations", "_prelu_kernel _prelu_kernel_backward", Pointwise(2), _EVERY),
+    *rows("activations", "glu", Along(flops=8), "along `dim`, which is whole"),
+    *rows("activations", "glu_backward", _glu_backward, "along `dim`, which is whole"),
     *rows("copies", "clone detach alias lift_fresh_copy", _same, "the same value"),
     *rows("copies", "_to_copy", _to_copy, "the same value, or each element converted"),
     *rows("copies", "copy fill.Tensor", _copy, "the source, converted and repeated to the shape of the target"),

@@ -65,7 +65,7 @@ class Form:
         left, _, right = self.text.partition("->")
         texts = dict(zip(tensor_names(application), left.split(","), strict=False))
         known = {name: application.number(argument) for argument, name in self.counts.items()}
-        fitting: list[tuple[str, Value, Axes]] = []
+        fitted: list[tuple[str, Value, Axes]] = []
         stars = {star: len(application.numbers(argument)) for star, argument in self.lists.items()}
         for name, value in given:
             if name not in texts:
@@ -77,13 +77,12 @@ class Form:
                 )
             if any(not names and extent != 1 for names, extent in zip(axes, value.shape, strict=True)):
                 application.refuse(f"its rule has one element where there are more: shape={list(value.shape)}")
-            fitting.append((name, value, axes))
-        # Axes of one name tell how those that are products divide.
-        for _, value, axes in fitting:
-            for names, extent in zip(axes, value.shape, strict=True):
-                if len(names) == 1:
-                    _learn(names, extent, known)
-        bound = [(name, _divided(recorder, value, axes, known), axes) for name, value, axes in fitting]
+            fitted.append((name, value, axes))
+        for _, value, axes in fitted:
+            _learn_plain(axes, value.shape, known)
+        for each, made in zip(right.split(","), application.results, strict=False):
+            _learn_plain(_products(each, stars), made[0] if made is not None else (), known)
+        bound = [(name, _divided(recorder, value, axes, known), axes) for name, value, axes in fitted]
         results = self._results(application, right, stars, known)
         return self._call(recorder, application, bound, results, stars)
 
@@ -231,6 +230,13 @@ def _learn(names: Names, extent: int, known: dict[str, int]) -> None:
     unknown = [name for name in names if name not in known]
     if len(unknown) == 1:
         known[unknown[0]] = extent
+
+
+def _learn_plain(axes: Axes, shape: Sequence[int], known: dict[str, int]) -> None:
+    """Learns the extents of axes of one name: another tensor may have them in a product."""
+    for names, extent in zip(axes, shape, strict=False):
+        if len(names) == 1:
+            _learn(names, extent, known)
 
 
 def _divided(recorder: Recorder, value: Value, axes: Axes, known: dict[str, int]) -> Value:

@@ -203,8 +203,31 @@ def _index_fill(recorder: Recorder, application: Application) -> Made:
     names = [f"a{axis}" for axis in range(len(value.axes))]
     if not names:
         return whole(recorder, application)
-    text = f"{' '.join(names)}, g -> {' '.join(names)}"
+    element = ", " if isinstance(application.arguments["value"], Value) else ""
+    text = f"{' '.join(names)}, g{element} -> {' '.join(names)}"
     return Form(text, f"{names[application.dim('dim', len(names))]} g")(recorder, application)
+
+
+_TAKE = Form("*a, *i -> *i", "*a", flops="1 *i")
+_PUT = Form("*a, i, i -> *a", "*a i", flops="1 i")
+_BUCKETS = Form("*a, n -> *a", "n", flops="8 *a")
+_AMONG = Form("*a, *b -> *a", "*b", flops="8 *a")
+
+
+def _put(recorder: Recorder, application: Application) -> Made:
+    """The order of indices and what is put counts, not their shapes."""
+    flat = {name: application.value(name) for name in ("index", "source")}
+    lines = {name: recorder.reshaped(value, (math.prod(value.shape),)) for name, value in flat.items()}
+    return _PUT(recorder, application.with_arguments(lines))
+
+
+def _search(recorder: Recorder, application: Application) -> Made:
+    """Sorted rows belong to the rows of what is searched, or there is one for all."""
+    rank = len(application.value("sorted_sequence").axes)
+    shared = rank == 1 and len(application.shape) != 1
+    sorter = ", *b n" if application.optional("sorter") is not None else ""
+    text = f"n, *b{sorter.replace('*b ', '')} -> *b" if shared else f"*b n, *b m{sorter} -> *b m"
+    return Form(text, "n", flops="8 *b" if shared else "8 *b m")(recorder, application)
 
 
 ROWS: list[Row] = [
@@ -230,5 +253,11 @@ ROWS: list[Row] = [
     *rows("indexing", "index_select", _index_select, "`dim` is whole, that of the index is free"),
     *rows("lookups", "_embedding_bag _embedding_bag_backward", whole, "all labels whole"),
     *rows("indexing", "index_add index_copy", _index_add, "`dim` is whole in all tensors"),
-    *rows("indexing", "index_fill.int_Scalar", _index_fill, "`dim` is whole"),
+    *rows("indexing", "index_fill.int_Scalar index_fill.int_Tensor", _index_fill, "`dim` is whole"),
+    *rows("indexing", "take", _TAKE, _TAKE.described),
+    *rows("indexing", "bucketize.Tensor", _BUCKETS, _BUCKETS.described),
+    *rows("indexing", "searchsorted.Tensor", _search, "the sorted axis is whole"),
+    *rows("indexing", "isin.Tensor_Tensor", _AMONG, _AMONG.described),
+    *rows("indexing", "put", _put, _PUT.described),
+    *rows("indexing", "masked_scatter masked_scatter_backward", whole, "all labels whole"),
 ]

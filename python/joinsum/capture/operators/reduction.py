@@ -84,10 +84,23 @@ def _truth(recorder: Recorder, application: Application) -> Made:
     return [folded(recorder, value, *_over(application), "cast[bool]", aggregate, torch.bool)]
 
 
+def _both_extremes(recorder: Recorder, application: Application) -> Made:
+    value = application.value("self")
+    dims, keepdim = _over(application)
+    return [folded(recorder, value, dims, keepdim, "id", kernel, value.dtype) for kernel in ("min", "max")]
+
+
+def _count(recorder: Recorder, application: Application) -> Made:
+    """How many elements are not zero."""
+    truth = as_dtype(recorder, application.value("self"), torch.bool)
+    return [folded(recorder, truth, *_over(application), "cast[i64]", "add", torch.int64)]
+
+
 def _vector_norm(recorder: Recorder, application: Application) -> Made:
     """The root of a sum of squares; other norms fold whole axes."""
     value, dtype = application.value("self"), application.dtype
-    if application.scalar("ord") != 2 or value.dtype not in (torch.float32, torch.float64, *_HALF):
+    order = application.arguments.get("ord", application.arguments.get("p", 2))
+    if order not in (2, None) or value.dtype not in (torch.float32, torch.float64, *_HALF):
         return Along()(recorder, application)
     wide = torch.float32 if dtype in _HALF else dtype
     squares = folded(recorder, as_dtype(recorder, value, wide), *_over(application), "square", "add", wide)
@@ -100,11 +113,18 @@ ROWS: list[Row] = [
     *rows("reductions", "prod prod.dim_int", _prod, "an einsum folded by mul"),
     *rows("reductions", "amax amin max min", _extreme, "an einsum folded by max or min"),
     *rows("reductions", "any any.dim any.dims all all.dim all.dims", _truth, "an einsum of truth values"),
-    *rows("reductions", "linalg_vector_norm", _vector_norm, "2: the root of an einsum folded by add; else axes whole"),
+    *rows("reductions", "aminmax", _both_extremes, "two einsums, folded by min and max"),
+    *rows("reductions", "count_nonzero count_nonzero.dim_IntList", _count, "an einsum of truth values folded by add"),
+    *rows(
+        "reductions",
+        "linalg_vector_norm norm.ScalarOpt_dim",
+        _vector_norm,
+        "2: the root of an einsum folded by add; else axes whole",
+    ),
     *rows(
         "reductions",
         "argmax argmin max.dim min.dim logsumexp var.correction var_mean.correction std.correction std_mean.correction "
-        "median.dim mode",
+        "median.dim nanmedian.dim mode",
         Along(),
         "along `dim`, which is whole; all other labels free",
     ),
@@ -115,4 +135,5 @@ ROWS: list[Row] = [
         "along `dim`, which is whole; all other labels free",
     ),
     *rows("reductions", "histc", whole, "all labels whole"),
+    *rows("reductions", "median nanmedian trace", whole, "all labels whole"),
 ]

@@ -292,6 +292,16 @@ def _diagonal(recorder: Recorder, application: Application) -> Made:
     return Form(f"{' '.join(names)} -> {' '.join([*kept, 'diagonal'])}", whole)(recorder, application)
 
 
+def _turned(recorder: Recorder, application: Application) -> Made:
+    """A quarter turn swaps the two axes, which are whole."""
+    rank = len(application.shape)
+    first, second = application.dims("dims", rank)
+    before = [f"a{axis}" for axis in range(rank)]
+    after = [f"b{axis}" if axis in (first, second) else name for axis, name in enumerate(before)]
+    mixed = " ".join(names[axis] for names in (before, after) for axis in (first, second))
+    return Form(f"{' '.join(before)} -> {' '.join(after)}", mixed)(recorder, application)
+
+
 def _diagonal_backward(recorder: Recorder, application: Application) -> Made:
     """diagonal_backward and diag_embed: the diagonal and the two axes that it becomes are whole."""
     rank = len(application.shape)
@@ -377,6 +387,7 @@ ROWS: list[Row] = [
     ),
     *rows("views", "diagonal_backward diag_embed", _diagonal_backward, "the two axes are whole"),
     *rows("views", "roll flip", Along("dims"), "along `dims`, which are whole"),
+    *rows("views", "rot90", _turned, "the two axes of `dims` are whole"),
     *rows("views", "tril triu", _TRIANGLE, _TRIANGLE.described),
     *rows("views", "diagonal diagonal_copy", _diagonal, "the two axes are whole"),
     *rows("views", "as_strided", _as_strided, "all labels whole"),
