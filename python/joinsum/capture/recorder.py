@@ -87,7 +87,7 @@ class Result:
 
 @dataclass(eq=False)
 class CallDraft:
-    """A call whose letters are dims; `results` are dtype and axes of each."""
+    """A call whose letters are dims; `results` are dtype and axes of each. `uncut` reads some of its inputs."""
 
     inputs: list[Source]
     operands: list[list[Dim]]
@@ -98,6 +98,8 @@ class CallDraft:
     whole: list[Dim]
     fold: list[tuple[list[Dim], str]]
     flops: list[tuple[int, list[Dim]]]
+    same: list[Dim] = field(default_factory=list)
+    uncut: CallDraft | None = None
 
 
 @dataclass(eq=False)
@@ -302,6 +304,7 @@ class Recorder:
         whole: Names = (),
         fold: Mapping[str, str] | None = None,
         flops: Sequence[tuple[int, Names]] = (),
+        same: Names = (),
     ) -> list[Value]:
         """The results of an operator on blocks.
 
@@ -324,6 +327,7 @@ class Recorder:
             labels.all(whole),
             [(labels.all([name]), kernel) for name, kernel in (fold or {}).items()],
             [(count, labels.all(names)) for count, names in flops],
+            labels.all(same),
         )
         return _results(draft)
 

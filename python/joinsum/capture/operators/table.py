@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joinsum.capture import parts, random, rewrite
+from joinsum.capture import parts, random, rewrite, row_parts
 from joinsum.capture.operators import (
     chance,
     contraction,
@@ -23,7 +23,7 @@ from joinsum.errors import CaptureError
 __all__ = ["register_operator", "rule_of", "table", "unregister_operator"]
 
 # Rows name the operators that these register with torch.
-_REGISTERED = (parts, random, rewrite)
+_REGISTERED = (parts, random, rewrite, row_parts)
 
 _FAMILIES: Sequence[list[Row]] = [
     contraction.ROWS,
