@@ -127,12 +127,12 @@ def _call(output: int, draft: CallDraft, operands: tuple[str, ...], letters: _Le
         letters.extents(operands),
         tuple((count, letters.of(dims)) for count, dims in draft.flops),
         letters.of(draft.same),
-        None if draft.uncut is None else _uncut(output, draft, draft.uncut),
+        None if draft.uncut is None else _uncut(output + draft.uncut_first, draft, draft.uncut),
     )
 
 
 def _uncut(output: int, draft: CallDraft, once: CallDraft) -> tuple[tuple[int, ...], Call]:
-    """Which inputs of `draft` the call `once` reads, and that call."""
+    """Which inputs of `draft` the call `once` reads, and that call with its result number `output`."""
     letters = _Letters()
     places = tuple(draft.inputs.index(source) for source in once.inputs)
     operands = tuple(letters.of(dims) for dims in once.operands)
@@ -162,6 +162,8 @@ def _each(value: Each, letters: _Letters) -> Argument:
     if value.what == "extent":
         return tuple(dim.extent for dim in dims)
     names = letters.of(dims)
-    if value.what == "offset":
-        return tuple(Offset(letter) for letter in names)
-    return tuple(LocalExtent(letter) for letter in names)
+    offsets = tuple(Offset(letter) for letter in names)
+    local = tuple(LocalExtent(letter) for letter in names)
+    if value.what == "part":
+        return (*offsets, *local, *(dim.extent for dim in dims))
+    return offsets if value.what == "offset" else local

@@ -1,5 +1,5 @@
 """Softmax and norms in parts, so that the axes which they mix may be divided: partial folds, and what is made of them.
-Where a plan does not divide these axes, the operator runs at once.
+Where a plan does not divide these axes, the operator runs at once; the work of the parts is counted as its.
 """
 
 from __future__ import annotations
@@ -18,13 +18,23 @@ from joinsum.capture.recorder import CallDraft, Recorder, Value, axis_names
 from joinsum.capture.row_parts import wide
 from joinsum.dtypes import dtype_name
 
-__all__ = ["batch_norm", "batch_norm_backward", "layer_norm", "layer_norm_grad_input", "softmax", "softmax_backward"]
+__all__ = [
+    "batch_norm",
+    "batch_norm_backward",
+    "either",
+    "layer_norm",
+    "layer_norm_grad_input",
+    "softmax",
+    "softmax_backward",
+    "stored",
+]
 
 _JOINSUM = torch.ops.joinsum
 
 
-def _either(parts: Made, once: Made) -> Made:
-    """Results of one call, which reads folds of parts; where they need not be apart it runs as `once`.
+def either(parts: Made, once: Made, first: int = 0) -> Made:
+    """Results of one call, which reads folds of parts; where they need not be apart it runs as `once`, of whose results
+    the parts have those from `first` on.
 
     `once` alone where it has no axis to divide, or reads an operand in another layout than the parts do.
     """
@@ -33,12 +43,12 @@ def _either(parts: Made, once: Made) -> Made:
     assert isinstance(draft, CallDraft)
     assert isinstance(whole, CallDraft)
     if not whole.whole or any(source not in draft.inputs for source in whole.inputs):
-        return once
-    draft.uncut = whole
+        return once[first:]
+    draft.uncut, draft.uncut_first = whole, first
     return parts
 
 
-def _stored(recorder: Recorder, application: Application) -> Application:
+def stored(recorder: Recorder, application: Application) -> Application:
     """The same with operands that all its calls share, in which no elements repeat."""
     return application.with_arguments({name: recorder.stored(value) for name, value in application.tensors()})
 
@@ -65,7 +75,7 @@ def _rows(value: Value, dim: int) -> tuple[str, str, str]:
 
 def softmax(recorder: Recorder, application: Application) -> Made:
     """Softmax and log softmax: the greatest element, the sum of exponentials below it, and the quotient."""
-    application = _stored(recorder, application)
+    application = stored(recorder, application)
     once = Along(flops=10)(recorder, application)
     value = application.value("self")
     if not value.axes:
@@ -81,12 +91,12 @@ def softmax(recorder: Recorder, application: Application) -> Made:
     operator = _JOINSUM.log_softmax_of if "log" in application.name else _JOINSUM.softmax_of
     given = {"input": value, "most": most, "total": total, "dtype": application.dtype}
     made = application.of(operator.default, given, [(application.shape, application.dtype)])
-    return _either(Form(f"{full}, {kept}, {kept} -> {full}", flops=f"4 {full}")(recorder, made), once)
+    return either(Form(f"{full}, {kept}, {kept} -> {full}", flops=f"4 {full}")(recorder, made), once)
 
 
 def softmax_backward(recorder: Recorder, application: Application) -> Made:
     """The gradients of both: a sum along the rows, and each element by itself."""
-    application = _stored(recorder, application)
+    application = stored(recorder, application)
     once = Along(flops=10)(recorder, application)
     grad, output = application.value("grad_output"), application.value("output")
     if not grad.axes:
@@ -105,7 +115,7 @@ def softmax_backward(recorder: Recorder, application: Application) -> Made:
     operator = _JOINSUM.log_softmax_grad_of if log else _JOINSUM.softmax_grad_of
     given = {"grad": grad, "output": output, "total" if log else "slope": slope, "dtype": application.dtype}
     made = application.of(operator.default, given, [(application.shape, application.dtype)])
-    return _either(Form(f"{full}, {full}, {kept} -> {full}", flops=f"6 {full}")(recorder, made), once)
+    return either(Form(f"{full}, {full}, {kept} -> {full}", flops=f"6 {full}")(recorder, made), once)
 
 
 # --- layer norm -------------------------------------------------------------------------------------------------------
@@ -124,7 +134,7 @@ _LAYER_NORM_GRAD = Form(
 
 def layer_norm(recorder: Recorder, application: Application, form: Form) -> Made:
     """Mean and deviation of two sums; `form` says the operator at once."""
-    application = _stored(recorder, application)
+    application = stored(recorder, application)
     once = form(recorder, application)
     value, kinds = application.value("input"), application.results
     assert kinds[0] is not None
@@ -138,12 +148,12 @@ def layer_norm(recorder: Recorder, application: Application, form: Form) -> Made
     given |= {name: application.arguments[name] for name in ("weight", "bias", "eps")}
     given |= {"squares": squares, "kept": kinds[1][1]}
     made = application.of(_JOINSUM.layer_norm_of.default, given, [kind for kind in kinds if kind is not None])
-    return _either(_LAYER_NORM(recorder, made), once)
+    return either(_LAYER_NORM(recorder, made), once)
 
 
 def layer_norm_grad_input(recorder: Recorder, application: Application, form: Form) -> Made:
     """The gradient of the input, of two sums; `application` is joinsum::layer_norm_grad_input."""
-    application = _stored(recorder, application)
+    application = stored(recorder, application)
     once = form(recorder, application)
     value = application.value("input")
     dims = _last(value, len(application.numbers("normalized_shape")))
@@ -154,7 +164,7 @@ def layer_norm_grad_input(recorder: Recorder, application: Application, form: Fo
     first, second = _SLOPES(recorder, application.of(_JOINSUM.layer_norm_slopes.default, given, [kind, kind]))
     given |= {"first": first, "second": second, "count": math.prod(value.shape[dim] for dim in dims)}
     made = application.of(_JOINSUM.layer_norm_grad_of.default, given, [(value.shape, value.dtype)])
-    return _either(_LAYER_NORM_GRAD(recorder, made), once)
+    return either(_LAYER_NORM_GRAD(recorder, made), once)
 
 
 def _last(value: Value, count: int) -> list[int]:
@@ -173,7 +183,7 @@ _BATCH_NORM_GRAD = Form("n c *s, n c *s, c, c, c, c, c -> n c *s, c, c", same="n
 
 def batch_norm(recorder: Recorder, application: Application, form: Form) -> Made:
     """Training: mean and deviation of two sums over batch and places; `form` says the operator at once."""
-    application = _stored(recorder, application)
+    application = stored(recorder, application)
     once = form(recorder, application)
     value = application.value("input")
     dims = [dim for dim in range(len(value.axes)) if dim != 1]
@@ -186,12 +196,12 @@ def batch_norm(recorder: Recorder, application: Application, form: Form) -> Made
     kinds = [kind for kind in application.results if kind is not None]
     given |= {name: application.arguments.get(name) for name in names} | {"squares": squares, "kept": kinds[1][1]}
     made = application.of(_JOINSUM.batch_norm_of.default, given, [*kinds, *kinds[1:3]][:5])
-    return _either(_BATCH_NORM(recorder, made)[: len(kinds)], once)
+    return either(_BATCH_NORM(recorder, made)[: len(kinds)], once)
 
 
 def batch_norm_backward(recorder: Recorder, application: Application, form: Form) -> Made:
     """Training: all three gradients, of two sums over batch and places."""
-    application = _stored(recorder, application)
+    application = stored(recorder, application)
     once = form(recorder, application)
     value, mean = application.value("input"), application.value("save_mean")
     given: dict[str, object] = {"grad": application.value("grad_out"), "input": value, "mean": mean}
@@ -203,4 +213,4 @@ def batch_norm_backward(recorder: Recorder, application: Application, form: Form
     given |= {"weight": application.arguments["weight"], "first": first, "second": second, "count": count}
     kinds = [kind for kind in application.results if kind is not None]
     made = application.of(_JOINSUM.batch_norm_grad_of.default, given, kinds)
-    return _either(_BATCH_NORM_GRAD(recorder, made), once)
+    return either(_BATCH_NORM_GRAD(recorder, made), once)

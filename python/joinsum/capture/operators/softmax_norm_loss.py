@@ -1,4 +1,4 @@
-"""Softmax, norms, attention and the likelihood loss: whole operators, with free labels wherever they do not mix."""
+"""Softmax, norms and the likelihood loss: whole operators, with free labels wherever they do not mix."""
 
 from __future__ import annotations
 
@@ -229,32 +229,6 @@ def _nll_backward(recorder: Recorder, application: Application) -> Made:
     return [recorder.reshaped(made, shape)]
 
 
-# --- attention --------------------------------------------------------------------------------------------------------
-
-# A mask is for all samples and heads, or has axes for them.
-_ATTENTION = {
-    rank: Form(f"b h l e, b h s e, b h s e, {mask} -> b h l e, b h l", "l s e", flops="4 b h l s e")
-    for rank, mask in ((2, "l s"), (4, "b h l s"))
-}
-_ATTENTION_BACKWARD = {
-    rank: Form(
-        f"b h l e, b h l e, b h s e, b h s e, b h l e, b h l, {mask} -> b h l e, b h s e, b h s e",
-        "l s e",
-        flops="10 b h l s e",
-    )
-    for rank, mask in ((2, "l s"), (4, "b h l s"))
-}
-
-
-def _attention(recorder: Recorder, application: Application) -> Made:
-    """Batch and heads are free. Dropout inside would draw another mask on each part."""
-    mask = application.optional("attn_mask")
-    if application.scalar("dropout_p") != 0:
-        application.refuse("dropout inside of attention has no rule: choose SDPBackend.MATH for it")
-    forms = _ATTENTION_BACKWARD if "grad_out" in application.arguments else _ATTENTION
-    return forms[2 if mask is None else len(mask.axes)](recorder, application)
-
-
 _IN_PARTS = "at once where its axes are not divided, else in parts, folded by add"
 
 ROWS: list[Row] = [
@@ -305,12 +279,5 @@ ROWS: list[Row] = [
         "nll_loss_backward nll_loss2d_backward",
         _nll_backward,
         "each target by itself; classes may be divided",
-    ),
-    *rows("attention", "_scaled_dot_product_flash_attention_for_cpu", _attention, _ATTENTION[4].described),
-    *rows(
-        "attention",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        _attention,
-        _ATTENTION_BACKWARD[4].described,
     ),
 ]
