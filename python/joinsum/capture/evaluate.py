@@ -35,6 +35,7 @@ _FOLDS: dict[str, Callable[[torch.Tensor, list[int]], torch.Tensor]] = {
     "add": lambda value, dims: value.sum(dims, dtype=value.dtype),
     "max": lambda value, dims: value.amax(dims),
     "min": lambda value, dims: value.amin(dims),
+    "logaddexp": lambda value, dims: value.logsumexp(dims),
     "mul": lambda value, dims: functools.reduce(lambda made, dim: made.prod(dim), reversed(dims), value),
 }
 _MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

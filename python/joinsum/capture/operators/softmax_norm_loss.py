@@ -175,8 +175,7 @@ _NLL = Form(
     flops="2 n *s",
 )
 _NLL_BACKWARD = Form(
-    "n *s, n *s, c -> n c *s",
-    sizes={"classes": "c"},
+    "n c *s, n *s, n *s, c -> n c *s",
     parts={"offsets": "offset c", "local": "local c", "extents": "extent c"},
     flops="2 n *s",
 )
@@ -221,8 +220,8 @@ def _nll_backward(recorder: Recorder, application: Application) -> Made:
         grad = recorder.einsum([(grad, ()), (application.value("total_weight"), ())], (), "div")
     if application.number("reduction") != 0 or len(shape) == 1:
         grad = expanded(recorder.reshaped(grad, ()), target.shape)
-    given = {"grad": grad, "target": target, "weight": application.arguments["weight"]}
-    given |= {"ignored": application.arguments["ignore_index"], "classes": score.shape[1]}
+    given = {"score": score, "grad": grad, "target": target, "weight": application.arguments["weight"]}
+    given["ignored"] = application.arguments["ignore_index"]
     operator = torch.ops.joinsum.nll_backward_part.default
     (made,) = _NLL_BACKWARD(recorder, application.of(operator, given, [(score.shape, score.dtype)]))
     assert made is not None
