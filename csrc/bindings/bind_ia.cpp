@@ -7,6 +7,7 @@
 #include "ia/interpret.h"
 #include "ia/nodes.h"
 #include "ia/text.h"
+#include "ia/uncut_calls.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -207,6 +208,7 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("output_nodes", &output_nodes_of)
       .def_property_readonly("fused_joins", &fused_of)
       .def_property_readonly("grid", &ia::Plan::grid)
+      .def("with_uncut_calls", &ia::with_uncut_calls, WithoutGil())
       .def("interpret", &interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil())
       .def("__str__", &ia::Plan::text, WithoutGil())
       .def("__hash__", &ia::Plan::hash, WithoutGil())

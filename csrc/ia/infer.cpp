@@ -376,6 +376,7 @@ class CallState {
                        "local_call: an operand is divided by a letter that the call needs whole; broadcast it: letter=",
                        letter, ", call=", call_.text());
     if (const auto fold = call_.folds.find(letter); fold != call_.folds.end()) return Pending{fold->second};
+    if (call_.result().letters.find(letter) == std::string::npos) return Replicated{};
     return Split{*kernels::key_of(call_.result().letters, result, letter), domain};
   }
 

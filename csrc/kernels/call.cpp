@@ -157,12 +157,29 @@ std::vector<std::pair<double, std::string>> parse_flops(Scanner& scanner) {
   return out;
 }
 
-/// `; whole=cd; fold v=add; extents a=5 b=7/4; flops=8 ab + 2 b`, each if it is there.
+/// `(0,2) {0; aten::_softmax; ...}`.
+void parse_uncut(Scanner& scanner, Call& call) {
+  scanner.expect("(");
+  do {
+    call.uncut_operands.push_back(scanner.integer());
+  } while (scanner.accept(","));
+  scanner.expect(")");
+  scanner.expect("{");
+  call.uncut.push_back(Call::parse(scanner));
+  scanner.expect("}");
+}
+
+/// `; whole=cd; same=e; fold v=add; extents a=5 b=7/4; flops=8 ab + 2 b; uncut ..`, each if it is there.
 void parse_properties(Scanner& scanner, Call& call) {
   while (scanner.accept(";")) {
     if (scanner.accept("whole")) {
       scanner.expect("=");
       call.whole = parse_letters(scanner);
+    } else if (scanner.accept("same")) {
+      scanner.expect("=");
+      call.same = parse_letters(scanner);
+    } else if (scanner.accept("uncut")) {
+      parse_uncut(scanner, call);
     } else if (scanner.accept("fold")) {
       do {
         const char letter = parse_letter(scanner)[0];
@@ -210,6 +227,7 @@ class Check {
       check(foldable({fold, {}}), "partials are folded by an associative, commutative kernel: fold=", fold);
     }
     check_letters();
+    check_uncut();
   }
 
  private:
@@ -259,6 +277,10 @@ class Check {
       check((in_operand(letter) || call_.extents.contains(letter)) && !call_.folds.contains(letter),
             "a letter that is never divided is a tensor's, and leaves no partials: letter=", letter);
     }
+    for (const char letter : call_.same) {
+      check(in_operand(letter) && !has(call_.whole, letter) && !call_.folds.contains(letter),
+            "a letter of which results are the same is an operand's, and is divided freely: letter=", letter);
+    }
     for (const auto& [letter, fold] : call_.folds) {
       check(in_operand(letter), "a letter that leaves partials is an operand's: letter=", letter);
     }
@@ -269,11 +291,27 @@ class Check {
       }
       for (const std::string& letters : call_.operands) {
         for (const char letter : letters) {
-          check(has(result.letters, letter) || has(call_.whole, letter) || call_.folds.contains(letter),
+          check(has(result.letters, letter) || has(call_.whole, letter) || has(call_.same, letter) ||
+                    call_.folds.contains(letter),
                 "a result lacks a letter that is divided freely: letter=", letter);
         }
       }
     }
+  }
+
+  void check_uncut() const {
+    if (call_.uncut.empty()) return;
+    const Call& once = call_.uncut.front();
+    check(once.uncut.empty() && once.extents.empty() && once.operands.size() == call_.uncut_operands.size(),
+          "what runs at once has as many operands as are named, and adds no letters: operands=", call_.uncut_operands);
+    for (size_t i = 0; i < once.operands.size(); ++i) {
+      const int64_t from = call_.uncut_operands[i];
+      check(from >= 0 && from < static_cast<int64_t>(call_.operands.size()), "there is no such operand: operand=", from);
+      check(call_.operands[from].size() == once.operands[i].size(), "an operand has as many letters at once: operand=",
+            from);
+    }
+    check(once.result().letters.size() == call_.result().letters.size() && once.result().dtype == call_.result().dtype,
+          "a result has as many letters, and its dtype, at once: result=", once.result().letters);
   }
 
   const Call& call_;
@@ -323,6 +361,7 @@ std::string Call::text() const {
   out += "; (" + joined(arguments, [](const CallArgument& each) { return each.print(); }, ", ") + ") -> ";
   out += joined(results, [](const CallResult& each) { return groups_text(each.groups); }, ", ");
   if (!whole.empty()) out += "; whole=" + whole;
+  if (!same.empty()) out += "; same=" + same;
   const auto property = [&](const char* name, const auto& items, const auto& value) {
     if (items.empty()) return;
     out += std::string("; ") + name;
@@ -332,11 +371,13 @@ std::string Call::text() const {
   property("extents", extents, [](const NewLetter& fresh) {
     return std::to_string(fresh.extent) + (fresh.parts > 1 ? "/" + std::to_string(fresh.parts) : "");
   });
-  if (flops.empty()) return out;
   const auto term = [](const auto& each) {
     return real_text(each.first) + (each.second.empty() ? "" : " " + each.second);
   };
-  return out + "; flops=" + joined(flops, term, " + ");
+  if (!flops.empty()) out += "; flops=" + joined(flops, term, " + ");
+  if (uncut.empty()) return out;
+  const auto number = [](int64_t each) { return std::to_string(each); };
+  return out + "; uncut (" + joined(uncut_operands, number) + ") {" + uncut.front().text() + "}";
 }
 
 namespace {
@@ -391,10 +432,11 @@ uint64_t Call::hash() const { return hash_text(text()); }
 
 bool Call::runs_with(const Call& other) const {
   const auto all = [](const Call& call) {
-    return std::tie(call.function, call.operands, call.results, call.arguments, call.whole, call.folds, call.extents,
-                    call.flops);
+    return std::tie(call.function, call.operands, call.results, call.arguments, call.whole, call.same, call.folds,
+                    call.extents, call.flops, call.uncut_operands);
   };
-  return all(*this) == all(other);
+  if (all(*this) != all(other) || uncut.size() != other.uncut.size()) return false;
+  return uncut.empty() || uncut.front().runs_with(other.uncut.front());
 }
 
 std::map<char, int64_t> extents_of(const Call& call, const std::vector<Dims>& operands) {

@@ -154,7 +154,7 @@ def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends) -> Ch
     loose = ends.free | set(graph.ties)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
     found = find_here(here, program, Options(dict(ends.starts), pins, "seconds", here.cluster))
-    return Choice(orders, binary, program.text, found.plans[0].plan, origin)
+    return Choice(orders, binary, program.text, found.plans[0].plan.with_uncut_calls(), origin)
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

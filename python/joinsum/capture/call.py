@@ -64,9 +64,11 @@ class Call:
     function   name of the operator: `aten::embedding`, `aten::sum.dim_IntList`
     operands   letters of each operand
     whole      letters that are never divided
+    same       letters of which results that lack them do not depend on the part at hand
     fold       kernels that fold the partial results where a letter is divided that no result has
     extents    of the letters that no operand has
     flops      work as coefficients of products of letters
+    uncut      operands, and the call of them that has the same result where no letter is divided that it needs whole
     """
 
     output: int
@@ -79,6 +81,8 @@ class Call:
     fold: Mapping[str, str] = field(default_factory=dict)
     extents: Mapping[str, int] = field(default_factory=dict)
     flops: tuple[tuple[int, str], ...] = ()
+    same: str = ""
+    uncut: tuple[tuple[int, ...], Call] | None = None
 
     @property
     def letters(self) -> str:
@@ -102,12 +106,17 @@ class Call:
         parts.append(f"({arguments}) -> {groups}")
         if self.whole:
             parts.append(f"whole={self.whole}")
+        if self.same:
+            parts.append(f"same={self.same}")
         if self.fold:
             parts.append("fold " + " ".join(f"{letter}={kernel}" for letter, kernel in self.fold.items()))
         if self.extents:
             parts.append("extents " + " ".join(f"{letter}={extent}" for letter, extent in self.extents.items()))
         if self.flops:
             parts.append("flops=" + " + ".join(f"{count} {letters}".rstrip() for count, letters in self.flops))
+        if self.uncut is not None:
+            operands, once = self.uncut
+            parts.append(f"uncut ({','.join(map(str, operands))}) {{{once.text}}}")
         return "; ".join(parts)
 
 

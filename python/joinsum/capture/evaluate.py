@@ -19,7 +19,7 @@ from joinsum.capture.recorded import EinsumVertex, Recorded
 from joinsum.dtypes import torch_dtype
 from joinsum.errors import InternalError, PlanError
 
-__all__ = ["check_parts", "evaluate", "run_call", "run_einsum"]
+__all__ = ["check_parts", "check_uncut", "evaluate", "run_call", "run_einsum"]
 
 Cut = Mapping[str, tuple[int, int]]  # begin and end of the part of each letter that is divided
 
@@ -35,6 +35,7 @@ _FOLDS: dict[str, Callable[[torch.Tensor, list[int]], torch.Tensor]] = {
     "add": lambda value, dims: value.sum(dims, dtype=value.dtype),
     "max": lambda value, dims: value.amax(dims),
     "min": lambda value, dims: value.amin(dims),
+    "logaddexp": lambda value, dims: value.logsumexp(dims),
     "mul": lambda value, dims: functools.reduce(lambda made, dim: made.prod(dim), reversed(dims), value),
 }
 _MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -69,6 +70,7 @@ def evaluate(recorded: Recorded, tensors: Sequence[torch.Tensor], seed: int, che
         if check and vertex.call.text not in checked:
             checked.add(vertex.call.text)
             check_parts(vertex.call, operands, values[-1])
+            check_uncut(vertex.call, operands, values[-1])
     return [output.of(values[output.node]) for output in recorded.outputs]
 
 
@@ -215,15 +217,22 @@ def check_parts(call: Call, operands: Sequence[torch.Tensor], expected: torch.Te
     trials += [[(letter, 2) for letter in divisible[:3]]] if len(divisible) > 1 else []
     for trial in trials:
         bounds = [(letter, _bounds(extents[letter], count)) for letter, count in trial]
-        found = _assembled(call, operands, bounds, {})
-        torch.testing.assert_close(
-            found,
-            expected,
-            equal_nan=True,
-            rtol=_tolerance(expected.dtype),
-            atol=_tolerance(expected.dtype),
-            msg=lambda text, trial=trial: f"{call.text}\nin parts along {trial}: {text}",  # type: ignore[misc]
-        )
+        _assert_close(_assembled(call, operands, bounds, {}), expected, f"{call.text}\nin parts along {trial}")
+
+
+def check_uncut(call: Call, operands: Sequence[torch.Tensor], expected: torch.Tensor) -> None:
+    """Raises AssertionError where the call that runs in the place of this one has another result."""
+    if call.uncut is not None:
+        places, once = call.uncut
+        found = run_call(once, [operands[place] for place in places], {})[once.output]
+        _assert_close(found, expected, f"{call.text}\nat once")
+
+
+def _assert_close(found: torch.Tensor, expected: torch.Tensor, where: str) -> None:
+    tolerance = _tolerance(expected.dtype)
+    torch.testing.assert_close(
+        found, expected, equal_nan=True, rtol=tolerance, atol=tolerance, msg=lambda text: f"{where}: {text}"
+    )
 
 
 def _bounds(extent: int, count: int) -> list[int]:
@@ -246,6 +255,10 @@ def _assembled(
     letters = call.results[call.output].letters
     if letter in letters:
         return torch.cat(pieces, letters.index(letter))
+    if letter in call.same:
+        for piece in pieces[1:]:
+            _assert_close(piece, pieces[0], f"{call.text}\nof parts along {letter}")
+        return pieces[0]
     if letter not in call.fold:
         raise AssertionError(f"a result lacks a letter that is divided freely: letter={letter}, call={call.text}")
     return _FOLDS[call.fold[letter]](torch.stack(pieces), [0])

@@ -114,22 +114,23 @@ def nll_part(
 
 @torch.library.custom_op("joinsum::nll_backward_part", mutates_args=())
 def nll_backward_part(
+    score: torch.Tensor,
     grad: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None,
     ignored: int,
-    classes: int,
     offsets: Sequence[int],
     local: Sequence[int],
     extents: Sequence[int],
 ) -> torch.Tensor:
-    """The gradient [n, c, *s] of a part of the classes where each target's loss has the gradient `grad` [n, *s]."""
+    """The gradient [n, c, *s] of a part of the scores, of which only the shape is read, where each target's loss has
+    the gradient `grad` [n, *s]."""
     valid = target != ignored
     found, here = local_index(torch.where(valid, target, 0), offsets, local, extents)
     weights = grad if weight is None else grad * weight[found]
     values = torch.where(here & valid, -weights, 0).unsqueeze(1)
-    made = grad.new_zeros((target.shape[0], classes, *target.shape[1:]))
-    return made.scatter(1, found.unsqueeze(1), values)
+    made = grad.new_zeros(score.shape)
+    return made.scatter_(1, found.unsqueeze(1), values)
 
 
 @torch.library.custom_op("joinsum::layer_norm_grad_input", mutates_args=())

@@ -3,6 +3,9 @@
 Each element's counter goes through the finalizer of SplitMix64 twice, with 64-bit integers that wrap around. Source:
 Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. `stream` tells the draws of one
 program apart, `offsets`, `local` and `extents` the part of the whole tensor, for each factor of its axes, row-major.
+
+`joinsum::uniform`, `normal`, `integers` and `dropout` are operators of the C++ core on the processor; the functions here
+say what they give, and are these operators on other devices.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["SEEDS", "bits", "dropout", "normal", "uniform"]
+from joinsum import _C
+
+__all__ = ["SEEDS", "bits", "dropout", "integers", "normal", "uniform"]
+
+assert _C  # which defines the operators
 
 SEEDS = 1 << 53  # of a run, from zero: integers that a double has, as sites compare them
 
@@ -57,7 +64,6 @@ def _fraction(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return _shifted(value, 64 - count).to(wide) * 2.0**-count
 
 
-@torch.library.custom_op("joinsum::uniform", mutates_args=())
 def uniform(
     seed: torch.Tensor,
     stream: int,
@@ -74,7 +80,6 @@ def uniform(
     return drawn.clamp(max=limit).to(dtype).reshape(tuple(size))
 
 
-@torch.library.custom_op("joinsum::normal", mutates_args=())
 def normal(
     seed: torch.Tensor,
     stream: int,
@@ -92,7 +97,6 @@ def normal(
     return (radius * torch.cos(2 * math.pi * second)).to(dtype).reshape(tuple(size))
 
 
-@torch.library.custom_op("joinsum::integers", mutates_args=())
 def integers(
     seed: torch.Tensor,
     stream: int,
@@ -109,7 +113,6 @@ def integers(
     return drawn.to(dtype).reshape(tuple(size))
 
 
-@torch.library.custom_op("joinsum::dropout", mutates_args=())
 def dropout(
     input: torch.Tensor,
     seed: torch.Tensor,
@@ -124,3 +127,7 @@ def dropout(
     mask = (drawn >= p).reshape(input.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return input * mask * scale, mask
+
+
+for _name, _function in (("uniform", uniform), ("normal", normal), ("integers", integers), ("dropout", dropout)):
+    torch.library.impl(f"joinsum::{_name}", "CUDA", _function)

@@ -70,7 +70,8 @@ class Size:
 
 @dataclass(frozen=True)
 class Each:
-    """Argument: for each letter of these dims its `offset`, `local` extent, or `extent`; a list of numbers."""
+    """Argument: for each letter of these dims its `offset`, `local` extent, or `extent`; a list of numbers. All offsets,
+    all local extents, and all extents where it is `part`."""
 
     what: str
     dims: tuple[Dim, ...]
@@ -87,7 +88,8 @@ class Result:
 
 @dataclass(eq=False)
 class CallDraft:
-    """A call whose letters are dims; `results` are dtype and axes of each."""
+    """A call whose letters are dims; `results` are dtype and axes of each. `uncut` reads some of its inputs, and
+    has their results from number `uncut_first` on."""
 
     inputs: list[Source]
     operands: list[list[Dim]]
@@ -98,6 +100,9 @@ class CallDraft:
     whole: list[Dim]
     fold: list[tuple[list[Dim], str]]
     flops: list[tuple[int, list[Dim]]]
+    same: list[Dim] = field(default_factory=list)
+    uncut: CallDraft | None = None
+    uncut_first: int = 0
 
 
 @dataclass(eq=False)
@@ -302,6 +307,7 @@ class Recorder:
         whole: Names = (),
         fold: Mapping[str, str] | None = None,
         flops: Sequence[tuple[int, Names]] = (),
+        same: Names = (),
     ) -> list[Value]:
         """The results of an operator on blocks.
 
@@ -324,6 +330,7 @@ class Recorder:
             labels.all(whole),
             [(labels.all([name]), kernel) for name, kernel in (fold or {}).items()],
             [(count, labels.all(names)) for count, names in flops],
+            labels.all(same),
         )
         return _results(draft)
 

@@ -110,9 +110,13 @@ def _vertex(source: Source, numbers: Mapping[Source, int]) -> Vertex:
     if isinstance(draft, EinsumDraft):
         result = letters.of(source.dims)
         return EinsumVertex(inputs, operands, result, draft.join, draft.aggregate, letters.extents(operands))
+    return CallVertex(inputs, _call(source.output, draft, operands, letters))
+
+
+def _call(output: int, draft: CallDraft, operands: tuple[str, ...], letters: _Letters) -> Call:
     results = tuple(_result(dtype, axes, letters) for dtype, axes in draft.results)
-    call = Call(
-        source.output,
+    return Call(
+        output,
         draft.function,
         operands,
         results,
@@ -122,8 +126,17 @@ def _vertex(source: Source, numbers: Mapping[Source, int]) -> Vertex:
         {letter: kernel for dims, kernel in draft.fold for letter in letters.of(dims)},
         letters.extents(operands),
         tuple((count, letters.of(dims)) for count, dims in draft.flops),
+        letters.of(draft.same),
+        None if draft.uncut is None else _uncut(output + draft.uncut_first, draft, draft.uncut),
     )
-    return CallVertex(inputs, call)
+
+
+def _uncut(output: int, draft: CallDraft, once: CallDraft) -> tuple[tuple[int, ...], Call]:
+    """Which inputs of `draft` the call `once` reads, and that call with its result number `output`."""
+    letters = _Letters()
+    places = tuple(draft.inputs.index(source) for source in once.inputs)
+    operands = tuple(letters.of(dims) for dims in once.operands)
+    return places, _call(output, once, operands, letters)
 
 
 def _result(dtype: torch.dtype, axes: Sequence[Sequence[Dim]], letters: _Letters) -> CallResult:
@@ -149,6 +162,8 @@ def _each(value: Each, letters: _Letters) -> Argument:
     if value.what == "extent":
         return tuple(dim.extent for dim in dims)
     names = letters.of(dims)
-    if value.what == "offset":
-        return tuple(Offset(letter) for letter in names)
-    return tuple(LocalExtent(letter) for letter in names)
+    offsets = tuple(Offset(letter) for letter in names)
+    local = tuple(LocalExtent(letter) for letter in names)
+    if value.what == "part":
+        return (*offsets, *local, *(dim.extent for dim in dims))
+    return offsets if value.what == "offset" else local

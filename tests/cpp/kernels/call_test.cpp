@@ -21,6 +21,11 @@ constexpr const char* kNorm =
 constexpr const char* kEmbedding =
     "0; joinsum::embedding_part; vd,bs -> bsd:f32; (%0{v,d}, %1{b,s}, @v) -> {b,s,d}; fold v=add; flops=1.0 bsd";
 
+// A softmax of its folds, with the sum of each row as a second result.
+constexpr const char* kQuotient =
+    "0; joinsum::quotient; ab,a -> ab:f32, a:f32; (%0{a,b}, %1{a}) -> {a,b}, {a}; same=b; flops=4.0 ab; "
+    "uncut (0) {0; aten::_softmax; xy -> xy:f32; (%0{x,y}, 1, false) -> {x,y}; whole=y; flops=5.0 xy}";
+
 Call parsed(const std::string& text) {
   Scanner scanner(text);
   Call call = Call::parse(scanner);
@@ -41,7 +46,7 @@ void expect_error(const std::string& text, const std::string& fragment) {
 }
 
 TEST(Call, PrintsAndReadsBackTheSame) {
-  for (const std::string text : {kSoftmax, kNorm, kEmbedding,
+  for (const std::string text : {kSoftmax, kNorm, kEmbedding, kQuotient,
                                  "0; aten::x.y; a -> b:i64; (none, true, 'text', f16, -inf, nan, [1, [2.5]], "
                                  "name=[|a|, @a], other=%0{a}) -> {b}; "
                                  "whole=a; extents b=8/4"}) {
@@ -67,12 +72,18 @@ TEST(Call, RefusesWhatMakesNoSense) {
   expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; fold b=sub", "folded by an associative, commutative kernel");
   expect_error("0; a::b; a -> ac:f32; (%0{a}) -> {a,c}", "a result's letter has no extent: letter=c");
   expect_error("0; a::b; a -> a:f32; (|c|) -> {a}", "no tensor has the letter: letter=c");
+  expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; whole=b; same=b", "a letter of which results are the same");
+  const std::string call = "0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; uncut ";
+  expect_error(call + "(1) {0; a::c; ab -> ab:f32; (%0{a,b}) -> {a,b}}", "there is no such operand: operand=1");
+  expect_error(call + "(0,0) {0; a::c; ab -> ab:f32; (%0{a,b}) -> {a,b}}", "as many operands as are named");
+  expect_error(call + "(0) {0; a::c; a -> a:f32; (%0{a}) -> {a}}", "an operand has as many letters at once");
+  expect_error(call + "(0) {0; a::c; ab -> ab:f64; (%0{a,b}) -> {a,b}}", "and its dtype, at once");
   expect_error("0; a::b; a -> a:f99; (%0{a}) -> {a}", "no such dtype");
   expect_error("0; a::b; a -> a:f32; (word) -> {a}", "an argument is");
 }
 
 TEST(Call, DamagedTextsRaiseAndNeverCrash) {
-  const std::string text = kNorm;
+  const std::string text = std::string(kNorm) + "; uncut (0,1,2) {" + kNorm + "}";
   for (size_t i = 0; i < text.size(); ++i) {
     for (const char replaced : {'\0', '{', '}', ';', '9', '%', ','}) {
       std::string damaged = text;
@@ -98,6 +109,13 @@ TEST(LocalCall, CarriesADividedLetterToTheResult) {
 TEST(LocalCall, LeavesPartialsWhereALetterIsFolded) {
   const char* inputs = "input W: f32[9,8]<4,4> (0, *)\ninput I: i64[4,6]<4,4> (*, 1)\n";
   EXPECT_EQ(type_of(inputs, kEmbedding, "W, I"), "f32[4,6,8]<4,4,4> on 2x2 (+add, 1)");
+}
+
+TEST(LocalCall, RepeatsResultsThatAreTheSameForAllParts) {
+  const char* inputs = "input X: f32[8,4]<4,4> (0, 1)\ninput S: f32[8]<4> (0, *)\n";
+  EXPECT_EQ(type_of(inputs, kQuotient, "X, S"), "f32[8,4]<4,4> on 2x2 (0, 1)");
+  EXPECT_EQ(type_of(inputs, "1" + std::string(kQuotient).substr(1, std::string(kQuotient).find("; uncut") - 1), "X, S"),
+            "f32[8]<4> on 2x2 (0, *)");
 }
 
 TEST(LocalCall, RefusesOperandsThatDoNotMeet) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from capture_by_torch import Captured
+from joinsum.capture import random
 from joinsum.capture.random import bits
 
 
@@ -70,3 +71,47 @@ def test_the_gradient_of_dropout_goes_where_the_mask_holds() -> None:
     made.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(x.grad, made.detach())
+
+
+# A part of a tensor of three axes, whose rows of successive elements are short, long, or all of it.
+PARTS = {
+    "rows": ([1, 0, 2], [2, 5, 7], [4, 5, 9]),
+    "planes": ([1, 2, 0], [3, 300, 7], [4, 900, 7]),
+    "all": ([0, 0], [300, 500], [300, 500]),
+    "scalar": ([], [], []),
+}
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_the_core_draws_what_python_says(part: str, dtype: torch.dtype) -> None:
+    """Bit by bit, also where several threads draw."""
+    offsets, local, extents = PARTS[part]
+    seed = torch.tensor((1 << 52) + 12345)
+    for name in ("uniform", "normal"):
+        given = (seed, 3, local, offsets, local, extents, dtype)
+        made = getattr(torch.ops.joinsum, name)(*given)
+        assert torch.equal(made, getattr(random, name)(*given))
+        assert made.dtype is dtype
+    whole = (seed, 2, -5, 1000, local, offsets, local, extents, torch.int64)
+    assert torch.equal(torch.ops.joinsum.integers(*whole), random.integers(*whole))
+    x = torch.randn(local).to(dtype)
+    for p in (0.0, 0.1, 0.5, 1.0):
+        given = (x, seed, p, 1, offsets, local, extents)
+        for made, wanted in zip(torch.ops.joinsum.dropout(*given), random.dropout(*given), strict=True):
+            assert torch.equal(made, wanted)
+
+
+def test_dropout_keeps_the_layout_of_its_input() -> None:
+    x = torch.randn(6, 5).t()
+    made, mask = torch.ops.joinsum.dropout(x, torch.tensor(3), 0.5, 0, [0, 0], [5, 6], [5, 6])
+    assert made.stride() == mask.stride() == x.stride()
+    assert torch.equal(made, random.dropout(x, torch.tensor(3), 0.5, 0, [0, 0], [5, 6], [5, 6])[0])
+
+
+def test_a_part_of_other_sizes_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="the input is another part: elements=4, local="):
+        torch.ops.joinsum.dropout(torch.ones(4), torch.tensor(3), 0.5, 0, [0], [5], [5])
+    with pytest.raises(RuntimeError, match="integers lie between bounds: low=3, high=3"):
+        torch.ops.joinsum.integers(torch.tensor(3), 0, 3, 3, [5], [0], [5], [5], torch.int64)

@@ -34,6 +34,7 @@ class Form:
     sizes    the names of which an argument holds the local extents: {"normalized_shape": "*n"}
     counts   integer arguments that are the number of groups, the extent of a name in a product: {"groups": "g"}
     lists    list arguments with an entry for each axis of a star: {"n": "normalized_shape"}
+    same     names of which results that lack them do not depend on the part at hand
     parts    arguments that tell the part of a name at hand: {"offsets": "offset v", "local": "local v"}
     flops    work: coefficients and names, as in `"2 n o c *k *t"`
     """
@@ -46,6 +47,7 @@ class Form:
     flops: str = ""
     lists: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)
+    same: str = ""
 
     @property
     def described(self) -> str:
@@ -141,6 +143,7 @@ class Form:
                 for name in _names(each[0], stars)
             },
             _work(self.flops, stars),
+            _names(self.same, stars),
         )
         found = iter(made)
         return [None if result is None else next(found) for result in results]

@@ -1,10 +1,11 @@
-"""Softmax, norms, attention and the likelihood loss: whole operators, with free labels wherever they do not mix."""
+"""Softmax, norms and the likelihood loss: whole operators, with free labels wherever they do not mix."""
 
 from __future__ import annotations
 
 import torch
 
 from joinsum.capture.application import Application
+from joinsum.capture.operators import cut_forms
 from joinsum.capture.operators.along import Along
 from joinsum.capture.operators.elementwise import expanded, summed_up
 from joinsum.capture.operators.form import Form
@@ -39,6 +40,10 @@ _LAYER_NORM_TO_AFFINE = Form(
 )
 
 
+def _layer_norm(recorder: Recorder, application: Application) -> Made:
+    return cut_forms.layer_norm(recorder, application, _LAYER_NORM)
+
+
 def _layer_norm_backward(recorder: Recorder, application: Application) -> Made:
     """The input's gradient divides the batch; the others add up over it."""
     mask = application.arguments["output_mask"]
@@ -50,7 +55,8 @@ def _layer_norm_backward(recorder: Recorder, application: Application) -> Made:
     if mask[0]:
         given = {**shared, "weight": application.arguments["weight"]}
         operator = torch.ops.joinsum.layer_norm_grad_input.default
-        made[0] = _LAYER_NORM_TO_INPUT(recorder, application.of(operator, given, [(value.shape, value.dtype)]))[0]
+        alone = application.of(operator, given, [(value.shape, value.dtype)])
+        made[0] = cut_forms.layer_norm_grad_input(recorder, alone, _LAYER_NORM_TO_INPUT)[0]
     if mask[1] or mask[2]:
         kind = next(each for each in application.results[1:] if each is not None)
         operator = torch.ops.joinsum.layer_norm_grad_affine.default
@@ -98,7 +104,7 @@ def _group_norm_backward(recorder: Recorder, application: Application) -> Made:
 def _batch_norm(recorder: Recorder, application: Application) -> Made:
     """In training the statistics are the whole batch's; in evaluation each element is by itself."""
     if application.arguments.get("training", False):
-        return _TRAINING(recorder, application)
+        return cut_forms.batch_norm(recorder, application, _TRAINING)
     names = ("input", "weight", "bias", "running_mean", "running_var", "eps")
     given = {name: application.arguments[name] for name in names}
     operator = torch.ops.joinsum.batch_norm_with.default
@@ -122,7 +128,8 @@ def _batch_norm_backward(recorder: Recorder, application: Application) -> Made:
         given = {**application.arguments, "running_mean": None, "running_var": None, "output_mask": [True] * 3}
         channels = ((value.shape[1],), application.value("save_mean").dtype)
         results = [(value.shape, value.dtype), channels, channels]
-        found = _TRAINING_BACKWARD(recorder, application.of(application.operator, given, results))
+        alone = application.of(application.operator, given, results)
+        found = cut_forms.batch_norm_backward(recorder, alone, _TRAINING_BACKWARD)
         return [each if needed else None for each, needed in zip(found, mask, strict=True)]
     grad, eps = application.value("grad_out"), application.arguments["eps"]
     mean, variance = application.value("running_mean"), application.value("running_var")
@@ -168,8 +175,7 @@ _NLL = Form(
     flops="2 n *s",
 )
 _NLL_BACKWARD = Form(
-    "n *s, n *s, c -> n c *s",
-    sizes={"classes": "c"},
+    "n c *s, n *s, n *s, c -> n c *s",
     parts={"offsets": "offset c", "local": "local c", "extents": "extent c"},
     flops="2 n *s",
 )
@@ -214,67 +220,36 @@ def _nll_backward(recorder: Recorder, application: Application) -> Made:
         grad = recorder.einsum([(grad, ()), (application.value("total_weight"), ())], (), "div")
     if application.number("reduction") != 0 or len(shape) == 1:
         grad = expanded(recorder.reshaped(grad, ()), target.shape)
-    given = {"grad": grad, "target": target, "weight": application.arguments["weight"]}
-    given |= {"ignored": application.arguments["ignore_index"], "classes": score.shape[1]}
+    given = {"score": score, "grad": grad, "target": target, "weight": application.arguments["weight"]}
+    given["ignored"] = application.arguments["ignore_index"]
     operator = torch.ops.joinsum.nll_backward_part.default
     (made,) = _NLL_BACKWARD(recorder, application.of(operator, given, [(score.shape, score.dtype)]))
     assert made is not None
     return [recorder.reshaped(made, shape)]
 
 
-# --- attention --------------------------------------------------------------------------------------------------------
-
-# A mask is for all samples and heads, or has axes for them.
-_Heads = tuple[str, str]  # of the query and of keys and values: a head of those may serve several of the query
-
-_EACH: _Heads = ("h", "h")
-_GROUPED: _Heads = ("(g h)", "g")
-
-
-def _attention_form(heads: _Heads, mask: str) -> Form:
-    query, other = f"b {heads[0]} l e", f"b {heads[1]} s e"
-    names = heads[0].strip("()")
-    return Form(
-        f"{query}, {other}, {other}, {mask} -> {query}, b {heads[0]} l", "l s e", flops=f"4 b {names} l s e"
-    )
-
-
-def _attention_backward_form(heads: _Heads, mask: str) -> Form:
-    query, other = f"b {heads[0]} l e", f"b {heads[1]} s e"
-    names = heads[0].strip("()")
-    return Form(
-        f"{query}, {query}, {other}, {other}, {query}, b {heads[0]} l, {mask} -> {query}, {other}, {other}",
-        "l s e h" if heads == _GROUPED else "l s e",
-        flops=f"10 b {names} l s e",
-    )
-
-
-def _attention(recorder: Recorder, application: Application) -> Made:
-    """Batch and heads are free. Dropout inside would draw another mask on each part."""
-    if application.scalar("dropout_p") != 0:
-        application.refuse("dropout inside of attention has no rule: choose SDPBackend.MATH for it")
-    query, key = application.value("query"), application.value("key")
-    heads = _EACH if query.shape[1] == key.shape[1] else _GROUPED
-    mask = application.optional("attn_mask")
-    seen = "l s"
-    if mask is not None and len(mask.axes) == 4:
-        seen = "b 1 l s" if mask.shape[1] == 1 else f"b {heads[0]} l s"
-    form = _attention_backward_form if "grad_out" in application.arguments else _attention_form
-    return form(heads, seen)(recorder, application)
-
-
-_ALONG = "along `dim`, which is whole; all other labels free"
+_IN_PARTS = "at once where its axes are not divided, else in parts, folded by add"
 
 ROWS: list[Row] = [
+    *rows("softmax", "_safe_softmax", Along(flops=10), "along `dim`, which is whole; all other labels free"),
     *rows(
         "softmax",
-        "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
-        Along(flops=10),
-        _ALONG,
+        "_softmax _log_softmax",
+        cut_forms.softmax,
+        "along `dim`: at once where it is not divided, else of partial maxima and sums; all other labels free",
     ),
-    *rows("norms", "native_layer_norm", _LAYER_NORM, _LAYER_NORM.described),
     *rows(
-        "norms", "native_layer_norm_backward", _layer_norm_backward, "the input's gradient; the others fold the batch"
+        "softmax",
+        "_softmax_backward_data _log_softmax_backward_data",
+        cut_forms.softmax_backward,
+        "along `dim`: at once where it is not divided, else of partial sums; all other labels free",
+    ),
+    *rows("norms", "native_layer_norm", _layer_norm, f"`{_LAYER_NORM.text}`; {_IN_PARTS}"),
+    *rows(
+        "norms",
+        "native_layer_norm_backward",
+        _layer_norm_backward,
+        f"the input's gradient {_IN_PARTS}; the others fold the batch",
     ),
     *rows("norms", "native_group_norm", _GROUP_NORM, _GROUP_NORM.described),
     *rows(
@@ -284,13 +259,13 @@ ROWS: list[Row] = [
         "norms",
         "_native_batch_norm_legit_functional _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training",
         _batch_norm,
-        "in training batch and places are whole; in evaluation all labels are free",
+        f"in training {_IN_PARTS} over batch and places; in evaluation all labels are free",
     ),
     *rows(
         "norms",
         "native_batch_norm_backward",
         _batch_norm_backward,
-        "in training batch and places are whole; in evaluation the gradients of weight and bias fold them",
+        f"in training {_IN_PARTS} over batch and places; in evaluation the gradients of weight and bias fold them",
     ),
     *rows(
         "norms",
@@ -306,12 +281,5 @@ ROWS: list[Row] = [
         "nll_loss_backward nll_loss2d_backward",
         _nll_backward,
         "each target by itself; classes may be divided",
-    ),
-    *rows("attention", "_scaled_dot_product_flash_attention_for_cpu", _attention, _attention_form(_EACH, "b h l s").described),
-    *rows(
-        "attention",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-        _attention,
-        _attention_backward_form(_EACH, "b h l s").described,
     ),
 ]

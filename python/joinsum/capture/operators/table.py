@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joinsum.capture import parts, random, rewrite
+from joinsum.capture import attention_parts, parts, random, rewrite, row_parts
 from joinsum.capture.operators import (
+    attention,
     chance,
     contraction,
     convolution,
@@ -24,13 +25,14 @@ from joinsum.errors import CaptureError
 __all__ = ["register_operator", "rule_of", "table", "unregister_operator"]
 
 # Rows name the operators that these register with torch.
-_REGISTERED = (parts, random, rewrite)
+_REGISTERED = (attention_parts, parts, random, rewrite, row_parts)
 
 _FAMILIES: Sequence[list[Row]] = [
     contraction.ROWS,
     elementwise.ROWS,
     reduction.ROWS,
     softmax_norm_loss.ROWS,
+    attention.ROWS,
     convolution.ROWS,
     images.ROWS,
     views.ROWS,
