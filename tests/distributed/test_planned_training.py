@@ -40,6 +40,11 @@ def test_parts_of_batches_make_the_step_of_the_whole_batch(plays: Any, ranks: in
     assert all(each == losses[0] for each in losses)
 
 
+def test_a_distributed_model_trains_on_each_ranks_part(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("a_distributed_model_takes_parts_and_gives_parts")
+    assert all(each == losses[0] for each in losses)
+
+
 def test_parts_of_several_shapes_are_an_error_on_all_ranks(plays: Any, ranks: int) -> None:
     for kind, text, _ in plays(ranks).values("parts_of_several_shapes_are_refused"):
         assert kind == "TransportError"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -12,6 +12,7 @@ from joinsum.arguments import show
 from joinsum.errors import PlanError
 from joinsum.frontend.backend import forward_and_backward
 from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, replace_tensor
+from joinsum.frontend.parts import BatchParts
 from joinsum.frontend.program import Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
 
@@ -59,7 +60,8 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
 class _Forward:
     """The forward method of a distributed model."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, sharded: bool) -> None:
+        self._parts = BatchParts("distribute") if sharded else None
         names = tensor_names(model)
         original = type(model).forward
 
@@ -71,21 +73,36 @@ class _Forward:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._traced(*args, **kwargs)
+        if self._parts is None:
+            return self._traced(*args, **kwargs)
+        batch, keywords = self._parts.joined((args, kwargs))
+        return self._parts.own(self._traced(*batch, **keywords), (batch, keywords))
 
     def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
         """The graph for sample inputs."""
+        if self._parts is not None:
+            args, kwargs = self._parts.joined((args, kwargs))
         found = self._traced.graph_for(*args, **kwargs)
         assert isinstance(found, _InAutograd)
         return found
 
 
-def distribute(model: Model, sample_inputs: object, sample_keywords: Mapping[str, Any] | None = None) -> Model:
+def distribute(
+    model: Model,
+    sample_inputs: object,
+    sample_keywords: Mapping[str, Any] | None = None,
+    *,
+    data: Literal["whole", "sharded"] = "whole",
+) -> Model:
     """The model itself, with its parameters and buffers on the sites as the plan for such inputs wants them, and a
     forward pass that runs there. The user's own loop, `loss.backward()`, and optimizers go on as they are.
 
     sample_inputs     a tensor, or a tuple of the arguments, that the model is planned for; nothing is computed
     sample_keywords   keyword arguments of the call
+    data              "whole": every rank gives the same inputs and gets the whole results. "sharded": each rank of a
+                      process group gives its own part, all of one shape, and gets its part of results whose first axis
+                      is the batch's; gradients are those of the mean of the ranks' losses, as in
+                      DistributedDataParallel. Results that are not along the batch are of all of it, on every rank
 
     Parameters become `joinsum.DistributedTensor`s of their full shape: the same Python objects, so that an optimizer
     may have been built before, and the same `requires_grad` and keys of `state_dict`. Their gradients lie as they do.
@@ -103,8 +120,10 @@ def distribute(model: Model, sample_inputs: object, sample_keywords: Mapping[str
         raise PlanError(f"distribute: a model is a torch.nn.Module: got={show(model)}")
     if isinstance(model.__dict__.get("forward"), _Forward):
         raise PlanError("distribute: the model is distributed already; joinsum.gather(model) undoes it")
+    if data not in ("whole", "sharded"):
+        raise PlanError(f"distribute: inputs are whole or sharded: data={show(data)}")
     args = sample_inputs if isinstance(sample_inputs, tuple) else (sample_inputs,)
-    forward = _Forward(model)
+    forward = _Forward(model, data == "sharded")
     captured = forward.graph_for(args, sample_keywords or {})
     wanted = _wanted_types(captured)
     for tensor in module_tensors(model):

@@ -16,7 +16,7 @@ from joinsum.stored import StoredRelation
 if TYPE_CHECKING:
     from joinsum.frontend.distributed_tensor import DistributedTensor
 
-__all__ = ["dispatch"]
+__all__ = ["dispatch", "over_ranks"]
 
 _aten = torch.ops.aten
 
@@ -196,7 +196,7 @@ def _own_arrays(x: DistributedTensor) -> list[torch.Tensor]:
     return [array for key, array in pairs if type_.sites_of(key)[0] in local]
 
 
-def _over_ranks(here: Context, partial: torch.Tensor) -> list[torch.Tensor]:
+def over_ranks(here: Context, partial: torch.Tensor) -> list[torch.Tensor]:
     """Everyone's partial result, in the order of the ranks."""
     if here.whole:
         return [partial]
@@ -216,7 +216,7 @@ def _fold(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -> Cal
         parts = [func(array, **kwargs) for array in _own_arrays(x) if array.numel()]
         parts = parts or [func(neutral.reshape(1), **kwargs)]
         whole = combine(torch.stack(parts))
-        return combine(torch.stack(_over_ranks(x.context, whole)))
+        return combine(torch.stack(over_ranks(x.context, whole)))
 
     return fold
 
@@ -250,7 +250,7 @@ def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[t
     if here.whole:
         return partial
     plain = {i for i, x in enumerate(xs) if not _is_distributed(x)}
-    columns = torch.stack(_over_ranks(here, torch.stack(partial)))
+    columns = torch.stack(over_ranks(here, torch.stack(partial)))
     whole = torch.linalg.vector_norm(columns, order, dim=0)
     return [partial[i] if i in plain else norm for i, norm in enumerate(whole)]
 

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from joinsum.arguments import integer, show
-from joinsum.context import context
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import ModelExplanation
 from joinsum.frontend import runner as runners
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.distribute import gather
-from joinsum.frontend.distributed_tensor import DistributedTensor, of_parts, replace_tensor
+from joinsum.frontend.distributed_tensor import DistributedTensor, replace_tensor
+from joinsum.frontend.parts import BatchParts
 from joinsum.frontend.program import Outcome, Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, tensor_names
-from joinsum.frontend.torch_internals import aot_compile, tree_leaves, tree_map
+from joinsum.frontend.torch_internals import aot_compile
 from joinsum.frontend.updates import Update, update_of
 
 __all__ = ["TrainStep", "train_step"]
@@ -72,8 +72,7 @@ class TrainStep:
         accumulate: int,
         sharded: bool,
     ) -> None:
-        self._sharded = sharded
-        self._agreed: set[str] = set()  # shapes of parts of batches that all ranks have
+        self._parts = BatchParts("train_step") if sharded else None
         self._model = model
         self._optimizer = optimizer
         self._accumulate = accumulate
@@ -98,8 +97,8 @@ class TrainStep:
         the model gets all, and gives the loss itself or a result with an attribute `loss`.
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
-        if self._sharded and not context().whole:
-            batch, keywords = self._of_parts((batch, keywords))
+        if self._parts is not None:
+            batch, keywords = self._parts.joined((batch, keywords))
         call = self._current = self._call()
         try:
             loss, made = self._traced(batch, keywords, *call.arguments())
@@ -131,6 +130,8 @@ class TrainStep:
     def captured(self, *batch: Any, **keywords: Any) -> runners.Runner:
         """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
         model's tensors may be fake ones, without memory. Raises what a step raises."""
+        if self._parts is not None:
+            batch, keywords = self._parts.joined((batch, keywords))
         call = self._current = self._call()
         try:
             self._traced.graph_for(batch, keywords, *call.arguments())
@@ -167,15 +168,6 @@ class TrainStep:
         if self._ran is None:
             raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
         return explained([("train step", self._ran)])
-
-    def _of_parts(self, batch: Any) -> Any:
-        """The batch whose parts the ranks have, for this rank's part."""
-        axes = [x for x in tree_leaves(batch) if isinstance(x, Tensor) and x.dim() > 0]
-        told = "\n".join(f"part {i}: {list(x.shape)} {x.dtype}" for i, x in enumerate(axes))
-        if told not in self._agreed:
-            context().transport.agree("train_step", f"parts of a batch have one shape on every rank\n{told}")
-            self._agreed.add(told)
-        return tree_map(lambda x: of_parts(x) if isinstance(x, Tensor) and x.dim() > 0 else x, batch)
 
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 

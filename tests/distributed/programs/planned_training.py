@@ -60,6 +60,35 @@ def each_rank_gives_its_part_of_the_batch() -> list[float]:
 
 
 @scene(SCENES)
+def a_distributed_model_takes_parts_and_gives_parts() -> list[float]:
+    begin()
+    plain, planned = made("cnn"), made("cnn")
+    loss, data = CASES["cnn"].loss, batches("cnn", 3, n=2 * ranks())
+    wanted = train_by_torch(plain, loss, sgd(plain.parameters()), data)
+    own = slice(2 * rank(), 2 * rank() + 2)
+    joinsum.distribute(planned, data[0][0][own], data="sharded")
+    optimizer = sgd(planned.parameters())
+    losses = []
+    for x, y in data:
+        made_here = planned(x[own])
+        assert len(made_here) == 2
+        value = loss(made_here, y[own])
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        dist.all_reduce(value.detach_())
+        losses.append(value.item() / ranks())
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
+    assert divided(planned)
+    joinsum.gather(planned, optimizer)
+    same(planned, plain, 1e-5)
+    asking = torch.ones(2, 6, requires_grad=True)
+    told = error_of(lambda: joinsum.distribute(made("mlp"), asking, data="sharded"))
+    assert "part of a batch has no gradient" in told[1]
+    return losses
+
+
+@scene(SCENES)
 def parts_of_several_shapes_are_refused() -> tuple[str, str, float]:
     begin()
     model = made("mlp")
