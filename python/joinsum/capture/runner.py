@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -146,6 +147,12 @@ class PlannedProgram:
         blocks are cut otherwise than the plan can say, are moved before it runs."""
         cuts = self.graph.even_cuts(self.here.sites)
         found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._lying.items() if name in cuts}
+        for name in (name for name, type_ in found.items() if type_ is None):
+            warnings.warn(
+                f"capture: no plan can take this input as it lies, so it is gathered before each run: input={name}, "
+                f"type={self._lying[name]}",
+                stacklevel=2,
+            )
         return {name: type_ for name, type_ in found.items() if type_ is not None}
 
     @cached_property

@@ -6,11 +6,14 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import joinsum
 import pytest
 import torch
 from capture_by_torch import Captured
 from joinsum.capture.rewrite import rewrite
+from joinsum.capture.runner import compile_fx
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
@@ -148,3 +151,16 @@ def test_values_gradients_and_buffers_are_those_of_torch(name: str, rewritten: b
         left = captured.operators & {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"}
         assert not left or name in WITH_PRODUCTS_INSIDE
     assert len(captured.programs) == 2
+
+
+def test_an_input_that_no_plan_can_take_as_it_lies_is_gathered_with_a_warning() -> None:
+    joinsum.init(sites=4, plan_cache=False)
+    x, w = torch.randn(6, 8), torch.randn(6, 8)
+
+    def weighted(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x.view(6, 2, 4) * w.view(6, 2, 4)).sum(2)
+
+    runner = compile_fx(make_fx(weighted, tracing_mode="fake")(x, w), [x, w], names=["x", "w"], ties={}, stay=[])
+    with pytest.warns(UserWarning, match=r"gathered before each run: input=x, type=f32\[6,8\]<5,1>"):
+        (made,) = runner([joinsum.DistributedTensor.of(x, parts=(5, 1)), w])
+    torch.testing.assert_close(made, weighted(x, w))
