@@ -190,7 +190,8 @@ def _glu_backward(recorder: Recorder, application: Application) -> Made:
 _LOGIC = """
 eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor
 logical_and logical_or logical_xor logical_not bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar
-bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf isposinf isneginf signbit where.self masked_fill.Scalar masked_fill.Tensor
+bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf isposinf isneginf signbit
+where.self masked_fill.Scalar masked_fill.Tensor
 """
 _ARITHMETIC = """
 abs sign sgn ceil floor round trunc frac clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor clamp_max.Tensor
