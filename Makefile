@@ -93,9 +93,11 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 	  pytest "$(PY) -m pytest $(ARGS)"
 
 .PHONY: nightly
-nightly: build ## Compare joinsum with torch on 10,000 random graphs, on all samples of operators, and in training all models
+nightly: build ## Compare joinsum with torch on 10,000 random graphs, on all operators, and in training all models
 	JOINSUM_RANDOM_GRAPHS=10000 $(PY) -m pytest tests/python/test_random_graphs.py $(ARGS)
-	JOINSUM_OPERATOR_SAMPLES=1000 $(PY) -m pytest tests/python/capture/test_operators.py $(ARGS)
+	JOINSUM_OPERATOR_SAMPLES=1000 JOINSUM_OPERATOR_SITES=1,2,3,4,5,6,7,8 \
+	  $(PY) -m pytest tests/python/capture/test_operators.py $(ARGS)
+	JOINSUM_ALL_OPERATORS=1 $(PY) -m pytest tests/python/capture/test_all_operators.py $(ARGS)
 	JOINSUM_ALL_MODELS=1 $(PY) -m pytest tests/python/test_planned_training.py \
 	  tests/distributed/test_planned_training.py $(ARGS)
 

@@ -1,4 +1,5 @@
-"""A compiler for AOTAutograd that records each graph and evaluates it vertex by vertex, checking what is left free."""
+"""Compilers for AOTAutograd: one records each graph and evaluates it vertex by vertex, checking what is left free; the
+other runs it by its plan."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import torch
 from functorch.compile import aot_function, default_partition, make_boxed_func
 from joinsum.capture import Recorded, record
 from joinsum.capture.application import operator_name
+from joinsum.frontend.program import Program
 from torch import fx
 
 
@@ -24,9 +26,7 @@ class Captured:
 
     def compiler(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph, as a function that evaluates its program."""
-        for node in gm.graph.nodes:
-            if isinstance(node.target, torch._ops.OpOverload):
-                self.operators.add(operator_name(node.target))
+        self._note(gm)
         program = record(gm, replicate=self._replicate)
         self.programs.append(program)
         (results,) = (node.args[0] for node in gm.graph.nodes if node.op == "output")
@@ -48,6 +48,11 @@ class Captured:
 
         return make_boxed_func(run)
 
+    def _note(self, gm: fx.GraphModule) -> None:
+        for node in gm.graph.nodes:
+            if isinstance(node.target, torch._ops.OpOverload):
+                self.operators.add(operator_name(node.target))
+
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function through AOTAutograd, forward and backward."""
         return aot_function(
@@ -66,3 +71,20 @@ class Captured:
             keep_inference_input_mutations=True,
         )(gm, inputs)
         return compiled
+
+
+class Planned(Captured):
+    """The same on the sites that there are: graphs run by their plans."""
+
+    def compiler(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """The graph, as a function that runs its plan."""
+        self._note(gm)
+        program = Program(gm, inputs)
+
+        def run(*given: Any) -> list[Any]:
+            outcome = program.run(given)
+            for position, value in outcome.written.items():
+                given[position].copy_(value)
+            return outcome.results
+
+        return make_boxed_func(run)

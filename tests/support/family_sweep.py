@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -23,9 +23,11 @@ __all__ = ["TOLERANCE", "Measured", "Spent", "measure", "relative"]
 # Sites so slow and links so fast that even small models are divided; elsewhere each site would do all the work.
 DIVIDING = joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9)
 
+_Tensors = dict[str, torch.Tensor | None]
+
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
-# Of the largest gradient: a gradient below it is compared with this, as it is the rounding of larger terms.
+# Of the largest tensor: a tensor below it is compared with this, as it is the rounding of larger terms.
 _FLOOR = 1e-2
 
 # The second may compile again: some models write to their config in the first.
@@ -71,10 +73,13 @@ class Measured:
 
 @dataclass
 class _Step:
-    """The CPU seconds of one step, its loss, and what it leaves in the model."""
+    """The CPU seconds of one step, its loss, and what it leaves in the model. Each is compared by itself: a buffer may
+    be far larger than all gradients."""
 
     seconds: float
-    left: dict[str, torch.Tensor | None] = field(default_factory=dict)
+    loss: _Tensors
+    gradients: _Tensors
+    buffers: _Tensors
 
 
 def measure(family: Family, sites: int) -> Measured:
@@ -95,7 +100,7 @@ def measure(family: Family, sites: int) -> Measured:
         return Measured(family.name, sites, "refused", str(error))
     except Exception as error:  # what fails is told in the table
         return Measured(family.name, sites, "failed", f"{type(error).__name__}: {error}")
-    worst, where = max(relative(x.left, y.left) for x, y in zip(expected, found, strict=True))
+    worst, where = max(_differing(x, y) for x, y in zip(expected, found, strict=True))
     equal = worst <= TOLERANCE[family.dtype]
     return Measured(
         family.name,
@@ -120,10 +125,19 @@ def _step(called: Any, model: torch.nn.Module, family: Family) -> _Step:
         start = time.process_time()
         loss = called(**family.inputs())[0]
         loss.backward()
-        made = _Step(time.process_time() - start, {"loss": loss.detach()})
-    made.left |= {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
-    made.left |= {name: buffer.clone() for name, buffer in model.named_buffers()}
-    return made
+        seconds = time.process_time() - start
+    gradients = {name: None if p.grad is None else p.grad.clone() for name, p in model.named_parameters()}
+    buffers: _Tensors = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    return _Step(seconds, {"loss": loss.detach()}, gradients, buffers)
+
+
+def _differing(expected: _Step, found: _Step) -> tuple[float, str]:
+    """The largest difference, and of what."""
+    return max(
+        relative(expected.loss, found.loss),
+        relative(expected.gradients, found.gradients),
+        relative(expected.buffers, found.buffers),
+    )
 
 
 @contextmanager
@@ -149,13 +163,13 @@ def _watched() -> Iterator[Spent]:
         yield spent
 
 
-def relative(expected: dict[str, torch.Tensor | None], got: dict[str, torch.Tensor | None]) -> tuple[float, str]:
+def relative(expected: _Tensors, got: _Tensors) -> tuple[float, str]:
     """The largest difference of two sets of tensors, over the magnitude of the tensor that differs, and its name;
     infinite where one of them lacks a tensor or a number is not finite."""
     if expected.keys() != got.keys():
         return float("inf"), f"the names {sorted(expected.keys() ^ got.keys())}"
     sizes = {name: float(x.double().abs().max()) for name, x in expected.items() if x is not None and x.numel()}
-    floor = _FLOOR * max(sizes.values())
+    floor = _FLOOR * max(sizes.values(), default=0.0)
     worst, where = 0.0, ""
     for name, x in expected.items():
         y = got[name]

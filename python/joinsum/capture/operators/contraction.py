@@ -20,7 +20,10 @@ _PRODUCTS: dict[str, tuple[str, str, str]] = {
     "bmm": ("bik", "bkj", "bij"),
     "mv": ("ik", "k", "i"),
     "dot": ("k", "k", ""),
+    "vdot": ("k", "k", ""),
     "addmm": ("ik", "kj", "ij"),
+    "addbmm": ("bik", "bkj", "ij"),
+    "addr": ("i", "j", "ij"),
     "baddbmm": ("bik", "bkj", "bij"),
     "addmv": ("ik", "k", "i"),
 }
@@ -89,8 +92,8 @@ _GROUPED = Form("t k, e k n, e -> t n", "t e", "k=add", flops="2 t k n")
 _GROUPED_BACKWARD = Form("t k, e k n, e, t n -> t k, e k n", "t e n", flops="4 t k n")
 
 ROWS: list[Row] = [
-    *rows("contractions", "mm bmm mv dot", _product, "an einsum; merged axes keep their labels"),
-    *rows("contractions", "addmm baddbmm addmv", _product, "an einsum, and its sum with the added tensor"),
+    *rows("contractions", "mm bmm mv dot vdot", _product, "an einsum; merged axes keep their labels"),
+    *rows("contractions", "addmm baddbmm addbmm addmv addr", _product, "an einsum, and its sum with the added tensor"),
     *rows("contractions", "joinsum::einsum", _einsum, "an einsum with these labels"),
     *rows(
         "contractions",

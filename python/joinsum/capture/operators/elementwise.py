@@ -190,19 +190,22 @@ def _glu_backward(recorder: Recorder, application: Application) -> Made:
 _LOGIC = """
 eq.Scalar eq.Tensor ne.Scalar ne.Tensor lt.Scalar lt.Tensor le.Scalar le.Tensor gt.Scalar gt.Tensor ge.Scalar ge.Tensor
 logical_and logical_or logical_xor logical_not bitwise_and.Tensor bitwise_and.Scalar bitwise_or.Tensor bitwise_or.Scalar
-bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf signbit where.self masked_fill.Scalar masked_fill.Tensor
+bitwise_xor.Tensor bitwise_xor.Scalar bitwise_not isnan isinf isposinf isneginf signbit
+where.self masked_fill.Scalar masked_fill.Tensor
 """
 _ARITHMETIC = """
 abs sign sgn ceil floor round trunc frac clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor clamp_max.Tensor
 add.Scalar sub.Scalar rsub.Scalar rsub.Tensor maximum minimum fmax fmin fmod.Scalar fmod.Tensor remainder.Scalar
 remainder.Tensor div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar reciprocal copysign.Tensor
 bitwise_left_shift.Tensor bitwise_right_shift.Tensor nan_to_num round.decimals heaviside nextafter gcd lcm
+deg2rad rad2deg ldexp.Tensor
 prims::fma lerp.Scalar lerp.Tensor addcmul addcdiv
 """
 _FUNCTIONS = """
 exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 erf erfc
 erfinv lgamma digamma pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar xlogy.Tensor logaddexp logaddexp2 hypot sinc i0
 polygamma special_i0e special_i1 special_i1e special_erfcx special_ndtri special_log_ndtr
+igamma igammac
 """
 _ACTIVATIONS = """
 relu gelu gelu_backward silu silu_backward sigmoid sigmoid_backward tanh tanh_backward threshold threshold_backward

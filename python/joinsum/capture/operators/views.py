@@ -363,8 +363,8 @@ _LABELS = "labels only"
 _PARTS = "labels only where it is one of at most 8 equal pieces, which a call picks; else a call with the label whole"
 
 ROWS: list[Row] = [
-    *rows("views", "view _unsafe_view unsqueeze squeeze squeeze.dim squeeze.dims", _view, _LABELS),
-    *rows("views", "permute", _permute, _LABELS),
+    *rows("views", "view view_copy _unsafe_view unsqueeze squeeze squeeze.dim squeeze.dims", _view, _LABELS),
+    *rows("views", "permute permute_copy", _permute, _LABELS),
     *rows("views", "t transpose.int", _transpose, _LABELS),
     *rows("views", "expand expand_copy", _expand, "labels along which the elements repeat"),
     *rows("views", "repeat", _repeat, "labels along which the elements repeat"),
