@@ -23,8 +23,7 @@ def _forms(left: str, right: str, whole: str, fold: str, flops: str) -> dict[int
     """By the number of axes of the mask."""
     parts = _PARTS if fold else {}
     return {
-        rank: Form(f"{left}, {mask} -> {right}", whole, fold, flops=flops, parts=parts)
-        for rank, mask in _MASKS.items()
+        rank: Form(f"{left}, {mask} -> {right}", whole, fold, flops=flops, parts=parts) for rank, mask in _MASKS.items()
     }
 
 

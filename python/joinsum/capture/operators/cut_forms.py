@@ -84,9 +84,7 @@ def softmax(recorder: Recorder, application: Application) -> Made:
     full, kept, name = _rows(value, dim)
     shape, dtype = _kept(value, [dim]), wide(value.dtype)
     most = folded(recorder, value, [dim], True, "id", "max", value.dtype)
-    sums = application.of(
-        _JOINSUM.softmax_total.default, {"input": value, "most": most, "dim": dim}, [(shape, dtype)]
-    )
+    sums = application.of(_JOINSUM.softmax_total.default, {"input": value, "most": most, "dim": dim}, [(shape, dtype)])
     (total,) = Form(f"{full}, {kept} -> {kept}", fold=f"{name}=add", flops=f"5 {full}")(recorder, sums)
     operator = _JOINSUM.log_softmax_of if "log" in application.name else _JOINSUM.softmax_of
     given = {"input": value, "most": most, "total": total, "dtype": application.dtype}
@@ -174,9 +172,7 @@ def _last(value: Value, count: int) -> list[int]:
 # --- batch norm -------------------------------------------------------------------------------------------------------
 
 _CHANNEL_SQUARES = Form("n c *s, 1 c 1*s -> 1 c 1*s", fold="n=add *s=add", flops="3 n c *s")
-_BATCH_NORM = Form(
-    "n c *s, 1 c 1*s, 1 c 1*s, c, c, c, c -> n c *s, c, c, c, c", same="n *s", flops="5 n c *s"
-)
+_BATCH_NORM = Form("n c *s, 1 c 1*s, 1 c 1*s, c, c, c, c -> n c *s, c, c, c, c", same="n *s", flops="5 n c *s")
 _CHANNEL_SLOPES = Form("n c *s, n c *s, c, c -> c, c", fold="n=add *s=add", flops="6 n c *s")
 _BATCH_NORM_GRAD = Form("n c *s, n c *s, c, c, c, c, c -> n c *s, c, c", same="n *s", flops="8 n c *s")
 

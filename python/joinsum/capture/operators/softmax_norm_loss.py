@@ -246,7 +246,10 @@ ROWS: list[Row] = [
     ),
     *rows("norms", "native_layer_norm", _layer_norm, f"`{_LAYER_NORM.text}`; {_IN_PARTS}"),
     *rows(
-        "norms", "native_layer_norm_backward", _layer_norm_backward, f"the input's gradient {_IN_PARTS}; the others fold the batch"
+        "norms",
+        "native_layer_norm_backward",
+        _layer_norm_backward,
+        f"the input's gradient {_IN_PARTS}; the others fold the batch",
     ),
     *rows("norms", "native_group_norm", _GROUP_NORM, _GROUP_NORM.described),
     *rows(
