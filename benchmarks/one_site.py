@@ -1,10 +1,10 @@
-"""What joinsum costs where there is one site: a model in the shape of GPT-2 small, plain torch and joinsum in turns.
+"""What joinsum costs where there is one site: four models, every way in, plain torch and joinsum in turns.
 
-Forward and backward passes by `torch.compile(model, backend="joinsum")`, and whole training steps by
-`joinsum.train_step`, each against the same by torch alone. Figures are medians of rounds, and the processor's time,
-which other work on the machine disturbs less than the clock's.
+Forward and backward passes by `joinsum.compile` and `torch.compile(model, backend="joinsum")`, whole training steps by
+`joinsum.train_step`, and the user's loop with `joinsum.distribute`, each against the same by torch alone. Figures are
+medians of rounds: of the clock, and of the processor's time, which other work on the machine disturbs less.
 
-    python benchmarks/one_site.py [--layers 12] [--width 768] [--tokens 50257] [--rounds 7]
+    python benchmarks/one_site.py [--model gpt ...] [--way train_step ...] [--layers 4] [--width 512] [--rounds 9]
 """
 
 from __future__ import annotations
@@ -17,50 +17,17 @@ from typing import NamedTuple
 import click
 import joinsum
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from one_site_models import NAMES, Work, made
+from torch import nn
 
 LIMIT = 1.05  # times plain torch
-
-
-class Layer(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = self.project(self.norm1(x)).chunk(3, -1)
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        made = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(made.transpose(1, 2).flatten(2))
-        return x + self.mlp(self.norm2(x))
-
-
-class Gpt(nn.Module):
-    def __init__(self, layers: int, width: int, heads: int, tokens: int, length: int) -> None:
-        super().__init__()
-        self.tokens, self.places = nn.Embedding(tokens, width), nn.Embedding(length, width)
-        self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, tokens, bias=False)
-        self.head.weight = self.tokens.weight
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
-        return self.head(self.norm(self.layers(x)))
-
-
-def loss_of(scores: Tensor, target: Tensor) -> Tensor:
-    return F.cross_entropy(scores.flatten(0, 1), target.flatten())
 
 
 class Figure(NamedTuple):
     """Seconds of torch and of joinsum, by the clock and of the processor."""
 
-    what: str
+    model: str
+    way: str
     clock: tuple[float, float]
     processor: tuple[float, float]
 
@@ -75,100 +42,167 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
     return time.perf_counter() - clock, time.process_time() - processor
 
 
-def compared(what: str, plain: Callable[[], object], planned: Callable[[], object], rounds: int) -> Figure:
-    """Both in turns, each first in half of the rounds, after one round that does not count."""
-    plain(), planned()
+def compared(
+    plain: Callable[[], object], planned: Callable[[], object], rounds: int
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Both in turns, each first in half of the rounds, after two rounds that do not count."""
+    for _ in range(2):
+        plain(), planned()
     times: list[list[tuple[float, float]]] = [[], []]
     for i in range(rounds):
         for which in (0, 1) if i % 2 == 0 else (1, 0):
             times[which].append(timed((plain, planned)[which]))
     (a, b), (c, d) = ([statistics.median(kind) for kind in zip(*each, strict=True)] for each in times)
-    return Figure(what, (a, c), (b, d))
+    return (a, c), (b, d)
+
+
+# --- ways in ----------------------------------------------------------------------------------------------------------
+
+
+def adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+
+def momentum(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+
+
+def passes(loss_of: Callable[[], torch.Tensor], model: nn.Module) -> Callable[[], float]:
+    """Forward and backward."""
+
+    def work() -> float:
+        model.zero_grad()
+        loss = loss_of()
+        loss.backward()
+        return loss.item()
+
+    return work
+
+
+def loop(work: Work, optimizer: torch.optim.Optimizer) -> Callable[[], float]:
+    """The user's loop."""
+
+    def step() -> float:
+        optimizer.zero_grad()
+        loss = work.loss(work.model(work.inputs), work.target)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def compile_(plain: Work, other: Work) -> tuple[Callable[[], float], Callable[[], float]]:
+    """`joinsum.compile`: model and loss."""
+    run = joinsum.compile(lambda x, y: other.loss(other.model(x), y))
+    first = passes(lambda: plain.loss(plain.model(plain.inputs), plain.target), plain.model)
+    return first, passes(lambda: run(other.inputs, other.target), other.model)
+
+
+def backend(plain: Work, other: Work) -> tuple[Callable[[], float], Callable[[], float]]:
+    """`torch.compile`: the model."""
+    run = torch.compile(other.model, backend="joinsum")
+    first = passes(lambda: plain.loss(plain.model(plain.inputs), plain.target), plain.model)
+    return first, passes(lambda: other.loss(run(other.inputs), other.target), other.model)
+
+
+def steps(
+    optimizer: Callable[[nn.Module], torch.optim.Optimizer],
+) -> Callable[[Work, Work], tuple[Callable[[], float], Callable[[], float]]]:
+    """`joinsum.train_step` with an optimizer."""
+
+    def way(plain: Work, other: Work) -> tuple[Callable[[], float], Callable[[], float]]:
+        step = joinsum.train_step(other.model, other.loss, optimizer(other.model))
+        return loop(plain, optimizer(plain.model)), lambda: step(other.inputs, other.target).item()
+
+    return way
+
+
+def distribute(plain: Work, other: Work) -> tuple[Callable[[], float], Callable[[], float]]:
+    """`joinsum.distribute` in the user's loop, with AdamW."""
+    model = joinsum.distribute(other.model, other.inputs)
+    return loop(plain, adamw(plain.model)), loop(other._replace(model=model), adamw(model))
+
+
+WAYS = {
+    "compile": compile_,
+    "backend": backend,
+    "train_step": steps(adamw),
+    "train_step, momentum": steps(momentum),
+    "distribute": distribute,
+}
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 def measured(
-    layers: int, width: int, tokens: int, batch: int, length: int, rounds: int, kinds: Sequence[str]
+    models: Sequence[str],
+    ways: Sequence[str],
+    sizes: tuple[int, int, int, int, int],
+    rounds: int,
+    told: Callable[[Figure], object] = lambda figure: None,
 ) -> list[Figure]:
-    """The figures; asserts that losses agree."""
+    """The figures; asserts that the losses agree where nothing is drawn.
+
+    sizes   layers, width, tokens, batch, length
+    """
     joinsum.init(sites=1)
-    torch.manual_seed(0)
-    ids = torch.randint(tokens, (batch, length))
-    target = torch.randint(tokens, (batch, length))
-
-    def made() -> Gpt:
-        torch.manual_seed(1)
-        return Gpt(layers, width, max(1, width // 64), tokens, length)
-
-    def passes(run: Callable[[Tensor], Tensor], model: nn.Module) -> Callable[[], float]:
-        def work() -> float:
-            model.zero_grad()
-            loss = loss_of(run(ids), target)
-            loss.backward()
-            return loss.item()
-
-        return work
-
-    def steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> Callable[[], float]:
-        def work() -> float:
-            optimizer.zero_grad()
-            loss = loss_of(model(ids), target)
-            loss.backward()
-            optimizer.step()
-            return loss.item()
-
-        return work
-
-    optimizers = {
-        "SGD with momentum": lambda model: torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9),
-        "AdamW": lambda model: torch.optim.AdamW(model.parameters(), lr=1e-4),
-    }
     figures = []
-    for what in kinds:
-        plain, other = made(), made()
-        if what == "forward and backward":
-            run, planned = passes(plain, plain), passes(torch.compile(other, backend="joinsum"), other)
-        else:
-            step = joinsum.train_step(other, loss_of, optimizers[what](other))
-            run, planned = steps(plain, optimizers[what](plain)), lambda step=step: step(ids, target).item()
-        figures.append(compared(what, run, planned, rounds))
-        first, second = run(), planned()
-        assert abs(first - second) < 1e-3 * abs(first), (what, first, second)
+    for model in models:
+        for way in ways:
+            torch._dynamo.reset()
+            first, second = WAYS[way](made(model, *sizes), made(model, *sizes))
+            if model in ("llama", "cnn"):
+                one, other = first(), second()
+                assert abs(one - other) < 1e-3 * abs(one), (model, way, one, other)
+            figures.append(Figure(model, way, *compared(first, second, rounds)))
+            told(figures[-1])
     return figures
 
 
-KINDS = ("forward and backward", "SGD with momentum", "AdamW")
+HEAD = f"{'model':<8} {'way in':<21} {'torch s':>9} {'joinsum s':>10} {'CPU s':>8} {'CPU s':>8} {'ratio':>6}"
 
 
-def table(figures: Sequence[Figure]) -> str:
-    rows = [f"{'':<22} {'torch s':>9} {'joinsum s':>10} {'CPU s':>8} {'CPU s':>8} {'ratio':>6}"]
-    rows += [
-        f"{f.what:<22} {f.clock[0]:>9.3f} {f.clock[1]:>10.3f} "
+def row(f: Figure) -> str:
+    return (
+        f"{f.model:<8} {f.way:<21} {f.clock[0]:>9.3f} {f.clock[1]:>10.3f} "
         f"{f.processor[0]:>8.3f} {f.processor[1]:>8.3f} {f.ratio:>6.3f}"
-        for f in figures
-    ]
-    return "\n".join(rows)
+    )
 
 
 @click.command()
-@click.option("--layers", default=12, show_default=True)
-@click.option("--width", default=768, show_default=True)
-@click.option("--tokens", default=50257, show_default=True)
+@click.option("--model", "models", type=click.Choice(NAMES), multiple=True, default=NAMES)
+@click.option("--way", "ways", type=click.Choice(list(WAYS)), multiple=True, default=list(WAYS))
+@click.option("--layers", default=4, show_default=True)
+@click.option("--width", default=512, show_default=True)
+@click.option("--tokens", default=8192, show_default=True)
 @click.option("--batch", default=4, show_default=True)
 @click.option("--length", default=128, show_default=True)
-@click.option("--rounds", default=7, show_default=True)
-@click.option("--kind", "kinds", type=click.Choice(KINDS), multiple=True, default=KINDS)
-def command(layers: int, width: int, tokens: int, batch: int, length: int, rounds: int, kinds: tuple[str, ...]) -> None:
+@click.option("--rounds", default=9, show_default=True)
+def command(
+    models: tuple[str, ...],
+    ways: tuple[str, ...],
+    layers: int,
+    width: int,
+    tokens: int,
+    batch: int,
+    length: int,
+    rounds: int,
+) -> None:
     """Measure, and exit with 1 where joinsum takes more than 1.05 times torch's time."""
-    figures = measured(layers, width, tokens, batch, length, rounds, kinds)
-    click.echo(table(figures))
-    if any(figure.ratio > LIMIT for figure in figures):
-        raise SystemExit(f"more than {LIMIT} times torch's time")
+    click.echo(HEAD)
+    sizes = (layers, width, tokens, batch, length)
+    figures = measured(models, ways, sizes, rounds, lambda figure: click.echo(row(figure)))
+    slow = [f"{figure.model} {figure.way}" for figure in figures if figure.ratio > LIMIT]
+    if slow:
+        raise SystemExit(f"more than {LIMIT} times torch's time: {', '.join(slow)}")
 
 
 def main(quick: bool) -> None:
     """What `benchmarks/run.py` runs."""
     if quick:
-        click.echo(table(measured(1, 64, 64, 2, 16, 3, KINDS)))
+        click.echo("\n".join([HEAD, *map(row, measured(NAMES, list(WAYS), (1, 64, 64, 2, 16), 3))]))
     else:
         command.main([], standalone_mode=False)
 

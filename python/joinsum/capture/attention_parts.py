@@ -1,7 +1,7 @@
-"""Operators of the dispatcher for attention whose queries or keys are divided, of tensors [b, h, l, e] and [b, h, s, e].
+"""Operators of the dispatcher for attention whose queries [b, h, l, e] or keys [b, h, s, e] are divided.
 
-`rows` and `columns` tell which queries l and keys s are at hand: offsets, local extents and whole extents of the factors
-of the axis, one after another. Scores are worked out in single precision at least.
+`rows` and `columns` tell which queries l and keys s are at hand: offsets, local extents and whole extents of the
+factors of the axis, one after another. Scores are worked out in single precision at least.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Each element's counter goes through the finalizer of SplitMix64 twice, with 64-b
 Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. `stream` tells the draws of one
 program apart, `offsets`, `local` and `extents` the part of the whole tensor, for each factor of its axes, row-major.
 
-`joinsum::uniform`, `normal`, `integers` and `dropout` are operators of the C++ core on the processor; the functions here
-say what they give, and are these operators on other devices.
+`joinsum::uniform`, `normal`, `integers` and `dropout` are operators of the C++ core on the processor; the functions
+here say what they give, and are these operators on other devices.
 """
 
 from __future__ import annotations

@@ -124,9 +124,15 @@ class Recorded:
     constants: Mapping[str, torch.Tensor]
     seed: str | None = None
 
-    def graph(self, laid_out: Collection[str] = ()) -> _C.EinsumPlan:
+    @property
+    def cuttable(self) -> bool:
+        """Whether some operator is in parts, which may run at once."""
+        return any(isinstance(vertex, CallVertex) and vertex.call.uncut is not None for vertex in self.vertices)
+
+    def graph(self, laid_out: Collection[str] = (), at_once: bool = False) -> _C.EinsumPlan:
         """The program as the planner takes it. Raises PlanError.
 
+        at_once    operators that are in parts are whole
         laid_out   outputs whose axes come in the user's order, and no elements repeat; so do those that are tied. The
                    axes of others are those of their nodes
         """
@@ -136,7 +142,7 @@ class Recorded:
         ]
         for vertex in self.vertices:
             given = [nodes[number] for number in vertex.inputs]
-            nodes.append(_node(given, vertex))
+            nodes.append(_node(given, vertex, at_once))
         ties = {output.name: output.tied for output in self.outputs if output.tied is not None}
         made = [
             (
@@ -178,11 +184,14 @@ def _laid_out(node: _C.EinsumNode, output: Output) -> _C.EinsumNode:
     return _C.einsum_vertex([node], [labels], result, _C.Kernel("id"), _C.Kernel("add"), new)
 
 
-def _node(inputs: Sequence[_C.EinsumNode], vertex: Vertex) -> _C.EinsumNode:
+def _node(inputs: Sequence[_C.EinsumNode], vertex: Vertex, at_once: bool) -> _C.EinsumNode:
     if isinstance(vertex, EinsumVertex):
         operands = [list(letters) for letters in vertex.operands]
         join, aggregate = _C.Kernel(vertex.join), _C.Kernel(vertex.aggregate)
         return _C.einsum_vertex(inputs, operands, list(vertex.result), join, aggregate, vertex.extents)
+    if at_once and vertex.call.uncut is not None:
+        places, call = vertex.call.uncut
+        return _C.einsum_call([inputs[place] for place in places], call.text)
     return _C.einsum_call(inputs, vertex.call.text)
 
 

@@ -70,8 +70,8 @@ class Size:
 
 @dataclass(frozen=True)
 class Each:
-    """Argument: for each letter of these dims its `offset`, `local` extent, or `extent`; a list of numbers. All offsets,
-    all local extents, and all extents where it is `part`."""
+    """Argument: for each letter of these dims its `offset`, `local` extent, or `extent`; a list of numbers. All three,
+    one after another, where it is `part`."""
 
     what: str
     dims: tuple[Dim, ...]

@@ -19,12 +19,18 @@ from joinsum.capture.recorded import Input, Output, Recorded
 from joinsum.compiled_graph import checksum
 from joinsum.context import Context, context
 from joinsum.contraction_order import best_orders
+from joinsum.cost import cost
 from joinsum.errors import PlanError, TransportError
 from joinsum.frontend.distributed_tensor import DistributedTensor, atoms_of
 from joinsum.graph_choice import Choice, Ends, choose
+from joinsum.plan import IaPlan
 from joinsum.stored import StoredRelation
 
 __all__ = ["PlannedProgram", "Runner", "compile_fx"]
+
+# Vertices of a graph beyond which the search for its plan proves nothing, and up to which two searches are quick.
+_SEARCHED = 500
+_SEARCHED_TWICE = 4000
 
 _NOT_BEGUN = "run: sites differ"  # how a run ends that has not touched its inputs
 _SEED = "joinsum.seed"  # as disagreements of the sites show it
@@ -127,25 +133,49 @@ class PlannedProgram:
         self.here = here
         self.recorded = recorded
         self._stay = {output.name for output in recorded.outputs if _position(output) in stay}
-        graph = recorded.graph(self._stay)
-        orders = best_orders(graph, here, everywhere=True)
-        self.graph = graph.binary({name: order.path for name, order in orders.items()})
+        self.graph = self._binary(at_once=False)
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._lying = {name: lying[position] for name, position in positions.items() if position in lying}
         self._constants: dict[str, _C.StoredRelation] = {}
         self._compared = False
 
+    def _binary(self, at_once: bool) -> _C.EinsumPlan:
+        graph = self.recorded.graph(self._stay, at_once)
+        orders = best_orders(graph, self.here, everywhere=True)
+        return graph.binary({name: order.path for name, order in orders.items()})
+
     @cached_property
     def choice(self) -> Choice:
         """The plan. On a process group all ranks call."""
-        starts = {name: type_.placement for name, type_ in self._starts.items()}
-        return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)))
+        return self._chosen[0]
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:
+        return self._chosen[1]
+
+    @cached_property
+    def _chosen(self) -> tuple[Choice, dict[str, _C.PhysicalType]]:
+        """The plan, and where inputs start.
+
+        Softmax and norms in parts make a graph larger, of which a search that proves nothing may find less: then the
+        cheaper plan counts, of theirs and of those at once.
+        """
+        graphs = [self.graph]
+        if self.recorded.cuttable and _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
+            graphs.append(self._binary(at_once=True))
+        made = []
+        for graph in graphs:
+            starts = self._starts_of(graph)
+            ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
+            made.append((choose(self.here, graph, True, ends), starts))
+        if len(made) == 1:
+            return made[0]
+        return min(made, key=lambda each: cost(IaPlan(each[0].plan), self.here.cluster).seconds)
+
+    def _starts_of(self, graph: _C.EinsumPlan) -> dict[str, _C.PhysicalType]:
         """For inputs that lie on the sites, the type in which the plan takes their blocks as they are. Others, whose
         blocks are cut otherwise than the plan can say, are moved before it runs."""
-        cuts = self.graph.even_cuts(self.here.sites)
+        cuts = graph.even_cuts(self.here.sites)
         found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._lying.items() if name in cuts}
         for name in (name for name, type_ in found.items() if type_ is None):
             warnings.warn(

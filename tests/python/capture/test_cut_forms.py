@@ -189,19 +189,17 @@ def moved_elements(plan: str) -> int:
     return most
 
 
-def test_scores_of_words_stay_divided_by_word_from_the_head_to_the_update() -> None:
-    def loss_of(scores: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(scores, target)
-
-    joinsum.init(sites=4, cluster=joinsum.Cluster("slow links", 1e6, 1e6, 0.0), plan_cache=False)
+@pytest.mark.parametrize("sites", [2, 3, 4])
+def test_scores_of_words_stay_divided_by_word_from_the_head_to_the_update(sites: int) -> None:
+    joinsum.init(sites=sites, cluster=joinsum.Cluster("slow links", 1e6, 1e6, 0.0), plan_cache=False)
     torch.manual_seed(0)
     plain, model = Tagger(WORDS, 16), Tagger(WORDS, 16)
     model.load_state_dict(plain.state_dict())
     data = [(torch.randint(WORDS, (PLACES,)), torch.randint(WORDS, (PLACES,))) for _ in range(4)]
     optimizer = sgd(plain.parameters())
-    step = joinsum.train_step(model, loss_of, sgd(model.parameters()))
+    step = joinsum.train_step(model, F.cross_entropy, sgd(model.parameters()))
     for ids, target in data:
-        loss = loss_of(plain(ids), target)
+        loss = F.cross_entropy(plain(ids), target)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
