@@ -72,7 +72,9 @@ class PlacementProblem::Builder {
   }
 
   Placed placed(const Choice& choice, double bound, bool exact) const {
-    Placed out{{}, bound, exact};
+    // Nothing is known of plans whose axes divide one by one.
+    const bool all = !in_bundles(plan_, memory_->places.grid());
+    Placed out{{}, all ? bound : 0, all && exact};
     out.plan = Lowering(plan_, demands_, *memory_, vertices_).plan_of(choice, out.nodes);
     return out;
   }
@@ -92,11 +94,14 @@ class PlacementProblem::Builder {
 
   void make_costs() {
     const double weight = weight_of_flops();
-    for (Vertex& vertex : vertices_) {
+    const std::vector<size_t> first = first_results(vertices_);
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      const Vertex& vertex = vertices_[v];
       std::vector<double> costs;
       for (const Mode& mode : vertex.modes) {
+        const double run = first[v] == v ? mode.value + weight * mode.flops : 0;  // once for all results of a call
         const double kept = vertex.output ? 0 : demands_.byte_price * busiest_bytes(mode.result->type);
-        costs.push_back(mode.value + weight * mode.flops + kept);
+        costs.push_back(run + kept);
       }
       JOINSUM_USER_CHECK(!costs.empty(), "optimize: no placement lets an operator run: operator=",
                          tra::operator_name(vertex.node->operation()), ", type=", vertex.node->type().text());
