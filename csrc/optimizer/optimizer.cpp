@@ -184,6 +184,7 @@ class Optimizer {
     MinSumLimits limits;
     limits.deadline = deadline_;
     if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;
+    if (getenv("DUAL")) { limits.table_entries=1e6; auto t=Clock::now(); if (auto best = problem.bounded(limits)) {add({"dual", best->plan, {}, {}, best->exact}); fprintf(stderr,"dual bound %.9f score %.9f %.2f s\n",best->lower_bound,out_.candidates.back().score.value,std::chrono::duration<double>(Clock::now()-t).count());} return; }
     if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
