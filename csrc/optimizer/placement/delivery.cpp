@@ -84,18 +84,19 @@ bool Routes::free() const {
   return true;
 }
 
-double Delivery::entries() const {
-  const double ways = std::pow(3.0, static_cast<double>(readers_) - 1);
-  return ways * static_cast<double>(routes_->made.size() * routes_->columns()) +
-         static_cast<double>(routes_->needed.size() * routes_->sources());
+double Delivery::entries(const Routes& routes, size_t readers) {
+  const double ways = std::pow(3.0, static_cast<double>(readers) - 1);
+  return ways * static_cast<double>(routes.made.size() * routes.columns()) +
+         static_cast<double>(routes.needed.size() * routes.sources());
 }
 
 std::vector<double> Delivery::message_to(size_t member, const Asked& asked) const {
-  return member == 0 ? to_maker(asked) : to_reader(member, asked);
+  return memory_->message(routes_.get(), member, asked, entries(),
+                          [&] { return member == 0 ? to_maker(asked) : to_reader(member, asked); });
 }
 
 double Delivery::least(const Asked& asked) const {
-  const Row message = to_maker(asked);
+  const Row message = message_to(0, asked);
   double out = kForbidden;
   for (size_t m = 0; m < message.size(); ++m) out = std::min(out, asked[0][m] + message[m]);
   return out;

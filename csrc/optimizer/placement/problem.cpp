@@ -16,9 +16,10 @@ constexpr int kPasses = 60;
 constexpr int kPassesBetweenChoices = 3;
 constexpr int kPassesOfGain = 6;
 constexpr double kLeastGain = 0.02;
-/// Entries of tables that passes look at, after which a gap that is this part of the cost is left.
+/// Entries of tables that passes look at, after which a gap that is this part of the cost is left; and any gap.
 constexpr double kEntries = 3e8;
 constexpr double kSmallGap = 0.005;
+constexpr double kMostEntries = 5e9;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -168,14 +169,12 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
     dual.ascend(best.cost + slack(best.cost));
     if (pass % kPassesBetweenChoices != 0) continue;
     look_at(dual.choose());
-    fprintf(stderr,"pass %d bound %.9f cost %.9f\n",pass,dual.bound(),best.cost);
-    if (pass * dual.entries() > kEntries && !gap(kSmallGap)) break;
+    if (dual.entries() > kMostEntries || (dual.entries() > kEntries && !gap(kSmallGap))) break;
     if (pass % kPassesOfGain != 0 || best.cost == kForbidden) continue;
     if (dual.bound() - before < kLeastGain * (best.cost - before)) break;
     before = dual.bound();
   }
-  fprintf(stderr,"passes done: bound %.9f cost %.9f entries per pass %g vertices %zu values %zu\n",dual.bound(),best.cost,dual.entries(),problem.costs.size(),problem.values.size());
-  if (!getenv("NOEL") && gap(kSmallGap)) {
+  if (best.cost == kForbidden || (gap(kSmallGap) && !dual.large())) {
     if (const auto solution = solution_of({}, limits)) look_at(routing.of_problem(tables_.modes(solution->values)));
   }
   if (best.cost == kForbidden) return std::nullopt;
