@@ -150,18 +150,16 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
 Delivered delivered(const Routes& routes, size_t made, std::vector<size_t> needed) {
   std::sort(needed.begin(), needed.end());
   needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
-  Delivered best{kForbidden, routes.put.size()};
-  // Nowhere comes first: what is no cheaper is not put.
-  for (size_t i = 0; i < routes.columns(); ++i) {
-    const size_t put = routes.put.size() - i;
-    double cost = routes.putting[made * routes.columns() + put];
-    for (const size_t n : needed) {
-      const double* from = routes.taking.data() + n * routes.sources();
-      cost += std::min(from[made], from[routes.made.size() + put]);
-    }
-    if (cost < best.cost) best = {cost, put};
+  const double* putting = routes.putting.data() + made * routes.columns();
+  Row costs(putting, putting + routes.columns());
+  for (const size_t n : needed) {
+    const double* from = routes.taking.data() + n * routes.sources();
+    min_sum::add_limited_row(costs.data(), from + routes.made.size(), from[made],
+                             static_cast<int64_t>(routes.columns()));
   }
-  return best;
+  // Nowhere, the last, comes first: what is no cheaper is not put.
+  const auto best = std::min_element(costs.rbegin(), costs.rend());
+  return {*best, static_cast<size_t>(costs.rend() - best) - 1};
 }
 
 }  // namespace joinsum::optimizer

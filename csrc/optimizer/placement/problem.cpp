@@ -19,7 +19,7 @@ constexpr double kLeastGain = 0.02;
 /// Entries of tables that passes look at, after which a gap that is this part of the cost is left; and any gap.
 constexpr double kEntries = 3e8;
 constexpr double kSmallGap = 0.005;
-constexpr double kMostEntries = 5e9;
+constexpr double kMostEntries = 4.5e9;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -101,7 +101,8 @@ class PlacementProblem::Builder {
       std::vector<double> costs;
       for (const Mode& mode : vertex.modes) {
         const double run = first[v] == v ? mode.value + weight * mode.flops : 0;  // once for all results of a call
-        const double kept = vertex.output ? 0 : demands_.byte_price * busiest_bytes(mode.result->type);
+        const bool keeps = !vertex.output && demands_.byte_price > 0;
+        const double kept = keeps ? demands_.byte_price * busiest_bytes(mode.result->type) : 0;
         costs.push_back(run + kept);
       }
       JOINSUM_USER_CHECK(!costs.empty(), "optimize: no placement lets an operator run: operator=",
@@ -152,9 +153,9 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
   const DeliveryProblem& problem = routing.problem();
   Dual dual(problem);
   Found best;
-  const auto look_at = [&](std::vector<size_t> modes) {
+  const auto look_at = [&](std::vector<size_t> modes, bool improves = true) {
     if (problem.cost(modes) == kForbidden) return;
-    problem.improve(modes, limits.deadline);
+    if (improves) problem.improve(modes, limits.deadline);
     const double cost = problem.cost(modes);
     if (cost < best.cost) best = {std::move(modes), cost};
   };
@@ -163,7 +164,7 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
     if (best.cost == kForbidden) return true;
     return best.cost - dual.bound() > std::max(slack(best.cost), part * best.cost);
   };
-  look_at(dual.choose());
+  look_at(dual.choose(), !dual.large());
   double before = dual.bound();
   for (int pass = 1; pass <= kPasses && gap(0) && !min_sum::expired(limits.deadline); ++pass) {
     dual.ascend(best.cost + slack(best.cost));
