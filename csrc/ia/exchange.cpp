@@ -225,21 +225,57 @@ class Alike {
   int64_t count_ = 1;
 };
 
+/// Counts the elements of a relation over boxes; planners do for many boxes of one relation.
+class Elements {
+ public:
+  explicit Elements(const RelationType& relation) {
+    for (int64_t dim = 0; dim < relation.arity(); ++dim) {
+      const Dims axes = relation.axes_of(dim);
+      Dims& before = before_.emplace_back();
+      if (axes.size() == 1) {
+        before = relation.axes[axes[0]].cuts;
+        continue;
+      }
+      Box key = Box::below(relation.frontier);
+      before.push_back(0);
+      for (int64_t k = 0; k < relation.frontier[dim]; ++k) {
+        key.lower[dim] = k;
+        key.upper[dim] = k + 1;
+        before.push_back(before.back() + relation.elements_along(dim, key));
+      }
+    }
+    for (const joinsum::Axis& axis : relation.axes) each_ *= axis.linked() ? 1 : axis.extent;
+  }
+
+  int64_t over(const Box& box) const { return over(box, box); }
+  /// What two boxes have in common.
+  int64_t over(const Box& a, const Box& b) const {
+    int64_t out = each_;
+    for (size_t d = 0; d < before_.size(); ++d) {
+      const int64_t lower = std::max(a.lower[d], b.lower[d]);
+      const int64_t upper = std::min(a.upper[d], b.upper[d]);
+      if (upper <= lower) return 0;
+      out *= before_[d][upper] - before_[d][lower];
+    }
+    return out;
+  }
+
+ private:
+  std::vector<Dims> before_;  ///< by dimension, the elements along it before each key
+  int64_t each_ = 1;          ///< along axes that no key cuts
+};
+
 /// A settled relation: each site receives what it needs and has not.
 void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& out) {
   const Alike alike(source, target);
+  const Elements elements(source.relation);
   int64_t most = 0;
-  Box both;
   for (int64_t site = 0; site < source.sites(); ++site) {
     if (!alike.first(site)) continue;
     const auto& held = source.holding.box(site);
     const auto& needed = target.holding.box(site);
-    int64_t missing = needed ? source.relation.elements_over(*needed) : 0;
-    if (missing > 0 && held) {
-      both = *held;
-      both.cut_to(*needed);
-      missing -= source.relation.elements_over(both);
-    }
+    int64_t missing = needed ? elements.over(*needed) : 0;
+    if (missing > 0 && held) missing -= elements.over(*held, *needed);
     out.copy += missing * alike.count();
     most = std::max(most, missing);
   }
@@ -286,15 +322,13 @@ void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& o
   std::vector<double> gathered(source.sites());
   std::vector<int64_t> needing;
   std::vector<int64_t> holding;
-  Box piece;
+  const Elements elements(source.relation);
   for (const auto& [number, sites] : classes(source.grid, apart)) {
     if (!alike.first(sites.front())) continue;
     const auto needed = by_box(target.holding, sites, needing);
     for (const BoxSites& held : by_box(source.holding, sites, holding)) {
       for (const BoxSites& wanted : needed) {
-        piece = *held.box;
-        piece.cut_to(*wanted.box);
-        const int64_t size = source.relation.elements_over(piece);
+        const int64_t size = elements.over(*held.box, *wanted.box);
         if (size == 0) continue;
         const auto holders = static_cast<int64_t>(held.sites.size());
         const auto members = static_cast<int64_t>(wanted.sites.size());

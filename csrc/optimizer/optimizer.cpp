@@ -24,7 +24,7 @@ constexpr const char* kTranslated = "operator by operator";
 /// Nodes of a plan beyond which rules are not searched: a step looks at the whole plan for each match.
 constexpr size_t kMostNodesRewritten = 300;
 /// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
-constexpr size_t kManyNodes = 500;
+constexpr size_t kManyNodes = 100;
 constexpr double kFewEntries = 1e6;
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
 constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
@@ -184,7 +184,10 @@ class Optimizer {
     MinSumLimits limits;
     limits.deadline = deadline_;
     if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;
-    if (auto best = problem.solve({}, limits)) add({"placement", best->plan, {}, {}, best->exact});
+    // Where values with several readers share moves to one more place, an elimination proves nothing.
+    const bool shares = options_.minimize != Objective::kPaperFloats && !problem.whole();
+    if (auto best = shares ? problem.bounded(limits) : problem.solve({}, limits))
+      add({"placement", best->plan, {}, {}, best->exact});
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
     for (int64_t a = 0; a < labels; ++a) {

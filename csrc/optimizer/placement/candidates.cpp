@@ -1,12 +1,17 @@
 #include "optimizer/placement/candidates.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace joinsum::optimizer {
 namespace {
 
 /// Grids with no more ways than this are tried in all orders of axes.
 constexpr double kMostWays = 64;
+
+/// Axes beyond which they are bundled, and the bundles then.
+constexpr int64_t kMostAxes = 5;
+constexpr int64_t kBundles = 3;
 
 /// Walks through the ways, axis by axis.
 class Divide {
@@ -86,6 +91,30 @@ std::optional<Dims> split_of(const ia::Placement& placement) {
 
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
   return Divide(grid, dims, divide_all).run();
+}
+
+Dims bundles_of(const ia::Grid& grid) {
+  if (grid.rank() <= kMostAxes) return all_dims(grid.rank());
+  Dims out;
+  double before = 0;  // as logarithms
+  const double all = std::log(static_cast<double>(grid.sites()));
+  for (const int64_t axis : grid.axes) {
+    const double size = std::log(static_cast<double>(axis));
+    const auto bundle = static_cast<int64_t>(kBundles * (before + size / 2) / all);
+    out.push_back(std::min(bundle, kBundles - 1));
+    before += size;
+  }
+  return out;
+}
+
+std::vector<Dims> divisions_in_bundles(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
+  const Dims bundles = bundles_of(grid);
+  ia::Grid coarse;
+  if (!bundles.empty()) coarse.axes.assign(bundles.back() + 1, 1);
+  for (int64_t axis = 0; axis < grid.rank(); ++axis) coarse.axes[bundles[axis]] *= grid.axes[axis];
+  std::vector<Dims> out;
+  for (const Dims& division : divisions(coarse, dims, divide_all)) out.push_back(project(division, bundles));
+  return out;
 }
 
 bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& split) {

@@ -35,6 +35,12 @@ std::optional<Dims> split_of(const ia::Placement& placement);
 /// dimensions by rank, nothing last. With `divide_all`, only ways that leave no work undivided.
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);
 
+/// Of the axes of a grid of more than a few, which of three bundles each belongs to: neighbours, of about equal products.
+/// Each axis by itself on other grids.
+Dims bundles_of(const ia::Grid& grid);
+/// The ways in which all axes of a bundle divide one dimension or nothing.
+std::vector<Dims> divisions_in_bundles(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);
+
 /// Whether some axis divides no work although it could: `split` says which dimension each axis divides, or none, and a
 /// dimension that has fewer keys than its axes would make parts is divided by the first of them only.
 bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& split);

@@ -84,18 +84,19 @@ bool Routes::free() const {
   return true;
 }
 
-double Delivery::entries() const {
-  const double ways = std::pow(3.0, static_cast<double>(readers_) - 1);
-  return ways * static_cast<double>(routes_->made.size() * routes_->columns()) +
-         static_cast<double>(routes_->needed.size() * routes_->sources());
+double Delivery::entries(const Routes& routes, size_t readers) {
+  const double ways = std::pow(3.0, static_cast<double>(readers) - 1);
+  return ways * static_cast<double>(routes.made.size() * routes.columns()) +
+         static_cast<double>(routes.needed.size() * routes.sources());
 }
 
 std::vector<double> Delivery::message_to(size_t member, const Asked& asked) const {
-  return member == 0 ? to_maker(asked) : to_reader(member, asked);
+  return memory_->message(routes_.get(), member, asked, entries(),
+                          [&] { return member == 0 ? to_maker(asked) : to_reader(member, asked); });
 }
 
 double Delivery::least(const Asked& asked) const {
-  const Row message = to_maker(asked);
+  const Row message = message_to(0, asked);
   double out = kForbidden;
   for (size_t m = 0; m < message.size(); ++m) out = std::min(out, asked[0][m] + message[m]);
   return out;
@@ -149,18 +150,16 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
 Delivered delivered(const Routes& routes, size_t made, std::vector<size_t> needed) {
   std::sort(needed.begin(), needed.end());
   needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
-  Delivered best{kForbidden, routes.put.size()};
-  // Nowhere comes first: what is no cheaper is not put.
-  for (size_t i = 0; i < routes.columns(); ++i) {
-    const size_t put = routes.put.size() - i;
-    double cost = routes.putting[made * routes.columns() + put];
-    for (const size_t n : needed) {
-      const double* from = routes.taking.data() + n * routes.sources();
-      cost += std::min(from[made], from[routes.made.size() + put]);
-    }
-    if (cost < best.cost) best = {cost, put};
+  const double* putting = routes.putting.data() + made * routes.columns();
+  Row costs(putting, putting + routes.columns());
+  for (const size_t n : needed) {
+    const double* from = routes.taking.data() + n * routes.sources();
+    min_sum::add_limited_row(costs.data(), from + routes.made.size(), from[made],
+                             static_cast<int64_t>(routes.columns()));
   }
-  return best;
+  // Nowhere, the last, comes first: what is no cheaper is not put.
+  const auto best = std::min_element(costs.rbegin(), costs.rend());
+  return {*best, static_cast<size_t>(costs.rend() - best) - 1};
 }
 
 }  // namespace joinsum::optimizer

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "optimizer/placement/message_memory.h"
 #include "optimizer/placement/move_prices.h"
 
 namespace joinsum::optimizer {
@@ -31,16 +32,17 @@ struct Routes {
 /// the readers in groups of one place: exact, in time 3^readers * made * put.
 class Delivery {
  public:
-  /// Readers beyond which the ways to group them are too many.
-  static constexpr size_t kMostReaders = 6;
   using Asked = std::vector<std::vector<double>>;
 
-  Delivery(std::shared_ptr<const Routes> routes, size_t readers) : routes_(std::move(routes)), readers_(readers) {}
+  /// Deliveries on the same routes that share `memory` compute equal messages once.
+  Delivery(std::shared_ptr<const Routes> routes, size_t readers, MessageMemory* memory)
+      : routes_(std::move(routes)), readers_(readers), memory_(memory) {}
 
   /// That member `member` may ask for.
   size_t places(size_t member) const { return member == 0 ? routes_->made.size() : routes_->needed.size(); }
   /// That a message looks at, about.
-  double entries() const;
+  double entries() const { return entries(*routes_, readers_); }
+  static double entries(const Routes& routes, size_t readers);
   /// For each place of member `member` (0: the maker), the least cost of delivery with what all others ask.
   std::vector<double> message_to(size_t member, const Asked& asked) const;
   /// The least cost of delivery with all that is asked.
@@ -52,6 +54,7 @@ class Delivery {
 
   std::shared_ptr<const Routes> routes_;
   size_t readers_;
+  MessageMemory* memory_;
 };
 
 /// What it costs to bring a value from where it is made to all of `needed`, and where it is put for that: positions in

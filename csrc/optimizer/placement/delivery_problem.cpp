@@ -8,6 +8,8 @@ namespace {
 
 /// Rounds of changes; they stop by themselves long before, unless rounding makes them go in circles.
 constexpr int kRounds = 100;
+/// Numbers of modes' places up to which a table of costs has all of them.
+constexpr size_t kMostNumbers = 10'000;
 
 /// Changes modes, vertex by vertex; looks again only at those around a change.
 class Descent {
@@ -52,21 +54,36 @@ class Descent {
 
   /// Adds what delivering `value` costs in each mode of `vertex`, once for modes of the same places.
   void add(const DeliveryProblem::Value& value, size_t vertex, std::vector<double>& costs) {
-    std::vector<std::pair<std::vector<size_t>, double>> known;
-    for (size_t mode = 0; mode < costs.size(); ++mode) {
-      std::vector<size_t> places;
-      for (const auto& member : value.members) {
-        if (member.vertex == vertex) places.push_back(member.places[mode]);
-      }
-      const auto same = std::find_if(known.begin(), known.end(), [&](const auto& one) { return one.first == places; });
-      if (same != known.end()) {
-        costs[mode] += same->second;
-        continue;
-      }
-      modes_[vertex] = mode;
-      known.emplace_back(std::move(places), problem_.delivery(value, modes_).cost);
-      costs[mode] += known.back().second;
+    // The number of what a mode's places are, in order: by one membership after the other.
+    std::vector<size_t> number(costs.size(), 0);
+    size_t count = 1;
+    for (const auto& member : value.members) {
+      if (member.vertex != vertex) continue;
+      const size_t places = *std::max_element(member.places.begin(), member.places.end()) + 1;
+      for (size_t mode = 0; mode < costs.size(); ++mode) number[mode] = number[mode] * places + member.places[mode];
+      count *= places;
+      if (count > kMostNumbers) count = renumber(number);
     }
+    std::vector<double> known(count, -1);
+    for (size_t mode = 0; mode < costs.size(); ++mode) {
+      double& cost = known[number[mode]];
+      if (cost < 0) {
+        modes_[vertex] = mode;
+        cost = problem_.delivery(value, modes_).cost;
+      }
+      costs[mode] += cost;
+    }
+  }
+
+  /// Gives equal numbers one that is below their count, which it returns.
+  static size_t renumber(std::vector<size_t>& numbers) {
+    std::vector<size_t> different = numbers;
+    std::sort(different.begin(), different.end());
+    different.erase(std::unique(different.begin(), different.end()), different.end());
+    for (size_t& each : numbers) {
+      each = std::lower_bound(different.begin(), different.end(), each) - different.begin();
+    }
+    return different.size();
   }
 
   const DeliveryProblem& problem_;

@@ -1,6 +1,7 @@
 #include "optimizer/placement/dual.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace joinsum::optimizer {
 namespace {
@@ -17,28 +18,51 @@ std::shared_ptr<const Routes> in_part(const std::shared_ptr<const Routes>& route
   return out;
 }
 
+/// Readers beyond which the ways to group them are too many, and fewer where passes would look at many entries.
+constexpr size_t kMostReaders = 6;
+constexpr size_t kFewReaders = 4;
+constexpr double kManyEntries = 1.5e8;
+/// Binary digits to which payments are rounded there, of those of the least cost known.
+constexpr int kDigits = 26;
+
+size_t parts_of(size_t readers, size_t most) { return std::max<size_t>(1, (readers + most - 1) / most); }
+
+/// That a pass looks at, about.
+double entries_of(const DeliveryProblem& problem) {
+  double out = 0;
+  for (const auto& value : problem.values) {
+    const size_t readers = value.members.size() - 1;
+    const auto parts = static_cast<double>(parts_of(readers, kMostReaders));
+    out += 2 * static_cast<double>(readers + 1) * parts *
+           Delivery::entries(*value.routes, std::min(readers, kMostReaders));
+  }
+  return out;
+}
+
 /// A bound takes about a fourth of a pass.
 constexpr int kPassesBetweenBounds = 3;
 
 }  // namespace
 
 Dual::Dual(const DeliveryProblem& problem) : costs_(problem.costs), links_(problem.costs.size()) {
-  for (const auto& value : problem.values) add(value);
+  large_ = entries_of(problem) > kManyEntries;
+  for (const auto& value : problem.values) add(value, large_ ? kFewReaders : kMostReaders);
   bound_ = evaluated();
 }
 
 /// To deliver to some of a value's readers costs no more than to all of them.
-void Dual::add(const DeliveryProblem::Value& value) {
+void Dual::add(const DeliveryProblem::Value& value, size_t most_readers) {
   const size_t readers = value.members.size() - 1;
-  const size_t parts = std::max<size_t>(1, (readers + Delivery::kMostReaders - 1) / Delivery::kMostReaders);
-  const auto routes = in_part(value.routes, 1.0 / static_cast<double>(parts));
+  const size_t parts = parts_of(readers, most_readers);
+  auto& routes = in_parts_[{value.routes.get(), parts}];
+  if (routes == nullptr) routes = in_part(value.routes, 1.0 / static_cast<double>(parts));
   for (size_t part = 0; part < parts; ++part) {
     std::vector<const DeliveryProblem::Member*> members{&value.members[0]};
     for (size_t i = part * readers / parts; i < (part + 1) * readers / parts; ++i) {
       members.push_back(&value.members[i + 1]);
     }
     const size_t all = members.size();
-    parts_.push_back({Delivery(routes, all - 1), std::move(members), 0, std::vector<int64_t>(all, 0)});
+    parts_.push_back({Delivery(routes, all - 1, memory_.get()), std::move(members), 0, std::vector<int64_t>(all, 0)});
     link(parts_.size() - 1);
   }
 }
@@ -61,6 +85,7 @@ void Dual::link(size_t part) {
 }
 
 void Dual::ascend(double limit) {
+  memory_->clear();
   for (size_t x = 0; x < links_.size(); ++x) update(x, true, limit);
   for (size_t x = links_.size(); x > 0; --x) update(x - 1, false, limit);
   if (++passes_ % kPassesBetweenBounds == 0) bound_ = std::max(bound_, evaluated());
@@ -81,12 +106,6 @@ double Dual::evaluated() const {
     out += least_of(rest);
   }
   for (size_t p = 0; p < parts_.size(); ++p) out += parts_[p].delivery.least(asked_[p]);
-  return out;
-}
-
-double Dual::entries() const {
-  double out = 0;
-  for (const Part& part : parts_) out += 2 * static_cast<double>(part.members.size()) * part.delivery.entries();
   return out;
 }
 
@@ -153,6 +172,7 @@ void Dual::update(size_t vertex, bool forward, double limit) {
   const auto before = std::count_if(links.begin(), links.end(), [](const Link& link) { return link.earlier; });
   const auto after = std::count_if(links.begin(), links.end(), [](const Link& link) { return link.later; });
   const double share = 1.0 / static_cast<double>(std::max<int64_t>({before, after, 1}));
+  const double grain = large_ && limit < kForbidden ? std::ldexp(1.0, std::ilogb(limit) - kDigits) : 0;
   for (size_t mode = 0; mode < costs.size(); ++mode) {
     // The rest costs no less than the bound without the least of these.
     if (bound_ + (costs[mode] - least) > limit) costs_[vertex][mode] = kForbidden;
@@ -163,6 +183,7 @@ void Dual::update(size_t vertex, bool forward, double limit) {
     for (size_t mode = 0; mode < costs.size(); ++mode) {
       const bool chosen = costs_[vertex][mode] < kForbidden && costs[mode] < kForbidden;
       paid[mode] = chosen ? paid[mode] + part * (costs[mode] - least) : kForbidden;
+      if (chosen && grain > 0) paid[mode] = std::nearbyint(paid[mode] / grain) * grain;
     }
     change(link);
   }

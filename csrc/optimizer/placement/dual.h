@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "optimizer/placement/delivery_problem.h"
@@ -12,6 +13,9 @@ namespace joinsum::optimizer {
 /// easily minimised, and the sum of the minima is a bound. A pass goes through the vertices and divides the costs of
 /// each anew so that the bound does not fall: sequential reweighted message passing.
 ///
+/// Of problems with many entries, deliveries are to fewer readers each, and payments are rounded, so that equal layers
+/// pay alike and their messages are computed once. The bound holds for any payments; these make it a little lower.
+///
 /// Source: Kolmogorov, A new look at reweighted message passing, 2015.
 class Dual {
  public:
@@ -21,8 +25,10 @@ class Dual {
   void ascend(double limit);
   /// No choices cost less, but for those above the limits. Looked at every few passes.
   double bound() const { return bound_; }
-  /// That a pass looks at, about.
-  double entries() const;
+  /// Whether passes look at many entries.
+  bool large() const { return large_; }
+  /// That passes have looked at, about.
+  double entries() const { return memory_->entries(); }
   /// Modes chosen one vertex after the other, each the best beside those chosen and what the rest asks.
   std::vector<size_t> choose() const;
 
@@ -44,7 +50,7 @@ class Dual {
   };
   using Asked = std::vector<Delivery::Asked>;
 
-  void add(const DeliveryProblem::Value& value);
+  void add(const DeliveryProblem::Value& value, size_t most_readers);
   void link(size_t part);
   void update(size_t vertex, bool forward, double limit);
   std::vector<double> gathered(size_t vertex);
@@ -55,12 +61,15 @@ class Dual {
   void ask(Asked& asked, const Link& link, const std::vector<double>& paid) const;
   void fix(Asked& asked, size_t vertex, size_t mode) const;
 
+  std::shared_ptr<MessageMemory> memory_ = std::make_shared<MessageMemory>();
   std::vector<std::vector<double>> costs_;  ///< of vertices, by mode
+  std::map<std::pair<const Routes*, size_t>, std::shared_ptr<const Routes>> in_parts_;
   std::vector<Part> parts_;
   std::vector<std::vector<Link>> links_;                ///< by vertex
   std::vector<std::vector<std::vector<double>>> paid_;  ///< by part, member and mode
   Asked asked_;                                         ///< the least of these by place
   double bound_;
+  bool large_ = false;
   int passes_ = 0;
 };
 

@@ -16,9 +16,10 @@ constexpr int kPasses = 60;
 constexpr int kPassesBetweenChoices = 3;
 constexpr int kPassesOfGain = 6;
 constexpr double kLeastGain = 0.02;
-/// Entries of tables that passes look at, after which a gap that is this part of the cost is left.
+/// Entries of tables that passes look at, after which a gap that is this part of the cost is left; and any gap.
 constexpr double kEntries = 3e8;
 constexpr double kSmallGap = 0.005;
+constexpr double kMostEntries = 4.5e9;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -72,7 +73,9 @@ class PlacementProblem::Builder {
   }
 
   Placed placed(const Choice& choice, double bound, bool exact) const {
-    Placed out{{}, bound, exact};
+    // Nothing is known of plans whose axes divide one by one.
+    const bool all = !in_bundles(plan_, memory_->places.grid());
+    Placed out{{}, all ? bound : 0, all && exact};
     out.plan = Lowering(plan_, demands_, *memory_, vertices_).plan_of(choice, out.nodes);
     return out;
   }
@@ -92,11 +95,15 @@ class PlacementProblem::Builder {
 
   void make_costs() {
     const double weight = weight_of_flops();
-    for (Vertex& vertex : vertices_) {
+    const std::vector<size_t> first = first_results(vertices_);
+    for (size_t v = 0; v < vertices_.size(); ++v) {
+      const Vertex& vertex = vertices_[v];
       std::vector<double> costs;
       for (const Mode& mode : vertex.modes) {
-        const double kept = vertex.output ? 0 : demands_.byte_price * busiest_bytes(mode.result->type);
-        costs.push_back(mode.value + weight * mode.flops + kept);
+        const double run = first[v] == v ? mode.value + weight * mode.flops : 0;  // once for all results of a call
+        const bool keeps = !vertex.output && demands_.byte_price > 0;
+        const double kept = keeps ? demands_.byte_price * busiest_bytes(mode.result->type) : 0;
+        costs.push_back(run + kept);
       }
       JOINSUM_USER_CHECK(!costs.empty(), "optimize: no placement lets an operator run: operator=",
                          tra::operator_name(vertex.node->operation()), ", type=", vertex.node->type().text());
@@ -142,14 +149,13 @@ class PlacementProblem::Builder {
 
 /// Plans come from the passes that raise the bound; where these leave much open, another one from an elimination.
 std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& limits) {
-  JOINSUM_CHECK(demands_.pins.empty(), "optimize: no bound is known of plans with pinned values");
-  const Routing routing(vertices_, mode_costs_, readers_.ends, *memory_);
+  const Routing routing(plan_, demands_, vertices_, mode_costs_, *memory_);
   const DeliveryProblem& problem = routing.problem();
   Dual dual(problem);
   Found best;
-  const auto look_at = [&](std::vector<size_t> modes) {
+  const auto look_at = [&](std::vector<size_t> modes, bool improves = true) {
     if (problem.cost(modes) == kForbidden) return;
-    problem.improve(modes, limits.deadline);
+    if (improves) problem.improve(modes, limits.deadline);
     const double cost = problem.cost(modes);
     if (cost < best.cost) best = {std::move(modes), cost};
   };
@@ -158,18 +164,18 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
     if (best.cost == kForbidden) return true;
     return best.cost - dual.bound() > std::max(slack(best.cost), part * best.cost);
   };
-  look_at(dual.choose());
+  look_at(dual.choose(), !dual.large());
   double before = dual.bound();
   for (int pass = 1; pass <= kPasses && gap(0) && !min_sum::expired(limits.deadline); ++pass) {
     dual.ascend(best.cost + slack(best.cost));
     if (pass % kPassesBetweenChoices != 0) continue;
     look_at(dual.choose());
-    if (pass * dual.entries() > kEntries && !gap(kSmallGap)) break;
+    if (dual.entries() > kMostEntries || (dual.entries() > kEntries && !gap(kSmallGap))) break;
     if (pass % kPassesOfGain != 0 || best.cost == kForbidden) continue;
     if (dual.bound() - before < kLeastGain * (best.cost - before)) break;
     before = dual.bound();
   }
-  if (gap(kSmallGap)) {
+  if (best.cost == kForbidden || (gap(kSmallGap) && !dual.large())) {
     if (const auto solution = solution_of({}, limits)) look_at(routing.of_problem(tables_.modes(solution->values)));
   }
   if (best.cost == kForbidden) return std::nullopt;

@@ -17,8 +17,8 @@ size_t position(std::vector<const Place*>& places, const Place* place) {
 
 }  // namespace
 
-Routing::Routing(const std::vector<Vertex>& vertices, std::vector<std::vector<double>> costs,
-                 const std::vector<int64_t>& ends, PlacementMemory& memory)
+Routing::Routing(const tra::Plan& plan, const PlacementDemands& demands, const std::vector<Vertex>& vertices,
+                 std::vector<std::vector<double>> costs, PlacementMemory& memory)
     : vertices_(vertices), memory_(memory) {
   const std::vector<size_t> first = first_results(vertices);
   for (size_t v = 0; v < vertices.size(); ++v) {
@@ -31,61 +31,89 @@ Routing::Routing(const std::vector<Vertex>& vertices, std::vector<std::vector<do
       for (size_t mode = 0; mode < together.size(); ++mode) together[mode] += costs[v][mode];
     }
   }
-  std::vector<std::vector<std::pair<size_t, size_t>>> readers(vertices.size());
+  const std::vector<Takers> all = takers(plan, demands);
   for (size_t v = 0; v < vertices.size(); ++v) {
-    for (size_t i = 0; i < vertices[v].operands.size(); ++i) readers[vertices[v].operands[i]].emplace_back(v, i);
-  }
-  for (size_t v = 0; v < vertices.size(); ++v) {
-    if (!vertices[v].output && (!readers[v].empty() || ends[v] > 0)) add(v, readers[v], ends[v]);
+    if (vertices[v].output) continue;
+    const auto pin = demands.pins.find(vertices[v].node);
+    const bool pinned = pin != demands.pins.end();
+    if (pinned || all[v].ends || !all[v].operands.empty() || !all[v].starts.empty())
+      add(v, all[v], pinned ? &pin->second : nullptr);
   }
 }
 
+std::vector<Routing::Takers> Routing::takers(const tra::Plan& plan, const PlacementDemands& demands) const {
+  std::vector<Takers> out(vertices_.size());
+  std::unordered_map<const tra::Node*, size_t> number;
+  std::map<std::string, size_t> inputs;
+  for (size_t v = 0; v < vertices_.size(); ++v) {
+    const Vertex& vertex = vertices_[v];
+    for (size_t i = 0; i < vertex.operands.size(); ++i) out[vertex.operands[i]].operands.emplace_back(v, i);
+    if (vertex.output) continue;
+    number[vertex.node] = v;
+    if (vertex.input() != nullptr) inputs[vertex.input()->name] = v;
+  }
+  for (const auto& output : plan.outputs()) {
+    if (demands.ends.contains(output.name)) continue;
+    const size_t v = number.at(output.node.get());
+    if (!output.tied_input) {
+      out[v].ends = true;
+    } else if (inputs.contains(*output.tied_input) && inputs.at(*output.tied_input) != v) {
+      out[v].starts.push_back(inputs.at(*output.tied_input));
+    }
+  }
+  return out;
+}
+
 /// A value that one operator reads goes straight to it.
-void Routing::add(size_t v, const std::vector<std::pair<size_t, size_t>>& readers, int64_t ends) {
+void Routing::add(size_t v, const Takers& takers, const ia::Placement* pin) {
   const Vertex& vertex = vertices_[v];
   Routes routes;
   DeliveryProblem::Value value;
   auto& maker = value.members.emplace_back(DeliveryProblem::Member{vertex_[v], {}});
   for (const Mode& mode : vertex.modes) maker.places.push_back(position(routes.made, mode.result));
-  for (const auto& [reader, operand] : readers) {
+  const auto take = [&](size_t reader, const auto& needed) {
     auto& member = value.members.emplace_back(DeliveryProblem::Member{vertex_[reader], {}});
-    for (const Mode& mode : vertices_[reader].modes) {
-      member.places.push_back(position(routes.needed, vertex.lying(mode.needs[operand])));
-    }
-  }
-  if (readers.size() + 2 * static_cast<size_t>(ends) > 1) {
+    for (const Mode& mode : vertices_[reader].modes) member.places.push_back(position(routes.needed, needed(mode)));
+  };
+  for (const auto& [reader, operand] : takers.operands)
+    take(reader, [&, operand = operand](const Mode& mode) { return vertex.lying(mode.needs[operand]); });
+  for (const size_t start : takers.starts) take(start, [](const Mode& mode) { return mode.result; });
+  if (pin != nullptr) {
+    routes.put.push_back(memory_.places.placed(vertex.relation, *pin));
+  } else if (takers.ends || takers.operands.size() + takers.starts.size() > 1) {
     std::copy_if(vertex.places.begin(), vertex.places.end(), std::back_inserter(routes.put),
                  [](const Place* place) { return !place->type.placement.pending(); });
   }
-  value.routes = known(std::move(routes), ends > 0);
-  if (value.routes->free()) return;
+  value.routes = known(std::move(routes), pin != nullptr ? Route::kPinned : takers.ends ? Route::kSettles : Route::kFree);
+  if (value.routes->free() && pin == nullptr) return;
   problem_.values.push_back(std::move(value));
   makers_.push_back(v);
 }
 
-std::shared_ptr<const Routes> Routing::known(Routes routes, bool settles) {
+std::shared_ptr<const Routes> Routing::known(Routes routes, Route route) {
   Key key;
   for (const auto* places : {&routes.made, &routes.put, &routes.needed}) {
     key.insert(key.end(), places->begin(), places->end());
     key.push_back(nullptr);
   }
-  if (settles) key.push_back(nullptr);
+  key.insert(key.end(), static_cast<size_t>(route), nullptr);
   auto& out = known_[std::move(key)];
   if (out != nullptr) return out;
-  add_prices(routes, settles);
+  add_prices(routes, route);
   out = std::make_shared<const Routes>(std::move(routes));
   return out;
 }
 
-void Routing::add_prices(Routes& routes, bool settles) {
+void Routing::add_prices(Routes& routes, Route route) {
   for (const Place* made : routes.made) {
     for (const Place* put : routes.put) routes.putting.push_back(memory_.moves(*made, *put));
-    routes.putting.push_back(settles && made->type.placement.pending() ? kForbidden : 0);
+    const bool must = route == Route::kPinned || (route == Route::kSettles && made->type.placement.pending());
+    routes.putting.push_back(must ? kForbidden : 0);
   }
-  std::vector<const Place*> sources = routes.made;
-  sources.insert(sources.end(), routes.put.begin(), routes.put.end());
   for (const Place* needed : routes.needed) {
-    for (const Place* source : sources) routes.taking.push_back(memory_.moves(*source, *needed));
+    for (const Place* made : routes.made)
+      routes.taking.push_back(route == Route::kPinned ? kForbidden : memory_.moves(*made, *needed));
+    for (const Place* put : routes.put) routes.taking.push_back(memory_.moves(*put, *needed));
     routes.taking.push_back(kForbidden);
   }
   for (size_t source = 0; source < routes.sources(); ++source) {

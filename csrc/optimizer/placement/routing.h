@@ -12,9 +12,9 @@ namespace joinsum::optimizer {
 /// The deliveries of a placement problem's values, with routes that equal values share.
 class Routing {
  public:
-  /// `costs` by vertex and mode; `ends` counts outputs that each value is and that end where they like.
-  Routing(const std::vector<Vertex>& vertices, std::vector<std::vector<double>> costs, const std::vector<int64_t>& ends,
-          PlacementMemory& memory);
+  /// `costs` by vertex and mode.
+  Routing(const tra::Plan& plan, const PlacementDemands& demands, const std::vector<Vertex>& vertices,
+          std::vector<std::vector<double>> costs, PlacementMemory& memory);
   Routing(const Routing&) = delete;
   Routing& operator=(const Routing&) = delete;
 
@@ -27,9 +27,23 @@ class Routing {
  private:
   using Key = std::vector<const Place*>;
 
-  void add(size_t v, const std::vector<std::pair<size_t, size_t>>& readers, int64_t ends);
-  std::shared_ptr<const Routes> known(Routes routes, bool settles);
-  void add_prices(Routes& routes, bool settles);
+  /// What takes a value.
+  struct Takers {
+    std::vector<std::pair<size_t, size_t>> operands;  ///< vertices that read it, and as which operand
+    std::vector<size_t> starts;                       ///< inputs that start where it ends
+    bool ends = false;                                ///< an output of the plan that ends where it likes
+  };
+  /// What a value's way to its readers is like.
+  enum class Route {
+    kFree,
+    kSettles,  ///< it does not stay pending
+    kPinned,   ///< all take it from where it is put
+  };
+
+  std::vector<Takers> takers(const tra::Plan& plan, const PlacementDemands& demands) const;
+  void add(size_t v, const Takers& takers, const ia::Placement* pin);
+  std::shared_ptr<const Routes> known(Routes routes, Route route);
+  void add_prices(Routes& routes, Route route);
 
   const std::vector<Vertex>& vertices_;
   PlacementMemory& memory_;

@@ -8,6 +8,9 @@
 namespace joinsum::optimizer {
 namespace {
 
+/// Operators beyond which the ways to give each of many axes a dimension are too many.
+constexpr size_t kManyOperators = 100;
+
 /// Adds a place unless another one has its placement. Null is none.
 void add_place(std::vector<const Place*>& places, const Place* place) {
   const bool known = place == nullptr || std::any_of(places.begin(), places.end(), [&](const Place* other) {
@@ -42,6 +45,10 @@ const Place* Vertex::lying(const Place* place) const {
   return *at;
 }
 
+bool in_bundles(const tra::Plan& plan, const ia::Grid& grid) {
+  return plan.order().size() > kManyOperators && bundles_of(grid) != all_dims(grid.rank());
+}
+
 std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels) {
   const std::set<int64_t> order(labels.begin(), labels.end());
   std::vector<int64_t> out;
@@ -55,6 +62,7 @@ Ways::Ways(const tra::Plan& plan, const PlacementDemands& demands, PlacementMemo
       memory_(memory),
       grid_(memory.places.grid()),
       objective_(memory.objective),
+      coarse_(in_bundles(plan, grid_)),
       labels_(labels) {}
 
 std::vector<Vertex> Ways::run() {
@@ -147,6 +155,10 @@ bool Ways::refused(const tra::Node& work, const std::optional<Dims>& split) cons
   return !split || !cut->met_by(grid_, frontier, *split);
 }
 
+std::vector<Dims> Ways::ways_to_divide(const std::vector<Divisible>& dims, bool divide_all) const {
+  return coarse_ ? divisions_in_bundles(grid_, dims, divide_all) : divisions(grid_, dims, divide_all);
+}
+
 /// What is asked for need not divide all work.
 std::vector<Dims> Ways::divisions_of(const Vertex& vertex, const tra::Node& join) const {
   const Cut* cut = demands_.work_of(&join);
@@ -156,7 +168,7 @@ std::vector<Dims> Ways::divisions_of(const Vertex& vertex, const tra::Node& join
   for (int64_t d = 0; d < join.type().arity(); ++d) dims.push_back({frontier[d], labels_.of(join)[d]});
   std::vector<Dims> out;
   for (const bool all : {divides_all(vertex, join), false}) {
-    out = divisions(grid_, dims, all);
+    out = ways_to_divide(dims, all);
     if (cut != nullptr) std::erase_if(out, [&](const Dims& split) { return !cut->met_by(grid_, frontier, split); });
     if (!out.empty() || cut == nullptr) break;
   }
@@ -239,7 +251,7 @@ void Ways::add_call_modes(Vertex& vertex) {
       dims.push_back({operand.type().frontier[*dim], labels_.of(operand)[*dim]});
     }
   }
-  for (const Dims& division : divisions(grid_, dims, false)) {
+  for (const Dims& division : ways_to_divide(dims, false)) {
     std::vector<const Place*> needs;
     for (size_t i = 0; i < call.operands.size(); ++i) {
       const Vertex& operand = vertices_[vertex.operands[i]];
@@ -390,7 +402,7 @@ void Ways::add_settled_places(Vertex& vertex) {
   if (fresh) {
     std::vector<Divisible> dims;
     for (int64_t d = 0; d < relation.arity(); ++d) dims.push_back({relation.frontier[d], ranks[d]});
-    for (const Dims& division : divisions(grid_, dims, false)) add_place(at->second, placed(vertex, division));
+    for (const Dims& division : ways_to_divide(dims, false)) add_place(at->second, placed(vertex, division));
   }
   for (const Place* place : at->second) add_place(vertex.places, place);
 }

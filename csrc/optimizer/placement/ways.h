@@ -75,6 +75,7 @@ class Ways {
   void add_ends();
   void take_join_modes(Vertex& vertex, const tra::Node& join);
   void add_join_modes(Vertex& vertex, const tra::Node& join);
+  std::vector<Dims> ways_to_divide(const std::vector<Divisible>& dims, bool divide_all) const;
   std::vector<Dims> divisions_of(const Vertex& vertex, const tra::Node& join) const;
   void add_modes_where_operands_lie(Vertex& vertex, const tra::Node& join);
   void add_mode_where_lies(Vertex& vertex, const tra::Node& join, size_t side, const Place* place, const Place* meets);
@@ -108,6 +109,7 @@ class Ways {
   PlacementMemory& memory_;
   const ia::Grid& grid_;
   Objective objective_;
+  bool coarse_;
   const Labels& labels_;
   std::vector<Vertex> vertices_;
   std::map<Known, std::vector<Mode>> known_;
@@ -115,6 +117,9 @@ class Ways {
   std::unordered_map<const tra::Node*, int64_t> number_;
   std::vector<std::vector<int64_t>> readers_;
 };
+
+/// Whether axes of the grid divide in bundles, as there are many operators and many axes.
+bool in_bundles(const tra::Plan& plan, const ia::Grid& grid);
 
 /// For each of `labels`, how many different ones are smaller.
 std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels);

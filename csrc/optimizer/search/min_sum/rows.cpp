@@ -23,6 +23,11 @@ JOINSUM_WIDEST void add_row(double* __restrict sum, const double* __restrict row
   for (int64_t i = 0; i < count; ++i) sum[i] += row[i];
 }
 
+JOINSUM_WIDEST void add_limited_row(double* __restrict sum, const double* __restrict limited, double most,
+                                    int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += limited[i] < most ? limited[i] : most;
+}
+
 JOINSUM_WIDEST void lower_row(double* __restrict least, const double* __restrict row, double constant, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const double sum = constant + row[i];

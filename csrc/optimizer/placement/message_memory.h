@@ -1,0 +1,58 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace joinsum::optimizer {
+
+/// Messages of deliveries, each computed once: those in a model's layers are equal, but for the first and last few.
+/// What a message follows from is known by 128 bits of hash.
+class MessageMemory {
+ public:
+  using Costs = std::vector<double>;
+
+  /// To `member`, from what all others ask for on the routes at this address; to `compute` it looks at `entries`.
+  const Costs& message(const void* routes, size_t member, const std::vector<Costs>& asked, double entries,
+                       const auto& compute) {
+    Key key{reinterpret_cast<std::uintptr_t>(routes), member};
+    for (size_t other = 0; other < asked.size(); ++other) {
+      if (other != member) key.add(asked[other]);
+    }
+    const auto [at, fresh] = messages_.try_emplace(key);
+    if (fresh) {
+      at->second = compute();
+      entries_ += entries;
+    }
+    return at->second;
+  }
+  /// That all messages have looked at.
+  double entries() const { return entries_; }
+  void clear() { messages_.clear(); }
+
+ private:
+  struct Key {
+    uint64_t low;
+    uint64_t high;
+    void add(const Costs& costs) {
+      for (const double cost : costs) {
+        const auto word = std::bit_cast<uint64_t>(cost);
+        low = (low ^ word) * 0x9E3779B97F4A7C15ULL;
+        low ^= low >> 32;
+        high = (high + word) * 0xD1342543DE82EF95ULL;
+        high ^= high >> 29;
+      }
+      low += costs.size();
+    }
+    bool operator==(const Key&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Key& key) const { return key.low; }
+  };
+
+  std::unordered_map<Key, Costs, Hash> messages_;
+  double entries_ = 0;
+};
+
+}  // namespace joinsum::optimizer
