@@ -425,8 +425,12 @@ def _results(draft: CallDraft) -> list[Value]:
 
 
 def _uniform(tensor: torch.Tensor) -> bool:
+    """Whether all elements are one number; 0 and -0 are two."""
+    if tensor.is_complex():
+        return _uniform(tensor.real) and _uniform(tensor.imag)
     first = tensor.reshape(-1)[0]
-    return bool((tensor == first).all())
+    same = tensor == first
+    return bool((same & (tensor.signbit() == first.signbit()) if tensor.is_floating_point() else same).all())
 
 
 def _reshaped(constant: torch.Tensor | None, shape: Sequence[int]) -> torch.Tensor | None:

@@ -50,6 +50,19 @@ def test_repeated_heads_are_not_copied() -> None:
     assert [len(letters) for letters in vertex.operands] == [5, 4]
 
 
+@pytest.mark.parametrize("numbers", [[0.0, -0.0], [complex(1, 0.0), complex(1, -0.0)]])
+def test_zeros_of_both_signs_are_not_one_element_that_repeats(numbers: list[complex]) -> None:
+    program = recorded(lambda x: torch.where(x, torch.tensor(numbers), 2.0), torch.tensor([True, True]))
+    assert any(constant.shape == (2,) for constant in program.constants.values())
+
+
+def test_equal_elements_are_carried_once() -> None:
+    given = torch.ones(2, dtype=torch.bool)
+    program = recorded(lambda x: torch.where(x, torch.tensor([-0.0, -0.0]), 2.0), given)
+    assert all(constant.shape == () for constant in program.constants.values())
+    assert program.evaluate([given])[0].signbit().all()
+
+
 def test_factors_that_do_not_nest_are_a_copy_in_which_they_are_whole() -> None:
     x = torch.randn(2, 6, 4)
     program = check(lambda x: torch.tanh(x).view(2, 8, 3), x)
