@@ -306,9 +306,10 @@ class Check {
           "what runs at once has as many operands as are named, and adds no letters: operands=", call_.uncut_operands);
     for (size_t i = 0; i < once.operands.size(); ++i) {
       const int64_t from = call_.uncut_operands[i];
-      check(from >= 0 && from < static_cast<int64_t>(call_.operands.size()), "there is no such operand: operand=", from);
-      check(call_.operands[from].size() == once.operands[i].size(), "an operand has as many letters at once: operand=",
-            from);
+      check(from >= 0 && from < static_cast<int64_t>(call_.operands.size()),
+            "there is no such operand: operand=", from);
+      check(call_.operands[from].size() == once.operands[i].size(),
+            "an operand has as many letters at once: operand=", from);
     }
     check(once.result().letters.size() == call_.result().letters.size() && once.result().dtype == call_.result().dtype,
           "a result has as many letters, and its dtype, at once: result=", once.result().letters);

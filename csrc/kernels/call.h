@@ -68,7 +68,7 @@ struct Call {
   std::map<char, std::string> folds;  ///< the kernel that folds partials
   std::map<char, NewLetter> extents;
   std::vector<std::pair<double, std::string>> flops;  ///< a sum: each times the extents of the letters
-  Dims uncut_operands;      ///< those of this call that `uncut` has, in its order
+  Dims uncut_operands;                                ///< those of this call that `uncut` has, in its order
   std::vector<Call> uncut;  ///< none, or what has the same result where no letter is divided that it needs whole
 
   const CallResult& result() const { return results[output]; }

@@ -119,8 +119,7 @@ class Bits {
   void fill(uint64_t* bits, uint64_t number, int64_t count) const {
     const uint64_t start = start_;
     const uint64_t from = number * kGolden + start;
-    for (int64_t i = 0; i < count; ++i)
-      bits[i] = mixed(mixed(from + static_cast<uint64_t>(i) * kGolden) + start);
+    for (int64_t i = 0; i < count; ++i) bits[i] = mixed(mixed(from + static_cast<uint64_t>(i) * kGolden) + start);
   }
 
   uint64_t start_;

@@ -96,9 +96,31 @@ def _same_memory(x: Any) -> Any:
     return (x.data_ptr(), x.shape, x.stride(), x.dtype) if isinstance(x, torch.Tensor) else None
 
 
+def _single_blocks(args: Sequence[Any]) -> list[Any] | None:
+    """The arguments with blocks in the place of tensors, if each of these lies as the first one does, in one block."""
+    like = args[0]
+    if not _is_distributed(like):
+        return None
+    row = []
+    for x in args:
+        if _is_distributed(x):
+            blocks = x.blocks() if x is like or _lies_as(x, like) else []
+            if len(blocks) != 1:
+                return None
+            x = blocks[0]
+        elif isinstance(x, torch.Tensor) and x.dim() > 0:
+            return None
+        row.append(x)
+    return row
+
+
 def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    like = _first(args, kwargs)
     written = func._schema.is_mutable
+    row = _single_blocks(args) if written and not any(isinstance(x, torch.Tensor) for x in kwargs.values()) else None
+    if row is not None:
+        func(*row, **kwargs)
+        return args[0]
+    like = _first(args, kwargs)
     if written and args[0] is not like:
         raise PlanError(
             f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor(), or, if "
