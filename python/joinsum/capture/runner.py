@@ -138,7 +138,7 @@ class PlannedProgram:
     def choice(self) -> Choice:
         """The plan. On a process group all ranks call."""
         starts = {name: type_.placement for name, type_ in self._starts.items()}
-        return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)))
+        return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)), sizes=True)
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:
