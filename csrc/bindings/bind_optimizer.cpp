@@ -3,6 +3,7 @@
 #include "bindings/bindings.h"
 #include "bindings/einsum_node.h"
 #include "einsum/text.h"
+#include "optimizer/carried_plan.h"
 #include "optimizer/contraction_order.h"
 #include "optimizer/cost/cost.h"
 #include "optimizer/graph_placement.h"
@@ -100,6 +101,15 @@ void bind_optimize(py::module_& module) {
   module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
              py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
              py::arg("verify"), WithoutGil());
+}
+
+void bind_carried_plan(py::module_& module) {
+  py::class_<optimizer::Scaling>(module, "Scaling")
+      .def_readonly("known", &optimizer::Scaling::known)
+      .def_readonly("asked", &optimizer::Scaling::asked)
+      .def_readonly("difference", &optimizer::Scaling::difference);
+  module.def("scaling", &optimizer::scaling, py::arg("known"), py::arg("asked"), WithoutGil());
+  module.def("carried", &optimizer::carried, py::arg("plan"), py::arg("known"), py::arg("asked"), WithoutGil());
 }
 
 /// Sizes and seconds; nothing measured where both are empty.
@@ -264,6 +274,7 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("run_seconds", &PlanCost::run_seconds)
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);
+  bind_carried_plan(module);
   module.def("contraction_order", &contraction_order, py::arg("plan"), py::arg("vertex"), py::arg("proposals"),
              py::arg("grid"), py::arg("minimize"), py::arg("cluster"), py::arg("everywhere"), WithoutGil());
   bind_partition(module);

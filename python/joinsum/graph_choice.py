@@ -15,6 +15,7 @@ from joinsum.contraction_order import Order, best_orders
 from joinsum.errors import Error
 from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
+from joinsum.plan_sizes import Asked, Carried, Planned, sizes_of
 from joinsum.planning import Options, by_first_site, find_here
 
 __all__ = ["Choice", "Ends", "choose", "logical_program"]
@@ -28,7 +29,8 @@ class Choice:
     binary         the graph in einsums of two operands, in the order that they are joined
     program_text   the logical plan
     plan           the physical plan; outputs are on every site
-    origin         where it comes from: planned here, or the file that it was kept in
+    origin         where it comes from: planned here, the plan of another size, or the file that it was kept in
+    carried        from which other size its plan is, and what it may lose; nothing where it was planned for its own
     """
 
     orders: dict[str, Order]
@@ -36,6 +38,7 @@ class Choice:
     program_text: str
     plan: _C.IaPlan
     origin: str
+    carried: str = ""
 
     @cached_property
     def program(self) -> TraPlan:
@@ -61,42 +64,69 @@ class Ends:
         return "\n".join([*lines, *(f"{name} ends anywhere" for name in sorted(self.free))])
 
 
-def choose(here: Context, graph: _C.EinsumPlan, kept: bool, ends: Ends = Ends()) -> Choice:
+def choose(here: Context, graph: _C.EinsumPlan, kept: bool, ends: Ends = Ends(), sizes: bool = False) -> Choice:
     """The plan of least seconds for the context's sites, with outputs on every site.
 
-    kept   looks for it in the user's cache folder first, and leaves it there
-    ends   where inputs start and outputs end otherwise
+    kept    looks for it in the user's cache folder first, and leaves it there
+    ends    where inputs start and outputs end otherwise
+    sizes   takes the plan of a graph that this process has planned before and that differs in the extent of one axis
+            alone, where that is modelled to lose at most a tenth
 
     On a process group site 0 does, and all sites get the same; all must call, with one graph. Raises PlanError.
     """
     with here.preparing("einsum"):
         folder = plans_folder() if kept and here.keeps_plans and not verifying() else None
     if here.whole:
-        return _looked_up(folder, here, graph, ends)
+        return _looked_up(folder, here, graph, ends, sizes)
     request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{here.cluster}"
     here.transport.agree("einsum", request)  # before what follows, in which all take part
     if folder is not None:
         _ = here.machine
-    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends)))
+    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends, sizes)))
     return _of_texts(told, told["origin"])
 
 
-def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends) -> Choice:
+def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends, sizes: bool) -> Choice:
     if folder is None:
-        return _planned(here, graph, "planned here", ends)
+        return _made(here, graph, "", ends, sizes)
     key = Key(str(graph) + ends.text(graph), here.machine, here.cluster)
-    origin = "planned here"
+    note = ""
     try:
         texts = folder.read(key)
         if texts is not None:
-            return _kept(texts, f"kept in {folder.path(key)}", here, graph, ends)
+            choice = _kept(texts, f"kept in {folder.path(key)}", here, graph, ends)
+            if sizes and not choice.carried:
+                _remember(here, choice, ends)
+            return choice
     except Rejected as rejected:
-        origin += f", as the kept plan was rejected: {rejected}"
+        note = f", as the kept plan was rejected: {rejected}"
         if rejected.damaged:
             warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
-    choice = _planned(here, graph, origin, ends)
+    choice = _made(here, graph, note, ends, sizes)
     folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
     return choice
+
+
+def _made(here: Context, graph: _C.EinsumPlan, note: str, ends: Ends, sizes: bool) -> Choice:
+    """The plan of another size if that will do, else a new one."""
+    orders = best_orders(graph, here, everywhere=True)
+    binary = graph.binary({name: order.path for name, order in orders.items()})
+    program = logical_program(binary, here.sites)
+    known = sizes_of(here, binary, ends.free) if sizes else None
+    asked = Asked(binary, program, ends.starts, here.cluster, here.sites)
+    carried = "" if known is None else known.carried(asked)
+    if isinstance(carried, Carried):
+        return Choice(orders, binary, program.text, carried.plan, carried.told + note, carried.told)
+    plan = _planned(here, graph, program, ends)
+    if known is not None:
+        known.add(Planned(asked, plan))
+    return Choice(orders, binary, program.text, plan, f"planned here{carried and f': {carried}'}{note}")
+
+
+def _remember(here: Context, choice: Choice, ends: Ends) -> None:
+    """Makes a kept plan known to those of other sizes."""
+    asked = Asked(choice.binary, choice.program, ends.starts, here.cluster, here.sites)
+    sizes_of(here, choice.binary, ends.free).add(Planned(asked, choice.plan))
 
 
 def _texts(choice: Choice) -> dict[str, Any]:
@@ -105,6 +135,7 @@ def _texts(choice: Choice) -> dict[str, Any]:
         "binary": str(choice.binary),
         "program": choice.program_text,
         "plan": str(choice.plan),
+        "carried": choice.carried,
         "origin": choice.origin,
     }
 
@@ -115,13 +146,15 @@ def _of_texts(texts: dict[str, Any], origin: str) -> Choice:
         name: Order([(first, second) for first, second in order["path"]], order["compared"])
         for name, order in json.loads(texts["orders"]).items()
     }
-    return Choice(orders, _C.EinsumPlan.parse(texts["binary"]), texts["program"], plan, origin)
+    binary = _C.EinsumPlan.parse(texts["binary"])
+    return Choice(orders, binary, texts["program"], plan, origin, texts["carried"])
 
 
 def _kept(texts: dict[str, Any], origin: str, here: Context, graph: _C.EinsumPlan, ends: Ends) -> Choice:
     """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites; else Rejected."""
     try:
-        choice = _of_texts(texts, origin)
+        carried = texts["carried"]
+        choice = _of_texts(texts, f"{origin}: {carried}" if carried else origin)
     except (Error, KeyError, TypeError, ValueError) as error:
         raise Rejected(f"it is damaged: {error}", damaged=True) from None
     given = {name: (type_.relation.dtype, _extents(type_)) for name, type_ in choice.plan.inputs}
@@ -147,14 +180,11 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
     return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
 
 
-def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends) -> Choice:
-    orders = best_orders(graph, here, everywhere=True)
-    binary = graph.binary({name: order.path for name, order in orders.items()})
-    program = logical_program(binary, here.sites)
+def _planned(here: Context, graph: _C.EinsumPlan, program: TraPlan, ends: Ends) -> _C.IaPlan:
     loose = ends.free | set(graph.ties)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
     found = find_here(here, program, Options(dict(ends.starts), pins, "seconds", here.cluster))
-    return Choice(orders, binary, program.text, found.plans[0].plan.with_uncut_calls(), origin)
+    return found.plans[0].plan.with_uncut_calls()
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

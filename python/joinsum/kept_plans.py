@@ -28,11 +28,11 @@ from joinsum.errors import PlanError
 __all__ = ["KeptPlans", "Key", "Rejected", "package_digest", "plans_folder"]
 
 FORMAT = "joinsum plan"
-VERSION = 2
+VERSION = 3
 VARIABLE = "JOINSUM_PLAN_CACHE"
 _DEFAULT_MEBIBYTES = 64.0
 _ABANDONED = 3600.0  # seconds after which a file that was never finished is removed
-_FIELDS = ("orders", "binary", "program", "plan")
+_FIELDS = ("orders", "binary", "program", "plan", "carried")
 
 
 class Rejected(Exception):
@@ -98,7 +98,7 @@ class KeptPlans:
     >>> key = Key("einsum ...", machine, Cluster())
     >>> kept.read(key) is None
     True
-    >>> kept.write(key, {"orders": "{}", "binary": "b", "program": "t", "plan": "i"})
+    >>> kept.write(key, {"orders": "{}", "binary": "b", "program": "t", "plan": "i", "carried": ""})
     >>> kept.read(key)["plan"]
     'i'
     >>> kept.read(Key("einsum ...", machine, Cluster("another", 1e9))) # doctest: +IGNORE_EXCEPTION_DETAIL

@@ -167,7 +167,7 @@ class PlannedProgram:
         for graph in graphs:
             starts = self._starts_of(graph)
             ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
-            made.append((choose(self.here, graph, True, ends), starts))
+            made.append((choose(self.here, graph, True, ends, sizes=True), starts))
         if len(made) == 1:
             return made[0]
         return min(made, key=lambda each: cost(IaPlan(each[0].plan), self.here.cluster).seconds)

@@ -1,0 +1,305 @@
+#include "optimizer/carried_plan.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+#include "einsum/text.h"
+#include "ia/text.h"
+#include "tra/lower.h"
+
+namespace joinsum::optimizer {
+namespace {
+
+bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// The text with `#` for each number.
+std::string without_numbers(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    if (!is_digit(text[i])) {
+      out += text[i++];
+      continue;
+    }
+    const auto digits = [&] {
+      while (i < text.size() && is_digit(text[i])) ++i;
+    };
+    digits();
+    if (i + 1 < text.size() && text[i] == '.' && is_digit(text[i + 1])) {
+      ++i;
+      digits();
+    }
+    size_t power = i;
+    if (power < text.size() && text[power] == 'e') ++power;
+    if (power > i && power < text.size() && (text[power] == '-' || text[power] == '+')) ++power;
+    if (power > i && power < text.size() && is_digit(text[power])) {
+      i = power;
+      digits();
+    }
+    out += '#';
+  }
+  return out;
+}
+
+template <class NodeT>
+std::unordered_map<const NodeT*, size_t> numbered(const std::vector<std::shared_ptr<const NodeT>>& order) {
+  std::unordered_map<const NodeT*, size_t> out;
+  for (const auto& node : order) out.emplace(node.get(), out.size());
+  return out;
+}
+
+/// Whether two plans have operators over the same inputs, by their numbers, and the same outputs and ties.
+template <class PlanT>
+bool same_wiring(const PlanT& a, const PlanT& b) {
+  if (a.order().size() != b.order().size() || a.outputs().size() != b.outputs().size()) return false;
+  const auto left = numbered(a.order());
+  const auto right = numbered(b.order());
+  for (size_t n = 0; n < a.order().size(); ++n) {
+    const auto& of = a.order()[n]->inputs();
+    const auto& other = b.order()[n]->inputs();
+    const bool same = std::equal(of.begin(), of.end(), other.begin(), other.end(),
+                                 [&](const auto& x, const auto& y) { return left.at(x.get()) == right.at(y.get()); });
+    if (!same || a.order()[n]->operation().index() != b.order()[n]->operation().index()) return false;
+  }
+  return std::equal(a.outputs().begin(), a.outputs().end(), b.outputs().begin(), [&](const auto& x, const auto& y) {
+    return x.name == y.name && x.tied_input == y.tied_input && left.at(x.node.get()) == right.at(y.node.get());
+  });
+}
+
+// --- graphs
+// -----------------------------------------------------------------------------------------------------------
+
+/// Whether calls do the same work per element.
+bool same_work(const einsum::Call& a, const einsum::Call& b) {
+  return a.flops == b.flops && std::equal(a.uncut.begin(), a.uncut.end(), b.uncut.begin(), b.uncut.end(), same_work);
+}
+
+bool same_operation(const einsum::Node& a, const einsum::Node& b) {
+  if (const auto* input = a.as<einsum::Input>()) return *input == *b.as<einsum::Input>();
+  if (const auto* call = a.as<einsum::Call>()) {
+    const auto& other = *b.as<einsum::Call>();
+    return same_work(*call, other) && without_numbers(call->text()) == without_numbers(other.text());
+  }
+  const auto& x = *a.as<einsum::Einsum>();
+  const auto& y = *b.as<einsum::Einsum>();
+  return x.operands == y.operands && x.result == y.result &&
+         without_numbers(x.join.text()) == without_numbers(y.join.text()) &&
+         without_numbers(x.aggregate.text()) == without_numbers(y.aggregate.text());
+}
+
+/// The labels of each tensor that a vertex meets, the operands' first; of an input its axes.
+std::vector<einsum::Labels> labels_met(const einsum::Node& node) {
+  std::vector<einsum::Labels> out;
+  if (const auto* op = node.as<einsum::Einsum>()) {
+    out = op->operands;
+    out.push_back(op->result);
+    return out;
+  }
+  const auto* call = node.as<einsum::Call>();
+  const auto single = [](const std::string& letters) {
+    einsum::Labels labels;
+    for (const char letter : letters) labels.emplace_back(1, letter);
+    return labels;
+  };
+  if (call != nullptr) {
+    for (const std::string& letters : call->operands) out.push_back(single(letters));
+    out.push_back(single(call->result().letters));
+    return out;
+  }
+  einsum::Labels axes;
+  for (size_t a = 0; a < node.type().extents.size(); ++a) axes.push_back(std::to_string(a));
+  return {axes};
+}
+
+using Change = std::pair<int64_t, int64_t>;  ///< of an extent
+
+/// The labels of a vertex whose extents differ; one that a tensor has twice counts twice.
+std::map<std::string, Change> changes(const einsum::Node& a, const einsum::Node& b) {
+  std::map<std::string, Change> out;
+  const auto labels = labels_met(a);
+  const auto meet = [&](const einsum::Labels& axes, const einsum::Node& x, const einsum::Node& y) {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const Change change{x.type().extents[i], y.type().extents[i]};
+      if (change.first == change.second) continue;
+      const auto before = std::count(axes.begin(), axes.begin() + static_cast<int64_t>(i), axes[i]);
+      out.emplace(axes[i] + std::string(before, '+'), change);
+    }
+  };
+  for (size_t i = 0; i < a.inputs().size(); ++i) meet(labels[i], *a.input(i), *b.input(i));
+  meet(labels.back(), a, b);
+  return out;
+}
+
+// --- plans
+// ------------------------------------------------------------------------------------------------------------
+
+/// Operators of a program by what they do and read, so that a physical plan's are recognised, with those of another
+/// program beside them. Operators that do the same are one: a plan may have computed them once.
+class Operators {
+ public:
+  struct Found {
+    size_t number = 0;
+    bool at_once = false;  ///< the call that another names for where it is not divided
+  };
+
+  Operators(const tra::Plan& known, const tra::Plan& asked) : known_(known), asked_(asked) {
+    const auto numbers = numbered(known.order());
+    for (size_t n = 0; n < known.order().size(); ++n) {
+      const tra::Node& node = *known.order()[n];
+      first_.push_back(n);
+      if (node.as<tra::Input>() != nullptr) continue;
+      std::vector<size_t> inputs;
+      for (const auto& input : node.inputs()) inputs.push_back(first_[numbers.at(input.get())]);
+      const auto* call = node.as<tra::Call>();
+      if (call != nullptr && !call->uncut.empty()) {
+        std::vector<size_t> read;
+        for (const int64_t operand : call->uncut_operands) read.push_back(inputs[operand]);
+        add(read, {n, true});
+      }
+      first_[n] = add(inputs, {n, false});
+    }
+  }
+
+  /// The operator that does `operation` on the values of these numbers.
+  std::optional<Found> find(const ia::Operation& operation, const std::vector<size_t>& inputs) const {
+    const auto at = by_inputs_.find(inputs);
+    if (at == by_inputs_.end()) return std::nullopt;
+    const auto same = [&](const Found& each) { return local(known_, each) == operation; };
+    const auto found = std::find_if(at->second.begin(), at->second.end(), same);
+    return found == at->second.end() ? std::nullopt : std::optional(*found);
+  }
+
+  /// As the other program has it.
+  ia::Operation asked(const Found& found) const { return local(asked_, found); }
+
+ private:
+  static ia::Operation local(const tra::Plan& program, const Found& found) {
+    const tra::Node& node = *program.order()[found.number];
+    if (found.at_once) return ia::LocalCall{node.as<tra::Call>()->uncut.front()};
+    return tra::local_operation(node);
+  }
+
+  /// The number of the first operator that does the same.
+  size_t add(const std::vector<size_t>& inputs, const Found& operation) {
+    const auto other = find(local(known_, operation), inputs);
+    if (!other) {
+      by_inputs_[inputs].push_back(operation);
+      return operation.number;
+    }
+    JOINSUM_USER_CHECK(asked(*other) == asked(operation), "carried: operators that did the same differ: operator=",
+                       tra::operator_name(known_.order()[operation.number]->operation()));
+    return other->number;
+  }
+
+  const tra::Plan& known_;
+  const tra::Plan& asked_;
+  std::vector<size_t> first_;
+  std::map<std::vector<size_t>, std::vector<Found>> by_inputs_;
+};
+
+/// One physical plan, made again for another program.
+class Carrier {
+ public:
+  Carrier(const ia::Plan& plan, const tra::Plan& known, const tra::Plan& asked)
+      : plan_(plan), asked_(asked), operators_(known, asked) {
+    for (size_t n = 0; n < known.order().size(); ++n) {
+      const auto* input = known.order()[n]->as<tra::Input>();
+      if (input != nullptr) inputs_[input->name] = n;
+    }
+  }
+
+  ia::Plan run() {
+    for (const ia::NodePtr& node : plan_.order()) {
+      if (const auto* input = node->as<ia::Input>()) {
+        place(*node, input->name);
+      } else {
+        make(*node);
+      }
+    }
+    std::vector<ia::Plan::Output> outputs = plan_.outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      outputs[i].node = made_.at(outputs[i].node.get()).node;
+      JOINSUM_CHECK(outputs[i].node->type().relation == asked_.outputs()[i].node->type(),
+                    "carried: a plan of another result: output=", outputs[i].name);
+    }
+    return ia::Plan::make(std::move(outputs));
+  }
+
+ private:
+  /// A node of the new plan, and the number of the program's value that it holds.
+  struct Made {
+    ia::NodePtr node;
+    size_t value = 0;
+  };
+
+  void place(const ia::Node& node, const std::string& name) {
+    const size_t value = inputs_.at(name);
+    const auto type = ia::PhysicalType::placed("carried: input " + name, asked_.order()[value]->type(),
+                                               node.type().grid, node.type().placement);
+    made_[&node] = {ia::make_input(name, type), value};
+  }
+
+  void make(const ia::Node& node) {
+    std::vector<ia::NodePtr> inputs;
+    std::vector<size_t> values;
+    for (const auto& input : node.inputs()) {
+      inputs.push_back(made_.at(input.get()).node);
+      values.push_back(made_.at(input.get()).value);
+    }
+    if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
+      made_[&node] = {ia::make(node.operation(), std::move(inputs)), values.front()};
+      return;
+    }
+    const auto found = operators_.find(node.operation(), values);
+    JOINSUM_USER_CHECK(found, "carried: the plan has an operator that is not one of its program's: operator=",
+                       ia::operation_text(node.operation(), node.type()));
+    made_[&node] = {ia::make(operators_.asked(*found), std::move(inputs)), found->number};
+  }
+
+  const ia::Plan& plan_;
+  const tra::Plan& asked_;
+  Operators operators_;
+  std::map<std::string, size_t> inputs_;
+  std::unordered_map<const ia::Node*, Made> made_;
+};
+
+}  // namespace
+
+Scaling scaling(const einsum::Plan& known, const einsum::Plan& asked) {
+  Scaling out;
+  if (!same_wiring(known, asked)) return {1, 1, "their vertices are others"};
+  for (size_t n = 0; n < known.order().size(); ++n) {
+    const einsum::Node& a = *known.order()[n];
+    const einsum::Node& b = *asked.order()[n];
+    if (!same_operation(a, b) || a.type().dtype != b.type().dtype ||
+        a.type().extents.size() != b.type().extents.size()) {
+      return {1, 1, "a vertex is another: " + einsum::operation_text(a.operation())};
+    }
+    const auto changed = changes(a, b);
+    if (changed.size() > 1) {
+      return {1, 1, "a vertex has two labels that change: " + einsum::operation_text(a.operation())};
+    }
+    for (const auto& [label, change] : changed) {
+      if (change.first == 0 || change.second == 0) return {1, 1, "a label has no elements"};
+      if (out.known == out.asked) out = {change.first, change.second};
+      if (out.known * change.second != out.asked * change.first) return {1, 1, "labels change by several ratios"};
+      if (change.first < out.known) out = {change.first, change.second};
+    }
+  }
+  return out;
+}
+
+ia::Plan carried(const ia::Plan& plan, const tra::Plan& known, const tra::Plan& asked) {
+  JOINSUM_USER_CHECK(same_wiring(known, asked), "carried: the programs have other operators");
+  for (size_t n = 0; n < known.order().size(); ++n) {
+    const RelationType& a = known.order()[n]->type();
+    const RelationType& b = asked.order()[n]->type();
+    JOINSUM_USER_CHECK(a.frontier == b.frontier, "carried: a value is cut in other parts: known=", a.text(),
+                       ", asked=", b.text());
+  }
+  return Carrier(plan, known, asked).run();
+}
+
+}  // namespace joinsum::optimizer
