@@ -35,8 +35,8 @@ std::optional<Dims> split_of(const ia::Placement& placement);
 /// dimensions by rank, nothing last. With `divide_all`, only ways that leave no work undivided.
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);
 
-/// Of the axes of a grid of more than a few, which of three bundles each belongs to: neighbours, of about equal products.
-/// Each axis by itself on other grids.
+/// Of the axes of a grid of more than a few, which of three bundles each belongs to: neighbours, of about equal
+/// products. Each axis by itself on other grids.
 Dims bundles_of(const ia::Grid& grid);
 /// The ways in which all axes of a bundle divide one dimension or nothing.
 std::vector<Dims> divisions_in_bundles(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);

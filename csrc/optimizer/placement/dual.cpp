@@ -18,10 +18,12 @@ std::shared_ptr<const Routes> in_part(const std::shared_ptr<const Routes>& route
   return out;
 }
 
-/// Readers beyond which the ways to group them are too many, and fewer where passes would look at many entries.
+/// Entries that a pass looks at, beyond which the problem is large.
+constexpr double kManyEntries = 1.5e8;
+/// Readers beyond which the ways to group them are too many, and fewer where passes would look at most entries.
 constexpr size_t kMostReaders = 6;
 constexpr size_t kFewReaders = 4;
-constexpr double kManyEntries = 1.5e8;
+constexpr double kMostEntries = 1.5e9;
 /// Binary digits to which payments are rounded there, of those of the least cost known.
 constexpr int kDigits = 26;
 
@@ -45,8 +47,9 @@ constexpr int kPassesBetweenBounds = 3;
 }  // namespace
 
 Dual::Dual(const DeliveryProblem& problem) : costs_(problem.costs), links_(problem.costs.size()) {
-  large_ = entries_of(problem) > kManyEntries;
-  for (const auto& value : problem.values) add(value, large_ ? kFewReaders : kMostReaders);
+  const double entries = entries_of(problem);
+  large_ = entries > kManyEntries;
+  for (const auto& value : problem.values) add(value, entries > kMostEntries ? kFewReaders : kMostReaders);
   bound_ = evaluated();
 }
 

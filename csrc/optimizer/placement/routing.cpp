@@ -84,7 +84,9 @@ void Routing::add(size_t v, const Takers& takers, const ia::Placement* pin) {
     std::copy_if(vertex.places.begin(), vertex.places.end(), std::back_inserter(routes.put),
                  [](const Place* place) { return !place->type.placement.pending(); });
   }
-  value.routes = known(std::move(routes), pin != nullptr ? Route::kPinned : takers.ends ? Route::kSettles : Route::kFree);
+  value.routes = known(std::move(routes), pin != nullptr ? Route::kPinned
+                                          : takers.ends  ? Route::kSettles
+                                                         : Route::kFree);
   if (value.routes->free() && pin == nullptr) return;
   problem_.values.push_back(std::move(value));
   makers_.push_back(v);

@@ -7,8 +7,9 @@ namespace joinsum::optimizer::min_sum {
 
 void add_row(double* __restrict sum, const double* __restrict row, int64_t count);
 
-/// sum[i] += min(limited[i], most)
-void add_limited_row(double* sum, const double* limited, double most, int64_t count);
+/// Adds a row of which each entry counts `most` at most.
+void add_limited_row(double* __restrict sum, const double* __restrict limited, double most, int64_t count);
+
 /// Lowers each entry to constant + row where that is less.
 void lower_row(double* __restrict least, const double* __restrict row, double constant, int64_t count);
 
