@@ -26,7 +26,7 @@ ROWS: list[Row] = [
     *rows(
         "creation",
         "full full_like new_full zeros zeros_like new_zeros ones ones_like new_ones fill.Scalar scalar_tensor "
-        "empty.memory_format empty_like empty_permuted empty_strided new_empty new_empty_strided",
+        "empty.memory_format empty_like empty_permuted empty_strided new_empty new_empty_strided _efficientzerotensor",
         _filled,
         "a constant element that repeats; what is called empty is zero",
     ),
