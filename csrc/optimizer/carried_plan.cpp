@@ -302,4 +302,22 @@ ia::Plan carried(const ia::Plan& plan, const tra::Plan& known, const tra::Plan& 
   return Carrier(plan, known, asked).run();
 }
 
+ia::Plan on_one_site(const tra::Plan& program) {
+  const auto grid = ia::Grid::of_sites(1);
+  std::unordered_map<const tra::Node*, ia::NodePtr> made;
+  for (const auto& node : program.order()) {
+    std::vector<ia::NodePtr> inputs;
+    for (const auto& input : node->inputs()) inputs.push_back(made.at(input.get()));
+    const auto* input = node->as<tra::Input>();
+    made[node.get()] = input == nullptr
+                           ? ia::make(tra::local_operation(*node), std::move(inputs))
+                           : ia::make_input(input->name, ia::PhysicalType::placed("on_one_site", node->type(), grid,
+                                                                                  ia::Placement::replicated(grid)));
+  }
+  std::vector<ia::Plan::Output> outputs;
+  for (const auto& output : program.outputs())
+    outputs.push_back({output.name, made.at(output.node.get()), output.tied_input});
+  return ia::Plan::make(std::move(outputs));
+}
+
 }  // namespace joinsum::optimizer

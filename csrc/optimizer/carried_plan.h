@@ -28,4 +28,7 @@ Scaling scaling(const einsum::Plan& known, const einsum::Plan& asked);
 /// program's, as rewriting makes them.
 ia::Plan carried(const ia::Plan& plan, const tra::Plan& known, const tra::Plan& asked);
 
+/// The program on a site that has everything: each operator once, and no moves.
+ia::Plan on_one_site(const tra::Plan& program);
+
 }  // namespace joinsum::optimizer
