@@ -94,10 +94,10 @@ std::string program(int64_t batch, const std::string& first, const std::string& 
 constexpr const char* kDataParallel = R"(ia on 2
 input X: f32[8,6]<2,2> (0)
 input W: f32[6,4]<2,2> (*)
-t0 = map[0, 1; scale[0.5]](X)
-t1 = map[0, 1; scale[0.25]](X)
+t0 = map[(k0, k1); scale[0.5]](X)
+t1 = map[(k0, k1); scale[0.25]](X)
 output Y = broadcast(agg[0, 2; add](join[1; 0; matmul](t0, W)))
-output S = broadcast(agg[1; add](map[0, 1; reduce_add[ab->b]](t1)))
+output S = broadcast(agg[1; add](map[(k0, k1); reduce_add[ab->b]](t1)))
 )";
 
 TEST(CarriedPlan, ComputesTheOtherProgramWithTheSameMoves) {
@@ -120,7 +120,8 @@ TEST(CarriedPlan, ComputesTheOtherProgramWithTheSameMoves) {
 TEST(CarriedPlan, OperatorsThatDidTheSameAndNoLongerDoAreRefused) {
   const tra::Plan known = tra::parse(program(8, "0.5", "0.5"));
   std::string text = kDataParallel;
-  text.replace(text.find("t1 = map[0, 1; scale[0.25]](X)\n"), 31, "");
+  const std::string line = "t1 = map[(k0, k1); scale[0.25]](X)\n";
+  text.replace(text.find(line), line.size(), "");
   text.replace(text.find("(t1)"), 4, "(t0)");
   const ia::Plan plan = ia::parse(text);
   ASSERT_TRUE(verify(plan, known).accepted());
@@ -129,14 +130,37 @@ TEST(CarriedPlan, OperatorsThatDidTheSameAndNoLongerDoAreRefused) {
   EXPECT_THROW(carried(plan, known, tra::parse(program(12, "0.25", "0.5"))), PlanError);
 }
 
-TEST(CarriedPlan, OtherCutsAndOperatorsOfRewritingAreRefused) {
+TEST(CarriedPlan, OtherCutsAreRefused) {
   const tra::Plan known = tra::parse(program(8, "0.5", "0.25"));
+  const ia::Plan plan = ia::parse(kDataParallel);
   std::string text = program(8, "0.5", "0.25");
   text.replace(text.find("[8,6]<2,2>"), 10, "[8,6]<4,2>");
-  EXPECT_THROW(carried(ia::parse(kDataParallel), known, tra::parse(text)), PlanError);
-  text = kDataParallel;
-  text.replace(text.find("scale[0.25]"), 11, "id | scale[0.25]");
-  EXPECT_THROW(carried(ia::parse(text), tra::parse(program(8, "0.5", "0.2")), known), PlanError);
+  const tra::Plan asked = tra::parse(text);
+  EXPECT_THROW(carried(plan, known, asked), PlanError);
+}
+
+TEST(CarriedPlan, OperatorsWithTheTransformsThatFollowThemAreKnown) {
+  const auto chain = [](const std::string& batch, const std::string& factor) {
+    return tra::parse("tra\ninput X: f32[" + batch + ",6]<2,2>\nt0 = transform[relu](join[0, 1; 0, 1; add](X, X))\n" +
+                      "t1 = transform[square](transform[scale[" + factor + "]](t0))\noutput Y = t1\n");
+  };
+  const tra::Plan known = chain("8", "0.5");
+  const ia::Plan plan = ia::parse(
+      "ia on 2\ninput X: f32[8,6]<2,2> (0)\noutput Y = map[(k0, k1); scale[0.5] | square](join[0, 1; 0, 1; add | "
+      "relu](X, X))\n");
+  ASSERT_TRUE(verify(plan, known).accepted());
+  const tra::Plan asked = chain("6", "3");
+  const ia::Plan found = carried(plan, known, asked);
+  EXPECT_TRUE(verify(found, asked).accepted()) << found.text();
+  EXPECT_EQ(found.order().size(), plan.order().size());
+}
+
+TEST(CarriedPlan, OperatorsThatTheProgramLacksAreRefused) {
+  const tra::Plan known = tra::parse(program(8, "0.5", "0.25"));
+  std::string text = kDataParallel;
+  text.replace(text.find("scale[0.25]"), 11, "scale[0.5] | scale[0.5]");
+  const ia::Plan rewritten = ia::parse(text);
+  EXPECT_THROW(carried(rewritten, known, known), PlanError);
 }
 
 TEST(OneSite, DoesAllTheWorkOnceAndMovesNothing) {
