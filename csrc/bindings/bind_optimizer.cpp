@@ -110,6 +110,7 @@ void bind_carried_plan(py::module_& module) {
       .def_readonly("difference", &optimizer::Scaling::difference);
   module.def("scaling", &optimizer::scaling, py::arg("known"), py::arg("asked"), WithoutGil());
   module.def("carried", &optimizer::carried, py::arg("plan"), py::arg("known"), py::arg("asked"), WithoutGil());
+  module.def("on_one_site", &optimizer::on_one_site, py::arg("program"), WithoutGil());
 }
 
 /// Sizes and seconds; nothing measured where both are empty.

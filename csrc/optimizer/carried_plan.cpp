@@ -13,6 +13,8 @@
 namespace joinsum::optimizer {
 namespace {
 
+using kernels::Kernel;
+
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
 /// The text with `#` for each number.
@@ -171,6 +173,17 @@ class Operators {
     return found == at->second.end() ? std::nullopt : std::optional(*found);
   }
 
+  /// The transform by `kernel` of the value of that number.
+  std::optional<Found> find_transform(const Kernel& kernel, size_t value) const {
+    const auto at = by_inputs_.find({value});
+    if (at == by_inputs_.end()) return std::nullopt;
+    for (const Found& each : at->second) {
+      const auto* transform = known_.order()[each.number]->as<tra::Transform>();
+      if (transform != nullptr && transform->kernel == kernel) return each;
+    }
+    return std::nullopt;
+  }
+
   /// As the other program has it.
   ia::Operation asked(const Found& found) const { return local(asked_, found); }
 
@@ -252,10 +265,53 @@ class Carrier {
       made_[&node] = {ia::make(node.operation(), std::move(inputs)), values.front()};
       return;
     }
-    const auto found = operators_.find(node.operation(), values);
+    const auto found = fused(node.operation(), values);
     JOINSUM_USER_CHECK(found, "carried: the plan has an operator that is not one of its program's: operator=",
                        ia::operation_text(node.operation(), node.type()));
-    made_[&node] = {ia::make(operators_.asked(*found), std::move(inputs)), found->number};
+    made_[&node] = {ia::make(found->first, std::move(inputs)), found->second};
+  }
+
+  using Fused = std::pair<ia::Operation, size_t>;  ///< an operation of the other program, and the value that it gives
+
+  /// An operator of the program, or one with the transforms of its result that its kernel runs too.
+  std::optional<Fused> fused(const ia::Operation& operation, const std::vector<size_t>& values) const {
+    if (const auto found = operators_.find(operation, values)) return Fused{operators_.asked(*found), found->number};
+    ia::Operation first = operation;
+    Kernel* kernel = kernel_of(first);
+    if (kernel == nullptr) return std::nullopt;
+    std::vector<Kernel> rest;
+    while (!kernel->then.empty()) {
+      rest.insert(rest.begin(), kernel->then.back());
+      kernel->then.pop_back();
+      const auto found = operators_.find(first, values);
+      if (found) return transformed({operators_.asked(*found), found->number}, rest);
+    }
+    return std::nullopt;
+  }
+
+  /// What follows `begun` by these kernels, each a part of a transform or all of it.
+  std::optional<Fused> transformed(Fused begun, const std::vector<Kernel>& kernels) const {
+    for (size_t done = 0; done < kernels.size();) {
+      Kernel kernel{"id", {}};
+      std::optional<Operators::Found> found;
+      while (!found && done < kernels.size()) {
+        kernel = kernel.followed_by(kernels[done++]);
+        found = operators_.find_transform(kernel, begun.second);
+      }
+      if (!found) return std::nullopt;
+      const auto& asked = *asked_.order()[found->number]->as<tra::Transform>();
+      Kernel* now = kernel_of(begun.first);
+      *now = now->followed_by(asked.kernel);
+      begun.second = found->number;
+    }
+    return begun;
+  }
+
+  static Kernel* kernel_of(ia::Operation& operation) {
+    if (auto* join = std::get_if<ia::LocalJoin>(&operation)) return &join->kernel;
+    if (auto* aggregate = std::get_if<ia::LocalAggregate>(&operation)) return &aggregate->kernel;
+    if (auto* map = std::get_if<ia::LocalMap>(&operation)) return &map->array_map;
+    return nullptr;
   }
 
   const ia::Plan& plan_;
@@ -300,6 +356,24 @@ ia::Plan carried(const ia::Plan& plan, const tra::Plan& known, const tra::Plan& 
                        ", asked=", b.text());
   }
   return Carrier(plan, known, asked).run();
+}
+
+ia::Plan on_one_site(const tra::Plan& program) {
+  const auto grid = ia::Grid::of_sites(1);
+  std::unordered_map<const tra::Node*, ia::NodePtr> made;
+  for (const auto& node : program.order()) {
+    std::vector<ia::NodePtr> inputs;
+    for (const auto& input : node->inputs()) inputs.push_back(made.at(input.get()));
+    const auto* input = node->as<tra::Input>();
+    made[node.get()] = input == nullptr
+                           ? ia::make(tra::local_operation(*node), std::move(inputs))
+                           : ia::make_input(input->name, ia::PhysicalType::placed("on_one_site", node->type(), grid,
+                                                                                  ia::Placement::replicated(grid)));
+  }
+  std::vector<ia::Plan::Output> outputs;
+  for (const auto& output : program.outputs())
+    outputs.push_back({output.name, made.at(output.node.get()), output.tied_input});
+  return ia::Plan::make(std::move(outputs));
 }
 
 }  // namespace joinsum::optimizer

@@ -24,8 +24,11 @@ Scaling scaling(const einsum::Plan& known, const einsum::Plan& asked);
 
 /// The plan that does for the program `asked` what `plan` does for `known`, node by node: equal grid, moves and
 /// placements, and each operator as `asked` has it. Types are inferred anew. Raises PlanError where the programs differ
-/// by more than extents and numbers, in how they are cut, or where `plan` has an operator that is not one of the
-/// program's, as rewriting makes them.
+/// by more than extents and numbers, in how they are cut, or where `plan` has an operator that is neither one of the
+/// program's nor one with the transforms that follow it: rewriting makes others.
 ia::Plan carried(const ia::Plan& plan, const tra::Plan& known, const tra::Plan& asked);
+
+/// The program on a site that has everything: each operator once, and no moves.
+ia::Plan on_one_site(const tra::Plan& program);
 
 }  // namespace joinsum::optimizer

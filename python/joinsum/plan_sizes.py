@@ -45,7 +45,7 @@ class Asked:
     def floor(self) -> float:
         """Seconds of all the work, each value computed once and shared evenly by all sites, at the cluster's flat
         rates: no plan takes less."""
-        alone = self.program.core.lower(_C.Grid.of_sites(1), {}).with_uncut_calls()
+        alone = _C.on_one_site(self.graph.lower(self.graph.even_cuts(1))).with_uncut_calls()
         flat = replace(self.cluster, memory_bytes=None, profile=None)
         return _C.cost(alone, flat.core()).seconds / self.sites
 
@@ -76,14 +76,29 @@ class Carried:
 
 @dataclass(frozen=True)
 class _Known:
-    """A planned graph beside the one that is asked for: its size where the asked one has 1."""
+    """A planned graph beside the one that is asked for, whose size is 1.
+
+    ratio   its size
+    even    the least size from it on that all sites may share evenly
+    """
 
     planned: Planned
     scaling: _C.Scaling
 
     @property
-    def size(self) -> float:
+    def ratio(self) -> float:
         return self.scaling.known / self.scaling.asked
+
+    @property
+    def even(self) -> float:
+        sites = self.planned.asked.sites
+        return -(-self.scaling.known // sites) * sites / self.scaling.asked
+
+    def work(self, asked: Asked) -> tuple[float, float]:
+        """Seconds of all the work that any plan does: those that do not depend on the size, and those at size 1 that
+        are in proportion to it."""
+        grows = max(0.0, (self.planned.asked.floor - asked.floor) / (self.ratio - 1))
+        return max(0.0, asked.floor - grows), grows
 
     def __str__(self) -> str:
         if self.scaling.known == self.scaling.asked:
@@ -95,8 +110,8 @@ class Sizes:
     """Planned graphs that differ in the extent of one axis, the batch, and in constants alone.
 
     The plan of another size is taken where it is modelled to lose at most `MOST_LOSS` against the best plan, whose
-    cost is bounded without a search: the cost of one plan is affine in the batch, up to the rounding of parts, so that
-    of the best is the least of affine functions, concave, as long as they are those that were considered.
+    cost is bounded without a search (`_least_seconds`). What counts is the model: a search that stops early and measured
+    rates that are no straight lines make the bound as good as they are.
     """
 
     def __init__(self) -> None:
@@ -137,7 +152,8 @@ class Sizes:
     def _comparable(self, asked: Asked) -> Iterator[_Known]:
         """Known graphs that are `asked` but for its size, and of which as much or less was demanded."""
         for planned in reversed(self._planned):
-            if all(asked.starts.get(name) == place for name, place in planned.asked.starts.items()):
+            demanded = planned.asked.starts.items()
+            if planned.asked.cluster == asked.cluster and all(asked.starts.get(at) == place for at, place in demanded):
                 scaling = _C.scaling(planned.asked.graph, asked.graph)
                 if not scaling.difference:
                     yield _Known(planned, scaling)
@@ -150,34 +166,33 @@ def sizes_of(here: Context, graph: _C.EinsumPlan, free: Collection[str]) -> Size
 
 
 def _least_seconds(known: Sequence[_Known], asked: Asked) -> float:
-    """A bound from below of what the best plan of `asked` costs, with c(x) the cost of the best at x times its size:
+    """A bound from below of what the best plan of `asked` costs.
 
-    - from a smaller size x, the work that is added has to be done: c(1) >= c(x) + floor(1) - floor(x)
-    - from a larger size x, what does not depend on the size stays: c(1) >= c(x) / x + (1 - 1 / x) floor(0)
-    - between two sizes c is concave: c(1) is at least the line through both
+    What a plan costs is affine in the size where its parts are even, and at least that elsewhere. So l(x), the least
+    that any plan costs at x times the asked size were parts always even, is concave; the best plan costs at least l(1),
+    and l of the next even size is at least what the best plan of a size costs. With c of a known plan, at its even x:
+
+    - from x <= 1, the work that is added has to be done: l(1) >= c + (1 - x) times the work that grows
+    - from x > 1, what does not depend on the size stays: l(1) >= c / x + (1 - 1 / x) times the work that does not
+    - between two sizes l(1) is at least the line through both
     """
-    bounds = [asked.floor]
-    below = [each for each in known if each.size <= 1]
-    above = [each for each in known if each.size > 1]
-    bounds += [each.planned.seconds + max(0.0, asked.floor - each.planned.asked.floor) for each in below]
-    for each in above:
-        slope = (each.planned.asked.floor - asked.floor) / (each.size - 1)
-        fixed = max(0.0, asked.floor - max(0.0, slope))
-        bounds.append((each.planned.seconds + (each.size - 1) * fixed) / each.size)
-    bounds += [
-        (low.planned.seconds * (high.size - 1) + high.planned.seconds * (1 - low.size)) / (high.size - low.size)
-        for low in below
-        for high in above
-    ]
+    bounds = [asked.floor, *(each.planned.seconds for each in known if each.ratio == 1)]
+    others = [each for each in known if each.ratio != 1]
+    below = [(each.even, each.planned.seconds) for each in others if each.even <= 1]
+    above = [(each.even, each.planned.seconds) for each in others if each.even > 1]
+    for each in others:
+        x, seconds, (fixed, grows) = each.even, each.planned.seconds, each.work(asked)
+        bounds.append(seconds + (1 - x) * grows if x <= 1 else (seconds + (x - 1) * fixed) / x)
+    bounds += [(c * (y - 1) + d * (1 - x)) / (y - x) for x, c in below for y, d in above]
     return max(bounds)
 
 
 def _nearest(known: Sequence[_Known]) -> list[_Known]:
     """The closest of the sizes up to the asked one, and of those beyond it."""
-    below = [each for each in known if each.size <= 1]
-    above = [each for each in known if each.size > 1]
-    near = [max(below, key=lambda each: each.size)] if below else []
-    return near + ([min(above, key=lambda each: each.size)] if above else [])
+    below = [each for each in known if each.ratio <= 1]
+    above = [each for each in known if each.ratio > 1]
+    near = [max(below, key=lambda each: each.ratio)] if below else []
+    return near + ([min(above, key=lambda each: each.ratio)] if above else [])
 
 
 def _made_again(known: _Known, asked: Asked) -> tuple[float, _C.IaPlan] | str:
