@@ -138,7 +138,7 @@ class Sizes:
         if best is None:
             return self._anew(known[0], reason)
         seconds, plan, source = best
-        loss = max(0.0, seconds / _least_seconds(known, asked) - 1)
+        loss = _loss(seconds, _least_seconds(known, asked))
         if loss > MOST_LOSS:
             return self._anew(source, f"{source} would lose up to {_percent(loss)}")
         told = f"{source}, modelled loss at most {_percent(loss)}"
@@ -212,5 +212,16 @@ def _made_again(known: _Known, asked: Asked) -> tuple[float, _C.IaPlan] | str:
     return seconds, plan
 
 
+def _loss(seconds: float, least: float) -> float:
+    """The share that is lost; plans that cost nothing lose nothing.
+
+    >>> _loss(1.5, 1.0), _loss(1.0, 2.0), _loss(0.0, 0.0), _loss(1.0, 0.0)
+    (0.5, 0.0, 0.0, inf)
+    """
+    if seconds <= least:
+        return 0.0
+    return seconds / least - 1 if least > 0 else math.inf
+
+
 def _percent(loss: float) -> str:
-    return f"{math.ceil(100 * loss)} %"
+    return f"{math.ceil(100 * loss)} %" if math.isfinite(loss) else "all of it"
