@@ -184,7 +184,7 @@ def moved_elements(plan: str) -> int:
     for line in plan.splitlines():
         if "= broadcast[" in line or "= shuffle[" in line:
             extents = line.split("): ", 1)[1].split("[", 1)[1].split("]", 1)[0]
-            sizes = [int(extent.split('@')[0]) for extent in extents.split(",") if extent]
+            sizes = [int(extent.split("@")[0]) for extent in extents.split(",") if extent]
             most = max(most, int(torch.tensor(sizes).prod()) if sizes else 1)
     return most
 
