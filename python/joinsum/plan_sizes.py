@@ -110,8 +110,8 @@ class Sizes:
     """Planned graphs that differ in the extent of one axis, the batch, and in constants alone.
 
     The plan of another size is taken where it is modelled to lose at most `MOST_LOSS` against the best plan, whose
-    cost is bounded without a search (`_least_seconds`). What counts is the model: a search that stops early and measured
-    rates that are no straight lines make the bound as good as they are.
+    cost is bounded without a search (`_least_seconds`). What counts is the model: a search that stops early, and
+    measured rates that are no straight lines, make the bound as good as they are.
     """
 
     def __init__(self) -> None:

@@ -35,6 +35,16 @@ def test_planned_steps_on_a_group_are_those_of_one_process(plays: Any, ranks: in
     assert all(each == losses[0] for each in losses)
 
 
+def test_one_plan_serves_several_batch_sizes_on_all_ranks(plays: Any, ranks: int) -> None:
+    origins = plays(ranks).values("one_plan_serves_several_batch_sizes")
+    assert all(each == origins[0] for each in origins)
+    first, again, smaller, uneven = origins[0]
+    assert first == "planned here"
+    assert again == "the plan of the same sizes, modelled loss at most 0 %"
+    assert smaller.startswith("the plan of batch 64, modelled loss at most ")
+    assert uneven.startswith("the plan of batch 64, modelled loss at most ")
+
+
 def test_parts_of_batches_make_the_step_of_the_whole_batch(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("each_rank_gives_its_part_of_the_batch")
     assert all(each == losses[0] for each in losses)

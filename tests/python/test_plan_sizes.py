@@ -1,4 +1,4 @@
-"""Claims about one plan for a range of batch sizes: what it computes, what it may lose, and when planning starts anew."""
+"""Claims about one plan for a range of batch sizes: what it computes, what it may lose, and when a search is made."""
 
 from __future__ import annotations
 

@@ -40,6 +40,23 @@ def planned_steps_are_those_of_one_process() -> dict[str, list[float]]:
 
 
 @scene(SCENES)
+def one_plan_serves_several_batch_sizes() -> list[str]:
+    begin()
+    plain, planned = made("mlp"), made("mlp")
+    loss, data = CASES["mlp"].loss, [batches("mlp", 1, n=size)[0] for size in (64, 64, 60, 17)]
+    wanted = train_by_torch(plain, loss, sgd(plain.parameters()), data)
+    step = joinsum.train_step(planned, loss, sgd(planned.parameters()))
+    losses, origins = [], []
+    for x, y in data:
+        losses.append(step(x, y).item())
+        origins.append(step.explain().passes[0].origin)
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
+    step.sync()
+    same(planned, plain, 1e-5)
+    return origins
+
+
+@scene(SCENES)
 def each_rank_gives_its_part_of_the_batch() -> list[float]:
     begin()
     plain, planned = made("cnn"), made("cnn")
