@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
+from joinsum.capture.compared import compared
 from joinsum.capture.one_site import OneSite
 from joinsum.capture.random import SEEDS
 from joinsum.capture.record import record
@@ -19,6 +20,7 @@ from joinsum.compiled_graph import checksum
 from joinsum.context import Context, context
 from joinsum.contraction_order import best_orders
 from joinsum.errors import PlanError, TransportError
+from joinsum.explanation.model_text import PassBaseline
 from joinsum.frontend.distributed_tensor import DistributedTensor, atoms_of
 from joinsum.graph_choice import Choice, Ends, choose
 from joinsum.stored import StoredRelation
@@ -72,6 +74,11 @@ class Runner:
     def choice(self) -> Choice:
         """The plan that ran last; before that, the one for whole inputs. On a process group all ranks call."""
         return self._latest.choice
+
+    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand would cost beside `choice`; `state` are positions of the inputs that are
+        kept between runs. Each costs a search. On a process group all ranks call."""
+        return self._latest.baselines(state)
 
     @cached_property
     def input_types(self) -> list[_C.PhysicalType | None]:
@@ -139,6 +146,10 @@ class PlannedProgram:
         """The plan. On a process group all ranks call."""
         starts = {name: type_.placement for name, type_ in self._starts.items()}
         return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)))
+
+    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand would cost beside `choice`."""
+        return compared(self.here, self.recorded, self.graph, self.choice, state, Ends(free=frozenset(self._stay)))
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,26 +19,37 @@ from joinsum.plan import IaPlan
 __all__ = ["explain_callable", "explained"]
 
 
-def explain_callable(x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> ModelExplanation:
+def explain_callable(
+    x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any], baselines: bool
+) -> ModelExplanation:
     """The plans of a step, a model or a function for these arguments; nothing is computed. On a process group all ranks
-    call. Raises what capturing it raises."""
+    call. Raises what capturing it raises.
+
+    baselines   whether the forward pass, or the whole step, is compared with plans that people make by hand
+    """
     if isinstance(x, TrainStep):
-        return x.explain(*args, **keywords)
+        return x.explain(*args, baselines=baselines, **keywords)
     if not args and not keywords:
         raise PlanError(f"explain: the plan depends on what it is called with; give that: explain({_name(x)}, inputs)")
-    programs = captured_model("explain", x, args, keywords).programs
-    runners = [program.runner for program in programs]
-    names = ["forward", "backward"]
-    return explained([(name, made) for name, made in zip(names, runners, strict=False) if made is not None])
+    captured = captured_model("explain", x, args, keywords)
+    state = [i for i, tensor in enumerate(captured.state) if isinstance(tensor, torch.Tensor)]
+    passes = zip(("forward", "backward"), captured.programs, strict=False)
+    runners = [(name, program.runner) for name, program in passes if program.runner is not None]
+    return explained(runners, state if baselines else None)
 
 
-def explained(runners: Iterable[tuple[str, Runner]]) -> ModelExplanation:
-    """Plans with their costs on the context's cluster."""
+def explained(runners: Iterable[tuple[str, Runner]], state: Collection[int] | None = None) -> ModelExplanation:
+    """Plans with their costs on the context's cluster.
+
+    state   positions of the inputs that are kept between runs, for the baselines of the first plan; None for no
+            baselines
+    """
     passes = []
     for name, runner in runners:
         choice = runner.choice
         plan = IaPlan(choice.plan)
-        passes.append(Pass(name, choice.origin, Explanation(plan, cost(plan), choice.program)))
+        baselines = () if state is None or passes else runner.baselines(state)
+        passes.append(Pass(name, choice.origin, Explanation(plan, cost(plan), choice.program), baselines))
     return ModelExplanation(tuple(passes))
 
 

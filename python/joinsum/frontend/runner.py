@@ -10,6 +10,7 @@ import torch
 
 from joinsum import _C
 from joinsum.context import context
+from joinsum.explanation.model_text import PassBaseline
 from joinsum.graph_choice import Choice
 
 __all__ = ["Runner", "compile_fx", "rewrite"]
@@ -32,6 +33,11 @@ class Runner(Protocol):
     @property
     def choice(self) -> Choice:
         """The plan that ran last; before that, the one for whole inputs."""
+        ...
+
+    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand would cost; `state` are positions of the inputs that are kept between
+        runs, the others are data."""
         ...
 
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
