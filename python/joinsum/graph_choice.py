@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 from joinsum import _C
 from joinsum.context import Context
 from joinsum.contraction_order import Order, best_orders
-from joinsum.errors import Error
+from joinsum.errors import Error, PlanError
 from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
 from joinsum.planning import Options, by_first_site, find_here
 
-__all__ = ["Choice", "Ends", "choose", "logical_program"]
+__all__ = ["Choice", "Ends", "Rival", "Rivals", "choose", "logical_program", "rival_options"]
 
 
 @dataclass(frozen=True)
@@ -61,30 +61,57 @@ class Ends:
         return "\n".join([*lines, *(f"{name} ends anywhere" for name in sorted(self.free))])
 
 
-def choose(here: Context, graph: _C.EinsumPlan, kept: bool, ends: Ends = Ends()) -> Choice:
+@dataclass(frozen=True)
+class Rival:
+    """A part of a plan, which the search fills in: placements of inputs, and of values of the logical plan."""
+
+    starts: Mapping[str, _C.Placement]
+    values: Mapping[str, _C.Placement]
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """What else a search tries that cannot prove its plan the best.
+
+    text   what they depend on besides the graph
+    of     the rivals for a graph and its logical plan
+    """
+
+    text: str
+    of: Callable[[_C.EinsumPlan, TraPlan], Iterable[Rival]]
+
+
+def choose(
+    here: Context, graph: _C.EinsumPlan, kept: bool, ends: Ends = Ends(), rivals: Rivals | None = None
+) -> Choice:
     """The plan of least seconds for the context's sites, with outputs on every site.
 
-    kept   looks for it in the user's cache folder first, and leaves it there
-    ends   where inputs start and outputs end otherwise
+    kept     looks for it in the user's cache folder first, and leaves it there
+    ends     where inputs start and outputs end otherwise
+    rivals   plans that a choice is never worse than
 
     On a process group site 0 does, and all sites get the same; all must call, with one graph. Raises PlanError.
     """
     with here.preparing("einsum"):
         folder = plans_folder() if kept and here.keeps_plans and not verifying() else None
     if here.whole:
-        return _looked_up(folder, here, graph, ends)
-    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{here.cluster}"
+        return _looked_up(folder, here, graph, ends, rivals)
+    tried = "" if rivals is None else rivals.text
+    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{tried}{here.cluster}"
     here.transport.agree("einsum", request)  # before what follows, in which all take part
     if folder is not None:
         _ = here.machine
-    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends)))
+    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends, rivals)))
     return _of_texts(told, told["origin"])
 
 
-def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends) -> Choice:
+def _looked_up(
+    folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends, rivals: Rivals | None
+) -> Choice:
     if folder is None:
-        return _planned(here, graph, "planned here", ends)
-    key = Key(str(graph) + ends.text(graph), here.machine, here.cluster)
+        return _planned(here, graph, "planned here", ends, rivals)
+    tried = "" if rivals is None else rivals.text
+    key = Key(str(graph) + ends.text(graph) + tried, here.machine, here.cluster)
     origin = "planned here"
     try:
         texts = folder.read(key)
@@ -94,7 +121,7 @@ def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, en
         origin += f", as the kept plan was rejected: {rejected}"
         if rejected.damaged:
             warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
-    choice = _planned(here, graph, origin, ends)
+    choice = _planned(here, graph, origin, ends, rivals)
     folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
     return choice
 
@@ -147,14 +174,37 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
     return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
 
 
-def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends) -> Choice:
+def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends, rivals: Rivals | None) -> Choice:
     orders = best_orders(graph, here, everywhere=True)
     binary = graph.binary({name: order.path for name, order in orders.items()})
     program = logical_program(binary, here.sites)
+    options = rival_options(here, graph, ends, Rival({}, {}))
+    first = find_here(here, program, options).plans[0]
+    plan = first.plan.with_uncut_calls()
+    if rivals is not None and not first.exact:
+        plan = _best(here, program, plan, [rival_options(here, graph, ends, of) for of in rivals.of(binary, program)])
+    return Choice(orders, binary, program.text, plan, origin)
+
+
+def rival_options(here: Context, graph: _C.EinsumPlan, ends: Ends, rival: Rival) -> Options:
+    """What a search is told that fills in `rival`. Inputs that `ends` places start there."""
     loose = ends.free | set(graph.ties)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
-    found = find_here(here, program, Options(dict(ends.starts), pins, "seconds", here.cluster))
-    return Choice(orders, binary, program.text, found.plans[0].plan.with_uncut_calls(), origin)
+    return Options({**rival.starts, **ends.starts}, {**rival.values, **pins}, "seconds", here.cluster)
+
+
+def _best(here: Context, program: TraPlan, plan: _C.IaPlan, others: Iterable[Options]) -> _C.IaPlan:
+    """The plan, or a faster one that a search with one of these options finds; those that cannot be are none."""
+    cluster = here.cluster.core()
+    seconds = _C.cost(plan, cluster).seconds
+    for options in others:
+        try:
+            other = find_here(here, program, options).plans[0].plan.with_uncut_calls()
+        except PlanError:
+            continue
+        if (faster := _C.cost(other, cluster).seconds) < seconds:
+            plan, seconds = other, faster
+    return plan
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

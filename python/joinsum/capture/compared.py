@@ -1,8 +1,9 @@
-"""What plans that people make by hand cost, for a captured program."""
+"""Plans that people make by hand, for a captured program: what a choice is never worse than, and what they cost."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from joinsum import _C
@@ -12,73 +13,95 @@ from joinsum.context import Context
 from joinsum.cost import cost
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import PassBaseline
-from joinsum.graph_choice import Choice, Ends, logical_program
-from joinsum.plan import IaPlan
-from joinsum.planning import Options, by_first_site, find_here
+from joinsum.graph_choice import Choice, Ends, Rival, Rivals, logical_program, rival_options
+from joinsum.plan import IaPlan, TraPlan
+from joinsum.planning import by_first_site, find_here
 
-__all__ = ["compared"]
+__all__ = ["ByHand"]
 
 _PROBE = "value."
 
 
-def compared(
-    here: Context, recorded: Recorded, graph: _C.EinsumPlan, choice: Choice, state: Collection[int], ends: Ends
-) -> tuple[PassBaseline, ...]:
-    """The best plan of each kind that people make by hand, beside the chosen one.
+@dataclass(frozen=True)
+class ByHand:
+    """A program that plans are made for by hand.
 
-    graph   of the recorded program, which the choice was made for
     state   positions of the inputs that are kept between runs
-    ends    where outputs end; inputs start as each kind says
-
-    On a process group site 0 plans for all, and all must call.
     """
-    names = _lowered_names(graph, choice, here.sites)
-    nodes = choice.program.core.nodes
-    types = graph.even_cuts(here.sites) | {vertex: nodes[name] for vertex, name in names.items()}
-    found = starts(recorded, graph, types, state, here.grid)
-    loose = {*ends.free, *graph.ties}
-    pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
 
-    def answer() -> dict[str, Any]:
-        return {"plans": [_planned(here, choice, each, pins, names) for each in found]}
+    here: Context
+    recorded: Recorded
+    state: frozenset[int]
 
-    request = f"baselines, state={sorted(state)}\n{choice.program_text}{ends.text(graph)}{here.cluster}"
-    told = answer() if here.whole else by_first_site("explain", here, request, answer)
-    chosen = cost(IaPlan(choice.plan)).seconds
-    made = []
-    for start, (text, reason) in zip(found, told["plans"], strict=True):
-        plan = None if text is None else IaPlan(_C.IaPlan.parse(text, {}))
-        price = None if plan is None else cost(plan)
-        loses = None if price is None else price.seconds - chosen
-        made.append(PassBaseline(start.name, plan, price, loses, reason))
-    return tuple(made)
+    @property
+    def rivals(self) -> Rivals:
+        """Of these plans those that divide the work."""
+
+        def found(graph: _C.EinsumPlan, program: TraPlan) -> Iterator[Rival]:
+            names = _lowered_names(graph, program, self.here.sites)
+            for start in self._starts(graph, program, names):
+                if start.reason is None and not start.everywhere:
+                    yield _rival(start, program, names, self.here.grid)
+
+        return Rivals(f"plans by hand: state={sorted(self.state)}\n", found)
+
+    def compared(self, choice: Choice, ends: Ends) -> tuple[PassBaseline, ...]:
+        """The best plan of each kind, beside the chosen one, of which `ends` says where outputs end. On a process group
+        site 0 plans for all, and all must call."""
+        here, graph, program = self.here, choice.binary, choice.program
+        loose = replace(ends, starts={})
+        names = _lowered_names(graph, program, here.sites)
+        found = self._starts(graph, program, names)
+
+        def planned(start: Start) -> tuple[str | None, str | None]:
+            if start.reason is not None:
+                return None, start.reason
+            options = rival_options(here, graph, loose, _rival(start, program, names, here.grid))
+            if start.everywhere:  # with nothing moved, though it be slow
+                options = replace(options, minimize="wire_bytes")
+            try:
+                plan = find_here(here, program, options).plans[0].plan.with_uncut_calls()
+            except PlanError as error:
+                return None, str(error)
+            return str(plan), None
+
+        def answer() -> dict[str, Any]:
+            return {"plans": [planned(each) for each in found]}
+
+        request = f"{self.rivals.text}{choice.program_text}{loose.text(graph)}{here.cluster}"
+        told = answer() if here.whole else by_first_site("explain", here, request, answer)
+        chosen = cost(IaPlan(choice.plan)).seconds
+        pairs = zip(found, told["plans"], strict=True)
+        return tuple(_baseline(start.name, chosen, *each) for start, each in pairs)
+
+    def _starts(self, graph: _C.EinsumPlan, program: TraPlan, names: dict[str, str]) -> list[Start]:
+        nodes = program.core.nodes
+        types = graph.even_cuts(self.here.sites) | {vertex: nodes[name] for vertex, name in names.items()}
+        return starts(self.recorded, graph, types, self.state, self.here.grid)
 
 
-def _planned(
-    here: Context, choice: Choice, start: Start, ends: Mapping[str, _C.Placement], names: Mapping[str, str]
-) -> tuple[str | None, str | None]:
-    """A plan's text, or the reason why there is none."""
-    if start.reason is not None:
-        return None, start.reason
-    program = choice.program
-    pins = {names[vertex]: place for vertex, place in start.values.items()}
-    if start.everywhere:
-        work = program.core.nodes.keys() - program.inputs.keys()
-        pins = dict.fromkeys(sorted(work), _C.Placement.replicated(here.grid))
-    pins |= ends
-    try:
-        found = find_here(here, program, Options(dict(start.placements), pins, "seconds", here.cluster))
-    except PlanError as error:
-        return None, str(error)
-    return str(found.plans[0].plan.with_uncut_calls()), None
+def _rival(start: Start, program: TraPlan, names: dict[str, str], grid: _C.Grid) -> Rival:
+    """The same with names of the logical plan."""
+    if not start.everywhere:
+        return Rival(start.placements, {names[vertex]: place for vertex, place in start.values.items()})
+    work = sorted(program.core.nodes.keys() - program.inputs.keys())
+    return Rival(start.placements, dict.fromkeys(work, _C.Placement.replicated(grid)))
 
 
-def _lowered_names(graph: _C.EinsumPlan, choice: Choice, sites: int) -> dict[str, str]:
-    """For each vertex of the graph, the value of the logical plan that is its result."""
+def _baseline(name: str, chosen: float, text: str | None, reason: str | None) -> PassBaseline:
+    if text is None:
+        return PassBaseline(name, None, None, None, reason)
+    plan = IaPlan(_C.IaPlan.parse(text, {}))
+    price = cost(plan)
+    return PassBaseline(name, plan, price, price.seconds - chosen, None)
+
+
+def _lowered_names(graph: _C.EinsumPlan, program: TraPlan, sites: int) -> dict[str, str]:
+    """For each vertex of the graph, the value of its logical plan that is the result."""
     vertices = [name for name, *_ in graph.uses]
     probes = "".join(f"output {_PROBE}{name} = {name}\n" for name in vertices)
     lines = logical_program(_C.EinsumPlan.parse(f"{graph}".rstrip("\n") + f"\n{probes}"), sites).text.splitlines()
     head = f"output {_PROBE}"
-    assert [line for line in lines if not line.startswith(head)] == choice.program_text.splitlines()
+    assert [line for line in lines if not line.startswith(head)] == program.text.splitlines()
     pairs = (line.removeprefix(head).split(" = ") for line in lines if line.startswith(head))
     return {vertex: name for vertex, name in pairs}

@@ -81,9 +81,9 @@ class OneSite:
         choice: Choice = self._program.choice
         return choice
 
-    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
+    def baselines(self) -> tuple[PassBaseline, ...]:
         """What plans that people make by hand would cost: there are none on one site, which they say."""
-        found: tuple[PassBaseline, ...] = self._program.baselines(state)
+        found: tuple[PassBaseline, ...] = self._program.baselines()
         return found
 
     @property

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
-from joinsum.capture.compared import compared
+from joinsum.capture.compared import ByHand
 from joinsum.capture.one_site import OneSite
 from joinsum.capture.random import SEEDS
 from joinsum.capture.record import record
@@ -38,11 +38,12 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
+    state: Collection[int] | None = None,
 ) -> Runner | OneSite:
     """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
     if context().sites == 1:
-        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay))
-    return Runner(gm, example_inputs, names, ties, stay)
+        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay, state))
+    return Runner(gm, example_inputs, names, ties, stay, state)
 
 
 class Runner:
@@ -55,12 +56,14 @@ class Runner:
         names: Sequence[str] | None,
         ties: Mapping[int, int],
         stay: Collection[int],
+        state: Collection[int] | None,
     ) -> None:
         self._here = context()
         self._gm = gm
         self._names = None if names is None else _distinct(names)
         self._ties = dict(ties)
         self._stay = frozenset(stay)
+        self._state = None if state is None else frozenset(state)
         self._count = len(example_inputs)
         self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
         self._first = self._latest = self._planned({})
@@ -75,10 +78,10 @@ class Runner:
         """The plan that ran last; before that, the one for whole inputs. On a process group all ranks call."""
         return self._latest.choice
 
-    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
-        """What plans that people make by hand would cost beside `choice`; `state` are positions of the inputs that are
-        kept between runs. Each costs a search. On a process group all ranks call."""
-        return self._latest.baselines(state)
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand cost beside `choice`; none where nobody told which inputs are kept. Each
+        costs a search. On a process group all ranks call."""
+        return self._latest.baselines()
 
     @cached_property
     def input_types(self) -> list[_C.PhysicalType | None]:
@@ -114,7 +117,7 @@ class Runner:
         with self._here.preparing("capture"):
             axes = {i: atoms_of(args[i]) for i in lying}
             recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
-            made = PlannedProgram(self._here, recorded, lying, self._stay)
+            made = PlannedProgram(self._here, recorded, lying, self._stay, self._state)
         if not self._here.whole:
             self._here.transport.agree("capture", f"equal programs on every rank\n{made.graph}")
         return made
@@ -125,10 +128,16 @@ class PlannedProgram:
 
     lying   types of the inputs that lie on the sites already, by their positions
     stay    positions of results that stay there
+    state   positions of the inputs that are kept between runs, or None
     """
 
     def __init__(
-        self, here: Context, recorded: Recorded, lying: Mapping[int, _C.PhysicalType], stay: Collection[int]
+        self,
+        here: Context,
+        recorded: Recorded,
+        lying: Mapping[int, _C.PhysicalType],
+        stay: Collection[int],
+        state: frozenset[int] | None,
     ) -> None:
         self.here = here
         self.recorded = recorded
@@ -140,16 +149,20 @@ class PlannedProgram:
         self._lying = {name: lying[position] for name, position in positions.items() if position in lying}
         self._constants: dict[str, _C.StoredRelation] = {}
         self._compared = False
+        self._by_hand = None if state is None else ByHand(here, recorded, state)
 
     @cached_property
     def choice(self) -> Choice:
         """The plan. On a process group all ranks call."""
         starts = {name: type_.placement for name, type_ in self._starts.items()}
-        return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)))
+        rivals = None if self._by_hand is None else self._by_hand.rivals
+        return choose(self.here, self.graph, True, Ends(starts, frozenset(self._stay)), rivals)
 
-    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
-        """What plans that people make by hand would cost beside `choice`."""
-        return compared(self.here, self.recorded, self.graph, self.choice, state, Ends(free=frozenset(self._stay)))
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand cost beside `choice`."""
+        if self._by_hand is None:
+            return ()
+        return self._by_hand.compared(self.choice, Ends(free=frozenset(self._stay)))
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:

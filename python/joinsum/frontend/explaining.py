@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,24 +32,19 @@ def explain_callable(
     if not args and not keywords:
         raise PlanError(f"explain: the plan depends on what it is called with; give that: explain({_name(x)}, inputs)")
     captured = captured_model("explain", x, args, keywords)
-    state = [i for i, tensor in enumerate(captured.state) if isinstance(tensor, torch.Tensor)]
     passes = zip(("forward", "backward"), captured.programs, strict=False)
     runners = [(name, program.runner) for name, program in passes if program.runner is not None]
-    return explained(runners, state if baselines else None)
+    return explained(runners, baselines)
 
 
-def explained(runners: Iterable[tuple[str, Runner]], state: Collection[int] | None = None) -> ModelExplanation:
-    """Plans with their costs on the context's cluster.
-
-    state   positions of the inputs that are kept between runs, for the baselines of the first plan; None for no
-            baselines
-    """
+def explained(runners: Iterable[tuple[str, Runner]], baselines: bool = False) -> ModelExplanation:
+    """Plans with their costs on the context's cluster, and those of plans made by hand if they are asked for."""
     passes = []
     for name, runner in runners:
         choice = runner.choice
         plan = IaPlan(choice.plan)
-        baselines = () if state is None or passes else runner.baselines(state)
-        passes.append(Pass(name, choice.origin, Explanation(plan, cost(plan), choice.program), baselines))
+        others = runner.baselines() if baselines else ()
+        passes.append(Pass(name, choice.origin, Explanation(plan, cost(plan), choice.program), others))
     return ModelExplanation(tuple(passes))
 
 

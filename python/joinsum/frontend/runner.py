@@ -35,9 +35,8 @@ class Runner(Protocol):
         """The plan that ran last; before that, the one for whole inputs."""
         ...
 
-    def baselines(self, state: Collection[int]) -> tuple[PassBaseline, ...]:
-        """What plans that people make by hand would cost; `state` are positions of the inputs that are kept between
-        runs, the others are data."""
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand cost; none where nobody told which inputs are kept between runs."""
         ...
 
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
@@ -52,6 +51,7 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
+    state: Collection[int] | None = None,
 ) -> Runner:
     """Plans a graph of ATen operators for the sites there are.
 
@@ -59,11 +59,13 @@ def compile_fx(
     names            what inputs are called in explanations and errors
     ties             for a result, the input whose blocks it may overwrite
     stay             results that stay distributed; the others are plain tensors on every rank
+    state            positions of the inputs that are kept between runs, as parameters are; the others are data. Plans
+                     that people make by hand from that are never better than the chosen one; None where it is not known
 
     Raises CaptureError for an operator that is not captured, PlanError, KernelError.
     """
     capture = importlib.import_module("joinsum.capture.runner")
-    made: Runner = capture.compile_fx(gm, example_inputs, names=names, ties=ties, stay=stay)
+    made: Runner = capture.compile_fx(gm, example_inputs, names=names, ties=ties, stay=stay, state=state)
     return made
 
 

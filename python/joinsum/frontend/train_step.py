@@ -169,7 +169,7 @@ class TrainStep:
             graph = self._ran
         else:
             raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
-        return explained([("train step", graph.runner)], graph.kept if baselines else None)
+        return explained([("train step", graph.runner)], baselines)
 
     def _of_parts(self, batch: Any) -> Any:
         """The batch whose parts the ranks have, for this rank's part."""
@@ -312,7 +312,10 @@ class _WholeStep(Captured):
         assert self._graph is not None
         graph, inputs = self._graph
         known = {i: into for i, into in ties.items() if into is not None}
-        self._program = Program(graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept)
+        kept = self._kept | {position for position in self._sums if position is not None}
+        self._program = Program(
+            graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept, kept=kept
+        )
         self._graph = None
 
     @property
@@ -321,11 +324,6 @@ class _WholeStep(Captured):
         assert self._program is not None
         assert self._program.runner is not None
         return self._program.runner
-
-    @property
-    def kept(self) -> set[int]:
-        """Positions of the inputs that are kept between steps, and of sums of gradients between the batches of one."""
-        return self._kept | {position for position in self._sums if position is not None}
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         self._written = {}
