@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from joinsum.cost import cost
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import PassBaseline
 from joinsum.graph_choice import Choice, Ends, Rival, Rivals, logical_program, rival_options
-from joinsum.plan import IaPlan, TraPlan
+from joinsum.plan import IaPlan, TraPlan, verifying
 from joinsum.planning import by_first_site, find_here
 
 __all__ = ["ByHand"]
@@ -41,7 +42,7 @@ class ByHand:
             names = _lowered_names(graph, program, self.here.sites)
             for start in self._starts(graph, program, names):
                 if start.reason is None and not start.everywhere:
-                    yield _rival(start, program, names, self.here.grid)
+                    yield _rival(start, names)
 
         return Rivals(f"plans by hand: state={sorted(self.state)}\n", found)
 
@@ -56,10 +57,10 @@ class ByHand:
         def planned(start: Start) -> tuple[str | None, str | None]:
             if start.reason is not None:
                 return None, start.reason
-            options = rival_options(here, graph, loose, _rival(start, program, names, here.grid))
-            if start.everywhere:  # with nothing moved, though it be slow
-                options = replace(options, minimize="wire_bytes")
+            if start.everywhere:
+                return _repeated(here, program), None
             try:
+                options = rival_options(here, graph, loose, _rival(start, names))
                 plan = find_here(here, program, options).plans[0].plan.with_uncut_calls()
             except PlanError as error:
                 return None, str(error)
@@ -80,12 +81,20 @@ class ByHand:
         return starts(self.recorded, graph, types, self.state, self.here.grid)
 
 
-def _rival(start: Start, program: TraPlan, names: dict[str, str], grid: _C.Grid) -> Rival:
+def _rival(start: Start, names: dict[str, str]) -> Rival:
     """The same with names of the logical plan."""
-    if not start.everywhere:
-        return Rival(start.placements, {names[vertex]: place for vertex, place in start.values.items()})
-    work = sorted(program.core.nodes.keys() - program.inputs.keys())
-    return Rival(start.placements, dict.fromkeys(work, _C.Placement.replicated(grid)))
+    return Rival(start.placements, {names[vertex]: place for vertex, place in start.values.items()})
+
+
+def _repeated(here: Context, program: TraPlan) -> str:
+    """The plan of one site, on every site."""
+    one = _C.Grid.of_sites(1)
+    cluster = here.cluster.core()
+    made = _C.optimize(program.core, one, {}, {}, "seconds", cluster, ["products", "rewrite"], 1, None, verifying())
+    lines = str(made.candidates[0].plan.with_uncut_calls()).splitlines()
+    copies = f" on {here.grid} ({', '.join('*' for _ in here.grid.axes)})"
+    head = [f"ia on {here.grid}"]
+    return "\n".join(head + [re.sub(r" on 1 \(\)$", copies, line) for line in lines[1:]]) + "\n"
 
 
 def _baseline(name: str, chosen: float, text: str | None, reason: str | None) -> PassBaseline:

@@ -14,6 +14,7 @@ from joinsum.frontend.backend import forward_and_backward
 from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, replace_tensor
 from joinsum.frontend.program import Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
+from joinsum.frontend.torch_internals import both_passes
 
 __all__ = ["captured_model", "distribute", "gather"]
 
@@ -51,7 +52,8 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
         return plain(*args, **keywords)
 
     traced = TracedFunction(who, model, call, lambda gm, inputs, tensors: _InAutograd(gm, inputs, tensors, names))
-    found = traced.graph_for(*args, **keywords)
+    with both_passes():
+        found = traced.graph_for(*args, **keywords)
     assert isinstance(found, _InAutograd)
     return found
 
@@ -75,7 +77,8 @@ class _Forward:
 
     def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
         """The graph for sample inputs."""
-        found = self._traced.graph_for(*args, **kwargs)
+        with both_passes():
+            found = self._traced.graph_for(*args, **kwargs)
         assert isinstance(found, _InAutograd)
         return found
 
