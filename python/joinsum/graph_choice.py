@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -73,12 +75,14 @@ class Rival:
 class Rivals:
     """What else a search tries that cannot prove its plan the best.
 
-    text   what they depend on besides the graph
-    of     the rivals for a graph and its logical plan
+    text       what they depend on besides the graph
+    of         the rivals for a graph and its logical plan
+    repeated   the plan where all inputs are on every site, and every site does all the work
     """
 
     text: str
     of: Callable[[_C.EinsumPlan, TraPlan], Iterable[Rival]]
+    repeated: Callable[[TraPlan], _C.IaPlan]
 
 
 def choose(
@@ -182,7 +186,11 @@ def _planned(here: Context, graph: _C.EinsumPlan, origin: str, ends: Ends, rival
     first = find_here(here, program, options).plans[0]
     plan = first.plan.with_uncut_calls()
     if rivals is not None and not first.exact:
-        plan = _best(here, program, plan, [rival_options(here, graph, ends, of) for of in rivals.of(binary, program)])
+        others = [rival_options(here, graph, ends, rival) for rival in rivals.of(binary, program)]
+        found = [plan, *_found(here, program, others)]
+        if all(place.fully_replicated for place in ends.starts.values()):
+            found.append(rivals.repeated(program))
+        plan = min(found, key=lambda each: _seconds(here, each))
     return Choice(orders, binary, program.text, plan, origin)
 
 
@@ -193,18 +201,19 @@ def rival_options(here: Context, graph: _C.EinsumPlan, ends: Ends, rival: Rival)
     return Options({**rival.starts, **ends.starts}, {**rival.values, **pins}, "seconds", here.cluster)
 
 
-def _best(here: Context, program: TraPlan, plan: _C.IaPlan, others: Iterable[Options]) -> _C.IaPlan:
-    """The plan, or a faster one that a search with one of these options finds; those that cannot be are none."""
-    cluster = here.cluster.core()
-    seconds = _C.cost(plan, cluster).seconds
+def _seconds(here: Context, plan: _C.IaPlan) -> float:
+    """Predicted; infinite for a plan that a site has no memory for."""
+    try:
+        return _C.cost(plan, here.cluster.core()).seconds
+    except PlanError:
+        return math.inf
+
+
+def _found(here: Context, program: TraPlan, others: Iterable[Options]) -> Iterator[_C.IaPlan]:
+    """What searches with these options find; those that find nothing are left out."""
     for options in others:
-        try:
-            other = find_here(here, program, options).plans[0].plan.with_uncut_calls()
-        except PlanError:
-            continue
-        if (faster := _C.cost(other, cluster).seconds) < seconds:
-            plan, seconds = other, faster
-    return plan
+        with suppress(PlanError):
+            yield find_here(here, program, options).plans[0].plan.with_uncut_calls()
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

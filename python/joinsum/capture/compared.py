@@ -36,7 +36,7 @@ class ByHand:
 
     @property
     def rivals(self) -> Rivals:
-        """Of these plans those that divide the work."""
+        """These plans."""
 
         def found(graph: _C.EinsumPlan, program: TraPlan) -> Iterator[Rival]:
             names = _lowered_names(graph, program, self.here.sites)
@@ -44,7 +44,8 @@ class ByHand:
                 if start.reason is None and not start.everywhere:
                     yield _rival(start, names)
 
-        return Rivals(f"plans by hand: state={sorted(self.state)}\n", found)
+        text = f"plans by hand: state={sorted(self.state)}\n"
+        return Rivals(text, found, lambda program: _repeated(self.here, program))
 
     def compared(self, choice: Choice, ends: Ends) -> tuple[PassBaseline, ...]:
         """The best plan of each kind, beside the chosen one, of which `ends` says where outputs end. On a process group
@@ -57,11 +58,13 @@ class ByHand:
         def planned(start: Start) -> tuple[str | None, str | None]:
             if start.reason is not None:
                 return None, start.reason
-            if start.everywhere:
-                return _repeated(here, program), None
             try:
-                options = rival_options(here, graph, loose, _rival(start, names))
-                plan = find_here(here, program, options).plans[0].plan.with_uncut_calls()
+                if start.everywhere:
+                    plan = _repeated(here, program)
+                else:
+                    options = rival_options(here, graph, loose, _rival(start, names))
+                    plan = find_here(here, program, options).plans[0].plan.with_uncut_calls()
+                _C.cost(plan, here.cluster.core())  # raises for more than the memory of a site
             except PlanError as error:
                 return None, str(error)
             return str(plan), None
@@ -86,7 +89,7 @@ def _rival(start: Start, names: dict[str, str]) -> Rival:
     return Rival(start.placements, {names[vertex]: place for vertex, place in start.values.items()})
 
 
-def _repeated(here: Context, program: TraPlan) -> str:
+def _repeated(here: Context, program: TraPlan) -> _C.IaPlan:
     """The plan of one site, on every site."""
     one = _C.Grid.of_sites(1)
     cluster = here.cluster.core()
@@ -94,7 +97,8 @@ def _repeated(here: Context, program: TraPlan) -> str:
     lines = str(made.candidates[0].plan.with_uncut_calls()).splitlines()
     copies = f" on {here.grid} ({', '.join('*' for _ in here.grid.axes)})"
     head = [f"ia on {here.grid}"]
-    return "\n".join(head + [re.sub(r" on 1 \(\)$", copies, line) for line in lines[1:]]) + "\n"
+    text = "\n".join(head + [re.sub(r" on 1 \(\)$", copies, line) for line in lines[1:]])
+    return _C.IaPlan.parse(f"{text}\n", {})
 
 
 def _baseline(name: str, chosen: float, text: str | None, reason: str | None) -> PassBaseline:
