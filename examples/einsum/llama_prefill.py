@@ -21,9 +21,13 @@ SITES = 8
 CLUSTER = joinsum.Cluster("described", flops_per_second=1.5e13, bytes_per_second=1.5e11, latency_seconds=1e-5)
 
 ATTENTION = {"q", "k", "v", "scores", "most", "weights", "total", "share", "heads", "attended"}
-# The label that the sites divide: in attention, in the feed-forward part, in the rest and between layers ("*": none, all
-# sites do it); and of the weights of attention and of the feed-forward part, of which each site stores its share.
-WAYS = {"Megatron": ("h", "f", "*", "h", "f"), "sequence": ("s", "s", "s", "a", "a"), "attention": ("h", "s", "s", "h", "a")}
+# The label that the sites divide: in attention, in the feed-forward part, in the rest and between layers ("*": none,
+# all sites do it); and of the weights of attention and of the feed-forward part, of which each site stores its share.
+WAYS = {
+    "Megatron": ("h", "f", "*", "h", "f"),
+    "sequence": ("s", "s", "s", "a", "a"),
+    "attention": ("h", "s", "s", "h", "a"),
+}
 
 
 def stored(attention: str, hidden: str, sites: int) -> dict[str, list[int]]:
@@ -99,7 +103,9 @@ def main() -> None:
         cells = (f"{plan.seconds * 1e3:.1f} ms, {plan.wire_bytes / 1e9:.1f} GB" for plan in found.values())
         print(f"{model:>3}, batch {batch:2}, {sequence:4} " + "".join(f"{cell:>22}" for cell in cells))
     print("\nb=4 s=64 a=128 h=8 d=16 f=352, run on 4 sites")
-    for way, (error, predicted, sent) in run({"b": 4, "s": 64, "t": 64, "a": 128, "h": 8, "d": 16, "f": 352}, 4).items():
+    for way, (error, predicted, sent) in run(
+        {"b": 4, "s": 64, "t": 64, "a": 128, "h": 8, "d": 16, "f": 352}, 4
+    ).items():
         print(f"{way:9}  equal to torch: {error < 1e-5}, bytes predicted {predicted:,}, sent {sent:,}")
 
 

@@ -96,7 +96,9 @@ def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Exp
     """
     if isinstance(x, get_args(Explained)) or not callable(x):
         if baselines:
-            raise PlanError("explain: baselines are told of models, functions and training steps; of a graph by plan_graph")
+            raise PlanError(
+                "explain: baselines are told of models, functions and training steps; of a graph by plan_graph"
+            )
         return _explain_plan(x, *args, **keywords)
     from joinsum.frontend.explaining import explain_callable
 

@@ -101,7 +101,9 @@ def choose(
     if here.whole:
         return _looked_up(folder, here, graph, ends, rivals)
     tried = "" if rivals is None else rivals.text
-    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{tried}{here.cluster}"
+    request = (
+        f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{tried}{here.cluster}"
+    )
     here.transport.agree("einsum", request)  # before what follows, in which all take part
     if folder is not None:
         _ = here.machine

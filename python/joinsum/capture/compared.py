@@ -116,5 +116,5 @@ def _lowered_names(graph: _C.EinsumPlan, program: TraPlan, sites: int) -> dict[s
     lines = logical_program(_C.EinsumPlan.parse(f"{graph}".rstrip("\n") + f"\n{probes}"), sites).text.splitlines()
     head = f"output {_PROBE}"
     assert [line for line in lines if not line.startswith(head)] == program.text.splitlines()
-    pairs = (line.removeprefix(head).split(" = ") for line in lines if line.startswith(head))
-    return {vertex: name for vertex, name in pairs}
+    found = [line.removeprefix(head).partition(" = ") for line in lines if line.startswith(head)]
+    return {vertex: name for vertex, _, name in found}
