@@ -41,14 +41,14 @@ STEPS = [
 ]
 
 
-def layer() -> dict[str, Any]:
-    """The graph, as `joinsum.plan_graph` reads it."""
+def layer(extents: Mapping[str, int] = EXTENTS) -> dict[str, Any]:
+    """The graph for these extents of labels, as `joinsum.plan_graph` reads it."""
     ops = []
     for name, equation, inputs, join, agg in STEPS:
         given, result = equation.split("->")
         op = {"name": name, "inputs": inputs.split(), "in_labels": given.split(","), "out_labels": result, "join": join}
         ops.append(op | ({"agg": agg} if agg else {}))
-    inputs = {name: [EXTENTS[label] for label in labels] for name, labels in INPUTS.items()}
+    inputs = {name: [extents[label] for label in labels] for name, labels in INPUTS.items()}
     return {"inputs": inputs, "ops": ops, "outputs": ["out"]}
 
 

@@ -49,10 +49,10 @@ def explain(
 
 
 @overload
-def explain(x: Callable[..., Any], *args: Any, **keywords: Any) -> ModelExplanation: ...
+def explain(x: Callable[..., Any], *args: Any, baselines: bool = False, **keywords: Any) -> ModelExplanation: ...
 
 
-def explain(x: Any, *args: Any, **keywords: Any) -> Explanation | ModelExplanation:
+def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Explanation | ModelExplanation:
     """What is computed, where tuples lie and move, what that costs, how the plan was found and what lost against it.
 
     x         a lazy relation or a logical plan, which is optimised first; a graph of einsums (`joinsum.Graph`,
@@ -67,6 +67,8 @@ def explain(x: Any, *args: Any, **keywords: Any) -> Explanation | ModelExplanati
               process group all ranks must call, and all get the same figures. Nothing is overwritten
     inputs    for `analyze`: what the plan reads, as for `joinsum.run`; a lazy relation has its own
     scalars   for `analyze`: values of the scalars that kernels name
+    baselines of a model, a function or a step: the first plan is compared with those that people make by hand (data
+              parallel, fully sharded, tensor parallel, sequence split, replicated), at the cost of a search for each
 
     Without `analyze` a rank of a process group may call alone. Raises PlanError for what does not fit together, and
     whatever the search and the run raise.
@@ -93,10 +95,14 @@ def explain(x: Any, *args: Any, **keywords: Any) -> Explanation | ModelExplanati
     total                                                                               4,096  49,152  65.1 us
     """
     if isinstance(x, get_args(Explained)) or not callable(x):
+        if baselines:
+            raise PlanError(
+                "explain: baselines are told of models, functions and training steps; of a graph by plan_graph"
+            )
         return _explain_plan(x, *args, **keywords)
     from joinsum.frontend.explaining import explain_callable
 
-    return explain_callable(x, args, keywords)
+    return explain_callable(x, args, keywords, baselines)
 
 
 def _explain_plan(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,13 +14,16 @@ from typing import Any
 from joinsum import _C
 from joinsum.context import Context
 from joinsum.contraction_order import Order, best_orders
-from joinsum.errors import Error
+from joinsum.errors import Error, PlanError
 from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
 from joinsum.plan_sizes import Asked, Carried, Planned, sizes_of
 from joinsum.planning import Options, by_first_site, find_here
 
-__all__ = ["Choice", "Ends", "choose", "logical_program"]
+__all__ = ["Choice", "Ends", "Rival", "Rivals", "choose", "logical_program", "rival_options"]
+
+# Operators of a plan beyond which hand-made plans are not tried beside the search's own: each takes a search.
+_MOST_COMPARED = 300
 
 
 @dataclass(frozen=True)
@@ -64,32 +69,68 @@ class Ends:
         return "\n".join([*lines, *(f"{name} ends anywhere" for name in sorted(self.free))])
 
 
-def choose(here: Context, graph: _C.EinsumPlan, kept: bool, ends: Ends = Ends(), sizes: bool = False) -> Choice:
+@dataclass(frozen=True)
+class Rival:
+    """A part of a plan, which the search fills in: placements of inputs, and of values of the logical plan."""
+
+    starts: Mapping[str, _C.Placement]
+    values: Mapping[str, _C.Placement]
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """What else a search tries that cannot prove its plan the best.
+
+    text       what they depend on besides the graph
+    of         the rivals for a graph and its logical plan
+    repeated   the plan where all inputs are on every site, and every site does all the work
+    """
+
+    text: str
+    of: Callable[[_C.EinsumPlan, TraPlan], Iterable[Rival]]
+    repeated: Callable[[TraPlan], _C.IaPlan]
+
+
+def choose(
+    here: Context,
+    graph: _C.EinsumPlan,
+    kept: bool,
+    ends: Ends = Ends(),
+    sizes: bool = False,
+    rivals: Rivals | None = None,
+) -> Choice:
     """The plan of least seconds for the context's sites, with outputs on every site.
 
-    kept    looks for it in the user's cache folder first, and leaves it there
-    ends    where inputs start and outputs end otherwise
-    sizes   takes the plan of a graph that this process has planned before and that differs in the extent of one axis
-            alone, where that is modelled to lose at most a tenth
+    kept     looks for it in the user's cache folder first, and leaves it there
+    ends     where inputs start and outputs end otherwise
+    sizes    takes the plan of a graph that this process has planned before and that differs in the extent of one axis
+             alone, where that is modelled to lose at most a tenth
+    rivals   plans that a choice is never worse than, of programs with up to a few hundred operators
 
     On a process group site 0 does, and all sites get the same; all must call, with one graph. Raises PlanError.
     """
     with here.preparing("einsum"):
         folder = plans_folder() if kept and here.keeps_plans and not verifying() else None
     if here.whole:
-        return _looked_up(folder, here, graph, ends, sizes)
-    request = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{here.cluster}"
+        return _looked_up(folder, here, graph, ends, sizes, rivals)
+    tried = "" if rivals is None else rivals.text
+    request = (
+        f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{graph}{ends.text(graph)}{tried}{here.cluster}"
+    )
     here.transport.agree("einsum", request)  # before what follows, in which all take part
     if folder is not None:
         _ = here.machine
-    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends, sizes)))
+    told = by_first_site("einsum", here, request, lambda: _texts(_looked_up(folder, here, graph, ends, sizes, rivals)))
     return _of_texts(told, told["origin"])
 
 
-def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends, sizes: bool) -> Choice:
+def _looked_up(
+    folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, ends: Ends, sizes: bool, rivals: Rivals | None
+) -> Choice:
     if folder is None:
-        return _made(here, graph, "", ends, sizes)
-    key = Key(str(graph) + ends.text(graph), here.machine, here.cluster)
+        return _made(here, graph, "", ends, sizes, rivals)
+    tried = "" if rivals is None else rivals.text
+    key = Key(str(graph) + ends.text(graph) + tried, here.machine, here.cluster)
     note = ""
     try:
         texts = folder.read(key)
@@ -102,12 +143,12 @@ def _looked_up(folder: KeptPlans | None, here: Context, graph: _C.EinsumPlan, en
         note = f", as the kept plan was rejected: {rejected}"
         if rejected.damaged:
             warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
-    choice = _made(here, graph, note, ends, sizes)
+    choice = _made(here, graph, note, ends, sizes, rivals)
     folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
     return choice
 
 
-def _made(here: Context, graph: _C.EinsumPlan, note: str, ends: Ends, sizes: bool) -> Choice:
+def _made(here: Context, graph: _C.EinsumPlan, note: str, ends: Ends, sizes: bool, rivals: Rivals | None) -> Choice:
     """The plan of another size if that will do, else a new one."""
     orders = best_orders(graph, here, everywhere=True)
     binary = graph.binary({name: order.path for name, order in orders.items()})
@@ -117,7 +158,7 @@ def _made(here: Context, graph: _C.EinsumPlan, note: str, ends: Ends, sizes: boo
     carried = "" if known is None else known.carried(asked)
     if isinstance(carried, Carried):
         return Choice(orders, binary, program.text, carried.plan, carried.told + note, carried.told)
-    plan = _planned(here, graph, program, ends)
+    plan = _planned(here, graph, binary, program, ends, rivals)
     if known is not None:
         known.add(Planned(asked, plan))
     return Choice(orders, binary, program.text, plan, f"planned here{carried and f': {carried}'}{note}")
@@ -180,11 +221,40 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
     return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
 
 
-def _planned(here: Context, graph: _C.EinsumPlan, program: TraPlan, ends: Ends) -> _C.IaPlan:
+def _planned(
+    here: Context, graph: _C.EinsumPlan, binary: _C.EinsumPlan, program: TraPlan, ends: Ends, rivals: Rivals | None
+) -> _C.IaPlan:
+    first = find_here(here, program, rival_options(here, graph, ends, Rival({}, {}))).plans[0]
+    plan = first.plan.with_uncut_calls()
+    if rivals is None or first.exact or len(first.plan.nodes) > _MOST_COMPARED:
+        return plan
+    others = [rival_options(here, graph, ends, rival) for rival in rivals.of(binary, program)]
+    found = [plan, *_found(here, program, others)]
+    if all(place.fully_replicated for place in ends.starts.values()):
+        found.append(rivals.repeated(program))
+    return min(found, key=lambda each: _seconds(here, each))
+
+
+def rival_options(here: Context, graph: _C.EinsumPlan, ends: Ends, rival: Rival) -> Options:
+    """What a search is told that fills in `rival`. Inputs that `ends` places start there."""
     loose = ends.free | set(graph.ties)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
-    found = find_here(here, program, Options(dict(ends.starts), pins, "seconds", here.cluster))
-    return found.plans[0].plan.with_uncut_calls()
+    return Options({**rival.starts, **ends.starts}, {**rival.values, **pins}, "seconds", here.cluster)
+
+
+def _seconds(here: Context, plan: _C.IaPlan) -> float:
+    """Predicted; infinite for a plan that a site has no memory for."""
+    try:
+        return _C.cost(plan, here.cluster.core()).seconds
+    except PlanError:
+        return math.inf
+
+
+def _found(here: Context, program: TraPlan, others: Iterable[Options]) -> Iterator[_C.IaPlan]:
+    """What searches with these options find; those that find nothing are left out."""
+    for options in others:
+        with suppress(PlanError):
+            yield find_here(here, program, options).plans[0].plan.with_uncut_calls()
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

@@ -55,6 +55,23 @@ def test_shortest_paths_are_those_of_a_breadth_first_search() -> None:
         assert steps[i].tolist() == [known.get(name, float("inf")) for name in packages]
 
 
+def test_prefill_of_llama_is_never_slower_than_plans_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    of = example("llama_prefill")
+    extents = {"b": 2, "s": 24, "t": 24, "a": 32, "h": 4, "d": 8, "f": 48}
+    plans = of.plans(extents, 4)
+    assert list(plans) == ["joinsum", "Megatron", "sequence", "attention"]
+    assert plans["joinsum"].seconds == min(plan.seconds for plan in plans.values())
+    stream, keys = 2 * 24 * 32 * 4, 2 * 24 * 4 * 8 * 4
+    weights = 4 * (4 * 32 * 32 + 3 * 32 * 48)
+    # Two all-reduces; an all-gather of weights, keys and values. What every site lacks is sent to it.
+    assert plans["Megatron"].wire_bytes == 2 * 2 * 3 * stream
+    assert plans["sequence"].wire_bytes == 3 * (weights + 2 * keys)
+    for way, (error, predicted, sent) in of.run(extents, 4).items():
+        assert error < 1e-5, way
+        assert sent == predicted == plans[way].wire_bytes, way
+
+
 def test_viterbi_finds_the_best_of_all_paths() -> None:
     of = example("viterbi")
     of.LENGTH = 4

@@ -54,6 +54,17 @@ def test_a_killed_run_loses_at_most_the_steps_since_the_last_checkpoint(tmp_path
 
 
 @pytest.mark.slow
+def test_processes_learn_what_sites_in_one_process_do(tmp_path: Path) -> None:
+    arguments = ["examples/train_lm.py", *SMALL, "--steps", "6"]
+    one = losses(output(*arguments, "--out", str(tmp_path / "one")))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    text = output(*launcher, *arguments, "--out", str(tmp_path / "two"))
+    assert "2 sites" in text
+    assert losses(text) == pytest.approx(one, rel=1e-3)
+    assert list(one) == list(range(1, 7))
+
+
+@pytest.mark.slow
 def test_the_module_and_the_program_of_the_algebra_learn_the_same(tmp_path: Path) -> None:
     module = output("examples/train_xml.py", "--epochs", "1", "--steps", "2", "--hidden", "16", "--batch", "32")
     program = ["-m", "joinsum.cli", "train", "--data", "data/debian-xml", "--epochs", "1", "--limit-steps", "2"]

@@ -77,6 +77,7 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
+    state: Collection[int] | None = None,
 ) -> InterpretedRunner:
     gm.graph.lint()
     assert names is None or len(names) == len(example_inputs)
@@ -85,6 +86,7 @@ def compile_fx(
     )
     assert len(set(ties.values())) == len(ties)
     assert set(ties) <= set(stay)
+    assert state is None or set(state) <= set(range(len(example_inputs)))
     graphs.append(gm)
     return InterpretedRunner(gm, example_inputs, ties, frozenset(stay))
 

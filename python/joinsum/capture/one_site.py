@@ -25,6 +25,7 @@ from joinsum.capture.recorded import Recorded
 from joinsum.context import Context, context
 from joinsum.dtypes import dtype_name
 from joinsum.errors import PlanError
+from joinsum.explanation.model_text import PassBaseline
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.graph_choice import Choice
 from joinsum.stored import StoredRelation
@@ -79,6 +80,11 @@ class OneSite:
         """The plan of that program on one site."""
         choice: Choice = self._program.choice
         return choice
+
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand would cost: there are none on one site, which they say."""
+        found: tuple[PassBaseline, ...] = self._program.baselines()
+        return found
 
     @property
     def input_types(self) -> list[_C.PhysicalType | None]:

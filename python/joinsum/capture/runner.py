@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
+from joinsum.capture.compared import ByHand
 from joinsum.capture.one_site import OneSite
 from joinsum.capture.random import SEEDS
 from joinsum.capture.record import record
@@ -21,6 +22,7 @@ from joinsum.context import Context, context
 from joinsum.contraction_order import best_orders
 from joinsum.cost import cost
 from joinsum.errors import PlanError, TransportError
+from joinsum.explanation.model_text import PassBaseline
 from joinsum.frontend.distributed_tensor import DistributedTensor, atoms_of
 from joinsum.graph_choice import Choice, Ends, choose
 from joinsum.plan import IaPlan
@@ -43,11 +45,12 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
+    state: Collection[int] | None = None,
 ) -> Runner | OneSite:
     """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
     if context().sites == 1:
-        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay))
-    return Runner(gm, example_inputs, names, ties, stay)
+        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay, state))
+    return Runner(gm, example_inputs, names, ties, stay, state)
 
 
 class Runner:
@@ -60,12 +63,14 @@ class Runner:
         names: Sequence[str] | None,
         ties: Mapping[int, int],
         stay: Collection[int],
+        state: Collection[int] | None,
     ) -> None:
         self._here = context()
         self._gm = gm
         self._names = None if names is None else _distinct(names)
         self._ties = dict(ties)
         self._stay = frozenset(stay)
+        self._state = None if state is None else frozenset(state)
         self._count = len(example_inputs)
         self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
         self._first = self._latest = self._planned({})
@@ -79,6 +84,11 @@ class Runner:
     def choice(self) -> Choice:
         """The plan that ran last; before that, the one for whole inputs. On a process group all ranks call."""
         return self._latest.choice
+
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand cost beside `choice`; none where nobody told which inputs are kept. Each
+        costs a search. On a process group all ranks call."""
+        return self._latest.baselines()
 
     @cached_property
     def input_types(self) -> list[_C.PhysicalType | None]:
@@ -114,7 +124,7 @@ class Runner:
         with self._here.preparing("capture"):
             axes = {i: atoms_of(args[i]) for i in lying}
             recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
-            made = PlannedProgram(self._here, recorded, lying, self._stay)
+            made = PlannedProgram(self._here, recorded, lying, self._stay, self._state)
         if not self._here.whole:
             self._here.transport.agree("capture", f"equal programs on every rank\n{made.graph}")
         return made
@@ -125,10 +135,16 @@ class PlannedProgram:
 
     lying   types of the inputs that lie on the sites already, by their positions
     stay    positions of results that stay there
+    state   positions of the inputs that are kept between runs, or None
     """
 
     def __init__(
-        self, here: Context, recorded: Recorded, lying: Mapping[int, _C.PhysicalType], stay: Collection[int]
+        self,
+        here: Context,
+        recorded: Recorded,
+        lying: Mapping[int, _C.PhysicalType],
+        stay: Collection[int],
+        state: frozenset[int] | None,
     ) -> None:
         self.here = here
         self.recorded = recorded
@@ -138,6 +154,7 @@ class PlannedProgram:
         self._lying = {name: lying[position] for name, position in positions.items() if position in lying}
         self._constants: dict[str, _C.StoredRelation] = {}
         self._compared = False
+        self._by_hand = None if state is None else ByHand(here, recorded, state)
 
     def _binary(self, at_once: bool) -> _C.EinsumPlan:
         graph = self.recorded.graph(self._stay, at_once)
@@ -148,6 +165,12 @@ class PlannedProgram:
     def choice(self) -> Choice:
         """The plan. On a process group all ranks call."""
         return self._chosen[0]
+
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand cost beside `choice`."""
+        if self._by_hand is None:
+            return ()
+        return self._by_hand.compared(self.choice, Ends(free=frozenset(self._stay)))
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:
@@ -163,11 +186,12 @@ class PlannedProgram:
         graphs = [self.graph]
         if self.recorded.cuttable and _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
             graphs.append(self._binary(at_once=True))
+        rivals = None if self._by_hand is None else self._by_hand.rivals
         made = []
         for graph in graphs:
             starts = self._starts_of(graph)
             ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
-            made.append((choose(self.here, graph, True, ends, sizes=True), starts))
+            made.append((choose(self.here, graph, True, ends, True, rivals), starts))
         if len(made) == 1:
             return made[0]
         return min(made, key=lambda each: cost(IaPlan(each[0].plan), self.here.cluster).seconds)

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from joinsum import _C
+from joinsum.cost import PlanCost
 from joinsum.explanation.model import Explanation
 from joinsum.explanation.text import cluster_text
-from joinsum.plan import PlanNode
+from joinsum.plan import IaPlan, PlanNode
 from joinsum.text_table import count_text, seconds_text, text_table
 
-__all__ = ["ModelExplanation", "Pass", "Vertex", "cut_text"]
+__all__ = ["ModelExplanation", "Pass", "PassBaseline", "Vertex", "cut_text"]
 
 _SHOWN = 30
+_ROUNDING = 1e-9  # of sums of seconds
 _COLUMNS = ["what", "result", "times", "wire B", "time"]
 
 
@@ -36,6 +38,24 @@ class Vertex:
     seconds: float
 
 
+@dataclass(frozen=True)
+class PassBaseline:
+    """A plan that people make by hand, with its costs on the same cluster as the chosen one's.
+
+    name     `data parallel`, `fully sharded data parallel`, `tensor parallel`, `sequence split`, `replicate all`
+    plan     the best one whose inputs start as the name says; None where there is none
+    cost     of that plan, or None
+    loses    its predicted seconds beyond those of the chosen plan, or None
+    reason   why there is no such plan, or None
+    """
+
+    name: str
+    plan: IaPlan | None
+    cost: PlanCost | None
+    loses: float | None
+    reason: str | None
+
+
 @dataclass(frozen=True, repr=False)
 class Pass:
     """A plan of a captured model: of a whole step, or of the forward or the backward pass.
@@ -43,11 +63,13 @@ class Pass:
     name          `train step`, `forward`, `backward`
     origin        where the plan comes from: planned here, or the file that it was kept in
     explanation   plan and costs as of any other plan: as a tree, JSON, graph and page
+    baselines     what plans that people make by hand would cost; empty where they were not asked for
     """
 
     name: str
     origin: str
     explanation: Explanation
+    baselines: tuple[PassBaseline, ...] = ()
 
     @property
     def inputs(self) -> dict[str, _C.PhysicalType]:
@@ -83,6 +105,8 @@ class Pass:
             "operators and moves, the longest first; equal ones are one line",
             _vertices_table(self.vertices),
         ]
+        if self.baselines:
+            lines += ["", "plans made by hand", _baselines_table(self)]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -147,6 +171,23 @@ def _inputs_table(inputs: dict[str, _C.PhysicalType]) -> str:
         rows.setdefault((re.sub(r"\d+", "*", name), cut_text(type_)), []).append(largest)
     lines = [[name, cut, str(len(sizes)), count_text(sum(sizes))] for (name, cut), sizes in sorted(rows.items())]
     return text_table(["name", "as it is cut", "times", "B on a site"], lines, right=[2, 3])
+
+
+def _baselines_table(told: Pass) -> str:
+    """The chosen plan, and each baseline with what it costs more, or the reason why there is none."""
+    rows = [["chosen", *_price(told.explanation.cost), ""]]
+    for each in told.baselines:
+        if each.cost is None or each.loses is None:
+            rows.append([each.name, "", "", "", f"none: {each.reason}"])
+        else:
+            less = f"-{seconds_text(-each.loses)}" if each.loses < 0 else f"+{seconds_text(each.loses)}"
+            same = abs(each.loses) <= _ROUNDING * each.cost.seconds
+            rows.append([each.name, *_price(each.cost), "the same" if same else less])
+    return text_table(["plan", "time", "wire B", "peak B", "against the choice"], rows, right=[1, 2, 3])
+
+
+def _price(cost: PlanCost) -> list[str]:
+    return [seconds_text(cost.seconds), count_text(cost.wire_bytes), count_text(cost.peak_bytes)]
 
 
 def _vertices_table(vertices: Sequence[Vertex]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from torch.nn import Parameter
 
 from joinsum.arguments import show
 from joinsum.context import context
@@ -77,17 +78,17 @@ def forward_and_backward(
     check_devices(example_inputs)
     runners.rewrite(gm)
     made = programs if programs is not None else []
+    kept = [i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)]
 
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
         known = names if names is not None and len(names) == len(inputs) else None
         # On one site what the backward pass reads is torch's own.
-        program = Program(graph, inputs, names=known, stay=saved if context().sites > 1 else ())
+        program = Program(graph, inputs, names=known, stay=saved if context().sites > 1 else (), kept=kept)
         made.append(program)
         return _runner(program)
 
     def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
-        kept = {i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}
-        program = Program(graph, inputs, stay=kept)
+        program = Program(graph, inputs, stay={i for i, x in enumerate(state) if isinstance(x, torch.Tensor)})
         made.append(program)
         return _runner(program, state)
 

@@ -15,6 +15,7 @@ from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, rep
 from joinsum.frontend.parts import BatchParts
 from joinsum.frontend.program import Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
+from joinsum.frontend.torch_internals import both_passes
 
 __all__ = ["captured_model", "distribute", "gather"]
 
@@ -52,7 +53,8 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
         return plain(*args, **keywords)
 
     traced = TracedFunction(who, model, call, lambda gm, inputs, tensors: _InAutograd(gm, inputs, tensors, names))
-    found = traced.graph_for(*args, **keywords)
+    with both_passes():
+        found = traced.graph_for(*args, **keywords)
     assert isinstance(found, _InAutograd)
     return found
 
@@ -82,7 +84,8 @@ class _Forward:
         """The graph for sample inputs."""
         if self._parts is not None:
             args, kwargs = self._parts.joined((args, kwargs))
-        found = self._traced.graph_for(*args, **kwargs)
+        with both_passes():
+            found = self._traced.graph_for(*args, **kwargs)
         assert isinstance(found, _InAutograd)
         return found
 

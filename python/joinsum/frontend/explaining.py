@@ -19,26 +19,32 @@ from joinsum.plan import IaPlan
 __all__ = ["explain_callable", "explained"]
 
 
-def explain_callable(x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> ModelExplanation:
+def explain_callable(
+    x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any], baselines: bool
+) -> ModelExplanation:
     """The plans of a step, a model or a function for these arguments; nothing is computed. On a process group all ranks
-    call. Raises what capturing it raises."""
+    call. Raises what capturing it raises.
+
+    baselines   whether the forward pass, or the whole step, is compared with plans that people make by hand
+    """
     if isinstance(x, TrainStep):
-        return x.explain(*args, **keywords)
+        return x.explain(*args, baselines=baselines, **keywords)
     if not args and not keywords:
         raise PlanError(f"explain: the plan depends on what it is called with; give that: explain({_name(x)}, inputs)")
-    programs = captured_model("explain", x, args, keywords).programs
-    runners = [program.runner for program in programs]
-    names = ["forward", "backward"]
-    return explained([(name, made) for name, made in zip(names, runners, strict=False) if made is not None])
+    captured = captured_model("explain", x, args, keywords)
+    passes = zip(("forward", "backward"), captured.programs, strict=False)
+    runners = [(name, program.runner) for name, program in passes if program.runner is not None]
+    return explained(runners, baselines)
 
 
-def explained(runners: Iterable[tuple[str, Runner]]) -> ModelExplanation:
-    """Plans with their costs on the context's cluster."""
+def explained(runners: Iterable[tuple[str, Runner]], baselines: bool = False) -> ModelExplanation:
+    """Plans with their costs on the context's cluster, and those of plans made by hand if they are asked for."""
     passes = []
     for name, runner in runners:
         choice = runner.choice
         plan = IaPlan(choice.plan)
-        passes.append(Pass(name, choice.origin, Explanation(plan, cost(plan), choice.program)))
+        others = runner.baselines() if baselines else ()
+        passes.append(Pass(name, choice.origin, Explanation(plan, cost(plan), choice.program), others))
     return ModelExplanation(tuple(passes))
 
 

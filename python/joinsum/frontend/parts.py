@@ -58,11 +58,11 @@ class _OwnPart(torch.autograd.Function):
     """This rank's part of a whole tensor. The gradient is that of the mean of what the ranks go on to compute."""
 
     @staticmethod
-    def forward(ctx: Any, whole: torch.Tensor, here: Context) -> torch.Tensor:  # type: ignore[override]
+    def forward(ctx: Any, whole: torch.Tensor, here: Context) -> torch.Tensor:
         ctx.here = here
         count = whole.shape[0] // here.sites
         return whole.narrow(0, here.local_sites[0] * count, count).clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         return torch.cat(over_ranks(ctx.here, grad)) / ctx.here.sites, None

@@ -36,6 +36,7 @@ class Program:
     ties             for a result of the graph, the input whose blocks it may overwrite
     stay             results of the graph that stay distributed
     state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
+    kept             inputs that are kept between runs, for plans made by hand; None where it is not known
 
     Writing into an input is a result that is copied into it after the run; results that are inputs or constants are
     given back as they are. Raises what `compile_fx` raises.
@@ -50,7 +51,9 @@ class Program:
         ties: Mapping[int, int] | None = None,
         stay: Collection[int] = (),
         state: Collection[int] = (),
+        kept: Collection[int] | None = None,
     ) -> None:
+        self._kept = kept
         ties = dict(ties or {})
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
@@ -96,6 +99,7 @@ class Program:
             names=names,
             ties={place[i]: into for i, into in ties.items() if i in place},
             stay=frozenset(place[i] for i in staying if i in place),
+            state=self._kept,
         )
 
     @property

@@ -10,6 +10,7 @@ import torch
 
 from joinsum import _C
 from joinsum.context import context
+from joinsum.explanation.model_text import PassBaseline
 from joinsum.graph_choice import Choice
 
 __all__ = ["Runner", "compile_fx", "rewrite"]
@@ -34,6 +35,10 @@ class Runner(Protocol):
         """The plan that ran last; before that, the one for whole inputs."""
         ...
 
+    def baselines(self) -> tuple[PassBaseline, ...]:
+        """What plans that people make by hand cost; none where nobody told which inputs are kept between runs."""
+        ...
+
     def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
         ...
@@ -46,6 +51,7 @@ def compile_fx(
     names: Sequence[str] | None,
     ties: Mapping[int, int],
     stay: Collection[int],
+    state: Collection[int] | None = None,
 ) -> Runner:
     """Plans a graph of ATen operators for the sites there are.
 
@@ -53,11 +59,13 @@ def compile_fx(
     names            what inputs are called in explanations and errors
     ties             for a result, the input whose blocks it may overwrite
     stay             results that stay distributed; the others are plain tensors on every rank
+    state            positions of the inputs that are kept between runs, as parameters are; the others are data. Plans
+                     that people make by hand from that are never better than the chosen one; None where it is not known
 
     Raises CaptureError for an operator that is not captured, PlanError, KernelError.
     """
     capture = importlib.import_module("joinsum.capture.runner")
-    made: Runner = capture.compile_fx(gm, example_inputs, names=names, ties=ties, stay=stay)
+    made: Runner = capture.compile_fx(gm, example_inputs, names=names, ties=ties, stay=stay, state=state)
     return made
 
 

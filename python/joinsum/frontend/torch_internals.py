@@ -32,6 +32,7 @@ __all__ = [
     "RefusedByDynamo",
     "TorchRuntimeError",
     "aot_compile",
+    "both_passes",
     "graph_examples",
     "stand_ins",
     "tracing_gradients",
@@ -75,6 +76,12 @@ def aot_compile(
     )
     with _nothing_recomputed():
         return made(gm, list(example_inputs))
+
+
+def both_passes() -> AbstractContextManager[None]:
+    """The backward graph is compiled with the forward graph, not when it is first needed."""
+    made: AbstractContextManager[None] = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+    return made
 
 
 def _nothing_recomputed() -> AbstractContextManager[None]:

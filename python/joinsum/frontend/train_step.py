@@ -82,7 +82,7 @@ class TrainStep:
         self._numbers: dict[Any, Tensor] = {}
         self._names = tensor_names(model)
         self._current: _Call | None = None
-        self._ran: runners.Runner | None = None
+        self._ran: _WholeStep | None = None
         function = _traceable(model, loss_function, self._update, max_norm, accumulate)
         self._traced = TracedFunction("train_step", model, function, self._capture)
 
@@ -104,7 +104,7 @@ class TrainStep:
             loss, made = self._traced(batch, keywords, *call.arguments())
         finally:
             self._current = None
-        self._ran = self._runner()
+        self._ran = self._graph()
         if call.last:
             for each, new in zip(call.trained, made, strict=True):
                 if new is not None:
@@ -137,19 +137,19 @@ class TrainStep:
             self._traced.graph_for(batch, keywords, *call.arguments())
         finally:
             self._current = None
-        return self._runner()
+        return self._graph().runner
 
-    def _runner(self) -> runners.Runner:
+    def _graph(self) -> _WholeStep:
         """The graph that was called or asked for last."""
         graph = self._traced.chosen
         assert isinstance(graph, _WholeStep)
-        assert graph.runner is not None
-        return graph.runner
+        return graph
 
-    def explain(self, *batch: Any, **keywords: Any) -> ModelExplanation:
+    def explain(self, *batch: Any, baselines: bool = False, **keywords: Any) -> ModelExplanation:
         """The plan of a step: where parameters and state lie, what moves, what takes the time. Nothing is computed.
 
         batch, keywords   as for the step itself, of which shapes and dtypes count; without them, the step that ran last
+        baselines         also prices plans that people make by hand; each costs a search
 
         Raises PlanError without a batch before the first step, and what a step raises.
 
@@ -164,10 +164,13 @@ class TrainStep:
         from joinsum.frontend.explaining import explained
 
         if batch or keywords:
-            return explained([("train step", self.captured(*batch, **keywords))])
-        if self._ran is None:
+            self.captured(*batch, **keywords)
+            graph = self._graph()
+        elif self._ran is not None:
+            graph = self._ran
+        else:
             raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
-        return explained([("train step", self._ran)])
+        return explained([("train step", graph.runner)], baselines)
 
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
@@ -301,13 +304,18 @@ class _WholeStep(Captured):
         assert self._graph is not None
         graph, inputs = self._graph
         known = {i: into for i, into in ties.items() if into is not None}
-        self._program = Program(graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept)
+        kept = self._kept | {position for position in self._sums if position is not None}
+        self._program = Program(
+            graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept, kept=kept
+        )
         self._graph = None
 
     @property
-    def runner(self) -> runners.Runner | None:
+    def runner(self) -> runners.Runner:
         """The graph with its plan."""
-        return None if self._program is None else self._program.runner
+        assert self._program is not None
+        assert self._program.runner is not None
+        return self._program.runner
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         self._written = {}
