@@ -15,7 +15,7 @@ from typing import Any
 import joinsum
 import pytest
 import torch
-from joinsum import _C
+from joinsum import _C, graph_choice
 from joinsum.graph_choice import Choice, Ends, choose
 from models import CASES, batches, made
 from torch import Tensor, nn
@@ -37,13 +37,13 @@ def afterwards_one_site() -> Iterator[None]:
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The programs for which plans were searched."""
     found: list[str] = []
-    search = _C.optimize
+    search = graph_choice._planned
 
-    def counted(plan: _C.TraPlan, *rest: Any) -> _C.Optimized:
-        found.append(str(plan))
-        return search(plan, *rest)
+    def counted(here: Any, graph: Any, binary: Any, program: Any, *rest: Any) -> _C.IaPlan:
+        found.append(program.text)
+        return search(here, graph, binary, program, *rest)
 
-    monkeypatch.setattr(_C, "optimize", counted)
+    monkeypatch.setattr(graph_choice, "_planned", counted)
     return found
 
 
@@ -256,12 +256,13 @@ import joinsum, torch
 from models import CASES, batches, made
 from training import CUTTING, sgd
 joinsum.init(sites=3, cluster=CUTTING)
-count, search = 0, joinsum._C.optimize
+from joinsum import graph_choice
+count, search = 0, graph_choice._planned
 def counted(*given):
     global count
     count += 1
     return search(*given)
-joinsum._C.optimize = counted
+graph_choice._planned = counted
 model, told = made("mlp"), []
 step = joinsum.train_step(model, CASES["mlp"].loss, sgd(model.parameters()))
 for n in map(int, sys.argv[1:]):
