@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from joinsum import _C
@@ -15,7 +15,7 @@ from joinsum.errors import Error, PlanError
 from joinsum.graph_baselines import Strategy, strategies
 from joinsum.graph_json import Graph
 
-__all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
+__all__ = ["Baseline", "Placing", "grid_of", "least_cost", "place_graph"]
 
 # Prices of a kept byte: the first one, as a share of the cost per byte of the peak, how many, and bisections of them.
 _FIRST_PRICE = 0.01
@@ -92,6 +92,18 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
         _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
     best, method = min(fitting, key=lambda pair: pair[0].cost)
     return best, first, method, tuple(baselines)
+
+
+def least_cost(asked: Placing) -> float:
+    """A bound that holds on any grid: the seconds of all the work, each value computed once and shared evenly by all
+    sites. 0 where bytes count, where an operation of several operands may be joined in several orders, and with
+    measured rates."""
+    several = any(len(operation.inputs) > 2 for operation in asked.graph.operations)
+    if asked.objective != "seconds" or several or asked.cluster.profile is not None:
+        return 0.0
+    _, plan = _core_plan(asked.graph)
+    alone = _C.on_one_site(plan.lower(plan.even_cuts(1)))
+    return _C.cost(alone, replace(asked.cluster, memory_bytes=None).core()).seconds / asked.sites
 
 
 def grid_of(sites: int) -> _C.Grid:

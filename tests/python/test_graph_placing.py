@@ -207,7 +207,19 @@ def test_the_search_itself_is_no_worse_than_any_baseline(graph: Any, sites: int,
     assert 0.9 * plan.cost <= plan.lower_bound <= plan.cost
 
 
-def test_grids_of_many_prime_factors_have_no_bound() -> None:
+@pytest.mark.parametrize("sites", [64, 96, 4096])
+def test_seconds_on_grids_of_many_prime_factors_are_bounded_by_the_work(sites: int) -> None:
+    wide = {**STEP, "inputs": {"X": [8192, 64], "W1": [64, 96], "W2": [96, 32], "dY": [8192, 32]}}
+    plan = joinsum.plan_graph(wide, "seconds", sites=sites, cluster=joinsum.Cluster("described", 1e9, 1e9, 0.0))
+    products = 2 * 8192 * 96 * (2 * 64 + 3 * 32)
+    assert plan.lower_bound >= products / 1e9 / sites
+    assert plan.lower_bound <= plan.cost
+    assert plan.exact == (plan.cost == plan.lower_bound)
+    # The work of one product is repeated by no more than the uneven parts.
+    assert plan.lower_bound <= 1.1 * products / 1e9 / sites
+
+
+def test_bytes_on_grids_of_many_prime_factors_have_no_bound() -> None:
     plan = joinsum.plan_graph(UNEVEN_MLP, "wire_bytes", sites=64)
     assert plan.cost > 0
     assert plan.lower_bound == 0
