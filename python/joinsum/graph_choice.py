@@ -23,7 +23,7 @@ from joinsum.planning import Options, by_first_site, find_here
 __all__ = ["Choice", "Ends", "Rival", "Rivals", "choose", "logical_program", "rival_options"]
 
 # Operators of a plan beyond which hand-made plans are not tried beside the search's own: each takes a search.
-_MOST_COMPARED = 300
+_MOST_COMPARED = 1000
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,8 @@ def _planned(
     others = [rival_options(here, graph, ends, rival) for rival in rivals.of(binary, program)]
     found = [plan, *_found(here, program, others)]
     if all(place.fully_replicated for place in ends.starts.values()):
-        found.append(rivals.repeated(program))
+        with suppress(PlanError):  # no site has the memory
+            found.append(rivals.repeated(program))
     return min(found, key=lambda each: _seconds(here, each))
 
 

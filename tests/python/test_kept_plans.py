@@ -183,7 +183,7 @@ STALE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "host": (lambda told: told["key"]["machine"]["sites"].__setitem__(0, "elsewhere: cpu"), "another machine: site=0"),
     "grid": (lambda told: told["key"]["machine"]["layout"].update(grid="4"), "another layout: grid: file=4, here=2x2"),
     "build": (lambda told: told["key"].update(code="0"), "another build of joinsum made it"),
-    "format": (lambda told: told.update(version=0), "another version of the format: file=0, here=2"),
+    "format": (lambda told: told.update(version=0), "another version of the format: file=0, here=3"),
 }
 
 
