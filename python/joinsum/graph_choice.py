@@ -23,7 +23,7 @@ from joinsum.planning import Options, by_first_site, find_here
 __all__ = ["Choice", "Ends", "Rival", "Rivals", "choose", "logical_program", "rival_options"]
 
 # Operators of a plan beyond which hand-made plans are not tried beside the search's own: each takes a search.
-_MOST_COMPARED = 1000
+_MOST_COMPARED = 500
 
 
 @dataclass(frozen=True)
