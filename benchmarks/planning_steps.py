@@ -18,6 +18,7 @@ import click
 import joinsum
 import torch
 import torch.nn.functional as F
+from one_site_models import RmsNorm
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -34,15 +35,6 @@ class Shape:
     key_heads: int = 8
     hidden: int = 14336
     tokens: int = 128256
-
-
-class RmsNorm(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight * (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5))
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

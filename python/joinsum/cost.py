@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from joinsum import _C
 from joinsum.arguments import show
@@ -13,7 +13,7 @@ from joinsum.plan import IaPlan, TraPlan
 from joinsum.planning import planned_here
 from joinsum.text_table import count_text, seconds_text, text_table
 
-__all__ = ["NodeCost", "PlanCost", "cost"]
+__all__ = ["NodeCost", "PlanCost", "cost", "seconds_of_work"]
 
 _COLUMNS = ["node", "operation", "paper floats", "wire B", "flops", "time"]
 
@@ -103,3 +103,11 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
     )
     figures = (core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds)
     return PlanCost(*figures, cluster, core.run_seconds, nodes)
+
+
+def seconds_of_work(graph: _C.EinsumPlan, cluster: Cluster, sites: int) -> float:
+    """Seconds of all the work of a graph of einsums of at most two operands, each value computed once and shared evenly
+    by all sites, at the cluster's flat rates: no plan takes less."""
+    alone = _C.on_one_site(graph.lower(graph.even_cuts(1))).with_uncut_calls()
+    flat = replace(cluster, memory_bytes=None, profile=None)
+    return _C.cost(alone, flat.core()).seconds / sites

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 from joinsum import _C
 from joinsum.arguments import show
 from joinsum.cluster import Cluster
 from joinsum.contraction_order import best_orders_on
+from joinsum.cost import seconds_of_work
 from joinsum.einsum_operations import VertexText, make_vertex
 from joinsum.errors import Error, PlanError
 from joinsum.graph_baselines import Strategy, strategies
 from joinsum.graph_json import Graph
 
-__all__ = ["Baseline", "Placing", "grid_of", "least_cost", "place_graph"]
+__all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
 
 # Prices of a kept byte: the first one, as a share of the cost per byte of the peak, how many, and bisections of them.
 _FIRST_PRICE = 0.01
@@ -57,8 +58,8 @@ class Placing:
     seconds: float | None
 
 
-def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, str, tuple[Baseline, ...]]:
-    """The best placement, the one whose bound holds whatever the memory, what found the best, and baselines."""
+def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Baseline, ...]]:
+    """The best placement, a bound that holds whatever the memory, what found the best, and baselines."""
     nodes, plan = _core_plan(asked.graph)
     grid = grid_of(asked.sites)
 
@@ -91,19 +92,18 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, _C.GraphPlacement, s
     if not fitting:
         _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
     best, method = min(fitting, key=lambda pair: pair[0].cost)
-    return best, first, method, tuple(baselines)
+    # Where axes are merged, what bounds the plans on them does not bound the others.
+    bound = first.lower_bound if grid == _C.Grid.of_sites(asked.sites) else _least_cost(asked, plan)
+    return best, min(best.cost, bound), method, tuple(baselines)
 
 
-def least_cost(asked: Placing) -> float:
-    """A bound that holds on any grid: the seconds of all the work, each value computed once and shared evenly by all
-    sites. 0 where bytes count, where an operation of several operands may be joined in several orders, and with
-    measured rates."""
+def _least_cost(asked: Placing, plan: _C.EinsumPlan) -> float:
+    """A bound that holds on any grid: by the work. 0 where bytes count, where an operation of several operands may be
+    joined in several orders, and with measured rates."""
     several = any(len(operation.inputs) > 2 for operation in asked.graph.operations)
     if asked.objective != "seconds" or several or asked.cluster.profile is not None:
         return 0.0
-    _, plan = _core_plan(asked.graph)
-    alone = _C.on_one_site(plan.lower(plan.even_cuts(1)))
-    return _C.cost(alone, replace(asked.cluster, memory_bytes=None).core()).seconds / asked.sites
+    return seconds_of_work(plan, asked.cluster, asked.sites)
 
 
 def grid_of(sites: int) -> _C.Grid:

@@ -14,7 +14,7 @@ from joinsum.context import context
 from joinsum.einsum_plan import EinsumPlan
 from joinsum.errors import PlanError
 from joinsum.graph_json import Graph, graph_of_text, load_graph, read_graph
-from joinsum.graph_placing import Baseline, Placing, grid_of, least_cost, place_graph
+from joinsum.graph_placing import Baseline, Placing, place_graph
 from joinsum.plan import IaPlan
 from joinsum.text_table import count_text, seconds_text, text_table
 
@@ -365,10 +365,7 @@ def _placed(graph: Graph, options: _Options) -> GraphPlan:
         cluster,
         None if options.seconds is None else float(options.seconds),
     )
-    found, bounded, method, baselines = place_graph(asked)
-    # Where axes are merged, what bounds the plans on them does not bound the others.
-    whole = grid_of(sites) == _C.Grid.of_sites(sites)
-    bound = min(found.cost, bounded.lower_bound if whole else least_cost(asked))
+    found, bound, method, baselines = place_graph(asked)
     orders = {operation.name: operation.labels for operation in graph.operations}
     rows = [
         (

@@ -7,12 +7,13 @@ import logging
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from joinsum import _C
 from joinsum.cluster import Cluster
 from joinsum.context import Context
+from joinsum.cost import seconds_of_work
 from joinsum.errors import InternalError, PlanError
 from joinsum.plan import TraPlan, verifying
 
@@ -43,11 +44,8 @@ class Asked:
 
     @cached_property
     def floor(self) -> float:
-        """Seconds of all the work, each value computed once and shared evenly by all sites, at the cluster's flat
-        rates: no plan takes less."""
-        alone = _C.on_one_site(self.graph.lower(self.graph.even_cuts(1))).with_uncut_calls()
-        flat = replace(self.cluster, memory_bytes=None, profile=None)
-        return _C.cost(alone, flat.core()).seconds / self.sites
+        """Seconds of all the work, shared evenly: no plan takes less."""
+        return seconds_of_work(self.graph, self.cluster, self.sites)
 
 
 @dataclass(frozen=True)

@@ -5,28 +5,16 @@ An all-reduce of e elements on s sites sends 2 (s - 1) e of them, whichever way 
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import joinsum
 import pytest
 import torch
+from closed_forms import BYTES, CLUSTER, all_reduces, layers
 from joinsum.explanation.model_text import Pass, PassBaseline, cut_text
 from torch import nn
 
-BYTES = 4
 KINDS = ["data parallel", "fully sharded data parallel", "tensor parallel", "sequence split", "replicate all"]
-
-# Rates that no measurement of the machine changes. Work costs so much that none is done twice to save bytes.
-CLUSTER = joinsum.Cluster("described", 1e9, 1e9, 0.0)
-
-
-def layers(*widths: int) -> nn.Sequential:
-    parts: list[nn.Module] = []
-    for i, (before, after) in enumerate(itertools.pairwise(widths)):
-        parts += [nn.ReLU()] if i else []
-        parts.append(nn.Linear(before, after, bias=False))
-    return nn.Sequential(*parts)
 
 
 def step_of(model: nn.Sequential, batch: int, sites: int, cluster: joinsum.Cluster = CLUSTER) -> Pass:
@@ -44,10 +32,6 @@ def by_name(told: Pass) -> dict[str, PassBaseline]:
 def cuts(found: PassBaseline) -> dict[str, str]:
     assert found.plan is not None
     return {name: cut_text(type_) for name, type_ in found.plan.inputs.items()}
-
-
-def all_reduces(elements: int, sites: int) -> int:
-    return 2 * (sites - 1) * elements * BYTES
 
 
 def assert_never_worse(told: Pass) -> None:

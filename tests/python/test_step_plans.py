@@ -5,25 +5,11 @@ An all-reduce of e elements on s sites sends 2 (s - 1) e of them, whichever way 
 
 from __future__ import annotations
 
-import itertools
-
 import joinsum
 import pytest
 import torch
+from closed_forms import BYTES, CLUSTER, all_reduces, layers
 from torch import nn
-
-BYTES = 4
-
-# Rates that no measurement of the machine changes. Work costs so much that none is done twice to save bytes.
-CLUSTER = joinsum.Cluster("described", 1e9, 1e9, 0.0)
-
-
-def layers(*widths: int) -> nn.Sequential:
-    parts: list[nn.Module] = []
-    for i, (before, after) in enumerate(itertools.pairwise(widths)):
-        parts += [nn.ReLU()] if i else []
-        parts.append(nn.Linear(before, after, bias=False))
-    return nn.Sequential(*parts)
 
 
 def moved(model: nn.Module, batch: int, sites: int) -> tuple[int, int]:
@@ -37,10 +23,6 @@ def moved(model: nn.Module, batch: int, sites: int) -> tuple[int, int]:
     step(x, y)
     step(x, y)
     return planned, joinsum.trace().bytes_sent
-
-
-def all_reduces(elements: int, sites: int) -> int:
-    return 2 * (sites - 1) * elements * BYTES
 
 
 @pytest.mark.parametrize("sites", [2, 3, 4])

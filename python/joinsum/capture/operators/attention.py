@@ -38,6 +38,10 @@ _TO_KEYS = _forms(_GRADS, "b h s e, b h s e", "e", "l=add", "6 b h l s e")
 _GROUPED = "b (g h) l e, b g s e, b g s e"
 
 
+def _is_grouped(application: Application) -> bool:
+    return application.value("query").shape[1] != application.value("key").shape[1]
+
+
 def _grouped(recorder: Recorder, application: Application) -> Made:
     """A head of keys and values serves several of the queries, which only run together backward."""
     mask = application.optional("attn_mask")
@@ -67,7 +71,7 @@ def _checked(recorder: Recorder, application: Application) -> tuple[Application,
 def _attention(recorder: Recorder, application: Application) -> Made:
     """Each query's sum of exponentials, then the weighted values: both are partial where keys are divided."""
     application, rank, given = _checked(recorder, application)
-    if application.value("query").shape[1] != application.value("key").shape[1]:
+    if _is_grouped(application):
         return _grouped(recorder, application)
     once = _ATTENTION[rank](recorder, application)
     out, sums = application.results
@@ -84,7 +88,7 @@ def _attention(recorder: Recorder, application: Application) -> Made:
 def _attention_backward(recorder: Recorder, application: Application) -> Made:
     """The queries' gradient adds up over keys, those of keys and values over queries."""
     application, rank, given = _checked(recorder, application)
-    if application.value("query").shape[1] != application.value("key").shape[1]:
+    if _is_grouped(application):
         return _grouped(recorder, application)
     once = _BACKWARD[rank](recorder, application)
     query, *others = (each for each in application.results if each is not None)
