@@ -215,6 +215,11 @@ einsum::Plan binary(const einsum::Plan& plan, const std::map<std::string, einsum
   return einsum::binary(plan, paths);
 }
 
+einsum::Plan binary_where_nans_stay(const einsum::Plan& plan) {
+  std::unordered_map<const einsum::Node*, einsum::NodePtr> made;
+  return einsum::binary(plan, {}, made, einsum::Folding::kWhereNaNsStay);
+}
+
 tra::Plan lower(const einsum::Plan& plan, const std::map<std::string, RelationType>& inputs) {
   return einsum::lower(plan, inputs);
 }
@@ -240,6 +245,8 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("shapes", &shapes_of)
       .def_property_readonly("output_nodes", &output_nodes)
       .def("binary", &binary, py::arg("paths"), WithoutGil())
+      .def("binary_where_nans_stay", &binary_where_nans_stay, WithoutGil())
+      .def_property_readonly("may_lose_nans", &einsum::may_lose_nans)
       .def("gradient", &einsum::gradient, py::arg("of"), py::arg("paths") = std::map<std::string, einsum::Path>{},
            WithoutGil())
       .def("differentiable_outputs", &einsum::differentiable_outputs, py::arg("of"), WithoutGil())

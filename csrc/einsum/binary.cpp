@@ -30,6 +30,12 @@ bool loses_ties(const Einsum& op) {
   return extreme && op.join.name != "add" && op.join.name != "logaddexp";
 }
 
+/// Whether an infinity can be folded away that gives NaN with one of another operand.
+bool loses_nans(const Einsum& op) {
+  const std::string& fold = op.aggregate.name;
+  return op.join.name == "add" && (fold == "max" || fold == "min" || fold == "logaddexp");
+}
+
 /// One vertex of several operands, taken apart.
 class Apart {
  public:
@@ -126,7 +132,8 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::uno
     } else {
       const auto path = paths.find(names.at(node.get()));
       if (path != paths.end()) ++used;
-      const bool waits = folding == Folding::kWhereTiesStay && loses_ties(*op);
+      const bool waits = (folding == Folding::kWhereTiesStay && loses_ties(*op)) ||
+                         (folding == Folding::kWhereNaNsStay && loses_nans(*op));
       made[node.get()] = Apart(names.at(node.get()), *op, inputs, waits)
                              .run(waits || path == paths.end() ? from_the_left(inputs.size()) : path->second);
     }
@@ -138,6 +145,14 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::uno
   for (const auto& output : plan.outputs())
     outputs.push_back({output.name, made.at(output.node.get()), output.tied_input});
   return Plan::make(std::move(outputs));
+}
+
+bool may_lose_nans(const Plan& plan) {
+  const auto order = plan.order();
+  return std::any_of(order.begin(), order.end(), [](const NodePtr& node) {
+    const auto* op = node->as<Einsum>();
+    return op != nullptr && op->operands.size() > 2 && loses_nans(*op);
+  });
 }
 
 }  // namespace joinsum::einsum

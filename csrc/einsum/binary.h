@@ -10,9 +10,11 @@ using Path = std::vector<std::pair<int64_t, int64_t>>;
 
 /// When a label is folded that no other operand has.
 enum class Folding {
-  kEarly,         ///< at once, where the join distributes over the aggregation
-  kWhereTiesStay  ///< as that, if the aggregation is a maximum or minimum only where the elements of each step that
-                  ///< tie are those of all operands, of joins that grow with both operands; others wait, from the left
+  kEarly,          ///< at once, where the join distributes over the aggregation
+  kWhereTiesStay,  ///< as that, if the aggregation is a maximum or minimum only where the elements of each step that
+                   ///< tie are those of all operands, of joins that grow with both operands; others wait, from the left
+  kWhereNaNsStay   ///< as that, but extremes and logsumexps of sums wait, from the left: inf may be folded away before
+                   ///< it meets -inf
 };
 
 /// The same plan from einsums of at most two operands. `paths` gives the orders of vertices with more, by the names
@@ -24,5 +26,9 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths = {});
 /// The same, and in `made` what each node of `plan` has become.
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made,
             Folding folding = Folding::kEarly);
+
+/// Whether folding early and folding where NaNs stay differ: a vertex takes the extreme or logsumexp of sums of three
+/// operands or more.
+bool may_lose_nans(const Plan& plan);
 
 }  // namespace joinsum::einsum

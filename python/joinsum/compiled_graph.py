@@ -61,10 +61,20 @@ class CompiledGraph:
         """Where the plan wants its inputs."""
         return dict(self.choice.plan.inputs)
 
+    @cached_property
+    def _keeping_nans(self) -> CompiledGraph | None:
+        """The same, without folding an infinity away before it meets one of the other sign; slower, as it joins all
+        operands of such a vertex first. None where none is."""
+        if not self.recorded.may_lose_nans:
+            return None
+        return CompiledGraph(self.here, self.recorded.binary_where_nans_stay(), self.kept)
+
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs, for one tensor for each of the inputs; no gradients."""
         here = self.here
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
+        if self._keeping_nans is not None and _has_both_infinities(tensors):
+            return self._keeping_nans.run(tensors)
         if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare(tensors)
             self._compared = True
@@ -121,6 +131,16 @@ class CompiledGraph:
                 del self._batched[next(iter(self._batched))]
             self._batched[key] = CompiledGraph(self.here, batched_graph(self.recorded, names, size), self.kept)
         return self._batched[key]
+
+
+def _has_both_infinities(tensors: Sequence[torch.Tensor]) -> bool:
+    real = [x for x in tensors if x.is_floating_point() and x.numel() > 0]
+    return any(_has(x, -torch.inf) for x in real) and any(_has(x, torch.inf) for x in real)
+
+
+def _has(tensor: torch.Tensor, infinity: float) -> bool:
+    extreme = tensor.amin() if infinity < 0 else tensor.amax()
+    return bool((tensor == infinity).any() if extreme.isnan() else extreme == infinity)
 
 
 def _is_smooth(dtype: torch.dtype) -> bool:

@@ -314,6 +314,25 @@ def test_logsumexp_of_rows_without_a_finite_element_is_torchs(sites: int) -> Non
     torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
+@pytest.mark.parametrize(("agg", "fold"), [("min", torch.amin), ("max", torch.amax), ("logsumexp", torch.logsumexp)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_infinities_of_both_signs_meet_in_sums_of_three(agg: str, fold: Callable[..., torch.Tensor], sign: int) -> None:
+    inf = sign * float("inf")
+    x = torch.tensor([-inf, 1.0, 2.0], dtype=F64)
+    y = torch.tensor([[inf, 1.0, 2.0], [3.0, inf, 5.0], [1.0, 2.0, 3.0]], dtype=F64)
+    z = torch.tensor([4.0, 5.0, float("nan")], dtype=F64)[:2]
+    joined = x[:, None, None] + y[:, :, None] + z
+    wanted = fold(joined, dim=(1, 2))
+    assert wanted.isnan().any()
+    for sites in (1, 3):
+        joinsum.init(sites=sites)
+        call = joinsum.einsum_plan("i,ij,k->i", x.shape, y.shape, z.shape, join="add", agg=agg, dtype=F64)
+        for got in (joinsum.einsum("i,ij,k->i", x, y, z, join="add", agg=agg), call(x, y, z)):
+            torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12, equal_nan=True)
+        with_nan = torch.cat([z, torch.full((1,), float("nan"), dtype=F64)])
+        assert joinsum.einsum("i,ij,k->i", x, y, with_nan, join="add", agg=agg).isnan().all()
+
+
 OPERATIONS: list[tuple[str, Callable[..., torch.Tensor]]] = [
     ("mul", torch.mul),
     ("add", torch.add),

@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "einsum/interpret.h"
 #include "einsum/text.h"
 #include "random_einsums.h"
 
 namespace joinsum::einsum {
 namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 std::string error_of(const Plan& plan, const std::map<std::string, Path>& paths) {
   try {
@@ -66,9 +71,23 @@ TEST(EinsumBinary, TakesAnExpressionApartWhereItsPartsReadTwoOperands) {
 TEST(EinsumBinary, WaitsWithFoldingNothingThatTheJoinWouldLose) {
   const Plan plan =
       parse("einsum\ninput A: f64[0]\ninput B: f64[]\ninput C: f64[]\noutput Z = einsum[i,,->; min; min](A, B, C)");
-  const auto inf = std::numeric_limits<double>::infinity();
   const auto computed = interpret(binary(plan), {{"A", {{0}, {}}}, {"B", {{}, {1}}}, {"C", {{}, {2}}}});
-  EXPECT_EQ(computed.at("Z").values, std::vector<double>{inf});
+  EXPECT_EQ(computed.at("Z").values, std::vector<double>{kInf});
+}
+
+TEST(EinsumBinary, JoinsAllBeforeAnInfinityIsFoldedAwayWhereNaNsStay) {
+  const auto apart = [](const std::string& text) {
+    const Plan plan = parse(text);
+    std::unordered_map<const Node*, NodePtr> made;
+    return std::pair(may_lose_nans(plan), interpret(binary(plan, {}, made, Folding::kWhereNaNsStay),
+                                                    {{"A", {{1}, {-kInf}}}, {"B", {{1, 2}, {kInf, 1}}}, {"C", {{2}, {0, 0}}}}));
+  };
+  const std::string inputs = "einsum\ninput A: f64[1]\ninput B: f64[1,2]\ninput C: f64[2]\n";
+  const auto [may, made] = apart(inputs + "output Z = einsum[i,ij,j->i; add; min](A, B, C)");
+  EXPECT_TRUE(may);
+  EXPECT_TRUE(std::isnan(made.at("Z").values.at(0)));
+  EXPECT_FALSE(apart(inputs + "output Z = einsum[i,ij,j->i; max; min](A, B, C)").first);
+  EXPECT_FALSE(apart(inputs + "t0 = einsum[i,ij->i; add; min](A, B)\noutput Z = einsum[i,j->i; add; min](t0, C)").first);
 }
 
 TEST(EinsumBinary, PathsThatDoNotFitAreRefused) {
