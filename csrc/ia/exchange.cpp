@@ -282,6 +282,131 @@ void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& 
   out.busiest += most;
 }
 
+/// For each site its coordinates on `axes` as one number, from 0.
+std::vector<int64_t> numbers(const Grid& grid, const Dims& axes) {
+  std::vector<int64_t> out(1, 0);
+  int64_t weight = 1;
+  for (int64_t axis = grid.rank() - 1; axis >= 0; --axis) {
+    const bool counts = position_of(axes, axis).has_value();
+    const size_t below = out.size();
+    for (int64_t at = 1; at < grid.axes[axis]; ++at) {
+      for (size_t i = 0; i < below; ++i) out.push_back(out[i] + (counts ? at * weight : 0));
+    }
+    if (counts) weight *= grid.axes[axis];
+  }
+  return out;
+}
+
+Dims joined(Dims a, const Dims& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+/// Partials that are all settled, where sites that differ in pending axes alone hold one box or nothing, equally many
+/// of them each, and these boxes make the whole relation. Sites that differ along axes that the source replicates keep
+/// to themselves.
+class RegularFolds {
+ public:
+  RegularFolds(const PhysicalType& source, const PhysicalType& target)
+      : source_(source), target_(target), elements_(source.relation) {
+    const Dims apart = source.placement.axes_in<Replicated>();
+    const Dims held = joined(apart, source.placement.axes_in<Split>());
+    const Dims wanted = target.placement.axes_in<Split>();
+    held_ = numbers(source.grid, held);
+    wanted_ = numbers(source.grid, joined(apart, wanted));
+    piece_ = numbers(source.grid, joined(held, wanted));
+    whole_ = elements_.over(Box::below(source.relation.frontier)) *
+             checked_product("volume", project(source.grid.axes, apart));
+  }
+
+  /// Nothing where partials lie otherwise.
+  std::optional<Volume> volume() {
+    if (!count_holders()) return std::nullopt;
+    count_pieces();
+    Volume out;
+    double reduced = 0;
+    double gathered = 0;
+    for (int64_t site = 0; site < source_.sites(); ++site) {
+      const Wanted& wanted = of_wanted_[wanted_[site]];
+      if (wanted.sites == 0) continue;
+      const int64_t own = own_[site];
+      const double folds = own > 0 ? static_cast<double>(own) / static_cast<double>(both_[piece_[site]]) : 0;
+      const double rest = static_cast<double>(wanted.size - wanted.covered) / static_cast<double>(wanted.sites);
+      const auto holders = static_cast<double>(holders_);
+      reduced = std::max(reduced, folds * (holders - 1) + rest * holders);
+      gathered = std::max(gathered, static_cast<double>(wanted.size) - folds - rest);
+    }
+    for (const Wanted& wanted : of_wanted_) {
+      out.reduce += wanted.size * holders_ - wanted.covered;
+      out.gather += wanted.size * std::max<int64_t>(wanted.sites - 1, 0);
+    }
+    out.busiest = static_cast<int64_t>(reduced + (out.gather > 0 ? gathered : 0.0));
+    return out;
+  }
+
+ private:
+  /// A box that some sites need.
+  struct Wanted {
+    int64_t size = 0;
+    int64_t sites = 0;
+    int64_t covered = 0;  ///< of its elements, those of which a site that needs them holds a partial
+  };
+
+  const Box* held(int64_t site) const {
+    const auto& box = source_.holding.box(site);
+    return box && !box->empty() ? &*box : nullptr;
+  }
+
+  bool count_holders() {
+    std::vector<const Box*> boxes(source_.sites());
+    std::vector<int64_t> holders(source_.sites());
+    int64_t sum = 0;
+    for (int64_t site = 0; site < source_.sites(); ++site) {
+      const Box* box = held(site);
+      if (box == nullptr) continue;
+      const Box*& first = boxes[held_[site]];
+      if (first == nullptr) sum += elements_.over(*box);
+      if (first != nullptr && *first != *box) return false;
+      first = box;
+      ++holders[held_[site]];
+    }
+    for (size_t i = 0; i < holders.size(); ++i) {
+      if (boxes[i] == nullptr) continue;
+      if (holders_ != 0 && holders_ != holders[i]) return false;
+      holders_ = holders[i];
+    }
+    return sum == whole_;
+  }
+
+  void count_pieces() {
+    both_.resize(source_.sites());
+    own_.resize(source_.sites());
+    of_wanted_.resize(source_.sites());
+    for (int64_t site = 0; site < source_.sites(); ++site) {
+      const auto& needed = target_.holding.box(site);
+      if (!needed) continue;
+      Wanted& wanted = of_wanted_[wanted_[site]];
+      if (wanted.sites++ == 0) wanted.size = elements_.over(*needed);
+      const Box* box = held(site);
+      if (box == nullptr) continue;
+      own_[site] = elements_.over(*box, *needed);
+      if (both_[piece_[site]]++ == 0) wanted.covered += own_[site];
+    }
+  }
+
+  const PhysicalType& source_;
+  const PhysicalType& target_;
+  Elements elements_;
+  std::vector<int64_t> held_;  ///< numbers of the boxes that sites hold, and need, and of both
+  std::vector<int64_t> wanted_;
+  std::vector<int64_t> piece_;
+  int64_t whole_ = 0;    ///< elements, in all groups that keep to themselves
+  int64_t holders_ = 0;  ///< of each box
+  std::vector<int64_t> both_;
+  std::vector<int64_t> own_;
+  std::vector<Wanted> of_wanted_;
+};
+
 /// Sites that hold equal boxes, ascending.
 struct BoxSites {
   const Box* box;
@@ -315,6 +440,12 @@ int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
 
 /// Partials: each piece is folded by the sites that need it and hold a partial, or by all that need it.
 void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& out) {
+  if (!target.placement.pending()) {
+    if (const auto regular = RegularFolds(source, target).volume()) {
+      out = *regular;
+      return;
+    }
+  }
   const Alike alike(source, target);
   Dims apart = source.placement.axes_in<Replicated>();
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -22,14 +23,10 @@ __all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
 _FIRST_PRICE = 0.01
 _PRICES = 12
 _BISECTIONS = 4
-# Prime factors beyond which they are merged.
+# Prime factors beyond which they are merged, but for grids of few sites; and into how many axes.
 _MOST_AXES = 5
-# Sites beyond which a plan is first sought with shorter axes, and how long these are.
-_MOST_SITES_AT_ONCE = 1024
-_COARSE_AXIS = 4
-# Refinements of such a plan, and the costliest vertices that each frees.
-_REFINEMENTS = 4
-_FREED = 8
+_FEW_SITES = 64
+_MERGED_AXES = 4
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,7 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
     """The best placement, a bound that holds whatever the memory, what found the best, and baselines."""
     nodes, plan = _core_plan(asked.graph)
     grid = grid_of(asked.sites)
-
-    coarse_grid = _C.Grid.of_axes([min(axis, _COARSE_AXIS) for axis in grid.axes])
-    at_once = asked.sites <= _MOST_SITES_AT_ONCE
-    orders = best_orders_on(plan, grid if at_once else coarse_grid, asked.cluster, False, asked.objective)
+    orders = best_orders_on(plan, grid, asked.cluster, False, asked.objective)
     paths = {name: order.path for name, order in orders.items()}
 
     def placer_on(sites: _C.Grid) -> _C.GraphPlacer:
@@ -73,13 +67,8 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
 
     placer = placer_on(grid)
     pins = [_core_pin(name, pin) for name, pin in asked.pins.items()]
-    if not at_once:
-        coarse = placer_on(coarse_grid)
-        first = _coarse_to_fine(coarse, placer, asked)
-        found = [(first, "coarse to fine")]
-    else:
-        first = placer.place(pins, asked.seconds, 0.0, True)
-        found = [(first, "elimination")]
+    first = placer.place(pins, asked.seconds, 0.0, True)
+    found = [(first, "elimination")]
     if _short(first, asked) > 0:
         found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
     baselines = []
@@ -92,59 +81,64 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
     if not fitting:
         _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
     best, method = min(fitting, key=lambda pair: pair[0].cost)
-    # Where axes are merged, what bounds the plans on them does not bound the others.
-    bound = first.lower_bound if grid == _C.Grid.of_sites(asked.sites) else _least_cost(asked, plan)
+    bound = first.lower_bound
+    if grid != _C.Grid.of_sites(asked.sites):  # what bounds the plans on merged axes does not bound the others
+        seconds = asked.objective == "seconds"
+        bound = _least_work(asked, plan) if seconds else _least_bytes(asked, plan.binary(paths), placer_on)
+        if not seconds and bound > best.cost:  # it leaves work undivided that shorter axes would divide
+            bound = 0.0
     return best, min(best.cost, bound), method, tuple(baselines)
 
 
-def _least_cost(asked: Placing, plan: _C.EinsumPlan) -> float:
-    """A bound that holds on any grid: by the work. 0 where bytes count, where an operation of several operands may be
-    joined in several orders, and with measured rates."""
+def _least_work(asked: Placing, plan: _C.EinsumPlan) -> float:
+    """A bound of seconds that holds on any grid: by the work. 0 where an operation of several operands may be joined in
+    several orders, and with measured rates."""
     several = any(len(operation.inputs) > 2 for operation in asked.graph.operations)
-    if asked.objective != "seconds" or several or asked.cluster.profile is not None:
+    if several or asked.cluster.profile is not None:
         return 0.0
     return seconds_of_work(plan, asked.cluster, asked.sites)
 
 
+def _least_bytes(asked: Placing, binary: _C.EinsumPlan, placer_on: Callable[[_C.Grid], _C.GraphPlacer]) -> float:
+    """A bound of bytes: that of the prime factors of fewer sites. Sites that differ in the other factors can be taken
+    together as one, which then has what each of them has and needs what they need, so it receives no more. 0 where a
+    product is too small for all sites: then fewer sites need not divide it alike."""
+    if not all(_divides_among(asked.sites, extents) for extents in _products(binary)):
+        return 0.0
+    fewer = max(number for number in range(1, _FEW_SITES + 1) if asked.sites % number == 0)
+    return placer_on(_C.Grid.of_sites(fewer)).place([], asked.seconds, 0.0, True).lower_bound
+
+
+def _products(binary: _C.EinsumPlan) -> Iterator[list[int]]:
+    """Extents of all labels of each vertex of two operands that folds any."""
+    shapes = binary.shapes
+    for _, inputs, operands, result, _, _, new in binary.vertices:
+        extents = dict(new)
+        for node, labels in zip(inputs, operands, strict=True):
+            extents.update(zip(labels, shapes[node][1], strict=True))
+        if len(operands) > 1 and len(extents) > len(result):
+            yield list(extents.values())
+
+
+def _divides_among(sites: int, extents: Sequence[int]) -> bool:
+    """Whether each prime factor of the sites finds a label to divide, whatever the others divide."""
+    largest = max(_C.Grid.of_sites(sites).axes)
+    return math.prod(max(extent // largest, 1) for extent in extents) >= sites
+
+
 def grid_of(sites: int) -> _C.Grid:
-    """The grid that sites are planned on: their prime factors; of more than a few axes these merged into three.
+    """The grid that sites are planned on: their prime factors; of many sites and axes these merged into four.
 
     >>> grid_of(8), grid_of(64), grid_of(4096)
-    (2x2x2, 4x4x4, 16x16x16)
+    (2x2x2, 2x2x2x2x2x2, 8x8x8x8)
     """
     grid = _C.Grid.of_sites(sites)
-    if len(grid.axes) <= _MOST_AXES:
+    if len(grid.axes) <= _MOST_AXES or sites <= _FEW_SITES:
         return grid
-    merged = [1, 1, 1]
+    merged = [1] * _MERGED_AXES
     for prime in sorted(grid.axes, reverse=True):
         merged[merged.index(min(merged))] *= prime
     return _C.Grid.of_axes(sorted(merged))
-
-
-def _coarse_to_fine(coarse: _C.GraphPlacer, fine: _C.GraphPlacer, asked: Placing) -> _C.GraphPlacement:
-    """The best plan on a grid with shorter axes, in which then the costliest vertices choose again, some at a time."""
-
-    def placed(axes: Mapping[str, tuple[str, ...]]) -> _C.GraphPlacement:
-        pins = [_core_pin(name, pin) for name, pin in {**axes, **asked.pins}.items()]
-        return fine.place(pins, asked.seconds, 0.0, False)
-
-    # Parts of the fine grid mean nothing on the coarse one.
-    kept = [_core_pin(name, pin) for name, pin in asked.pins.items() if isinstance(pin, tuple)]
-    best = placed(_work_axes(coarse.place(kept, asked.seconds, 0.0, False)))
-    begin = 0
-    for _ in range(_REFINEMENTS):
-        vertices = [vertex for vertex in best.vertices if not vertex.input]
-        vertices.sort(key=lambda vertex: vertex.seconds if asked.objective == "seconds" else vertex.wire_bytes)
-        free = {vertex.name for vertex in vertices[::-1][begin : begin + _FREED]}
-        again = placed({name: axes for name, axes in _work_axes(best).items() if name not in free})
-        begin = 0 if again.cost < best.cost else begin + _FREED
-        best = min(best, again, key=lambda plan: plan.cost)
-    return best
-
-
-def _work_axes(placed: _C.GraphPlacement) -> dict[str, tuple[str, ...]]:
-    """The label that each grid axis divides, by vertex."""
-    return {vertex.name: tuple(vertex.axes) for vertex in placed.vertices if not vertex.input}
 
 
 def _short(placed: _C.GraphPlacement, asked: Placing) -> int:

@@ -30,10 +30,10 @@ STEP = {
 }
 
 
-def random_graph(seed: int) -> dict[str, Any]:
+def random_graph(seed: int, scale: int = 1) -> dict[str, Any]:
     """Products, maps and sums of matrices of few extents, some read twice."""
     draw = random.Random(seed)
-    sizes = {label: draw.choice([3, 4, 6, 8, 16]) for label in "abcd"}
+    sizes = {label: scale * draw.choice([3, 4, 6, 8, 16]) for label in "abcd"}
     values = {}
     inputs: dict[str, list[int]] = {}
     ops: list[dict[str, Any]] = []
@@ -106,17 +106,17 @@ def test_no_pinned_plan_costs_less_than_the_bound(objective: str) -> None:
         assert joinsum.plan_graph(STEP, objective, sites=8, pins=kept).cost >= free.lower_bound, kept
 
 
-def test_thousands_of_sites_are_planned_from_coarse_to_fine() -> None:
+def test_thousands_of_sites_are_planned() -> None:
     wide = {**STEP, "inputs": {"X": [4096, 2048], "W1": [2048, 8192], "W2": [8192, 2048], "dY": [4096, 2048]}}
     plan = joinsum.plan_graph(wide, "wire_bytes", sites=2048)
-    assert plan.lower_bound == 0
+    assert plan.lower_bound == joinsum.plan_graph(wide, "wire_bytes", sites=64).lower_bound > 0
     assert not plan.exact
     assert plan.cost == sum(vertex.wire_bytes for vertex in (*plan.inputs, *plan.vertices)) > 0
     assert all(plan.cost <= baseline.cost for baseline in plan.baselines if baseline.cost is not None)
     named = [baseline.name for baseline in plan.baselines]
-    assert plan.method == "coarse to fine" or plan.method in named
-    pinned = joinsum.plan_graph(wide, "wire_bytes", sites=2048, pins={"A": "(b, h, h)"})
-    assert {vertex.name: vertex.placement for vertex in pinned.vertices}["A"] == "(b, h, h)"
+    assert plan.method == "elimination" or plan.method in named
+    pinned = joinsum.plan_graph(wide, "wire_bytes", sites=2048, pins={"A": "(b, h, h, b)"})
+    assert {vertex.name: vertex.placement for vertex in pinned.vertices}["A"] == "(b, h, h, b)"
 
 
 def test_baselines_of_a_training_step_are_what_people_write() -> None:
@@ -219,10 +219,25 @@ def test_seconds_on_grids_of_many_prime_factors_are_bounded_by_the_work(sites: i
     assert plan.lower_bound <= 1.1 * products / 1e9 / sites
 
 
-def test_bytes_on_grids_of_many_prime_factors_have_no_bound() -> None:
+def test_sixty_four_sites_are_planned_exactly() -> None:
     plan = joinsum.plan_graph(UNEVEN_MLP, "wire_bytes", sites=64)
-    assert plan.cost > 0
-    assert plan.lower_bound == 0
+    assert plan.exact
+    assert plan.cost == plan.lower_bound > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_merged_axes_are_bounded_by_fewer_sites_where_these_divide_all_work(seed: int) -> None:
+    graph = random_graph(seed, scale=64)
+    few = joinsum.plan_graph(graph, "wire_bytes", sites=64)
+    for sites in (128, 192, 256):
+        many = joinsum.plan_graph(graph, "wire_bytes", sites=sites)
+        assert many.lower_bound == few.lower_bound <= many.cost
+        assert many.exact == (many.cost == few.lower_bound)
+
+
+def test_merged_axes_have_no_bound_where_products_are_too_small_for_all_sites() -> None:
+    plan = joinsum.plan_graph(random_graph(0), "wire_bytes", sites=128)
+    assert plan.cost > plan.lower_bound == 0
     assert not plan.exact
 
 

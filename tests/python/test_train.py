@@ -277,7 +277,9 @@ def test_sites_that_are_not_torchruns_end_with_2(folder: pathlib.Path, monkeypat
 def test_an_interrupt_ends_with_130_and_keeps_the_last_epoch(folder: pathlib.Path) -> None:
     arguments = ["--data", folder, "--save", folder / "run.pt", "--curve", folder / "loss.png"]
     arguments += ["--hidden", 5, "--batch", 2, "--epochs", 100000]
-    program = [sys.executable, "-m", "joinsum.cli", "train", *map(str, arguments)]
+    # A shell that starts the tests in the background has them and their children ignore interrupts.
+    heeds = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    program = [sys.executable, "-c", heeds + "from joinsum.cli.main import main; main()", "train", *map(str, arguments)]
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         # The second epoch is over, so the first one has been saved, however long that took.

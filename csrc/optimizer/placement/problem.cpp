@@ -74,7 +74,7 @@ class PlacementProblem::Builder {
 
   Placed placed(const Choice& choice, double bound, bool exact) const {
     // Nothing is known of plans whose axes divide one by one.
-    const bool all = !in_bundles(plan_, memory_->places.grid());
+    const bool all = !in_bundles(plan_, demands_, memory_->places.grid());
     Placed out{{}, all ? bound : 0, all && exact};
     out.plan = Lowering(plan_, demands_, *memory_, vertices_).plan_of(choice, out.nodes);
     return out;

@@ -45,8 +45,8 @@ const Place* Vertex::lying(const Place* place) const {
   return *at;
 }
 
-bool in_bundles(const tra::Plan& plan, const ia::Grid& grid) {
-  return plan.order().size() > kManyOperators && bundles_of(grid) != all_dims(grid.rank());
+bool in_bundles(const tra::Plan& plan, const PlacementDemands& demands, const ia::Grid& grid) {
+  return demands.bundles && plan.order().size() > kManyOperators && bundles_of(grid) != all_dims(grid.rank());
 }
 
 std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels) {
@@ -62,7 +62,7 @@ Ways::Ways(const tra::Plan& plan, const PlacementDemands& demands, PlacementMemo
       memory_(memory),
       grid_(memory.places.grid()),
       objective_(memory.objective),
-      coarse_(in_bundles(plan, grid_)),
+      coarse_(in_bundles(plan, demands, grid_)),
       labels_(labels) {}
 
 std::vector<Vertex> Ways::run() {

@@ -27,6 +27,7 @@ struct PlacementDemands {
   std::map<std::string, Cut> starts = {};               ///< of inputs, by name
   std::map<std::string, Cut> ends = {};                 ///< of outputs, by name
   double byte_price = 0;  ///< what keeping a byte on the site that keeps most of a value counts, beside its cost
+  bool bundles = true;    ///< whether many axes of the grid may divide in bundles, where there are many operators
 
   const Cut* work_of(const tra::Node* node) const {
     const auto found = work.find(node);
@@ -118,8 +119,8 @@ class Ways {
   std::vector<std::vector<int64_t>> readers_;
 };
 
-/// Whether axes of the grid divide in bundles, as there are many operators and many axes.
-bool in_bundles(const tra::Plan& plan, const ia::Grid& grid);
+/// Whether axes of the grid divide in bundles: they may, and there are many operators and many axes.
+bool in_bundles(const tra::Plan& plan, const PlacementDemands& demands, const ia::Grid& grid);
 
 /// For each of `labels`, how many different ones are smaller.
 std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels);

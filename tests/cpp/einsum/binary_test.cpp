@@ -1,9 +1,9 @@
 #include "einsum/binary.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 #include "einsum/interpret.h"
 #include "einsum/text.h"
@@ -79,15 +79,17 @@ TEST(EinsumBinary, JoinsAllBeforeAnInfinityIsFoldedAwayWhereNaNsStay) {
   const auto apart = [](const std::string& text) {
     const Plan plan = parse(text);
     std::unordered_map<const Node*, NodePtr> made;
-    return std::pair(may_lose_nans(plan), interpret(binary(plan, {}, made, Folding::kWhereNaNsStay),
-                                                    {{"A", {{1}, {-kInf}}}, {"B", {{1, 2}, {kInf, 1}}}, {"C", {{2}, {0, 0}}}}));
+    return std::pair(may_lose_nans(plan),
+                     interpret(binary(plan, {}, made, Folding::kWhereNaNsStay),
+                               {{"A", {{1}, {-kInf}}}, {"B", {{1, 2}, {kInf, 1}}}, {"C", {{2}, {0, 0}}}}));
   };
   const std::string inputs = "einsum\ninput A: f64[1]\ninput B: f64[1,2]\ninput C: f64[2]\n";
   const auto [may, made] = apart(inputs + "output Z = einsum[i,ij,j->i; add; min](A, B, C)");
   EXPECT_TRUE(may);
   EXPECT_TRUE(std::isnan(made.at("Z").values.at(0)));
   EXPECT_FALSE(apart(inputs + "output Z = einsum[i,ij,j->i; max; min](A, B, C)").first);
-  EXPECT_FALSE(apart(inputs + "t0 = einsum[i,ij->i; add; min](A, B)\noutput Z = einsum[i,j->i; add; min](t0, C)").first);
+  EXPECT_FALSE(
+      apart(inputs + "t0 = einsum[i,ij->i; add; min](A, B)\noutput Z = einsum[i,j->i; add; min](t0, C)").first);
 }
 
 TEST(EinsumBinary, PathsThatDoNotFitAreRefused) {

@@ -144,6 +144,7 @@ def leaves_early() -> None:
 
 def interrupted() -> None:
     arm(-1, lambda: None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which background processes ignore
     if stage.rank() == 0:
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     if stage.rank() == 1:
