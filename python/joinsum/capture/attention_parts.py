@@ -1,4 +1,6 @@
-"""Operators of the dispatcher for attention whose queries [b, h, l, e] or keys [b, h, s, e] are divided.
+"""Operators of the dispatcher for attention whose queries [b, h, l, e] or keys [b, g, s, e] are divided.
+
+A head of keys may serve several of the queries, which then follow each other.
 
 `rows` and `columns` tell which queries l and keys s are at hand: offsets, local extents and whole extents of the
 factors of the axis, one after another. Scores are worked out in single precision at least.
@@ -31,6 +33,24 @@ def places(part: Sequence[int]) -> torch.Tensor:
     return made.flatten()
 
 
+def _in_groups(value: torch.Tensor, groups: int) -> torch.Tensor:
+    """[b, h, ...] as [b, groups, h / groups, ...]."""
+    return value.reshape(value.shape[0], groups, value.shape[1] // groups, *value.shape[2:])
+
+
+def _times(of_queries: torch.Tensor, of_keys: torch.Tensor) -> torch.Tensor:
+    """Products [b, h, ...] of matrices [b, h, ...] and [b, g, ...], by heads."""
+    groups = of_keys.shape[1]
+    if of_queries.shape[1] == groups:
+        return of_queries @ of_keys
+    return (_in_groups(of_queries, groups) @ of_keys.unsqueeze(2)).flatten(1, 2)
+
+
+def _of_groups(value: torch.Tensor, groups: int) -> torch.Tensor:
+    """Sums [b, g, ...] of what heads of queries [b, h, ...] have for the keys that they share."""
+    return value if value.shape[1] == groups else _in_groups(value, groups).sum(2)
+
+
 def _scores(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -43,7 +63,7 @@ def _scores(
     """What the softmax is of, and the factor of the products in it."""
     dtype = wide(query.dtype)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
-    made = (query.to(dtype) * factor) @ key.to(dtype).mT
+    made = _times(query.to(dtype) * factor, key.to(dtype).mT)
     if causal:
         later = places(columns) > places(rows).unsqueeze(-1)
         made.masked_fill_(later.to(made.device), -math.inf)
@@ -88,7 +108,7 @@ def attention_of(
 ) -> torch.Tensor:
     """The attention, where `lse` is that of all keys; those of parts of the keys add up."""
     scores, _ = _scores(query, key, mask, causal, scale, rows, columns)
-    return (_weights(scores, lse) @ value.to(scores.dtype)).to(query.dtype)
+    return _times(_weights(scores, lse), value.to(scores.dtype)).to(query.dtype)
 
 
 def _slopes(
@@ -108,7 +128,7 @@ def _slopes(
     scores, factor = _scores(query, key, mask, causal, scale, rows, columns)
     weights = _weights(scores, lse)
     own = grad.to(scores.dtype)
-    change = own @ value.to(scores.dtype).mT - (own * out).sum(-1, keepdim=True)
+    change = _times(own, value.to(scores.dtype).mT) - (own * out).sum(-1, keepdim=True)
     return weights, change.mul_(weights).mul_(factor)
 
 
@@ -128,7 +148,7 @@ def attention_grad_query(
 ) -> torch.Tensor:
     """The gradient of the queries; those of parts of the keys add up."""
     _, slopes = _slopes(grad, query, key, value, out, lse, mask, causal, scale, rows, columns)
-    return (slopes @ key.to(slopes.dtype)).to(query.dtype)
+    return _times(slopes, key.to(slopes.dtype)).to(query.dtype)
 
 
 @torch.library.custom_op("joinsum::attention_grad_keys", mutates_args=())
@@ -147,5 +167,8 @@ def attention_grad_keys(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The gradients of keys and values; those of parts of the queries add up."""
     weights, slopes = _slopes(grad, query, key, value, out, lse, mask, causal, scale, rows, columns)
-    made = slopes.mT @ query.to(slopes.dtype), weights.mT @ grad.to(slopes.dtype)
+    made = [
+        _of_groups(each, key.shape[1])
+        for each in (slopes.mT @ query.to(slopes.dtype), weights.mT @ grad.to(slopes.dtype))
+    ]
     return made[0].to(key.dtype), made[1].to(value.dtype)
