@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from joinsum import _C
@@ -84,7 +84,7 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
         found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
     baselines = []
     for strategy in strategies(asked.graph, asked.parameters, asked.sites, asked.objective == "seconds"):
-        baseline, placed = _baseline(placer, grid, strategy, asked)
+        baseline, placed = _baseline(placer, grid, _of_steps(strategy, first), asked)
         baselines.append(baseline)
         if placed is not None:
             found.append((placed, strategy.name))
@@ -188,12 +188,24 @@ def _smaller(
     return found
 
 
+def _of_steps(strategy: Strategy, placed: _C.GraphPlacement) -> Strategy:
+    """The strategy for the steps that operations of several operands run in: a label that a step folds, later ones
+    lack."""
+    axes: dict[str, str | None] = {}
+    for vertex in placed.vertices:
+        name = vertex.name if vertex.name in strategy.axes else vertex.name.rpartition(".")[0]
+        label = strategy.axes.get(name)
+        if name in strategy.axes and (not label or label in vertex.parts):
+            axes[vertex.name] = label
+    return replace(strategy, axes=axes)
+
+
 def _baseline(
     placer: _C.GraphPlacer, grid: _C.Grid, strategy: Strategy, asked: Placing
 ) -> tuple[Baseline, _C.GraphPlacement | None]:
     if strategy.reason is not None:
         return Baseline(strategy.name, None, strategy.reason), None
-    told = {name: (label or "",) * len(grid.axes) for name, label in strategy.axes.items() if placer.has(name)}
+    told = {name: (label or "",) * len(grid.axes) for name, label in strategy.axes.items()}
     pins = [_core_pin(name, pin) for name, pin in {**told, **asked.pins}.items()]
     pins += [
         _C.GraphPin(name, {}, [label or ""] * len(grid.axes), output=True)
