@@ -65,9 +65,10 @@ class CompiledGraph:
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs, for one tensor for each of the inputs; no gradients."""
         here = self.here
+        smooth = [x.requires_grad for x in tensors]
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
         if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
-            self._compare(tensors)
+            self._compare(tensors, smooth)
             self._compared = True
         types, sites, store = self.types, here.local_sites, here.store
         placed = {
@@ -85,11 +86,12 @@ class CompiledGraph:
         own = whole.untyped_storage().data_ptr() not in operands and 0 not in whole.stride()
         return whole if own else whole.clone(memory_format=torch.contiguous_format)
 
-    def _compare(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises where the ranks' graphs or operands differ."""
+    def _compare(self, tensors: Sequence[torch.Tensor], smooth: Sequence[bool]) -> None:
+        """Raises where the ranks' graphs or operands differ, or which of these require a gradient: a rank would wait
+        for the others' backward passes."""
         lines = [
-            f"operand {i} ({name}): {list(x.shape)} {x.dtype}, checksum {checksum(x)}"
-            for i, (name, x) in enumerate(zip(self.names, tensors, strict=True))
+            f"operand {i} ({name}): {list(x.shape)} {x.dtype}{', requires a gradient' * asked}, checksum {checksum(x)}"
+            for i, (name, x, asked) in enumerate(zip(self.names, tensors, smooth, strict=True))
         ]
         told = "equal calls with equal operands on every rank\n" + str(self.recorded)
         self.here.transport.agree("einsum", told + "\n".join(lines))

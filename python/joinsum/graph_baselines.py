@@ -140,7 +140,9 @@ class _Strategies:
     def uniform(self) -> list[Strategy]:
         """For each class, all that has it divided along it."""
         every = [*self.graph.inputs, *(operation.name for operation in self.graph.operations)]
-        found = [self.divided("", [place]) for place in dict.fromkeys(p for name in every for p in self.classes.of(name))]
+        found = [
+            self.divided("", [place]) for place in dict.fromkeys(p for name in every for p in self.classes.of(name))
+        ]
         return [replace(each, axes={name: label for name, label in each.axes.items() if label}) for each in found]
 
     def split(self, name: str, axis: int) -> Strategy:

@@ -97,7 +97,9 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
         if placed is not None:
             found.append((placed, strategy.name))
     if all(_short(placed, asked) > 0 for placed, _ in found) and _inputs_fit(asked):
-        found += [(placed, "single changes") for placed in _changed(placer, grid, [placed for placed, _ in found], asked)]
+        found += [
+            (placed, "single changes") for placed in _changed(placer, grid, [placed for placed, _ in found], asked)
+        ]
     fitting = [(placed, method) for placed, method in found if _short(placed, asked) <= 0]
     if not fitting:
         _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
@@ -256,9 +258,7 @@ def _peak_then_cost(placed: _C.GraphPlacement) -> tuple[int, float]:
     return placed.peak_bytes, placed.cost
 
 
-def _placed_so(
-    placer: _C.GraphPlacer, asked: Placing, axes: Mapping[str, tuple[str, ...]]
-) -> list[_C.GraphPlacement]:
+def _placed_so(placer: _C.GraphPlacer, asked: Placing, axes: Mapping[str, tuple[str, ...]]) -> list[_C.GraphPlacement]:
     """The plan of these axes and the pins; none where there is none."""
     pins = [_core_pin(name, pin) for name, pin in {**axes, **asked.pins}.items()]
     try:

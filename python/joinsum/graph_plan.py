@@ -373,7 +373,11 @@ def _placed(graph: Graph, options: _Options) -> GraphPlan:
             VertexPlan(
                 vertex.name,
                 # Labels that an earlier step of the operation folds are that step's.
-                {label: vertex.parts[label] for label in orders.get(vertex.name, vertex.parts) if label in vertex.parts},
+                {
+                    label: vertex.parts[label]
+                    for label in orders.get(vertex.name, vertex.parts)
+                    if label in vertex.parts
+                },
                 placement=f"({', '.join(label or '*' for label in vertex.axes)})",
                 wire_bytes=vertex.wire_bytes,
                 seconds=vertex.seconds,

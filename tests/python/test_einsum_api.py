@@ -181,9 +181,7 @@ CALLS: dict[str, Callable[[torch.Tensor], Function]] = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize("call", CALLS)
-def test_what_records_operators_is_refused_as_it_would_record_a_constant(
-    sites: int, call: str, recording: str
-) -> None:
+def test_what_records_operators_is_refused_as_it_would_record_a_constant(sites: int, call: str, recording: str) -> None:
     f = CALLS[call](torch.rand(4, 5))
     with pytest.raises(PlanError, match="cannot record what sites run"):
         RECORDINGS[recording](f, torch.rand(3, 4))
