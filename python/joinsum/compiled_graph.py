@@ -223,7 +223,7 @@ def _no_view(x: torch.Tensor) -> torch.Tensor:
     """The same memory as a tensor of its own: autograd lets no result that is a view be changed in place."""
     if not x._is_view():
         return x
-    return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())  # type: ignore[call-overload]
+    return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
 
 
 def _numbered(letter: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -277,8 +277,8 @@ def check_not_recorded(who: str) -> None:
     call's result as a constant. `who` opens the message."""
     if torch._C._get_dispatch_mode(_PROXY) is not None or torch._C._get_tracing_state() is not None:
         raise PlanError(
-            f"{who}: make_fx, torch.func.linearize and torch.jit.trace cannot record what sites run; use joinsum.compile "
-            "of torch's operators, or torch.func.jvp for linearize"
+            f"{who}: make_fx, torch.func.linearize and torch.jit.trace cannot record what sites run; use "
+            "joinsum.compile of torch's operators, or torch.func.jvp for linearize"
         )
 
 

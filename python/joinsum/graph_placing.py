@@ -24,8 +24,8 @@ __all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
 _FIRST_PRICE = 0.01
 _PRICES = 12
 _BISECTIONS = 4
-# Where no price fits: single changes that are tried of a plan, fewer of a long one, passes over all values, and plans to
-# begin with.
+# Where no price fits: single changes that are tried of a plan (fewer of a long one), passes over all values, and plans
+# to begin with.
 _CHANGES = 120
 _CHANGED_VALUES = 10_000
 _ROUNDS = 4
