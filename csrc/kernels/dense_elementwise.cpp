@@ -129,9 +129,10 @@ void abs_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tenso
 }
 
 void above(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
-  at::ge_out(scratch, x[0], x[1]);
-  at::gt_out(out, x[0], x[1]);
-  out.add_(scratch).mul_(0.5);
+  // Neither holds where one is not a number: both operands of an extreme then count, as torch's.
+  at::le_out(scratch, x[0], x[1]);
+  at::lt_out(out, x[0], x[1]);
+  out.add_(scratch).mul_(-0.5).add_(1);
 }
 
 void sigmoid_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {

@@ -55,9 +55,9 @@ const std::unordered_map<std::string, Element>& elements() {
       {"abs_difference", [](const double* x, const double*) { return std::abs(x[0] - x[1]); }},
       {"logaddexp", [](const double* x, const double*) { return log_add_exp(x[0], x[1]); }},
       {"equal", [](const double* x, const double*) { return x[0] == x[1] ? 1.0 : 0.0; }},
-      {"above", [](const double* x, const double*) { return x[0] > x[1]    ? 1.0
+      {"above", [](const double* x, const double*) { return x[0] < x[1]    ? 0.0
                                                             : x[0] == x[1] ? 0.5
-                                                                           : 0.0; }},
+                                                                           : 1.0; }},
       {"conjugate", [](const double* x, const double*) { return x[0]; }},
       {"detach", [](const double* x, const double*) { return x[0]; }},
       {"sign", [](const double* x, const double*) { return x[0] > 0   ? 1.0

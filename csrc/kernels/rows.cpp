@@ -59,8 +59,9 @@ DType cast_dtype(const Kernel& kernel, DType from) {
   JOINSUM_KERNEL_CHECK(to, "cast: unknown dtype: dtype=", kernel.label(0), ", known=bool, u8, i8, i16, i32, i64, f16, ",
                        "bf16, f32, f64, c64, c128");
   const auto complex = [](DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; };
-  JOINSUM_KERNEL_CHECK(!complex(from) || complex(*to), "cast: a complex number has no real value: from=", name_of(from),
-                       ", to=", name_of(*to));
+  // Truth is a question that complex numbers answer, too: whether they are not 0.
+  JOINSUM_KERNEL_CHECK(!complex(from) || complex(*to) || *to == DType::kBool,
+                       "cast: a complex number has no real value: from=", name_of(from), ", to=", name_of(*to));
   return *to;
 }
 
@@ -173,7 +174,7 @@ std::vector<Row> arithmetic_rows() {
            {.associative = true, .commutative = true, .distributes_over = {{"max"}, {"min"}}, .identity = -kInfinity}},
       {.name = "equal", .summary = "1 where a = b, else 0", .operands = 2, .facts = {.commutative = true}},
       {.name = "above",
-       .summary = "1 where a > b, 1/2 where a = b, else 0",
+       .summary = "0 where a < b, 1/2 where a = b, else 1, also where one is not a number",
        .operands = 2,
        .domain = Domain::kReal,
        .facts = {.distributes_over = {{.over = "max", .right = false}, {.over = "min", .right = false}}}},

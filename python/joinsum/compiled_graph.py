@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -14,9 +14,10 @@ from joinsum import _C
 from joinsum.batched_graph import batched_graph, depending, numbered
 from joinsum.context import Context
 from joinsum.dtypes import torch_dtype
+from joinsum.errors import PlanError
 from joinsum.graph_choice import Choice, choose
 
-__all__ = ["CompiledGraph", "checksum", "differentiable_run"]
+__all__ = ["CompiledGraph", "check_not_recorded", "checksum", "differentiable_run", "outside_of_graphs"]
 
 _BATCHED_KEPT = 64  # batched forms of one graph: the last ones
 _CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
@@ -72,11 +73,12 @@ class CompiledGraph:
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs, for one tensor for each of the inputs; no gradients."""
         here = self.here
+        smooth = [x.requires_grad for x in tensors]
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
         if self._keeping_nans is not None and _has_both_infinities(tensors):
             return self._keeping_nans.run(tensors)
         if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
-            self._compare(tensors)
+            self._compare(tensors, smooth)
             self._compared = True
         types, sites, store = self.types, here.local_sites, here.store
         placed = {
@@ -94,11 +96,12 @@ class CompiledGraph:
         own = whole.untyped_storage().data_ptr() not in operands and 0 not in whole.stride()
         return whole if own else whole.clone(memory_format=torch.contiguous_format)
 
-    def _compare(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises where the ranks' graphs or operands differ."""
+    def _compare(self, tensors: Sequence[torch.Tensor], smooth: Sequence[bool]) -> None:
+        """Raises where the ranks' graphs or operands differ, or which of these require a gradient: a rank would wait
+        for the others' backward passes."""
         lines = [
-            f"operand {i} ({name}): {list(x.shape)} {x.dtype}, checksum {checksum(x)}"
-            for i, (name, x) in enumerate(zip(self.names, tensors, strict=True))
+            f"operand {i} ({name}): {list(x.shape)} {x.dtype}{', requires a gradient' * asked}, checksum {checksum(x)}"
+            for i, (name, x, asked) in enumerate(zip(self.names, tensors, smooth, strict=True))
         ]
         told = "equal calls with equal operands on every rank\n" + str(self.recorded)
         self.here.transport.agree("einsum", told + "\n".join(lines))
@@ -131,6 +134,15 @@ class CompiledGraph:
                 del self._batched[next(iter(self._batched))]
             self._batched[key] = CompiledGraph(self.here, batched_graph(self.recorded, names, size), self.kept)
         return self._batched[key]
+
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+
+_OUTSIDE = (
+    "joinsum's einsums run on all sites by plans of their own, outside of compiled graphs; in a function for "
+    "joinsum.compile write torch's operators, torch.einsum for one, which it plans together"
+)
 
 
 def _has_both_infinities(tensors: Sequence[torch.Tensor]) -> bool:
@@ -167,7 +179,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def forward(compiled: CompiledGraph, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return compiled.run(tensors)
+        return tuple(_no_view(x) for x in compiled.run(tensors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
@@ -227,6 +239,13 @@ class _Differentiable(torch.autograd.Function):
         return tuple(made[name] for name in compiled.outputs), out_dims
 
 
+def _no_view(x: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor of its own: autograd lets no result that is a view be changed in place."""
+    if not x._is_view():
+        return x
+    return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), x.shape, x.stride())
+
+
 def _numbered(letter: str, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     return {f"{letter}{i}": tensor for i, tensor in enumerate(tensors)}
 
@@ -273,9 +292,37 @@ def _of_batches(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> dic
     return {name: torch._add_batch_dim(x, 0, level) if nodes[name] in reached else x for name, x in made.items()}
 
 
+def check_not_recorded(who: str) -> None:
+    """Raises PlanError where torch records operators to run them again on other tensors: a recording would have this
+    call's result as a constant. `who` opens the message."""
+    if torch._C._get_dispatch_mode(_PROXY) is not None or torch._C._get_tracing_state() is not None:
+        raise PlanError(
+            f"{who}: make_fx, torch.func.linearize and torch.jit.trace cannot record what sites run; use "
+            "joinsum.compile of torch's operators, or torch.func.jvp for linearize"
+        )
+
+
+_PROXY = torch._C._TorchDispatchModeKey.PROXY
+
+
+def outside_of_graphs(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """The function, which Dynamo leaves out of what it compiles: it breaks the graph there, and where it may not break
+    it says why."""
+    apart = torch.compiler.disable(function, reason=_OUTSIDE)  # type: ignore[no-untyped-call]
+
+    @wraps(function)
+    def call(*arguments: _Given.args, **options: _Given.kwargs) -> _Made:
+        if torch.compiler.is_compiling():
+            return apart(*arguments, **options)  # type: ignore[no-any-return]
+        return function(*arguments, **options)
+
+    return call
+
+
 def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The outputs, in autograd where it asks for that: an input requires a gradient or has a tangent, or functorch is
     at work."""
+    check_not_recorded("einsum")
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if recorded or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return tuple(_Differentiable.apply(compiled, *tensors))  # type: ignore[no-untyped-call]

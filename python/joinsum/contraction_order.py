@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count, filterfalse
 
 import opt_einsum
 
@@ -44,6 +45,8 @@ _PRODUCTS = {("mul", "add"), ("add", "max"), ("add", "min"), ("add", "logaddexp"
 
 # Up to so many operands opt_einsum finds the order of fewest operations.
 _FEW = 4
+# Beyond so many there is nothing but proposals, so there are more of them.
+_EXACT = 10
 
 
 def paths_of(plan: _C.EinsumPlan) -> dict[str, Path]:
@@ -84,10 +87,12 @@ def _proposals(plan: _C.EinsumPlan) -> Iterator[tuple[str, Iterator[Path]]]:
 
 
 def _paths(operands: list[list[str]], result: list[str], extents: dict[str, int]) -> Iterator[Path]:
-    symbols: dict[str, str] = {}
-    for labels in (*operands, result):
-        for label in labels:
-            symbols.setdefault(label, opt_einsum.get_symbol(len(symbols)))
+    # A label of one letter is that letter: finders settle ties by their text, and theirs are those of the user's call.
+    symbols = {label: label for label in extents if len(label) == 1}
+    free = filterfalse(symbols.__contains__, map(opt_einsum.get_symbol, count()))
+    for label in extents:
+        if len(label) > 1:
+            symbols[label] = next(free)
     inputs = [frozenset(symbols[label] for label in labels) for labels in operands]
     output = frozenset(symbols[label] for label in result)
     sizes = {symbols[label]: extent for label, extent in extents.items()}
@@ -105,6 +110,23 @@ def _finders(operands: int) -> Iterator[Callable[..., list[tuple[int, ...]]]]:
     if operands > _FEW:
         yield opt_einsum.RandomGreedy(max_repeats=32, minimize="flops")
         yield opt_einsum.RandomGreedy(max_repeats=32, minimize="size")
+    if operands > _EXACT:
+        yield opt_einsum.paths.auto
+        yield opt_einsum.paths.auto_hq
+        for share in (0.1, 1.0, 4.0):
+            for temperature in (0.3, 1.0, 3.0):
+                yield opt_einsum.RandomGreedy(
+                    max_repeats=8, minimize="size", cost_fn=_growth(share), temperature=temperature
+                )
+
+
+def _growth(share: float) -> Callable[..., float]:
+    """What a greedy finder looks at: the elements of a result less a share of its operands', shaken a little."""
+
+    def cost(result: int, first: int, second: int, *_: object) -> float:
+        return random.gauss(1.0, 0.01) * (result - share * (first + second))
+
+    return cost
 
 
 def _pair(step: tuple[int, ...]) -> tuple[int, int]:

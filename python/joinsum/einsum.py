@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from joinsum.compiled_graph import check_not_recorded, outside_of_graphs
 from joinsum.context import Context, context
 from joinsum.einsum_arguments import (
     autocast_dtype,
@@ -131,10 +132,12 @@ def _explain_failure(equation: str, operands: Sequence[torch.Tensor]) -> None:
 # --- many sites, or other operations ----------------------------------------------------------------------------------
 
 
+@outside_of_graphs
 def _of_sites(
     here: Context, equation: str, operands: Sequence[torch.Tensor], asked: tuple[object, object, object]
 ) -> torch.Tensor:
     with here.preparing("einsum"):
+        check_not_recorded("einsum")
         operations = read_operations("einsum", *asked)
         if not all(isinstance(x, torch.Tensor) for x in operands):
             check_operands("einsum", operands)

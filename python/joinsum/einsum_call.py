@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from joinsum import _C
-from joinsum.compiled_graph import CompiledGraph, differentiable_run
+from joinsum.compiled_graph import CompiledGraph, check_not_recorded, differentiable_run, outside_of_graphs
 from joinsum.context import context
 from joinsum.dtypes import dtype_name
 from joinsum.einsum_arguments import View, check_tensors, common_dtype, views_of
@@ -83,6 +83,7 @@ def einsum_call(
     return EinsumCall(CompiledGraph(context(), graph, kept), read.views, places)
 
 
+@outside_of_graphs
 def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The one output of a graph, given by the lines of its text after the inputs', which are these tensors: on all
     sites, in torch's autograd. `who` opens messages.
@@ -99,6 +100,7 @@ def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]
         return CompiledGraph(here, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])), True)
 
     with here.preparing("einsum"):
+        check_not_recorded(who)
         if not all(isinstance(x, torch.Tensor) for x in tensors.values()):
             check_tensors(who, tensors)
         # All that the tensors' checks read is in the key: equal tensors are checked once.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from joinsum.graph_json import Graph, Operation
 
-__all__ = ["Strategy", "strategies"]
+__all__ = ["Strategy", "strategies", "uniform"]
 
 # An axis of an input or a label of an operation: `(name, axis)` or `(name, label)`.
 _Place = tuple[str, int | str]
@@ -39,6 +39,18 @@ def strategies(graph: Graph, parameters: Sequence[str], sites: int, repeating: b
     repeating   whether plans that repeat all work are compared
     """
     return _Strategies(graph, parameters, sites).all(repeating)
+
+
+def uniform(graph: Graph, sites: int) -> list[Strategy]:
+    """For each class of labels that is long enough: all that has it divided along it, the rest left open.
+
+    >>> from joinsum.graph_json import read_graph
+    >>> op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "max"}
+    >>> graph = read_graph("plan_graph", {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": ["Z"]})
+    >>> [strategy.axes for strategy in uniform(graph, 4)]
+    [{'X': '0', 'Z': 'i'}, {'X': '1', 'Z': 'j'}]
+    """
+    return _Strategies(graph, (), sites).uniform()
 
 
 class _Classes:
@@ -124,6 +136,14 @@ class _Strategies:
             if label is not None:
                 axes[operation.name] = label
         return Strategy(name, axes, {output: self.axis_in(of, classes) for output, of in self.graph.outputs.items()})
+
+    def uniform(self) -> list[Strategy]:
+        """For each class, all that has it divided along it."""
+        every = [*self.graph.inputs, *(operation.name for operation in self.graph.operations)]
+        found = [
+            self.divided("", [place]) for place in dict.fromkeys(p for name in every for p in self.classes.of(name))
+        ]
+        return [replace(each, axes={name: label for name, label in each.axes.items() if label}) for each in found]
 
     def split(self, name: str, axis: int) -> Strategy:
         """Data along their first or second class of axes, parameters on every site."""

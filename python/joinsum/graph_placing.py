@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from joinsum import _C
@@ -12,9 +12,10 @@ from joinsum.arguments import show
 from joinsum.cluster import Cluster
 from joinsum.contraction_order import best_orders_on
 from joinsum.cost import seconds_of_work
+from joinsum.dtypes import torch_dtype
 from joinsum.einsum_operations import VertexText, make_vertex
 from joinsum.errors import Error, PlanError
-from joinsum.graph_baselines import Strategy, strategies
+from joinsum.graph_baselines import Strategy, strategies, uniform
 from joinsum.graph_json import Graph
 
 __all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
@@ -23,6 +24,12 @@ __all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
 _FIRST_PRICE = 0.01
 _PRICES = 12
 _BISECTIONS = 4
+# Where no price fits: single changes that are tried of a plan (fewer of a long one), passes over all values, and plans
+# to begin with.
+_CHANGES = 120
+_CHANGED_VALUES = 10_000
+_ROUNDS = 4
+_STARTS = 3
 # Prime factors beyond which they are merged, but for grids of few sites; and into how many axes.
 _MOST_AXES = 5
 _FEW_SITES = 64
@@ -73,10 +80,14 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
         found += [(placed, "elimination") for placed in _smaller(placer, pins, first, asked)]
     baselines = []
     for strategy in strategies(asked.graph, asked.parameters, asked.sites, asked.objective == "seconds"):
-        baseline, placed = _baseline(placer, grid, strategy, asked)
+        baseline, placed = _baseline(placer, grid, _of_steps(strategy, first), asked)
         baselines.append(baseline)
         if placed is not None:
             found.append((placed, strategy.name))
+    if all(_short(placed, asked) > 0 for placed, _ in found) and _inputs_fit(asked):
+        found += [
+            (placed, "single changes") for placed in _changed(placer, grid, [placed for placed, _ in found], asked)
+        ]
     fitting = [(placed, method) for placed, method in found if _short(placed, asked) <= 0]
     if not fitting:
         _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
@@ -147,6 +158,16 @@ def _short(placed: _C.GraphPlacement, asked: Placing) -> int:
     return 0 if limit is None else placed.peak_bytes - limit
 
 
+def _inputs_fit(asked: Placing) -> bool:
+    """Whether a site can keep its share of the inputs, as every plan makes some site do."""
+    read = {name for operation in asked.graph.operations for name in operation.inputs}
+    elements = (
+        (math.prod(extents), asked.graph.dtypes[name]) for name, extents in asked.graph.inputs.items() if name in read
+    )
+    total = sum(count * torch_dtype(dtype).itemsize for count, dtype in elements)
+    return asked.cluster.memory_bytes is None or total <= asked.sites * asked.cluster.memory_bytes
+
+
 def _raise_short(placed: _C.GraphPlacement, asked: Placing) -> NoReturn:
     raise PlanError(
         f"plan_graph: no plan that was found fits a site's memory; use more sites, or more memory: short by="
@@ -182,12 +203,88 @@ def _smaller(
     return found
 
 
+def _changed(
+    placer: _C.GraphPlacer, grid: _C.Grid, found: Sequence[_C.GraphPlacement], asked: Placing
+) -> Iterator[_C.GraphPlacement]:
+    """Plans that keep less than those that were found, until one fits. Prices of kept bytes count those of all values
+    together, so that plans with the least peak may have none."""
+    starts = list(found)
+    for strategy in uniform(asked.graph, asked.sites)[: _changes(found[0])]:
+        axes = _of_steps(strategy, found[0]).axes
+        told = {name: (label or "",) * len(grid.axes) for name, label in axes.items()}
+        starts += _placed_so(placer, asked, told)
+    peaks: dict[int, _C.GraphPlacement] = {}
+    for start in starts:
+        peaks.setdefault(start.peak_bytes, start)
+    for peak in sorted(peaks)[:_STARTS]:
+        yield (made := _by_single_changes(placer, peaks[peak], asked))
+        if _short(made, asked) <= 0:
+            return
+
+
+def _by_single_changes(placer: _C.GraphPlacer, start: _C.GraphPlacement, asked: Placing) -> _C.GraphPlacement:
+    """The plan from `start` where dividing one value after the other otherwise lowers the peak; the first that fits, or
+    the last one."""
+    best = start
+    tried = 0
+    for _ in range(_ROUNDS):
+        before = best.peak_bytes
+        for index, vertex in enumerate(start.vertices):
+            if vertex.name in asked.pins:
+                continue
+            for axes in _other_axes(vertex, tuple(best.vertices[index].axes)):
+                if _short(best, asked) <= 0 or tried >= _changes(start):
+                    return best
+                tried += 1
+                told = {each.name: tuple(each.axes) for each in best.vertices} | {vertex.name: axes}
+                best = min([best, *_placed_so(placer, asked, told)], key=_peak_then_cost)
+        if best.peak_bytes == before:
+            break
+    return best
+
+
+def _changes(placed: _C.GraphPlacement) -> int:
+    return min(_CHANGES, _CHANGED_VALUES // len(placed.vertices))
+
+
+def _peak_then_cost(placed: _C.GraphPlacement) -> tuple[int, float]:
+    return placed.peak_bytes, placed.cost
+
+
+def _placed_so(placer: _C.GraphPlacer, asked: Placing, axes: Mapping[str, tuple[str, ...]]) -> list[_C.GraphPlacement]:
+    """The plan of these axes and the pins; none where there is none."""
+    pins = [_core_pin(name, pin) for name, pin in {**axes, **asked.pins}.items()]
+    try:
+        return [placer.place(pins, asked.seconds, 0.0, False)]
+    except PlanError:
+        return []  # no axis divides a label that is left whole
+
+
+def _other_axes(vertex: _C.VertexPlacement, now: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Ways to divide a value: one label on all axes of the grid, or on another one."""
+    ways = [(label,) * len(now) for label in vertex.parts]
+    ways += [(*now[:axis], label, *now[axis + 1 :]) for axis in range(len(now)) for label in vertex.parts]
+    return iter(way for way in dict.fromkeys(ways) if way != now)
+
+
+def _of_steps(strategy: Strategy, placed: _C.GraphPlacement) -> Strategy:
+    """The strategy for the steps that operations of several operands run in: a label that a step folds, later ones
+    lack."""
+    axes: dict[str, str | None] = {}
+    for vertex in placed.vertices:
+        name = vertex.name if vertex.name in strategy.axes else vertex.name.rpartition(".")[0]
+        label = strategy.axes.get(name)
+        if name in strategy.axes and (not label or label in vertex.parts):
+            axes[vertex.name] = label
+    return replace(strategy, axes=axes)
+
+
 def _baseline(
     placer: _C.GraphPlacer, grid: _C.Grid, strategy: Strategy, asked: Placing
 ) -> tuple[Baseline, _C.GraphPlacement | None]:
     if strategy.reason is not None:
         return Baseline(strategy.name, None, strategy.reason), None
-    told = {name: (label or "",) * len(grid.axes) for name, label in strategy.axes.items() if placer.has(name)}
+    told = {name: (label or "",) * len(grid.axes) for name, label in strategy.axes.items()}
     pins = [_core_pin(name, pin) for name, pin in {**told, **asked.pins}.items()]
     pins += [
         _C.GraphPin(name, {}, [label or ""] * len(grid.axes), output=True)

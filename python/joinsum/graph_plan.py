@@ -372,7 +372,12 @@ def _placed(graph: Graph, options: _Options) -> GraphPlan:
             vertex.input,
             VertexPlan(
                 vertex.name,
-                {label: vertex.parts[label] for label in orders.get(vertex.name, vertex.parts)},
+                # Labels that an earlier step of the operation folds are that step's.
+                {
+                    label: vertex.parts[label]
+                    for label in orders.get(vertex.name, vertex.parts)
+                    if label in vertex.parts
+                },
                 placement=f"({', '.join(label or '*' for label in vertex.axes)})",
                 wire_bytes=vertex.wire_bytes,
                 seconds=vertex.seconds,

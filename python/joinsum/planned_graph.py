@@ -9,7 +9,7 @@ from typing import NoReturn
 import torch
 
 from joinsum.arguments import shape_text, show
-from joinsum.compiled_graph import CompiledGraph, differentiable_run
+from joinsum.compiled_graph import CompiledGraph, check_not_recorded, differentiable_run, outside_of_graphs
 from joinsum.context import Context, context
 from joinsum.contraction_order import Order
 from joinsum.cost import PlanCost, cost
@@ -109,9 +109,11 @@ class PlannedGraph:
     def _here(self) -> Context:
         return self._compiled.here
 
+    @outside_of_graphs
     def __call__(self, *tensors: torch.Tensor, **named: torch.Tensor) -> dict[str, torch.Tensor]:
         """The outputs by name, for all inputs, in their order or by name."""
         with self._here.preparing("run"):
+            check_not_recorded("plan")
             given = self._by_name(tensors, named)
             self._check(given)
         device = next(iter(given.values())).device
@@ -191,9 +193,11 @@ class PlannedEinsum(PlannedGraph):
         self._shapes = [list(shape) for shape in shapes]
         self._dtypes = list(dtypes)
 
+    @outside_of_graphs
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The result for operands of the shapes and dtypes that were planned."""
         with self._here.preparing("run"):
+            check_not_recorded("plan")
             self._check_operands(tensors)
         return self._call.run(tensors)
 

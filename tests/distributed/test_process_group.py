@@ -291,6 +291,8 @@ def test_einsum_finds_operands_that_differ_between_ranks(plays: Any, ranks: int)
     for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
         for text in plays(ranks).values(scene):
             assert "operand 0 (x0): [3, 3] torch.float32, checksum" in text, text
+    for text in plays(ranks).values("a_gradient_that_one_rank_alone_will_want_is_found"):
+        assert "operand 0 (x0): [3, 3] torch.float32, requires a gradient, checksum" in text, text
     named = plays(ranks).values("the_operand_that_differs_is_named")
     planned = plays(ranks).values("a_planned_einsum_compares_operands_until_they_were_equal_once")
     for text in [*named, *(text for told in planned for text in told)]:

@@ -114,6 +114,22 @@ def test_the_plans_move_no_more_than_those_of_opt_einsums_order_and_often_less()
     assert len(less) >= 8, less
 
 
+@pytest.mark.parametrize(("operands", "seed", "sites"), [(14, 3, 6), (18, 1, 3), (30, 2, 4)])
+def test_no_finder_of_opt_einsum_proposes_less_for_many_operands(operands: int, seed: int, sites: int) -> None:
+    joinsum.init(sites=sites)
+    equation, shapes = opt_einsum.testing.rand_equation(operands, 3, n_out=1, d_min=2, d_max=12, seed=seed)[:2]
+    extents: dict[str, int] = {}
+    for letters, shape in zip(equation.split("->")[0].split(","), shapes, strict=True):
+        extents.update(zip(letters, shape, strict=True))
+    plan = graph(equation, extents)
+    ours = best_orders(plan, joinsum.context(), True, "wire_bytes")["t0"].path
+    moved = bytes_of(plan, ours, True)
+    for found in ("auto", "auto-hq"):
+        theirs = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=found)[0]
+        pairs = [(step[0], step[1]) for step in theirs if len(step) == 2]
+        assert moved <= bytes_of(plan, pairs, True), found
+
+
 COMPARED = {
     # The proposal joins two operands without a common label, and costs less than any order that does not.
     "outer product first": ("a,b,ab->ab", spread("ab", [5, 7]), "all"),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joinsum import _C, PlanError
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 SITES = [1, 2, 3]
 Function = Callable[..., torch.Tensor]
@@ -158,6 +159,59 @@ def test_complex_jvp_is_torchs(sites: int) -> None:
         value, tangent = torch.func.jvp(lambda x, y, f=f: f("ij,jk->ik", x, y), (x, y), tangents)
         close(value, x @ y)
         close(tangent, tangents[0] @ y + x @ tangents[1])
+
+
+# --- recordings -------------------------------------------------------------------------------------------------------
+
+
+RECORDINGS: dict[str, Callable[[Function, torch.Tensor], Any]] = {
+    "make_fx": lambda f, x: make_fx(f)(x),
+    "jit.trace": lambda f, x: torch.jit.trace(f, x, check_trace=False),
+    "linearize": lambda f, x: torch.func.linearize(f, x),
+}
+CALLS: dict[str, Callable[[torch.Tensor], Function]] = {
+    "einsum": lambda y: lambda x: joinsum.einsum("ij,jk->ik", x, y, join="add", agg="min"),
+    "plan": lambda y: (lambda run: lambda x: run(x, y))(
+        joinsum.einsum_plan("ij,jk->ik", (3, 4), (4, 5), join="add", agg="min", cache=False)
+    ),
+    "layer": lambda y: lambda x: joinsum.nn.functional.softmax(x @ y, 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("recording", RECORDINGS)
+@pytest.mark.parametrize("call", CALLS)
+def test_what_records_operators_is_refused_as_it_would_record_a_constant(sites: int, call: str, recording: str) -> None:
+    f = CALLS[call](torch.rand(4, 5))
+    with pytest.raises(PlanError, match="cannot record what sites run"):
+        RECORDINGS[recording](f, torch.rand(3, 4))
+    assert f(torch.rand(3, 4)).shape == (3, 5)
+
+
+def test_recordings_of_any_shape_are_refused_too(sites: int) -> None:
+    with pytest.raises(PlanError, match="cannot record what sites run"):
+        make_fx(lambda x: joinsum.einsum("ij->i", x, agg="max"), tracing_mode="symbolic")(torch.rand(3, 4))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_compiled_functions_call_it_between_their_graphs_or_say_that_they_cannot(sites: int, call: str) -> None:
+    f = CALLS[call](torch.rand(4, 5))
+    x = torch.rand(3, 4)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(lambda x: f(x).sin() + 1, backend="eager")(x), f(x).sin() + 1)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="by plans of their own, outside of compiled graphs"):
+        torch.compile(f, backend="eager", fullgraph=True)(x)
+    torch._dynamo.reset()
+    with pytest.raises(joinsum.CaptureError, match="by plans of their own, outside of compiled graphs"):
+        joinsum.compile(f)(x)
+
+
+def test_a_result_in_autograd_may_be_changed_in_place(sites: int) -> None:
+    x, y = torch.rand(3, 2, requires_grad=True), torch.rand(2, 4)
+    for equation in ("ij,jk->ik", "ij,jk->ki", "ij,jk->"):
+        z = joinsum.einsum(equation, x, y).mul_(2)
+        torch.testing.assert_close(torch.autograd.grad(z.sum(), x)[0], 2 * y.sum(1).expand(3, 2))
 
 
 # --- any text at all --------------------------------------------------------------------------------------------------

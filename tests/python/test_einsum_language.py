@@ -236,6 +236,29 @@ def test_ties_share_as_torchs_amax(sites: int) -> None:
     )
 
 
+@pytest.mark.parametrize("join", ["max", "min"])
+def test_gradients_of_extremes_with_what_is_not_a_number_are_torchs(sites: int, join: str) -> None:
+    x = torch.tensor([[1.0, float("nan"), 2.0, 3.0]], dtype=F64).expand(3, 4)
+    y = torch.tensor([[2.0, 1.0, float("nan"), 3.0]], dtype=F64).expand(5, 4)
+    of_torch = {"max": torch.maximum, "min": torch.minimum}[join]
+    weights = torch.arange(15.0, dtype=F64).reshape(3, 5)
+    found = []
+    for f in (lambda x, y: joinsum.einsum("ij,kj->ik", x, y, join=join), lambda x, y: of_torch(x[:, None], y).sum(-1)):
+        given = (x.clone().requires_grad_(), y.clone().requires_grad_())
+        found.append(torch.autograd.grad(f(*given), given, weights))
+    torch.testing.assert_close(*found)
+    assert all(bool((each[:, 1] != 0).any()) for each in found[0])  # what is not a number passes it on, and its partner
+
+
+@pytest.mark.parametrize("agg", ["any", "all"])
+def test_truth_of_complex_numbers_is_torchs(sites: int, agg: str) -> None:
+    x = torch.tensor([[0, 1j, 0], [0, 0, 0], [1, 1j, 2 - 1j]], dtype=torch.complex128)
+    fold = {"any": torch.any, "all": torch.all}[agg]
+    assert torch.equal(joinsum.einsum("ij->i", x, agg=agg), fold(x, 1))
+    wanted = fold(x[:, :, None] * x[None], 1)
+    assert torch.equal(joinsum.einsum("ij,jk->ik", x, x, agg=agg), wanted)
+
+
 JOINED: dict[str, Callable[..., torch.Tensor]] = {"add": torch.add, "min": torch.minimum, "max": torch.maximum}
 
 

@@ -293,6 +293,51 @@ def test_a_plan_fits_the_memory_or_says_what_is_missing() -> None:
     assert needs - short == 2000
 
 
+def test_a_plan_fits_whatever_memory_pins_show_to_be_enough() -> None:
+    # X lies divided along its last axis, which no price of all kept bytes together makes the best.
+    graph = {
+        "inputs": {"X": [5, 12, 2]},
+        "ops": [
+            {"name": "v", "inputs": ["X", "X"], "in_labels": ["abc", "dbc"], "out_labels": "dca", "agg": "sum"},
+            {"name": "w", "inputs": ["v", "v"], "in_labels": ["abc", "abc"], "out_labels": "bc", "agg": "sum"},
+        ],
+        "outputs": ["w"],
+    }
+    pinned = joinsum.plan_graph(graph, "wire_bytes", sites=3, pins={"X": "(2)", "v": "(c)", "w": "(b)"})
+    found = joinsum.plan_graph(graph, "wire_bytes", sites=3, memory_bytes=pinned.peak_bytes)
+    assert found.peak_bytes <= pinned.peak_bytes < joinsum.plan_graph(graph, "wire_bytes", sites=3).peak_bytes
+
+
+def test_memory_that_the_inputs_alone_pass_is_refused() -> None:
+    with pytest.raises(joinsum.PlanError, match=r"short by=\d+ B, needs=\d+ B, memory_bytes=100"):
+        joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, memory_bytes=100)
+
+
+CHAIN = {
+    "inputs": {"A": [8, 8], "B": [8, 8], "C": [8, 8]},
+    "ops": [
+        {"name": "Z", "inputs": ["A", "B", "C"], "in_labels": ["ij", "jk", "kl"], "out_labels": "il", "agg": "sum"}
+    ],
+    "outputs": ["Z"],
+}
+
+
+@pytest.mark.parametrize("objective", ["wire_bytes", "seconds"])
+@pytest.mark.parametrize("sites", [1, 3, 4])
+def test_an_operation_of_three_operands_is_planned_in_steps_with_their_labels(sites: int, objective: str) -> None:
+    plan = joinsum.plan_graph(CHAIN, objective, sites=sites)
+    labels = {name: set(parts) for name, parts in plan.plan.items()}
+    assert labels in ({"Z.1": set("ijk"), "Z": set("ikl")}, {"Z.1": set("jkl"), "Z": set("ijl")})
+    # The second axis of the data, j, is folded by the first step alone: that one is divided along it.
+    assert {baseline.name for baseline in plan.baselines if baseline.cost is not None} >= {
+        "data parallel",
+        "fully sharded data parallel",
+        "Megatron rows and columns",
+        "sequence split",
+    }
+    assert all(plan.cost <= baseline.cost for baseline in plan.baselines if baseline.cost is not None)
+
+
 def test_options_of_other_objectives_are_refused() -> None:
     with pytest.raises(joinsum.PlanError, match="an option of other objectives: objective=paper, sites=4"):
         joinsum.plan_graph(PRODUCT, sites=4)

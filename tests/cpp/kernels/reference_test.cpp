@@ -100,6 +100,7 @@ TEST(Reference, Arithmetic) {
   EXPECT_EQ(both("abs_difference", {3, 2}, {1, 5}), (Values{2, 3}));
   EXPECT_EQ(both("equal", {3, 2}, {3, 5}), (Values{1, 0}));
   EXPECT_EQ(both("above", {3, 2}, {3, 1}), (Values{0.5, 1}));
+  EXPECT_EQ(both("above", {3, kNan}, {4, 1}), (Values{0, 1}));
   EXPECT_EQ(both("logaddexp", {0, -kInfinity}, {0, -kInfinity}), (Values{std::log1p(1.0), -kInfinity}));
 }
 

@@ -259,6 +259,7 @@ TEST(KernelDtype, IntegersAreScaledByWholeNumbers) {
 TEST(KernelDtype, CastNamesItsResult) {
   EXPECT_EQ(dtype_of("cast[bf16]", {DType::kFloat32}), DType::kBFloat16);
   EXPECT_EQ(dtype_of("cast[c64]", {DType::kFloat32}), DType::kComplex64);
+  EXPECT_EQ(dtype_of("cast[bool]", {DType::kComplex128}), DType::kBool);
   EXPECT_EQ(dtype_error("cast[f31]", {DType::kFloat32}),
             "cast: unknown dtype: dtype=f31, known=bool, u8, i8, i16, i32, i64, f16, bf16, f32, f64, c64, c128");
   EXPECT_EQ(dtype_error("cast[f32]", {DType::kComplex64}),

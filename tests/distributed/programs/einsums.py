@@ -122,6 +122,15 @@ def later_calls_compare_operands_when_asked() -> str:
 
 
 @scene(SCENES)
+def a_gradient_that_one_rank_alone_will_want_is_found() -> str:
+    enter(on_group())
+    x = torch.ones(3, 3, requires_grad=rank() == 1)
+    kind, text, _ = error_of(lambda: joinsum.einsum("ij,jk->ki", x, x))
+    assert kind == "TransportError", text
+    return text
+
+
+@scene(SCENES)
 def the_operand_that_differs_is_named() -> str:
     enter(on_group())
     same, other = torch.ones(3, 3), torch.full((3, 3), float(rank()))
