@@ -129,9 +129,15 @@ def distribute(
     forward = _Forward(model, data == "sharded")
     captured = forward.graph_for(args, sample_keywords or {})
     wanted = _wanted_types(captured)
-    for tensor in module_tensors(model):
-        if id(tensor) in wanted and not isinstance(tensor, DistributedTensor):
+    plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
+    try:
+        for tensor in plain:
             replace_tensor(tensor, DistributedTensor.place(tensor, wanted[id(tensor)]))
+    except BaseException:
+        for tensor in plain:
+            if isinstance(tensor, DistributedTensor):
+                replace_tensor(tensor, gathered(tensor))
+        raise
     model.forward = forward
     return model
 

@@ -92,12 +92,13 @@ class Program:
         gm.graph.output_node().args = (tuple(computed),)
         gm.graph.eliminate_dead_code()
         gm.recompile()
+        read = {i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if node.users}
         place = {i: at for i, (kind, at) in enumerate(self._sources) if kind == "result"}
         return runners.compile_fx(
             gm,
             example_inputs,
             names=names,
-            ties={place[i]: into for i, into in ties.items() if i in place},
+            ties={place[i]: into for i, into in ties.items() if i in place and into in read},
             stay=frozenset(place[i] for i in staying if i in place),
             state=self._kept,
         )
@@ -115,19 +116,22 @@ class Program:
 
 
 def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, Any]]:
-    """Removes the copies into inputs with which a functionalised graph ends: (input, value) each."""
+    """Removes the copies into inputs with which a functionalised graph ends: (input, value) each. Where a copy is also
+    a result, that is the input itself."""
     writes = []
     for node in list(graph.nodes):
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         if not node.target._schema.is_mutable:
             continue
-        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or node.users:
+        given_back = all(user.op == "output" for user in node.users)
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or not given_back:
             line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
             raise CaptureError(
                 f"capture: an operator writes into a tensor: operator={node.target}, code={' | '.join(line)}; "
                 "write it without the trailing underscore"
             )
         writes.append((inputs[node.args[0]], node.args[1]))
+        node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     return writes

@@ -191,6 +191,7 @@ class TrainStep:
             traits = dict(self._update.traits(group))
             for p in group["params"]:
                 if p.requires_grad:
+                    self._check_hooks(p)
                     state, steps = self._state(p, traits)
                     wide = torch.float64 if p.dtype is torch.float64 else torch.float32
                     cohort = cohorts.setdefault((index, steps, wide, p.device), len(cohorts))
@@ -199,6 +200,14 @@ class TrainStep:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
         self._cohorts = list(cohorts)
         return found
+
+    def _check_hooks(self, p: Tensor) -> None:
+        if p._backward_hooks or p._post_accumulate_grad_hooks:
+            name = self._names.get(id(p), "of the optimizer alone")
+            raise PlanError(
+                f"train_step: a parameter has hooks on its gradient, which are no part of a graph: parameter={name}; "
+                "remove them, or use joinsum.distribute(model, sample_inputs), which runs them"
+            )
 
     def _state(self, p: Tensor, traits: Mapping[str, bool]) -> tuple[dict[str, Tensor], int]:
         """The optimizer's tensors of a parameter's shape, zeros at first, and the steps so far."""
