@@ -25,6 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy
 
+from joinsum.frontend.mixed_widths import MIXED_WIDTHS
+
 __all__ = [
     "BackendCompilerFailed",
     "FakeTensor",
@@ -57,7 +59,7 @@ def aot_compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], forward: GraphCompiler, backward: GraphCompiler
 ) -> Callable[..., Any]:
     """A Dynamo graph as graphs of raw ATen operators, compiled by `forward` (which also gets graphs without a
-    gradient) and `backward`, in autograd; nothing is decomposed beyond what torch always does."""
+    gradient) and `backward`, in autograd; beyond what torch always does only norms of mixed widths are decomposed."""
 
     def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -70,7 +72,7 @@ def aot_compile(
         fw_compiler=compiler(forward),
         bw_compiler=compiler(backward),
         inference_compiler=compiler(forward),
-        decompositions={},
+        decompositions=MIXED_WIDTHS,
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,11 +48,16 @@ class Pointwise:
         return list(recorder.pointwise(application.name, values, dtypes, arguments, self.flops))
 
 
-def _constant(recorder: Recorder, application: Application, number: object) -> Value:
+def _constant(recorder: Recorder, application: Application, number: float) -> Value:
     """A number in the place of a tensor, of the dtype in which it takes part without changing the others'."""
+    values = [value for _, value in application.tensors() if value.dtype is not torch.bool]
+    promoted = functools.reduce(torch.promote_types, [value.dtype for value in values], torch.bool)
+    alike = [value for value in values if value.dtype.is_floating_point == promoted.is_floating_point]
     dtype = None
-    if isinstance(number, float):
-        wide = any(value.dtype in (torch.float64, torch.complex128) for _, value in application.tensors())
+    if torch.result_type(torch.empty((), dtype=promoted), number) == promoted and not any(x.axes for x in alike):
+        dtype = promoted  # tensors of no axes do not outrank a number that is one
+    elif isinstance(number, float):
+        wide = promoted in (torch.float64, torch.complex128)
         dtype = torch.float64 if wide else torch.float32
     return recorder.constant(torch.tensor(number, dtype=dtype))
 
