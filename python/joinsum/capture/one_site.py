@@ -97,32 +97,38 @@ class OneSite:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         values = [_array(x) for x in args]
         taken = self._own(args, values)
+        versions = [values[position]._version for position in taken]
         seed = [torch.randint(SEEDS, ())] if self._seeded else []
         try:
             with torch.no_grad():
                 results = list(self._gm.forward(*values, *seed))
+        except BaseException:
+            pairs = zip(taken.items(), versions, strict=True)
+            # What a run that failed has not overwritten is as it was.
+            taken = {position: x for (position, x), version in pairs if values[position]._version != version}
+            raise
         finally:
-            for x in taken:
+            for x in taken.values():
                 x.stored.take()
         for position in self._stay:
             results[position] = self._staying(results[position])
         return results
 
-    def _own(self, args: Sequence[Any], values: list[Any]) -> list[DistributedTensor]:
+    def _own(self, args: Sequence[Any], values: list[Any]) -> dict[int, DistributedTensor]:
         """Puts copies in the place of arrays that are not to be overwritten though the graph does; gives the tensors
-        whose blocks it overwrites."""
+        whose blocks it overwrites, by their positions."""
         if not self._tied:
-            return []
+            return {}
         uses: dict[int, int] = {}
         for x in values:
             if isinstance(x, torch.Tensor):
                 pointer = x.untyped_storage().data_ptr()
                 uses[pointer] = uses.get(pointer, 0) + 1
-        taken = []
+        taken = {}
         for position in self._tied:
             x, value = args[position], values[position]
             if isinstance(x, DistributedTensor):
-                taken.append(x)
+                taken[position] = x
             if not isinstance(x, DistributedTensor) or uses[value.untyped_storage().data_ptr()] > 1:
                 values[position] = value.clone(memory_format=torch.contiguous_format)
         return taken

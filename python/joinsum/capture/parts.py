@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 
 __all__ = [
+    "checked",
     "batch_norm_with",
     "batch_norm_with_grad_affine",
     "batch_norm_with_grad_input",
@@ -320,3 +321,16 @@ def strided_scatter(
     made = input.contiguous().clone()
     made.as_strided(tuple(size), tuple(stride), offset).copy_(source)
     return made
+
+
+@torch.library.custom_op("joinsum::checked", mutates_args=())
+def checked(condition: torch.Tensor, message: str) -> torch.Tensor:
+    """The condition, a tensor of no axes, as a truth value; raises RuntimeError with the message where it is false."""
+    if not bool(condition):
+        raise RuntimeError(message)
+    return condition.to(torch.bool, copy=True)
+
+
+@checked.register_fake
+def _(condition: torch.Tensor, message: str) -> torch.Tensor:
+    return condition.new_empty((), dtype=torch.bool)

@@ -34,7 +34,6 @@ __all__ = ["PlannedProgram", "Runner", "compile_fx"]
 _SEARCHED = 500
 _SEARCHED_TWICE = 4000
 
-_NOT_BEGUN = "run: sites differ"  # how a run ends that has not touched its inputs
 _SEED = "joinsum.seed"  # as disagreements of the sites show it
 
 
@@ -222,16 +221,18 @@ class PlannedProgram:
             self._compared = True
         ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
         placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
-        taken = [x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)]
+        taken = {name: x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)}
+        lost, spoilt = set(taken), set[str]()
         try:
-            made = here.execute(self.choice.plan, placed, self._agreed(given))
-        except TransportError as error:
-            if str(error).startswith(_NOT_BEGUN):
-                taken = []
-            raise _explained(error) from None
+            made = here.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
+        except BaseException as error:
+            lost &= spoilt  # what a run that failed has not overwritten is as it was
+            if isinstance(error, TransportError):
+                raise _explained(error) from None
+            raise
         finally:
-            for relation in taken:
-                relation.take()
+            for name in lost:
+                taken[name].take()
         memory = {x.untyped_storage().data_ptr() for x in given.values() if not isinstance(x, DistributedTensor)}
         return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
 

@@ -35,7 +35,9 @@ def _forward(operator: Any, batch: bool) -> Callable[..., Any]:
         made = operator(_wide(x), *map(_wide, others), **keywords)
         results = [made[0].to(x.dtype), *made[1:3]]
         if len(made) == 5:
-            results += [new.to(old.dtype) if old is not None else new for new, old in zip(made[3:], running, strict=True)]
+            results += [
+                new.to(old.dtype) if old is not None else new for new, old in zip(made[3:], running, strict=True)
+            ]
         return tuple(results)
 
     return run

@@ -38,7 +38,7 @@ class Program:
     state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
     kept             inputs that are kept between runs, for plans made by hand; None where it is not known
 
-    Writing into an input is a result that is copied into it after the run; results that are inputs or constants are
+    What the graph asserts is checked while it runs. Writing into an input is a result that is copied into it after the run; results that are inputs or constants are
     given back as they are. Raises what `compile_fx` raises.
     """
 
@@ -63,7 +63,8 @@ class Program:
         entries += [value for _, value in writes]
         # For each entry: the input that it is, or the computed result, or a constant.
         self._sources: list[tuple[str, Any]] = []
-        computed: dict[Node, int] = {}
+        # Checks come first, before the run overwrites anything.
+        computed = {node: i for i, node in enumerate(_lift_checks(gm.graph))}
         for entry in entries:
             if not isinstance(entry, Node):
                 self._sources.append(("constant", entry))
@@ -135,3 +136,23 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     return writes
+
+
+def _lift_checks(graph: Graph) -> list[Node]:
+    """Makes assertions operators with a result, so that they run; gives these."""
+    made = []
+    for node in list(graph.nodes):
+        if node.target not in (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default):
+            continue
+        condition = node.args[0]
+        message = node.args[1] if len(node.args) > 1 else "the assertion of a tensor failed"
+        line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
+        # In plans quotes and semicolons have a meaning.
+        told = " | ".join([str(message), *(each.strip() for each in line)]).translate(str.maketrans("';\n", '", '))
+        with graph.inserting_before(node):
+            check = graph.call_function(torch.ops.joinsum.checked.default, (condition, told))
+        check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}  # type: ignore[union-attr]
+        check.meta["stack_trace"] = node.meta.get("stack_trace")
+        graph.erase_node(node)
+        made.append(check)
+    return made

@@ -167,7 +167,7 @@ def _loss(recorder: Recorder, application: Application) -> Made:
     """A loss of each element, then its sum or mean."""
     reduction = application.number("reduction")
     alone = application.with_arguments({"reduction": 0})
-    (made,) = Pointwise(4)(recorder, alone)
+    (made,) = Pointwise(4, equal=True)(recorder, alone)
     assert made is not None
     return [summed_up(recorder, made, reduction)]
 
@@ -175,12 +175,12 @@ def _loss(recorder: Recorder, application: Application) -> Made:
 def _loss_backward(recorder: Recorder, application: Application) -> Made:
     """The mean's derivative is the sum's over the number of elements."""
     if application.number("reduction") != 1:
-        return Pointwise(4)(recorder, application)
+        return Pointwise(4, equal=True)(recorder, application)
     elements = 1
     for extent in application.shape:
         elements *= extent
     gradient = recorder.scaled(application.value("grad_output"), 1 / elements)
-    return Pointwise(4)(recorder, application.with_arguments({"reduction": 2, "grad_output": gradient}))
+    return Pointwise(4, equal=True)(recorder, application.with_arguments({"reduction": 2, "grad_output": gradient}))
 
 
 def _glu_backward(recorder: Recorder, application: Application) -> Made:
@@ -247,5 +247,6 @@ ROWS: list[Row] = [
         _loss_backward,
         "each element by itself, the gradient over the number of elements",
     ),
+    *rows("logic", "joinsum::checked", Form("->"), "`_assert_async`: raises where the condition is false"),
     *rows("random", "native_dropout_backward", Pointwise(2), _EVERY),
 ]
