@@ -39,11 +39,13 @@ __all__ = [
 def local_index(
     index: torch.Tensor, offsets: Sequence[int], local: Sequence[int], extents: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where global indices of an axis are in its part, and whether they are there at all; elsewhere 0.
+    """Where global indices of an axis are in its part, and whether they are there at all; elsewhere 0. Raises IndexError
+    for one that is in no part; a GPU reports it as torch's own kernels do there.
 
     >>> local_index(torch.tensor([1, 4, 5, 7]), [4], [3], [8])
     (tensor([0, 0, 1, 0]), tensor([False,  True,  True, False]))
     """
+    _check_range(index, math.prod(extents))
     here = torch.ones_like(index, dtype=torch.bool)
     found = torch.zeros_like(index)
     rest = index
@@ -54,8 +56,17 @@ def local_index(
         here &= (coordinate >= 0) & (coordinate < size)
         found += coordinate * step
         step *= size
-    here &= rest == 0
     return torch.where(here, found, 0), here
+
+
+def _check_range(index: torch.Tensor, extent: int) -> None:
+    inside = ((index >= 0) & (index < extent)).all()
+    if index.device.type != "cpu":
+        torch._assert_async(inside, "index out of range")  # without waiting for the device
+    elif not inside:
+        raise IndexError(
+            f"capture: an index is out of range: least={int(index.min())}, greatest={int(index.max())}, extent={extent}"
+        )
 
 
 @torch.library.custom_op("joinsum::embedding_part", mutates_args=())
