@@ -153,8 +153,8 @@ class Context:
         traced: bool = True,
         overwritten: set[str] | None = None,
     ) -> dict[str, _C.StoredRelation]:
-        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows. `overwritten` takes the names of
-        the tied inputs that a run which failed has overwritten."""
+        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows. `overwritten` takes the names
+        of the tied inputs that a run which failed has overwritten."""
         with self._one_run:
             try:
                 outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))

@@ -13,10 +13,10 @@ from itertools import pairwise
 import torch
 
 __all__ = [
-    "checked",
     "batch_norm_with",
     "batch_norm_with_grad_affine",
     "batch_norm_with_grad_input",
+    "checked",
     "convolution_grad_input",
     "convolution_grad_weight",
     "embedding_backward_part",
@@ -39,8 +39,9 @@ __all__ = [
 def local_index(
     index: torch.Tensor, offsets: Sequence[int], local: Sequence[int], extents: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where global indices of an axis are in its part, and whether they are there at all; elsewhere 0. Raises IndexError
-    for one that is in no part; a GPU reports it as torch's own kernels do there.
+    """Where global indices of an axis are in its part, and whether they are there at all; elsewhere 0.
+
+    Raises IndexError for one that is in no part; a GPU reports it as torch's own kernels do there.
 
     >>> local_index(torch.tensor([1, 4, 5, 7]), [4], [3], [8])
     (tensor([0, 0, 1, 0]), tensor([False,  True,  True, False]))

@@ -299,9 +299,9 @@ def replace_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
         torch.utils.swap_tensors(old, made)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         raise PlanError(
-            f"model: a tensor is needed by a result that is still in autograd: shape={list(old.shape)}; before, run the "
-            "backward pass of what the model has computed or drop it (del loss), and let the model keep no such result "
-            "in an attribute"
+            f"model: a tensor is needed by a result that is still in autograd: shape={list(old.shape)}; before, run "
+            "the backward pass of what the model has computed or drop it (del loss), and let the model keep no such "
+            "result in an attribute"
         ) from error
     if hooks:
         old._backward_hooks = hooks

@@ -38,8 +38,8 @@ class Program:
     state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
     kept             inputs that are kept between runs, for plans made by hand; None where it is not known
 
-    What the graph asserts is checked while it runs. Writing into an input is a result that is copied into it after the run; results that are inputs or constants are
-    given back as they are. Raises what `compile_fx` raises.
+    What the graph asserts is checked while it runs. Writing into an input is a result that is copied into it after the
+    run; results that are inputs or constants are given back as they are. Raises what `compile_fx` raises.
     """
 
     def __init__(

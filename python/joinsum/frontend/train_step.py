@@ -14,7 +14,7 @@ from joinsum.errors import PlanError
 from joinsum.explanation.model_text import ModelExplanation
 from joinsum.frontend import runner as runners
 from joinsum.frontend.backend import check_devices
-from joinsum.frontend.distribute import gather
+from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.parts import BatchParts
 from joinsum.frontend.program import Outcome, Program
@@ -97,6 +97,7 @@ class TrainStep:
         the model gets all, and gives the loss itself or a result with an attribute `loss`.
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
+        check_not_distributed("train_step", self._model)
         if self._parts is not None:
             batch, keywords = self._parts.joined((batch, keywords))
         call = self._current = self._call()
@@ -231,6 +232,8 @@ class TrainStep:
         """Takes what an update made for what it was made from."""
         p = each.parameter
         keep_state(p, parameter)
+        if not state and not self._update.counts:
+            return
         kept = self._optimizer.state[p]
         for name, new in state.items():
             old = kept.get(name)
