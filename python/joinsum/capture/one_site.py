@@ -40,6 +40,7 @@ class OneSite:
 
     ties      for a result, the input that it may overwrite, if that is distributed: plain tensors stay as they are
     planned   makes the program and its plan, which explanations show; nothing runs them
+    replicate   operators without a rule that more sites would run whole
 
     Raises CaptureError for an operator that is not captured on more sites.
     """
@@ -51,6 +52,7 @@ class OneSite:
         ties: Mapping[int, int],
         stay: Collection[int],
         planned: Any,
+        replicate: Collection[str] = (),
     ) -> None:
         self._here: Context = context()
         self._plan = planned
@@ -58,7 +60,7 @@ class OneSite:
         self._tied = sorted(set(ties.values()))
         self._stay = sorted(stay)
         for node in gm.graph.nodes:
-            _check(node)
+            _check(node, replicate)
         self._gm = _copied(gm)
         self._seeded = draw_by_counter(self._gm.graph)
         overwrite_operands(self._gm.graph, self._tied)
@@ -156,7 +158,7 @@ def _array(x: Any) -> Any:
     return blocks[0].view(x.shape) if len(blocks) == 1 else x.whole()
 
 
-def _check(node: fx.Node) -> None:
+def _check(node: fx.Node, replicate: Collection[str]) -> None:
     """Raises for an operator that more sites would refuse."""
     if node.op in ("placeholder", "output", "get_attr"):
         return
@@ -167,7 +169,7 @@ def _check(node: fx.Node) -> None:
     if not isinstance(node.target, torch._ops.OpOverload):
         refuse(str(node.target), node, "it is no ATen operator")
     name = operator_name(node.target)
-    if rule_of(name) is None:
+    if rule_of(name) is None and name not in replicate and node.all_input_nodes:
         shapes = [
             list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
         ]

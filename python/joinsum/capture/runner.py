@@ -45,11 +45,14 @@ def compile_fx(
     ties: Mapping[int, int],
     stay: Collection[int],
     state: Collection[int] | None = None,
+    replicate: Collection[str] = (),
 ) -> Runner | OneSite:
     """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
-    if context().sites == 1:
-        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay, state))
-    return Runner(gm, example_inputs, names, ties, stay, state)
+
+    def planned() -> Runner:
+        return Runner(gm, example_inputs, names, ties, stay, state, replicate)
+
+    return OneSite(gm, example_inputs, ties, stay, planned, replicate) if context().sites == 1 else planned()
 
 
 class Runner:
@@ -63,8 +66,10 @@ class Runner:
         ties: Mapping[int, int],
         stay: Collection[int],
         state: Collection[int] | None,
+        replicate: Collection[str],
     ) -> None:
         self._here = context()
+        self._replicate = replicate
         self._gm = gm
         self._names = None if names is None else _distinct(names)
         self._ties = dict(ties)
@@ -122,7 +127,7 @@ class Runner:
         """The program for inputs that lie so; the same on every rank, or an error on all of them."""
         with self._here.preparing("capture"):
             axes = {i: atoms_of(args[i]) for i in lying}
-            recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
+            recorded = record(self._gm, self._names, self._replicate, axes, self._ties)
             made = PlannedProgram(self._here, recorded, lying, self._stay, self._state)
         if not self._here.whole:
             self._here.transport.agree("capture", f"equal programs on every rank\n{made.graph}")

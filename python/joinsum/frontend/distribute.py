@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -11,7 +11,7 @@ import torch
 
 from joinsum.arguments import show
 from joinsum.errors import PlanError
-from joinsum.frontend.backend import forward_and_backward
+from joinsum.frontend.backend import forward_and_backward, names_of_operators
 from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, replace_tensor
 from joinsum.frontend.optimizer_state import place_states_at_steps
 from joinsum.frontend.parts import BatchParts
@@ -28,13 +28,18 @@ class _InAutograd(Captured):
     """A model's graph in torch's autograd."""
 
     def __init__(
-        self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any], names: Mapping[int, str]
+        self,
+        gm: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        tensors: Sequence[Any],
+        names: Mapping[int, str],
+        replicate: Collection[str] = (),
     ) -> None:
         self.programs: list[Program] = []
         known = [names.get(id(x), f"input{i}") for i, x in enumerate(tensors)]
         state = [x if id(x) in names else None for x in tensors]
         self.state = state
-        self._call = forward_and_backward(gm, inputs, known, state, self.programs)
+        self._call = forward_and_backward(gm, inputs, known, state, self.programs, replicate)
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         made: Sequence[Any] = self._call(*actual)
@@ -64,9 +69,10 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
 class _Forward:
     """The forward method of a distributed model."""
 
-    def __init__(self, model: torch.nn.Module, sharded: bool) -> None:
+    def __init__(self, model: torch.nn.Module, sharded: bool, replicate: Collection[str]) -> None:
         self._parts = BatchParts("distribute") if sharded else None
         self._model = model
+        self._replicate = replicate
         original = type(model).forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +81,7 @@ class _Forward:
         self._traced = TracedFunction("distribute", model, forward, self._capture)
 
     def _capture(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any]) -> _InAutograd:
-        return _InAutograd(gm, inputs, tensors, self._names)
+        return _InAutograd(gm, inputs, tensors, self._names, self._replicate)
 
     @cached_property
     def _names(self) -> dict[int, str]:
@@ -89,7 +95,7 @@ class _Forward:
             raise PlanError(
                 "distribute: a distributed model's forward pass is copied with the model: copy.deepcopy(model)"
             )
-        return _Forward(copied, self._parts is not None)
+        return _Forward(copied, self._parts is not None, self._replicate)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PlanError(
@@ -121,6 +127,7 @@ def distribute(
     sample_keywords: Mapping[str, Any] | None = None,
     *,
     data: Literal["whole", "sharded"] = "whole",
+    replicate: Collection[str] = (),
 ) -> Model:
     """The model itself, with its parameters and buffers on the sites as the plan for such inputs wants them, and a
     forward pass that runs there. The user's own loop, `loss.backward()`, and optimizers go on as they are.
@@ -131,6 +138,8 @@ def distribute(
                       process group gives its own part, all of one shape, and gets its part of results whose first axis
                       is the batch's; gradients are those of the mean of the ranks' losses, as in
                       DistributedDataParallel. Results that are not along the batch are of all of it, on every rank
+    replicate         operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole
+                      tensors
 
     Parameters become `joinsum.DistributedTensor`s of their full shape: the same Python objects, so that an optimizer
     may have been built before, and the same `requires_grad` and keys of `state_dict`. Their gradients lie as they do.
@@ -150,7 +159,7 @@ def distribute(
     if data not in ("whole", "sharded"):
         raise PlanError(f"distribute: inputs are whole or sharded: data={show(data)}")
     args = sample_inputs if isinstance(sample_inputs, tuple) else (sample_inputs,)
-    forward = _Forward(model, data == "sharded")
+    forward = _Forward(model, data == "sharded", names_of_operators("distribute", replicate))
     captured = forward.graph_for(args, sample_keywords or {})
     wanted = _wanted_types(captured)
     plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]

@@ -37,6 +37,7 @@ class Program:
     stay             results of the graph that stay distributed
     state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
     kept             inputs that are kept between runs, for plans made by hand; None where it is not known
+    replicate        operators without a rule that run whole on every site
 
     What the graph asserts is checked while it runs. Writing into an input is a result that is copied into it after the
     run; results that are inputs or constants are given back as they are. Raises what `compile_fx` raises.
@@ -52,8 +53,11 @@ class Program:
         stay: Collection[int] = (),
         state: Collection[int] = (),
         kept: Collection[int] | None = None,
+        replicate: Collection[str] = (),
     ) -> None:
         self._kept = kept
+        self._replicate = replicate
+        _check_effects(gm.graph)
         ties = dict(ties or {})
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
@@ -102,6 +106,7 @@ class Program:
             ties={place[i]: into for i, into in ties.items() if i in place and into in read},
             stay=frozenset(place[i] for i in staying if i in place),
             state=self._kept,
+            replicate=self._replicate,
         )
 
     @property
@@ -136,6 +141,16 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
         node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     return writes
+
+
+def _check_effects(graph: Graph) -> None:
+    """Raises CaptureError for operators that torch keeps in order for what they do besides their results."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
+        line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
+        raise CaptureError(
+            f"capture: an operator does more than give a result: operator={node.args[1]}, code={' | '.join(line)}; "
+            "leave it out of the captured code (of torch.linalg's functions take those with _ex, which check nothing)"
+        )
 
 
 def _lift_checks(graph: Graph) -> list[Node]:

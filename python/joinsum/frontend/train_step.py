@@ -13,7 +13,7 @@ from joinsum.arguments import integer, show
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import ModelExplanation
 from joinsum.frontend import runner as runners
-from joinsum.frontend.backend import check_devices
+from joinsum.frontend.backend import check_devices, names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.parts import BatchParts
@@ -71,7 +71,9 @@ class TrainStep:
         max_norm: float | None,
         accumulate: int,
         sharded: bool,
+        replicate: Collection[str] = (),
     ) -> None:
+        self._replicate = replicate
         self._parts = BatchParts("train_step") if sharded else None
         self._model = model
         self._optimizer = optimizer
@@ -253,7 +255,7 @@ class TrainStep:
             names.setdefault(id(each.parameter), f"parameter{i}")
             named = names[id(each.parameter)]
             names |= {id(x): f"{named}.{name}" for name, x in each.state.items()}
-        return _WholeStep(gm, inputs, tensors, names, self._current)
+        return _WholeStep(gm, inputs, tensors, names, self._current, self._replicate)
 
 
 def _zeros_like(p: Tensor) -> Tensor:
@@ -279,7 +281,9 @@ class _WholeStep(Captured):
         tensors: Sequence[Any],
         names: Mapping[int, str],
         call: _Call,
+        replicate: Collection[str],
     ) -> None:
+        self._replicate = replicate
         check_devices(inputs)
         runners.rewrite(gm)
         self._program: Program | None = None
@@ -318,7 +322,14 @@ class _WholeStep(Captured):
         known = {i: into for i, into in ties.items() if into is not None}
         kept = self._kept | {position for position in self._sums if position is not None}
         self._program = Program(
-            graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept, kept=kept
+            graph,
+            inputs,
+            names=self._input_names,
+            ties=known,
+            stay=ties.keys(),
+            state=self._kept,
+            kept=kept,
+            replicate=self._replicate,
         )
         self._graph = None
 
@@ -415,6 +426,7 @@ def train_step(
     max_norm: float | None = None,
     accumulate: int = 1,
     data: Literal["whole", "sharded"] = "whole",
+    replicate: Collection[str] = (),
 ) -> TrainStep:
     """Forward, loss, backward and update as one graph, planned together; `step(*batch)` runs it and gives the loss.
 
@@ -426,6 +438,8 @@ def train_step(
     data            "whole": every rank gives the same batch. "sharded": each rank of a process group gives its own
                     part, all of one shape; the batch is the parts one after another along the first axis of each
                     tensor, and the loss is that of all of it. In a process with all sites the part is the batch
+    replicate       operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole
+                    tensors
 
     Parameters, buffers and the optimizer's state stay on the sites between steps, as `joinsum.DistributedTensor`s, in
     the model and the optimizer, which keep the keys of their `state_dict`; `step.sync()` makes them plain. A schedule
@@ -452,4 +466,5 @@ def train_step(
     if data not in ("whole", "sharded"):
         raise PlanError(f"train_step: batches are whole or sharded: data={show(data)}")
     norm = None if max_norm is None else float(max_norm)
-    return TrainStep(model, loss_function, optimizer, norm, count, data == "sharded")
+    named = names_of_operators("train_step", replicate)
+    return TrainStep(model, loss_function, optimizer, norm, count, data == "sharded", named)
