@@ -125,7 +125,8 @@ void bind_executor(py::module_& module) {
   py::class_<RunTrace>(module, "RunTrace").def("entries", [](const RunTrace& trace) { return trace.entries; });
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
-      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil());
+      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil())
+      .def("overwritten", &Executor::overwritten);
 }
 
 }  // namespace

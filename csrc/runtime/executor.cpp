@@ -72,13 +72,14 @@ const void* memory_of(const at::Tensor& array) { return array.storage().unsafeGe
 class Run {
  public:
   Run(const PlanFacts& facts, const std::map<std::string, StoredRelation>& inputs, const kernels::Scalars& scalars,
-      Transport& transport, BlockStore& store)
+      Transport& transport, BlockStore& store, std::set<std::string>& overwritten)
       : facts_(facts),
         plan_(facts.plan),
         inputs_(inputs),
         scalars_(scalars),
         transport_(transport),
         store_(store),
+        overwritten_(overwritten),
         names_(facts.names),
         formation_(facts.formation),
         uses_(facts.uses) {
@@ -246,6 +247,9 @@ class Run {
       const bool sole = std::all_of(pieces[i].begin(), pieces[i].end(),
                                     [&](const Piece& piece) { return readers.at(memory_of(piece.array)) == 1; });
       const bool reusable = dies_here(*operands[i], times) && sole && exclusive(pieces[i]);
+      if (const auto* input = operands[i]->as<ia::Input>(); input != nullptr && reusable) {
+        overwritten_.insert(input->name);
+      }
       given.push_back({operands[i]->type().relation, std::move(pieces[i]), reusable});
     }
     at::TensorOptions options;
@@ -293,6 +297,7 @@ class Run {
   const kernels::Scalars& scalars_;
   Transport& transport_;
   BlockStore& store_;
+  std::set<std::string>& overwritten_;
   const std::unordered_map<const Node*, std::string>& names_;
   const ia::Formation& formation_;
   std::unordered_map<const Node*, int64_t> uses_;
@@ -348,6 +353,7 @@ Executor::Executor(std::shared_ptr<Transport> transport, std::shared_ptr<BlockSt
 
 RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
                         const kernels::Scalars& scalars) {
+  overwritten_.clear();
   JOINSUM_USER_CHECK(plan.grid().sites() == transport_->sites(),
                      "run: plan is made for another number of sites: plan=", plan.grid().sites(),
                      ", sites=", transport_->sites());
@@ -355,7 +361,7 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
   if (!whole(*transport_)) transport_->agree("run", program_text(*facts, scalars));
   check_inputs(plan, inputs, scalars);
   const c10::NoGradGuard no_grad;
-  return Run(*facts, inputs, scalars, *transport_, *store_).run();
+  return Run(*facts, inputs, scalars, *transport_, *store_, overwritten_).run();
 }
 
 std::shared_ptr<const PlanFacts> Executor::facts_of(const ia::Plan& plan) {

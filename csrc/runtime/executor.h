@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Executor {
   RunResult run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
                 const kernels::Scalars& scalars = {});
 
+  /// Inputs of the last run, which may have failed, that it has overwritten or was about to.
+  const std::set<std::string>& overwritten() const { return overwritten_; }
+
   Transport& transport() { return *transport_; }
   BlockStore& store() { return *store_; }
   const std::shared_ptr<BlockStore>& store_pointer() const { return store_; }
@@ -55,6 +59,7 @@ class Executor {
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<BlockStore> store_;
   int64_t most_joined_bytes_;
+  std::set<std::string> overwritten_;
   std::vector<std::shared_ptr<const PlanFacts>> known_;  ///< of the last plans, the latest first
 };
 

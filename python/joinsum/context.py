@@ -151,10 +151,17 @@ class Context:
         scalars: Mapping[str, float],
         *,
         traced: bool = True,
+        overwritten: set[str] | None = None,
     ) -> dict[str, _C.StoredRelation]:
-        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows."""
+        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows. `overwritten` takes the names
+        of the tied inputs that a run which failed has overwritten."""
         with self._one_run:
-            outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))
+            try:
+                outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))
+            except BaseException:
+                if overwritten is not None:
+                    overwritten |= self._executor.overwritten()
+                raise
             if traced:
                 self._last_run = trace
         return outputs

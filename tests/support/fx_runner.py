@@ -78,6 +78,7 @@ def compile_fx(
     ties: Mapping[int, int],
     stay: Collection[int],
     state: Collection[int] | None = None,
+    replicate: Collection[str] = (),
 ) -> InterpretedRunner:
     gm.graph.lint()
     assert names is None or len(names) == len(example_inputs)

@@ -40,6 +40,7 @@ class OneSite:
 
     ties      for a result, the input that it may overwrite, if that is distributed: plain tensors stay as they are
     planned   makes the program and its plan, which explanations show; nothing runs them
+    replicate   operators without a rule that more sites would run whole
 
     Raises CaptureError for an operator that is not captured on more sites.
     """
@@ -51,6 +52,7 @@ class OneSite:
         ties: Mapping[int, int],
         stay: Collection[int],
         planned: Any,
+        replicate: Collection[str] = (),
     ) -> None:
         self._here: Context = context()
         self._plan = planned
@@ -58,7 +60,7 @@ class OneSite:
         self._tied = sorted(set(ties.values()))
         self._stay = sorted(stay)
         for node in gm.graph.nodes:
-            _check(node)
+            _check(node, replicate)
         self._gm = _copied(gm)
         self._seeded = draw_by_counter(self._gm.graph)
         overwrite_operands(self._gm.graph, self._tied)
@@ -97,32 +99,38 @@ class OneSite:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         values = [_array(x) for x in args]
         taken = self._own(args, values)
+        versions = [values[position]._version for position in taken]
         seed = [torch.randint(SEEDS, ())] if self._seeded else []
         try:
             with torch.no_grad():
                 results = list(self._gm.forward(*values, *seed))
+        except BaseException:
+            pairs = zip(taken.items(), versions, strict=True)
+            # What a run that failed has not overwritten is as it was.
+            taken = {position: x for (position, x), version in pairs if values[position]._version != version}
+            raise
         finally:
-            for x in taken:
+            for x in taken.values():
                 x.stored.take()
         for position in self._stay:
             results[position] = self._staying(results[position])
         return results
 
-    def _own(self, args: Sequence[Any], values: list[Any]) -> list[DistributedTensor]:
+    def _own(self, args: Sequence[Any], values: list[Any]) -> dict[int, DistributedTensor]:
         """Puts copies in the place of arrays that are not to be overwritten though the graph does; gives the tensors
-        whose blocks it overwrites."""
+        whose blocks it overwrites, by their positions."""
         if not self._tied:
-            return []
+            return {}
         uses: dict[int, int] = {}
         for x in values:
             if isinstance(x, torch.Tensor):
                 pointer = x.untyped_storage().data_ptr()
                 uses[pointer] = uses.get(pointer, 0) + 1
-        taken = []
+        taken = {}
         for position in self._tied:
             x, value = args[position], values[position]
             if isinstance(x, DistributedTensor):
-                taken.append(x)
+                taken[position] = x
             if not isinstance(x, DistributedTensor) or uses[value.untyped_storage().data_ptr()] > 1:
                 values[position] = value.clone(memory_format=torch.contiguous_format)
         return taken
@@ -150,7 +158,7 @@ def _array(x: Any) -> Any:
     return blocks[0].view(x.shape) if len(blocks) == 1 else x.whole()
 
 
-def _check(node: fx.Node) -> None:
+def _check(node: fx.Node, replicate: Collection[str]) -> None:
     """Raises for an operator that more sites would refuse."""
     if node.op in ("placeholder", "output", "get_attr"):
         return
@@ -161,7 +169,7 @@ def _check(node: fx.Node) -> None:
     if not isinstance(node.target, torch._ops.OpOverload):
         refuse(str(node.target), node, "it is no ATen operator")
     name = operator_name(node.target)
-    if rule_of(name) is None:
+    if rule_of(name) is None and name not in replicate and node.all_input_nodes:
         shapes = [
             list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
         ]

@@ -16,6 +16,7 @@ __all__ = [
     "batch_norm_with",
     "batch_norm_with_grad_affine",
     "batch_norm_with_grad_input",
+    "checked",
     "convolution_grad_input",
     "convolution_grad_weight",
     "embedding_backward_part",
@@ -40,9 +41,12 @@ def local_index(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Where global indices of an axis are in its part, and whether they are there at all; elsewhere 0.
 
+    Raises IndexError for one that is in no part; a GPU reports it as torch's own kernels do there.
+
     >>> local_index(torch.tensor([1, 4, 5, 7]), [4], [3], [8])
     (tensor([0, 0, 1, 0]), tensor([False,  True,  True, False]))
     """
+    _check_range(index, math.prod(extents))
     here = torch.ones_like(index, dtype=torch.bool)
     found = torch.zeros_like(index)
     rest = index
@@ -53,8 +57,17 @@ def local_index(
         here &= (coordinate >= 0) & (coordinate < size)
         found += coordinate * step
         step *= size
-    here &= rest == 0
     return torch.where(here, found, 0), here
+
+
+def _check_range(index: torch.Tensor, extent: int) -> None:
+    inside = ((index >= 0) & (index < extent)).all()
+    if index.device.type != "cpu":
+        torch._assert_async(inside, "index out of range")  # without waiting for the device
+    elif not inside:
+        raise IndexError(
+            f"capture: an index is out of range: least={int(index.min())}, greatest={int(index.max())}, extent={extent}"
+        )
 
 
 @torch.library.custom_op("joinsum::embedding_part", mutates_args=())
@@ -320,3 +333,16 @@ def strided_scatter(
     made = input.contiguous().clone()
     made.as_strided(tuple(size), tuple(stride), offset).copy_(source)
     return made
+
+
+@torch.library.custom_op("joinsum::checked", mutates_args=())
+def checked(condition: torch.Tensor, message: str) -> torch.Tensor:
+    """The condition, a tensor of no axes, as a truth value; raises RuntimeError with the message where it is false."""
+    if not bool(condition):
+        raise RuntimeError(message)
+    return condition.to(torch.bool, copy=True)
+
+
+@checked.register_fake
+def _(condition: torch.Tensor, message: str) -> torch.Tensor:
+    return condition.new_empty((), dtype=torch.bool)

@@ -10,14 +10,14 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from joinsum.capture.application import Application, operator_name, refuse
+from joinsum.capture.application import Application, operator_name, refuse, source_line
 from joinsum.capture.axes import split
 from joinsum.capture.operators.table import rule_of
 from joinsum.capture.operators.whole import whole
 from joinsum.capture.recorded import Recorded
 from joinsum.capture.recorder import InputDraft, Recorder, Value
 from joinsum.capture.resolve import resolve
-from joinsum.errors import PlanError
+from joinsum.errors import CaptureError, PlanError
 
 __all__ = ["record"]
 
@@ -167,7 +167,11 @@ class _Tracer:
             return [None if each is None else self._nothing(*each) for each in application.results]
         shapes += [shape for shape, _ in results]
         if any(0 in shape for shape in shapes) and not application.name.startswith(_OF_NOTHING):
-            application.refuse("a tensor has no elements")
+            raise CaptureError(
+                f"capture: a tensor has no elements: operator={application.name}, shapes={[list(x) for x in shapes]}, "
+                f"at={source_line(application.node)}; give batches of at least one element, or leave the operator out "
+                "of the captured code"
+            )
         rule = rule_of(application.name)
         if rule is None and application.name in self._replicate:
             rule = whole

@@ -94,7 +94,7 @@ def rewrite(gm: fx.GraphModule) -> int:
     """Rewrites linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place; how many there were.
 
     Left as they are: products of what is no tensor of known shape, equations with `...`, repeated labels or without
-    a result, and products whose contracted axis broadcasts.
+    a result, products whose contracted axis broadcasts, and what is inside of torch.func's transforms (vmap, grad).
 
     >>> from torch import fx
     >>> gm = fx.symbolic_trace(lambda x, w: torch.nn.functional.linear(x, w))
@@ -103,8 +103,11 @@ def rewrite(gm: fx.GraphModule) -> int:
     >>> rewrite(gm), gm(torch.ones(2, 3, 4), torch.ones(5, 4)).shape
     (1, torch.Size([2, 3, 5]))
     """
-    count = 0
+    count = depth = 0
     for node in list(gm.graph.nodes):
+        depth += _nesting(node)
+        if depth > 0:
+            continue
         kind = _KINDS.get(node.target) if node.op in ("call_function", "call_method") else None
         if kind is None:
             continue
@@ -122,6 +125,12 @@ def rewrite(gm: fx.GraphModule) -> int:
         gm.graph.lint()
         gm.recompile()
     return count
+
+
+def _nesting(node: fx.Node) -> int:
+    """1 where a transform of torch.func begins, -1 where it ends."""
+    name = getattr(node.target, "__name__", "")
+    return name.endswith("_increment_nesting") - name.endswith("_decrement_nesting")
 
 
 @dataclass(frozen=True)

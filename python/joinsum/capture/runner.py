@@ -34,7 +34,6 @@ __all__ = ["PlannedProgram", "Runner", "compile_fx"]
 _SEARCHED = 500
 _SEARCHED_TWICE = 4000
 
-_NOT_BEGUN = "run: sites differ"  # how a run ends that has not touched its inputs
 _SEED = "joinsum.seed"  # as disagreements of the sites show it
 
 
@@ -46,11 +45,14 @@ def compile_fx(
     ties: Mapping[int, int],
     stay: Collection[int],
     state: Collection[int] | None = None,
+    replicate: Collection[str] = (),
 ) -> Runner | OneSite:
     """A graph of ATen operators, recorded for the sites there are; `joinsum.frontend.runner` says what is asked."""
-    if context().sites == 1:
-        return OneSite(gm, example_inputs, ties, stay, lambda: Runner(gm, example_inputs, names, ties, stay, state))
-    return Runner(gm, example_inputs, names, ties, stay, state)
+
+    def planned() -> Runner:
+        return Runner(gm, example_inputs, names, ties, stay, state, replicate)
+
+    return OneSite(gm, example_inputs, ties, stay, planned, replicate) if context().sites == 1 else planned()
 
 
 class Runner:
@@ -64,8 +66,10 @@ class Runner:
         ties: Mapping[int, int],
         stay: Collection[int],
         state: Collection[int] | None,
+        replicate: Collection[str],
     ) -> None:
         self._here = context()
+        self._replicate = replicate
         self._gm = gm
         self._names = None if names is None else _distinct(names)
         self._ties = dict(ties)
@@ -123,7 +127,7 @@ class Runner:
         """The program for inputs that lie so; the same on every rank, or an error on all of them."""
         with self._here.preparing("capture"):
             axes = {i: atoms_of(args[i]) for i in lying}
-            recorded = record(self._gm, self._names, axes=axes, ties=self._ties)
+            recorded = record(self._gm, self._names, self._replicate, axes, self._ties)
             made = PlannedProgram(self._here, recorded, lying, self._stay, self._state)
         if not self._here.whole:
             self._here.transport.agree("capture", f"equal programs on every rank\n{made.graph}")
@@ -222,16 +226,18 @@ class PlannedProgram:
             self._compared = True
         ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
         placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
-        taken = [x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)]
+        taken = {name: x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)}
+        lost, spoilt = set(taken), set[str]()
         try:
-            made = here.execute(self.choice.plan, placed, self._agreed(given))
-        except TransportError as error:
-            if str(error).startswith(_NOT_BEGUN):
-                taken = []
-            raise _explained(error) from None
+            made = here.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
+        except BaseException as error:
+            lost &= spoilt  # what a run that failed has not overwritten is as it was
+            if isinstance(error, TransportError):
+                raise _explained(error) from None
+            raise
         finally:
-            for relation in taken:
-                relation.take()
+            for name in lost:
+                taken[name].take()
         memory = {x.untyped_storage().data_ptr() for x in given.values() if not isinstance(x, DistributedTensor)}
         return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
 

@@ -18,18 +18,20 @@ from joinsum.frontend.errors import capturing
 from joinsum.frontend.program import Program
 from joinsum.frontend.torch_internals import aot_compile
 
-__all__ = ["backend", "compile", "forward_and_backward"]
+__all__ = ["backend", "compile", "forward_and_backward", "names_of_operators"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
-def compile(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def compile(function: Callable[Parameters, Result], *, replicate: Collection[str] = ()) -> Callable[Parameters, Result]:
     """A function of tensors, or a model, as one graph that is planned and runs on all sites; forward and backward.
 
     The result of the function is torch's, and in autograd. It is captured by torch.compile, as a whole: a graph for
     each set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all
     ranks call with equal tensors.
+
+    replicate   operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole tensors
 
     Raises CaptureError where the function cannot be one graph, naming the line, and for an operator that is not
     captured; PlanError for tensors on another device than the sites'.
@@ -41,7 +43,12 @@ def compile(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
     """
     if not callable(function):
         raise PlanError(f"compile: a function of tensors or a model: got={show(function)}")
-    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=False)
+    named = names_of_operators("compile", replicate)
+
+    def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return forward_and_backward(gm, example_inputs, replicate=named)
+
+    compiled = torch.compile(function, backend=compiler, fullgraph=True, dynamic=False)
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -54,11 +61,20 @@ def compile(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """A backend of torch.compile: graphs run on all sites. `torch.compile(model, backend="joinsum")` finds it.
 
-    options   of torch.compile; there are none
+    options   of torch.compile: `options={"replicate": ["aten::..."]}`, as for `joinsum.compile`
     """
-    if options:
-        raise PlanError(f"compile: the backend has no options: options={show(options)}")
-    return forward_and_backward(gm, example_inputs)
+    given = dict(options.pop("options", None) or {})
+    replicate = names_of_operators("compile", given.pop("replicate", ()))
+    if options or given:
+        raise PlanError(f"compile: the backend has one option, replicate: options={show({**options, **given})}")
+    return forward_and_backward(gm, example_inputs, replicate=replicate)
+
+
+def names_of_operators(who: str, replicate: Collection[str]) -> frozenset[str]:
+    """The operators that run whole on every site; raises PlanError for what is no name of one."""
+    if isinstance(replicate, str) or not all(isinstance(name, str) and "::" in name for name in replicate):
+        raise PlanError(f'{who}: replicate is a list of operators, as ["aten::linalg_inv_ex"]: got={show(replicate)}')
+    return frozenset(replicate)
 
 
 def forward_and_backward(
@@ -67,6 +83,7 @@ def forward_and_backward(
     names: Sequence[str] | None = None,
     state: Sequence[Any] = (),
     programs: list[Program] | None = None,
+    replicate: Collection[str] = (),
 ) -> Callable[..., Any]:
     """A Dynamo graph, ready to be called with its inputs, in autograd.
 
@@ -74,6 +91,7 @@ def forward_and_backward(
     state      for each input the tensor that a model keeps there, or None: gradients of those that are distributed lie
                as they do
     programs   takes the programs that are made, forward and then backward
+    replicate  operators without a rule that run whole on every site
     """
     check_devices(example_inputs)
     runners.rewrite(gm)
@@ -83,12 +101,16 @@ def forward_and_backward(
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
         known = names if names is not None and len(names) == len(inputs) else None
         # On one site what the backward pass reads is torch's own.
-        program = Program(graph, inputs, names=known, stay=saved if context().sites > 1 else (), kept=kept)
+        program = Program(
+            graph, inputs, names=known, stay=saved if context().sites > 1 else (), kept=kept, replicate=replicate
+        )
         made.append(program)
         return _runner(program)
 
     def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
-        program = Program(graph, inputs, stay={i for i, x in enumerate(state) if isinstance(x, torch.Tensor)})
+        program = Program(
+            graph, inputs, stay={i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}, replicate=replicate
+        )
         made.append(program)
         return _runner(program, state)
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import torch
 
 from joinsum.arguments import show
 from joinsum.errors import PlanError
-from joinsum.frontend.backend import forward_and_backward
+from joinsum.frontend.backend import forward_and_backward, names_of_operators
 from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, replace_tensor
+from joinsum.frontend.optimizer_state import place_states_at_steps
 from joinsum.frontend.parts import BatchParts
 from joinsum.frontend.program import Program
 from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
 from joinsum.frontend.torch_internals import both_passes
 
-__all__ = ["captured_model", "distribute", "gather"]
+__all__ = ["captured_model", "check_not_distributed", "distribute", "gather"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 
@@ -26,13 +28,18 @@ class _InAutograd(Captured):
     """A model's graph in torch's autograd."""
 
     def __init__(
-        self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any], names: Mapping[int, str]
+        self,
+        gm: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        tensors: Sequence[Any],
+        names: Mapping[int, str],
+        replicate: Collection[str] = (),
     ) -> None:
         self.programs: list[Program] = []
         known = [names.get(id(x), f"input{i}") for i, x in enumerate(tensors)]
         state = [x if id(x) in names else None for x in tensors]
         self.state = state
-        self._call = forward_and_backward(gm, inputs, known, state, self.programs)
+        self._call = forward_and_backward(gm, inputs, known, state, self.programs, replicate)
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         made: Sequence[Any] = self._call(*actual)
@@ -62,19 +69,42 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
 class _Forward:
     """The forward method of a distributed model."""
 
-    def __init__(self, model: torch.nn.Module, sharded: bool) -> None:
+    def __init__(self, model: torch.nn.Module, sharded: bool, replicate: Collection[str]) -> None:
         self._parts = BatchParts("distribute") if sharded else None
-        names = tensor_names(model)
+        self._model = model
+        self._replicate = replicate
         original = type(model).forward
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return original(model, *args, **kwargs)
 
-        self._traced = TracedFunction(
-            "distribute", model, forward, lambda gm, inputs, tensors: _InAutograd(gm, inputs, tensors, names)
+        self._traced = TracedFunction("distribute", model, forward, self._capture)
+
+    def _capture(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any]) -> _InAutograd:
+        return _InAutograd(gm, inputs, tensors, self._names, self._replicate)
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        """Names of what the model keeps; a copied model has its tensors later than this."""
+        return tensor_names(self._model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
+        """That of the copied model, which captures by itself."""
+        copied = memo.get(id(self._model))
+        if not isinstance(copied, torch.nn.Module):
+            raise PlanError(
+                "distribute: a distributed model's forward pass is copied with the model: copy.deepcopy(model)"
+            )
+        return _Forward(copied, self._parts is not None, self._replicate)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise PlanError(
+            "distribute: a distributed model is not pickled, its blocks are on the sites; save its state_dict with "
+            "joinsum.save_checkpoint or torch.distributed.checkpoint, or pickle it after joinsum.gather(model)"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        _ = self._names  # before stand-ins take the tensors' places
         if self._parts is None:
             return self._traced(*args, **kwargs)
         batch, keywords = self._parts.joined((args, kwargs))
@@ -82,6 +112,7 @@ class _Forward:
 
     def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
         """The graph for sample inputs."""
+        _ = self._names
         if self._parts is not None:
             args, kwargs = self._parts.joined((args, kwargs))
         with both_passes():
@@ -96,6 +127,7 @@ def distribute(
     sample_keywords: Mapping[str, Any] | None = None,
     *,
     data: Literal["whole", "sharded"] = "whole",
+    replicate: Collection[str] = (),
 ) -> Model:
     """The model itself, with its parameters and buffers on the sites as the plan for such inputs wants them, and a
     forward pass that runs there. The user's own loop, `loss.backward()`, and optimizers go on as they are.
@@ -106,6 +138,8 @@ def distribute(
                       process group gives its own part, all of one shape, and gets its part of results whose first axis
                       is the batch's; gradients are those of the mean of the ranks' losses, as in
                       DistributedDataParallel. Results that are not along the batch are of all of it, on every rank
+    replicate         operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole
+                      tensors
 
     Parameters become `joinsum.DistributedTensor`s of their full shape: the same Python objects, so that an optimizer
     may have been built before, and the same `requires_grad` and keys of `state_dict`. Their gradients lie as they do.
@@ -121,19 +155,37 @@ def distribute(
     """
     if not isinstance(model, torch.nn.Module):
         raise PlanError(f"distribute: a model is a torch.nn.Module: got={show(model)}")
-    if isinstance(model.__dict__.get("forward"), _Forward):
-        raise PlanError("distribute: the model is distributed already; joinsum.gather(model) undoes it")
+    check_not_distributed("distribute", model)
     if data not in ("whole", "sharded"):
         raise PlanError(f"distribute: inputs are whole or sharded: data={show(data)}")
     args = sample_inputs if isinstance(sample_inputs, tuple) else (sample_inputs,)
-    forward = _Forward(model, data == "sharded")
+    forward = _Forward(model, data == "sharded", names_of_operators("distribute", replicate))
     captured = forward.graph_for(args, sample_keywords or {})
     wanted = _wanted_types(captured)
-    for tensor in module_tensors(model):
-        if id(tensor) in wanted and not isinstance(tensor, DistributedTensor):
+    plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
+    try:
+        for tensor in plain:
             replace_tensor(tensor, DistributedTensor.place(tensor, wanted[id(tensor)]))
+    except BaseException:
+        for tensor in plain:
+            if isinstance(tensor, DistributedTensor):
+                replace_tensor(tensor, gathered(tensor))
+        raise
     model.forward = forward
+    place_states_at_steps()
     return model
+
+
+def check_not_distributed(who: str, model: torch.nn.Module) -> None:
+    """Raises PlanError for a model that is distributed, or a part of which is."""
+    for name, module in model.named_modules():
+        if isinstance(module.__dict__.get("forward"), _Forward):
+            what = (
+                f"a part of the model is distributed already: part={name}"
+                if name
+                else ("the model is distributed already")
+            )
+            raise PlanError(f"{who}: {what}; joinsum.gather(model, optimizer) undoes it")
 
 
 def _wanted_types(captured: _InAutograd) -> dict[int, Any]:

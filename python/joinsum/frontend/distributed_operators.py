@@ -27,16 +27,16 @@ def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if handler is not None:
         return handler(func, args, dict(kwargs))
     name = func._schema.name
-    if "out" in kwargs:
-        raise PlanError(f"DistributedTensor: no out=: operator={func}; use the result, or an operator in place")
-    if name.startswith("aten::_foreach_") and name not in _FOREACH_FOLDS:
+    if name.startswith(("aten::_foreach_", "aten::_fused_")) and name not in _FOREACH_FOLDS:
         return _foreach(func, args, kwargs)
     if name in _FILLS or (torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags):
         return _elementwise(func, args, kwargs)
+    if "out" in kwargs:
+        raise PlanError(f"DistributedTensor: no out=: operator={func}; use the result, or an operator in place")
     raise PlanError(f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank")
 
 
-_FILLS = {"aten::zero_", "aten::fill_"}
+_FILLS = {"aten::zero_", "aten::fill_", "aten::masked_fill_", "aten::masked_fill"}
 _FOREACH_FOLDS = {"aten::_foreach_norm", "aten::_foreach_max"}
 
 
@@ -120,8 +120,9 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if row is not None:
         func(*row, **kwargs)
         return args[0]
-    like = _first(args, kwargs)
-    if written and args[0] is not like:
+    target = kwargs.get("out", args[0])
+    like = target if _is_distributed(target) else _first(args, kwargs)
+    if written and target is not like:
         raise PlanError(
             f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor(), or, if "
             "this is an optimizer's state, build the optimizer after the model is distributed"
@@ -133,12 +134,13 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     for i in range(len(like.blocks())):
         row = [column[i] for column in columns]
         # Sites that share an array share the work; what is written in place is written once.
-        key = _same_memory(row[0]) if written else tuple(map(_same_memory, row))
+        others = {name: column[i] for name, column in named.items()}
+        key = _same_memory(others.get("out", row[0])) if written else tuple(map(_same_memory, row))
         if key not in made:
-            made[key] = func(*row, **{name: column[i] for name, column in named.items()})
+            made[key] = func(*row, **others)
         results.append(made[key])
     if written:
-        return args[0]
+        return target
     if results:
         return of_blocks(like, results)
     # Also a process without blocks knows the dtype.
@@ -181,7 +183,7 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _spread(func: Any, arg: Any, leading: Sequence[Any], plan: Sequence[tuple[list[Any], dict[Any, int]]]) -> Any:
-    if not isinstance(arg, (list, tuple)):
+    if not isinstance(arg, (list, tuple)) or not arg:
         return arg
     entries = []
     for x, like, (keys, order) in zip(arg, leading, plan, strict=True):
@@ -290,6 +292,29 @@ def _foreach_norm(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> lis
     return _norms(args[0], float(order), kwargs.get("dtype"))
 
 
+def _unscale(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """What a GradScaler does to gradients: `found_inf` becomes 1 where an element of any of them, on any rank, is no
+    number."""
+    gradients, found, inverse = args
+    plan = [([_same_memory(block) for block in x.blocks()] if _is_distributed(x) else [None]) for x in gradients]
+    spread = _spread(func, gradients, gradients, [(keys, {key: i for i, key in enumerate(keys)}) for keys in plan])
+    if spread:
+        func(spread, found, inverse)
+    everywhere = over_ranks(next(x.context for x in gradients if _is_distributed(x)), found)
+    found.copy_(torch.stack(everywhere).amax(0))
+
+
+def _index_put(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """x[mask] = number"""
+    target, (mask, *others), value = args[:3]
+    if others or len(args) > 3 or kwargs or mask.dtype is not torch.bool or value.dim() or mask.shape != target.shape:
+        raise PlanError(
+            f"DistributedTensor: only a number is written where a mask of the same shape is true: operator={func}; "
+            "give x.full_tensor(), on every rank"
+        )
+    return _elementwise(_aten.masked_fill_.Tensor, (target, mask, value), {})
+
+
 # --- copies and views of the whole ------------------------------------------------------------------------------------
 
 
@@ -379,6 +404,8 @@ _HANDLERS: dict[Any, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {
     _aten.new_zeros.default: _new_like,
     _aten.new_ones.default: _new_like,
     _aten.copy_.default: _copy,
+    _aten.index_put_.default: _index_put,
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     _aten._local_scalar_dense.default: _item,
     _aten.equal.default: _equal,
     _aten.sum.default: _fold(torch.sum, 0),

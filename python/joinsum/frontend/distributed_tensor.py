@@ -284,11 +284,26 @@ def gathered(tensor: torch.Tensor) -> torch.Tensor:
 
 def replace_tensor(old: torch.Tensor, new: torch.Tensor) -> None:
     """Makes `old` be `new`, so that all who know it (modules, optimizers) see that: the same Python object, the same
-    `requires_grad`, a parameter if it was one. Its gradient becomes one of the same kind."""
+    `requires_grad` and hooks, a parameter if it was one. Its gradient becomes one of the same kind.
+
+    Raises PlanError where a result in autograd still needs the old one.
+    """
     grad = old.grad
     asks = old.requires_grad
+    hooks, last_hooks = old._backward_hooks, old._post_accumulate_grad_hooks
     made = torch.nn.Parameter(new, requires_grad=asks) if isinstance(old, torch.nn.Parameter) else new
     if grad is not None:
         whole = gathered(grad)
         made.grad = DistributedTensor.place(whole, new.physical_type) if isinstance(new, DistributedTensor) else whole
-    torch.utils.swap_tensors(old, made)  # type: ignore[no-untyped-call]
+    try:
+        torch.utils.swap_tensors(old, made)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise PlanError(
+            f"model: a tensor is needed by a result that is still in autograd: shape={list(old.shape)}; before, run "
+            "the backward pass of what the model has computed or drop it (del loss), and let the model keep no such "
+            "result in an attribute"
+        ) from error
+    if hooks:
+        old._backward_hooks = hooks
+    if last_hooks:
+        old._post_accumulate_grad_hooks = last_hooks

@@ -37,9 +37,10 @@ class Program:
     stay             results of the graph that stay distributed
     state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
     kept             inputs that are kept between runs, for plans made by hand; None where it is not known
+    replicate        operators without a rule that run whole on every site
 
-    Writing into an input is a result that is copied into it after the run; results that are inputs or constants are
-    given back as they are. Raises what `compile_fx` raises.
+    What the graph asserts is checked while it runs. Writing into an input is a result that is copied into it after the
+    run; results that are inputs or constants are given back as they are. Raises what `compile_fx` raises.
     """
 
     def __init__(
@@ -52,8 +53,11 @@ class Program:
         stay: Collection[int] = (),
         state: Collection[int] = (),
         kept: Collection[int] | None = None,
+        replicate: Collection[str] = (),
     ) -> None:
         self._kept = kept
+        self._replicate = replicate
+        _check_effects(gm.graph)
         ties = dict(ties or {})
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
@@ -63,7 +67,8 @@ class Program:
         entries += [value for _, value in writes]
         # For each entry: the input that it is, or the computed result, or a constant.
         self._sources: list[tuple[str, Any]] = []
-        computed: dict[Node, int] = {}
+        # Checks come first, before the run overwrites anything.
+        computed = {node: i for i, node in enumerate(_lift_checks(gm.graph))}
         for entry in entries:
             if not isinstance(entry, Node):
                 self._sources.append(("constant", entry))
@@ -92,14 +97,16 @@ class Program:
         gm.graph.output_node().args = (tuple(computed),)
         gm.graph.eliminate_dead_code()
         gm.recompile()
+        read = {i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if node.users}
         place = {i: at for i, (kind, at) in enumerate(self._sources) if kind == "result"}
         return runners.compile_fx(
             gm,
             example_inputs,
             names=names,
-            ties={place[i]: into for i, into in ties.items() if i in place},
+            ties={place[i]: into for i, into in ties.items() if i in place and into in read},
             stay=frozenset(place[i] for i in staying if i in place),
             state=self._kept,
+            replicate=self._replicate,
         )
 
     @property
@@ -115,19 +122,52 @@ class Program:
 
 
 def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, Any]]:
-    """Removes the copies into inputs with which a functionalised graph ends: (input, value) each."""
+    """Removes the copies into inputs with which a functionalised graph ends: (input, value) each. Where a copy is also
+    a result, that is the input itself."""
     writes = []
     for node in list(graph.nodes):
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         if not node.target._schema.is_mutable:
             continue
-        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or node.users:
+        given_back = all(user.op == "output" for user in node.users)
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or not given_back:
             line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
             raise CaptureError(
                 f"capture: an operator writes into a tensor: operator={node.target}, code={' | '.join(line)}; "
                 "write it without the trailing underscore"
             )
         writes.append((inputs[node.args[0]], node.args[1]))
+        node.replace_all_uses_with(node.args[0])
         graph.erase_node(node)
     return writes
+
+
+def _check_effects(graph: Graph) -> None:
+    """Raises CaptureError for operators that torch keeps in order for what they do besides their results."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
+        line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
+        raise CaptureError(
+            f"capture: an operator does more than give a result: operator={node.args[1]}, code={' | '.join(line)}; "
+            "leave it out of the captured code (of torch.linalg's functions take those with _ex, which check nothing)"
+        )
+
+
+def _lift_checks(graph: Graph) -> list[Node]:
+    """Makes assertions operators with a result, so that they run; gives these."""
+    made = []
+    for node in list(graph.nodes):
+        if node.target not in (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default):
+            continue
+        condition = node.args[0]
+        message = node.args[1] if len(node.args) > 1 else "the assertion of a tensor failed"
+        line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
+        # In plans quotes and semicolons have a meaning.
+        told = " | ".join([str(message), *(each.strip() for each in line)]).translate(str.maketrans("';\n", '", '))
+        with graph.inserting_before(node):
+            check = graph.call_function(torch.ops.joinsum.checked.default, (condition, told))
+        check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}  # type: ignore[union-attr]
+        check.meta["stack_trace"] = node.meta.get("stack_trace")
+        graph.erase_node(node)
+        made.append(check)
+    return made

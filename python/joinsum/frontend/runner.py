@@ -52,6 +52,7 @@ def compile_fx(
     ties: Mapping[int, int],
     stay: Collection[int],
     state: Collection[int] | None = None,
+    replicate: Collection[str] = (),
 ) -> Runner:
     """Plans a graph of ATen operators for the sites there are.
 
@@ -61,11 +62,14 @@ def compile_fx(
     stay             results that stay distributed; the others are plain tensors on every rank
     state            positions of the inputs that are kept between runs, as parameters are; the others are data. Plans
                      that people make by hand from that are never better than the chosen one; None where it is not known
+    replicate        operators without a rule, `aten::...`, that run whole on every site
 
     Raises CaptureError for an operator that is not captured, PlanError, KernelError.
     """
     capture = importlib.import_module("joinsum.capture.runner")
-    made: Runner = capture.compile_fx(gm, example_inputs, names=names, ties=ties, stay=stay, state=state)
+    made: Runner = capture.compile_fx(
+        gm, example_inputs, names=names, ties=ties, stay=stay, state=state, replicate=replicate
+    )
     return made
 
 

@@ -95,8 +95,17 @@ class TracedFunction:
         try:
             with capturing(self._who), tracing_gradients(), without_collections(), self._exchanged():
                 fakes = tree_map(self._stand_in, (tuple(args), dict(kwargs)))
-                result = self._compiled(*fakes[0], **fakes[1])
-            new = self._bind(result)
+                before = _attributes(self._model)
+                try:
+                    result = self._compiled(*fakes[0], **fakes[1])
+                except BaseException:
+                    _restore(before)
+                    raise
+                new = self._bind(result)
+                if new or dry:
+                    _restore(before)  # nothing has run yet
+                else:
+                    self._keep_assigned(before)
             return tree_map(self._back, result), not (new or dry)
         finally:
             self._actual, self._kept = {}, self._used
@@ -167,7 +176,34 @@ class TracedFunction:
             yield
         finally:
             for tensors, name, tensor in places:
-                tensors[name] = tensor
+                held = tensors.get(name)
+                if held is not None and self._actual.get(id(held)) is tensor:
+                    tensors[name] = tensor
+
+    def _keep_assigned(self, before: _Attributes) -> None:
+        """What the function has assigned to attributes of modules, in terms of real tensors."""
+        for values, old in before:
+            for name, value in list(values.items()):
+                if name not in old or old[name] is not value:
+                    values[name] = tree_map(self._back, value)
+
+
+# For each dictionary that holds attributes of a module, itself and what it held.
+_Attributes = list[tuple[dict[str, Any], dict[str, Any]]]
+
+
+def _attributes(model: torch.nn.Module) -> _Attributes:
+    """What modules hold: attributes, parameters, buffers."""
+    held = [d for module in model.modules() for d in (module.__dict__, module._parameters, module._buffers)]
+    return [(values, dict(values)) for values in held]
+
+
+def _restore(before: _Attributes) -> None:
+    """Makes modules hold what they held."""
+    for values, old in before:
+        if values.keys() != old.keys() or any(value is not old[name] for name, value in values.items()):
+            values.clear()
+            values.update(old)
 
 
 def _looks_like(fake: torch.Tensor, x: torch.Tensor) -> bool:

@@ -21,9 +21,12 @@ from torch._dynamo.exc import (
 )
 from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._functorch.partitioners import default_partition
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import CheckpointPolicy
+
+from joinsum.frontend.mixed_widths import MIXED_WIDTHS
 
 __all__ = [
     "BackendCompilerFailed",
@@ -57,10 +60,11 @@ def aot_compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], forward: GraphCompiler, backward: GraphCompiler
 ) -> Callable[..., Any]:
     """A Dynamo graph as graphs of raw ATen operators, compiled by `forward` (which also gets graphs without a
-    gradient) and `backward`, in autograd; nothing is decomposed beyond what torch always does."""
+    gradient) and `backward`, in autograd; beyond what torch always does only norms of mixed widths are decomposed."""
 
     def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+            _keep_buffers()
             run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
             return make_boxed_func(run)
 
@@ -70,12 +74,20 @@ def aot_compile(
         fw_compiler=compiler(forward),
         bw_compiler=compiler(backward),
         inference_compiler=compiler(forward),
-        decompositions={},
+        decompositions=MIXED_WIDTHS,
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    with _nothing_recomputed():
+    with _nothing_recomputed(), torch._functorch.config.patch(donated_buffer=False):
         return made(gm, list(example_inputs))
+
+
+def _keep_buffers() -> None:
+    """Says that the backward pass that is being compiled overwrites nothing, so that `retain_graph=True` may run it
+    again."""
+    tracing = TracingContext.try_get()
+    if tracing is not None and tracing.fw_metadata is not None:
+        tracing.fw_metadata.bw_donated_idxs = []
 
 
 def both_passes() -> AbstractContextManager[None]:

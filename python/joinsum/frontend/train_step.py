@@ -13,8 +13,8 @@ from joinsum.arguments import integer, show
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import ModelExplanation
 from joinsum.frontend import runner as runners
-from joinsum.frontend.backend import check_devices
-from joinsum.frontend.distribute import gather
+from joinsum.frontend.backend import check_devices, names_of_operators
+from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.parts import BatchParts
 from joinsum.frontend.program import Outcome, Program
@@ -71,7 +71,9 @@ class TrainStep:
         max_norm: float | None,
         accumulate: int,
         sharded: bool,
+        replicate: Collection[str] = (),
     ) -> None:
+        self._replicate = replicate
         self._parts = BatchParts("train_step") if sharded else None
         self._model = model
         self._optimizer = optimizer
@@ -97,6 +99,7 @@ class TrainStep:
         the model gets all, and gives the loss itself or a result with an attribute `loss`.
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
+        check_not_distributed("train_step", self._model)
         if self._parts is not None:
             batch, keywords = self._parts.joined((batch, keywords))
         call = self._current = self._call()
@@ -191,6 +194,7 @@ class TrainStep:
             traits = dict(self._update.traits(group))
             for p in group["params"]:
                 if p.requires_grad:
+                    self._check_hooks(p)
                     state, steps = self._state(p, traits)
                     wide = torch.float64 if p.dtype is torch.float64 else torch.float32
                     cohort = cohorts.setdefault((index, steps, wide, p.device), len(cohorts))
@@ -199,6 +203,14 @@ class TrainStep:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
         self._cohorts = list(cohorts)
         return found
+
+    def _check_hooks(self, p: Tensor) -> None:
+        if p._backward_hooks or p._post_accumulate_grad_hooks:
+            name = self._names.get(id(p), "of the optimizer alone")
+            raise PlanError(
+                f"train_step: a parameter has hooks on its gradient, which are no part of a graph: parameter={name}; "
+                "remove them, or use joinsum.distribute(model, sample_inputs), which runs them"
+            )
 
     def _state(self, p: Tensor, traits: Mapping[str, bool]) -> tuple[dict[str, Tensor], int]:
         """The optimizer's tensors of a parameter's shape, zeros at first, and the steps so far."""
@@ -222,6 +234,8 @@ class TrainStep:
         """Takes what an update made for what it was made from."""
         p = each.parameter
         keep_state(p, parameter)
+        if not state and not self._update.counts:
+            return
         kept = self._optimizer.state[p]
         for name, new in state.items():
             old = kept.get(name)
@@ -241,7 +255,7 @@ class TrainStep:
             names.setdefault(id(each.parameter), f"parameter{i}")
             named = names[id(each.parameter)]
             names |= {id(x): f"{named}.{name}" for name, x in each.state.items()}
-        return _WholeStep(gm, inputs, tensors, names, self._current)
+        return _WholeStep(gm, inputs, tensors, names, self._current, self._replicate)
 
 
 def _zeros_like(p: Tensor) -> Tensor:
@@ -267,7 +281,9 @@ class _WholeStep(Captured):
         tensors: Sequence[Any],
         names: Mapping[int, str],
         call: _Call,
+        replicate: Collection[str],
     ) -> None:
+        self._replicate = replicate
         check_devices(inputs)
         runners.rewrite(gm)
         self._program: Program | None = None
@@ -306,7 +322,14 @@ class _WholeStep(Captured):
         known = {i: into for i, into in ties.items() if into is not None}
         kept = self._kept | {position for position in self._sums if position is not None}
         self._program = Program(
-            graph, inputs, names=self._input_names, ties=known, stay=ties.keys(), state=self._kept, kept=kept
+            graph,
+            inputs,
+            names=self._input_names,
+            ties=known,
+            stay=ties.keys(),
+            state=self._kept,
+            kept=kept,
+            replicate=self._replicate,
         )
         self._graph = None
 
@@ -403,6 +426,7 @@ def train_step(
     max_norm: float | None = None,
     accumulate: int = 1,
     data: Literal["whole", "sharded"] = "whole",
+    replicate: Collection[str] = (),
 ) -> TrainStep:
     """Forward, loss, backward and update as one graph, planned together; `step(*batch)` runs it and gives the loss.
 
@@ -414,6 +438,8 @@ def train_step(
     data            "whole": every rank gives the same batch. "sharded": each rank of a process group gives its own
                     part, all of one shape; the batch is the parts one after another along the first axis of each
                     tensor, and the loss is that of all of it. In a process with all sites the part is the batch
+    replicate       operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole
+                    tensors
 
     Parameters, buffers and the optimizer's state stay on the sites between steps, as `joinsum.DistributedTensor`s, in
     the model and the optimizer, which keep the keys of their `state_dict`; `step.sync()` makes them plain. A schedule
@@ -440,4 +466,5 @@ def train_step(
     if data not in ("whole", "sharded"):
         raise PlanError(f"train_step: batches are whole or sharded: data={show(data)}")
     norm = None if max_norm is None else float(max_norm)
-    return TrainStep(model, loss_function, optimizer, norm, count, data == "sharded")
+    named = names_of_operators("train_step", replicate)
+    return TrainStep(model, loss_function, optimizer, norm, count, data == "sharded", named)

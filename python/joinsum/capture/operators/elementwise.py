@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,11 +48,16 @@ class Pointwise:
         return list(recorder.pointwise(application.name, values, dtypes, arguments, self.flops))
 
 
-def _constant(recorder: Recorder, application: Application, number: object) -> Value:
+def _constant(recorder: Recorder, application: Application, number: float) -> Value:
     """A number in the place of a tensor, of the dtype in which it takes part without changing the others'."""
+    values = [value for _, value in application.tensors() if value.dtype is not torch.bool]
+    promoted = functools.reduce(torch.promote_types, [value.dtype for value in values], torch.bool)
+    alike = [value for value in values if value.dtype.is_floating_point == promoted.is_floating_point]
     dtype = None
-    if isinstance(number, float):
-        wide = any(value.dtype in (torch.float64, torch.complex128) for _, value in application.tensors())
+    if torch.result_type(torch.empty((), dtype=promoted), number) == promoted and not any(x.axes for x in alike):
+        dtype = promoted  # tensors of no axes do not outrank a number that is one
+    elif isinstance(number, float):
+        wide = promoted in (torch.float64, torch.complex128)
         dtype = torch.float64 if wide else torch.float32
     return recorder.constant(torch.tensor(number, dtype=dtype))
 
@@ -161,7 +167,7 @@ def _loss(recorder: Recorder, application: Application) -> Made:
     """A loss of each element, then its sum or mean."""
     reduction = application.number("reduction")
     alone = application.with_arguments({"reduction": 0})
-    (made,) = Pointwise(4)(recorder, alone)
+    (made,) = Pointwise(4, equal=True)(recorder, alone)
     assert made is not None
     return [summed_up(recorder, made, reduction)]
 
@@ -169,12 +175,12 @@ def _loss(recorder: Recorder, application: Application) -> Made:
 def _loss_backward(recorder: Recorder, application: Application) -> Made:
     """The mean's derivative is the sum's over the number of elements."""
     if application.number("reduction") != 1:
-        return Pointwise(4)(recorder, application)
+        return Pointwise(4, equal=True)(recorder, application)
     elements = 1
     for extent in application.shape:
         elements *= extent
     gradient = recorder.scaled(application.value("grad_output"), 1 / elements)
-    return Pointwise(4)(recorder, application.with_arguments({"reduction": 2, "grad_output": gradient}))
+    return Pointwise(4, equal=True)(recorder, application.with_arguments({"reduction": 2, "grad_output": gradient}))
 
 
 def _glu_backward(recorder: Recorder, application: Application) -> Made:
@@ -241,5 +247,6 @@ ROWS: list[Row] = [
         _loss_backward,
         "each element by itself, the gradient over the number of elements",
     ),
+    *rows("logic", "joinsum::checked", Form("->"), "`_assert_async`: raises where the condition is false"),
     *rows("random", "native_dropout_backward", Pointwise(2), _EVERY),
 ]
