@@ -28,7 +28,6 @@ from joinsum.errors import PlanError
 from joinsum.explanation.model_text import PassBaseline
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.graph_choice import Choice
-from joinsum.stored import StoredRelation
 
 __all__ = ["OneSite"]
 
@@ -129,9 +128,7 @@ class OneSite:
 
     def _staying(self, value: torch.Tensor) -> DistributedTensor:
         type_ = self._type(value.shape, value.dtype)
-        array = value.contiguous()
-        core = _C.place_tensor(array, type_, self._here.local_sites, self._here.store, False)
-        return DistributedTensor(StoredRelation(core, self._here), value.shape)
+        return DistributedTensor.of_array(value.contiguous(), type_, self._here)
 
     def _type(self, shape: torch.Size, dtype: torch.dtype) -> _C.PhysicalType:
         key = (shape, dtype)
@@ -146,8 +143,10 @@ def _array(x: Any) -> Any:
     """The array of a tensor on the only site, in the tensor's shape."""
     if not isinstance(x, DistributedTensor):
         return x
-    blocks = x.blocks()
-    return blocks[0].view(x.shape) if len(blocks) == 1 else x.whole()
+    block = x.stored.only_block()
+    if block is None:
+        return x.whole()
+    return block if block.shape == x.shape else block.view(x.shape)
 
 
 def _check(node: fx.Node) -> None:
