@@ -61,6 +61,7 @@ class OneSite:
         self._gm = _copied(gm)
         self._seeded = draw_by_counter(self._gm.graph)
         overwrite_operands(self._gm.graph, self._tied)
+        _take_from_list(self._gm.graph)
         self._gm.recompile()
         self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}
 
@@ -90,16 +91,19 @@ class OneSite:
         """For each input that is a tensor, all of it on the site."""
         return [None if each is None else self._type(*each) for each in self._examples]
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """The results, for plain or distributed tensors and numbers, in the graph's order."""
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The results, for plain or distributed tensors and numbers, in the graph's order; the list is emptied, so that
+        what nobody else holds is freed once it is read."""
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         values = [_array(x) for x in args]
         taken = self._own(args, values)
-        seed = [torch.randint(SEEDS, ())] if self._seeded else []
+        args.clear()
+        if self._seeded:
+            values.append(torch.randint(SEEDS, ()))
         try:
             with torch.no_grad():
-                results = list(self._gm.forward(*values, *seed))
+                results = list(self._gm.forward(values))
         finally:
             for x in taken:
                 x.stored.take()
@@ -165,6 +169,20 @@ def _check(node: fx.Node) -> None:
             list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
         ]
         refuse(name, node, "there is no rule for this operator", shapes)
+
+
+def _take_from_list(graph: fx.Graph) -> None:
+    """The graph's only argument becomes a list, from which the values of its placeholders are taken."""
+    placeholders = graph.find_nodes(op="placeholder")
+    if not placeholders:
+        graph.placeholder("values")
+        return
+    with graph.inserting_before(placeholders[0]):
+        values = graph.placeholder("values")
+        for old in reversed(placeholders):
+            old.replace_all_uses_with(graph.call_method("pop", (values,)))
+    for old in placeholders:
+        graph.erase_node(old)
 
 
 def _copied(gm: fx.GraphModule) -> fx.GraphModule:

@@ -19,7 +19,6 @@ from torch._dynamo.exc import (
     Unsupported,
     UserError,
 )
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._functorch.partitioners import default_partition
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
@@ -44,7 +43,8 @@ __all__ = [
 # What Dynamo raises where a program cannot be one graph.
 RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynamoError, FailOnRecompileLimitHit)
 
-# Of a graph of ATen operators, its example inputs, and the results that only the backward pass reads.
+# Of a graph of ATen operators, its example inputs, and the results that only the backward pass reads; makes a function
+# of the list of inputs, which may empty it.
 GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], Callable[..., Any]]
 
 tree_map: Callable[..., Any] = pytree.tree_map
@@ -62,7 +62,12 @@ def aot_compile(
     def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
-            return make_boxed_func(run)
+
+            def boxed(args: list[Any]) -> Any:
+                return run(args)
+
+            boxed._boxed_call = True  # type: ignore[attr-defined]  # torch gives a list, of which it keeps nothing
+            return boxed
 
         return compiled
 
