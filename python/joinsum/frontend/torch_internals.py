@@ -47,10 +47,30 @@ RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynam
 # of the list of inputs, which may empty it.
 GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], Callable[..., Any]]
 
-tree_map: Callable[..., Any] = pytree.tree_map
 tree_leaves: Callable[..., list[Any]] = pytree.tree_leaves
 
+_LEAVES = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)})
+
 _SAVED = "joinsum.saved"
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`function` of every leaf, in the same structure: torch's `tree_map`, at once where that is lists, tuples and
+    dictionaries.
+
+    >>> tree_map(lambda x: x + 1, {"a": [1, 2], "b": (3,)})
+    {'a': [2, 3], 'b': (4,)}
+    """
+    kind = type(tree)
+    if kind in _LEAVES:
+        return function(tree)
+    if kind is list:
+        return [tree_map(function, each) for each in tree]
+    if kind is tuple:
+        return tuple([tree_map(function, each) for each in tree])
+    if kind is dict:
+        return {key: tree_map(function, each) for key, each in tree.items()}
+    return pytree.tree_map(function, tree)
 
 
 def aot_compile(
@@ -122,11 +142,21 @@ def _draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
+_TRACING = {"trace_autograd_ops": True, "recompile_limit": 64, "accumulated_recompile_limit": 1024}
+
+
 @contextmanager
 def tracing_gradients() -> Iterator[None]:
     """Dynamo takes `torch.autograd.grad` into the graph, and keeps as many graphs as a run has batch shapes."""
-    with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=64, accumulated_recompile_limit=1024):
+    settings = torch._dynamo.config
+    before = [(name, getattr(settings, name)) for name in _TRACING]
+    try:
+        for name, value in _TRACING.items():
+            setattr(settings, name, value)
         yield
+    finally:
+        for name, value in before:
+            setattr(settings, name, value)
 
 
 @contextmanager
