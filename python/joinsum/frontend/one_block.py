@@ -65,7 +65,10 @@ def rows_of(leading: Sequence[Any], args: Sequence[Any]) -> list[Any] | None:
 
 
 def has_tensors(kwargs: Mapping[str, Any]) -> bool:
-    return any(isinstance(x, Tensor) for x in kwargs.values())
+    for x in kwargs.values():  # noqa: SIM110 - a generator takes longer than the few values
+        if isinstance(x, Tensor):
+            return True
+    return False
 
 
 def _row_without_gradient(like: DistributedTensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
