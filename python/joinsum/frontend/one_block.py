@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["IN_PLACE", "NEW", "has_tensors", "in_place", "new", "row_of", "rows_of"]
 
 # Methods of torch.Tensor that write into it, and that give a new tensor of its shape: what torch's optimizers call.
-IN_PLACE = ("abs_", "add_", "addcdiv_", "addcmul_", "clamp_", "div_", "lerp_", "mul_", "neg_", "sqrt_", "sub_")
+IN_PLACE = ("add_", "addcdiv_", "addcmul_", "clamp_", "div_", "lerp_", "mul_", "neg_", "sqrt_", "sub_")
 NEW = ("__add__", "__mul__", "__sub__", "__truediv__", "abs", "add", "div", "mul", "neg", "pow", "sign", "sqrt", "sub")
 
 
