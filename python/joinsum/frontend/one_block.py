@@ -72,9 +72,12 @@ def has_tensors(kwargs: Mapping[str, Any]) -> bool:
 
 
 def _row_without_gradient(like: DistributedTensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
-    if torch.is_grad_enabled() or like.is_inference() or has_tensors(kwargs):
+    """The block of `like` and `row_of` the other arguments; None also where autograd has a part in it."""
+    if torch.is_grad_enabled() or like.is_inference() or (kwargs and has_tensors(kwargs)):
         return None
-    return row_of(like, args)
+    block = like.stored.only_block()
+    row = None if block is None else row_of(like, args)
+    return None if row is None else [block, *row]
 
 
 def in_place(name: str) -> Callable[..., Any]:
@@ -83,7 +86,7 @@ def in_place(name: str) -> Callable[..., Any]:
 
     @functools.wraps(native)
     def method(self: DistributedTensor, *args: Any, **kwargs: Any) -> Any:
-        row = _row_without_gradient(self, (self, *args), kwargs)
+        row = _row_without_gradient(self, args, kwargs)
         if row is None:
             return native(self, *args, **kwargs)
         native(*row, **kwargs)
@@ -99,7 +102,7 @@ def new(name: str) -> Callable[..., Any]:
 
     @functools.wraps(native)
     def method(self: DistributedTensor, *args: Any, **kwargs: Any) -> Any:
-        row = _row_without_gradient(self, (self, *args), kwargs)
+        row = _row_without_gradient(self, args, kwargs)
         if row is None:
             return native(self, *args, **kwargs)
         made = native(*row, **kwargs)

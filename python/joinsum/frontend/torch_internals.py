@@ -49,7 +49,7 @@ GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], 
 
 tree_leaves: Callable[..., list[Any]] = pytree.tree_leaves
 
-_LEAVES = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None)})
+_LEAVES = frozenset({int, float, bool, str, type(None)})
 
 _SAVED = "joinsum.saved"
 
@@ -62,7 +62,7 @@ def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
     {'a': [2, 3], 'b': (4,)}
     """
     kind = type(tree)
-    if kind in _LEAVES:
+    if kind in _LEAVES or isinstance(tree, torch.Tensor):
         return function(tree)
     if kind is list:
         return [tree_map(function, each) for each in tree]
