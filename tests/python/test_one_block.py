@@ -1,4 +1,4 @@
-"""Claims about elementwise methods of tensors in blocks: on one site they go to the block at once, and nobody can tell."""
+"""Claims about elementwise methods of tensors in blocks: on one site they go to the block, and nobody can tell."""
 
 from __future__ import annotations
 

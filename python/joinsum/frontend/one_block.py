@@ -1,4 +1,4 @@
-"""Elementwise operators on distributed tensors of which this process has one block each: torch's operator on the blocks.
+"""Elementwise operators on tensors of which this process has one block each: torch's operator on the blocks.
 
 Torch's way to an operator of a subclass takes longer than many an operator, and an optimizer calls about ten for each
 parameter. So the methods that torch's optimizers call go to the blocks by themselves where autograd has no part in it,
@@ -33,7 +33,7 @@ def row_of(like: DistributedTensor, args: Sequence[Any]) -> list[Any] | None:
     for x in args:
         if isinstance(x, Tensor):
             if type(x) is kind:
-                stored = x.stored  # type: ignore[attr-defined]
+                stored = x.stored
                 block = stored.only_block() if stored is own or stored.lies_as(own) else None
                 if block is None:
                     return None

@@ -1,8 +1,9 @@
-"""Claims about the gradient of a table of embeddings that is cut by row: each site makes its rows, and they are torch's."""
+"""Claims about the gradient of embeddings whose table is cut by row: each site makes its rows, and they are torch's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import joinsum
@@ -102,7 +103,7 @@ def test_gradients_of_parts_of_the_rows_are_parts_of_torchs(cuts: list[int], pad
     rows = torch.arange(10)
     parts = [
         torch.ops.joinsum.embedding_backward_part(grad, index, rows[begin:end], padding, 10)
-        for begin, end in zip(cuts, cuts[1:], strict=False)
+        for begin, end in pairwise(cuts)
     ]
-    assert [len(part) for part in parts] == [end - begin for begin, end in zip(cuts, cuts[1:], strict=False)]
+    assert [len(part) for part in parts] == [end - begin for begin, end in pairwise(cuts)]
     torch.testing.assert_close(torch.cat(parts), whole)
