@@ -180,3 +180,16 @@ def test_the_store_keeps_nothing_of_temporaries_on_one_site(sites: int) -> None:
     gc.collect()
     assert here.bytes == before
     assert seen() is None
+
+
+@torch.no_grad()
+def test_plain_tensors_of_the_shape_are_taken_as_they_are(sites: int) -> None:
+    x, y = drawn(1, 6, 5), drawn(2, 5, 6).t()
+    a = blocks(x, sites)
+    assert torch.equal(a.mul(y).full_tensor(), x * y)
+    assert torch.equal(a.copy_(y).full_tensor(), y)
+    a.add_(1)
+    assert torch.equal(y, drawn(2, 5, 6).t())
+    joined = DistributedTensor(joinsum.relation(drawn(3, 4, 3, 2), parts=(min(sites, 2), 1, 1)).stored(), (12, 2))
+    assert torch.equal(joined.copy_(drawn(4, 12, 2)).full_tensor(), drawn(4, 12, 2))
+    assert torch.equal(joined.add(drawn(5, 12, 2)).full_tensor(), drawn(4, 12, 2) + drawn(5, 12, 2))

@@ -350,7 +350,7 @@ def _copy(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if source.shape != into.shape:
         source = source.full_tensor() if _is_distributed(source) else source
         source = source.expand(into.shape)
-    if _is_distributed(source):
+    if _is_distributed(source) and not source.stored.lies_as(into.stored):
         source = source.like(_retyped(into.physical_type, source.dtype))
     return _elementwise(func, (into, source), {})
 

@@ -26,8 +26,8 @@ NEW = ("__add__", "__mul__", "__sub__", "__truediv__", "abs", "add", "div", "mul
 
 
 def row_of(like: DistributedTensor, args: Sequence[Any]) -> list[Any] | None:
-    """The arguments with blocks in the place of tensors, if each of these lies as `like` does, in one block here; plain
-    tensors of one element are as numbers."""
+    """The arguments with blocks in the place of tensors, if each of these lies as `like` does, in one block here. Plain
+    tensors of one element are as numbers; on one site others are as blocks."""
     kind, own = type(like), like.stored
     row = []
     for x in args:
@@ -39,7 +39,10 @@ def row_of(like: DistributedTensor, args: Sequence[Any]) -> list[Any] | None:
                     return None
                 x = block
             elif x.dim() > 0:
-                return None
+                block = own.only_block() if own.context.sites == 1 and x.shape == like.shape else None
+                if block is None:
+                    return None
+                x = x.detach().reshape(block.shape)
         row.append(x)
     return row
 
