@@ -5,6 +5,8 @@ Forward and backward passes by `joinsum.compile` and `torch.compile(model, backe
 medians of rounds: of the clock, and of the processor's time, which other work on the machine disturbs less.
 
     python benchmarks/one_site.py [--model gpt ...] [--way train_step ...] [--layers 4] [--width 512] [--rounds 9]
+
+With `--small` instead what each way in adds to a step of less than a millisecond, in microseconds.
 """
 
 from __future__ import annotations
@@ -17,10 +19,11 @@ from typing import NamedTuple
 import click
 import joinsum
 import torch
-from one_site_models import NAMES, Work, made
+from one_site_models import NAMES, Work, made, small
 from torch import nn
 
 LIMIT = 1.05  # times plain torch
+CALLS = 20  # of a small model, timed together
 
 
 class Figure(NamedTuple):
@@ -161,6 +164,26 @@ def measured(
     return figures
 
 
+def added(ways: Sequence[str], rounds: int, told: Callable[[str], object]) -> None:
+    """What a step of a small model takes by itself and with joinsum, in microseconds of the processor's time."""
+    joinsum.init(sites=1)
+    told(f"{'way in':<21} {'torch us':>9} {'joinsum us':>11} {'added us':>9}")
+
+    def often(step: Callable[[], float]) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(CALLS):
+                step()
+
+        return run
+
+    for way in ways:
+        torch._dynamo.reset()
+        first, second = map(often, WAYS[way](small(), small()))
+        _, processor = compared(first, second, rounds)
+        torchs, joinsums = (seconds / CALLS * 1e6 for seconds in processor)
+        told(f"{way:<21} {torchs:>9.0f} {joinsums:>11.0f} {joinsums - torchs:>9.0f}")
+
+
 HEAD = f"{'model':<8} {'way in':<21} {'torch s':>9} {'joinsum s':>10} {'CPU s':>8} {'CPU s':>8} {'ratio':>6}"
 
 
@@ -180,6 +203,7 @@ def row(f: Figure) -> str:
 @click.option("--batch", default=4, show_default=True)
 @click.option("--length", default=128, show_default=True)
 @click.option("--rounds", default=9, show_default=True)
+@click.option("--small", "is_small", is_flag=True, help="Microseconds that are added to a step of a small model.")
 def command(
     models: tuple[str, ...],
     ways: tuple[str, ...],
@@ -189,8 +213,12 @@ def command(
     batch: int,
     length: int,
     rounds: int,
+    is_small: bool,
 ) -> None:
     """Measure, and exit with 1 where joinsum takes more than 1.05 times torch's time."""
+    if is_small:
+        added(ways, rounds, click.echo)
+        return
     click.echo(HEAD)
     sizes = (layers, width, tokens, batch, length)
     figures = measured(models, ways, sizes, rounds, lambda figure: click.echo(row(figure)))
@@ -203,6 +231,7 @@ def main(quick: bool) -> None:
     """What `benchmarks/run.py` runs."""
     if quick:
         click.echo("\n".join([HEAD, *map(row, measured(NAMES, list(WAYS), (1, 64, 64, 2, 16), 3))]))
+        added(list(WAYS), 3, click.echo)
     else:
         command.main([], standalone_mode=False)
 

@@ -144,4 +144,11 @@ def made(name: str, layers: int, width: int, tokens: int, batch: int, length: in
     return Work(cnn(width // 8), F.cross_entropy, torch.randn(pictures, 3, 32, 32), torch.randint(10, (pictures,)))
 
 
+def small() -> Work:
+    """Three layers whose step takes less than a millisecond."""
+    torch.manual_seed(1)
+    layers = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    return Work(layers, F.cross_entropy, torch.randn(16, 32), torch.randint(10, (16,)))
+
+
 NAMES = ("gpt", "llama", "cnn", "encoder")

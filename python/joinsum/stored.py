@@ -70,13 +70,24 @@ class StoredRelation:
     [((0,), tensor([0., 1.])), ((1,), tensor([2., 3.]))]
     """
 
+    __slots__ = ("_array", "_context", "_core", "_type")
+
     def __init__(self, core: _C.StoredRelation, context: Context) -> None:
         self._core: _C.StoredRelation | None = core
+        self._array: torch.Tensor | None = None  # the only block, as long as the store does not have it
         self._type = core.type
         self._context = context
 
+    @classmethod
+    def of_array(cls, array: torch.Tensor, type_: _C.PhysicalType, context: Context) -> StoredRelation:
+        """The relation of which this process has one block, `array`: shared, not copied. The store takes it when a plan
+        first reads it, so what only torch reads is freed, and its memory used again, as torch's own."""
+        made = cls.__new__(cls)
+        made._core, made._array, made._type, made._context = None, array, type_, context
+        return made
+
     def __repr__(self) -> str:
-        taken = ", overwritten" if self._core is None else ""
+        taken = "" if self.alive else ", overwritten"
         return f"<StoredRelation {self._type}{taken}>"
 
     @property
@@ -92,7 +103,7 @@ class StoredRelation:
     @property
     def alive(self) -> bool:
         """Whether it can still be read: a run whose output is tied to it may have overwritten it."""
-        return self._core is not None
+        return self._core is not None or self._array is not None
 
     def tuples(self) -> list[tuple[tuple[int, ...], torch.Tensor]]:
         """All tuples, ascending by key, as copies; every rank of a process group gets them, and all must call.
@@ -140,12 +151,38 @@ class StoredRelation:
     def core(self) -> _C.StoredRelation:
         """The C++ relation; raises PlanError when a run has overwritten it."""
         if self._core is None:
-            raise PlanError(f"stored relation: a run has overwritten it; use the run's output: type={self._type}")
+            if self._array is None:
+                raise PlanError(f"stored relation: a run has overwritten it; use the run's output: type={self._type}")
+            here = self._context
+            self._core = _C.place_blocks([self._array], self._type, here.local_sites, here.store)
+            self._array = None
         return self._core
+
+    def blocks(self) -> list[torch.Tensor]:
+        """The arrays on the sites of this process, site by site, not copied; raises PlanError when a run has
+        overwritten them."""
+        return self.core().blocks(self._context.store) if self._array is None else [self._array]
+
+    def only_block(self) -> torch.Tensor | None:
+        """The array of a process that has one; None where it has several, or none. Raises as `blocks` does."""
+        if self._array is not None:
+            return self._array
+        blocks = self.core().blocks(self._context.store)
+        return blocks[0] if len(blocks) == 1 else None
+
+    def lies_as(self, other: StoredRelation) -> bool:
+        """Whether type, placement and sites are the same. Such relations share the object that says so, so that it is
+        asked once."""
+        if self._type is other._type:
+            return self._context is other._context
+        if self._context is not other._context or self._type != other._type:
+            return False
+        self._type = other._type
+        return True
 
     def take(self) -> None:
         """Marks the relation as overwritten by a run."""
-        self._core = None
+        self._core = self._array = None
 
     def _moved(self, node: _C.IaNode) -> _C.StoredRelation:
         plan = _C.IaPlan.make([("out", node, None)])

@@ -82,7 +82,7 @@ class Planned(Captured):
         program = Program(gm, inputs)
 
         def run(*given: Any) -> list[Any]:
-            outcome = program.run(given)
+            outcome = program.run(list(given))
             for position, value in outcome.written.items():
                 given[position].copy_(value)
             return outcome.results

@@ -28,7 +28,6 @@ from joinsum.errors import PlanError
 from joinsum.explanation.model_text import PassBaseline
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.graph_choice import Choice
-from joinsum.stored import StoredRelation
 
 __all__ = ["OneSite"]
 
@@ -64,6 +63,7 @@ class OneSite:
         self._gm = _copied(gm)
         self._seeded = draw_by_counter(self._gm.graph)
         overwrite_operands(self._gm.graph, self._tied)
+        _take_from_list(self._gm.graph)
         self._gm.recompile()
         self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}
 
@@ -93,21 +93,23 @@ class OneSite:
         """For each input that is a tensor, all of it on the site."""
         return [None if each is None else self._type(*each) for each in self._examples]
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:
-        """The results, for plain or distributed tensors and numbers, in the graph's order."""
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The results, for plain or distributed tensors and numbers, in the graph's order; the list is emptied, so that
+        what nobody else holds is freed once it is read."""
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         values = [_array(x) for x in args]
         taken = self._own(args, values)
-        versions = [values[position]._version for position in taken]
-        seed = [torch.randint(SEEDS, ())] if self._seeded else []
+        versions = [(position, values[position], values[position]._version) for position in taken]
+        args.clear()
+        if self._seeded:
+            values.append(torch.randint(SEEDS, ()))
         try:
             with torch.no_grad():
-                results = list(self._gm.forward(*values, *seed))
+                results = list(self._gm.forward(values))
         except BaseException:
-            pairs = zip(taken.items(), versions, strict=True)
             # What a run that failed has not overwritten is as it was.
-            taken = {position: x for (position, x), version in pairs if values[position]._version != version}
+            taken = {position: taken[position] for position, x, version in versions if x._version != version}
             raise
         finally:
             for x in taken.values():
@@ -137,9 +139,7 @@ class OneSite:
 
     def _staying(self, value: torch.Tensor) -> DistributedTensor:
         type_ = self._type(value.shape, value.dtype)
-        array = value.contiguous()
-        core = _C.place_tensor(array, type_, self._here.local_sites, self._here.store, False)
-        return DistributedTensor(StoredRelation(core, self._here), value.shape)
+        return DistributedTensor.of_array(value.contiguous(), type_, self._here)
 
     def _type(self, shape: torch.Size, dtype: torch.dtype) -> _C.PhysicalType:
         key = (shape, dtype)
@@ -154,8 +154,10 @@ def _array(x: Any) -> Any:
     """The array of a tensor on the only site, in the tensor's shape."""
     if not isinstance(x, DistributedTensor):
         return x
-    blocks = x.blocks()
-    return blocks[0].view(x.shape) if len(blocks) == 1 else x.whole()
+    block = x.stored.only_block()
+    if block is None:
+        return x.whole()
+    return block if block.shape == x.shape else block.view(x.shape)
 
 
 def _check(node: fx.Node, replicate: Collection[str]) -> None:
@@ -174,6 +176,20 @@ def _check(node: fx.Node, replicate: Collection[str]) -> None:
             list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
         ]
         refuse(name, node, "there is no rule for this operator", shapes)
+
+
+def _take_from_list(graph: fx.Graph) -> None:
+    """The graph's only argument becomes a list, from which the values of its placeholders are taken."""
+    placeholders = graph.find_nodes(op="placeholder")
+    if not placeholders:
+        graph.placeholder("values")
+        return
+    with graph.inserting_before(placeholders[0]):
+        values = graph.placeholder("values")
+        for old in reversed(placeholders):
+            old.replace_all_uses_with(graph.call_method("pop", (values,)))
+    for old in placeholders:
+        graph.erase_node(old)
 
 
 def _copied(gm: fx.GraphModule) -> fx.GraphModule:

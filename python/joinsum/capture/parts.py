@@ -6,7 +6,6 @@ A letter that is folded may be divided because its part is told by offsets and e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -84,23 +83,21 @@ def embedding_part(
 
 @torch.library.custom_op("joinsum::embedding_backward_part", mutates_args=())
 def embedding_backward_part(
-    grad: torch.Tensor,
-    index: torch.Tensor,
-    padding: int,
-    offsets: Sequence[int],
-    local: Sequence[int],
-    extents: Sequence[int],
+    grad: torch.Tensor, index: torch.Tensor, rows: torch.Tensor, padding: int, extent: int
 ) -> torch.Tensor:
-    """The gradient of a part of a table's rows [v, d]; `grad` [*b, d] and `index` [*b] may be parts of the batch."""
-    if list(local) == list(extents):
-        whole: torch.Tensor = torch.ops.aten.embedding_dense_backward(grad, index, math.prod(extents), padding, False)
+    """The gradient [v, d] of a part of a table's rows, which are `rows` [v] of `extent`, ascending; `grad` [*b, d] and
+    `index` [*b] may be parts of the batch."""
+    count = rows.numel()
+    if count == extent:
+        whole: torch.Tensor = torch.ops.aten.embedding_dense_backward(grad, index, extent, padding, False)
         return whole
-    rows = math.prod(local)
-    found, here = local_index(index, offsets, local, extents)
-    found = torch.where(here & (index != padding), found, rows)
-    made = grad.new_zeros((rows + 1, grad.shape[-1]))
-    made.index_add_(0, found.reshape(-1), grad.reshape(-1, grad.shape[-1]))
-    return made[:rows].clone()
+    made = grad.new_zeros((count, grad.shape[-1]))
+    if count == 0:
+        return made
+    wanted = index.reshape(-1).to(rows.dtype)
+    found = torch.searchsorted(rows, wanted).clamp_(max=count - 1)
+    here = (rows[found] == wanted) & (wanted != padding)
+    return made.index_add_(0, found[here], grad.reshape(-1, grad.shape[-1])[here])
 
 
 @torch.library.custom_op("joinsum::nll_part", mutates_args=())

@@ -118,10 +118,11 @@ def forward_and_backward(
 
 
 def _runner(program: Program, state: Sequence[Any] = ()) -> Callable[..., Any]:
-    def run(*args: Any) -> list[Any]:
+    def run(args: list[Any]) -> list[Any]:
+        places = {position: args[position] for position in program.written}
         outcome = program.run(args)
         for position, value in outcome.written.items():
-            args[position].copy_(value)
+            places[position].copy_(value)
         results = outcome.results
         seen: set[int] = set()
         for i, tensor in enumerate(state):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from joinsum import _C
 from joinsum.context import Context
 from joinsum.errors import PlanError
-from joinsum.stored import StoredRelation
+from joinsum.frontend.one_block import has_tensors, row_of, rows_of
 
 if TYPE_CHECKING:
     from joinsum.frontend.distributed_tensor import DistributedTensor
@@ -20,30 +21,51 @@ __all__ = ["dispatch", "over_ranks"]
 
 _aten = torch.ops.aten
 
+Handler = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
+
 
 def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Runs an ATen operator of which an argument is a DistributedTensor; raises PlanError for one that is not here."""
+    return _handler_of(func)(func, args, kwargs)
+
+
+@functools.cache
+def _handler_of(func: Any) -> Handler:
     handler = _HANDLERS.get(func)
     if handler is not None:
-        return handler(func, args, dict(kwargs))
+        return handler
     name = func._schema.name
-    if name.startswith(("aten::_foreach_", "aten::_fused_")) and name not in _FOREACH_FOLDS:
-        return _foreach(func, args, kwargs)
+    if (name.startswith("aten::_foreach_") and name not in _FOREACH_FOLDS) or name in _FUSED:
+        return _foreach
     if name in _FILLS or (torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags):
-        return _elementwise(func, args, kwargs)
-    if "out" in kwargs:
-        raise PlanError(f"DistributedTensor: no out=: operator={func}; use the result, or an operator in place")
-    raise PlanError(f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank")
+        return _elementwise
+    if any(x.is_out for x in func._schema.arguments):
+        return _refused("no out=", "use the result, or an operator in place")
+    return _refused("no operator on blocks", "give x.full_tensor(), on every rank")
+
+
+def _refused(what: str, remedy: str) -> Handler:
+    def refuse(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        raise PlanError(f"DistributedTensor: {what}: operator={func}; {remedy}")
+
+    return refuse
 
 
 _FILLS = {"aten::zero_", "aten::fill_", "aten::masked_fill_", "aten::masked_fill"}
 _FOREACH_FOLDS = {"aten::_foreach_norm", "aten::_foreach_max"}
+# Whole updates, elementwise, on lists as those of _foreach_ operators.
+_FUSED = {"aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_", "aten::_fused_adagrad_"}
+
+
+@functools.cache
+def _kind() -> type[DistributedTensor]:
+    from joinsum.frontend.distributed_tensor import DistributedTensor
+
+    return DistributedTensor
 
 
 def _is_distributed(x: object) -> bool:
-    from joinsum.frontend.distributed_tensor import DistributedTensor
-
-    return isinstance(x, DistributedTensor)
+    return isinstance(x, _kind())
 
 
 # --- elementwise ------------------------------------------------------------------------------------------------------
@@ -96,30 +118,12 @@ def _same_memory(x: Any) -> Any:
     return (x.data_ptr(), x.shape, x.stride(), x.dtype) if isinstance(x, torch.Tensor) else None
 
 
-def _single_blocks(args: Sequence[Any]) -> list[Any] | None:
-    """The arguments with blocks in the place of tensors, if each of these lies as the first one does, in one block."""
-    like = args[0]
-    if not _is_distributed(like):
-        return None
-    row = []
-    for x in args:
-        if _is_distributed(x):
-            blocks = x.blocks() if x is like or _lies_as(x, like) else []
-            if len(blocks) != 1:
-                return None
-            x = blocks[0]
-        elif isinstance(x, torch.Tensor) and x.dim() > 0:
-            return None
-        row.append(x)
-    return row
-
-
 def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     written = func._schema.is_mutable
-    row = _single_blocks(args) if written and not any(isinstance(x, torch.Tensor) for x in kwargs.values()) else None
+    row = row_of(args[0], args) if args and _is_distributed(args[0]) and not has_tensors(kwargs) else None
     if row is not None:
-        func(*row, **kwargs)
-        return args[0]
+        made_of_row = func(*row, **kwargs)
+        return args[0] if written else args[0].with_blocks([made_of_row])
     target = kwargs.get("out", args[0])
     like = target if _is_distributed(target) else _first(args, kwargs)
     if written and target is not like:
@@ -142,10 +146,10 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if written:
         return target
     if results:
-        return of_blocks(like, results)
+        return like.with_blocks(results)
     # Also a process without blocks knows the dtype.
     empty = func(*map(_emptied, args), **{name: _emptied(x) for name, x in kwargs.items()})
-    return of_blocks(like, [], empty.dtype)
+    return like.with_blocks([], empty.dtype)
 
 
 def _emptied(x: Any) -> Any:
@@ -153,21 +157,15 @@ def _emptied(x: Any) -> Any:
     return torch.empty(0, dtype=x.dtype, device=x.device) if isinstance(x, torch.Tensor) and x.dim() else x
 
 
-def of_blocks(
-    like: DistributedTensor, blocks: Sequence[torch.Tensor], dtype: torch.dtype | None = None
-) -> DistributedTensor:
-    """A tensor that lies as `like` does, of these blocks of this process, of `dtype` if there are none."""
-    from joinsum.frontend.distributed_tensor import DistributedTensor
-
-    here = like.context
-    type_ = _retyped(like.physical_type, blocks[0].dtype if blocks else dtype or like.dtype)
-    core = _C.place_blocks(list(blocks), type_, here.local_sites, here.store)
-    return DistributedTensor(StoredRelation(core, here), like.shape)
-
-
 def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The operator on the lists of all blocks: every list of tensors or numbers has an entry for each block."""
     leading = list(args[0])
+    rows = None if has_tensors(kwargs) or any(map(_is_list, kwargs.values())) else rows_of(leading, args)
+    if rows is not None:
+        made = func(*rows, **kwargs)
+        if func._schema.is_mutable:
+            return args[0] if func._schema.returns else None
+        return [like.with_blocks([array]) for like, array in zip(leading, made, strict=True)]
     plan = []  # for each tensor of the leading list, which of its blocks are distinct arrays
     for x in leading:
         keys = [_same_memory(block) for block in x.blocks()] if _is_distributed(x) else [None]
@@ -182,8 +180,12 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return _regrouped(leading, plan, results)
 
 
+def _is_list(x: object) -> bool:
+    return isinstance(x, (list, tuple))
+
+
 def _spread(func: Any, arg: Any, leading: Sequence[Any], plan: Sequence[tuple[list[Any], dict[Any, int]]]) -> Any:
-    if not isinstance(arg, (list, tuple)) or not arg:
+    if not _is_list(arg) or not arg:
         return arg
     entries = []
     for x, like, (keys, order) in zip(arg, leading, plan, strict=True):
@@ -205,7 +207,7 @@ def _regrouped(leading: Sequence[Any], plan: Sequence[tuple[list[Any], dict[Any,
     remaining = iter(results)
     for like, (keys, order) in zip(leading, plan, strict=True):
         made = {i: next(remaining) for i in sorted(order[key] for key in set(keys))}
-        out.append(of_blocks(like, [made[order[key]] for key in keys]) if _is_distributed(like) else made[0])
+        out.append(like.with_blocks([made[order[key]] for key in keys]) if _is_distributed(like) else made[0])
     return out
 
 
@@ -232,7 +234,7 @@ def over_ranks(here: Context, partial: torch.Tensor) -> list[torch.Tensor]:
 def _fold(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -> Callable[..., torch.Tensor]:
     """A fold of all elements that is the same fold of partial results."""
 
-    def fold(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+    def fold(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
         (x,) = args[:1]
         if any(each not in (None, [], False) for each in args[1:]):
             raise PlanError(f"DistributedTensor: only all elements are folded: operator={func}; give x.full_tensor()")
@@ -254,7 +256,7 @@ def _identity(identity: Any, dtype: torch.dtype) -> Any:
     return limits.max if identity > 0 else limits.min
 
 
-def _mean(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
     total: torch.Tensor = _HANDLERS[_aten.sum.default](_aten.sum.default, args, kwargs)
     count: int = args[0].numel()
     return total / count
@@ -279,15 +281,15 @@ def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[t
     return [partial[i] if i in plain else norm for i, norm in enumerate(whole)]
 
 
-def _vector_norm(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
-    values = dict(zip(["x", "ord", "dim", "keepdim"], args, strict=False)) | kwargs
+def _vector_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    values = dict(zip(["x", "ord", "dim", "keepdim"], args, strict=False)) | dict(kwargs)
     if values.get("dim") is not None or values.get("keepdim"):
         raise PlanError(f"DistributedTensor: only norms of all elements: operator={func}; give x.full_tensor()")
     order = values.get("ord", values.get("p", 2))
     return _norms([args[0]], 2.0 if order is None else float(order), values.get("dtype"))[0]
 
 
-def _foreach_norm(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+def _foreach_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     order = args[1] if len(args) > 1 else kwargs.get("ord", 2)
     return _norms(args[0], float(order), kwargs.get("dtype"))
 
@@ -318,13 +320,12 @@ def _index_put(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 # --- copies and views of the whole ------------------------------------------------------------------------------------
 
 
-def _alias(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
-    from joinsum.frontend.distributed_tensor import DistributedTensor
+def _alias(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DistributedTensor:
+    made: DistributedTensor = args[0].alias()
+    return made
 
-    return DistributedTensor(args[0].stored, args[0].shape)
 
-
-def _same_shape(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
+def _same_shape(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DistributedTensor:
     """A view of the same shape."""
     if tuple(args[1]) != tuple(args[0].shape):
         raise PlanError(
@@ -334,7 +335,7 @@ def _same_shape(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Distr
     return _alias(func, args, kwargs)
 
 
-def _each_block(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> DistributedTensor:
+def _each_block(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> DistributedTensor:
     """A new tensor from each block: clone, conversions of the dtype, tensors like this one."""
     device = kwargs.get("device")
     if device is not None and torch.device(device).type != args[0].device.type:
@@ -348,11 +349,13 @@ def _each_block(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Distr
         if _same_memory(block) not in made:
             made[_same_memory(block)] = func(block, *args[1:], **options)
     if not made:
-        return of_blocks(args[0], [], func(_emptied(args[0]), *args[1:], **options).dtype)
-    return of_blocks(args[0], [made[_same_memory(block)] for block in args[0].blocks()])
+        empty: DistributedTensor = args[0].with_blocks([], func(_emptied(args[0]), *args[1:], **options).dtype)
+        return empty
+    result: DistributedTensor = args[0].with_blocks([made[_same_memory(block)] for block in args[0].blocks()])
+    return result
 
 
-def _new_like(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.Tensor:
+def _new_like(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
     """new_empty, new_zeros, ...: of this shape in blocks, of any other a plain tensor."""
     x, shape = args[0], tuple(args[1])
     dtype = kwargs.get("dtype") or x.dtype
@@ -364,7 +367,7 @@ def _new_like(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> torch.T
     return make(x, dtype=dtype)
 
 
-def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _copy(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """copy_: also from blocks that lie otherwise, and into a plain tensor; that is what copying is for."""
     into, source = args[:2]
     if not _is_distributed(into):
@@ -372,22 +375,22 @@ def _copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     if source.shape != into.shape:
         source = source.full_tensor() if _is_distributed(source) else source
         source = source.expand(into.shape)
-    if _is_distributed(source):
+    if _is_distributed(source) and not source.stored.lies_as(into.stored):
         source = source.like(_retyped(into.physical_type, source.dtype))
     return _elementwise(func, (into, source), {})
 
 
-def _item(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _item(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return func(args[0].whole())
 
 
-def _equal(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def _equal(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     whole = [x.whole() if _is_distributed(x) else x for x in args]
     return bool(torch.equal(*whole))
 
 
 _INFINITY = float("inf")
-_HANDLERS: dict[Any, Callable[[Any, Sequence[Any], dict[str, Any]], Any]] = {
+_HANDLERS: dict[Any, Handler] = {
     _aten.detach.default: _alias,
     _aten.alias.default: _alias,
     _aten.lift_fresh.default: _alias,

@@ -11,7 +11,7 @@ from joinsum import _C
 from joinsum.context import Context, context
 from joinsum.dtypes import dtype_name, torch_dtype
 from joinsum.errors import PlanError
-from joinsum.frontend import dcp_blocks
+from joinsum.frontend import dcp_blocks, one_block
 from joinsum.frontend.distributed_operators import dispatch
 from joinsum.relation import relation
 from joinsum.stored import Place, StoredRelation
@@ -56,16 +56,45 @@ every rank
         type_ = stored.type
         if type_.placement.pending or not type_.relation.continuous:
             raise PlanError(f"DistributedTensor: blocks are no parts of one tensor: type={type_}")
-        extents = [axis.extent for axis in type_.relation.axes]
+        extents = [axis.extent for axis in type_.relation.axes] if shape is None else shape
+        return cls._wrapped(stored, extents, torch_dtype(type_.relation.dtype), _device(stored), requires_grad)
+
+    @classmethod
+    def _wrapped(
+        cls,
+        stored: StoredRelation,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        requires_grad: bool = False,
+    ) -> DistributedTensor:
         made: DistributedTensor = torch.Tensor._make_wrapper_subclass(
-            cls,
-            extents if shape is None else shape,
-            dtype=torch_dtype(type_.relation.dtype),
-            device=_device(stored),
-            requires_grad=requires_grad,
+            cls, shape, dtype=dtype, device=device, requires_grad=requires_grad
         )
         made._stored = stored
         return made
+
+    @classmethod
+    def of_array(cls, array: torch.Tensor, type_: _C.PhysicalType, here: Context) -> DistributedTensor:
+        """The tensor whose only block on the sites there are is `array`, of its shape: shared, not copied."""
+        return cls._wrapped(StoredRelation.of_array(array, type_, here), array.shape, array.dtype, array.device)
+
+    def with_blocks(self, blocks: Sequence[torch.Tensor], dtype: torch.dtype | None = None) -> DistributedTensor:
+        """A tensor that lies as this one, whose blocks in this process are these, of `dtype` if there are none; shared,
+        not copied."""
+        here, type_ = self._stored.context, self._stored.type
+        made = blocks[0].dtype if blocks else dtype or self.dtype
+        if made is not self.dtype:
+            type_ = retyped(type_, made)
+        if len(blocks) == 1:
+            stored = StoredRelation.of_array(blocks[0], type_, here)
+        else:
+            stored = StoredRelation(_C.place_blocks(list(blocks), type_, here.local_sites, here.store), here)
+        return self._wrapped(stored, self.shape, made, self.device)
+
+    def alias(self) -> DistributedTensor:
+        """Another tensor of the same blocks, detached."""
+        return self._wrapped(self._stored, self.shape, self.dtype, self.device)
 
     @classmethod
     def of(
@@ -120,7 +149,7 @@ every rank
 
         Raises PlanError where a run has overwritten it.
         """
-        return self._stored.core().blocks(self.context.store)
+        return self._stored.blocks()
 
     def full_tensor(self) -> torch.Tensor:
         """The whole tensor on every rank, as a copy, in autograd; all ranks call.
@@ -214,6 +243,12 @@ every rank
     __torch_function__: Callable[..., Any] = torch._C._disabled_torch_function_impl
 
 
+for _name in one_block.IN_PLACE:
+    setattr(DistributedTensor, _name, one_block.in_place(_name))
+for _name in one_block.NEW:
+    setattr(DistributedTensor, _name, one_block.new(_name))
+
+
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: DistributedTensor) -> torch.Tensor:
@@ -226,7 +261,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _device(stored: StoredRelation) -> torch.device:
-    blocks = stored.core().blocks(stored.context.store)
+    blocks = stored.blocks()
     return blocks[0].device if blocks else stored.context.device
 
 

@@ -76,6 +76,7 @@ class Program:
                 self._sources.append(("input", inputs[entry]))
             else:
                 self._sources.append(("result", computed.setdefault(entry, len(computed))))
+        self._passed = {at for kind, at in self._sources if kind == "input"}
         self._runner = self._compile(gm, example_inputs, list(computed), names, ties, stay, state)
 
     def _compile(
@@ -110,14 +111,20 @@ class Program:
         )
 
     @property
+    def written(self) -> Sequence[int]:
+        """Positions of the inputs that the graph writes into."""
+        return self._written
+
+    @property
     def runner(self) -> runners.Runner | None:
         """The graph's plan; None where nothing is computed."""
         return self._runner
 
-    def run(self, args: Sequence[Any]) -> Outcome:
-        """Results and written values, for tensors and numbers in the placeholders' order."""
+    def run(self, args: list[Any]) -> Outcome:
+        """Results and written values, for tensors and numbers in the placeholders' order; the list may be emptied."""
+        passed = {at: args[at] for at in self._passed}
         made = [] if self._runner is None else self._runner(args)
-        values = [args[at] if kind == "input" else made[at] if kind == "result" else at for kind, at in self._sources]
+        values = [passed[at] if kind == "input" else made[at] if kind == "result" else at for kind, at in self._sources]
         return Outcome(values[: self._count], dict(zip(self._written, values[self._count :], strict=True)))
 
 

@@ -39,8 +39,9 @@ class Runner(Protocol):
         """What plans that people make by hand cost; none where nobody told which inputs are kept between runs."""
         ...
 
-    def __call__(self, args: Sequence[Any]) -> list[torch.Tensor]:
-        """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
+    def __call__(self, args: list[Any]) -> list[torch.Tensor]:
+        """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order. The list may
+        be emptied."""
         ...
 
 

@@ -63,8 +63,12 @@ class TracedFunction:
         self._model = model
         self._capture = capture
         self._stand_ins = stand_ins()
-        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._used: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        # For a tensor's identity: the tensor, how it looks, and its stand-in.
+        self._kept: dict[int, tuple[torch.Tensor, Any, torch.Tensor]] = {}
+        self._used: dict[int, tuple[torch.Tensor, Any, torch.Tensor]] = {}
+        # Stand-ins of batches, by their looks: those of all calls, and those that this call has not taken yet.
+        self._pool: dict[Any, list[torch.Tensor]] = {}
+        self._free: dict[Any, list[torch.Tensor]] = {}
         self._actual: dict[int, Any] = {}
         self._chosen: Captured | None = None
         self._dry = False
@@ -91,7 +95,7 @@ class TracedFunction:
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], dry: bool) -> tuple[Any, bool]:
         """The function's result, or, of a graph that is new, its structure; and whether the graph ran."""
-        self._dry, self._chosen, self._actual, self._used = dry, None, {}, {}
+        self._dry, self._chosen, self._actual, self._used, self._free = dry, None, {}, {}, {}
         try:
             with capturing(self._who), tracing_gradients(), without_collections(), self._exchanged():
                 fakes = tree_map(self._stand_in, (tuple(args), dict(kwargs)))
@@ -150,26 +154,32 @@ class TracedFunction:
         if isinstance(x, (UninitializedParameter, UninitializedBuffer)):
             raise PlanError(f"{self._who}: a parameter has no shape yet; call the model once before")
         kept = self._used.get(id(x)) or self._kept.get(id(x))
-        if kept is None or kept[0] is not x or not _looks_like(kept[1], x):
-            kept = (x, self._stand_ins.of(x))
-        if isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0:
-            self._used[id(x)] = kept  # others are batches, which nobody shall keep
-        fake = kept[1]
+        if kept is not None and kept[0] is x and kept[1] == _looks(x):
+            fake = self._used.setdefault(id(x), kept)[2]
+        elif isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0:
+            fake = self._stand_ins.of(x)
+            self._used[id(x)] = x, _looks(x), fake
+        else:
+            fake = self._pooled(x)  # a batch, which nobody shall keep
         if fake.requires_grad != x.requires_grad:
             fake.requires_grad_(x.requires_grad)
         self._actual[id(fake)] = x
         return fake
 
+    def _pooled(self, x: torch.Tensor) -> torch.Tensor:
+        """A stand-in that no other tensor of this call has; the next call's of the same looks has it again."""
+        looks = (_looks(x), x.stride())
+        pool = self._pool.setdefault(looks, [])
+        free = self._free.setdefault(looks, list(pool))
+        if free:
+            return free.pop()
+        pool.append(self._stand_ins.of(x))
+        return pool[-1]
+
     @contextmanager
     def _exchanged(self) -> Iterator[None]:
         """The model holds stand-ins."""
-        places: list[tuple[dict[str, Any], str, torch.Tensor]] = [
-            (tensors, name, tensor)
-            for module in self._model.modules()
-            for tensors in (module._parameters, module._buffers)
-            for name, tensor in tensors.items()
-            if tensor is not None
-        ]
+        places = _places(self._model)
         try:
             for tensors, name, tensor in places:
                 tensors[name] = self._stand_in(tensor)
@@ -206,9 +216,23 @@ def _restore(before: _Attributes) -> None:
             values.update(old)
 
 
-def _looks_like(fake: torch.Tensor, x: torch.Tensor) -> bool:
-    same = fake.shape == x.shape and fake.dtype is x.dtype and fake.device == x.device
-    return same and isinstance(fake, torch.nn.Parameter) == isinstance(x, torch.nn.Parameter)
+def _looks(x: torch.Tensor) -> Any:
+    """What a stand-in shows of its tensor: another look needs another stand-in."""
+    return type(x), getattr(x, "_is_param", False), x.shape, x.dtype, x.device
+
+
+def _places(model: torch.nn.Module) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
+    """Where the model's modules hold tensors."""
+    places = []
+    modules, found = [model], {model}
+    for module in modules:
+        for tensors in (module._parameters, module._buffers):
+            places += [(tensors, name, tensor) for name, tensor in tensors.items() if tensor is not None]
+        for child in module._modules.values():
+            if child is not None and child not in found:
+                found.add(child)
+                modules.append(child)
+    return places
 
 
 def module_tensors(model: torch.nn.Module) -> list[torch.Tensor]:

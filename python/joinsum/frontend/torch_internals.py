@@ -19,7 +19,6 @@ from torch._dynamo.exc import (
     Unsupported,
     UserError,
 )
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -47,13 +46,34 @@ __all__ = [
 # What Dynamo raises where a program cannot be one graph.
 RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynamoError, FailOnRecompileLimitHit)
 
-# Of a graph of ATen operators, its example inputs, and the results that only the backward pass reads.
+# Of a graph of ATen operators, its example inputs, and the results that only the backward pass reads; makes a function
+# of the list of inputs, which may empty it.
 GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], Callable[..., Any]]
 
-tree_map: Callable[..., Any] = pytree.tree_map
 tree_leaves: Callable[..., list[Any]] = pytree.tree_leaves
 
+_LEAVES = frozenset({int, float, bool, str, type(None)})
+
 _SAVED = "joinsum.saved"
+
+
+def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`function` of every leaf, in the same structure: torch's `tree_map`, at once where that is lists, tuples and
+    dictionaries.
+
+    >>> tree_map(lambda x: x + 1, {"a": [1, 2], "b": (3,)})
+    {'a': [2, 3], 'b': (4,)}
+    """
+    kind = type(tree)
+    if kind in _LEAVES or isinstance(tree, torch.Tensor):
+        return function(tree)
+    if kind is list:
+        return [tree_map(function, each) for each in tree]
+    if kind is tuple:
+        return tuple([tree_map(function, each) for each in tree])
+    if kind is dict:
+        return {key: tree_map(function, each) for key, each in tree.items()}
+    return pytree.tree_map(function, tree)
 
 
 def aot_compile(
@@ -66,7 +86,12 @@ def aot_compile(
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             _keep_buffers()
             run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
-            return make_boxed_func(run)
+
+            def boxed(args: list[Any]) -> Any:
+                return run(args)
+
+            boxed._boxed_call = True  # type: ignore[attr-defined]  # torch gives a list, of which it keeps nothing
+            return boxed
 
         return compiled
 
@@ -129,11 +154,21 @@ def _draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
+_TRACING = {"trace_autograd_ops": True, "recompile_limit": 64, "accumulated_recompile_limit": 1024}
+
+
 @contextmanager
 def tracing_gradients() -> Iterator[None]:
     """Dynamo takes `torch.autograd.grad` into the graph, and keeps as many graphs as a run has batch shapes."""
-    with torch._dynamo.config.patch(trace_autograd_ops=True, recompile_limit=64, accumulated_recompile_limit=1024):
+    settings = torch._dynamo.config
+    before = [(name, getattr(settings, name)) for name in _TRACING]
+    try:
+        for name, value in _TRACING.items():
+            setattr(settings, name, value)
         yield
+    finally:
+        for name, value in before:
+            setattr(settings, name, value)
 
 
 @contextmanager

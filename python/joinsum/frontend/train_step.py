@@ -348,7 +348,7 @@ class _WholeStep(Captured):
         self._written = {}
         return made
 
-    def _execute(self, *args: Any) -> list[Any]:
+    def _execute(self, args: list[Any]) -> list[Any]:
         assert self._program is not None
         outcome: Outcome = self._program.run(args)
         self._written = outcome.written

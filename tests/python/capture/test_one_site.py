@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import joinsum
 import pytest
 import torch
@@ -9,8 +11,10 @@ from joinsum.capture.draws import draw_by_counter
 from joinsum.capture.in_place import overwrite_operands
 from joinsum.capture.one_site import OneSite
 from joinsum.capture.record import record
+from joinsum.capture.runner import compile_fx
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def traced(function, *tensors):
@@ -136,3 +140,29 @@ def test_a_graph_of_other_sites_is_refused():
     joinsum.init(sites=2)
     with pytest.raises(joinsum.PlanError, match="compile again"):
         run([X])
+
+
+def test_a_value_that_only_the_list_of_inputs_holds_is_freed_once_it_is_read():
+    joinsum.init(sites=1)
+    alive = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            if func.namespace == "aten":
+                alive.append([each() is not None for each in seen])
+            return made
+
+    given = [torch.rand(3), torch.rand(3), torch.rand(3)]
+    runner = compile_fx(
+        traced(lambda x, y, unread: (torch.exp(torch.sin(x) * y),), *given), given, names=None, ties={}, stay=()
+    )
+    wanted = torch.exp(torch.sin(given[0]) * given[1])
+    seen = [weakref.ref(x) for x in given]
+    with Watch():
+        (made,) = runner(given)
+    assert given == []
+    assert torch.equal(made, wanted)
+    # While sin, the product and exp run.
+    assert alive == [[True, True, False], [False, True, False], [False, False, False]]
+    joinsum.init()

@@ -19,7 +19,7 @@ __all__ = ["ROWS"]
 
 _PART = {"offsets": "offset v", "local": "local v", "extents": "extent v"}
 _LOOKUP = Form("v d, *b -> *b d", fold="v=add", parts=_PART, flops="1 *b d")
-_LOOKUP_BACKWARD = Form("*b d, *b -> v d", fold="*b=add", parts=_PART, flops="1 *b d")
+_LOOKUP_BACKWARD = Form("*b d, *b, v -> v d", fold="*b=add", flops="1 *b d")
 _BY_FREQUENCY = Form("*b d, *b -> v d", whole="*b v", sizes={"num_weights": "v"}, flops="1 *b d")
 
 
@@ -32,10 +32,17 @@ def _embedding(recorder: Recorder, application: Application) -> Made:
 def _embedding_backward(recorder: Recorder, application: Application) -> Made:
     if application.arguments["scale_grad_by_freq"]:
         return _BY_FREQUENCY(recorder, application)
-    given = {"grad": application.value("grad_output"), "index": application.value("indices")}
+    extent = application.shape[0]
+    given = {
+        "grad": application.value("grad_output"),
+        "index": application.value("indices"),
+        # Divided by row, it tells each site which rows to make.
+        "rows": recorder.constant(torch.arange(extent)),
+        "padding": application.arguments["padding_idx"],
+        "extent": extent,
+    }
     operator = torch.ops.joinsum.embedding_backward_part.default
-    more = {**given, "padding": application.arguments["padding_idx"]}
-    return _LOOKUP_BACKWARD(recorder, application.of(operator, more, [(application.shape, application.dtype)]))
+    return _LOOKUP_BACKWARD(recorder, application.of(operator, given, [(application.shape, application.dtype)]))
 
 
 # --- index and index_put ----------------------------------------------------------------------------------------------
