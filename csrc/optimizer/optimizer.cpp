@@ -41,6 +41,7 @@ class Optimizer {
       if (std::find(phases.begin(), phases.end(), name) == phases.end()) rule_named(name);
     }
     set_pins();
+    for (const PartialPlan& given : options.given) set_given(given);
   }
 
   /// The table of contents.
@@ -124,6 +125,19 @@ class Optimizer {
     pins_inside_ = pins_inside_ || !ends_here || is_read(value);
   }
 
+  void set_given(const PartialPlan& given) {
+    if (by_name_.empty()) {
+      for (const auto& [node, name] : tra::node_names(plan_)) by_name_.emplace(name, node);
+    }
+    PartialPlacement& out = given_.emplace_back(PartialPlacement{given.inputs, {}, given.everywhere});
+    for (const auto& [name, placement] : given.values) {
+      const auto node = by_name_.find(name);
+      JOINSUM_USER_CHECK(node != by_name_.end() && node->second->as<tra::Input>() == nullptr,
+                         "optimize: no such value in a given plan; the plan's text names them: value=", name);
+      if (!pins_.contains(node->second)) out.pins.emplace(node->second, placement);
+    }
+  }
+
   bool is_read(const tra::Node& value) const {
     return std::any_of(plan_.order().begin(), plan_.order().end(), [&](const tra::NodePtr& node) {
       return std::any_of(node->inputs().begin(), node->inputs().end(),
@@ -179,7 +193,7 @@ class Optimizer {
   }
 
   void choose_placements() {
-    const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_},
+    const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_, .given = given_},
                                    std::make_shared<PlacementMemory>(grid_, options_.minimize, options_.cluster));
     MinSumLimits limits;
     limits.deadline = deadline_;
@@ -188,6 +202,10 @@ class Optimizer {
     const bool shares = options_.minimize != Objective::kPaperFloats && !problem.whole();
     if (auto best = shares ? problem.bounded(limits) : problem.solve({}, limits))
       add({"placement", best->plan, {}, {}, best->exact});
+    for (auto& found : problem.given(limits)) {
+      if (found) add({"given " + std::to_string(out_.given.size()), found->plan, {}, {}, false});
+      out_.given.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
+    }
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
     for (int64_t a = 0; a < labels; ++a) {
@@ -277,6 +295,8 @@ class Optimizer {
   InputPlacements inputs_;
   const OptimizeOptions& options_;
   Pins pins_;
+  std::vector<PartialPlacement> given_;
+  std::unordered_map<std::string, const tra::Node*> by_name_;
   bool pins_inside_ = false;  ///< some value is pinned that others read
   Pricer pricer_;
   Interner interner_;
