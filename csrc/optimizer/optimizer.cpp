@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "optimizer/placement/candidates.h"
@@ -26,6 +27,8 @@ constexpr size_t kMostNodesRewritten = 300;
 /// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
 constexpr size_t kManyNodes = 100;
 constexpr double kFewEntries = 1e6;
+/// The part of the best placement's cost up to which given plans are told.
+constexpr double kNearly = 1.01;
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
 constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
 
@@ -202,10 +205,7 @@ class Optimizer {
     const bool shares = options_.minimize != Objective::kPaperFloats && !problem.whole();
     if (auto best = shares ? problem.bounded(limits) : problem.solve({}, limits))
       add({"placement", best->plan, {}, {}, best->exact});
-    for (auto& found : problem.given(limits)) {
-      if (found) add({"given " + std::to_string(out_.given.size()), found->plan, {}, {}, false});
-      out_.given.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
-    }
+    look_at_given(problem, limits);
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
     for (int64_t a = 0; a < labels; ++a) {
@@ -219,6 +219,18 @@ class Optimizer {
         }
         if (auto found = problem.solve(only, limits)) add({std::move(name), found->plan, {}, {}, found->exact});
       }
+    }
+  }
+
+  /// Given plans that may be cheaper than what is known are candidates.
+  void look_at_given(const PlacementProblem& problem, const MinSumLimits& limits) {
+    if (given_.empty()) return;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : out_.candidates) least = std::min(least, candidate.score.value);
+    const double most = options_.tells_given ? std::numeric_limits<double>::infinity() : kNearly * least;
+    for (const auto& found : problem.given(most, limits)) {
+      if (found) add({"given " + std::to_string(out_.given.size()), found->plan, {}, {}, false});
+      out_.given.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
     }
   }
 

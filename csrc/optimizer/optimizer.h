@@ -34,6 +34,8 @@ struct OptimizeOptions {
   /// Parts of plans: the best is looked for around them too, and is no dearer than any of them. What `inputs` and `pins`
   /// say counts in them as well.
   std::vector<PartialPlan> given = {};
+  /// Has all of them told; else only those that cost at most a hundredth more than the best placement.
+  bool tells_given = false;
 };
 
 /// A plan that was considered, with where it comes from.
@@ -57,7 +59,7 @@ struct Optimized {
   std::vector<Candidate> candidates;
   std::vector<PhaseReport> phases;
   bool out_of_time = false;
-  /// The plans that `OptimizeOptions::given` became; nothing where there is none.
+  /// The plans that `OptimizeOptions::given` became; nothing where there is none, or none that is told.
   std::vector<std::optional<ia::Plan>> given = {};
 };
 

@@ -9,10 +9,10 @@
 namespace joinsum::optimizer {
 namespace {
 
-/// Passes at most, those between choices, and entries of tables after which none begins.
-constexpr int kPasses = 12;
+/// Passes at most and at least, those between choices, and modes that they look at.
+constexpr int kMostPasses = 12;
 constexpr int kPassesBetweenChoices = 3;
-constexpr double kEntries = 1e8;
+constexpr double kModes = 5e5;
 /// The part of the cost that may be left open.
 constexpr double kGap = 1e-3;
 /// Readers that are delivered to together.
@@ -47,22 +47,36 @@ std::vector<std::vector<double>> allowed_costs(const Choices& from, const Placem
   return out;
 }
 
-}  // namespace
+int passes_of(const DeliveryProblem& problem) {
+  double modes = 0;
+  for (const auto& costs : problem.costs) modes += static_cast<double>(costs.size());
+  return std::clamp(static_cast<int>(kModes / modes), kPassesBetweenChoices, kMostPasses);
+}
 
-std::optional<Completed> completed(const Choices& from, const PartialPlacement& given,
-                                   const min_sum::Deadline& deadline) {
-  Completed out{demands_with(from.demands, given), {}, {}};
-  const Routing routing(from.plan, out.demands, from.vertices, allowed_costs(from, out.demands, given.everywhere),
-                        from.memory);
-  Dual dual(routing.problem(), kReaders);
-  BestChoice best(routing.problem(), deadline);
+/// A good choice, by a few passes.
+BestChoice searched(const DeliveryProblem& problem, const min_sum::Deadline& deadline) {
+  Dual dual(problem, kReaders);
+  BestChoice best(problem, deadline);
   best.look_at(dual.choose());
-  for (int pass = 1; pass <= kPasses && dual.entries() < kEntries && !min_sum::expired(deadline); ++pass) {
+  const int passes = passes_of(problem);
+  for (int pass = 1; pass <= passes && !min_sum::expired(deadline); ++pass) {
     if (best.cost() - dual.bound() <= kGap * best.cost()) break;
     dual.ascend(best.cost());
     if (pass % kPassesBetweenChoices == 0) best.look_at(dual.choose());
   }
+  return best;
+}
+
+}  // namespace
+
+std::optional<Completed> completed(const Choices& from, const PartialPlacement& given,
+                                   const min_sum::Deadline& deadline) {
+  Completed out{demands_with(from.demands, given), 0, {}, {}};
+  const Routing routing(from.plan, out.demands, from.vertices, allowed_costs(from, out.demands, given.everywhere),
+                        from.memory);
+  const BestChoice best = searched(routing.problem(), deadline);
   if (!best.found()) return std::nullopt;
+  out.cost = best.cost();
   out.modes = routing.of_vertices(best.modes());
   out.choice = routing.choice(best.modes());
   return out;

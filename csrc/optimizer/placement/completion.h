@@ -20,6 +20,7 @@ struct Choices {
 /// A part of a placement that has been filled in.
 struct Completed {
   PlacementDemands demands;   ///< that it meets
+  double cost = 0;            ///< no more than that of its plan
   std::vector<size_t> modes;  ///< of the vertices
   Choice choice;
 };

@@ -202,11 +202,8 @@ std::vector<size_t> crossed(const DeliveryProblem& problem, const std::vector<si
 
 void BestChoice::look_at(std::vector<size_t> modes, bool improves) {
   if (problem_.cost(modes) == kForbidden) return;
+  if (found()) modes = crossed(problem_, modes_, modes);
   if (improves) problem_.improve(modes, deadline_);
-  if (found()) {
-    modes = crossed(problem_, modes_, modes);
-    if (improves) problem_.improve(modes, deadline_);
-  }
   const double cost = problem_.cost(modes);
   if (cost < cost_) {
     modes_ = std::move(modes);

@@ -21,7 +21,7 @@ constexpr double kLeastGain = 0.02;
 /// Entries of tables that passes look at, after which a gap that is this part of the cost is left; and any gap.
 constexpr double kEntries = 3e8;
 constexpr double kSmallGap = 0.005;
-constexpr double kMostEntries = 1.3e9;
+constexpr double kMostEntries = 2e9;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -56,11 +56,11 @@ class PlacementProblem::Builder {
 
   std::optional<Placed> bounded(const MinSumLimits& limits);
 
-  std::vector<std::optional<Placed>> given(const MinSumLimits& limits) {
+  std::vector<std::optional<Placed>> given(double most, const MinSumLimits& limits) {
     std::vector<std::optional<Placed>> out;
     for (const auto& each : completions(limits)) {
       auto& placed = out.emplace_back();
-      if (!each) continue;
+      if (!each || each->cost > most) continue;
       placed.emplace();
       placed->plan = Lowering(plan_, each->demands, *memory_, vertices_).plan_of(each->choice, placed->nodes);
     }
@@ -176,7 +176,7 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
   };
   best.look_at(dual.choose(), !dual.large());
   for (const auto& each : completions(limits)) {
-    if (each) best.look_at(routing.of_problem(each->modes), false);
+    if (each) best.look_at(routing.of_problem(each->modes));
   }
   double before = dual.bound();
   for (int pass = 1; pass <= kPasses && gap(0) && !min_sum::expired(limits.deadline); ++pass) {
@@ -208,8 +208,8 @@ bool PlacementProblem::whole() const { return builder_->whole(); }
 
 std::optional<Placed> PlacementProblem::bounded(const MinSumLimits& limits) const { return builder_->bounded(limits); }
 
-std::vector<std::optional<Placed>> PlacementProblem::given(const MinSumLimits& limits) const {
-  return builder_->given(limits);
+std::vector<std::optional<Placed>> PlacementProblem::given(double most, const MinSumLimits& limits) const {
+  return builder_->given(most, limits);
 }
 
 std::optional<Placed> PlacementProblem::solve(const std::optional<std::vector<int64_t>>& only,

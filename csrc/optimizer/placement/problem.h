@@ -49,8 +49,9 @@ class PlacementProblem {
   /// pins. Nothing where none was found.
   /// It is no dearer than what `given` makes.
   std::optional<Placed> bounded(const MinSumLimits& limits = {}) const;
-  /// For each part of a plan that the demands give, a placement that has it; nothing where none was found.
-  std::vector<std::optional<Placed>> given(const MinSumLimits& limits = {}) const;
+  /// For each part of a plan that the demands give, a placement that has it; nothing where none was found, or where
+  /// its plan costs more than `most`.
+  std::vector<std::optional<Placed>> given(double most, const MinSumLimits& limits = {}) const;
 
  private:
   class Builder;
