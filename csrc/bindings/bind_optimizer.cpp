@@ -48,7 +48,8 @@ void bind_verify(py::module_& module) {
 optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const optimizer::InputPlacements& inputs,
                               const optimizer::InputPlacements& pins, const std::string& minimize,
                               const Cluster& cluster, std::vector<std::string> without, int64_t plans,
-                              std::optional<double> seconds, bool verify) {
+                              std::optional<double> seconds, bool verify,
+                              std::vector<optimizer::PartialPlan> given, bool tells_given) {
   return optimizer::optimize(plan, grid, inputs,
                              {.minimize = optimizer::objective_named(minimize),
                               .cluster = cluster,
@@ -56,7 +57,9 @@ optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const
                               .verify = verify,
                               .without = std::move(without),
                               .plans = plans,
-                              .seconds = seconds});
+                              .seconds = seconds,
+                              .given = std::move(given),
+                              .tells_given = tells_given});
 }
 
 /// The order of joins of the vertex that the plan's text calls `vertex`: path, cost, flops, which orders were compared.
@@ -96,11 +99,17 @@ void bind_optimize(py::module_& module) {
   py::class_<optimizer::Optimized>(module, "Optimized")
       .def_readonly("candidates", &optimizer::Optimized::candidates)
       .def_readonly("phases", &optimizer::Optimized::phases)
-      .def_readonly("out_of_time", &optimizer::Optimized::out_of_time);
+      .def_readonly("out_of_time", &optimizer::Optimized::out_of_time)
+      .def_readonly("given", &optimizer::Optimized::given);
+  py::class_<optimizer::PartialPlan>(module, "PartialPlan")
+      .def(py::init([](optimizer::InputPlacements inputs, optimizer::InputPlacements values, bool everywhere) {
+             return optimizer::PartialPlan{std::move(inputs), std::move(values), everywhere};
+           }),
+           py::arg("inputs"), py::arg("values"), py::arg("everywhere"));
   module.def("phase_names", &optimizer::phase_names);
   module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
              py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
-             py::arg("verify"), WithoutGil());
+             py::arg("verify"), py::arg("given"), py::arg("tells_given"), WithoutGil());
 }
 
 void bind_carried_plan(py::module_& module) {

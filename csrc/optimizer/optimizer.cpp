@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "optimizer/placement/candidates.h"
@@ -26,6 +27,8 @@ constexpr size_t kMostNodesRewritten = 300;
 /// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
 constexpr size_t kManyNodes = 100;
 constexpr double kFewEntries = 1e6;
+/// The part of the best placement's cost up to which given plans are told.
+constexpr double kNearly = 1.01;
 /// Steps that only pay where links differ, or that stand for families of plans of their own.
 constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
 
@@ -41,6 +44,7 @@ class Optimizer {
       if (std::find(phases.begin(), phases.end(), name) == phases.end()) rule_named(name);
     }
     set_pins();
+    for (const PartialPlan& given : options.given) set_given(given);
   }
 
   /// The table of contents.
@@ -124,6 +128,19 @@ class Optimizer {
     pins_inside_ = pins_inside_ || !ends_here || is_read(value);
   }
 
+  void set_given(const PartialPlan& given) {
+    if (by_name_.empty()) {
+      for (const auto& [node, name] : tra::node_names(plan_)) by_name_.emplace(name, node);
+    }
+    PartialPlacement& out = given_.emplace_back(PartialPlacement{given.inputs, {}, given.everywhere});
+    for (const auto& [name, placement] : given.values) {
+      const auto node = by_name_.find(name);
+      JOINSUM_USER_CHECK(node != by_name_.end() && node->second->as<tra::Input>() == nullptr,
+                         "optimize: no such value in a given plan; the plan's text names them: value=", name);
+      if (!pins_.contains(node->second)) out.pins.emplace(node->second, placement);
+    }
+  }
+
   bool is_read(const tra::Node& value) const {
     return std::any_of(plan_.order().begin(), plan_.order().end(), [&](const tra::NodePtr& node) {
       return std::any_of(node->inputs().begin(), node->inputs().end(),
@@ -179,7 +196,7 @@ class Optimizer {
   }
 
   void choose_placements() {
-    const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_},
+    const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_, .given = given_},
                                    std::make_shared<PlacementMemory>(grid_, options_.minimize, options_.cluster));
     MinSumLimits limits;
     limits.deadline = deadline_;
@@ -188,6 +205,7 @@ class Optimizer {
     const bool shares = options_.minimize != Objective::kPaperFloats && !problem.whole();
     if (auto best = shares ? problem.bounded(limits) : problem.solve({}, limits))
       add({"placement", best->plan, {}, {}, best->exact});
+    look_at_given(problem, limits);
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
     for (int64_t a = 0; a < labels; ++a) {
@@ -201,6 +219,18 @@ class Optimizer {
         }
         if (auto found = problem.solve(only, limits)) add({std::move(name), found->plan, {}, {}, found->exact});
       }
+    }
+  }
+
+  /// Given plans that may be cheaper than what is known are candidates.
+  void look_at_given(const PlacementProblem& problem, const MinSumLimits& limits) {
+    if (given_.empty()) return;
+    double least = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : out_.candidates) least = std::min(least, candidate.score.value);
+    const double most = options_.tells_given ? std::numeric_limits<double>::infinity() : kNearly * least;
+    for (const auto& found : problem.given(most, limits)) {
+      if (found) add({"given " + std::to_string(out_.given.size()), found->plan, {}, {}, false});
+      out_.given.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
     }
   }
 
@@ -277,6 +307,8 @@ class Optimizer {
   InputPlacements inputs_;
   const OptimizeOptions& options_;
   Pins pins_;
+  std::vector<PartialPlacement> given_;
+  std::unordered_map<std::string, const tra::Node*> by_name_;
   bool pins_inside_ = false;  ///< some value is pinned that others read
   Pricer pricer_;
   Interner interner_;

@@ -9,6 +9,14 @@
 
 namespace joinsum::optimizer {
 
+/// A part of a plan, which the search fills in: where inputs start, and where values are put for all that read them, by
+/// the names of the logical plan's nodes; or that every site does all the work.
+struct PartialPlan {
+  InputPlacements inputs = {};
+  InputPlacements values = {};
+  bool everywhere = false;
+};
+
 struct OptimizeOptions {
   Objective minimize = Objective::kSeconds;
   Cluster cluster = {};
@@ -23,6 +31,11 @@ struct OptimizeOptions {
   int64_t plans = 400;
   /// After so many seconds the best plan so far is returned, and marked so.
   std::optional<double> seconds = {};
+  /// Parts of plans: the best is looked for around them too, and is no dearer than any of them. What `inputs` and `pins`
+  /// say counts in them as well.
+  std::vector<PartialPlan> given = {};
+  /// Has all of them told; else only those that cost at most a hundredth more than the best placement.
+  bool tells_given = false;
 };
 
 /// A plan that was considered, with where it comes from.
@@ -46,6 +59,8 @@ struct Optimized {
   std::vector<Candidate> candidates;
   std::vector<PhaseReport> phases;
   bool out_of_time = false;
+  /// The plans that `OptimizeOptions::given` became; nothing where there is none, or none that is told.
+  std::vector<std::optional<ia::Plan>> given = {};
 };
 
 /// The phases in their order: `lower`, `placement`, `products`, `rewrite`.

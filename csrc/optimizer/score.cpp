@@ -82,14 +82,17 @@ const Pricer::Price& Pricer::price(const ia::NodePtr& node, Fusion fusion) {
   const auto [at, fresh] = prices_[static_cast<size_t>(fusion)].try_emplace(node.get());
   if (!fresh) return at->second;
   const bool move = node->as<ia::Broadcast>() != nullptr || node->as<ia::Shuffle>() != nullptr;
-  if (!move || node->input(0)->type().placement.grid() == nullptr || node->input(0)->type().placement.pending()) {
-    return at->second = computed(*node, fusion);
-  }
+  if (!move || node->input(0)->type().placement.grid() == nullptr) return at->second = computed(*node, fusion);
   const ia::PhysicalType& from = node->input(0)->type();
+  const ia::PhysicalType& to = node->type();
+  const bool pending = from.placement.pending();
   std::vector<Move>& known = moves_[ia::operation_hash(node->operation())];
-  auto same = std::find_if(known.begin(), known.end(),
-                           [&](const Move& other) { return other.from == from && other.to == node->type(); });
-  if (same == known.end()) same = known.insert(same, {from, node->type(), computed(*node, fusion)});
+  auto same = std::find_if(known.begin(), known.end(), [&](const Move& other) {
+    // What holds partials shows in no placement.
+    const bool held = !pending || (other.from.holding == from.holding && other.to.holding == to.holding);
+    return other.from == from && other.to == to && held;
+  });
+  if (same == known.end()) same = known.insert(same, {from, to, computed(*node, fusion)});
   return at->second = same->price;
 }
 

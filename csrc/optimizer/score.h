@@ -34,7 +34,7 @@ struct Score {
   auto operator<=>(const Score&) const = default;
 };
 
-/// Scores plans whose nodes live as long as it does: each node is priced once, and each move between two settled types.
+/// Scores plans whose nodes live as long as it does: each node is priced once, and so are equal moves.
 class Pricer {
  public:
   Pricer(Objective objective, Cluster cluster) : objective_(objective), cluster_(std::move(cluster)) {}
@@ -52,7 +52,7 @@ class Pricer {
   const Price& price(const ia::NodePtr& node, Fusion fusion);
   Price computed(const ia::Node& node, Fusion fusion);
 
-  /// A move of settled tuples, which its types alone price.
+  /// A move on the grid, which its types and what they hold price.
   struct Move {
     ia::PhysicalType from;
     ia::PhysicalType to;

@@ -451,6 +451,13 @@ class PhaseReport:
     @property
     def best(self) -> float: ...
 
+class PartialPlan:
+    """A part of a plan, which the search fills in."""
+
+    def __init__(
+        self, inputs: Mapping[str, Placement], values: Mapping[str, Placement], everywhere: bool
+    ) -> None: ...
+
 class Optimized:
     @property
     def candidates(self) -> list[Candidate]: ...
@@ -458,6 +465,8 @@ class Optimized:
     def phases(self) -> list[PhaseReport]: ...
     @property
     def out_of_time(self) -> bool: ...
+    @property
+    def given(self) -> list[IaPlan | None]: ...
 
 class Scaling:
     """How a graph follows from another by a change of extents: labels of `known` elements have `asked` now."""
@@ -493,6 +502,8 @@ def optimize(
     plans: int,
     seconds: float | None,
     verify: bool,
+    given: Sequence[PartialPlan],
+    tells_given: bool,
 ) -> Optimized: ...
 
 class PartitionSource:

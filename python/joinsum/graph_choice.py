@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,12 +17,12 @@ from joinsum.errors import Error, PlanError
 from joinsum.kept_plans import KeptPlans, Key, Rejected, plans_folder
 from joinsum.plan import TraPlan, verifying
 from joinsum.plan_sizes import Asked, Carried, Planned, sizes_of
-from joinsum.planning import Options, by_first_site, find_here
+from joinsum.planning import Given, Options, by_first_site, find_here
 
-__all__ = ["Choice", "Ends", "Rival", "Rivals", "choose", "logical_program", "rival_options"]
+__all__ = ["Choice", "Ends", "Rivals", "choose", "logical_program", "search_options"]
 
-# Operators of a plan beyond which hand-made plans are not tried beside the search's own: each takes a search.
-_MOST_COMPARED = 500
+# The part of the best plan's seconds up to which others are compared once more.
+_NEARLY = 1.01
 
 
 @dataclass(frozen=True)
@@ -70,25 +69,15 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Rival:
-    """A part of a plan, which the search fills in: placements of inputs, and of values of the logical plan."""
-
-    starts: Mapping[str, _C.Placement]
-    values: Mapping[str, _C.Placement]
-
-
-@dataclass(frozen=True)
 class Rivals:
-    """What else a search tries that cannot prove its plan the best.
+    """Parts of plans that a search also fills in: its own plan is no dearer than what they become.
 
-    text       what they depend on besides the graph
-    of         the rivals for a graph and its logical plan
-    repeated   the plan where all inputs are on every site, and every site does all the work
+    text   what they depend on besides the graph
+    of     the rivals for a graph and its logical plan
     """
 
     text: str
-    of: Callable[[_C.EinsumPlan, TraPlan], Iterable[Rival]]
-    repeated: Callable[[TraPlan], _C.IaPlan]
+    of: Callable[[_C.EinsumPlan, TraPlan], Iterable[_C.PartialPlan]]
 
 
 def choose(
@@ -105,7 +94,7 @@ def choose(
     ends     where inputs start and outputs end otherwise
     sizes    takes the plan of a graph that this process has planned before and that differs in the extent of one axis
              alone, where that is modelled to lose at most a tenth
-    rivals   plans that a choice is never worse than, of programs with up to a few hundred operators
+    rivals   plans that a choice is never worse than
 
     On a process group site 0 does, and all sites get the same; all must call, with one graph. Raises PlanError.
     """
@@ -224,23 +213,21 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
 def _planned(
     here: Context, graph: _C.EinsumPlan, binary: _C.EinsumPlan, program: TraPlan, ends: Ends, rivals: Rivals | None
 ) -> _C.IaPlan:
-    first = find_here(here, program, rival_options(here, graph, ends, Rival({}, {}))).plans[0]
-    plan = first.plan.with_uncut_calls()
-    if rivals is None or first.exact or len(first.plan.nodes) > _MOST_COMPARED:
-        return plan
-    others = [rival_options(here, graph, ends, rival) for rival in rivals.of(binary, program)]
-    found = [plan, *_found(here, program, others)]
-    if all(place.fully_replicated for place in ends.starts.values()):
-        with suppress(PlanError):  # no site has the memory
-            found.append(rivals.repeated(program))
-    return min(found, key=lambda each: _seconds(here, each))
+    given = None if rivals is None else Given(tuple(rivals.of(binary, program)))
+    found = find_here(here, program, search_options(here, graph, ends), given)
+    best = found.plans[0].plan
+    plan = best.with_uncut_calls()
+    # Calls that run at once may turn around what is nearly equal.
+    most = _NEARLY * _seconds(here, best)
+    near = [each for each in found.given if each is not None and str(each) != str(best) and _seconds(here, each) <= most]
+    return min([plan, *(each.with_uncut_calls() for each in near)], key=lambda each: _seconds(here, each))
 
 
-def rival_options(here: Context, graph: _C.EinsumPlan, ends: Ends, rival: Rival) -> Options:
-    """What a search is told that fills in `rival`. Inputs that `ends` places start there."""
+def search_options(here: Context, graph: _C.EinsumPlan, ends: Ends) -> Options:
+    """What a search of a graph's plan is told."""
     loose = ends.free | set(graph.ties)
     pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
-    return Options({**rival.starts, **ends.starts}, {**rival.values, **pins}, "seconds", here.cluster)
+    return Options(dict(ends.starts), pins, "seconds", here.cluster)
 
 
 def _seconds(here: Context, plan: _C.IaPlan) -> float:
@@ -249,13 +236,6 @@ def _seconds(here: Context, plan: _C.IaPlan) -> float:
         return _C.cost(plan, here.cluster.core()).seconds
     except PlanError:
         return math.inf
-
-
-def _found(here: Context, program: TraPlan, others: Iterable[Options]) -> Iterator[_C.IaPlan]:
-    """What searches with these options find; those that find nothing are left out."""
-    for options in others:
-        with suppress(PlanError):
-            yield find_here(here, program, options).plans[0].plan.with_uncut_calls()
 
 
 def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:

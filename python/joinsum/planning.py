@@ -18,6 +18,7 @@ from joinsum.stored import Place, resolve_place
 __all__ = [
     "Found",
     "FoundPlan",
+    "Given",
     "Options",
     "Phase",
     "RuleApplied",
@@ -65,11 +66,26 @@ class FoundPlan:
 
 @dataclass(frozen=True)
 class Found:
-    """What the optimizer found."""
+    """What the optimizer found.
+
+    given   what each part of a plan that it was given became, for a call without the other ranks
+    """
 
     plans: tuple[FoundPlan, ...]
     phases: tuple[Phase, ...]
     out_of_time: bool
+    given: tuple[_C.IaPlan | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Parts of plans that a search fills in, too.
+
+    told   whether all of them are told; else only those that cost about as much as the best plan
+    """
+
+    parts: Sequence[_C.PartialPlan]
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,8 +134,9 @@ def _told(what: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"error": name if known else InternalError.__name__, "message": message}
 
 
-def find_here(here: Context, plan: TraPlan, options: Options) -> Found:
-    """The same without the other ranks."""
+def find_here(here: Context, plan: TraPlan, options: Options, given: Given | None = None) -> Found:
+    """The same without the other ranks. The best plan is also looked for around `given` parts of plans, and is no dearer
+    than what these become."""
     core = _C.optimize(
         plan.core,
         here.grid,
@@ -131,6 +148,8 @@ def find_here(here: Context, plan: TraPlan, options: Options) -> Found:
         options.plans,
         options.seconds,
         verifying(),
+        [] if given is None else list(given.parts),
+        given is not None and given.told,
     )
     plans = tuple(
         FoundPlan(
@@ -142,7 +161,7 @@ def find_here(here: Context, plan: TraPlan, options: Options) -> Found:
         for candidate in core.candidates
     )
     phases = tuple(Phase(phase.name, phase.seconds, phase.plans, phase.best) for phase in core.phases)
-    return Found(plans, phases, core.out_of_time)
+    return Found(plans, phases, core.out_of_time, tuple(core.given))
 
 
 def planned(plan: TraPlan, place: Mapping[str, Place]) -> IaPlan:

@@ -147,7 +147,10 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
   return out;
 }
 
-Delivered delivered(const Routes& routes, size_t made, std::vector<size_t> needed) {
+namespace {
+
+/// What it costs to bring a value to all of `needed`, of which each is left once, by where it is put.
+Row costs_by_put(const Routes& routes, size_t made, std::vector<size_t>& needed) {
   std::sort(needed.begin(), needed.end());
   needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
   const double* putting = routes.putting.data() + made * routes.columns();
@@ -157,6 +160,28 @@ Delivered delivered(const Routes& routes, size_t made, std::vector<size_t> neede
     min_sum::add_limited_row(costs.data(), from + routes.made.size(), from[made],
                              static_cast<int64_t>(routes.columns()));
   }
+  return costs;
+}
+
+}  // namespace
+
+std::vector<double> delivered_beside(const Routes& routes, size_t made, std::vector<size_t> needed,
+                                     const std::vector<size_t>& places) {
+  const Row costs = costs_by_put(routes, made, needed);
+  const double least = *std::min_element(costs.begin(), costs.end());
+  Row out;
+  for (const size_t n : places) {
+    const double* from = routes.taking.data() + n * routes.sources();
+    const bool there = std::binary_search(needed.begin(), needed.end(), n);
+    out.push_back(there ? least
+                        : min_sum::least_of_limited_rows(costs.data(), from + routes.made.size(), from[made],
+                                                         static_cast<int64_t>(routes.columns())));
+  }
+  return out;
+}
+
+Delivered delivered(const Routes& routes, size_t made, std::vector<size_t> needed) {
+  const Row costs = costs_by_put(routes, made, needed);
   // Nowhere, the last, comes first: what is no cheaper is not put.
   const auto best = std::min_element(costs.rbegin(), costs.rend());
   return {*best, static_cast<size_t>(costs.rend() - best) - 1};

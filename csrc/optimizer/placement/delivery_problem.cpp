@@ -54,6 +54,10 @@ class Descent {
 
   /// Adds what delivering `value` costs in each mode of `vertex`, once for modes of the same places.
   void add(const DeliveryProblem::Value& value, size_t vertex, std::vector<double>& costs) {
+    const auto is_vertex = [&](const auto& member) { return member.vertex == vertex; };
+    const auto first = std::find_if(value.members.begin(), value.members.end(), is_vertex);
+    if (first != value.members.begin() && std::none_of(first + 1, value.members.end(), is_vertex))
+      return add_as_reader(value, first - value.members.begin(), costs);
     // The number of what a mode's places are, in order: by one membership after the other.
     std::vector<size_t> number(costs.size(), 0);
     size_t count = 1;
@@ -73,6 +77,24 @@ class Descent {
       }
       costs[mode] += cost;
     }
+  }
+
+  /// The same of a vertex that reads the value once.
+  void add_as_reader(const DeliveryProblem::Value& value, size_t reader, std::vector<double>& costs) {
+    const auto& members = value.members;
+    std::vector<size_t> others;
+    for (size_t i = 1; i < members.size(); ++i) {
+      if (i != reader) others.push_back(members[i].places[modes_[members[i].vertex]]);
+    }
+    const std::vector<size_t>& all = members[reader].places;
+    std::vector<size_t> places = all;
+    std::sort(places.begin(), places.end());
+    places.erase(std::unique(places.begin(), places.end()), places.end());
+    const size_t made = members[0].places[modes_[members[0].vertex]];
+    const std::vector<double> paid = delivered_beside(*value.routes, made, std::move(others), places);
+    std::vector<double> by_place(places.back() + 1);
+    for (size_t i = 0; i < places.size(); ++i) by_place[places[i]] = paid[i];
+    for (size_t mode = 0; mode < costs.size(); ++mode) costs[mode] += by_place[all[mode]];
   }
 
   /// Gives equal numbers one that is below their count, which it returns.

@@ -20,23 +20,22 @@ std::shared_ptr<const Routes> in_part(const std::shared_ptr<const Routes>& route
 
 /// Entries that a pass looks at, beyond which the problem is large.
 constexpr double kManyEntries = 1.5e8;
-/// Readers beyond which the ways to group them are too many, and fewer where passes would look at most entries.
-constexpr size_t kMostReaders = 6;
+/// Readers that are delivered to together where a pass would look at so many entries.
 constexpr size_t kFewReaders = 4;
-constexpr double kMostEntries = 1.5e9;
+constexpr double kFewReadersEntries = 3e7;
 /// Binary digits to which payments are rounded there, of those of the least cost known.
 constexpr int kDigits = 26;
 
 size_t parts_of(size_t readers, size_t most) { return std::max<size_t>(1, (readers + most - 1) / most); }
 
 /// That a pass looks at, about.
-double entries_of(const DeliveryProblem& problem) {
+double entries_of(const DeliveryProblem& problem, size_t most_readers) {
   double out = 0;
   for (const auto& value : problem.values) {
     const size_t readers = value.members.size() - 1;
-    const auto parts = static_cast<double>(parts_of(readers, kMostReaders));
+    const auto parts = static_cast<double>(parts_of(readers, most_readers));
     out += 2 * static_cast<double>(readers + 1) * parts *
-           Delivery::entries(*value.routes, std::min(readers, kMostReaders));
+           Delivery::entries(*value.routes, std::min(readers, most_readers));
   }
   return out;
 }
@@ -46,10 +45,12 @@ constexpr int kPassesBetweenBounds = 3;
 
 }  // namespace
 
-Dual::Dual(const DeliveryProblem& problem) : costs_(problem.costs), links_(problem.costs.size()) {
-  const double entries = entries_of(problem);
+Dual::Dual(const DeliveryProblem& problem, size_t most_readers)
+    : costs_(problem.costs), links_(problem.costs.size()) {
+  const double entries = entries_of(problem, most_readers);
   large_ = entries > kManyEntries;
-  for (const auto& value : problem.values) add(value, entries > kMostEntries ? kFewReaders : kMostReaders);
+  if (entries > kFewReadersEntries) most_readers = std::min(most_readers, kFewReaders);
+  for (const auto& value : problem.values) add(value, most_readers);
   bound_ = evaluated();
 }
 

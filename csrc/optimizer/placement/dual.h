@@ -19,7 +19,10 @@ namespace joinsum::optimizer {
 /// Source: Kolmogorov, A new look at reweighted message passing, 2015.
 class Dual {
  public:
-  explicit Dual(const DeliveryProblem& problem);
+  /// Readers beyond which the ways to group them are too many.
+  static constexpr size_t kMostReaders = 6;
+  /// Values with more readers than `most_readers` are delivered in parts.
+  explicit Dual(const DeliveryProblem& problem, size_t most_readers = kMostReaders);
 
   /// One pass forward and one backward. Modes with which all choices cost more than `limit` are chosen no more.
   void ascend(double limit);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "optimizer/placement/completion.h"
+#include "optimizer/placement/crossing.h"
 #include "optimizer/placement/dual.h"
 #include "optimizer/placement/routing.h"
 #include "optimizer/placement/tables.h"
@@ -19,7 +21,7 @@ constexpr double kLeastGain = 0.02;
 /// Entries of tables that passes look at, after which a gap that is this part of the cost is left; and any gap.
 constexpr double kEntries = 3e8;
 constexpr double kSmallGap = 0.005;
-constexpr double kMostEntries = 4.5e9;
+constexpr double kMostEntries = 2e9;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -54,11 +56,25 @@ class PlacementProblem::Builder {
 
   std::optional<Placed> bounded(const MinSumLimits& limits);
 
+  std::vector<std::optional<Placed>> given(double most, const MinSumLimits& limits) {
+    std::vector<std::optional<Placed>> out;
+    for (const auto& each : completions(limits)) {
+      auto& placed = out.emplace_back();
+      if (!each || each->cost > most) continue;
+      placed.emplace();
+      placed->plan = Lowering(plan_, each->demands, *memory_, vertices_).plan_of(each->choice, placed->nodes);
+    }
+    return out;
+  }
+
  private:
-  struct Found {
-    std::vector<size_t> modes;
-    double cost = kForbidden;
-  };
+  /// The given parts of plans, filled in; once.
+  const std::vector<std::optional<Completed>>& completions(const MinSumLimits& limits) {
+    const Choices from{plan_, demands_, vertices_, mode_costs_, *memory_};
+    while (completions_.size() < demands_.given.size())
+      completions_.push_back(completed(from, demands_.given[completions_.size()], limits.deadline));
+    return completions_;
+  }
 
   std::optional<MinSumSolution> solution_of(const std::optional<std::vector<int64_t>>& only,
                                             const MinSumLimits& limits) {
@@ -145,6 +161,7 @@ class PlacementProblem::Builder {
   Readers readers_;
   PlacementTables tables_;
   std::vector<std::vector<double>> mode_costs_;
+  std::vector<std::optional<Completed>> completions_;
 };
 
 /// Plans come from the passes that raise the bound; where these leave much open, another one from an elimination.
@@ -152,34 +169,31 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
   const Routing routing(plan_, demands_, vertices_, mode_costs_, *memory_);
   const DeliveryProblem& problem = routing.problem();
   Dual dual(problem);
-  Found best;
-  const auto look_at = [&](std::vector<size_t> modes, bool improves = true) {
-    if (problem.cost(modes) == kForbidden) return;
-    if (improves) problem.improve(modes, limits.deadline);
-    const double cost = problem.cost(modes);
-    if (cost < best.cost) best = {std::move(modes), cost};
-  };
+  BestChoice best(problem, limits.deadline);
   const auto slack = [&](double cost) { return objective_ == Objective::kSeconds ? kRounding * cost : kSlackBytes; };
   const auto gap = [&](double part) {
-    if (best.cost == kForbidden) return true;
-    return best.cost - dual.bound() > std::max(slack(best.cost), part * best.cost);
+    return !best.found() || best.cost() - dual.bound() > std::max(slack(best.cost()), part * best.cost());
   };
-  look_at(dual.choose(), !dual.large());
+  best.look_at(dual.choose(), !dual.large());
+  for (const auto& each : completions(limits)) {
+    if (each) best.look_at(routing.of_problem(each->modes));
+  }
   double before = dual.bound();
   for (int pass = 1; pass <= kPasses && gap(0) && !min_sum::expired(limits.deadline); ++pass) {
-    dual.ascend(best.cost + slack(best.cost));
+    dual.ascend(best.cost() + slack(best.cost()));
     if (pass % kPassesBetweenChoices != 0) continue;
-    look_at(dual.choose());
+    best.look_at(dual.choose());
     if (dual.entries() > kMostEntries || (dual.entries() > kEntries && !gap(kSmallGap))) break;
-    if (pass % kPassesOfGain != 0 || best.cost == kForbidden) continue;
-    if (dual.bound() - before < kLeastGain * (best.cost - before)) break;
+    if (pass % kPassesOfGain != 0 || !best.found()) continue;
+    if (dual.bound() - before < kLeastGain * (best.cost() - before)) break;
     before = dual.bound();
   }
-  if (best.cost == kForbidden || (gap(kSmallGap) && !dual.large())) {
-    if (const auto solution = solution_of({}, limits)) look_at(routing.of_problem(tables_.modes(solution->values)));
+  if (!best.found() || (gap(kSmallGap) && !dual.large())) {
+    if (const auto solution = solution_of({}, limits))
+      best.look_at(routing.of_problem(tables_.modes(solution->values)));
   }
-  if (best.cost == kForbidden) return std::nullopt;
-  return placed(routing.choice(best.modes), std::min(dual.bound(), best.cost), false);
+  if (!best.found()) return std::nullopt;
+  return placed(routing.choice(best.modes()), std::min(dual.bound(), best.cost()), false);
 }
 
 PlacementProblem::PlacementProblem(const tra::Plan& plan, const PlacementDemands& demands,
@@ -193,6 +207,10 @@ const Labels& PlacementProblem::labels() const { return builder_->labels(); }
 bool PlacementProblem::whole() const { return builder_->whole(); }
 
 std::optional<Placed> PlacementProblem::bounded(const MinSumLimits& limits) const { return builder_->bounded(limits); }
+
+std::vector<std::optional<Placed>> PlacementProblem::given(double most, const MinSumLimits& limits) const {
+  return builder_->given(most, limits);
+}
 
 std::optional<Placed> PlacementProblem::solve(const std::optional<std::vector<int64_t>>& only,
                                               const MinSumLimits& limits) const {

@@ -47,7 +47,11 @@ class PlacementProblem {
   bool whole() const;
   /// A good placement with a bound that holds for all layouts of all values: no plan costs less. Of graphs without
   /// pins. Nothing where none was found.
+  /// It is no dearer than what `given` makes.
   std::optional<Placed> bounded(const MinSumLimits& limits = {}) const;
+  /// For each part of a plan that the demands give, a placement that has it; nothing where none was found, or where
+  /// its plan costs more than `most`.
+  std::vector<std::optional<Placed>> given(double most, const MinSumLimits& limits = {}) const;
 
  private:
   class Builder;

@@ -131,6 +131,12 @@ std::vector<size_t> Routing::of_problem(const std::vector<size_t>& modes) const 
   return out;
 }
 
+std::vector<size_t> Routing::of_vertices(const std::vector<size_t>& modes) const {
+  std::vector<size_t> out;
+  for (const size_t x : vertex_) out.push_back(modes[x]);
+  return out;
+}
+
 Choice Routing::choice(const std::vector<size_t>& modes) const {
   Choice out;
   for (size_t v = 0; v < vertices_.size(); ++v) out.modes.push_back(&vertices_[v].modes[modes[vertex_[v]]]);

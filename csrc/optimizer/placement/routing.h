@@ -21,6 +21,8 @@ class Routing {
   const DeliveryProblem& problem() const { return problem_; }
   /// Modes of the problem, in which results of one call are one vertex, from those of the placement's vertices.
   std::vector<size_t> of_problem(const std::vector<size_t>& modes) const;
+  /// The other way round.
+  std::vector<size_t> of_vertices(const std::vector<size_t>& modes) const;
   /// Of modes of the problem, with values put where that costs least.
   Choice choice(const std::vector<size_t>& modes) const;
 

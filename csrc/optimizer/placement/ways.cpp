@@ -63,7 +63,11 @@ Ways::Ways(const tra::Plan& plan, const PlacementDemands& demands, PlacementMemo
       grid_(memory.places.grid()),
       objective_(memory.objective),
       coarse_(in_bundles(plan, demands, grid_)),
-      labels_(labels) {}
+      labels_(labels) {
+  for (const auto& output : plan_.outputs()) {
+    if (output.tied_input) tied_[output.node.get()].push_back(&*output.tied_input);
+  }
+}
 
 std::vector<Vertex> Ways::run() {
   find_vertices();
@@ -342,7 +346,12 @@ void Ways::add_starts(Vertex& vertex) {
   }
   const auto asked = demands_.starts.find(name);
   if (asked == demands_.starts.end() && may_start_whole(name)) {
-    vertex.modes.push_back({{}, memory_.places.replicated(vertex.relation)});
+    std::vector<const Place*> starts{memory_.places.replicated(vertex.relation)};
+    for (const PartialPlacement& given : demands_.given) {
+      const auto start = given.inputs.find(name);
+      if (start != given.inputs.end()) add_place(starts, memory_.places.placed(vertex.relation, start->second));
+    }
+    for (const Place* start : starts) vertex.modes.push_back({{}, start});
     return;
   }
   for (const Place* place : vertex.places) {
@@ -375,10 +384,8 @@ void Ways::add_places_wanted(int64_t v) {
   }
   const auto pin = demands_.pins.find(vertex.node);
   if (pin != demands_.pins.end()) add(pin->second);
-  if (const auto* start = start_of_tied(*vertex.node)) add(*start);
+  add_given_places(vertex);
   if (vertex.input() == nullptr) return;
-  const auto start = demands_.inputs.find(vertex.input()->name);
-  if (start != demands_.inputs.end()) add(start->second);
   const auto asked = demands_.starts.find(vertex.input()->name);
   if (asked != demands_.starts.end() && asked->second.axes)
     add_place(vertex.places, placed(vertex, *asked->second.axes));
@@ -407,14 +414,23 @@ void Ways::add_settled_places(Vertex& vertex) {
   for (const Place* place : at->second) add_place(vertex.places, place);
 }
 
-/// Where an output must lie that is tied to an input with a given start.
-const ia::Placement* Ways::start_of_tied(const tra::Node& node) const {
-  for (const auto& output : plan_.outputs()) {
-    if (output.node.get() != &node || !output.tied_input) continue;
-    const auto start = demands_.inputs.find(*output.tied_input);
-    if (start != demands_.inputs.end()) return &start->second;
+/// Where an input starts and outputs end that are tied to it, and where values of given parts of plans are put.
+void Ways::add_given_places(Vertex& vertex) {
+  std::vector<const std::string*> names;
+  const auto tied = tied_.find(vertex.node);
+  if (tied != tied_.end()) names = tied->second;
+  if (vertex.input() != nullptr) names.push_back(&vertex.input()->name);
+  for (const std::string* name : names) add_start(vertex, demands_.inputs, *name);
+  for (const PartialPlacement& given : demands_.given) {
+    const auto pin = given.pins.find(vertex.node);
+    if (pin != given.pins.end()) add_place(vertex.places, memory_.places.placed(vertex.relation, pin->second));
+    for (const std::string* name : names) add_start(vertex, given.inputs, *name);
   }
-  return nullptr;
+}
+
+void Ways::add_start(Vertex& vertex, const InputPlacements& starts, const std::string& name) {
+  const auto start = starts.find(name);
+  if (start != starts.end()) add_place(vertex.places, memory_.places.placed(vertex.relation, start->second));
 }
 
 /// Ways that depend on where operands may lie; results that no move has settled are places too.

@@ -19,6 +19,13 @@ using InputPlacements = std::map<std::string, ia::Placement>;
 /// Where values of a logical plan must be put, for all that read them.
 using Pins = std::unordered_map<const tra::Node*, ia::Placement>;
 
+/// A part of a placement, which the search fills in.
+struct PartialPlacement {
+  InputPlacements inputs = {};
+  Pins pins = {};           ///< of values that nothing else pins
+  bool everywhere = false;  ///< every site does all the work
+};
+
 /// What a placement of a logical plan must be like.
 struct PlacementDemands {
   InputPlacements inputs = {};
@@ -26,6 +33,7 @@ struct PlacementDemands {
   std::unordered_map<const tra::Node*, Cut> work = {};  ///< how joins and maps divide their tuples
   std::map<std::string, Cut> starts = {};               ///< of inputs, by name
   std::map<std::string, Cut> ends = {};                 ///< of outputs, by name
+  std::vector<PartialPlacement> given = {};             ///< parts of plans that are looked at too
   double byte_price = 0;  ///< what keeping a byte on the site that keeps most of a value counts, beside its cost
   bool bundles = true;    ///< whether many axes of the grid may divide in bundles, where there are many operators
 
@@ -94,7 +102,8 @@ class Ways {
   bool divides_all(const Vertex& vertex, const tra::Node& join) const;
   bool refused(const tra::Node& work, const std::optional<Dims>& split) const;
   const Place* placed(const Vertex& vertex, const Dims& split);
-  const ia::Placement* start_of_tied(const tra::Node& node) const;
+  void add_given_places(Vertex& vertex);
+  void add_start(Vertex& vertex, const InputPlacements& starts, const std::string& name);
 
   /// Ways of a join or call that are known.
   struct Known {
@@ -116,6 +125,7 @@ class Ways {
   std::map<Known, std::vector<Mode>> known_;
   std::map<std::pair<size_t, std::vector<int64_t>>, std::vector<const Place*>> settled_;  ///< by relation and ranks
   std::unordered_map<const tra::Node*, int64_t> number_;
+  std::unordered_map<const tra::Node*, std::vector<const std::string*>> tied_;  ///< inputs that a value ends where
   std::vector<std::vector<int64_t>> readers_;
 };
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,9 +13,9 @@ from joinsum.context import Context
 from joinsum.cost import cost
 from joinsum.errors import PlanError
 from joinsum.explanation.model_text import PassBaseline
-from joinsum.graph_choice import Choice, Ends, Rival, Rivals, logical_program, rival_options
-from joinsum.plan import IaPlan, TraPlan, verifying
-from joinsum.planning import by_first_site, find_here
+from joinsum.graph_choice import Choice, Ends, Rivals, logical_program, search_options
+from joinsum.plan import IaPlan, TraPlan
+from joinsum.planning import Given, by_first_site, find_here
 
 __all__ = ["ByHand"]
 
@@ -38,14 +37,13 @@ class ByHand:
     def rivals(self) -> Rivals:
         """These plans."""
 
-        def found(graph: _C.EinsumPlan, program: TraPlan) -> Iterator[Rival]:
+        def found(graph: _C.EinsumPlan, program: TraPlan) -> Iterator[_C.PartialPlan]:
             names = _lowered_names(graph, program, self.here.sites)
             for start in self._starts(graph, program, names):
-                if start.reason is None and not start.everywhere:
-                    yield _rival(start, names)
+                if start.reason is None:
+                    yield _part(start, names)
 
-        text = f"plans by hand: state={sorted(self.state)}\n"
-        return Rivals(text, found, lambda program: _repeated(self.here, program))
+        return Rivals(f"plans by hand: state={sorted(self.state)}\n", found)
 
     def compared(self, choice: Choice, ends: Ends) -> tuple[PassBaseline, ...]:
         """The best plan of each kind, beside the chosen one, of which `ends` says where outputs end. On a process group
@@ -54,23 +52,13 @@ class ByHand:
         loose = replace(ends, starts={})
         names = _lowered_names(graph, program, here.sites)
         found = self._starts(graph, program, names)
-
-        def planned(start: Start) -> tuple[str | None, str | None]:
-            if start.reason is not None:
-                return None, start.reason
-            try:
-                if start.everywhere:
-                    plan = _repeated(here, program)
-                else:
-                    options = rival_options(here, graph, loose, _rival(start, names))
-                    plan = find_here(here, program, options).plans[0].plan.with_uncut_calls()
-                _C.cost(plan, here.cluster.core())  # raises for more than the memory of a site
-            except PlanError as error:
-                return None, str(error)
-            return str(plan), None
+        possible = [start for start in found if start.reason is None]
 
         def answer() -> dict[str, Any]:
-            return {"plans": [planned(each) for each in found]}
+            given = Given([_part(start, names) for start in possible], told=True)
+            plans = find_here(here, program, search_options(here, graph, loose), given).given if possible else ()
+            made = {start.name: _told(here, plan) for start, plan in zip(possible, plans, strict=True)}
+            return {"plans": [made.get(start.name, (None, start.reason)) for start in found]}
 
         request = f"{self.rivals.text}{choice.program_text}{loose.text(graph)}{here.cluster}"
         told = answer() if here.whole else by_first_site("explain", here, request, answer)
@@ -84,21 +72,22 @@ class ByHand:
         return starts(self.recorded, graph, types, self.state, self.here.grid)
 
 
-def _rival(start: Start, names: dict[str, str]) -> Rival:
+def _part(start: Start, names: dict[str, str]) -> _C.PartialPlan:
     """The same with names of the logical plan."""
-    return Rival(start.placements, {names[vertex]: place for vertex, place in start.values.items()})
+    values = {names[vertex]: place for vertex, place in start.values.items()}
+    return _C.PartialPlan(start.placements, values, start.everywhere)
 
 
-def _repeated(here: Context, program: TraPlan) -> _C.IaPlan:
-    """The plan of one site, on every site."""
-    one = _C.Grid.of_sites(1)
-    cluster = here.cluster.core()
-    made = _C.optimize(program.core, one, {}, {}, "seconds", cluster, ["products", "rewrite"], 1, None, verifying())
-    lines = str(made.candidates[0].plan.with_uncut_calls()).splitlines()
-    copies = f" on {here.grid} ({', '.join('*' for _ in here.grid.axes)})"
-    head = [f"ia on {here.grid}"]
-    text = "\n".join(head + [re.sub(r" on 1 \(\)$", copies, line) for line in lines[1:]])
-    return _C.IaPlan.parse(f"{text}\n", {})
+def _told(here: Context, plan: _C.IaPlan | None) -> tuple[str | None, str | None]:
+    """The plan's text, or why there is none."""
+    if plan is None:
+        return None, "no placement of the other values goes with it"
+    plan = plan.with_uncut_calls()
+    try:
+        _C.cost(plan, here.cluster.core())  # raises for more than the memory of a site
+    except PlanError as error:
+        return None, str(error)
+    return str(plan), None
 
 
 def _baseline(name: str, chosen: float, text: str | None, reason: str | None) -> PassBaseline:

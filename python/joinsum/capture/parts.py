@@ -6,6 +6,7 @@ A letter that is folded may be divided because its part is told by offsets and e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 

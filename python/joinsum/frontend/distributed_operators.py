@@ -294,7 +294,7 @@ def _foreach_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     return _norms(args[0], float(order), kwargs.get("dtype"))
 
 
-def _unscale(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+def _unscale(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """What a GradScaler does to gradients: `found_inf` becomes 1 where an element of any of them, on any rank, is no
     number."""
     gradients, found, inverse = args
@@ -306,7 +306,7 @@ def _unscale(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     found.copy_(torch.stack(everywhere).amax(0))
 
 
-def _index_put(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+def _index_put(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """x[mask] = number"""
     target, (mask, *others), value = args[:3]
     if others or len(args) > 3 or kwargs or mask.dtype is not torch.bool or value.dim() or mask.shape != target.shape:

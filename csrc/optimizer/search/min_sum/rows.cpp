@@ -77,4 +77,18 @@ JOINSUM_WIDEST double least_of_rows(const double* left, const double* right, int
   return *std::min_element(least.begin(), least.end());
 }
 
+JOINSUM_WIDEST double least_of_limited_rows(const double* row, const double* limited, double most, int64_t count) {
+  std::array<double, kLanes> least;
+  least.fill(std::numeric_limits<double>::infinity());
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double sum = row[i + lane] + (limited[i + lane] < most ? limited[i + lane] : most);
+      least[lane] = sum < least[lane] ? sum : least[lane];
+    }
+  }
+  for (; i < count; ++i) least[0] = std::min(least[0], row[i] + std::min(limited[i], most));
+  return *std::min_element(least.begin(), least.end());
+}
+
 }  // namespace joinsum::optimizer::min_sum

@@ -25,5 +25,7 @@ double least_of_row(const double* row, int64_t count);
 
 /// The least entry of the sum of two rows.
 double least_of_rows(const double* left, const double* right, int64_t count);
+/// Of `row` plus `limited`, of which no entry counts more than `most`.
+double least_of_limited_rows(const double* row, const double* limited, double most, int64_t count);
 
 }  // namespace joinsum::optimizer::min_sum

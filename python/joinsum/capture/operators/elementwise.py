@@ -34,8 +34,9 @@ class Pointwise:
         """The results of the operator."""
         given = dict(application.arguments)
         for name in tensor_names(application):
-            if isinstance(given[name], (int, float)):
-                given[name] = _constant(recorder, application, given[name])
+            number = given[name]
+            if isinstance(number, (int, float)):
+                given[name] = _constant(recorder, application, number)
         names = [name for name, value in given.items() if isinstance(value, Value)]
         values = [value for value in given.values() if isinstance(value, Value)]
         if self.equal:
