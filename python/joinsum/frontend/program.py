@@ -166,7 +166,7 @@ def _lift_checks(graph: Graph) -> list[Node]:
         told = " | ".join([str(message), *(each.strip() for each in line)]).translate(str.maketrans("';\n", '", '))
         with graph.inserting_before(node):
             check = graph.call_function(torch.ops.joinsum.checked.default, (condition, told))
-        check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}  # type: ignore[union-attr]
+        check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}
         check.meta["stack_trace"] = node.meta.get("stack_trace")
         graph.erase_node(node)
         made.append(check)

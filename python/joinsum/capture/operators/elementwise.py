@@ -35,7 +35,7 @@ class Pointwise:
         given = dict(application.arguments)
         for name in tensor_names(application):
             if isinstance(given[name], (int, float)):
-                given[name] = _constant(recorder, application, given[name])
+                given[name] = _constant(recorder, application, application.scalar(name))
         names = [name for name, value in given.items() if isinstance(value, Value)]
         values = [value for value in given.values() if isinstance(value, Value)]
         if self.equal:
