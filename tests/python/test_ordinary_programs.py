@@ -12,6 +12,7 @@ import joinsum
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.prune
 from joinsum import DistributedTensor
 from joinsum.frontend.distributed_tensor import gathered
 from torch import Tensor, nn
@@ -347,3 +348,14 @@ def test_a_scaler_of_gradients_skips_steps_that_are_no_numbers() -> None:
             scaler.update()
         assert scaler.get_scale() == 2.0**15
     same(model.state_dict().values(), plain.state_dict().values())
+
+
+def test_a_step_of_a_pruned_model_names_the_remedy() -> None:
+    model = mlp()
+    nn.utils.prune.l1_unstructured(model[0], "weight", 0.3)
+    step = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.CaptureError, match=r"value\.detach\(\).*prune\.remove"):
+        step(*batches()[0])
+    nn.utils.prune.remove(model[0], "weight")
+    again = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert again(*batches()[0]).isfinite()

@@ -23,6 +23,12 @@ _REMEDY = (
     "before"
 )
 
+_KEEPS_RESULT = "autograd.grad consumed returned tensor's grad_fn"
+_DETACH = (
+    "the model keeps a result of this step in an attribute or a list: let it keep value.detach(); make what "
+    "torch.nn.utils.prune has masked permanent by prune.remove, or mask it by torch.nn.utils.parametrize"
+)
+
 
 @contextmanager
 def capturing(who: str) -> Iterator[None]:
@@ -45,7 +51,8 @@ def _in_own_words(who: str) -> Iterator[None]:
         if inner is not None:
             raise inner from None
         # What an operator says of its operands is no matter of capture.
-        remedy = "" if isinstance(error, TorchRuntimeError) else f"; {_REMEDY}"
+        kept = _KEEPS_RESULT in str(error)
+        remedy = "" if isinstance(error, TorchRuntimeError) else f"; {_DETACH if kept else _REMEDY}"
         raise CaptureError(f"{who}: {_reason(str(error))}{_place(str(error))}{remedy}") from error
 
 
@@ -62,7 +69,8 @@ def _reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     explained = next((line for line in lines if line.startswith("Explanation:")), "")
     said = lines[0] if lines else "cannot be captured"
-    return f"{said}: {explained.removeprefix('Explanation: ')}" if explained else said
+    explained = explained.removeprefix("Explanation:").strip()
+    return f"{said}: {explained}" if explained else said
 
 
 def _place(text: str) -> str:

@@ -34,9 +34,8 @@ class Pointwise:
         """The results of the operator."""
         given = dict(application.arguments)
         for name in tensor_names(application):
-            number = given[name]
-            if isinstance(number, (int, float)):
-                given[name] = _constant(recorder, application, number)
+            if isinstance(given[name], (int, float)):
+                given[name] = _constant(recorder, application, application.scalar(name))
         names = [name for name, value in given.items() if isinstance(value, Value)]
         values = [value for value in given.values() if isinstance(value, Value)]
         if self.equal:
