@@ -15,6 +15,8 @@ constexpr int kPassesBetweenChoices = 3;
 constexpr double kModes = 5e5;
 /// The part of the cost that may be left open.
 constexpr double kGap = 1e-3;
+/// What sums of costs may differ by, in parts of them.
+constexpr double kRounding = 1e-12;
 /// Readers that are delivered to together.
 constexpr size_t kReaders = 3;
 
@@ -61,7 +63,7 @@ BestChoice searched(const DeliveryProblem& problem, const min_sum::Deadline& dea
   const int passes = passes_of(problem);
   for (int pass = 1; pass <= passes && !min_sum::expired(deadline); ++pass) {
     if (best.cost() - dual.bound() <= kGap * best.cost()) break;
-    dual.ascend(best.cost());
+    dual.ascend(best.cost() + kRounding * best.cost());
     if (pass % kPassesBetweenChoices == 0) best.look_at(dual.choose());
   }
   return best;
