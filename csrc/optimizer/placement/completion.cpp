@@ -38,8 +38,8 @@ std::vector<std::vector<double>> allowed_costs(const Choices& from, const Placem
   std::vector<std::vector<double>> out = from.costs;
   for (size_t v = 0; v < out.size(); ++v) {
     const Vertex& vertex = from.vertices[v];
-    const auto start = vertex.input() != nullptr && !vertex.output ? demands.inputs.find(vertex.input()->name)
-                                                                   : demands.inputs.end();
+    const auto start =
+        vertex.input() != nullptr && !vertex.output ? demands.inputs.find(vertex.input()->name) : demands.inputs.end();
     for (size_t m = 0; m < out[v].size(); ++m) {
       const Mode& mode = vertex.modes[m];
       if (start != demands.inputs.end() && mode.result->type.placement != start->second) out[v][m] = kForbidden;

@@ -1,7 +1,6 @@
-#include "optimizer/delivery_problems.h"
-
 #include <gtest/gtest.h>
 
+#include "optimizer/delivery_problems.h"
 #include "optimizer/placement/crossing.h"
 #include "optimizer/placement/dual.h"
 

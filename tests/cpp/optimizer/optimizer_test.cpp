@@ -77,8 +77,8 @@ TEST(Optimize, StopsAtTheDeadlineWithAPlan) {
   EXPECT_FALSE(found.candidates.empty());
 }
 
-/// Inputs of given parts start as they say, every site does all the work where they say that, and what they become means
-/// what the program means.
+/// Inputs of given parts start as they say, every site does all the work where they say that, and what they become
+/// means what the program means.
 TEST(Optimize, IsNoDearerThanGivenPartsOfPlans) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     testing::RandomPlans random(seed);
