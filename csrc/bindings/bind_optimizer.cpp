@@ -48,8 +48,8 @@ void bind_verify(py::module_& module) {
 optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const optimizer::InputPlacements& inputs,
                               const optimizer::InputPlacements& pins, const std::string& minimize,
                               const Cluster& cluster, std::vector<std::string> without, int64_t plans,
-                              std::optional<double> seconds, bool verify,
-                              std::vector<optimizer::PartialPlan> given, bool tells_given) {
+                              std::optional<double> seconds, bool verify, std::vector<optimizer::PartialPlan> given,
+                              bool tells_given) {
   return optimizer::optimize(plan, grid, inputs,
                              {.minimize = optimizer::objective_named(minimize),
                               .cluster = cluster,

@@ -31,8 +31,8 @@ struct OptimizeOptions {
   int64_t plans = 400;
   /// After so many seconds the best plan so far is returned, and marked so.
   std::optional<double> seconds = {};
-  /// Parts of plans: the best is looked for around them too, and is no dearer than any of them. What `inputs` and `pins`
-  /// say counts in them as well.
+  /// Parts of plans: the best is looked for around them too, and is no dearer than any of them. What `inputs` and
+  /// `pins` say counts in them as well.
   std::vector<PartialPlan> given = {};
   /// Has all of them told; else only those that cost at most a hundredth more than the best placement.
   bool tells_given = false;

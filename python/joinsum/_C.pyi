@@ -454,9 +454,7 @@ class PhaseReport:
 class PartialPlan:
     """A part of a plan, which the search fills in."""
 
-    def __init__(
-        self, inputs: Mapping[str, Placement], values: Mapping[str, Placement], everywhere: bool
-    ) -> None: ...
+    def __init__(self, inputs: Mapping[str, Placement], values: Mapping[str, Placement], everywhere: bool) -> None: ...
 
 class Optimized:
     @property

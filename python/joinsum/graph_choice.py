@@ -219,7 +219,9 @@ def _planned(
     plan = best.with_uncut_calls()
     # Calls that run at once may turn around what is nearly equal.
     most = _NEARLY * _seconds(here, best)
-    near = [each for each in found.given if each is not None and str(each) != str(best) and _seconds(here, each) <= most]
+    near = [
+        each for each in found.given if each is not None and str(each) != str(best) and _seconds(here, each) <= most
+    ]
     return min([plan, *(each.with_uncut_calls() for each in near)], key=lambda each: _seconds(here, each))
 
 

@@ -135,6 +135,20 @@ def test_the_choice_for_a_transformer_is_never_worse_than_plans_made_by_hand(sit
     assert cut["x0.weight"] == f"f32[48/{sites}, 32]"
 
 
+def test_the_choice_for_a_step_of_many_operators_is_never_worse_than_plans_made_by_hand() -> None:
+    joinsum.init(sites=4, cluster=joinsum.Cluster("described", 1e11, 1e9, 1e-6), plan_cache=False)
+    model = nn.Sequential(nn.Embedding(48, 32), *(Block() for _ in range(4)), nn.Linear(32, 48))
+    step = joinsum.train_step(
+        model,
+        lambda scores, target: nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten()),
+        torch.optim.AdamW(model.parameters()),
+    )
+    ids = torch.randint(48, (8, 16))
+    told = step.explain(ids, ids, baselines=True).passes[0]
+    assert len(told.explanation.plan.core.nodes) > 500
+    assert_never_worse(told)
+
+
 def test_a_plan_that_cannot_be_says_why() -> None:
     told = step_of(layers(64, 96, 32), 2, 4)
     found = by_name(told)["data parallel"]

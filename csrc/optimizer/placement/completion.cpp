@@ -15,6 +15,8 @@ constexpr int kPassesBetweenChoices = 3;
 constexpr double kModes = 5e5;
 /// The part of the cost that may be left open.
 constexpr double kGap = 1e-3;
+/// What sums of costs may differ by, in parts of them.
+constexpr double kRounding = 1e-12;
 /// Readers that are delivered to together.
 constexpr size_t kReaders = 3;
 
@@ -36,8 +38,8 @@ std::vector<std::vector<double>> allowed_costs(const Choices& from, const Placem
   std::vector<std::vector<double>> out = from.costs;
   for (size_t v = 0; v < out.size(); ++v) {
     const Vertex& vertex = from.vertices[v];
-    const auto start = vertex.input() != nullptr && !vertex.output ? demands.inputs.find(vertex.input()->name)
-                                                                   : demands.inputs.end();
+    const auto start =
+        vertex.input() != nullptr && !vertex.output ? demands.inputs.find(vertex.input()->name) : demands.inputs.end();
     for (size_t m = 0; m < out[v].size(); ++m) {
       const Mode& mode = vertex.modes[m];
       if (start != demands.inputs.end() && mode.result->type.placement != start->second) out[v][m] = kForbidden;
@@ -61,7 +63,7 @@ BestChoice searched(const DeliveryProblem& problem, const min_sum::Deadline& dea
   const int passes = passes_of(problem);
   for (int pass = 1; pass <= passes && !min_sum::expired(deadline); ++pass) {
     if (best.cost() - dual.bound() <= kGap * best.cost()) break;
-    dual.ascend(best.cost());
+    dual.ascend(best.cost() + kRounding * best.cost());
     if (pass % kPassesBetweenChoices == 0) best.look_at(dual.choose());
   }
   return best;

@@ -45,8 +45,7 @@ constexpr int kPassesBetweenBounds = 3;
 
 }  // namespace
 
-Dual::Dual(const DeliveryProblem& problem, size_t most_readers)
-    : costs_(problem.costs), links_(problem.costs.size()) {
+Dual::Dual(const DeliveryProblem& problem, size_t most_readers) : costs_(problem.costs), links_(problem.costs.size()) {
   const double entries = entries_of(problem, most_readers);
   large_ = entries > kManyEntries;
   if (entries > kFewReadersEntries) most_readers = std::min(most_readers, kFewReaders);

@@ -77,5 +77,43 @@ TEST(Optimize, StopsAtTheDeadlineWithAPlan) {
   EXPECT_FALSE(found.candidates.empty());
 }
 
+/// Inputs of given parts start as they say, every site does all the work where they say that, and what they become
+/// means what the program means.
+TEST(Optimize, IsNoDearerThanGivenPartsOfPlans) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    testing::RandomPlans random(seed);
+    const tra::Plan plan = random.plan(5);
+    const ia::Grid grid = random.grid(6);
+    const auto contents = random.relations(plan);
+    const auto wanted = tra::interpret(plan, contents);
+    OptimizeOptions options = minimizing(Objective::kSeconds);
+    options.given = {{random.placements(plan, grid)}, {random.placements(plan, grid)}, {}};
+    for (const auto& input : plan.inputs())
+      options.given[2].inputs.emplace(input->as<tra::Input>()->name, ia::Placement::replicated(grid));
+    options.given[2].everywhere = true;
+    options.tells_given = true;
+    const Optimized found = optimize(plan, grid, {}, options);
+    ASSERT_EQ(found.given.size(), 3u);
+    Pricer pricer(Objective::kSeconds, {});
+    for (size_t i = 0; i < found.given.size(); ++i) {
+      ASSERT_TRUE(found.given[i]) << "seed " << seed << "\n" << plan.text();
+      const ia::Plan& given = *found.given[i];
+      EXPECT_LE(found.candidates[0].score.value, pricer.score(given).value * (1 + 1e-12)) << "seed " << seed;
+      for (const auto& input : given.inputs()) {
+        const auto start = options.given[i].inputs.find(input->as<ia::Input>()->name);
+        if (start != options.given[i].inputs.end()) {
+          EXPECT_TRUE(input->type().placement == start->second) << "seed " << seed;
+        }
+      }
+      const auto results = ia::interpret(given, contents);
+      for (const auto& output : given.outputs()) {
+        const auto got = ia::contents(results.at(output.name), output.node->type());
+        ASSERT_TRUE(got == wanted.at(output.name)) << "seed " << seed << "\n" << plan.text() << given.text();
+      }
+    }
+    EXPECT_EQ(cost(*found.given[2]).wire_bytes, 0) << "seed " << seed;
+  }
+}
+
 }  // namespace
 }  // namespace joinsum::optimizer
