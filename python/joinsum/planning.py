@@ -135,8 +135,8 @@ def _told(what: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def find_here(here: Context, plan: TraPlan, options: Options, given: Given | None = None) -> Found:
-    """The same without the other ranks. The best plan is also looked for around `given` parts of plans, and is no dearer
-    than what these become."""
+    """The same without the other ranks. The best plan is also looked for around `given` parts of plans, and is no
+    dearer than what these become."""
     core = _C.optimize(
         plan.core,
         here.grid,
