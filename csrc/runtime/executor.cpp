@@ -359,9 +359,17 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
                      ", sites=", transport_->sites());
   const auto facts = facts_of(plan);
   if (!whole(*transport_)) transport_->agree("run", program_text(*facts, scalars));
-  check_inputs(plan, inputs, scalars);
-  const c10::NoGradGuard no_grad;
-  return Run(*facts, inputs, scalars, *transport_, *store_, overwritten_).run();
+  try {
+    check_inputs(plan, inputs, scalars);
+    const c10::NoGradGuard no_grad;
+    return Run(*facts, inputs, scalars, *transport_, *store_, overwritten_).run();
+  } catch (const TransportError&) {
+    throw;
+  } catch (const std::exception& e) {
+    const std::string reason = e.what();
+    transport_->leave(reason.substr(0, reason.find('\n')));
+    throw;
+  }
 }
 
 std::shared_ptr<const PlanFacts> Executor::facts_of(const ia::Plan& plan) {

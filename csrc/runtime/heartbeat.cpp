@@ -26,6 +26,7 @@ const char kFailureKey[] = "failure";
 constexpr int kCallShift = 32;
 
 std::string beat_key(int64_t site) { return "beat/" + std::to_string(site); }
+std::string left_key(int64_t call) { return "left/" + std::to_string(call); }
 
 }  // namespace
 
@@ -53,11 +54,17 @@ struct Heartbeat::State {
   bool store_lost = false;
   std::string to_publish;
   std::optional<std::string> failure;
+  std::string own_left;       ///< why this site has left a call, until the others can read it
+  int64_t own_left_call = 0;  ///< that call
+  std::string left;           ///< why some site has left a call
+  int64_t left_call = 0;      ///< that call
+  Millis left_at{0};          ///< when this was seen
 
   int64_t published_calls = 0;  ///< of the thread alone
 
   void run();
   void exchange_failure();
+  void exchange_left();
   void beat();
   void observe();
 };
@@ -71,6 +78,7 @@ void Heartbeat::State::run() {
     bool lost = false;
     try {
       exchange_failure();
+      exchange_left();
       if (Clock::now() >= next_beat) {
         beat();
         if (observing) observe();
@@ -82,7 +90,8 @@ void Heartbeat::State::run() {
     lock.lock();
     store_lost = lost;
     const Millis pause = observing ? std::min(period, kFailurePoll) : period;
-    changed.wait_for(lock, pause, [&] { return stopping || !to_publish.empty() || (waiting && !observing); });
+    changed.wait_for(lock, pause,
+                     [&] { return stopping || !to_publish.empty() || !own_left.empty() || (waiting && !observing); });
   }
   finished = true;
   changed.notify_all();
@@ -105,6 +114,26 @@ void Heartbeat::State::exchange_failure() {
   std::lock_guard lock(mutex);
   failure = current;
   changed.notify_all();
+}
+
+void Heartbeat::State::exchange_left() {
+  std::string own;
+  int64_t call = 0;
+  bool looking = false;
+  {
+    std::lock_guard lock(mutex);
+    own = std::exchange(own_left, {});
+    looking = own.empty() && waiting && left_call != calls;
+    call = own.empty() ? calls : own_left_call;
+  }
+  const std::string key = left_key(call);
+  if (!own.empty()) store->compareSet(key, "", own);
+  if (!looking || !store->check({key})) return;
+  const std::string reason = store->get_to_str(key);
+  std::lock_guard lock(mutex);
+  left = reason;
+  left_call = call;
+  left_at = waited;
 }
 
 void Heartbeat::State::beat() {
@@ -173,6 +202,19 @@ void Heartbeat::end_wait() {
 void Heartbeat::begin_call() {
   std::lock_guard lock(state_->mutex);
   ++state_->calls;
+}
+
+void Heartbeat::leave(const std::string& reason) {
+  std::lock_guard lock(state_->mutex);
+  state_->own_left = reason;
+  state_->own_left_call = state_->calls;
+  state_->changed.notify_all();
+}
+
+std::optional<std::string> Heartbeat::left(Millis grace) const {
+  std::lock_guard lock(state_->mutex);
+  if (state_->left_call != state_->calls || state_->calls == 0) return std::nullopt;
+  return state_->waited - state_->left_at >= grace ? std::optional(state_->left) : std::nullopt;
 }
 
 Millis Heartbeat::silence(int64_t peer) const {

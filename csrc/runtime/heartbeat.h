@@ -29,6 +29,10 @@ class Heartbeat {
   void end_wait();
   /// Counts a call that every site makes in the same order.
   void begin_call();
+  /// Tells the other sites that this one has failed in the call that it began last, and goes on without it.
+  void leave(const std::string& reason);
+  /// Why some site has left the call that this one began last, once this one has waited on for `grace` knowing it.
+  std::optional<std::string> left(Millis grace) const;
   /// How long `peer` has not been seen beating. A site that has not begun to beat is late, not silent.
   Millis silence(int64_t peer) const;
   /// How long `peer` has been seen in a later call than this site.

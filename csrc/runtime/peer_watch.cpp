@@ -23,6 +23,9 @@ using Work = c10d::Work;
 
 /// Between two looks at the peers while a wait lasts.
 constexpr Millis kTick{100};
+/// How long a site waits on after another one has failed in the same call: it may get what it waits for, and fail
+/// alike.
+constexpr Millis kLeftGrace{3000};
 /// Longer than any wait: a Gloo wait that times out closes every connection.
 constexpr Millis kForever = std::chrono::hours(24);
 /// Pauses between two looks at an operation that cannot be waited for with interruptions.
@@ -189,6 +192,8 @@ void PeerWatch::Waiting::look() {
   if (watch_.heartbeat_ == nullptr) return;
   watch_.heartbeat_->advance(elapsed);
   if (const auto reason = watch_.heartbeat_->failure()) watch_.raise(*reason);
+  const Millis grace = std::min(kLeftGrace, watch_.timeout_);
+  if (const auto left = watch_.heartbeat_->left(grace)) watch_.raise(watch_.heartbeat_->publish(who_ + ": " + *left));
   for (const int64_t peer : awaited()) look_at_beat(peer);
 }
 
@@ -293,6 +298,10 @@ std::unique_lock<std::mutex> PeerWatch::enter() {
 
 void PeerWatch::begin_common_call() {
   if (heartbeat_) heartbeat_->begin_call();
+}
+
+void PeerWatch::leave_common_call(const std::string& reason) {
+  if (heartbeat_ && !forked()) heartbeat_->leave(concatenate("lost site ", site_, ": it failed: ", reason));
 }
 
 std::vector<Pending> PeerWatch::post(const std::string& who, const Lane& lane, Channel channel,

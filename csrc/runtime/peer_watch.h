@@ -67,6 +67,9 @@ class PeerWatch {
   std::unique_lock<std::mutex> enter();
   /// Counts a call that all sites make in one order, so that a site waiting for one that has left the call learns it.
   void begin_common_call();
+  /// Tells the others that this site has failed in the common call under way: sites that wait there fail, too. Where
+  /// all fail alike, nobody waits, and the group goes on.
+  void leave_common_call(const std::string& reason);
   /// Starts the receives, then the sends. Those between two sites on one channel match in order. `who` names the
   /// operator in errors.
   std::vector<Pending> post(const std::string& who, const Lane& lane, Channel channel,

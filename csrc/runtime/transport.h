@@ -49,6 +49,9 @@ class Transport {
   virtual bool all_reduce(const std::string& who, const std::string& fold, at::Tensor array) = 0;
   /// Raises TransportError on every site unless all say the same; the message shows the first line that differs.
   virtual void agree(const std::string& what, const std::string& text) = 0;
+  /// Tells the other processes that this one has failed after the last `agree`, in what all do together: those that
+  /// wait for it then fail within seconds.
+  virtual void leave(const std::string& /*reason*/) {}
   /// Greatest of the sites' values, element by element.
   virtual std::vector<double> greatest(const std::vector<double>& values) = 0;
   /// Payload counted since the start, sites of this process together.

@@ -199,6 +199,20 @@ def test_a_kernel_that_fails_on_one_rank_fails_the_run_on_all_when_that_rank_goe
     assert notes["later"]["text"] == losses["raises_in_a_run_and_goes_on.0"]["run"]["text"]
 
 
+def test_a_kernel_that_fails_on_one_rank_fails_the_run_on_all_when_that_rank_waits(losses: dict[str, Any]) -> None:
+    check_survivors(losses, "raises_in_a_run_and_waits", 1, "shuffle t2: lost site 1: it failed: .*no")
+    notes = losses["raises_in_a_run_and_waits.1"]
+    assert notes["run"]["error"] == "KernelError"
+    assert notes["later"]["text"] == losses["raises_in_a_run_and_waits.0"]["run"]["text"]
+
+
+def test_a_group_goes_on_where_all_ranks_fail_alike(losses: dict[str, Any]) -> None:
+    for rank in range(3):
+        notes = losses[f"all_raise_in_a_run.{rank}"]
+        assert notes["run"]["error"] == "KernelError"
+        assert notes["later"]["error"] == ""
+
+
 @pytest.mark.parametrize(
     ("scene", "error", "text"),
     [

@@ -72,6 +72,7 @@ def die(number: signal.Signals) -> Callable[[], None]:
 def arm(victim: int, action: Callable[[], None]) -> None:
     """After a run that goes well, the next one strikes on rank `victim`."""
     global strike
+    strike = None
     assert torch.equal(run(), torch.arange(54).reshape(9, 6))
     strike = action if stage.rank() == victim else None
 
@@ -130,6 +131,31 @@ def raises_in_a_run_and_leaves() -> None:
     note("run", run)
 
 
+def raises_in_a_run_and_waits() -> None:
+    """The rank is alive, but makes no other call."""
+
+    def refuse() -> None:
+        raise ValueError("no")
+
+    arm(1, refuse)
+    note("run", run)
+    if stage.rank() == 1:
+        time.sleep(8)
+    afterwards()
+
+
+def all_raise_in_a_run() -> None:
+    """The group goes on."""
+
+    def refuse() -> None:
+        raise ValueError("no")
+
+    arm(stage.rank(), refuse)
+    note("run", run)
+    arm(-1, lambda: None)
+    note("later", run)
+
+
 def wrong_shape_and_leaves() -> None:
     plan = joinsum.parse(f"ia on {joinsum.grid()}\ninput X: i64[9,6]<3,3> (0)\noutput Z = shuffle[1](X)")
     rows = 8 if stage.rank() == 1 else 9
@@ -173,6 +199,8 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "killed_in_a_collective": (killed_in_a_collective, 3),
     "raises_in_a_run_and_goes_on": (raises_in_a_run_and_goes_on, 3),
     "raises_in_a_run_and_leaves": (raises_in_a_run_and_leaves, 3),
+    "raises_in_a_run_and_waits": (raises_in_a_run_and_waits, 3),
+    "all_raise_in_a_run": (all_raise_in_a_run, 3),
     "wrong_shape_and_leaves": (wrong_shape_and_leaves, 2),
     "leaves_early": (leaves_early, 2),
     "interrupted": (interrupted, 2),
