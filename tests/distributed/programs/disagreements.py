@@ -10,7 +10,7 @@ import torch
 from stage import Scenes, enter, error_of, on_group, rank, ranks, scene
 
 SCENES: Scenes = {}
-SOON = 5.0
+SOON = 20.0  # a name server that does not answer holds a connection of torch's store for 5 s
 
 
 def product(size: int = 6) -> torch.Tensor:
