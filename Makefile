@@ -17,6 +17,8 @@ export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 BUILD := build/editable
 GENERATOR := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja
 CXX_FILES = $(shell find csrc tests examples -name '*.h' -o -name '*.cpp')
+# Processes that run Python tests, a file each.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
 # Extra arguments: make train ARGS='--epochs 1', make test ARGS='-k einsum'.
 ARGS ?=
 
@@ -90,7 +92,7 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 	@tools/run_parts.sh build/logs \
 	  joinsum_plan_tests "cmake --build $(BUILD) --target joinsum_plan_tests && $(BUILD)/joinsum_plan_tests" \
 	  joinsum_runtime_tests "cmake --build $(BUILD) --target joinsum_runtime_tests && $(BUILD)/joinsum_runtime_tests" \
-	  pytest "$(PY) -m pytest $(ARGS)"
+	  pytest "$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)"
 
 .PHONY: nightly
 nightly: build ## Compare joinsum with torch on 10,000 random graphs, on all operators, and in training all models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -307,16 +307,10 @@ _PROXY = torch._C._TorchDispatchModeKey.PROXY
 
 def outside_of_graphs(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
     """The function, which Dynamo leaves out of what it compiles: it breaks the graph there, and where it may not break
-    it says why."""
-    apart = torch.compiler.disable(function, reason=_OUTSIDE)  # type: ignore[no-untyped-call]
-
-    @wraps(function)
-    def call(*arguments: _Given.args, **options: _Given.kwargs) -> _Made:
-        if torch.compiler.is_compiling():
-            return apart(*arguments, **options)  # type: ignore[no-any-return]
-        return function(*arguments, **options)
-
-    return call
+    it says why. As `torch.compiler.disable`, which would load Dynamo with joinsum."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    function._torchdynamo_disable_msg = _OUTSIDE  # type: ignore[attr-defined]
+    return function
 
 
 def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

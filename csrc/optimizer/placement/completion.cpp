@@ -34,7 +34,7 @@ PlacementDemands demands_with(const PlacementDemands& demands, const PartialPlac
 }
 
 /// Costs of modes, of which those are forbidden that a vertex may not have.
-std::vector<std::vector<double>> allowed_costs(const Choices& from, const PlacementDemands& demands, bool whole) {
+std::vector<std::vector<double>> allowed_costs(const ProblemParts& from, const PlacementDemands& demands, bool whole) {
   std::vector<std::vector<double>> out = from.costs;
   for (size_t v = 0; v < out.size(); ++v) {
     const Vertex& vertex = from.vertices[v];
@@ -71,7 +71,7 @@ BestChoice searched(const DeliveryProblem& problem, const min_sum::Deadline& dea
 
 }  // namespace
 
-std::optional<Completed> completed(const Choices& from, const PartialPlacement& given,
+std::optional<Completed> completed(const ProblemParts& from, const PartialPlacement& given,
                                    const min_sum::Deadline& deadline) {
   Completed out{demands_with(from.demands, given), 0, {}, {}};
   const Routing routing(from.plan, out.demands, from.vertices, allowed_costs(from, out.demands, given.everywhere),

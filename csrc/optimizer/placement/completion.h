@@ -9,7 +9,7 @@
 namespace joinsum::optimizer {
 
 /// What a placement is chosen from.
-struct Choices {
+struct ProblemParts {
   const tra::Plan& plan;
   const PlacementDemands& demands;
   const std::vector<Vertex>& vertices;
@@ -28,7 +28,7 @@ struct Completed {
 /// Fills in one of the given parts of the demands: a good choice of all that it leaves open, found by a few passes over
 /// the same vertices and prices of moves. Inputs that the demands place themselves stay there. Nothing where no choice
 /// has that part.
-std::optional<Completed> completed(const Choices& from, const PartialPlacement& given,
+std::optional<Completed> completed(const ProblemParts& from, const PartialPlacement& given,
                                    const min_sum::Deadline& deadline);
 
 }  // namespace joinsum::optimizer

@@ -70,7 +70,7 @@ class PlacementProblem::Builder {
  private:
   /// The given parts of plans, filled in; once.
   const std::vector<std::optional<Completed>>& completions(const MinSumLimits& limits) {
-    const Choices from{plan_, demands_, vertices_, mode_costs_, *memory_};
+    const ProblemParts from{plan_, demands_, vertices_, mode_costs_, *memory_};
     while (completions_.size() < demands_.given.size())
       completions_.push_back(completed(from, demands_.given[completions_.size()], limits.deadline));
     return completions_;

@@ -80,6 +80,10 @@ def attention(x: torch.Tensor) -> torch.Tensor:
 # What no OpInfo reaches: a function of one tensor, and the tensor.
 DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor]]] = {
     "joinsum::einsum": (lambda x: torch.ops.joinsum.einsum("ab,cb->ac", [x, x * 2]), matrix),
+    "joinsum::checked": (
+        lambda x: torch.where(torch.ops.joinsum.checked((x < 100).all(), "too large"), x, 0.0),
+        matrix,
+    ),
     "transformers::grouped_mm_fallback": (grouped, matrix),
     "transformers::grouped_mm_fallback_backward": (grouped, matrix),
     "prims::fma": (lambda x: torch.ops.prims.fma(x, x, x), lambda: torch.randn(4, 6)),
