@@ -117,7 +117,24 @@ def _least_bytes(asked: Placing, binary: _C.EinsumPlan, placer_on: Callable[[_C.
     if not all(_divides_among(asked.sites, extents) for extents in _products(binary)):
         return 0.0
     fewer = max(number for number in range(1, _FEW_SITES + 1) if asked.sites % number == 0)
-    return placer_on(_C.Grid.of_sites(fewer)).place([], asked.seconds, 0.0, True).lower_bound
+    pins = [pin for name in asked.pins if (pin := _pin_of_fewer(name, asked, fewer)) is not None]
+    return placer_on(_C.Grid.of_sites(fewer)).place(pins, asked.seconds, 0.0, True).lower_bound
+
+
+def _pin_of_fewer(name: str, asked: Placing, sites: int) -> _C.GraphPin | None:
+    """What a pin asks of groups of sites: nothing but where it divides one label among all sites, or none."""
+    pin = asked.pins[name]
+    if isinstance(pin, tuple):
+        (label, *others) = set(pin)
+        parts = {label: asked.sites} if label else {}
+        if others:
+            return None
+    else:
+        parts = {label: number for label, number in pin.items() if number > 1}
+        if len(parts) > 1 or any(number != asked.sites for number in parts.values()):
+            return None
+    axes = len(_C.Grid.of_sites(sites).axes)
+    return _C.GraphPin(name, {}, [next(iter(parts), "")] * axes)
 
 
 def _products(binary: _C.EinsumPlan) -> Iterator[list[int]]:

@@ -235,6 +235,15 @@ def test_merged_axes_are_bounded_by_fewer_sites_where_these_divide_all_work(seed
         assert many.exact == (many.cost == few.lower_bound)
 
 
+def test_pins_count_in_the_bound_of_merged_axes() -> None:
+    graph = random_graph(3, scale=64)
+    first = graph["ops"][0]["inputs"][0]
+    for pin in ("", "0", "1"):
+        few = joinsum.plan_graph(graph, "wire_bytes", sites=64, pins={first: f"({', '.join([pin or '*'] * 6)})"})
+        many = joinsum.plan_graph(graph, "wire_bytes", sites=256, pins={first: f"({', '.join([pin or '*'] * 4)})"})
+        assert many.lower_bound == few.lower_bound <= many.cost, pin
+
+
 def test_merged_axes_have_no_bound_where_products_are_too_small_for_all_sites() -> None:
     plan = joinsum.plan_graph(random_graph(0), "wire_bytes", sites=128)
     assert plan.cost > plan.lower_bound == 0
