@@ -241,7 +241,7 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
                                   bool bounded) const {
   PlacementDemands demands = demands_of(pins);
   demands.byte_price = byte_price;
-  demands.bundles = false;
+  demands.thorough = true;
   const PlacementProblem problem(logical_, demands, memory_);
   MinSumLimits limits;
   if (bounded || vertices_.size() > kManyVertices) limits.table_entries = kFewEntries;

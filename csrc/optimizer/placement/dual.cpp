@@ -22,7 +22,6 @@ std::shared_ptr<const Routes> in_part(const std::shared_ptr<const Routes>& route
 constexpr double kManyEntries = 1.5e8;
 /// Readers that are delivered to together where a pass would look at so many entries.
 constexpr size_t kFewReaders = 4;
-constexpr double kFewReadersEntries = 3e7;
 /// Binary digits to which payments are rounded there, of those of the least cost known.
 constexpr int kDigits = 26;
 
@@ -45,10 +44,11 @@ constexpr int kPassesBetweenBounds = 3;
 
 }  // namespace
 
-Dual::Dual(const DeliveryProblem& problem, size_t most_readers) : costs_(problem.costs), links_(problem.costs.size()) {
+Dual::Dual(const DeliveryProblem& problem, size_t most_readers, double together)
+    : costs_(problem.costs), links_(problem.costs.size()) {
   const double entries = entries_of(problem, most_readers);
   large_ = entries > kManyEntries;
-  if (entries > kFewReadersEntries) most_readers = std::min(most_readers, kFewReaders);
+  if (entries > together) most_readers = std::min(most_readers, kFewReaders);
   for (const auto& value : problem.values) add(value, most_readers);
   bound_ = evaluated();
 }

@@ -21,8 +21,10 @@ class Dual {
  public:
   /// Readers beyond which the ways to group them are too many.
   static constexpr size_t kMostReaders = 6;
+  /// Entries of a pass up to which so many readers are delivered to together.
+  static constexpr double kTogether = 3e7;
   /// Values with more readers than `most_readers` are delivered in parts.
-  explicit Dual(const DeliveryProblem& problem, size_t most_readers = kMostReaders);
+  explicit Dual(const DeliveryProblem& problem, size_t most_readers = kMostReaders, double together = kTogether);
 
   /// One pass forward and one backward. Modes with which all choices cost more than `limit` are chosen no more.
   void ascend(double limit);

@@ -22,6 +22,9 @@ constexpr double kLeastGain = 0.02;
 constexpr double kEntries = 3e8;
 constexpr double kSmallGap = 0.005;
 constexpr double kMostEntries = 2e9;
+constexpr double kMostEntriesThorough = 4.5e9;
+/// Entries of a pass up to which most readers are delivered to together then.
+constexpr double kTogetherThorough = 1.5e9;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -168,7 +171,8 @@ class PlacementProblem::Builder {
 std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& limits) {
   const Routing routing(plan_, demands_, vertices_, mode_costs_, *memory_);
   const DeliveryProblem& problem = routing.problem();
-  Dual dual(problem);
+  Dual dual(problem, Dual::kMostReaders, demands_.thorough ? kTogetherThorough : Dual::kTogether);
+  const double most_entries = demands_.thorough ? kMostEntriesThorough : kMostEntries;
   BestChoice best(problem, limits.deadline);
   const auto slack = [&](double cost) { return objective_ == Objective::kSeconds ? kRounding * cost : kSlackBytes; };
   const auto gap = [&](double part) {
@@ -183,7 +187,7 @@ std::optional<Placed> PlacementProblem::Builder::bounded(const MinSumLimits& lim
     dual.ascend(best.cost() + slack(best.cost()));
     if (pass % kPassesBetweenChoices != 0) continue;
     best.look_at(dual.choose());
-    if (dual.entries() > kMostEntries || (dual.entries() > kEntries && !gap(kSmallGap))) break;
+    if (dual.entries() > most_entries || (dual.entries() > kEntries && !gap(kSmallGap))) break;
     if (pass % kPassesOfGain != 0 || !best.found()) continue;
     if (dual.bound() - before < kLeastGain * (best.cost() - before)) break;
     before = dual.bound();

@@ -46,7 +46,7 @@ const Place* Vertex::lying(const Place* place) const {
 }
 
 bool in_bundles(const tra::Plan& plan, const PlacementDemands& demands, const ia::Grid& grid) {
-  return demands.bundles && plan.order().size() > kManyOperators && bundles_of(grid) != all_dims(grid.rank());
+  return !demands.thorough && plan.order().size() > kManyOperators && bundles_of(grid) != all_dims(grid.rank());
 }
 
 std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels) {

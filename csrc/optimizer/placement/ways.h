@@ -35,7 +35,9 @@ struct PlacementDemands {
   std::map<std::string, Cut> ends = {};                 ///< of outputs, by name
   std::vector<PartialPlacement> given = {};             ///< parts of plans that are looked at too
   double byte_price = 0;  ///< what keeping a byte on the site that keeps most of a value counts, beside its cost
-  bool bundles = true;    ///< whether many axes of the grid may divide in bundles, where there are many operators
+  /// Whether to take long where there are many operators: many axes of the grid divide one by one, not in bundles, and
+  /// passes look at more.
+  bool thorough = false;
 
   const Cut* work_of(const tra::Node* node) const {
     const auto found = work.find(node);
