@@ -366,8 +366,7 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
   } catch (const TransportError&) {
     throw;
   } catch (const std::exception& e) {
-    const std::string reason = e.what();
-    transport_->leave(reason.substr(0, reason.find('\n')));
+    transport_->leave(e);
     throw;
   }
 }

@@ -246,7 +246,7 @@ class ProcessGroupTransport final : public Transport {
                                   const at::TensorOptions& options,
                                   const std::function<at::Tensor(size_t)>& payload) override;
   bool all_reduce(const std::string& who, const std::string& fold, at::Tensor array) override;
-  void leave(const std::string& reason) override { peers_->leave_common_call(reason); }
+  void leave(const std::exception& error) override { peers_->leave_common_call(reason_of(error)); }
   void agree(const std::string& what, const std::string& text) override;
   std::vector<double> greatest(const std::vector<double>& values) override;
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,7 +52,7 @@ class Transport {
   virtual void agree(const std::string& what, const std::string& text) = 0;
   /// Tells the other processes that this one has failed after the last `agree`, in what all do together: those that
   /// wait for it then fail within seconds.
-  virtual void leave(const std::string& /*reason*/) {}
+  virtual void leave(const std::exception& /*error*/) {}
   /// Greatest of the sites' values, element by element.
   virtual std::vector<double> greatest(const std::vector<double>& values) = 0;
   /// Payload counted since the start, sites of this process together.

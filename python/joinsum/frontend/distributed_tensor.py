@@ -243,10 +243,8 @@ every rank
     __torch_function__: Callable[..., Any] = torch._C._disabled_torch_function_impl
 
 
-for _name in one_block.IN_PLACE:
-    setattr(DistributedTensor, _name, one_block.in_place(_name))
-for _name in one_block.NEW:
-    setattr(DistributedTensor, _name, one_block.new(_name))
+for _name in (*one_block.IN_PLACE, *one_block.NEW):
+    setattr(DistributedTensor, _name, one_block.on_blocks(_name))
 
 
 class _Gather(torch.autograd.Function):

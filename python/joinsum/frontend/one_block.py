@@ -18,7 +18,7 @@ from torch.autograd.graph import increment_version
 if TYPE_CHECKING:
     from joinsum.frontend.distributed_tensor import DistributedTensor
 
-__all__ = ["IN_PLACE", "NEW", "has_tensors", "in_place", "new", "row_of", "rows_of"]
+__all__ = ["IN_PLACE", "NEW", "has_tensors", "on_blocks", "row_of", "rows_of"]
 
 # Methods of torch.Tensor that write into it, and that give a new tensor of its shape: what torch's optimizers call.
 IN_PLACE = ("add_", "addcdiv_", "addcmul_", "clamp_", "div_", "lerp_", "mul_", "neg_", "sqrt_", "sub_")
@@ -83,25 +83,11 @@ def _row_without_gradient(like: DistributedTensor, args: Sequence[Any], kwargs: 
     return None if row is None else [block, *row]
 
 
-def in_place(name: str) -> Callable[..., Any]:
-    """A method that writes into the tensor; autograd sees that, as of any tensor."""
+def on_blocks(name: str) -> Callable[..., Any]:
+    """The method of torch.Tensor for tensors of one block. One that writes into the tensor gives it back, and autograd
+    sees that, as of any tensor; what another one makes lies as the tensor does."""
     native = getattr(Tensor, name)
-
-    @functools.wraps(native)
-    def method(self: DistributedTensor, *args: Any, **kwargs: Any) -> Any:
-        row = _row_without_gradient(self, args, kwargs)
-        if row is None:
-            return native(self, *args, **kwargs)
-        native(*row, **kwargs)
-        increment_version(self)
-        return self
-
-    return method
-
-
-def new(name: str) -> Callable[..., Any]:
-    """A method that gives a new tensor, which lies as the first one does."""
-    native = getattr(Tensor, name)
+    writes = name in IN_PLACE
 
     @functools.wraps(native)
     def method(self: DistributedTensor, *args: Any, **kwargs: Any) -> Any:
@@ -109,6 +95,9 @@ def new(name: str) -> Callable[..., Any]:
         if row is None:
             return native(self, *args, **kwargs)
         made = native(*row, **kwargs)
+        if writes:
+            increment_version(self)
+            return self
         return made if made is NotImplemented else self.with_blocks([made])
 
     return method
