@@ -116,7 +116,23 @@ class Mapped(nn.Module):
         return torch.vmap(lambda z: z @ self.weight)(x + slope)
 
 
-@pytest.mark.parametrize(("make", "tolerance"), [(Routed, 1e-5), (InHalves, 0.05), (Remembering, 1e-5), (Mapped, 1e-5)])
+class Recurrent(nn.Module):
+    """Layers that torch keeps as one operator, and that hold their weights twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long = nn.LSTM(6, 4, num_layers=2, bidirectional=True, proj_size=3)
+        self.gated, self.plain = nn.GRU(6, 7, batch_first=True), nn.RNN(7, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made, (hidden, _) = self.long(x[:6].reshape(3, 2, 6))
+        return self.plain(self.gated(made)[0])[0].sum(1) + hidden.sum()
+
+
+@pytest.mark.parametrize(
+    ("make", "tolerance"),
+    [(Routed, 1e-5), (InHalves, 0.05), (Remembering, 1e-5), (Mapped, 1e-5), (Recurrent, 1e-5)],
+)
 def test_models_train_in_steps_and_distributed_as_by_torch(make: Callable[[], nn.Module], tolerance: float) -> None:
     model = make()
     plain, stepped, spread = (copy.deepcopy(model) for _ in range(3))
@@ -138,6 +154,25 @@ def test_models_train_in_steps_and_distributed_as_by_torch(make: Callable[[], nn
             assert isinstance(made, Remembering)
             same([made.last], [plain.last])
             assert made.count == plain.count
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_functions_of_recurrent_layers_are_captured(kind: type[nn.RNNBase]) -> None:
+    layer, x = kind(6, 5), torch.randn(4, 3, 6)
+    wanted = layer(x)[0]
+    made = joinsum.compile(lambda x: layer(x)[0])(x)
+    same([made], [wanted])
+    weights = list(layer.parameters())
+    same(torch.autograd.grad(made.square().sum(), weights), torch.autograd.grad(wanted.square().sum(), weights))
+
+
+def test_a_recurrent_layer_that_was_gathered_sees_other_weights() -> None:
+    layer, x = nn.GRU(6, 5), torch.randn(4, 3, 6)
+    joinsum.gather(joinsum.distribute(layer, x))
+    other = {name: torch.randn_like(weight) for name, weight in layer.named_parameters()}
+    again = nn.GRU(6, 5)
+    again.load_state_dict(other)
+    same([torch.func.functional_call(layer, other, (x,))[0]], [again(x)[0]])
 
 
 def test_numbers_keep_the_dtype_of_tensors_without_axes() -> None:

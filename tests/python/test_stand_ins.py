@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import joinsum
 import pytest
 import torch
-from joinsum.frontend.torch_internals import tracing_gradients, tree_map
+from joinsum.frontend.torch_internals import tracing_all, tree_map
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -93,7 +93,7 @@ def test_settings_of_torch_are_as_before_also_after_an_error() -> None:
     settings = torch._dynamo.config
 
     def fails() -> None:
-        with tracing_gradients():
+        with tracing_all():
             assert settings.trace_autograd_ops
             assert settings.recompile_limit == 64
             raise ValueError("stop")

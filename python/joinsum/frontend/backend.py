@@ -16,7 +16,7 @@ from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.frontend.errors import capturing
 from joinsum.frontend.program import Program
-from joinsum.frontend.torch_internals import aot_compile
+from joinsum.frontend.torch_internals import aot_compile, tracing_all
 
 __all__ = ["backend", "compile", "forward_and_backward", "names_of_operators"]
 
@@ -52,7 +52,7 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with capturing("compile"):
+        with capturing("compile"), tracing_all():
             return compiled(*args, **kwargs)
 
     return call

@@ -16,7 +16,7 @@ from joinsum.frontend.torch_internals import (
     FakeTensor,
     graph_examples,
     stand_ins,
-    tracing_gradients,
+    tracing_all,
     tree_map,
     without_collections,
 )
@@ -97,7 +97,7 @@ class TracedFunction:
         """The function's result, or, of a graph that is new, its structure; and whether the graph ran."""
         self._dry, self._chosen, self._actual, self._used, self._free = dry, None, {}, {}, {}
         try:
-            with capturing(self._who), tracing_gradients(), without_collections(), self._exchanged():
+            with capturing(self._who), tracing_all(), without_collections(), self._exchanged():
                 fakes = tree_map(self._stand_in, (tuple(args), dict(kwargs)))
                 before = _attributes(self._model)
                 try:
@@ -186,7 +186,7 @@ class TracedFunction:
             yield
         finally:
             for tensors, name, tensor in places:
-                held = tensors.get(name)
+                held = tensors[name] if isinstance(tensors, list) else tensors.get(name)
                 if held is not None and self._actual.get(id(held)) is tensor:
                     tensors[name] = tensor
 
@@ -221,9 +221,10 @@ def _looks(x: torch.Tensor) -> Any:
     return type(x), getattr(x, "_is_param", False), x.shape, x.dtype, x.device
 
 
-def _places(model: torch.nn.Module) -> list[tuple[dict[str, Any], str, torch.Tensor]]:
-    """Where the model's modules hold tensors."""
-    places = []
+def _places(model: torch.nn.Module) -> list[tuple[Any, Any, torch.Tensor]]:
+    """Where the model's modules hold tensors: a dictionary or list, and the key or index. Recurrent layers lose their
+    weak references."""
+    places: list[tuple[Any, Any, torch.Tensor]] = []
     modules, found = [model], {model}
     for module in modules:
         for tensors in (module._parameters, module._buffers):
@@ -232,6 +233,11 @@ def _places(model: torch.nn.Module) -> list[tuple[dict[str, Any], str, torch.Ten
             if child is not None and child not in found:
                 found.add(child)
                 modules.append(child)
+        if isinstance(module, torch.nn.RNNBase):
+            weights = module._flat_weights
+            # Which would tell that stand-ins are other weights; and torch swaps no tensor that has one.
+            module._flat_weight_refs = [None] * len(weights)
+            places += [(weights, i, weight) for i, weight in enumerate(weights) if weight is not None]
     return places
 
 

@@ -37,7 +37,7 @@ __all__ = [
     "both_passes",
     "graph_examples",
     "stand_ins",
-    "tracing_gradients",
+    "tracing_all",
     "tree_leaves",
     "tree_map",
     "without_collections",
@@ -103,7 +103,7 @@ def aot_compile(
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    with _nothing_recomputed(), torch._functorch.config.patch(donated_buffer=False):
+    with _nothing_recomputed(), _plain_operators(), torch._functorch.config.patch(donated_buffer=False):
         return made(gm, list(example_inputs))
 
 
@@ -119,6 +119,17 @@ def both_passes() -> AbstractContextManager[None]:
     """The backward graph is compiled with the forward graph, not when it is first needed."""
     made: AbstractContextManager[None] = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
     return made
+
+
+@contextmanager
+def _plain_operators() -> Iterator[None]:
+    """Recurrent layers are traced as products and maps of each step, not as one operator of oneDNN's."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def _nothing_recomputed() -> AbstractContextManager[None]:
@@ -154,12 +165,13 @@ def _draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
-_TRACING = {"trace_autograd_ops": True, "recompile_limit": 64, "accumulated_recompile_limit": 1024}
+_TRACING = {"trace_autograd_ops": True, "allow_rnn": True, "recompile_limit": 64, "accumulated_recompile_limit": 1024}
 
 
 @contextmanager
-def tracing_gradients() -> Iterator[None]:
-    """Dynamo takes `torch.autograd.grad` into the graph, and keeps as many graphs as a run has batch shapes."""
+def tracing_all() -> Iterator[None]:
+    """Dynamo takes `torch.autograd.grad` and recurrent layers into the graph, and keeps as many graphs as a run has
+    batch shapes."""
     settings = torch._dynamo.config
     before = [(name, getattr(settings, name)) for name in _TRACING]
     try:
