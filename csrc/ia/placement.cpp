@@ -63,6 +63,27 @@ Dims Grid::coordinates(int64_t site) const {
 
 int64_t Grid::site(const Dims& coordinates) const { return part_at(*this, coordinates, all_dims(rank())); }
 
+std::vector<int64_t> Grid::numbers(const Dims& among) const {
+  std::vector<int64_t> out(1, 0);
+  int64_t weight = 1;
+  for (int64_t axis = rank() - 1; axis >= 0; --axis) {
+    const bool counts = position_of(among, axis).has_value();
+    const size_t below = out.size();
+    for (int64_t at = 1; at < axes[axis]; ++at) {
+      for (size_t i = 0; i < below; ++i) out.push_back(out[i] + (counts ? at * weight : 0));
+    }
+    if (counts) weight *= axes[axis];
+  }
+  return out;
+}
+
+std::map<int64_t, std::vector<int64_t>> Grid::classes(const Dims& among) const {
+  std::map<int64_t, std::vector<int64_t>> out;
+  const std::vector<int64_t> number = numbers(among);
+  for (int64_t site = 0; site < static_cast<int64_t>(number.size()); ++site) out[number[site]].push_back(site);
+  return out;
+}
+
 std::string Grid::text() const {
   if (axes.empty()) return "1";
   std::string out;

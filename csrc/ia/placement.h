@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -20,6 +21,10 @@ struct Grid {
   int64_t rank() const { return static_cast<int64_t>(axes.size()); }
   Dims coordinates(int64_t site) const;
   int64_t site(const Dims& coordinates) const;
+  /// For each site its coordinates on the axes `among` as one number, from 0.
+  std::vector<int64_t> numbers(const Dims& among) const;
+  /// Sites of equal coordinates on the axes `among`, each list ascending, by that number.
+  std::map<int64_t, std::vector<int64_t>> classes(const Dims& among) const;
   /// Prints `2x2x3`; one site prints `1`.
   std::string text() const;
   static Grid parse(Scanner& scanner);

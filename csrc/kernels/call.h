@@ -80,6 +80,9 @@ struct Call {
   bool runs_with(const Call& other) const;
 };
 
+/// Raises where letters, operands, results and arguments of a call do not fit together.
+void check(const Call& call);
+
 /// Extent of each letter; raises PlanError where operands do not fit, naming the call, the operand and the letter.
 std::map<char, int64_t> extents_of(const Call& call, const std::vector<Dims>& operands);
 
