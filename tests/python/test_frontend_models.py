@@ -79,6 +79,16 @@ def test_torch_compile_finds_the_backend(name: str) -> None:
     same_state(model, plain)
 
 
+def test_a_function_that_is_not_one_graph_is_told_with_its_line() -> None:
+    def halved(x: Tensor) -> Tensor:
+        doubled = x * 2
+        return doubled if doubled.sum() < 0 else doubled - 1
+
+    line = halved.__code__.co_firstlineno + 2
+    with pytest.warns(UserWarning, match=rf"not one graph: at .*test_frontend_models.py:{line} in halved; .*by torch"):
+        torch.testing.assert_close(torch.compile(halved, backend="joinsum")(torch.ones(3)), torch.ones(3))
+
+
 @by_torch_and_by_plans
 def test_what_the_backward_pass_needs_stays_on_the_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     stayed: list[int] = []

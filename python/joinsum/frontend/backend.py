@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.frontend.errors import capturing
 from joinsum.frontend.program import Program
-from joinsum.frontend.torch_internals import aot_compile, tracing_all
+from joinsum.frontend.torch_internals import aot_compile, break_of, tracing_all
 
 __all__ = ["backend", "compile", "forward_and_backward", "names_of_operators"]
 
@@ -62,11 +63,20 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: 
     """A backend of torch.compile: graphs run on all sites. `torch.compile(model, backend="joinsum")` finds it.
 
     options   of torch.compile: `options={"replicate": ["aten::..."]}`, as for `joinsum.compile`
+
+    Warns where a function is no one graph: what stands between its graphs runs by torch.
     """
     given = dict(options.pop("options", None) or {})
     replicate = names_of_operators("compile", given.pop("replicate", ()))
     if options or given:
         raise PlanError(f"compile: the backend has one option, replicate: options={show({**options, **given})}")
+    place = break_of(gm)
+    if place is not None:
+        warnings.warn(
+            f"compile: not one graph: at {place}; what is between the graphs runs by torch, whole in every process; "
+            "fullgraph=True refuses that, and says why",
+            stacklevel=2,
+        )
     return forward_and_backward(gm, example_inputs, replicate=replicate)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import operator
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -35,6 +36,7 @@ __all__ = [
     "TorchRuntimeError",
     "aot_compile",
     "both_passes",
+    "break_of",
     "graph_examples",
     "stand_ins",
     "tracing_all",
@@ -119,6 +121,21 @@ def both_passes() -> AbstractContextManager[None]:
     """The backward graph is compiled with the forward graph, not when it is first needed."""
     made: AbstractContextManager[None] = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
     return made
+
+
+def break_of(gm: torch.fx.GraphModule) -> str | None:
+    """The line where Dynamo has ended this graph before the end of the function, or began it after the beginning."""
+    reason = getattr(gm, "compile_subgraph_reason", None)
+    if reason is None or not reason.user_stack:
+        return None
+    last = reason.user_stack[-1]
+    resumed = _RESUMED.match(last.name)
+    if resumed is not None:
+        return f"{last.filename}:{resumed[2]} in {resumed[1]}"
+    return f"{last.filename}:{last.lineno} in {last.name}" if reason.graph_break else None
+
+
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d+)$")
 
 
 @contextmanager
