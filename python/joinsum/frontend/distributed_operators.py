@@ -135,7 +135,10 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     row = row_of(args[0], args) if args and is_distributed(args[0]) and not has_tensors(kwargs) else None
     if row is not None:
         made_of_row = func(*row, **kwargs)
-        return args[0] if written else args[0].with_blocks([made_of_row])
+        if written:
+            increment_version(row[0])  # below autograd torch does not, and there are views of the block
+            return args[0]
+        return args[0].with_blocks([made_of_row])
     target = kwargs.get("out", args[0])
     like = target if is_distributed(target) else _first(args, kwargs)
     if written and target is not like:
@@ -176,6 +179,7 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if rows is not None:
         made = func(*rows, **kwargs)
         if func._schema.is_mutable:
+            _written(func, rows)
             return _written(func, args)
         return [like.with_blocks([array]) for like, array in zip(leading, made, strict=True)]
     plan = []  # for each tensor of the leading list, which of its blocks are distinct arrays
@@ -193,8 +197,7 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _written(func: Any, args: Sequence[Any]) -> Any:
-    """The result of an operator that has written into its lists, which autograd sees: torch tells it so of single
-    tensors alone."""
+    """The result of an operator that has written into its lists, which autograd is told."""
     for given, argument in zip(args, func._schema.arguments, strict=False):
         if argument.is_write:
             increment_version(given)

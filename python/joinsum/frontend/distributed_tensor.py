@@ -48,6 +48,9 @@ every rank
 
     _stored: StoredRelation
 
+    # Tensors of which this one, kept for a backward pass, is a view, each with its version then.
+    written_with: tuple[tuple[torch.Tensor, int], ...] = ()
+
     @staticmethod
     def __new__(
         cls, stored: StoredRelation, shape: Sequence[int] | None = None, requires_grad: bool = False
