@@ -54,6 +54,10 @@ IN_PLACE: list[Callable[[Tensor, Tensor], Any]] = [
     lambda x, y: torch._foreach_mul_([x, y], [2.0, 3.0]),
     lambda x, y: torch._foreach_addcdiv_([x], [y], [y * y + 1], 0.5),
     lambda x, y: torch._foreach_mul_([x, y], torch.tensor(0.5)),
+    lambda x, y: torch._foreach_copy_([x, y], [y, x * 2]),
+    lambda x, y: torch._foreach_zero_([x]),
+    lambda x, y: setattr(x, "data", y * 2),
+    lambda x, y: x.data.mul_(3),
 ]
 FOLDS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.norm(),
@@ -66,6 +70,18 @@ FOLDS: list[Callable[[Tensor], Tensor]] = [
     lambda x: (x > 0).any(),
     lambda x: x.isfinite().all(),
     lambda x: torch.stack(torch._foreach_norm([x, x * 2], 3)),
+    lambda x: torch.stack(torch._foreach_max([x, x * 2])),
+    lambda x: torch.norm(x, p=1),
+    lambda x: torch.norm(x, "fro"),
+    lambda x: torch.linalg.norm(x, "fro"),
+    lambda x: torch.linalg.vector_norm(x, -1),
+    lambda x: torch.linalg.vector_norm(x, float("-inf"), dim=(0, 1)),
+    lambda x: x.to(torch.float16).norm(dtype=torch.float32),
+    lambda x: x.to(torch.complex64).norm(),
+    lambda x: (x.abs() * 20000).to(torch.float16).mean(),  # a sum beyond the halves' range
+    lambda x: (x * 100).to(torch.int64).mean(dtype=torch.float64),
+    lambda x: torch.nn.utils.get_total_norm([x, x * 2], 1),
+    lambda x: torch.nn.utils.get_total_norm([x, x * 2], float("inf"), foreach=False),
 ]
 
 
@@ -98,6 +114,66 @@ def test_folds_of_all_elements_are_plain(sites: int, index: int, replicated: boo
     made = FOLDS[index](blocks(x, sites, replicated))
     assert not isinstance(made, DistributedTensor)
     torch.testing.assert_close(made, FOLDS[index](x))
+
+
+def in_place_operators() -> list[str]:
+    """Methods in place of which torch says that their other form is elementwise, and that draw no numbers."""
+    found = []
+    for name in (name for name in dir(Tensor) if name.endswith("_") and not name.startswith("_")):
+        packet = getattr(torch.ops.aten, name[:-1], None)
+        forms = [getattr(packet, overload) for overload in packet.overloads()] if packet is not None else []
+        tags = [form.tags for form in forms if not any(x.is_out for x in form._schema.arguments)]
+        random = any(torch.Tag.nondeterministic_seeded in each for each in tags)
+        if not random and any(torch.Tag.pointwise in each for each in tags):
+            found.append(name)
+    return [name for name in found if name not in ("float_power_", "mvlgamma_", "polygamma_")]  # other arguments
+
+
+@pytest.mark.parametrize("name", in_place_operators())
+def test_each_elementwise_operator_in_place_is_torchs(sites: int, name: str) -> None:
+    compared = 0
+    given = draw(5, 4, seed=2)
+    for others in ([], [0.5], [2], [given.abs()], [0.2, 0.6], [given, draw(5, 4, seed=3).abs()], [given > 0, 0.5]):
+        for start in (draw(5, 4).abs() / 2, (draw(5, 4) * 9).to(torch.int64), draw(5, 4) > 0):
+            floats = [isinstance(x, Tensor) and x.dtype is not torch.bool for x in others]
+            rest = [x.to(start.dtype) if each else x for x, each in zip(others, floats, strict=True)]
+            wanted, x = start.clone(), blocks(start, sites)
+            cut = [blocks(each, sites) if isinstance(each, Tensor) else each for each in rest]
+            try:
+                getattr(wanted, name)(*rest)
+            except (RuntimeError, TypeError):
+                continue  # not with such arguments
+            getattr(x, name)(*cut)
+            torch.testing.assert_close(x.full_tensor(), wanted, equal_nan=True)
+            compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("foreach", [True, False])
+@pytest.mark.parametrize("order", [1.0, 2.0, float("inf")])
+def test_clipping_by_any_norm_is_torchs(sites: int, order: float, foreach: bool) -> None:
+    cut, plain = ([nn.Parameter(make(draw(5, 4, seed=i))) for i in range(2)] for make in (lambda x: blocks(x, sites), lambda x: x))
+    for each in (cut, plain):
+        for i, p in enumerate(each):
+            p.grad = p.detach() * (i + 2)
+    totals = [torch.nn.utils.clip_grad_norm_(each, 0.5, order, foreach=foreach) for each in (cut, plain)]
+    torch.testing.assert_close(*totals)
+    for p, q in zip(cut, plain, strict=True):
+        torch.testing.assert_close(gathered(p.grad), q.grad)
+
+
+def test_lists_are_refused_where_the_operator_is_not_elementwise(sites: int) -> None:
+    x = blocks(draw(4, 4), sites)
+    with pytest.raises(joinsum.PlanError, match=r"_foreach_mm.*full_tensor"):
+        torch.ops.aten._foreach_mm([x], [x])
+
+
+def test_data_is_assigned_from_blocks_alone(sites: int) -> None:
+    x = blocks(draw(4, 4), sites)
+    before = x.full_tensor()
+    with pytest.raises(joinsum.PlanError, match=r"x\.copy_\(y\)"):
+        x.data = draw(4, 4, seed=2)
+    assert torch.equal(x.full_tensor(), before)
 
 
 @settings(max_examples=25, deadline=None)

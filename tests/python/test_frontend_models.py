@@ -15,6 +15,7 @@ from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import gathered
 from models import CASES, batches, made
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from training import CUTTING
 
 
@@ -326,3 +327,36 @@ def test_a_model_inside_the_block_is_torchs_and_runs_joinsums_plans() -> None:
     assert len(runs) == 15 + 15  # seven linear layers a block and the head, forward and backward
     for p, q in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpointed_layers_are_computed_again_inside_of_the_block(reentrant: bool, inside: bool, sites: int) -> None:
+    joinsum.init(sites=sites)
+    plain, model = made("mlp"), made("mlp")
+    ((x, y),), loss = batches("mlp", 1), CASES["mlp"].loss
+    loss(plain(x), y).backward()
+    contracted: list[int] = []
+
+    def counting(*args: Any) -> Any:
+        contracted.append(1)
+        return joinsum.einsum(*args)
+
+    x.requires_grad_()  # which reentrant checkpoints need
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("joinsum.frontend.distributed_einsum.einsum", counting)
+        with joinsum.distributed_einsum():
+            value = loss(checkpoint(model, x, use_reentrant=reentrant), y)
+            forward = len(contracted)
+            if inside:
+                value.backward()
+        if not inside:
+            value.backward()
+        assert forward > 0
+        assert len(contracted) == 2 * forward
+        for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(p.grad, q.grad)
+        # Outside of blocks checkpoints are torch's.
+        loss(checkpoint(model, x, use_reentrant=reentrant), y).backward()
+        assert len(contracted) == 2 * forward

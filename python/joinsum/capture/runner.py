@@ -276,7 +276,8 @@ class PlannedProgram:
         whole = relation.whole_tensor(self.here.store)
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
         own = value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
-        return value if own else value.clone(memory_format=torch.contiguous_format)
+        # No view, which autograd would not let the user write into.
+        return value.detach() if own else value.clone(memory_format=torch.contiguous_format)
 
     def _compare(self, given: Mapping[str, torch.Tensor]) -> None:
         """Raises where the ranks' inputs differ."""

@@ -16,6 +16,7 @@ from joinsum.errors import PlanError
 from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.frontend.errors import capturing
+from joinsum.frontend.kept import KeptForBackward, check_unwritten, separate_results
 from joinsum.frontend.program import Program
 from joinsum.frontend.torch_internals import aot_compile, break_of, tracing_all
 
@@ -110,30 +111,45 @@ def forward_and_backward(
 
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
         known = names if names is not None and len(names) == len(inputs) else None
+        separate_results(graph.graph, saved)
         # On one site what the backward pass reads is torch's own.
-        program = Program(
-            graph, inputs, names=known, stay=saved if context().sites > 1 else (), kept=kept, replicate=replicate
-        )
+        stay = saved if context().sites > 1 else ()
+        protected = KeptForBackward(graph.graph, stay) if stay else None
+        program = Program(graph, inputs, names=known, stay=stay, kept=kept, replicate=replicate)
         made.append(program)
-        return _runner(program)
+        return _runner(program, protected=protected)
 
     def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
         program = Program(
             graph, inputs, stay={i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}, replicate=replicate
         )
         made.append(program)
-        return _runner(program, state)
+        run = _runner(program, state)
+        return _checked(run) if context().sites > 1 else run
 
     return aot_compile(gm, example_inputs, forward, backward)
 
 
-def _runner(program: Program, state: Sequence[Any] = ()) -> Callable[..., Any]:
+def _checked(run: Callable[..., Any]) -> Callable[..., Any]:
+    def checked(args: list[Any]) -> Any:
+        check_unwritten(args)
+        return run(args)
+
+    return checked
+
+
+def _runner(
+    program: Program, state: Sequence[Any] = (), protected: KeptForBackward | None = None
+) -> Callable[..., Any]:
     def run(args: list[Any]) -> list[Any]:
         places = {position: args[position] for position in program.written}
+        given = None if protected is None else list(args)
         outcome = program.run(args)
         for position, value in outcome.written.items():
             places[position].copy_(value)
         results = outcome.results
+        if protected is not None and given is not None:
+            protected.protect(given, results)
         seen: set[int] = set()
         for i, tensor in enumerate(state):
             if isinstance(tensor, torch.Tensor) and results[i] is not None:

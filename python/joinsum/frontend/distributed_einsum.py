@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils import checkpoint
 
 from joinsum.einsum import einsum
 from joinsum.errors import PlanError
@@ -22,8 +24,9 @@ class distributed_einsum(TorchFunctionMode):
     shapes; `joinsum.compile` plans a function as a whole. What torch computes below these calls, in
     `scaled_dot_product_attention` or `torch.nn.MultiheadAttention`, say, stays torch's.
 
-    Backward passes of what was computed inside run on all sites wherever they are started. On a process group all ranks
-    compute equal tensors. Raises what `joinsum.einsum` raises.
+    Backward passes of what was computed inside run on all sites wherever they are started, with what
+    `torch.utils.checkpoint` computes again in them. On a process group all ranks compute equal tensors. Raises what
+    `joinsum.einsum` raises.
     Source: EinDecomp paper, section 9.
 
     >>> import joinsum, torch
@@ -34,6 +37,11 @@ class distributed_einsum(TorchFunctionMode):
     >>> torch.equal(y, x @ x)
     True
     """
+
+    def __enter__(self) -> distributed_einsum:
+        _follow_checkpoints()
+        entered: distributed_einsum = super().__enter__()
+        return entered
 
     def __torch_function__(
         self,
@@ -48,6 +56,44 @@ class distributed_einsum(TorchFunctionMode):
             return func(*args, **kwargs)
         # The call itself is no longer inside the block: what it uses is torch's own.
         return contraction(*args, **kwargs)
+
+
+@functools.cache
+def _follow_checkpoints() -> None:
+    """From now on what `torch.utils.checkpoint` computes inside of a block is inside of one when it is computed again:
+    that happens in the backward pass, where no block may be open, and which torch runs outside of all such modes."""
+    computed_again = checkpoint._checkpoint_without_reentrant_generator
+
+    @functools.wraps(computed_again)
+    def without_reentrance(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return computed_again(_again_inside(function), *args, **kwargs)
+
+    class Reentrant(checkpoint.CheckpointFunction):
+        @staticmethod
+        def forward(ctx: Any, run_function: Callable[..., Any], *args: Any) -> Any:
+            return super(Reentrant, Reentrant).forward(ctx, _again_inside(run_function), *args)
+
+    checkpoint._checkpoint_without_reentrant_generator = without_reentrance
+    checkpoint.CheckpointFunction = Reentrant
+
+
+def _again_inside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, if it is given inside of a block, inside of one wherever it is called."""
+    if not _inside():
+        return function
+
+    @functools.wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        if _inside():
+            return function(*args, **kwargs)
+        with distributed_einsum():
+            return function(*args, **kwargs)
+
+    return inside
+
+
+def _inside() -> bool:
+    return any(isinstance(mode, distributed_einsum) for mode in _get_current_function_mode_stack())
 
 
 def _einsum(*arguments: Any) -> torch.Tensor:

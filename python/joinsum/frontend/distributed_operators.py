@@ -1,4 +1,4 @@
-"""Operators of distributed tensors: elementwise ones run on the blocks, folds of all elements combine the blocks'."""
+"""Operators of distributed tensors: elementwise ones run on the blocks; others copy, view, or raise."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
+from torch.autograd.graph import increment_version
 
 from joinsum import _C
-from joinsum.context import Context
 from joinsum.errors import PlanError
+from joinsum.frontend.distributed_folds import FOLDS, is_distributed, over_ranks
 from joinsum.frontend.one_block import has_tensors, row_of, rows_of
 
 if TYPE_CHECKING:
     from joinsum.frontend.distributed_tensor import DistributedTensor
 
-__all__ = ["dispatch", "over_ranks"]
+__all__ = ["dispatch"]
 
 _aten = torch.ops.aten
 
@@ -34,14 +34,38 @@ def _handler_of(func: Any) -> Handler:
     handler = _HANDLERS.get(func)
     if handler is not None:
         return handler
-    name = func._schema.name
-    if (name.startswith("aten::_foreach_") and name not in _FOREACH_FOLDS) or name in _FUSED:
+    if func._schema.name in _FUSED or _is_foreach_elementwise(func):
         return _foreach
-    if name in _FILLS or (torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags):
+    if _is_elementwise(func):
         return _elementwise
     if any(x.is_out for x in func._schema.arguments):
         return _refused("no out=", "use the result, or an operator in place")
+    if func._schema.is_mutable:
+        return _refused("no operator on blocks", "write into y = x.full_tensor(), on every rank, then x.copy_(y)")
     return _refused("no operator on blocks", "give x.full_tensor(), on every rank")
+
+
+def _is_elementwise(func: Any) -> bool:
+    """Whether torch says so, of an operator or of its form that is not in place, which alone may carry the tag."""
+    forms = [func]
+    if func._opname.endswith("_"):
+        packet = getattr(_aten, func._opname[:-1], None)
+        forms.append(getattr(packet, func._overloadname, func))
+    if any(torch.Tag.nondeterministic_seeded in form.tags for form in forms) or len(func._schema.returns) != 1:
+        return False
+    return func._schema.name in _FILLS or any(torch.Tag.pointwise in form.tags for form in forms)
+
+
+def _is_foreach_elementwise(func: Any) -> bool:
+    """Whether this is an operator of lists whose operator of one tensor is elementwise."""
+    if not func._opname.startswith("_foreach_"):
+        return False
+    single = func._opname.removeprefix("_foreach_").removesuffix("_")
+    packet = getattr(_aten, single, None)
+    return single in ("copy", "zero") or (
+        packet is not None
+        and any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
+    )
 
 
 def _refused(what: str, remedy: str) -> Handler:
@@ -52,20 +76,8 @@ def _refused(what: str, remedy: str) -> Handler:
 
 
 _FILLS = {"aten::zero_", "aten::fill_", "aten::masked_fill_", "aten::masked_fill"}
-_FOREACH_FOLDS = {"aten::_foreach_norm", "aten::_foreach_max"}
 # Whole updates, elementwise, on lists as those of _foreach_ operators.
 _FUSED = {"aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_", "aten::_fused_adagrad_"}
-
-
-@functools.cache
-def _kind() -> type[DistributedTensor]:
-    from joinsum.frontend.distributed_tensor import DistributedTensor
-
-    return DistributedTensor
-
-
-def _is_distributed(x: object) -> bool:
-    return isinstance(x, _kind())
 
 
 # --- elementwise ------------------------------------------------------------------------------------------------------
@@ -75,7 +87,7 @@ def _blocks_like(func: Any, x: Any, like: DistributedTensor) -> list[Any]:
     """The operand for each block of `like`: a number as it is, a tensor in the same blocks."""
     if not isinstance(x, torch.Tensor):
         return [x] * len(like.blocks())
-    if _is_distributed(x):
+    if is_distributed(x):
         if not _lies_as(x, like):
             raise PlanError(
                 f"DistributedTensor: operands lie differently: operator={func}, first={like.physical_type}, "
@@ -109,7 +121,7 @@ def _retyped(type_: _C.PhysicalType, dtype: torch.dtype) -> _C.PhysicalType:
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> DistributedTensor:
-    found = next(x for x in (*args, *kwargs.values()) if _is_distributed(x))
+    found = next(x for x in (*args, *kwargs.values()) if is_distributed(x))
     return found  # type: ignore[no-any-return]
 
 
@@ -120,12 +132,15 @@ def _same_memory(x: Any) -> Any:
 
 def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     written = func._schema.is_mutable
-    row = row_of(args[0], args) if args and _is_distributed(args[0]) and not has_tensors(kwargs) else None
+    row = row_of(args[0], args) if args and is_distributed(args[0]) and not has_tensors(kwargs) else None
     if row is not None:
         made_of_row = func(*row, **kwargs)
-        return args[0] if written else args[0].with_blocks([made_of_row])
+        if written:
+            increment_version(row[0])  # below autograd torch does not, and there are views of the block
+            return args[0]
+        return args[0].with_blocks([made_of_row])
     target = kwargs.get("out", args[0])
-    like = target if _is_distributed(target) else _first(args, kwargs)
+    like = target if is_distributed(target) else _first(args, kwargs)
     if written and target is not like:
         raise PlanError(
             f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor(), or, if "
@@ -164,11 +179,12 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if rows is not None:
         made = func(*rows, **kwargs)
         if func._schema.is_mutable:
-            return args[0] if func._schema.returns else None
+            _written(func, rows)
+            return _written(func, args)
         return [like.with_blocks([array]) for like, array in zip(leading, made, strict=True)]
     plan = []  # for each tensor of the leading list, which of its blocks are distinct arrays
     for x in leading:
-        keys = [_same_memory(block) for block in x.blocks()] if _is_distributed(x) else [None]
+        keys = [_same_memory(block) for block in x.blocks()] if is_distributed(x) else [None]
         order = {key: i for i, key in reversed(list(enumerate(keys)))}
         plan.append((keys, order))
     spread = [_spread(func, arg, leading, plan) for arg in args]
@@ -176,8 +192,16 @@ def _foreach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     # A process may have no block of any of them, and torch takes no empty list.
     results = func(*spread, **named) if spread[0] else []
     if func._schema.is_mutable:
-        return args[0] if func._schema.returns else None
+        return _written(func, args)
     return _regrouped(leading, plan, results)
+
+
+def _written(func: Any, args: Sequence[Any]) -> Any:
+    """The result of an operator that has written into its lists, which autograd is told."""
+    for given, argument in zip(args, func._schema.arguments, strict=False):
+        if argument.is_write:
+            increment_version(given)
+    return args[0] if func._schema.returns else None
 
 
 def _is_list(x: object) -> bool:
@@ -189,8 +213,8 @@ def _spread(func: Any, arg: Any, leading: Sequence[Any], plan: Sequence[tuple[li
         return arg
     entries = []
     for x, like, (keys, order) in zip(arg, leading, plan, strict=True):
-        if not _is_distributed(like):
-            if _is_distributed(x):
+        if not is_distributed(like):
+            if is_distributed(x):
                 raise PlanError(
                     f"DistributedTensor: a plain tensor is written from blocks: operator={func}; give x.full_tensor(), "
                     "or, if this is an optimizer's state, build the optimizer after the model is distributed"
@@ -207,103 +231,24 @@ def _regrouped(leading: Sequence[Any], plan: Sequence[tuple[list[Any], dict[Any,
     remaining = iter(results)
     for like, (keys, order) in zip(leading, plan, strict=True):
         made = {i: next(remaining) for i in sorted(order[key] for key in set(keys))}
-        out.append(like.with_blocks([made[order[key]] for key in keys]) if _is_distributed(like) else made[0])
+        out.append(like.with_blocks([made[order[key]] for key in keys]) if is_distributed(like) else made[0])
     return out
 
 
-# --- folds of all elements --------------------------------------------------------------------------------------------
-
-
-def _own_arrays(x: DistributedTensor) -> list[torch.Tensor]:
-    """Arrays of which this process keeps the first replica; those of all processes are the tensor."""
-    here, type_ = x.context, x.physical_type
-    local = set(here.local_sites)
-    pairs = x.stored.core().tuples(here.store)
-    return [array for key, array in pairs if type_.sites_of(key)[0] in local]
-
-
-def over_ranks(here: Context, partial: torch.Tensor) -> list[torch.Tensor]:
-    """Everyone's partial result, in the order of the ranks."""
-    if here.whole:
-        return [partial]
-    gathered = [torch.empty_like(partial) for _ in range(here.sites)]
-    dist.all_gather(gathered, partial.contiguous(), group=here.group)
-    return gathered
-
-
-def _fold(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -> Callable[..., torch.Tensor]:
-    """A fold of all elements that is the same fold of partial results."""
-
-    def fold(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
-        (x,) = args[:1]
-        if any(each not in (None, [], False) for each in args[1:]):
-            raise PlanError(f"DistributedTensor: only all elements are folded: operator={func}; give x.full_tensor()")
-        neutral = torch.tensor(_identity(identity, x.dtype), dtype=x.dtype, device=x.device)
-        parts = [func(array, **kwargs) for array in _own_arrays(x) if array.numel()]
-        parts = parts or [func(neutral.reshape(1), **kwargs)]
-        whole = combine(torch.stack(parts))
-        return combine(torch.stack(over_ranks(x.context, whole)))
-
-    return fold
-
-
-def _identity(identity: Any, dtype: torch.dtype) -> Any:
-    if identity not in (float("inf"), float("-inf")) or dtype.is_floating_point:
-        return identity
-    limits = torch.iinfo(dtype) if dtype is not torch.bool else None
-    if limits is None:
-        return identity > 0
-    return limits.max if identity > 0 else limits.min
-
-
-def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    total: torch.Tensor = _HANDLERS[_aten.sum.default](_aten.sum.default, args, kwargs)
-    count: int = args[0].numel()
-    return total / count
-
-
-def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[torch.Tensor]:
-    """Norms of all elements of each tensor, in one exchange between the ranks."""
-    if order == 0:
-        raise PlanError("DistributedTensor: the norm of order 0 is a count; give (x != 0).sum()")
-    partial = []
-    for x in xs:
-        arrays = _own_arrays(x) if _is_distributed(x) else [x]
-        parts = [torch.linalg.vector_norm(array, order, dtype=dtype) for array in arrays if array.numel()]
-        zero = torch.zeros((), dtype=dtype or x.dtype, device=x.device)
-        partial.append(torch.linalg.vector_norm(torch.stack(parts), order) if parts else zero)
-    here = next(x.context for x in xs if _is_distributed(x))
-    if here.whole:
-        return partial
-    plain = {i for i, x in enumerate(xs) if not _is_distributed(x)}
-    columns = torch.stack(over_ranks(here, torch.stack(partial)))
-    whole = torch.linalg.vector_norm(columns, order, dim=0)
-    return [partial[i] if i in plain else norm for i, norm in enumerate(whole)]
-
-
-def _vector_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
-    values = dict(zip(["x", "ord", "dim", "keepdim"], args, strict=False)) | dict(kwargs)
-    if values.get("dim") is not None or values.get("keepdim"):
-        raise PlanError(f"DistributedTensor: only norms of all elements: operator={func}; give x.full_tensor()")
-    order = values.get("ord", values.get("p", 2))
-    return _norms([args[0]], 2.0 if order is None else float(order), values.get("dtype"))[0]
-
-
-def _foreach_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    order = args[1] if len(args) > 1 else kwargs.get("ord", 2)
-    return _norms(args[0], float(order), kwargs.get("dtype"))
+# --- operators with rules of their own ---------------------------------------------------------------------------------
 
 
 def _unscale(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """What a GradScaler does to gradients: `found_inf` becomes 1 where an element of any of them, on any rank, is no
     number."""
     gradients, found, inverse = args
-    plan = [([_same_memory(block) for block in x.blocks()] if _is_distributed(x) else [None]) for x in gradients]
+    plan = [([_same_memory(block) for block in x.blocks()] if is_distributed(x) else [None]) for x in gradients]
     spread = _spread(func, gradients, gradients, [(keys, {key: i for i, key in enumerate(keys)}) for keys in plan])
     if spread:
         func(spread, found, inverse)
-    everywhere = over_ranks(next(x.context for x in gradients if _is_distributed(x)), found)
+    everywhere = over_ranks(next(x.context for x in gradients if is_distributed(x)), found)
     found.copy_(torch.stack(everywhere).amax(0))
+    increment_version(gradients)
 
 
 def _index_put(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -370,12 +315,12 @@ def _new_like(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torc
 def _copy(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """copy_: also from blocks that lie otherwise, and into a plain tensor; that is what copying is for."""
     into, source = args[:2]
-    if not _is_distributed(into):
+    if not is_distributed(into):
         return into.copy_(source.whole())
     if source.shape != into.shape:
-        source = source.full_tensor() if _is_distributed(source) else source
+        source = source.full_tensor() if is_distributed(source) else source
         source = source.expand(into.shape)
-    if _is_distributed(source) and not source.stored.lies_as(into.stored):
+    if is_distributed(source) and not source.stored.lies_as(into.stored):
         source = source.like(_retyped(into.physical_type, source.dtype))
     return _elementwise(func, (into, source), {})
 
@@ -385,11 +330,10 @@ def _item(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _equal(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    whole = [x.whole() if _is_distributed(x) else x for x in args]
+    whole = [x.whole() if is_distributed(x) else x for x in args]
     return bool(torch.equal(*whole))
 
 
-_INFINITY = float("inf")
 _HANDLERS: dict[Any, Handler] = {
     _aten.detach.default: _alias,
     _aten.alias.default: _alias,
@@ -411,13 +355,5 @@ _HANDLERS: dict[Any, Handler] = {
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     _aten._local_scalar_dense.default: _item,
     _aten.equal.default: _equal,
-    _aten.sum.default: _fold(torch.sum, 0),
-    _aten.mean.default: _mean,
-    _aten.max.default: _fold(torch.max, -_INFINITY),
-    _aten.min.default: _fold(torch.min, _INFINITY),
-    _aten.all.default: _fold(torch.all, True),
-    _aten.any.default: _fold(torch.any, False),
-    _aten.linalg_vector_norm.default: _vector_norm,
-    _aten.norm.Scalar: _vector_norm,
-    _aten._foreach_norm.Scalar: _foreach_norm,
+    **FOLDS,
 }

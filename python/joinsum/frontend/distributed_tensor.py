@@ -48,6 +48,9 @@ every rank
 
     _stored: StoredRelation
 
+    # Tensors of which this one, kept for a backward pass, is a view, each with its version then.
+    written_with: tuple[tuple[torch.Tensor, int], ...] = ()
+
     @staticmethod
     def __new__(
         cls, stored: StoredRelation, shape: Sequence[int] | None = None, requires_grad: bool = False
@@ -133,6 +136,25 @@ every rank
     def stored(self) -> StoredRelation:
         """The relation of the blocks."""
         return self._stored
+
+    @property  # type: ignore[override]
+    def data(self) -> torch.Tensor:
+        """The same blocks outside of autograd. Another distributed tensor of this shape and dtype may be assigned, whose
+        blocks are then this one's too.
+
+        Raises PlanError where another tensor is assigned; `x.copy_(y)` takes its elements.
+        """
+        found: torch.Tensor = torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
+        return found
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        if not isinstance(other, DistributedTensor):
+            raise PlanError(
+                f"DistributedTensor: data is a distributed tensor: assigned={type(other).__name__}; write its elements, "
+                "x.copy_(y), under torch.no_grad()"
+            )
+        self.adopt(other)
 
     @property
     def physical_type(self) -> _C.PhysicalType:

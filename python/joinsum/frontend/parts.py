@@ -8,7 +8,7 @@ import torch
 
 from joinsum.context import Context, context
 from joinsum.errors import PlanError
-from joinsum.frontend.distributed_operators import over_ranks
+from joinsum.frontend.distributed_folds import over_ranks
 from joinsum.frontend.distributed_tensor import of_parts
 from joinsum.frontend.torch_internals import tree_leaves, tree_map
 
