@@ -17,7 +17,15 @@ from joinsum.dtypes import torch_dtype
 from joinsum.errors import PlanError
 from joinsum.graph_choice import Choice, choose
 
-__all__ = ["CompiledGraph", "check_not_recorded", "checksum", "differentiable_run", "outside_of_graphs"]
+__all__ = [
+    "CompiledGraph",
+    "check_not_traced",
+    "checksum",
+    "differentiable_run",
+    "gradients",
+    "outside_of_graphs",
+    "recording",
+]
 
 _BATCHED_KEPT = 64  # batched forms of one graph: the last ones
 _CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
@@ -71,10 +79,13 @@ class CompiledGraph:
         return CompiledGraph(self.here, self.recorded.binary_where_nans_stay(), self.kept)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The outputs, for one tensor for each of the inputs; no gradients."""
+        """The outputs, for one tensor for each of the inputs; no gradients. Where torch records operators, the graph is
+        one of them: it is planned with the others, or when the recording runs."""
         here = self.here
         smooth = [x.requires_grad for x in tensors]
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
+        if recording():
+            return self._recorded_run(dict(zip(self.names, tensors, strict=True)))
         if self._keeping_nans is not None and _has_both_infinities(tensors):
             return self._keeping_nans.run(tensors)
         if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
@@ -89,6 +100,12 @@ class CompiledGraph:
         results = here.execute(self.choice.plan, placed, {})
         operands = {x.untyped_storage().data_ptr() for x in tensors}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
+
+    def _recorded_run(self, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        # What operands hold is not known yet.
+        graph = self.recorded if self._keeping_nans is None else self._keeping_nans.recorded
+        inputs = [tensors[name] for name, _ in graph.inputs]
+        return tuple(torch.ops.joinsum.einsum_graph(str(graph), inputs))
 
     def _whole(self, relation: _C.StoredRelation, operands: set[int]) -> torch.Tensor:
         """The result as a tensor that shares no memory with an operand."""
@@ -140,8 +157,8 @@ _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 
 _OUTSIDE = (
-    "joinsum's einsums run on all sites by plans of their own, outside of compiled graphs; in a function for "
-    "joinsum.compile write torch's operators, torch.einsum for one, which it plans together"
+    "a planned graph runs on all sites by its own plan, outside of compiled graphs; in a function for joinsum.compile "
+    "call joinsum.einsum or torch's operators, which it plans together"
 )
 
 
@@ -192,13 +209,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *arrived: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        compiled: CompiledGraph = ctx.compiled
-        gradient = compiled.gradient(tuple(ctx.needs_input_grad[1:]))
-        if gradient is None:
-            return (None,) * (1 + len(compiled.names))
-        values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", arrived)
-        made = _by_name(gradient, values)
-        return (None, *(made.get(f"d_x{i}") for i in range(len(compiled.names))))
+        return (None, *gradients(ctx.compiled, tuple(ctx.needs_input_grad[1:]), ctx.saved_tensors, arrived))
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -237,6 +248,20 @@ class _Differentiable(torch.autograd.Function):
         nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
         out_dims = tuple(0 if node in reached else None for _, node in nodes)
         return tuple(made[name] for name in compiled.outputs), out_dims
+
+
+def gradients(
+    compiled: CompiledGraph, needed: tuple[bool, ...], tensors: Sequence[torch.Tensor], arrived: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Gradients of the inputs, in autograd; None where one is not needed, or no output depends on it.
+
+    arrived   the gradients of the outputs
+    """
+    gradient = compiled.gradient(needed)
+    if gradient is None:
+        return [None] * len(compiled.names)
+    made = _by_name(gradient, _numbered("x", tensors) | _numbered("d_z", arrived))
+    return [made.get(f"d_x{i}") for i in range(len(compiled.names))]
 
 
 def _no_view(x: torch.Tensor) -> torch.Tensor:
@@ -292,17 +317,20 @@ def _of_batches(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> dic
     return {name: torch._add_batch_dim(x, 0, level) if nodes[name] in reached else x for name, x in made.items()}
 
 
-def check_not_recorded(who: str) -> None:
-    """Raises PlanError where torch records operators to run them again on other tensors: a recording would have this
-    call's result as a constant. `who` opens the message."""
-    if torch._C._get_dispatch_mode(_PROXY) is not None or torch._C._get_tracing_state() is not None:
-        raise PlanError(
-            f"{who}: make_fx, torch.func.linearize and torch.jit.trace cannot record what sites run; use "
-            "joinsum.compile of torch's operators, or torch.func.jvp for linearize"
-        )
+def check_not_traced(who: str) -> None:
+    """Raises PlanError inside `torch.jit.trace`: its recording would have this call's result as a constant. `who` opens
+    the message."""
+    if torch._C._get_tracing_state() is not None:
+        raise PlanError(f"{who}: torch.jit.trace cannot record what sites run; use torch.compile or joinsum.compile")
 
 
-_PROXY = torch._C._TorchDispatchModeKey.PROXY
+_Mode = torch._C._TorchDispatchModeKey
+
+
+def recording() -> bool:
+    """Whether torch records operators, to run them again on other tensors, or tells shapes of tensors without data:
+    `make_fx`, `torch.export`, and what is below `torch.compile`."""
+    return any(torch._C._get_dispatch_mode(mode) is not None for mode in (_Mode.PROXY, _Mode.FUNCTIONAL, _Mode.FAKE))
 
 
 def outside_of_graphs(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
@@ -316,7 +344,7 @@ def outside_of_graphs(function: Callable[_Given, _Made]) -> Callable[_Given, _Ma
 def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The outputs, in autograd where it asks for that: an input requires a gradient or has a tangent, or functorch is
     at work."""
-    check_not_recorded("einsum")
+    check_not_traced("einsum")
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
     if recorded or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return tuple(_Differentiable.apply(compiled, *tensors))  # type: ignore[no-untyped-call]
