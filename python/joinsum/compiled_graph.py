@@ -25,6 +25,7 @@ __all__ = [
     "gradients",
     "outside_of_graphs",
     "recording",
+    "samples",
 ]
 
 _BATCHED_KEPT = 64  # batched forms of one graph: the last ones
@@ -82,10 +83,10 @@ class CompiledGraph:
         """The outputs, for one tensor for each of the inputs; no gradients. Where torch records operators, the graph is
         one of them: it is planned with the others, or when the recording runs."""
         here = self.here
+        if recording():
+            return self.recorded_run(tensors)
         smooth = [x.requires_grad for x in tensors]
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
-        if recording():
-            return self._recorded_run(dict(zip(self.names, tensors, strict=True)))
         if self._keeping_nans is not None and _has_both_infinities(tensors):
             return self._keeping_nans.run(tensors)
         if not here.whole and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
@@ -101,11 +102,12 @@ class CompiledGraph:
         operands = {x.untyped_storage().data_ptr() for x in tensors}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
 
-    def _recorded_run(self, tensors: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def recorded_run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """The same as one of torch's operators, in autograd."""
         # What operands hold is not known yet.
         graph = self.recorded if self._keeping_nans is None else self._keeping_nans.recorded
-        inputs = [tensors[name] for name, _ in graph.inputs]
-        return tuple(torch.ops.joinsum.einsum_graph(str(graph), inputs))
+        given = dict(zip(self.names, tensors, strict=True))
+        return tuple(torch.ops.joinsum.einsum_graph(str(graph), [given[name] for name, _ in graph.inputs]))
 
     def _whole(self, relation: _C.StoredRelation, operands: set[int]) -> torch.Tensor:
         """The result as a tensor that shares no memory with an operand."""
@@ -235,19 +237,24 @@ class _Differentiable(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], compiled: CompiledGraph, *tensors: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
-        dims = in_dims[1:]
-        which = tuple(dim is not None for dim in dims)
-        names = [name for name, each in zip(compiled.names, which, strict=True) if each]
-        reached = depending(compiled.recorded, names)
-        batched = compiled.batched(which, info.batch_size)
-        moved = {
-            name: x if dim is None else x.movedim(dim, 0)
-            for name, x, dim in zip(compiled.names, tensors, dims, strict=True)
-        }
-        made = _by_name(batched, moved)
-        nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
-        out_dims = tuple(0 if node in reached else None for _, node in nodes)
-        return tuple(made[name] for name in compiled.outputs), out_dims
+        return samples(compiled, in_dims[1:], info.batch_size, tensors)
+
+
+def samples(
+    compiled: CompiledGraph, dims: Sequence[int | None], size: int, tensors: Sequence[torch.Tensor]
+) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
+    """The outputs for `size` samples, which lie along these axes of the inputs, and the axes along which they lie in
+    the outputs; None where a tensor is the same for all of them."""
+    which = tuple(dim is not None for dim in dims)
+    names = [name for name, each in zip(compiled.names, which, strict=True) if each]
+    reached = depending(compiled.recorded, names)
+    moved = {
+        name: x if dim is None else x.movedim(dim, 0) for name, x, dim in zip(compiled.names, tensors, dims, strict=True)
+    }
+    made = _by_name(compiled.batched(which, size), moved)
+    nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
+    out_dims = tuple(0 if node in reached else None for _, node in nodes)
+    return tuple(made[name] for name in compiled.outputs), out_dims
 
 
 def gradients(
@@ -345,7 +352,10 @@ def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor])
     """The outputs, in autograd where it asks for that: an input requires a gradient or has a tangent, or functorch is
     at work."""
     check_not_traced("einsum")
+    forward = forward_ad._current_level >= 0
+    if not forward and recording():
+        return compiled.recorded_run(tensors)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if recorded or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if recorded or torch._C._are_functorch_transforms_active() or forward:
         return tuple(_Differentiable.apply(compiled, *tensors))  # type: ignore[no-untyped-call]
     return compiled.run(tensors)

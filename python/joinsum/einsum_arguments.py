@@ -305,6 +305,11 @@ def result_into(out: object, result: torch.Tensor) -> torch.Tensor:
             raise PlanError(f"einsum: out has another {name} than the result: out={shown[0]}, result={shown[1]}")
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
         raise PlanError("einsum: out= is not differentiated; leave it out, or call inside torch.no_grad()")
-    if result.untyped_storage().data_ptr() == out.untyped_storage().data_ptr():
+    # Whoever records a copy knows what shares memory.
+    if not torch.compiler.is_dynamo_compiling() and _one_memory(result, out):
         result = result.clone()
     return out.copy_(result)
+
+
+def _one_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
