@@ -20,12 +20,12 @@ from joinsum.graph_choice import Choice, choose
 __all__ = [
     "CompiledGraph",
     "check_not_traced",
+    "check_not_transformed",
     "checksum",
     "differentiable_run",
     "gradients",
     "outside_of_graphs",
     "recording",
-    "samples",
 ]
 
 _BATCHED_KEPT = 64  # batched forms of one graph: the last ones
@@ -237,24 +237,19 @@ class _Differentiable(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], compiled: CompiledGraph, *tensors: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
-        return samples(compiled, in_dims[1:], info.batch_size, tensors)
-
-
-def samples(
-    compiled: CompiledGraph, dims: Sequence[int | None], size: int, tensors: Sequence[torch.Tensor]
-) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
-    """The outputs for `size` samples, which lie along these axes of the inputs, and the axes along which they lie in
-    the outputs; None where a tensor is the same for all of them."""
-    which = tuple(dim is not None for dim in dims)
-    names = [name for name, each in zip(compiled.names, which, strict=True) if each]
-    reached = depending(compiled.recorded, names)
-    moved = {
-        name: x if dim is None else x.movedim(dim, 0) for name, x, dim in zip(compiled.names, tensors, dims, strict=True)
-    }
-    made = _by_name(compiled.batched(which, size), moved)
-    nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
-    out_dims = tuple(0 if node in reached else None for _, node in nodes)
-    return tuple(made[name] for name in compiled.outputs), out_dims
+        dims = in_dims[1:]
+        which = tuple(dim is not None for dim in dims)
+        names = [name for name, each in zip(compiled.names, which, strict=True) if each]
+        reached = depending(compiled.recorded, names)
+        batched = compiled.batched(which, info.batch_size)
+        moved = {
+            name: x if dim is None else x.movedim(dim, 0)
+            for name, x, dim in zip(compiled.names, tensors, dims, strict=True)
+        }
+        made = _by_name(batched, moved)
+        nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
+        out_dims = tuple(0 if node in reached else None for _, node in nodes)
+        return tuple(made[name] for name in compiled.outputs), out_dims
 
 
 def gradients(
@@ -331,6 +326,16 @@ def check_not_traced(who: str) -> None:
         raise PlanError(f"{who}: torch.jit.trace cannot record what sites run; use torch.compile or joinsum.compile")
 
 
+def check_not_transformed(who: str) -> None:
+    """Raises PlanError inside a transform of `torch.func` in a function that is compiled: no operator that is registered
+    with torch can stand there. `who` opens the message."""
+    if torch._C._are_functorch_transforms_active():
+        raise PlanError(
+            f"{who}: a compiled function cannot transform it (torch.func.grad, vmap, jvp); transform the compiled "
+            "function, or take torch's operators there"
+        )
+
+
 _Mode = torch._C._TorchDispatchModeKey
 
 
@@ -352,10 +357,9 @@ def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor])
     """The outputs, in autograd where it asks for that: an input requires a gradient or has a tangent, or functorch is
     at work."""
     check_not_traced("einsum")
-    forward = forward_ad._current_level >= 0
-    if not forward and recording():
+    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if not transformed and recording():
         return compiled.recorded_run(tensors)
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if recorded or torch._C._are_functorch_transforms_active() or forward:
+    if transformed or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
         return tuple(_Differentiable.apply(compiled, *tensors))  # type: ignore[no-untyped-call]
     return compiled.run(tensors)

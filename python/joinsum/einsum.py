@@ -8,7 +8,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
-from joinsum.compiled_graph import check_not_traced, recording
+from joinsum.compiled_graph import check_not_traced, check_not_transformed, recording
 from joinsum.context import Context, context
 from joinsum.einsum_arguments import (
     autocast_dtype,
@@ -177,6 +177,7 @@ _LIBRARY.define(
 
 def _in_a_graph(equation: str, operands: Sequence[torch.Tensor], operations: Operations) -> torch.Tensor:
     """The call as an operator, as which Dynamo leaves it in its graph."""
+    check_not_transformed("einsum")
     labels = [label for label, _ in operations.extents]
     extents = [extent for _, extent in operations.extents]
     made: torch.Tensor = torch.ops.joinsum.einsum_call(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from joinsum import _C, einsum_operator  # noqa: F401  (registers what recordings hold)
-from joinsum.compiled_graph import CompiledGraph, check_not_traced, differentiable_run, recording
+from joinsum.compiled_graph import CompiledGraph, check_not_traced, check_not_transformed, differentiable_run, recording
 from joinsum.context import context
 from joinsum.dtypes import dtype_name
 from joinsum.einsum_arguments import View, check_tensors, common_dtype, fixed_shape, views_of
@@ -93,6 +93,7 @@ def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]
     """
     if torch.compiler.is_dynamo_compiling():
         # Dynamo leaves the call in its graph, as an operator.
+        check_not_transformed(who)
         made: torch.Tensor = torch.ops.joinsum.graph_call(who, list(graph), list(tensors), list(tensors.values()))
         return made
     return _evaluated(who, graph, tensors)

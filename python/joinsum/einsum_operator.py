@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from joinsum import _C
-from joinsum.compiled_graph import CompiledGraph, gradients, samples
+from joinsum.compiled_graph import CompiledGraph, gradients
 from joinsum.context import context
 from joinsum.dtypes import torch_dtype
 
@@ -52,14 +52,6 @@ def _backward(ctx: Any, arrived: Sequence[torch.Tensor]) -> tuple[None, list[tor
 
 
 einsum_graph.register_autograd(_backward, setup_context=_setup)
-
-
-@einsum_graph.register_vmap
-def _(
-    info: Any, in_dims: tuple[None, Sequence[int | None]], graph: str, inputs: Sequence[torch.Tensor]
-) -> tuple[list[torch.Tensor], list[int | None]]:
-    made, out_dims = samples(_compiled(graph), in_dims[1], info.batch_size, inputs)
-    return list(made), list(out_dims)
 
 
 def _compiled(graph: str) -> CompiledGraph:
