@@ -108,9 +108,7 @@ def einsum(
     return result if out is None else result_into(out, result)
 
 
-def _of_tensors(
-    equation: str, operands: Sequence[torch.Tensor], asked: tuple[object, object, object]
-) -> torch.Tensor:
+def _of_tensors(equation: str, operands: Sequence[torch.Tensor], asked: tuple[object, object, object]) -> torch.Tensor:
     here = context()
     join, agg, extents = asked
     # Without `->` words stand in the order of their text in the result, letters for them might not.

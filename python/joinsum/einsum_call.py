@@ -105,7 +105,9 @@ def _evaluated(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tenso
 
     def make() -> CompiledGraph:
         checked = zip(tensors, check_tensors(who, tensors), strict=True)
-        inputs = [f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, fixed_shape(x)))}]" for name, x in checked]
+        inputs = [
+            f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, fixed_shape(x)))}]" for name, x in checked
+        ]
         return CompiledGraph(here, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])), True)
 
     with here.preparing("einsum"):
