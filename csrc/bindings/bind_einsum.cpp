@@ -113,7 +113,7 @@ void bind_graph(py::module_& module) {
       .def_static("of_plan", &einsum::graph_of, py::arg("plan"), WithoutGil())
       .def_property_readonly("parts", &parts_of)
       .def("write_json", &einsum::write_json, WithoutGil())
-      .def("plan", &einsum::plan_of, WithoutGil());
+      .def("plan", &einsum::plan_of, py::arg("who") = "json", WithoutGil());
 }
 
 using Shape = std::pair<std::string, Dims>;

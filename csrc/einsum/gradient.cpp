@@ -41,9 +41,15 @@ std::optional<Labelled> derivative(const Kernel& map, const Labelled& x, const L
 /// Gradients of one simple vertex for its operands.
 class Vertex {
  public:
-  /// `value` is the node's; `arrived` is for each of its tied ways, where it is a step of an extreme.
-  Vertex(const NodePtr& node, const NodePtr& value, Labelled arrived, const TiedWays& ways)
-      : node_(*node), op_(*node->as<Einsum>()), z_{value, op_.result}, d_(std::move(arrived)), ways_(ways) {
+  /// `value` is the node's; `arrived` is for each of its tied ways, where it is a step of an extreme. `step` says that
+  /// another vertex folds it further.
+  Vertex(const NodePtr& node, const NodePtr& value, Labelled arrived, const TiedWays& ways, bool step)
+      : node_(*node),
+        op_(*node->as<Einsum>()),
+        z_{value, op_.result},
+        d_(std::move(arrived)),
+        ways_(ways),
+        step_(step) {
     for (size_t i = 0; i < node->inputs().size(); ++i) operands_.push_back({node->input(i), op_.operands[i]});
     extents_ = extents_of(op_, types_of<Node>(node->inputs()));
   }
@@ -79,21 +85,51 @@ class Vertex {
     if (op_.aggregate.name == "mul") return of_product();
     JOINSUM_USER_CHECK(op_.aggregate.name == "logaddexp",
                        "gradient: an aggregation without a gradient: aggregate=", op_.aggregate.text());
-    const Labelled share = mapped(einsum(x, z_, x.labels, extents_, kernel("sub")), kernel("exp"));
-    return einsum(d_, share, x.labels, extents_, kMul);
+    return of_logarithm();
   }
 
-  /// The product of the other elements: with zeros counted apart from the product of the rest.
+  /// d exp(x - z). Where a later step folds z further, an infinite one leaves its elements the gradients that they have
+  /// in the whole fold: what arrives is not a number only where that is infinite, and concerns the equal elements
+  /// alone.
+  Labelled of_logarithm() const {
+    const Labelled& x = operands_[0];
+    if (!step_) {
+      const Labelled share = mapped(einsum(x, z_, x.labels, extents_, kernel("sub")), kernel("exp"));
+      return einsum(d_, share, x.labels, extents_, kMul);
+    }
+    const Labelled share = einsum(x, z_, x.labels, extents_, kernel("expression[2, where(x0-x1==x0-x1,exp(x0-x1),1)]"));
+    return einsum(d_, share, x.labels, extents_, kernel("expression[2, where(x1==0,0,x0*x1)]"));
+  }
+
+  /// The product of the other elements: zeros and infinities are counted apart from the product of the rest. A single
+  /// zero among the others stands there itself, so that the gradient of the gradient is that of the product, too.
   Labelled of_product() const {
     const Labelled x = conjugate(operands_[0]);
+    const bool real = !is_complex(x.node->type().dtype);
     const Labelled zero = mapped(x, kernel("is_zero"));
-    const Labelled filled = einsum(x, zero, x.labels, extents_, kAdd);
+    const Labelled filled =
+        real ? mapped(x, kernel("expression[1, where(x0==0,1,where(x0==inf,1,where(x0==-inf,-1,x0)))]"))
+             : einsum(x, zero, x.labels, extents_, kAdd);
+    const Labelled small =
+        real ? mapped(x, kernel("expression[1, where(x0==0,x0,0)]")) : einsum(x, zero, x.labels, extents_, kMul);
+    const Labelled zeros = others(zero);
+    const Labelled single =
+        einsum(mapped(zeros, kernel("expression[1, x0-1] | is_zero")), others(small), x.labels, extents_, kMul);
     const Labelled product = einsum(filled, z_.labels, extents_, kId, kMul);
-    const Labelled zeros = einsum(zero, z_.labels, extents_);
-    const Labelled others = mapped(einsum(zeros, zero, x.labels, extents_, kernel("sub")), kernel("is_zero"));
-    const Labelled rest = einsum(product, filled, x.labels, extents_, kernel("div"));
-    const Labelled slope = einsum(rest, others, x.labels, extents_, kMul);
+    Labelled slope = einsum(product, filled, x.labels, extents_, kernel("div"));
+    slope = einsum(slope, einsum(mapped(zeros, kernel("is_zero")), single, x.labels, extents_, kAdd), x.labels,
+                   extents_, kMul);
+    if (real) {
+      const Labelled infinite = mapped(x, kernel("expression[1, where(x0==inf,1,where(x0==-inf,1,0))]"));
+      const Labelled factor = mapped(others(infinite), kernel("expression[1, where(x0==0,1,inf)]"));
+      slope = einsum(slope, factor, x.labels, extents_, kMul);
+    }
     return einsum(d_, slope, x.labels, extents_, kMul);
+  }
+
+  /// The sum of the other elements that are folded with each.
+  Labelled others(const Labelled& x) const {
+    return einsum(einsum(x, z_.labels, extents_), x, x.labels, extents_, kernel("sub"));
   }
 
   /// Σ d ∂f/∂xᵢ, an expression of the operands and of what arrives.
@@ -196,6 +232,7 @@ class Vertex {
   Labelled z_;
   Labelled d_;
   const TiedWays& ways_;
+  const bool step_;
   std::vector<Labelled> operands_;
   Extents extents_;
 };
@@ -260,6 +297,37 @@ Simplified simplified(const Plan& plan, const std::map<std::string, Path>& paths
   return out;
 }
 
+/// The vertex that folds `node`, a vertex of the plan that `simple` was made of, or its last step; of `operands` none.
+/// The result's own diagonals and broadcasts come after it.
+NodePtr end_of(const Node& node, const Simplified& simple, const std::unordered_set<const Node*>& operands) {
+  NodePtr end = simple.nodes.at(&node);
+  while (!operands.contains(end.get()) && end->inputs().size() == 1 && end->as<Einsum>()->join == kId &&
+         end->as<Einsum>()->aggregate == kAdd) {
+    end = end->input(0);
+  }
+  return operands.contains(end.get()) ? nullptr : end;
+}
+
+std::unordered_set<const Node*> operands_of(const Node& node, const Simplified& simple) {
+  std::unordered_set<const Node*> out;
+  for (const NodePtr& input : node.inputs()) {
+    const auto read = simple.nodes.find(input.get());
+    if (read != simple.nodes.end()) out.insert(read->second.get());
+  }
+  return out;
+}
+
+/// The vertices that vertices of `plan` end with.
+std::unordered_set<const Node*> ends_of(const Plan& plan, const Simplified& simple) {
+  std::unordered_set<const Node*> out;
+  for (const NodePtr& node : plan.order()) {
+    if (node->as<Einsum>() == nullptr || !simple.nodes.contains(node.get())) continue;
+    const NodePtr end = end_of(*node, simple, operands_of(*node, simple));
+    if (end != nullptr) out.insert(end.get());
+  }
+  return out;
+}
+
 bool is_extreme(const Kernel& aggregate) { return aggregate.name == "max" || aggregate.name == "min"; }
 
 /// Ways through the vertices of `plan` that take an extreme, where one of the nodes in `wanted` is their value.
@@ -268,18 +336,9 @@ TiedWays tied_ways(const Plan& plan, const Simplified& simple, const std::set<co
   for (const NodePtr& node : plan.order()) {
     const auto* op = node->as<Einsum>();
     if (op == nullptr || !is_extreme(op->aggregate) || !simple.nodes.contains(node.get())) continue;
-    std::unordered_set<const Node*> operands;
-    for (const NodePtr& input : node->inputs()) {
-      const auto read = simple.nodes.find(input.get());
-      if (read != simple.nodes.end()) operands.insert(read->second.get());
-    }
-    NodePtr end = simple.nodes.at(node.get());
-    // The result's own diagonals and broadcasts come after the extreme.
-    while (!operands.contains(end.get()) && end->inputs().size() == 1 && end->as<Einsum>()->join == kId &&
-           end->as<Einsum>()->aggregate == kAdd) {
-      end = end->input(0);
-    }
-    if (wanted.contains(end.get()) && !operands.contains(end.get())) ways.count(end, operands);
+    const auto operands = operands_of(*node, simple);
+    const NodePtr end = end_of(*node, simple, operands);
+    if (end != nullptr && wanted.contains(end.get())) ways.count(end, operands);
   }
   return ways;
 }
@@ -314,6 +373,7 @@ Plan gradient(const Plan& plan, const std::vector<std::string>& of, const std::m
   const Simplified simple = simplified(plan, paths);
   const auto wanted = depending(simple.plan, of);
   const TiedWays ways = tied_ways(plan, simple, wanted);
+  const auto ends = ends_of(plan, simple);
   Arrived arrived;
   for (const auto& output : simple.plan.outputs()) {
     if (!wanted.contains(output.node.get())) continue;
@@ -326,7 +386,8 @@ Plan gradient(const Plan& plan, const std::vector<std::string>& of, const std::m
     const Labelled d = ways.shared(*node, {sum, node->as<Einsum>()->result});
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (!wanted.contains(node->input(i).get())) continue;
-      const auto gradient = Vertex(node, simple.value_of(node), ways.passed(*node, i, d), ways).of(i);
+      const bool step = !ends.contains(node.get());
+      const auto gradient = Vertex(node, simple.value_of(node), ways.passed(*node, i, d), ways, step).of(i);
       if (gradient) arrived.add(node->input(i), gradient->node);
     }
   }

@@ -1,5 +1,8 @@
 #include "einsum/graph.h"
 
+#include <algorithm>
+#include <set>
+
 #include "einsum/json.h"
 #include "einsum/named_vertex.h"
 #include "einsum/text.h"
@@ -15,16 +18,54 @@ const NodePtr& value_of(const Values& values, const std::string& name) {
   return found->second;
 }
 
-/// What `make` makes; its errors name a JSON path.
+/// A message with a JSON path: before the lines that show the place in a text.
+std::string with_path(const std::string& who, const std::string& message, const std::string& at) {
+  const size_t end = std::min(message.find('\n'), message.size());
+  return concatenate(who, ": ", message.substr(0, end), ": at=", at, message.substr(end));
+}
+
+/// What `make` makes; its errors name a JSON path, the innermost one.
 template <class Make>
-auto located(const std::string& at, const Make& make) {
+auto located(const std::string& who, const std::string& at, const Make& make) {
+  const auto has_path = [](const Error& error) {
+    return std::string(error.what()).find(": at=$") != std::string::npos;
+  };
   try {
     return make();
   } catch (const PlanError& error) {
-    throw PlanError(concatenate("json: ", error.what(), ": at=", at));
+    if (has_path(error)) throw;
+    throw PlanError(with_path(who, error.what(), at));
   } catch (const KernelError& error) {
-    throw KernelError(concatenate("json: ", error.what(), ": at=", at));
+    if (has_path(error)) throw;
+    throw KernelError(with_path(who, error.what(), at));
   }
+}
+
+/// The labels are such as plans can have, and the join is a kernel of so many operands.
+void check_parts(const std::string& who, const GraphOperation& operation, const std::string& at) {
+  const auto check = [&](const Labels& labels, const std::string& place) {
+    for (size_t i = 0; i < labels.size(); ++i) {
+      located(who, concatenate(place, "[", i, "]"), [&] { check_label(labels[i]); });
+    }
+  };
+  for (size_t i = 0; i < operation.in_labels.size(); ++i) {
+    check(operation.in_labels[i], concatenate(at, ".in_labels[", i, "]"));
+  }
+  check(operation.out_labels, at + ".out_labels");
+  located(who, at + ".join", [&] { check_named_join(operation.join, operation.inputs.size()); });
+}
+
+/// Names that become those of inputs and outputs.
+void check_name(const std::string& who, const std::string& name, const std::string& at) {
+  located(who, at, [&] { check_plan_name("graph", name); });
+}
+
+/// Where the value is named that stands for an output of its own name.
+std::string place_of_name(const Graph& graph, const std::string& name) {
+  for (size_t i = 0; i < graph.operations.size(); ++i) {
+    if (graph.operations[i].name == name) return concatenate("$.ops[", i, "].name");
+  }
+  return "$.inputs" + path_step(name);
 }
 
 NodePtr make_operation(const GraphOperation& operation, const Values& values) {
@@ -68,27 +109,39 @@ Extents new_extents(const GraphOperation& operation) {
   return out;
 }
 
-Plan plan_of(const Graph& graph) {
+Plan plan_of(const Graph& graph, const std::string& who) {
   Values values;
-  for (const auto& [name, type] : graph.inputs) {
-    values[name] = located("$.inputs" + path_step(name), [&, &name = name, &type = type] {
+  const auto add = [&](const std::string& name, const std::string& at, const auto& make) {
+    values[name] = located(who, at, [&] {
       JOINSUM_USER_CHECK(!values.contains(name), "two values have one name: name='", name, "'");
-      return make_input(name, type);
+      return make();
     });
+  };
+  for (const auto& [name, type] : graph.inputs) {
+    add(name, "$.inputs" + path_step(name), [&, &name = name, &type = type] { return make_input(name, type); });
   }
+  std::set<std::string> read;  // inputs that vertices of argmax and argmin add
   for (size_t i = 0; i < graph.operations.size(); ++i) {
     const GraphOperation& operation = graph.operations[i];
-    NodePtr node = located(concatenate("$.ops[", i, "]"), [&] {
-      JOINSUM_USER_CHECK(!values.contains(operation.name), "two values have one name: name='", operation.name, "'");
-      return make_operation(operation, values);
-    });
-    values[operation.name] = std::move(node);
+    const std::string at = concatenate("$.ops[", i, "]");
+    check_parts(who, operation, at);
+    if (is_position(operation.aggregate.value_or("sum"))) {
+      check_name(who, operation.name, at + ".name");
+      read.insert(operation.name + ".positions");
+    }
+    add(operation.name, at, [&] { return make_operation(operation, values); });
   }
-  return located("$.outputs", [&] {
-    std::vector<Plan::Output> outputs;
-    for (const auto& [name, of] : graph.outputs) outputs.push_back({name, value_of(values, of), std::nullopt});
-    return Plan::make(std::move(outputs));
-  });
+  for (const std::string& name : read) {
+    located(who, place_of_name(graph, name), [&] {
+      JOINSUM_USER_CHECK(!values.contains(name), "the name of the positions of an operation: name='", name, "'");
+    });
+  }
+  std::vector<Plan::Output> outputs;
+  for (const auto& [name, of] : graph.outputs) {
+    check_name(who, name, name == of ? place_of_name(graph, name) : "$.outputs" + path_step(name));
+    located(who, "$.outputs", [&, &name = name, &of = of] { outputs.push_back({name, value_of(values, of), {}}); });
+  }
+  return located(who, "$.outputs", [&] { return Plan::make(std::move(outputs)); });
 }
 
 Graph graph_of(const Plan& plan) {

@@ -31,9 +31,10 @@ struct Graph {
 /// The labels of an operation whose extents no operand gives, with these.
 Extents new_extents(const GraphOperation& operation);
 
-/// The plan of what the outputs need; raises every type error with the JSON path of its place, `at=$.ops[2]`. An
-/// operation Z of argmax or argmin becomes its vertices, and adds an input `Z.positions` (`make_named`).
-Plan plan_of(const Graph& graph);
+/// The plan of what the outputs need; raises every type error with the JSON path of its place, `at=$.ops[2].join`. An
+/// operation Z of argmax or argmin becomes its vertices, and adds an input `Z.positions` (`make_named`). `who` opens
+/// messages.
+Plan plan_of(const Graph& graph, const std::string& who = "json");
 
 /// A plan with the names that its text gives its nodes. Raises PlanError for an aggregation that has no name.
 Graph graph_of(const Plan& plan);

@@ -5,21 +5,6 @@
 namespace joinsum::einsum {
 namespace {
 
-void check_join(const Kernel& join, size_t operands) {
-  const kernels::Row& row = kernels::row_of(join);
-  JOINSUM_USER_CHECK(row.form == kernels::Form::kElementwise,
-                     "einsum: a join is an elementwise kernel: join=", join.text());
-  const int64_t takes = kernels::operands_of(join);
-  // Two at a time, or all at once.
-  const bool fits = takes == static_cast<int64_t>(operands) || (takes == 2 && operands > 2 && row.operands == 2);
-  JOINSUM_USER_CHECK(fits, "einsum: the join has another number of operands: join=", join.text(), ", takes=", takes,
-                     ", given=", operands);
-  for (const Kernel& next : join.then) {
-    JOINSUM_USER_CHECK(kernels::row_of(next).form == kernels::Form::kElementwise,
-                       "einsum: a join is an elementwise kernel: join=", join.text());
-  }
-}
-
 void check_aggregate(const Kernel& aggregate) {
   JOINSUM_USER_CHECK(
       kernels::row_of(aggregate).form == kernels::Form::kElementwise && kernels::foldable(aggregate),
@@ -78,6 +63,21 @@ TensorType infer_call(const Call& call, const std::vector<TensorType>& inputs) {
 }
 
 }  // namespace
+
+void check_join(const Kernel& join, size_t operands) {
+  const kernels::Row& row = kernels::row_of(join);
+  JOINSUM_USER_CHECK(row.form == kernels::Form::kElementwise,
+                     "einsum: a join is an elementwise kernel: join=", join.text());
+  const int64_t takes = kernels::operands_of(join);
+  // Two at a time, or all at once.
+  const bool fits = takes == static_cast<int64_t>(operands) || (takes == 2 && operands > 2 && row.operands == 2);
+  JOINSUM_USER_CHECK(fits, "einsum: the join has another number of operands: join=", join.text(), ", takes=", takes,
+                     ", given=", operands);
+  for (const Kernel& next : join.then) {
+    JOINSUM_USER_CHECK(kernels::row_of(next).form == kernels::Form::kElementwise,
+                       "einsum: a join is an elementwise kernel: join=", join.text());
+  }
+}
 
 TensorType infer(const Operation& operation, const std::vector<TensorType>& inputs) {
   if (const auto* call = std::get_if<Call>(&operation)) return infer_call(*call, inputs);

@@ -8,4 +8,7 @@ namespace joinsum::einsum {
 /// KernelError.
 TensorType infer(const Operation& operation, const std::vector<TensorType>& inputs);
 
+/// Raises PlanError or KernelError where `join` is no elementwise kernel of so many operands.
+void check_join(const Kernel& join, size_t operands);
+
 }  // namespace joinsum::einsum

@@ -93,19 +93,63 @@ std::string fault_of(const std::string& message) {
   return fault;
 }
 
+/// Where a parser is: the lists and objects that are open.
+class Place {
+ public:
+  void open(bool list) {
+    begin_value();
+    levels_.push_back({list, {}, {}, -1});
+  }
+  void close() { levels_.pop_back(); }
+  void begin_value() {
+    if (!levels_.empty() && levels_.back().list) ++levels_.back().index;
+  }
+  /// Whether it is the first of this name in its object.
+  bool name(const std::string& name) {
+    levels_.back().name = name;
+    return levels_.back().names.insert(name).second;
+  }
+  std::string path() const {
+    std::string out = "$";
+    for (const Level& level : levels_) {
+      if (level.list && level.index >= 0) out += concatenate("[", level.index, "]");
+      if (!level.list && !level.names.empty()) out += path_step(level.name);
+    }
+    return out;
+  }
+
+ private:
+  struct Level {
+    bool list;
+    std::set<std::string> names;  ///< that an object has had
+    std::string name;             ///< the last of them
+    int64_t index;                ///< of the last value of a list
+  };
+  std::vector<Level> levels_;
+};
+
+/// Where the number that a parser's message shows last stands in the text.
+size_t place_of_number(const std::string& text, const std::string& message) {
+  const size_t end = message.rfind('\''), begin = end == 0 ? end : message.rfind('\'', end - 1);
+  if (end == std::string::npos || begin == std::string::npos) return text.size();
+  return std::min(text.find(message.substr(begin + 1, end - begin - 1)), text.size());
+}
+
 /// A JSON value of few levels, whose objects have each name once.
 Json parse(const std::string& text, const JsonReading& reading) {
-  std::vector<std::set<std::string>> names;  // of the objects that are open
+  Place place;
   const auto check = [&](int level, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     const bool opens = event == Event::object_start || event == Event::array_start;
     JOINSUM_USER_CHECK(!opens || static_cast<size_t>(level) < kMostLevels, reading.who,
-                       ": lists and objects lie too deep: ", reading.where, "most=", kMostLevels);
-    if (event == Event::object_start) names.emplace_back();
-    if (event == Event::object_end) names.pop_back();
+                       ": lists and objects lie too deep: ", reading.where, "at=", place.path(),
+                       ", most=", kMostLevels);
+    if (opens) place.open(event == Event::array_start);
+    if (event == Event::object_end || event == Event::array_end) place.close();
+    if (event == Event::value) place.begin_value();
     if (event == Event::key) {
-      JOINSUM_USER_CHECK(names.back().insert(value.get<std::string>()).second, reading.who,
-                         ": an object has one name twice: ", reading.where, "name=", show(value));
+      JOINSUM_USER_CHECK(place.name(value.get<std::string>()), reading.who,
+                         ": an object has one name twice: ", reading.where, "at=", place.path());
     }
     return true;
   };
@@ -116,7 +160,7 @@ Json parse(const std::string& text, const JsonReading& reading) {
                                 place_of(text, error.byte > 0 ? error.byte - 1 : 0)));
   } catch (const Json::out_of_range& error) {  // a number that no double holds
     throw PlanError(concatenate(reading.who, ": not JSON, ", fault_of(error.what()), ": ", reading.where,
-                                place_of(text, text.size())));
+                                place_of(text, place_of_number(text, error.what()))));
   }
 }
 

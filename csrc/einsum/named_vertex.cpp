@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "einsum/infer.h"
 #include "einsum/text.h"
 #include "kernels/expression.h"
 
@@ -159,6 +160,16 @@ const std::vector<std::string>& aggregation_names() {
     return out;
   }();
   return names;
+}
+
+bool is_position(const std::string& aggregation) {
+  const auto& rows = aggregations();
+  return std::any_of(rows.begin(), rows.end(),
+                     [&](const auto& row) { return row.name == aggregation && row.position; });
+}
+
+void check_named_join(const std::string& join, size_t operands) {
+  check_join(join_kernel(join, "", operands), operands);
 }
 
 std::optional<std::string> aggregation_name(const Kernel& fold) {

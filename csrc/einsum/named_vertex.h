@@ -22,6 +22,12 @@ const std::vector<std::string>& aggregation_names();
 /// The name of the ⊕ whose kernel is `fold`, if it does nothing to an element first.
 std::optional<std::string> aggregation_name(const Kernel& fold);
 
+/// Whether the ⊕ of this name gives positions: argmax, argmin.
+bool is_position(const std::string& aggregation);
+
+/// Raises PlanError or KernelError for a text that is no join of so many operands, whatever their dtypes.
+void check_named_join(const std::string& join, size_t operands);
+
 /// The node of a vertex. `mul` of one operand is `id`; of truth values, under any and all, it is `min`.
 ///
 /// argmax and argmin are two folds: the extreme, then the least position whose element equals it (the first that is not

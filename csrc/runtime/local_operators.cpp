@@ -217,9 +217,13 @@ at::Tensor LocalOperators::call(const Kernel& kernel, const std::vector<at::Tens
 
 namespace {
 
-/// Whether `kernel` may write its result into `array`: elementwise, same shape as the broadcast result.
+/// Whether `kernel` may write its result into `array`: elementwise, same shape as the broadcast result, a place for
+/// each element.
 bool fits_result(const Kernel& kernel, const at::Tensor& array, const std::vector<at::Tensor>& operands) {
   if (!computes_elements(kernel)) return false;
+  for (int64_t a = 0; a < array.dim(); ++a) {
+    if (array.size(a) > 1 && array.stride(a) == 0) return false;
+  }
   return std::all_of(operands.begin(), operands.end(), [&](const at::Tensor& operand) {
     for (int64_t a = 0; a < array.dim(); ++a) {
       if (operand.size(a) != array.size(a) && operand.size(a) != 1) return false;

@@ -17,7 +17,16 @@ from joinsum.dtypes import torch_dtype
 from joinsum.errors import PlanError
 from joinsum.graph_choice import Choice, choose
 
-__all__ = ["CompiledGraph", "check_not_recorded", "checksum", "differentiable_run", "outside_of_graphs"]
+__all__ = [
+    "CompiledGraph",
+    "check_not_traced",
+    "check_not_transformed",
+    "checksum",
+    "differentiable_run",
+    "gradients",
+    "outside_of_graphs",
+    "recording",
+]
 
 _BATCHED_KEPT = 64  # batched forms of one graph: the last ones
 _CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
@@ -71,8 +80,11 @@ class CompiledGraph:
         return CompiledGraph(self.here, self.recorded.binary_where_nans_stay(), self.kept)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The outputs, for one tensor for each of the inputs; no gradients."""
+        """The outputs, for one tensor for each of the inputs; no gradients. Where torch records operators, the graph is
+        one of them: it is planned with the others, or when the recording runs."""
         here = self.here
+        if recording():
+            return self.recorded_run(tensors)
         smooth = [x.requires_grad for x in tensors]
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
         if self._keeping_nans is not None and _has_both_infinities(tensors):
@@ -89,6 +101,13 @@ class CompiledGraph:
         results = here.execute(self.choice.plan, placed, {})
         operands = {x.untyped_storage().data_ptr() for x in tensors}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
+
+    def recorded_run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """The same as one of torch's operators, in autograd."""
+        # What operands hold is not known yet.
+        graph = self.recorded if self._keeping_nans is None else self._keeping_nans.recorded
+        given = dict(zip(self.names, tensors, strict=True))
+        return tuple(torch.ops.joinsum.einsum_graph(str(graph), [given[name] for name, _ in graph.inputs]))
 
     def _whole(self, relation: _C.StoredRelation, operands: set[int]) -> torch.Tensor:
         """The result as a tensor that shares no memory with an operand."""
@@ -140,8 +159,8 @@ _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
 
 _OUTSIDE = (
-    "joinsum's einsums run on all sites by plans of their own, outside of compiled graphs; in a function for "
-    "joinsum.compile write torch's operators, torch.einsum for one, which it plans together"
+    "a planned graph runs on all sites by its own plan, outside of compiled graphs; in a function for joinsum.compile "
+    "call joinsum.einsum or torch's operators, which it plans together"
 )
 
 
@@ -192,13 +211,7 @@ class _Differentiable(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *arrived: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        compiled: CompiledGraph = ctx.compiled
-        gradient = compiled.gradient(tuple(ctx.needs_input_grad[1:]))
-        if gradient is None:
-            return (None,) * (1 + len(compiled.names))
-        values = _numbered("x", ctx.saved_tensors) | _numbered("d_z", arrived)
-        made = _by_name(gradient, values)
-        return (None, *(made.get(f"d_x{i}") for i in range(len(compiled.names))))
+        return (None, *gradients(ctx.compiled, tuple(ctx.needs_input_grad[1:]), ctx.saved_tensors, arrived))
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -237,6 +250,20 @@ class _Differentiable(torch.autograd.Function):
         nodes = zip(compiled.outputs, compiled.recorded.output_nodes, strict=True)
         out_dims = tuple(0 if node in reached else None for _, node in nodes)
         return tuple(made[name] for name in compiled.outputs), out_dims
+
+
+def gradients(
+    compiled: CompiledGraph, needed: tuple[bool, ...], tensors: Sequence[torch.Tensor], arrived: Sequence[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Gradients of the inputs, in autograd; None where one is not needed, or no output depends on it.
+
+    arrived   the gradients of the outputs
+    """
+    gradient = compiled.gradient(needed)
+    if gradient is None:
+        return [None] * len(compiled.names)
+    made = _by_name(gradient, _numbered("x", tensors) | _numbered("d_z", arrived))
+    return [made.get(f"d_x{i}") for i in range(len(compiled.names))]
 
 
 def _no_view(x: torch.Tensor) -> torch.Tensor:
@@ -292,17 +319,30 @@ def _of_batches(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> dic
     return {name: torch._add_batch_dim(x, 0, level) if nodes[name] in reached else x for name, x in made.items()}
 
 
-def check_not_recorded(who: str) -> None:
-    """Raises PlanError where torch records operators to run them again on other tensors: a recording would have this
-    call's result as a constant. `who` opens the message."""
-    if torch._C._get_dispatch_mode(_PROXY) is not None or torch._C._get_tracing_state() is not None:
+def check_not_traced(who: str) -> None:
+    """Raises PlanError inside `torch.jit.trace`: its recording would have this call's result as a constant. `who` opens
+    the message."""
+    if torch._C._get_tracing_state() is not None:
+        raise PlanError(f"{who}: torch.jit.trace cannot record what sites run; use torch.compile or joinsum.compile")
+
+
+def check_not_transformed(who: str) -> None:
+    """Raises PlanError inside a transform of `torch.func` in a function that is compiled: no operator that is registered
+    with torch can stand there. `who` opens the message."""
+    if torch._C._are_functorch_transforms_active():
         raise PlanError(
-            f"{who}: make_fx, torch.func.linearize and torch.jit.trace cannot record what sites run; use "
-            "joinsum.compile of torch's operators, or torch.func.jvp for linearize"
+            f"{who}: a compiled function cannot transform it (torch.func.grad, vmap, jvp); transform the compiled "
+            "function, or take torch's operators there"
         )
 
 
-_PROXY = torch._C._TorchDispatchModeKey.PROXY
+_Mode = torch._C._TorchDispatchModeKey
+
+
+def recording() -> bool:
+    """Whether torch records operators, to run them again on other tensors, or tells shapes of tensors without data:
+    `make_fx`, `torch.export`, and what is below `torch.compile`."""
+    return any(torch._C._get_dispatch_mode(mode) is not None for mode in (_Mode.PROXY, _Mode.FUNCTIONAL, _Mode.FAKE))
 
 
 def outside_of_graphs(function: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
@@ -316,8 +356,10 @@ def outside_of_graphs(function: Callable[_Given, _Made]) -> Callable[_Given, _Ma
 def differentiable_run(compiled: CompiledGraph, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """The outputs, in autograd where it asks for that: an input requires a gradient or has a tangent, or functorch is
     at work."""
-    check_not_recorded("einsum")
-    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    if recorded or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    check_not_traced("einsum")
+    transformed = torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    if not transformed and recording():
+        return compiled.recorded_run(tensors)
+    if transformed or (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
         return tuple(_Differentiable.apply(compiled, *tensors))  # type: ignore[no-untyped-call]
     return compiled.run(tensors)

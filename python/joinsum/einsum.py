@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils._python_dispatch import _disable_current_modes
 
-from joinsum.compiled_graph import check_not_recorded, outside_of_graphs
+from joinsum.compiled_graph import check_not_traced, check_not_transformed, recording
 from joinsum.context import Context, context
 from joinsum.einsum_arguments import (
     autocast_dtype,
     check_operands,
     common_dtype,
+    fixed_shape,
     lettered,
     read_arguments,
     result_into,
@@ -95,18 +97,25 @@ def einsum(
             extents=extents,
             out=out,
         )
-    here = context()
+    if torch.compiler.is_dynamo_compiling():
+        result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
+        return result if out is None else result_into(out, result)
     if any(isinstance(x, Relation) for x in operands):
         if out is not None:
             raise PlanError("einsum: relations are computed when they are asked for, so there is no out=")
         return einsum_of_relations(equation, operands, read_operations("einsum", join, agg, extents))
+    result = _of_tensors(equation, operands, (join, agg, extents))
+    return result if out is None else result_into(out, result)
+
+
+def _of_tensors(equation: str, operands: Sequence[torch.Tensor], asked: tuple[object, object, object]) -> torch.Tensor:
+    here = context()
+    join, agg, extents = asked
     # Without `->` words stand in the order of their text in the result, letters for them might not.
     torchs = join == "mul" and agg == "sum" and extents is None and ("{" not in equation or "->" in equation)
     if here.sites == 1 and torchs:
-        result = _of_torch(equation, operands)
-    else:
-        result = _of_sites(here, equation, operands, (join, agg, extents))
-    return result if out is None else result_into(out, result)
+        return _of_torch(equation, operands)
+    return _of_sites(here, equation, operands, asked)
 
 
 def _of_torch(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -132,23 +141,58 @@ def _explain_failure(equation: str, operands: Sequence[torch.Tensor]) -> None:
 # --- many sites, or other operations ----------------------------------------------------------------------------------
 
 
-@outside_of_graphs
 def _of_sites(
     here: Context, equation: str, operands: Sequence[torch.Tensor], asked: tuple[object, object, object]
 ) -> torch.Tensor:
     with here.preparing("einsum"):
-        check_not_recorded("einsum")
+        check_not_traced("einsum")
         operations = read_operations("einsum", *asked)
         if not all(isinstance(x, torch.Tensor) for x in operands):
             check_operands("einsum", operands)
         # All that the operands' checks read is in the key: equal operands are checked once.
-        traits = [(x.shape, x.dtype, x.device, x.layout, type(x)) for x in operands]
-        key = ("einsum", equation, operations, autocast_dtype(operands[0].device), *traits)
+        recorded = recording()
+        shapes = [fixed_shape(x) if recorded else x.shape for x in operands]
+        traits = [(shape, x.dtype, x.device, x.layout, type(x)) for shape, x in zip(shapes, operands, strict=True)]
+        key = ("einsum", equation, operations, autocast_dtype(operands[0].device), recorded, *traits)
         call = here.remembered(key, lambda: _checked_call(equation, operands, operations))
     return call.run(operands)
 
 
 def _checked_call(equation: str, operands: Sequence[torch.Tensor], operations: Operations) -> EinsumCall:
     tensors = check_operands("einsum", operands)
-    shapes, dtypes = [x.shape for x in tensors], [x.dtype for x in tensors]
-    return einsum_call(equation, shapes, dtypes, operations, device=tensors[0].device)
+    shapes, dtypes = [fixed_shape(x) for x in tensors], [x.dtype for x in tensors]
+    with _disable_current_modes():  # what torch makes of small tensors is no part of what it records
+        return einsum_call(equation, shapes, dtypes, operations, device=tensors[0].device)
+
+
+# --- graphs of torch's ------------------------------------------------------------------------------------------------
+
+_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define(
+    "einsum_call(str equation, Tensor[] operands, str join, str agg, str[] labels, int[] extents) -> Tensor"
+)
+
+
+def _in_a_graph(equation: str, operands: Sequence[torch.Tensor], operations: Operations) -> torch.Tensor:
+    """The call as an operator, as which Dynamo leaves it in its graph."""
+    check_not_transformed("einsum")
+    labels = [label for label, _ in operations.extents]
+    extents = [extent for _, extent in operations.extents]
+    made: torch.Tensor = torch.ops.joinsum.einsum_call(
+        equation, list(operands), operations.join, operations.agg, labels, extents
+    )
+    return made
+
+
+def _out_of_a_graph(
+    equation: str,
+    operands: Sequence[torch.Tensor],
+    join: str,
+    agg: str,
+    labels: Sequence[str],
+    extents: Sequence[int],
+) -> torch.Tensor:
+    return _of_tensors(equation, operands, (join, agg, dict(zip(labels, extents, strict=True)) or None))
+
+
+_LIBRARY.impl("einsum_call", _out_of_a_graph, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]

@@ -9,8 +9,12 @@ from typing import Any
 
 import torch
 
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
 from joinsum import _C
 from joinsum.arguments import check_array, show
+from joinsum.compiled_graph import recording
 from joinsum.errors import PlanError
 
 __all__ = [
@@ -21,6 +25,7 @@ __all__ = [
     "check_same_device",
     "check_tensors",
     "common_dtype",
+    "fixed_shape",
     "lettered",
     "new_labels",
     "read_arguments",
@@ -29,6 +34,7 @@ __all__ = [
 ]
 
 _CPU = torch.device("cpu")
+_STAND_INS = (FakeTensor, FunctionalTensor)  # what operands are while torch records
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _WORD = re.compile(r"\{([A-Za-z0-9_][A-Za-z0-9_.]*)\}")  # a label in braces, as the core reads it
 _LABEL = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # that, or a letter
@@ -123,6 +129,15 @@ def check_tensors(who: str, named: Mapping[str, object]) -> list[torch.Tensor]:
     return [_checked(f"{who}: {name}", x) for name, x in named.items()]
 
 
+def fixed_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape as numbers: a recording of symbolic ones then holds for these alone.
+
+    >>> fixed_shape(torch.ones(2, 3))
+    (2, 3)
+    """
+    return tuple(int(extent) for extent in tensor.shape)
+
+
 def check_same_device(who: str, names: Sequence[str], devices: Sequence[torch.device]) -> None:
     """Raises unless all devices are one."""
     if len(set(devices)) > 1:
@@ -134,7 +149,8 @@ def _checked(who: str, operand: object) -> torch.Tensor:
     tensor = operand
     if isinstance(operand, torch.Tensor):
         own_dispatch = type(operand).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-        if own_dispatch and not hasattr(operand, "device_mesh"):
+        of_torch = isinstance(operand, _STAND_INS) and recording()
+        if own_dispatch and not of_torch and not hasattr(operand, "device_mesh"):
             raise PlanError(
                 f"{who}: a class of tensors that says itself what operations do (__torch_dispatch__); give the plain "
                 f"tensor that it holds: type={type(operand).__name__}"
@@ -289,6 +305,11 @@ def result_into(out: object, result: torch.Tensor) -> torch.Tensor:
             raise PlanError(f"einsum: out has another {name} than the result: out={shown[0]}, result={shown[1]}")
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
         raise PlanError("einsum: out= is not differentiated; leave it out, or call inside torch.no_grad()")
-    if result.untyped_storage().data_ptr() == out.untyped_storage().data_ptr():
+    # Whoever records a copy knows what shares memory.
+    if not torch.compiler.is_dynamo_compiling() and _one_memory(result, out):
         result = result.clone()
     return out.copy_(result)
+
+
+def _one_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()

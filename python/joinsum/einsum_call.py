@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from joinsum import _C
-from joinsum.compiled_graph import CompiledGraph, check_not_recorded, differentiable_run, outside_of_graphs
+from joinsum import _C, einsum_operator  # noqa: F401  (registers what recordings hold)
+from joinsum.compiled_graph import CompiledGraph, check_not_traced, check_not_transformed, differentiable_run, recording
 from joinsum.context import context
 from joinsum.dtypes import dtype_name
-from joinsum.einsum_arguments import View, check_tensors, common_dtype, views_of
+from joinsum.einsum_arguments import View, check_tensors, common_dtype, fixed_shape, views_of
 from joinsum.einsum_operations import Operations, VertexText, make_vertex
 
 __all__ = ["EinsumCall", "einsum_call", "evaluate", "positions"]
@@ -83,7 +83,6 @@ def einsum_call(
     return EinsumCall(CompiledGraph(context(), graph, kept), read.views, places)
 
 
-@outside_of_graphs
 def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """The one output of a graph, given by the lines of its text after the inputs', which are these tensors: on all
     sites, in torch's autograd. `who` opens messages.
@@ -92,18 +91,47 @@ def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]
     >>> evaluate("softplus", ["output z = einsum[i->i; softplus; add](x)"], {"x": torch.zeros(2)})
     tensor([0.6931, 0.6931])
     """
+    if torch.compiler.is_dynamo_compiling():
+        # Dynamo leaves the call in its graph, as an operator.
+        check_not_transformed(who)
+        made: torch.Tensor = torch.ops.joinsum.graph_call(who, list(graph), list(tensors), list(tensors.values()))
+        return made
+    return _evaluated(who, graph, tensors)
+
+
+def _evaluated(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     here = context()
+    recorded = recording()
 
     def make() -> CompiledGraph:
         checked = zip(tensors, check_tensors(who, tensors), strict=True)
-        inputs = [f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, x.shape))}]" for name, x in checked]
+        inputs = [
+            f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, fixed_shape(x)))}]" for name, x in checked
+        ]
         return CompiledGraph(here, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])), True)
 
     with here.preparing("einsum"):
-        check_not_recorded(who)
+        check_not_traced(who)
         if not all(isinstance(x, torch.Tensor) for x in tensors.values()):
             check_tensors(who, tensors)
         # All that the tensors' checks read is in the key: equal tensors are checked once.
-        traits = [(name, x.shape, x.dtype, x.device, x.layout, type(x)) for name, x in tensors.items()]
-        compiled = here.remembered(("graph", *graph, *traits), make)
+        shapes = [fixed_shape(x) if recorded else x.shape for x in tensors.values()]
+        traits = [
+            (name, shape, x.dtype, x.device, x.layout, type(x))
+            for (name, x), shape in zip(tensors.items(), shapes, strict=True)
+        ]
+        compiled = here.remembered(("graph", *graph, recorded, *traits), make)
     return differentiable_run(compiled, [tensors[name] for name in compiled.names])[0]
+
+
+_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("graph_call(str who, str[] lines, str[] names, Tensor[] tensors) -> Tensor")
+
+
+def _out_of_a_graph(
+    who: str, lines: Sequence[str], names: Sequence[str], tensors: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    return _evaluated(who, lines, dict(zip(names, tensors, strict=True)))
+
+
+_LIBRARY.impl("graph_call", _out_of_a_graph, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]

@@ -26,9 +26,19 @@ from pathlib import Path
 
 from joinsum import _C
 from joinsum.arguments import show
-from joinsum.errors import PlanError
+from joinsum.errors import KernelError, PlanError
 
-__all__ = ["AGGREGATIONS", "DTYPES", "Graph", "Operation", "graph_of_text", "graph_text", "load_graph", "read_graph"]
+__all__ = [
+    "AGGREGATIONS",
+    "DTYPES",
+    "Graph",
+    "Operation",
+    "check_fits",
+    "graph_of_text",
+    "graph_text",
+    "load_graph",
+    "read_graph",
+]
 
 AGGREGATIONS = tuple(_C.aggregation_names())
 
@@ -111,7 +121,7 @@ def read_graph(who: str, value: object, diagonals: bool = False) -> Graph:
 def _json_value(who: str, value: object, at: str, level: int = 0) -> object:
     """The same in dicts and lists; raises for what JSON has not."""
     if level > _MOST_LEVELS:
-        raise PlanError(f"{who}: lists and objects lie too deep: most={_MOST_LEVELS}")
+        raise PlanError(f"{who}: lists and objects lie too deep: at={at}, most={_MOST_LEVELS}")
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return {name: _json_value(who, each, f"{at}{_step(name)}", level + 1) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
@@ -153,8 +163,29 @@ def graph_text(graph: Graph) -> str:
       "outputs": {"Z": "Z"}
     }
     """
+    return _core_of(graph).write_json()
+
+
+def check_fits(who: str, graph: Graph) -> None:
+    """Raises PlanError with the JSON path of what plans of einsums cannot be: names, labels, joins, dtypes.
+
+    >>> op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "max", "join": "x +"}
+    >>> check_fits("plan_graph", read_graph("json", {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": ["Z"]}))
+    Traceback (most recent call last):
+    ...
+    joinsum.PlanError: plan_graph: expression: expected a number, an operand, a function or `(`: at=$.ops[0].join
+      x +
+         ^
+    """
+    try:
+        _core_of(graph).plan(who)
+    except KernelError as error:
+        raise PlanError(str(error)) from None
+
+
+def _core_of(graph: Graph) -> _C.EinsumGraph:
     inputs = [(name, graph.dtypes[name], list(extents)) for name, extents in graph.inputs.items()]
-    return _C.EinsumGraph((inputs, list(map(_row, graph.operations)), list(graph.outputs.items()))).write_json()
+    return _C.EinsumGraph((inputs, list(map(_row, graph.operations)), list(graph.outputs.items())))
 
 
 def _row(op: Operation) -> _C.GraphRow:

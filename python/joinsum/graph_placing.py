@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from joinsum import _C
-from joinsum.arguments import show
 from joinsum.cluster import Cluster
 from joinsum.contraction_order import best_orders_on
 from joinsum.cost import seconds_of_work
 from joinsum.dtypes import torch_dtype
 from joinsum.einsum_operations import VertexText, make_vertex
-from joinsum.errors import Error, PlanError
+from joinsum.errors import PlanError
 from joinsum.graph_baselines import Strategy, strategies, uniform
-from joinsum.graph_json import Graph
+from joinsum.graph_json import Graph, check_fits
 
 __all__ = ["Baseline", "Placing", "grid_of", "place_graph"]
 
@@ -323,15 +322,13 @@ def _core_pin(name: str, pin: Mapping[str, int] | tuple[str, ...]) -> _C.GraphPi
 
 def _core_plan(graph: Graph) -> tuple[list[tuple[str, _C.EinsumNode]], _C.EinsumPlan]:
     """The graph as a plan of einsums, and its operations' nodes by name."""
+    check_fits("plan_graph", graph)
     values = {name: _C.einsum_input(name, graph.dtypes[name], list(extents)) for name, extents in graph.inputs.items()}
     for operation in graph.operations:
         given = {label for labels in operation.in_labels for label in labels}
         extents = {label: operation.extents[label] for label in operation.out_labels if label not in given}
         vertex = VertexText(operation.join, operation.agg or "sum", operation.in_labels, operation.out_labels, extents)
         operands = [values[name] for name in operation.inputs]
-        try:
-            values[operation.name] = make_vertex("plan_graph", operands, vertex, f"{operation.name}.positions")
-        except Error as error:
-            raise PlanError(f"plan_graph: {error}: operation={show(operation.name)}") from None
+        values[operation.name] = make_vertex("plan_graph", operands, vertex, f"{operation.name}.positions")
     plan = _C.EinsumPlan.make([(name, values[of]) for name, of in graph.outputs.items()])
     return [(operation.name, values[operation.name]) for operation in graph.operations], plan

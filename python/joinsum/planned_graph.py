@@ -9,7 +9,7 @@ from typing import NoReturn
 import torch
 
 from joinsum.arguments import shape_text, show
-from joinsum.compiled_graph import CompiledGraph, check_not_recorded, differentiable_run, outside_of_graphs
+from joinsum.compiled_graph import CompiledGraph, check_not_traced, differentiable_run, outside_of_graphs
 from joinsum.context import Context, context
 from joinsum.contraction_order import Order
 from joinsum.cost import PlanCost, cost
@@ -113,7 +113,7 @@ class PlannedGraph:
     def __call__(self, *tensors: torch.Tensor, **named: torch.Tensor) -> dict[str, torch.Tensor]:
         """The outputs by name, for all inputs, in their order or by name."""
         with self._here.preparing("run"):
-            check_not_recorded("plan")
+            check_not_traced("plan")
             given = self._by_name(tensors, named)
             self._check(given)
         device = next(iter(given.values())).device
@@ -197,7 +197,7 @@ class PlannedEinsum(PlannedGraph):
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The result for operands of the shapes and dtypes that were planned."""
         with self._here.preparing("run"):
-            check_not_recorded("plan")
+            check_not_traced("plan")
             self._check_operands(tensors)
         return self._call.run(tensors)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from joinsum import EinsumPlan, PlanError
+from joinsum import EinsumPlan, Error, Graph, PlanError, plan_graph
 from joinsum.graph_json import AGGREGATIONS, DTYPES, graph_of_text, graph_text, read_graph
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "einsum_graph.schema.json").read_text("utf-8"))
@@ -108,3 +109,60 @@ def test_argmax_becomes_its_vertices() -> None:
         "t3 = einsum[ij,j->i; expression[2, where(x0==1,x1,5)]; min](t2, Z.positions): i64[4]\n"
         "output Z = t3\n"
     )
+
+
+def with_op(**changed: Any) -> dict[str, Any]:
+    """A graph of one operation, with other fields."""
+    op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "sum"} | changed
+    return {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": [op["name"]]}
+
+
+SHORT = '{"inputs": {"X": [4]}, "ops": [], "outputs": ["X"]}'
+HUGE = 2**62
+FAULTS = {
+    "a name with a blank": (with_op(name="a b"), "$.ops[0].name"),
+    "an input's name with a blank": ({"inputs": {"a b": [4]}, "ops": [], "outputs": ["a b"]}, '$.inputs["a b"]'),
+    "an output's name with a blank": (with_op() | {"outputs": {"a b": "Z"}}, '$.outputs["a b"]'),
+    "a label with a blank": (with_op(in_labels=[["i", "a b"]], out_labels=["i"]), "$.ops[0].in_labels[0][1]"),
+    "no output": (with_op() | {"outputs": []}, "$.outputs"),
+    "an input of too many elements": (with_op() | {"inputs": {"X": [HUGE, 8]}}, "$.inputs.X"),
+    "a result of too many elements": (with_op(out_labels="ijk", extents={"k": HUGE}), "$.ops[0]"),
+    "an unknown join": (with_op(join="squared"), "$.ops[0].join"),
+    "half of an expression": (with_op(join="x +"), "$.ops[0].join"),
+    "a join of two operands": (with_op(join="sub"), "$.ops[0].join"),
+    "a join that is none of truth values": (
+        with_op(join="exp") | {"inputs": {"X": {"dtype": "bool", "extents": [4, 8]}}},
+        "$.ops[0]",
+    ),
+    "a cycle": (with_op(inputs=["Z"]), "$.ops[0].inputs[0]"),
+    "the name of positions": (
+        with_op(agg="argmax") | {"inputs": {"X": [4, 8], "Z.positions": [8]}, "outputs": ["Z", "Z.positions"]},
+        '$.inputs["Z.positions"]',
+    ),
+    "a name twice": (SHORT.replace('"X": [4]', '"Y": [1], "X": [4], "X": [5]'), "$.inputs.X"),
+    "a field twice": (SHORT.replace('"ops": []', '"ops": [1, {"name": "A", "name": "B"}]'), "$.ops[1].name"),
+    "lists in lists": (SHORT.replace("[4]", "[4, " + "[" * 40 + "]" * 41), "$.inputs.X[1]" + "[0]" * 28),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_is_wrong_is_named_by_its_path(name: str) -> None:
+    graph, path = FAULTS[name]
+    text = graph if isinstance(graph, str) else json.dumps(graph)
+    for read in (EinsumPlan.from_json, Graph.from_json):
+        with pytest.raises(Error) as raised:
+            read(text)
+        said = str(raised.value)
+        assert said.startswith("json: ")
+        assert re.search(rf"at={re.escape(path)}(,|\n|$)", said), said
+    if isinstance(graph, dict):
+        for objective in ("wire_bytes", "seconds"):
+            with pytest.raises(PlanError, match=rf"^plan_graph: .*at={re.escape(path)}(,|\n|$)"):
+                plan_graph(graph, objective=objective)
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "01", "0x10"])
+def test_what_is_no_number_of_json_is_named_by_line_and_column(number: str) -> None:
+    text = SHORT.replace("[4]", f"[4,\n  {number}]")
+    with pytest.raises(PlanError, match=r"^json: not JSON, .*: line=2, column=\d+$"):
+        EinsumPlan.from_json(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 import torch
 
 from joinsum.context import context
-from joinsum.errors import CaptureError, Error
+from joinsum.errors import CaptureError, Error, KernelError, PlanError
 from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
 
 __all__ = ["capturing"]
@@ -22,6 +23,9 @@ _REMEDY = (
     "of the captured function; what a model does in its first call only, such as taking locks, let it do in a call "
     "before"
 )
+
+_OBSERVED = re.compile(r"raised exception (\w+)\(('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?\)", re.DOTALL)
+_OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
 
 _KEEPS_RESULT = "autograd.grad consumed returned tensor's grad_fn"
 _DETACH = (
@@ -59,10 +63,18 @@ def _in_own_words(who: str) -> Iterator[None]:
 def _own_error(error: BaseException | None) -> Error | None:
     """joinsum's error among the causes."""
     while error is not None:
-        if isinstance(error, Error):
-            return error
+        found = error if isinstance(error, Error) else _observed(str(error))
+        if found is not None:
+            return found
         error = error.__cause__ or error.__context__
     return None
+
+
+def _observed(text: str) -> Error | None:
+    """joinsum's error that Dynamo met in what it goes through, of which it keeps the text."""
+    found = _OBSERVED.fullmatch(text)
+    kind = _OWN.get(found[1]) if found is not None else None
+    return None if found is None or kind is None else kind(ast.literal_eval(found[2]))
 
 
 def _reason(text: str) -> str:

@@ -142,13 +142,17 @@ TEST(EinsumJson, WhatIsNoJsonIsNamedByLineAndColumn) {
   EXPECT_TRUE(reading_error("").starts_with("json: not JSON, attempting to parse an empty input")) << reading_error("");
   EXPECT_NE(reading_error("{\"a\": \"\xff\"}").find("json: not JSON, invalid string: ill-formed UTF-8"),
             std::string::npos);
-  EXPECT_EQ(reading_error("[1e999]"), "json: not JSON, number overflow parsing '1e999': line=1, column=8");
+  EXPECT_EQ(reading_error("[1e999]"), "json: not JSON, number overflow parsing '1e999': line=1, column=2");
   EXPECT_NE(reading_error("[\"\\ud800\"]").find("json: not JSON, invalid string"), std::string::npos);
   const std::string file = error_of([] { read_json("[", {.who = "plan_graph", .where = "file=g.json, "}); });
   EXPECT_TRUE(file.starts_with("plan_graph: not JSON, ") && file.ends_with(": file=g.json, line=1, column=2")) << file;
   EXPECT_EQ(reading_error(R"({"inputs": {"X": [1], "Y": {}, "X": [2]}})"),
-            "json: an object has one name twice: name='X'");
-  EXPECT_EQ(reading_error(std::string(100000, '[')), "json: lists and objects lie too deep: most=32");
+            "json: an object has one name twice: at=$.inputs.X");
+  EXPECT_EQ(reading_error(R"({"ops": [1, [{"a": 1, "b c": {}, "b c": 2}]]})"),
+            R"(json: an object has one name twice: at=$.ops[1][0]["b c"])");
+  std::string deep = "json: lists and objects lie too deep: at=$";
+  for (int level = 1; level < 32; ++level) deep += "[0]";
+  EXPECT_EQ(reading_error(std::string(100000, '[')), deep + ", most=32");
 }
 
 TEST(EinsumJson, WhatIsNoGraphIsNamedByItsPath) {
@@ -235,17 +239,23 @@ TEST(EinsumJson, AResultWithALabelTwiceIsRefusedWhereDiagonalsAre) {
 
 TEST(EinsumJson, WhatDoesNotFitTheAlgebraIsNamedByItsPath) {
   EXPECT_EQ(plan_error(op_with(R"("in_labels": [["i", "a b"]], "out_labels": "i", "agg": "sum")")),
-            "json: einsum: a label is letters, digits, _ and .: label=`a b`: at=$.ops[0]");
+            "json: einsum: a label is letters, digits, _ and .: label=`a b`: at=$.ops[0].in_labels[0][1]");
   EXPECT_EQ(plan_error(op_with(R"("in_labels": ["ij"], "out_labels": "i", "join": "add", "agg": "sum")")),
-            "json: einsum: the join has another number of operands: join=add, takes=2, given=1: at=$.ops[0]");
+            "json: einsum: the join has another number of operands: join=add, takes=2, given=1: at=$.ops[0].join");
   EXPECT_THROW(plan_of(read_json(op_with(R"("in_labels": ["ij"], "out_labels": "ij", "join": "sqare")"))), KernelError);
-  EXPECT_NE(plan_error(op_with(R"("in_labels": ["ij"], "out_labels": "ij", "join": "x + y")")).find("at=$.ops[0]"),
-            std::string::npos);
+  EXPECT_NE(
+      plan_error(op_with(R"("in_labels": ["ij"], "out_labels": "ij", "join": "x + y")")).find(": at=$.ops[0].join\n"),
+      std::string::npos);
   EXPECT_EQ(plan_error(op_with(R"("in_labels": ["ij"], "out_labels": "ij", "agg": "argmin")")),
             "json: einsum: argmin folds one label at least: labels=ij: at=$.ops[0]");
   EXPECT_NE(plan_error(R"({"inputs": {"1X": [1]}, "ops": [], "outputs": ["1X"]})").find(R"(at=$.inputs["1X"])"),
             std::string::npos);
   EXPECT_EQ(plan_error(R"({"inputs": {"X": [1]}, "ops": [], "outputs": []})"), "json: plan: no output: at=$.outputs");
+  EXPECT_EQ(plan_error(R"({"inputs": {"X": [1], "Z.positions": [1]}, "ops": [{"name": "Z", "inputs": ["X"],
+                           "in_labels": ["i"], "out_labels": "", "agg": "argmax"}], "outputs": ["Z"]})"),
+            R"(json: the name of the positions of an operation: name='Z.positions': at=$.inputs["Z.positions"])");
+  EXPECT_EQ(plan_error(R"({"inputs": {"X": [1]}, "ops": [], "outputs": {"a b": "X"}})"),
+            R"(json: graph: a name is a letter or _, then letters, digits, _ and .: name=`a b`: at=$.outputs["a b"])");
   const std::string empty = R"({"inputs": {"X": [0]}, "ops": [{"name": "Z", "inputs": ["X"], "in_labels": ["i"],
                                "out_labels": "", "agg": "argmax"}], "outputs": ["Z"]})";
   EXPECT_EQ(plan_error(empty), "json: einsum: no position among no elements: folded extents=[0]: at=$.ops[0]");

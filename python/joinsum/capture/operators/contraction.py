@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
+from joinsum import _C
 from joinsum.capture.application import Application
+from joinsum.capture.axes import fresh
 from joinsum.capture.operators.elementwise import as_dtype, right_aligned
 from joinsum.capture.operators.form import Form
 from joinsum.capture.operators.row import Made, Row, rows
 from joinsum.capture.recorder import Names, Recorder, Value
+from joinsum.dtypes import torch_dtype
 
 __all__ = ["ROWS"]
 
@@ -59,6 +62,39 @@ def _einsum(recorder: Recorder, application: Application) -> Made:
     return [_contracted(recorder, given, result)]
 
 
+def _einsum_graph(recorder: Recorder, application: Application) -> Made:
+    """joinsum::einsum_graph(graph, inputs): the graph's einsums, one by one."""
+    text = application.arguments["graph"]
+    assert isinstance(text, str)
+    graph = _C.EinsumPlan.parse(text)
+    shapes = graph.shapes
+    values = {name: value for (name, _), value in zip(graph.inputs, application.values("inputs"), strict=True)}
+    for name, inputs, labels, result, join, aggregate, extents in graph.vertices:
+        operands = list(zip((values[each] for each in inputs), labels, strict=True))
+        dtype = torch_dtype(shapes[name][0])
+        values[name] = _vertex(recorder, operands, (result, extents), (join, aggregate), dtype)
+    return [values[node] for node in graph.output_nodes]
+
+
+def _vertex(
+    recorder: Recorder,
+    operands: Sequence[tuple[Value, Names]],
+    result: tuple[Names, Mapping[str, int]],
+    kernels: tuple[str, str],
+    dtype: torch.dtype,
+) -> Value:
+    """An einsum; along the labels that only the result has, whose extents are given, it repeats."""
+    labels, new = result
+    join, aggregate = kernels
+    if aggregate not in ("max", "min") and not (aggregate == "add" and dtype.is_floating_point):
+        # Elements that repeat count as often as they do.
+        operands = [(recorder.stored(value), names) for value, names in operands]
+    own = [label for label in labels if label not in new]
+    made = recorder.einsum(operands, own, join, aggregate, dtype)
+    axes = iter(made.axes)
+    return Value(made.source, tuple(fresh(new[label]) if label in new else next(axes) for label in labels))
+
+
 def _contracted(recorder: Recorder, operands: Sequence[tuple[Value, Names]], result: Names) -> Value:
     return recorder.einsum(operands, result, "mul" if len(operands) > 1 else "id")
 
@@ -95,6 +131,7 @@ ROWS: list[Row] = [
     *rows("contractions", "mm bmm mv dot vdot", _product, "an einsum; merged axes keep their labels"),
     *rows("contractions", "addmm baddbmm addbmm addmv addr", _product, "an einsum, and its sum with the added tensor"),
     *rows("contractions", "joinsum::einsum", _einsum, "an einsum with these labels"),
+    *rows("contractions", "joinsum::einsum_graph", _einsum_graph, "the einsums of `joinsum.einsum` and its gradients"),
     *rows(
         "contractions",
         "_grouped_mm",
