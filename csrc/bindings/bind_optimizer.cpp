@@ -252,7 +252,16 @@ void bind_graph_placement(py::module_& module) {
            py::arg("cluster"))
       .def("has", &GraphPlacer::has, py::arg("name"))
       .def("place", &GraphPlacer::place, py::arg("pins"), py::arg("seconds"), py::arg("byte_price") = 0.0,
-           py::arg("bounded") = true, WithoutGil());
+           py::arg("bounded") = true, WithoutGil())
+      .def(
+          "within",
+          [](const GraphPlacer& placer, const std::vector<GraphPin>& pins, int64_t limit, double most,
+             bool may_repeat) {
+            auto found = placer.within(pins, limit, most, may_repeat);
+            return std::pair(std::move(found.placement), found.complete);
+          },
+          py::arg("pins"), py::arg("limit"), py::arg("most"), py::arg("may_repeat"), WithoutGil())
+      .def("least_seconds", &GraphPlacer::least_seconds, py::arg("in_any_order"), WithoutGil());
 }
 
 }  // namespace

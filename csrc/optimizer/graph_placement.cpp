@@ -5,6 +5,7 @@
 #include <set>
 
 #include "optimizer/cost/peak.h"
+#include "optimizer/placement/least_work.h"
 #include "optimizer/placement/pricing.h"
 
 namespace joinsum::optimizer {
@@ -263,6 +264,25 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   if (second.cost <= first.cost) return second;
   set_bound(first, std::max(passed->lower_bound, first.lower_bound));
   return first;
+}
+
+GraphPlacementWithin GraphPlacer::within(const std::vector<GraphPin>& pins, int64_t limit, double most,
+                                         bool may_repeat) const {
+  PlacementDemands demands = demands_of(pins);
+  demands.thorough = true;
+  demands.may_repeat = may_repeat;
+  const PlacedWithin found = PlacementProblem(logical_, demands, memory_).within(limit, most);
+  if (!found.placed) return {std::nullopt, found.complete};
+  return {told(*found.placed), found.complete};
+}
+
+double GraphPlacer::least_seconds(const std::vector<std::string>& in_any_order) const {
+  std::unordered_set<const tra::Node*> steps;
+  for (const Vertex& vertex : vertices_) {
+    if (std::find(in_any_order.begin(), in_any_order.end(), vertex.name) != in_any_order.end())
+      steps.insert(vertex.operators.begin(), vertex.operators.end());
+  }
+  return least_work_seconds(logical_, grid_.sites(), cluster_, steps);
 }
 
 GraphPlacement GraphPlacer::told(const Placed& placed) const {

@@ -43,6 +43,11 @@ struct GraphPlacement {
   int64_t peak_value_bytes = 0;
 };
 
+struct GraphPlacementWithin {
+  std::optional<GraphPlacement> placement;
+  bool complete = false;  ///< whether it is the cheapest, or there is none
+};
+
 /// A graph of einsums whose vertices are to be placed on the sites of a grid: taken apart, cut and lowered once.
 class GraphPlacer {
  public:
@@ -61,6 +66,14 @@ class GraphPlacer {
   /// that names nothing, and where pins contradict each other, with the smallest set that does.
   GraphPlacement place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price = 0,
                        bool bounded = true) const;
+
+  /// The best placement that meets `pins`, keeps at most `limit` bytes on each site and costs less than `most`, where the
+  /// graph is small enough to look at all. `may_repeat`: also those that repeat work that they could divide.
+  GraphPlacementWithin within(const std::vector<GraphPin>& pins, int64_t limit, double most, bool may_repeat) const;
+
+  /// Seconds below which no placement is, whatever grid the sites form: those of the work alone. Vertices named in
+  /// `in_any_order` are steps that other plans may take in another order; they count nothing.
+  double least_seconds(const std::vector<std::string>& in_any_order) const;
 
   const ia::Grid& grid() const { return grid_; }
 

@@ -604,6 +604,10 @@ class GraphPlacer:
     def place(
         self, pins: Sequence[GraphPin], seconds: float | None, byte_price: float = 0.0, bounded: bool = True
     ) -> GraphPlacement: ...
+    def within(
+        self, pins: Sequence[GraphPin], limit: int, most: float, may_repeat: bool
+    ) -> tuple[GraphPlacement | None, bool]: ...
+    def least_seconds(self, in_any_order: Sequence[str]) -> float: ...
 
 class NodeCost:
     @property

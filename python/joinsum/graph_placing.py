@@ -10,7 +10,6 @@ from typing import NoReturn
 from joinsum import _C
 from joinsum.cluster import Cluster
 from joinsum.contraction_order import best_orders_on
-from joinsum.cost import seconds_of_work
 from joinsum.dtypes import torch_dtype
 from joinsum.einsum_operations import VertexText, make_vertex
 from joinsum.errors import PlanError
@@ -83,30 +82,33 @@ def place_graph(asked: Placing) -> tuple[_C.GraphPlacement, float, str, tuple[Ba
         baselines.append(baseline)
         if placed is not None:
             found.append((placed, strategy.name))
-    if all(_short(placed, asked) > 0 for placed, _ in found) and _inputs_fit(asked):
+    complete = False
+    if _short(first, asked) > 0:
+        within, complete = _within(placer, pins, found, asked)
+        found += [(placed, "looking at all") for placed in within]
+    if not complete and all(_short(placed, asked) > 0 for placed, _ in found) and _inputs_fit(asked):
         found += [
             (placed, "single changes") for placed in _changed(placer, grid, [placed for placed, _ in found], asked)
         ]
     fitting = [(placed, method) for placed, method in found if _short(placed, asked) <= 0]
     if not fitting:
-        _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked)
+        _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), asked, complete)
     best, method = min(fitting, key=lambda pair: pair[0].cost)
     bound = first.lower_bound
     if grid != _C.Grid.of_sites(asked.sites):  # what bounds the plans on merged axes does not bound the others
         seconds = asked.objective == "seconds"
-        bound = _least_work(asked, plan) if seconds else _least_bytes(asked, plan.binary(paths), placer_on)
+        bound = _least_work(asked, placer, first) if seconds else _least_bytes(asked, plan.binary(paths), placer_on)
         if not seconds and bound > best.cost:  # it leaves work undivided that shorter axes would divide
             bound = 0.0
     return best, min(best.cost, bound), method, tuple(baselines)
 
 
-def _least_work(asked: Placing, plan: _C.EinsumPlan) -> float:
-    """A bound of seconds that holds on any grid: by the work. 0 where an operation of several operands may be joined in
-    several orders, and with measured rates."""
-    several = any(len(operation.inputs) > 2 for operation in asked.graph.operations)
-    if several or asked.cluster.profile is not None:
-        return 0.0
-    return seconds_of_work(plan, asked.cluster, asked.sites)
+def _least_work(asked: Placing, placer: _C.GraphPlacer, placed: _C.GraphPlacement) -> float:
+    """A bound of seconds that holds on any grid: by the work. An operation of several operands may be joined in several
+    orders, so its steps count nothing."""
+    several = {operation.name for operation in asked.graph.operations if len(operation.inputs) > 2}
+    steps = [each.name for each in placed.vertices if each.name in several or each.name.rpartition(".")[0] in several]
+    return placer.least_seconds(steps)
 
 
 def _least_bytes(asked: Placing, binary: _C.EinsumPlan, placer_on: Callable[[_C.Grid], _C.GraphPlacer]) -> float:
@@ -184,9 +186,28 @@ def _inputs_fit(asked: Placing) -> bool:
     return asked.cluster.memory_bytes is None or total <= asked.sites * asked.cluster.memory_bytes
 
 
-def _raise_short(placed: _C.GraphPlacement, asked: Placing) -> NoReturn:
+def _within(
+    placer: _C.GraphPlacer,
+    pins: list[_C.GraphPin],
+    found: Sequence[tuple[_C.GraphPlacement, str]],
+    asked: Placing,
+) -> tuple[list[_C.GraphPlacement], bool]:
+    """The best plan of a small graph that fits, if it is better than those that were found; and whether all plans were
+    looked at. Plans that repeat work which they could divide count where no other fits."""
+    limit = asked.cluster.memory_bytes
+    assert limit is not None
+    fitting = [placed.cost for placed, _ in found if _short(placed, asked) <= 0]
+    best, complete = placer.within(pins, limit, min(fitting, default=math.inf), False)
+    if complete and best is None and not fitting and asked.objective != "seconds":
+        best, complete = placer.within(pins, limit, math.inf, True)
+    return [] if best is None else [best], complete
+
+
+def _raise_short(placed: _C.GraphPlacement, asked: Placing, complete: bool) -> NoReturn:
+    """`complete`: all plans were looked at."""
+    which = "no plan" if complete else "no plan that was found"
     raise PlanError(
-        f"plan_graph: no plan that was found fits a site's memory; use more sites, or more memory: short by="
+        f"plan_graph: {which} fits a site's memory; use more sites, or more memory: short by="
         f"{_short(placed, asked)} B, needs={placed.peak_bytes} B, memory_bytes={asked.cluster.memory_bytes}, "
         f"largest tensor={placed.peak_value} ({placed.peak_value_bytes} B)"
     )

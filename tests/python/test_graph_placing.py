@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from typing import Any
 
 import joinsum
 import pytest
+from joinsum.profile import Curve, Elementwise, Folds, Products, Profile
 
 PRODUCT = {
     "inputs": {"X": [64, 64], "Y": [64, 64]},
     "ops": [{"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "jk"], "out_labels": "ik", "agg": "sum"}],
     "outputs": {"product": "Z"},
 }
+# Rates as `joinsum.calibrate` measures them: large products take less for each element than small ones.
+MEASURED = joinsum.Cluster(
+    "measured",
+    profile=Profile(
+        run_seconds=1e-4,
+        node_seconds=2e-5,
+        links=(),
+        products=(Products("f32", (1.0, 16.0, 256.0), tuple(2e-5 + 1e-7 * size for size in range(27))),),
+        elementwise=(Elementwise(1, 1, "any", 4, Curve((0.0, 1e6), (2e-5, 1e-3))),),
+        folds=(Folds(4, Curve((0.0, 1e6), (2e-5, 1e-3)), Curve((0.0, 1e6), (2e-5, 1e-3))),),
+        copies=Curve((0.0, 1e6), (0.0, 1e-3)),
+    ),
+)
 # A step of training: X W1, relu, W2; gradients of both weights.
 STEP = {
     "inputs": {"X": [64, 32], "W1": [32, 48], "W2": [48, 16], "dY": [64, 16]},
@@ -52,6 +67,17 @@ def random_graph(seed: int, scale: int = 1) -> dict[str, Any]:
     used = {name for op in ops for name in op["inputs"]}
     outputs = [op["name"] for op in ops if op["name"] not in used]
     return {"inputs": {name: inputs[name] for name in inputs}, "ops": ops, "outputs": outputs}
+
+
+def random_pins(graph: dict[str, Any], axes: int, draw: random.Random) -> dict[str, str]:
+    """What each axis of the grid divides of every value of a graph."""
+    pins = {}
+    for name, extents in graph["inputs"].items():
+        pins[name] = [*map(str, range(len(extents))), "*"]
+    for op in graph["ops"]:
+        pins[op["name"]] = sorted({label for labels in op["in_labels"] for label in labels})
+    read = {name for op in graph["ops"] for name in op["inputs"]} | {op["name"] for op in graph["ops"]}
+    return {name: f"({', '.join(draw.choice(ways) for _ in range(axes))})" for name, ways in pins.items() if name in read}
 
 
 def test_a_product_of_stored_operands_moves_what_it_must() -> None:
@@ -219,6 +245,34 @@ def test_seconds_on_grids_of_many_prime_factors_are_bounded_by_the_work(sites: i
     assert plan.lower_bound <= 1.1 * products / 1e9 / sites
 
 
+def test_measured_rates_bound_plans_of_many_sites() -> None:
+    wide = {**STEP, "inputs": {"X": [8192, 64], "W1": [64, 96], "W2": [96, 32], "dY": [8192, 32]}}
+    plan = joinsum.plan_graph(wide, "seconds", sites=128, cluster=MEASURED)
+    assert 0.5 * plan.cost <= plan.lower_bound <= plan.cost
+    # What opens a run, and the four nodes that work.
+    assert plan.lower_bound > 1e-4 + 4 * 2e-5
+
+
+@pytest.mark.parametrize("cluster", [MEASURED, joinsum.Cluster("described", 1e9, 1e12, 0.0)], ids=["measured", "flat"])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_plan_of_any_grid_takes_less_than_its_work(cluster: joinsum.Cluster, seed: int) -> None:
+    # Six prime factors of two on their own, and merged: the bound of the merged ones holds for all.
+    graph = random_graph(seed, scale=16)
+    bound = joinsum.plan_graph(graph, "seconds", sites=128, cluster=cluster).lower_bound
+    assert bound > 0
+    draw = random.Random(seed)
+    least = math.inf
+    for _ in range(40):
+        pins = {}
+        for op in graph["ops"]:
+            labels = [*sorted({label for labels in op["in_labels"] for label in labels}), "*"]
+            pins[op["name"]] = f"({', '.join(draw.choice(labels) for _ in range(4))})"
+        plan = joinsum.plan_graph(graph, "seconds", sites=128, pins=pins, cluster=cluster)
+        least = min(least, plan.cost)
+        assert plan.lower_bound <= plan.cost
+    assert bound <= least
+
+
 def test_sixty_four_sites_are_planned_exactly() -> None:
     plan = joinsum.plan_graph(UNEVEN_MLP, "wire_bytes", sites=64)
     assert plan.exact
@@ -315,6 +369,47 @@ def test_a_plan_fits_whatever_memory_pins_show_to_be_enough() -> None:
     pinned = joinsum.plan_graph(graph, "wire_bytes", sites=3, pins={"X": "(2)", "v": "(c)", "w": "(b)"})
     found = joinsum.plan_graph(graph, "wire_bytes", sites=3, memory_bytes=pinned.peak_bytes)
     assert found.peak_bytes <= pinned.peak_bytes < joinsum.plan_graph(graph, "wire_bytes", sites=3).peak_bytes
+
+
+@pytest.mark.parametrize("objective", ["wire_bytes", "seconds"])
+@pytest.mark.parametrize("seed", range(6))
+def test_small_graphs_get_the_cheapest_plan_that_fits(seed: int, objective: str) -> None:
+    # Pins show which memory is enough, and at what cost.
+    draw = random.Random(seed)
+    graph = random_graph(seed)
+    sites = draw.choice([2, 3, 4])
+    shown = {}
+    for _ in range(40):
+        pins = random_pins(graph, 2 if sites == 4 else 1, draw)
+        plan = joinsum.plan_graph(graph, objective, sites=sites, pins=pins)
+        shown[plan.peak_bytes] = min(plan.cost, shown.get(plan.peak_bytes, math.inf))
+    costs = []
+    for memory in sorted(shown)[:3]:
+        costs.append(shown[memory])
+        found = joinsum.plan_graph(graph, objective, sites=sites, memory_bytes=memory)
+        assert found.peak_bytes <= memory
+        assert found.cost <= min(costs) * (1 + 1e-9)
+
+
+def test_memory_in_which_no_plan_fits_is_told_from_one_in_which_none_was_found() -> None:
+    with pytest.raises(joinsum.PlanError, match=r"no plan fits a site's memory; .*short by=\d+ B.*largest tensor="):
+        joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, memory_bytes=3 * 64 * 64 * 4 // 4 - 1)
+    chain = {
+        "inputs": {f"W{step}": [64, 64] for step in range(25)},
+        "ops": [
+            {
+                "name": f"T{step}",
+                "inputs": [f"T{step - 1}" if step > 1 else "W0", f"W{step}"],
+                "in_labels": ["ij", "jk"],
+                "out_labels": "ik",
+                "agg": "sum",
+            }
+            for step in range(1, 25)
+        ],
+        "outputs": ["T24"],
+    }
+    with pytest.raises(joinsum.PlanError, match=r"no plan that was found fits .*short by=\d+ B.*largest tensor="):
+        joinsum.plan_graph(chain, "wire_bytes", sites=4, memory_bytes=25 * 64 * 64 * 4 // 4 + 100)
 
 
 def test_memory_that_the_inputs_alone_pass_is_refused() -> None:

@@ -147,10 +147,7 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
   return out;
 }
 
-namespace {
-
-/// What it costs to bring a value to all of `needed`, of which each is left once, by where it is put.
-Row costs_by_put(const Routes& routes, size_t made, std::vector<size_t>& needed) {
+std::vector<double> costs_by_put(const Routes& routes, size_t made, std::vector<size_t>& needed) {
   std::sort(needed.begin(), needed.end());
   needed.erase(std::unique(needed.begin(), needed.end()), needed.end());
   const double* putting = routes.putting.data() + made * routes.columns();
@@ -162,8 +159,6 @@ Row costs_by_put(const Routes& routes, size_t made, std::vector<size_t>& needed)
   }
   return costs;
 }
-
-}  // namespace
 
 std::vector<double> delivered_beside(const Routes& routes, size_t made, std::vector<size_t> needed,
                                      const std::vector<size_t>& places) {

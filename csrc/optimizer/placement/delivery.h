@@ -64,6 +64,8 @@ struct Delivered {
   size_t put = 0;
 };
 Delivered delivered(const Routes& routes, size_t made, std::vector<size_t> needed);
+/// The same cost by where it is put; each of `needed` is left once.
+std::vector<double> costs_by_put(const Routes& routes, size_t made, std::vector<size_t>& needed);
 /// The same cost for each of `places`, which is needed beside `needed`.
 std::vector<double> delivered_beside(const Routes& routes, size_t made, std::vector<size_t> needed,
                                      const std::vector<size_t>& places);

@@ -114,14 +114,27 @@ class Descent {
   std::vector<bool> pending_;
 };
 
+size_t made(const DeliveryProblem::Value& value, const std::vector<size_t>& modes) {
+  return value.members[0].places[modes[value.members[0].vertex]];
+}
+
+std::vector<size_t> needed(const DeliveryProblem::Value& value, const std::vector<size_t>& modes) {
+  std::vector<size_t> out;
+  for (size_t i = 1; i < value.members.size(); ++i)
+    out.push_back(value.members[i].places[modes[value.members[i].vertex]]);
+  return out;
+}
+
 }  // namespace
 
 Delivered DeliveryProblem::delivery(const Value& value, const std::vector<size_t>& modes) const {
-  std::vector<size_t> places;
-  for (const Member& member : value.members) places.push_back(member.places[modes[member.vertex]]);
-  const size_t made = places.front();
-  places.erase(places.begin());
-  return delivered(*value.routes, made, std::move(places));
+  std::vector<size_t> places = needed(value, modes);
+  return delivered(*value.routes, made(value, modes), std::move(places));
+}
+
+std::vector<double> DeliveryProblem::costs_by_put(const Value& value, const std::vector<size_t>& modes) const {
+  std::vector<size_t> places = needed(value, modes);
+  return optimizer::costs_by_put(*value.routes, made(value, modes), places);
 }
 
 double DeliveryProblem::cost(const std::vector<size_t>& modes) const {

@@ -26,6 +26,8 @@ struct DeliveryProblem {
 
   /// How a value is delivered if its members run in `modes`.
   Delivered delivery(const Value& value, const std::vector<size_t>& modes) const;
+  /// What it costs by where it is put, as a position in the routes; the last is nowhere.
+  std::vector<double> costs_by_put(const Value& value, const std::vector<size_t>& modes) const;
   double cost(const std::vector<size_t>& modes) const;
   /// Changes modes one at a time while that gains.
   void improve(std::vector<size_t>& modes, const min_sum::Deadline& deadline) const;

@@ -94,21 +94,66 @@ void Dual::ascend(double limit) {
   if (++passes_ % kPassesBetweenBounds == 0) bound_ = std::max(bound_, evaluated());
 }
 
+/// The least of what a vertex costs beside what it pays for deliveries.
+double Dual::least_rest(size_t vertex) const {
+  std::vector<double> rest = costs_[vertex];
+  for (size_t mode = 0; mode < rest.size(); ++mode) {
+    if (rest[mode] == kForbidden) continue;
+    for (const Link& link : links_[vertex]) {
+      const double paid = paid_[link.part][link.member][mode];
+      rest[mode] = paid == kForbidden ? kForbidden : rest[mode] - paid;
+      if (paid == kForbidden) break;
+    }
+  }
+  return least_of(rest);
+}
+
 double Dual::evaluated() const {
   double out = 0;
-  for (size_t x = 0; x < links_.size(); ++x) {
-    std::vector<double> rest = costs_[x];
-    for (size_t mode = 0; mode < rest.size(); ++mode) {
-      if (rest[mode] == kForbidden) continue;
-      for (const Link& link : links_[x]) {
-        const double paid = paid_[link.part][link.member][mode];
-        rest[mode] = paid == kForbidden ? kForbidden : rest[mode] - paid;
-        if (paid == kForbidden) break;
-      }
-    }
-    out += least_of(rest);
-  }
+  for (size_t x = 0; x < links_.size(); ++x) out += least_rest(x);
   for (size_t p = 0; p < parts_.size(); ++p) out += parts_[p].delivery.least(asked_[p]);
+  return out;
+}
+
+Dual::Partial Dual::nothing() const {
+  Partial out;
+  out.asked = asked_;
+  for (size_t p = 0; p < parts_.size(); ++p) out.least.push_back(parts_[p].delivery.least(asked_[p]));
+  for (size_t x = 0; x < links_.size(); ++x) out.costs.push_back(least_rest(x));
+  return out;
+}
+
+Dual::Partial Dual::with(const Partial& partial, size_t vertex, size_t mode) const {
+  Partial out = partial;
+  out.costs[vertex] = costs_[vertex][mode];
+  fix(out.asked, vertex, mode);
+  for (const Link& link : links_[vertex]) out.least[link.part] = parts_[link.part].delivery.least(out.asked[link.part]);
+  return out;
+}
+
+std::vector<double> Dual::bounds(const Partial& partial, size_t vertex) const {
+  std::vector<bool> own(parts_.size(), false);
+  bool twice = false;
+  for (const Link& link : links_[vertex]) {
+    twice = twice || own[link.part];
+    own[link.part] = true;
+  }
+  double others = 0;
+  for (size_t x = 0; x < links_.size(); ++x) others += x == vertex ? 0 : partial.costs[x];
+  for (size_t p = 0; p < parts_.size(); ++p) others += own[p] ? 0 : partial.least[p];
+  if (!twice) {
+    std::vector<double> out = costs_beside(vertex, partial.asked);
+    for (double& bound : out) bound += others;
+    return out;
+  }
+  std::vector<double> out;
+  for (size_t mode = 0; mode < costs_[vertex].size(); ++mode) {
+    out.push_back(others + costs_[vertex][mode]);
+    if (out.back() == kForbidden) continue;
+    Asked asked = partial.asked;
+    fix(asked, vertex, mode);
+    for (size_t p = 0; p < parts_.size(); ++p) out.back() += own[p] ? parts_[p].delivery.least(asked[p]) : 0;
+  }
   return out;
 }
 

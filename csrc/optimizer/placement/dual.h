@@ -38,6 +38,23 @@ class Dual {
   std::vector<size_t> choose() const;
 
  private:
+  using Asked = std::vector<Delivery::Asked>;
+
+ public:
+  /// Some vertices' modes, with what bounds the cost of all choices that have them.
+  class Partial {
+   private:
+    friend class Dual;
+    Asked asked;
+    std::vector<double> least;  ///< of each delivery
+    std::vector<double> costs;  ///< of each vertex: of its mode, or the least of what it does not pay for deliveries
+  };
+  Partial nothing() const;
+  /// For each mode of a vertex that has none yet, a bound of what all choices cost that have it too.
+  std::vector<double> bounds(const Partial& partial, size_t vertex) const;
+  Partial with(const Partial& partial, size_t vertex, size_t mode) const;
+
+ private:
   /// A value that is delivered to all its readers, or to some of many: then its moves count in part.
   struct Part {
     Delivery delivery;
@@ -53,8 +70,6 @@ class Dual {
     std::vector<double> message = {};  ///< from the other members, after so many changes of theirs
     int64_t changes = -1;
   };
-  using Asked = std::vector<Delivery::Asked>;
-
   void add(const DeliveryProblem::Value& value, size_t most_readers);
   void link(size_t part);
   void update(size_t vertex, bool forward, double limit);
@@ -62,6 +77,7 @@ class Dual {
   const std::vector<double>& message_to(Link& link) const;
   void change(const Link& link);
   double evaluated() const;
+  double least_rest(size_t vertex) const;
   std::vector<double> costs_beside(size_t vertex, const Asked& asked) const;
   void ask(Asked& asked, const Link& link, const std::vector<double>& paid) const;
   void fix(Asked& asked, size_t vertex, size_t mode) const;

@@ -6,6 +6,7 @@
 #include "optimizer/placement/completion.h"
 #include "optimizer/placement/crossing.h"
 #include "optimizer/placement/dual.h"
+#include "optimizer/placement/fitting.h"
 #include "optimizer/placement/routing.h"
 #include "optimizer/placement/tables.h"
 
@@ -25,6 +26,8 @@ constexpr double kMostEntries = 2e9;
 constexpr double kMostEntriesThorough = 4.5e9;
 /// Entries of a pass up to which most readers are delivered to together then.
 constexpr double kTogetherThorough = 1.5e9;
+/// Passes that sharpen the bound of parts of placements.
+constexpr int kPassesToFit = 12;
 /// What sums of costs may differ by, in parts of them.
 constexpr double kRounding = 1e-12;
 /// What a bound in bytes may lack: flops weigh less than that besides, and both together less than half a byte.
@@ -58,6 +61,18 @@ class PlacementProblem::Builder {
   }
 
   std::optional<Placed> bounded(const MinSumLimits& limits);
+
+  PlacedWithin within(int64_t limit, double most) {
+    const ProblemParts from{plan_, demands_, vertices_, mode_costs_, *memory_};
+    if (!Fitting::possible(from)) return {};
+    const Routing routing(plan_, demands_, vertices_, mode_costs_, *memory_);
+    Dual dual(routing.problem());
+    for (int pass = 0; pass < kPassesToFit; ++pass) dual.ascend(most);
+    const Fitted fitted = Fitting(from, routing, dual, limit).search(most);
+    PlacedWithin out{std::nullopt, fitted.complete};
+    if (fitted.choice) out.placed = placed(*fitted.choice, 0, false);
+    return out;
+  }
 
   std::vector<std::optional<Placed>> given(double most, const MinSumLimits& limits) {
     std::vector<std::optional<Placed>> out;
@@ -211,6 +226,8 @@ const Labels& PlacementProblem::labels() const { return builder_->labels(); }
 bool PlacementProblem::whole() const { return builder_->whole(); }
 
 std::optional<Placed> PlacementProblem::bounded(const MinSumLimits& limits) const { return builder_->bounded(limits); }
+
+PlacedWithin PlacementProblem::within(int64_t limit, double most) const { return builder_->within(limit, most); }
 
 std::vector<std::optional<Placed>> PlacementProblem::given(double most, const MinSumLimits& limits) const {
   return builder_->given(most, limits);

@@ -20,6 +20,12 @@ struct Placed {
   std::unordered_map<const tra::Node*, ia::NodePtr> nodes = {};
 };
 
+/// A placement whose plan fits a limit of bytes per site.
+struct PlacedWithin {
+  std::optional<Placed> placed;
+  bool complete = false;  ///< whether it is the cheapest one, or there is none
+};
+
 /// Chooses where every value of a logical plan lies, as one min-sum problem.
 ///
 /// A variable says how an operator runs: for each grid axis, which of its key dimensions the axis divides (of a join,
@@ -49,6 +55,8 @@ class PlacementProblem {
   /// pins. Nothing where none was found.
   /// It is no dearer than what `given` makes.
   std::optional<Placed> bounded(const MinSumLimits& limits = {}) const;
+  /// The cheapest placement that costs less than `most` and keeps at most `limit` bytes on each site, of small graphs.
+  PlacedWithin within(int64_t limit, double most) const;
   /// For each part of a plan that the demands give, a placement that has it; nothing where none was found, or where
   /// its plan costs more than `most`.
   std::vector<std::optional<Placed>> given(double most, const MinSumLimits& limits = {}) const;

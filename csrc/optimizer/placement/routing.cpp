@@ -138,13 +138,18 @@ std::vector<size_t> Routing::of_vertices(const std::vector<size_t>& modes) const
 }
 
 Choice Routing::choice(const std::vector<size_t>& modes) const {
+  std::vector<size_t> put;
+  for (const auto& value : problem_.values) put.push_back(problem_.delivery(value, modes).put);
+  return choice(modes, put);
+}
+
+Choice Routing::choice(const std::vector<size_t>& modes, const std::vector<size_t>& put) const {
   Choice out;
   for (size_t v = 0; v < vertices_.size(); ++v) out.modes.push_back(&vertices_[v].modes[modes[vertex_[v]]]);
   out.put.resize(vertices_.size());
   for (size_t i = 0; i < problem_.values.size(); ++i) {
-    const auto& value = problem_.values[i];
-    const size_t put = problem_.delivery(value, modes).put;
-    if (put < value.routes->put.size()) out.put[makers_[i]] = value.routes->put[put];
+    const auto& places = problem_.values[i].routes->put;
+    if (put[i] < places.size()) out.put[makers_[i]] = places[put[i]];
   }
   return out;
 }

@@ -25,6 +25,8 @@ class Routing {
   std::vector<size_t> of_vertices(const std::vector<size_t>& modes) const;
   /// Of modes of the problem, with values put where that costs least.
   Choice choice(const std::vector<size_t>& modes) const;
+  /// The same with values of the problem put where `put` says, as positions in their routes.
+  Choice choice(const std::vector<size_t>& modes, const std::vector<size_t>& put) const;
 
  private:
   using Key = std::vector<const Place*>;

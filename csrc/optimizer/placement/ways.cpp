@@ -147,7 +147,7 @@ const Place* Ways::placed(const Vertex& vertex, const Dims& split) {
 
 /// Whether a join has to divide its work over every axis that its extents allow.
 bool Ways::divides_all(const Vertex& vertex, const tra::Node& join) const {
-  if (objective_ == Objective::kSeconds) return false;
+  if (objective_ == Objective::kSeconds || demands_.may_repeat) return false;
   return vertex.join != nullptr || kernels::contracts(join.as<tra::Join>()->kernel);
 }
 

@@ -38,6 +38,7 @@ struct PlacementDemands {
   /// Whether to take long where there are many operators: many axes of the grid divide one by one, not in bundles, and
   /// passes look at more.
   bool thorough = false;
+  bool may_repeat = false;  ///< whether work may be repeated that could be divided, whatever the objective
 
   const Cut* work_of(const tra::Node* node) const {
     const auto found = work.find(node);
