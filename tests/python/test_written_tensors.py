@@ -105,3 +105,19 @@ def test_results_are_written_in_place_in_autograd(way: str) -> None:
     torch.testing.assert_close(made.sum(), wanted)
     assert model.weight.grad is not None
     torch.testing.assert_close(gathered(model.weight.grad), torch.full((8, 12), 3.0))
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+def test_results_that_the_backward_pass_reads_are_whole_too(way: str) -> None:
+    def largest(x: Tensor, w: Tensor) -> Any:
+        return (x @ w).max(1)
+
+    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2))
+    model, plain = Model(largest, (8, 5)), Model(largest, (8, 5))
+    made, wanted = WAYS[way](model, x)(x), plain(x)
+    assert [type(each) for each in made] == [Tensor, Tensor]
+    torch.testing.assert_close(tuple(made), tuple(wanted))
+    made[0].sum().backward()
+    wanted[0].sum().backward()
+    assert model.weight.grad is not None
+    torch.testing.assert_close(gathered(model.weight.grad), plain.weight.grad)

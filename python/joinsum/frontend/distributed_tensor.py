@@ -139,8 +139,8 @@ every rank
 
     @property  # type: ignore[override]
     def data(self) -> torch.Tensor:
-        """The same blocks outside of autograd. Another distributed tensor of this shape and dtype may be assigned, whose
-        blocks are then this one's too.
+        """The same blocks outside of autograd. Another distributed tensor may be assigned, also one of another dtype:
+        its blocks are then this one's too.
 
         Raises PlanError where another tensor is assigned; `x.copy_(y)` takes its elements.
         """
@@ -154,7 +154,8 @@ every rank
                 f"DistributedTensor: data is a distributed tensor: assigned={type(other).__name__}; write its elements, "
                 "x.copy_(y), under torch.no_grad()"
             )
-        self.adopt(other)
+        torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        self._stored = other._stored
 
     @property
     def physical_type(self) -> _C.PhysicalType:
