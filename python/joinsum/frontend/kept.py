@@ -56,7 +56,7 @@ class KeptForBackward:
 
 
 def check_unwritten(kept: Sequence[Any]) -> None:
-    """Raises RuntimeError as torch does, where the user has written since into memory that the forward pass has kept."""
+    """Raises RuntimeError as torch does, where the user has written into memory that the forward pass has kept."""
     for x in kept:
         if isinstance(x, DistributedTensor):
             for tensor, version in x.written_with:
