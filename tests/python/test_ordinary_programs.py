@@ -359,3 +359,12 @@ def test_a_step_of_a_pruned_model_names_the_remedy() -> None:
     nn.utils.prune.remove(model[0], "weight")
     again = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
     assert again(*batches()[0]).isfinite()
+
+
+def test_products_of_several_dtypes_are_refused_as_by_torch() -> None:
+    model = joinsum.distribute(nn.Linear(4, 2), torch.ones(3, 4))
+    with pytest.raises((joinsum.PlanError, RuntimeError), match="dtype"):  # of one site torch's own
+        model(torch.ones(3, 4, dtype=torch.float64))
+    assert model(torch.ones(3, 4)).dtype is torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(torch.ones(3, 4)).dtype is torch.bfloat16
