@@ -368,3 +368,18 @@ def test_products_of_several_dtypes_are_refused_as_by_torch() -> None:
     assert model(torch.ones(3, 4)).dtype is torch.float32
     with torch.autocast("cpu", torch.bfloat16):
         assert model(torch.ones(3, 4)).dtype is torch.bfloat16
+
+
+def test_a_model_that_cannot_be_gathered_yet_stays_distributed() -> None:
+    joinsum.init(sites=3)
+    model = joinsum.distribute(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.ones(2, 4))
+    kept = model(torch.ones(2, 4))
+    with pytest.raises(joinsum.PlanError, match="still in autograd"):
+        joinsum.gather(model)
+    torch.testing.assert_close(model(torch.ones(2, 4)), kept)
+    del kept
+    joinsum.init(sites=2)
+    with pytest.raises(joinsum.PlanError, match="another init|other sites"):
+        model(torch.ones(2, 4))
+    assert all(type(p) is nn.Parameter for p in joinsum.gather(model).parameters())
+    assert model(torch.ones(2, 4)).shape == (2, 4)

@@ -110,6 +110,11 @@ class Runner:
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         lying = {i: x.physical_type for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
+        for other in (args[i] for i in lying if args[i].context is not self._here):
+            raise PlanError(
+                f"capture: a tensor is kept by the sites of another init: type={other.physical_type}; make it plain, "
+                "joinsum.gather(model), or give its full_tensor()"
+            )
         self._latest = self._planned(lying, args)
         return self._latest.run(args)
 
