@@ -152,7 +152,9 @@ def test_each_elementwise_operator_in_place_is_torchs(sites: int, name: str) -> 
 @pytest.mark.parametrize("foreach", [True, False])
 @pytest.mark.parametrize("order", [1.0, 2.0, float("inf")])
 def test_clipping_by_any_norm_is_torchs(sites: int, order: float, foreach: bool) -> None:
-    cut, plain = ([nn.Parameter(make(draw(5, 4, seed=i))) for i in range(2)] for make in (lambda x: blocks(x, sites), lambda x: x))
+    cut, plain = (
+        [nn.Parameter(make(draw(5, 4, seed=i))) for i in range(2)] for make in (lambda x: blocks(x, sites), lambda x: x)
+    )
     for each in (cut, plain):
         for i, p in enumerate(each):
             p.grad = p.detach() * (i + 2)

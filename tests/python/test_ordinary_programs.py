@@ -394,3 +394,27 @@ def test_a_step_of_a_pruned_model_names_the_remedy() -> None:
     nn.utils.prune.remove(model[0], "weight")
     again = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
     assert again(*batches()[0]).isfinite()
+
+
+def test_products_of_several_dtypes_are_refused_as_by_torch() -> None:
+    model = joinsum.distribute(nn.Linear(4, 2), torch.ones(3, 4))
+    with pytest.raises((joinsum.PlanError, RuntimeError), match="dtype"):  # of one site torch's own
+        model(torch.ones(3, 4, dtype=torch.float64))
+    assert model(torch.ones(3, 4)).dtype is torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(torch.ones(3, 4)).dtype is torch.bfloat16
+
+
+def test_a_model_that_cannot_be_gathered_yet_stays_distributed() -> None:
+    joinsum.init(sites=3)
+    model = joinsum.distribute(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.ones(2, 4))
+    kept = model(torch.ones(2, 4))
+    with pytest.raises(joinsum.PlanError, match="still in autograd"):
+        joinsum.gather(model)
+    torch.testing.assert_close(model(torch.ones(2, 4)), kept)
+    del kept
+    joinsum.init(sites=2)
+    with pytest.raises(joinsum.PlanError, match="made for other sites"):
+        model(torch.ones(2, 4))
+    assert all(type(p) is nn.Parameter for p in joinsum.gather(model).parameters())
+    assert model(torch.ones(2, 4)).shape == (2, 4)

@@ -105,3 +105,34 @@ def test_results_are_written_in_place_in_autograd(way: str) -> None:
     torch.testing.assert_close(made.sum(), wanted)
     assert model.weight.grad is not None
     torch.testing.assert_close(gathered(model.weight.grad), torch.full((8, 12), 3.0))
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+def test_results_that_the_backward_pass_reads_are_whole_too(way: str) -> None:
+    def largest(x: Tensor, w: Tensor) -> Any:
+        return (x @ w).max(1)
+
+    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2))
+    model, plain = Model(largest, (8, 5)), Model(largest, (8, 5))
+    made, wanted = WAYS[way](model, x)(x), plain(x)
+    assert [type(each) for each in made] == [Tensor, Tensor]
+    torch.testing.assert_close(tuple(made), tuple(wanted))
+    made[0].sum().backward()
+    wanted[0].sum().backward()
+    assert model.weight.grad is not None
+    torch.testing.assert_close(gathered(model.weight.grad), plain.weight.grad)
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+def test_results_share_no_memory_with_parameters_inputs_and_constants(way: str) -> None:
+    def copies(x: Tensor, w: Tensor) -> Any:
+        return w.clone(), w.t().contiguous(), w[0].clone(), x.clone(), torch.arange(8) + 0, w.sum()
+
+    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2))
+    model, wanted = Model(copies, (8, 5)), Model(copies, (8, 5))(x)
+    call = WAYS[way](model, x)
+    for _ in range(2):
+        made = call(x)
+        torch.testing.assert_close(tuple(made), tuple(wanted))
+        for each in made:
+            each.detach().mul_(3)

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from joinsum.errors import PlanError
+
 __all__ = ["rewrite"]
 
 
@@ -31,6 +33,11 @@ def _einsum(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @_einsum.register_fake
 def _(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    if len({operand.dtype for operand in operands}) > 1:  # torch's contractions promote no dtypes
+        dtypes = [operand.dtype for operand in operands]
+        raise PlanError(
+            f"capture: a product of tensors of several dtypes: equation={equation}, dtypes={dtypes}; use to()"
+        )
     left, result = equation.split("->")
     extents: dict[str, Any] = {}
     for labels, operand in zip(left.split(","), operands, strict=True):

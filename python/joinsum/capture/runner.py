@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -109,6 +110,11 @@ class Runner:
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         lying = {i: x.physical_type for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
+        for other in (args[i] for i in lying if args[i].context is not self._here):
+            raise PlanError(
+                f"capture: a tensor is kept by the sites of another init: type={other.physical_type}; make it plain, "
+                "joinsum.gather(model), or give its full_tensor()"
+            )
         self._latest = self._planned(lying, args)
         return self._latest.run(args)
 
@@ -227,6 +233,7 @@ class PlannedProgram:
         ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
         placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
         taken = {name: x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)}
+        memory = self._memory(placed.values())
         lost, spoilt = set(taken), set[str]()
         try:
             made = here.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
@@ -238,8 +245,15 @@ class PlannedProgram:
         finally:
             for name in lost:
                 taken[name].take()
-        memory = {x.untyped_storage().data_ptr() for x in given.values() if not isinstance(x, DistributedTensor)}
         return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
+
+    def _memory(self, placed: Iterable[_C.StoredRelation]) -> set[int]:
+        """Where blocks of inputs and constants lie, if there are results that could lie there, too: what users write
+        into these is not to be seen in parameters, nor in a later run."""
+        if all(output.name in self._stay or math.prod(output.shape) <= 1 for output in self.recorded.outputs):
+            return set()
+        blocks = (block for relation in placed for block in relation.blocks(self.here.store))
+        return {block.untyped_storage().data_ptr() for block in blocks}
 
     def _agreed(self, given: Mapping[str, torch.Tensor]) -> dict[str, float]:
         """What all ranks must have alike besides the plan: random numbers are functions of the seed. The agreement that
@@ -275,7 +289,7 @@ class PlannedProgram:
             return DistributedTensor(StoredRelation(relation, self.here), output.shape)
         whole = relation.whole_tensor(self.here.store)
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
-        own = value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
+        own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
         # No view, which autograd would not let the user write into.
         return value.detach() if own else value.clone(memory_format=torch.contiguous_format)
 

@@ -111,9 +111,9 @@ def forward_and_backward(
 
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
         known = names if names is not None and len(names) == len(inputs) else None
-        separate_results(graph.graph, saved)
         # On one site what the backward pass reads is torch's own.
-        stay = saved if context().sites > 1 else ()
+        stay = saved if context().sites > 1 else frozenset[int]()
+        separate_results(graph.graph, saved, stay)
         protected = KeptForBackward(graph.graph, stay) if stay else None
         program = Program(graph, inputs, names=known, stay=stay, kept=kept, replicate=replicate)
         made.append(program)

@@ -206,14 +206,14 @@ def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     >>> type(joinsum.gather(layer).weight)
     <class 'torch.nn.parameter.Parameter'>
     """
-    if isinstance(model.__dict__.get("forward"), _Forward):
-        del model.forward
     for tensor in module_tensors(model):
         if isinstance(tensor, DistributedTensor):
             replace_tensor(tensor, gathered(tensor))
     for layer in model.modules():
         if isinstance(layer, torch.nn.RNNBase):
             layer._init_flat_weights()  # with weak references again
+    if isinstance(model.__dict__.get("forward"), _Forward):
+        del model.forward
     if optimizer is not None:
         for state in optimizer.state.values():
             for name, value in state.items():

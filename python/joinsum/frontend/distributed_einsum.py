@@ -40,7 +40,7 @@ class distributed_einsum(TorchFunctionMode):
 
     def __enter__(self) -> distributed_einsum:
         _follow_checkpoints()
-        entered: distributed_einsum = super().__enter__()
+        entered: distributed_einsum = super().__enter__()  # type: ignore[no-untyped-call]
         return entered
 
     def __torch_function__(
@@ -73,8 +73,8 @@ def _follow_checkpoints() -> None:
         def forward(ctx: Any, run_function: Callable[..., Any], *args: Any) -> Any:
             return super(Reentrant, Reentrant).forward(ctx, _again_inside(run_function), *args)
 
-    checkpoint._checkpoint_without_reentrant_generator = without_reentrance
-    checkpoint.CheckpointFunction = Reentrant
+    checkpoint._checkpoint_without_reentrant_generator = without_reentrance  # type: ignore[assignment]
+    checkpoint.CheckpointFunction = Reentrant  # type: ignore[misc]
 
 
 def _again_inside(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,7 +93,8 @@ def _again_inside(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inside() -> bool:
-    return any(isinstance(mode, distributed_einsum) for mode in _get_current_function_mode_stack())
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return any(isinstance(mode, distributed_einsum) for mode in modes)
 
 
 def _einsum(*arguments: Any) -> torch.Tensor:

@@ -83,7 +83,8 @@ def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Te
     if not (dtype.is_floating_point or dtype.is_complex):
         raise PlanError(f"DistributedTensor: a mean is of floats or complex numbers: dtype={dtype}; give dtype=")
     total: torch.Tensor = _sum(_aten.sum.default, (x,), {"dtype": _wide(dtype)})
-    return (total / x.numel()).to(dtype)
+    made: torch.Tensor = (total / x.numel()).to(dtype)
+    return made
 
 
 def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[torch.Tensor]:
@@ -106,7 +107,8 @@ def _partial_norm(x: Any, order: float, dtype: torch.dtype) -> torch.Tensor:
     parts = [torch.linalg.vector_norm(array, order, dtype=dtype) for array in arrays if array.numel()]
     if not parts:
         return torch.full((), _INFINITY if order < 0 else 0.0, dtype=dtype.to_real(), device=x.device)
-    return torch.linalg.vector_norm(torch.stack(parts), order)
+    made: torch.Tensor = torch.linalg.vector_norm(torch.stack(parts), order)
+    return made
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

@@ -235,7 +235,7 @@ def _regrouped(leading: Sequence[Any], plan: Sequence[tuple[list[Any], dict[Any,
     return out
 
 
-# --- operators with rules of their own ---------------------------------------------------------------------------------
+# --- operators with rules of their own --------------------------------------------------------------------------------
 
 
 def _unscale(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

@@ -137,12 +137,12 @@ every rank
         """The relation of the blocks."""
         return self._stored
 
-    @property  # type: ignore[override]
+    @property
     def data(self) -> torch.Tensor:
-        """The same blocks outside of autograd. Another distributed tensor of this shape and dtype may be assigned, whose
-        blocks are then this one's too.
+        """The same blocks outside of autograd. Another distributed tensor may be assigned, also one of another dtype:
+        its blocks are then this one's too.
 
-        Raises PlanError where another tensor is assigned; `x.copy_(y)` takes its elements.
+        Raises PlanError where a plain tensor is assigned; `x.copy_(y)` takes its elements.
         """
         found: torch.Tensor = torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
         return found
@@ -151,10 +151,11 @@ every rank
     def data(self, other: torch.Tensor) -> None:
         if not isinstance(other, DistributedTensor):
             raise PlanError(
-                f"DistributedTensor: data is a distributed tensor: assigned={type(other).__name__}; write its elements, "
-                "x.copy_(y), under torch.no_grad()"
+                f"DistributedTensor: data is a distributed tensor: assigned={type(other).__name__}; write its "
+                "elements, x.copy_(y), under torch.no_grad()"
             )
-        self.adopt(other)
+        torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
+        self._stored = other._stored
 
     @property
     def physical_type(self) -> _C.PhysicalType:

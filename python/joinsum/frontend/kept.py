@@ -56,7 +56,7 @@ class KeptForBackward:
 
 
 def check_unwritten(kept: Sequence[Any]) -> None:
-    """Raises RuntimeError as torch does, where the user has written since into memory that the forward pass has kept."""
+    """Raises RuntimeError as torch does, where the user has written into memory that the forward pass has kept."""
     for x in kept:
         if isinstance(x, DistributedTensor):
             for tensor, version in x.written_with:
@@ -68,15 +68,22 @@ def check_unwritten(kept: Sequence[Any]) -> None:
                     )
 
 
-def separate_results(graph: Graph, saved: Collection[int]) -> None:
-    """Makes results copies that are views of what is kept, in place. AOTAutograd hides from autograd that they are
-    views, so that users may write into them, and with that what they have written."""
+def separate_results(graph: Graph, saved: Collection[int], stay: Collection[int]) -> None:
+    """Makes results copies, in place: those that are what stays on the sites, for what users get is whole; and those
+    that are views of what is kept, which AOTAutograd hides from autograd, so that users may write into them, and with
+    that what they have written.
+
+    stay   positions of the kept results that stay on the sites
+    """
     output = graph.output_node()
     results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     kept = {_viewed(results[i]) for i in saved if isinstance(results[i], Node)}
     kept = {node for node in kept if node.op != "placeholder"}  # views of inputs are shown to be that
+    staying = {results[i] for i in stay if isinstance(results[i], Node)}
     for i, node in enumerate(results):
-        if i not in saved and isinstance(node, Node) and _viewed(node) is not node and _viewed(node) in kept:
+        if i in saved or not isinstance(node, Node) or node.op == "placeholder":
+            continue
+        if node in staying or (_viewed(node) is not node and _viewed(node) in kept):
             with graph.inserting_before(output):
                 results[i] = graph.call_function(torch.ops.aten.clone.default, (node,))
             results[i].meta = dict(node.meta)
