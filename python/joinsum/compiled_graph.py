@@ -327,8 +327,8 @@ def check_not_traced(who: str) -> None:
 
 
 def check_not_transformed(who: str) -> None:
-    """Raises PlanError inside a transform of `torch.func` in a function that is compiled: torch lets no operator that is
-    registered stand there. `who` opens the message."""
+    """Raises PlanError inside a transform of `torch.func` in a function that is compiled: torch lets no operator stand
+    there that is registered in Python. `who` opens the message."""
     if torch._C._are_functorch_transforms_active():
         raise PlanError(
             f"{who}: a compiled function cannot transform it (torch.func.grad, vmap, jvp); transform the compiled "
