@@ -50,7 +50,7 @@ class CompiledGraph:
         self.dtypes = [torch_dtype(dtype) for _, (dtype, _) in recorded.inputs]
         self.outputs = [name for name, _ in recorded.outputs]
         self._compared = False  # whether the ranks' operands were once found equal
-        self._gradients: dict[tuple[bool, ...], CompiledGraph | None] = {}
+        self._gradients: dict[tuple[tuple[bool, ...], bool], CompiledGraph | None] = {}
         self._batched: dict[tuple[tuple[bool, ...], int], CompiledGraph] = {}
 
     @cached_property
@@ -128,18 +128,20 @@ class CompiledGraph:
     def gradient(self, needed: tuple[bool, ...]) -> CompiledGraph | None:
         """The graph of those inputs' gradients; None where no output depends on them differentiably. It calls the
         inputs x0, x1, ... in order, what arrives at the outputs d_z0, d_z1, ..., and the gradients d_x0, d_x1, ..."""
-        if needed not in self._gradients:
-            self._gradients[needed] = self._gradient(needed) if any(self.differentiable) else None
-        return self._gradients[needed]
+        key = (needed, recording())
+        if key not in self._gradients:
+            self._gradients[key] = self._gradient(*key) if any(self.differentiable) else None
+        return self._gradients[key]
 
-    def _gradient(self, needed: tuple[bool, ...]) -> CompiledGraph | None:
+    def _gradient(self, needed: tuple[bool, ...], recorded: bool) -> CompiledGraph | None:
+        """The graph: of the einsums of two operands that were chosen; while torch records, nothing is chosen yet."""
         graph = numbered(self.recorded, self.names)
         read = dict(graph.inputs)
         of = [f"x{i}" for i, each in enumerate(needed) if each and f"x{i}" in read]
         if not any(graph.differentiable_outputs(of)):
             return None
         names = zip(self.recorded.vertices, graph.vertices, strict=True)
-        orders = self.choice.orders
+        orders = {} if recorded else self.choice.orders
         paths = {new[0]: orders[old[0]].path for old, new in names if old[0] in orders}
         return CompiledGraph(self.here, graph.gradient(of, paths), self.kept)
 
@@ -327,8 +329,8 @@ def check_not_traced(who: str) -> None:
 
 
 def check_not_transformed(who: str) -> None:
-    """Raises PlanError inside a transform of `torch.func` in a function that is compiled: no operator that is registered
-    with torch can stand there. `who` opens the message."""
+    """Raises PlanError inside a transform of `torch.func` in a function that is compiled: torch lets no operator stand
+    there that is registered in Python. `who` opens the message."""
     if torch._C._are_functorch_transforms_active():
         raise PlanError(
             f"{who}: a compiled function cannot transform it (torch.func.grad, vmap, jvp); transform the compiled "

@@ -168,9 +168,8 @@ def _checked_call(equation: str, operands: Sequence[torch.Tensor], operations: O
 # --- graphs of torch's ------------------------------------------------------------------------------------------------
 
 _LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define(
-    "einsum_call(str equation, Tensor[] operands, str join, str agg, str[] labels, int[] extents) -> Tensor"
-)
+_SCHEMA = "einsum_call(str equation, Tensor[] operands, str join, str agg, str[] labels, int[] extents) -> Tensor"
+_LIBRARY.define(_SCHEMA)  # type: ignore[no-untyped-call]
 
 
 def _in_a_graph(equation: str, operands: Sequence[torch.Tensor], operations: Operations) -> torch.Tensor:

@@ -125,7 +125,8 @@ def _evaluated(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tenso
 
 
 _LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
-_LIBRARY.define("graph_call(str who, str[] lines, str[] names, Tensor[] tensors) -> Tensor")
+_SCHEMA = "graph_call(str who, str[] lines, str[] names, Tensor[] tensors) -> Tensor"
+_LIBRARY.define(_SCHEMA)  # type: ignore[no-untyped-call]
 
 
 def _out_of_a_graph(

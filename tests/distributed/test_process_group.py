@@ -301,6 +301,11 @@ def test_functional_transforms_and_graphs_of_einsums_on_a_group_are_those_of_one
 
 
 @every_size
+def test_einsums_in_captured_functions_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
+    plays(ranks).values("captured_einsums_have_the_values_and_gradients_of_one_process")
+
+
+@every_size
 def test_einsum_finds_operands_that_differ_between_ranks(plays: Any, ranks: int) -> None:
     for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
         for text in plays(ranks).values(scene):

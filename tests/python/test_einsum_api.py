@@ -164,11 +164,6 @@ def test_complex_jvp_is_torchs(sites: int) -> None:
 # --- recordings -------------------------------------------------------------------------------------------------------
 
 
-RECORDINGS: dict[str, Callable[[Function, torch.Tensor], Any]] = {
-    "make_fx": lambda f, x: make_fx(f)(x),
-    "jit.trace": lambda f, x: torch.jit.trace(f, x, check_trace=False),
-    "linearize": lambda f, x: torch.func.linearize(f, x),
-}
 CALLS: dict[str, Callable[[torch.Tensor], Function]] = {
     "einsum": lambda y: lambda x: joinsum.einsum("ij,jk->ik", x, y, join="add", agg="min"),
     "plan": lambda y: (lambda run: lambda x: run(x, y))(
@@ -178,32 +173,51 @@ CALLS: dict[str, Callable[[torch.Tensor], Function]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize("call", CALLS)
-def test_what_records_operators_is_refused_as_it_would_record_a_constant(sites: int, call: str, recording: str) -> None:
+def test_recordings_compute_it_of_other_tensors(sites: int, call: str) -> None:
+    f, x, other = CALLS[call](torch.rand(4, 5)), torch.rand(3, 4), torch.rand(3, 4)
+    torch.testing.assert_close(make_fx(f)(x)(other), f(other))
+    value, slope = torch.func.linearize(f, x)
+    torch.testing.assert_close((value, slope(other)), torch.func.jvp(f, (x,), (other,)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("call", CALLS)
+def test_what_records_constants_is_refused(sites: int, call: str) -> None:
     f = CALLS[call](torch.rand(4, 5))
     with pytest.raises(PlanError, match="cannot record what sites run"):
-        RECORDINGS[recording](f, torch.rand(3, 4))
+        torch.jit.trace(f, torch.rand(3, 4), check_trace=False)
     assert f(torch.rand(3, 4)).shape == (3, 5)
 
 
-def test_recordings_of_any_shape_are_refused_too(sites: int) -> None:
-    with pytest.raises(PlanError, match="cannot record what sites run"):
-        make_fx(lambda x: joinsum.einsum("ij->i", x, agg="max"), tracing_mode="symbolic")(torch.rand(3, 4))
+def test_recordings_of_any_shape_hold_for_the_shape_that_they_saw(sites: int) -> None:
+    recorded = make_fx(lambda x: joinsum.einsum("ij->i", x, agg="max"), tracing_mode="symbolic")(torch.rand(3, 4))
+    x = torch.rand(3, 4)
+    torch.testing.assert_close(recorded(x), x.amax(1))
+    with pytest.raises(PlanError, match="shape"):
+        recorded(torch.rand(5, 4))
 
 
-@pytest.mark.parametrize("call", CALLS)
-def test_compiled_functions_call_it_between_their_graphs_or_say_that_they_cannot(sites: int, call: str) -> None:
+@pytest.mark.parametrize("call", ["einsum", "layer"])
+def test_compiled_functions_have_it_in_their_graphs(sites: int, call: str) -> None:
     f = CALLS[call](torch.rand(4, 5))
+    x = torch.rand(3, 4)
+    for backend in ("eager", "aot_eager"):
+        torch._dynamo.reset()
+        found = torch.compile(lambda x: f(x).sin() + 1, backend=backend, fullgraph=True)(x)
+        torch.testing.assert_close(found, f(x).sin() + 1)
+
+
+def test_compiled_functions_call_plans_between_their_graphs_or_say_that_they_cannot(sites: int) -> None:
+    f = CALLS["plan"](torch.rand(4, 5))
     x = torch.rand(3, 4)
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(lambda x: f(x).sin() + 1, backend="eager")(x), f(x).sin() + 1)
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="by plans of their own, outside of compiled graphs"):
+    with pytest.raises(Exception, match="by its own plan, outside of compiled graphs"):
         torch.compile(f, backend="eager", fullgraph=True)(x)
     torch._dynamo.reset()
-    with pytest.raises(joinsum.CaptureError, match="by plans of their own, outside of compiled graphs"):
+    with pytest.raises(joinsum.CaptureError, match="by its own plan, outside of compiled graphs"):
         joinsum.compile(f)(x)
 
 

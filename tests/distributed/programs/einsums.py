@@ -97,6 +97,27 @@ def a_graph_has_the_values_and_gradients_of_one_process() -> None:
 
 
 @scene(SCENES)
+def captured_einsums_have_the_values_and_gradients_of_one_process() -> None:
+    enter(on_group())
+
+    def score(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        best = joinsum.einsum("ij,jk->ik", x * 2, y, join="add", agg="min")
+        likely = joinsum.einsum("ij,jk->ik", x, y, join="add", agg="logsumexp")
+        return joinsum.nn.functional.softmax(best + likely, 1)
+
+    def by_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        best, likely = (x[:, :, None] * 2 + y).amin(1), (x[:, :, None] + y).logsumexp(1)
+        return torch.softmax(best + likely, 1)
+
+    torch.manual_seed(0)
+    x, y = torch.randn(6, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    made, wanted = joinsum.compile(score)(x, y), by_torch(x, y)
+    torch.testing.assert_close(made, wanted)
+    found = torch.autograd.grad(made.square().sum(), [x, y])
+    torch.testing.assert_close(found, torch.autograd.grad(wanted.square().sum(), [x, y]))
+
+
+@scene(SCENES)
 def operands_that_differ_are_found_at_the_first_call() -> str:
     enter(on_group())
     x = torch.full((3, 3), float(rank()))
