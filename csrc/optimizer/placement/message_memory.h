@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <unordered_map>
@@ -30,6 +31,8 @@ class MessageMemory {
   /// That all messages have looked at.
   double entries() const { return entries_; }
   void clear() { messages_.clear(); }
+  /// Memory to work in, as many as a message takes; what it holds is not kept.
+  Costs& row(size_t number) { return rows_[number]; }
 
  private:
   struct Key {
@@ -52,6 +55,7 @@ class MessageMemory {
   };
 
   std::unordered_map<Key, Costs, Hash> messages_;
+  std::array<Costs, 5> rows_;
   double entries_ = 0;
 };
 
