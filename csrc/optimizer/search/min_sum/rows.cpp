@@ -45,14 +45,6 @@ JOINSUM_WIDEST void lower_rows(double* __restrict least, const double* __restric
   }
 }
 
-JOINSUM_WIDEST void lower_limited_rows(double* __restrict least, const double* __restrict row,
-                                       const double* __restrict limited, double most, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const double sum = row[i] + (limited[i] < most ? limited[i] : most);
-    least[i] = sum < least[i] ? sum : least[i];
-  }
-}
-
 namespace {
 
 /// Doubles that are lowered beside each other; a compiler makes of them what the machine has.

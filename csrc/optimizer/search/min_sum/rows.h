@@ -17,10 +17,6 @@ void lower_row(double* __restrict least, const double* __restrict row, double co
 void lower_rows(double* __restrict least, const double* __restrict left, const double* __restrict right,
                 double constant, int64_t count);
 
-/// As `lower_row`, over the sum of one row and of another that counts `most` at most.
-void lower_limited_rows(double* __restrict least, const double* __restrict row, const double* __restrict limited,
-                        double most, int64_t count);
-
 /// Lowers each entry (r, c) of `least` to left(r, k) + right(k, c) where that is less, for all k: matrices of `rows` x
 /// `columns`, `rows` x `inner` and `inner` x `columns`, row-major.
 void lower_product(double* __restrict least, const double* __restrict left, const double* __restrict right,
