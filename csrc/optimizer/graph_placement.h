@@ -67,8 +67,8 @@ class GraphPlacer {
   GraphPlacement place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price = 0,
                        bool bounded = true) const;
 
-  /// The best placement that meets `pins`, keeps at most `limit` bytes on each site and costs less than `most`, where the
-  /// graph is small enough to look at all. `may_repeat`: also those that repeat work that they could divide.
+  /// The best placement that meets `pins`, keeps at most `limit` bytes on each site and costs less than `most`, where
+  /// the graph is small enough to look at all. `may_repeat`: also those that repeat work that they could divide.
   GraphPlacementWithin within(const std::vector<GraphPin>& pins, int64_t limit, double most, bool may_repeat) const;
 
   /// Seconds below which no placement is, whatever grid the sites form: those of the work alone. Vertices named in

@@ -49,8 +49,11 @@ class Optimizer {
 
   /// The table of contents.
   Optimized run() {
-    phase("lower", [&] { lower(); });
+    // Of a long plan the translation is a last resort: to price it takes long, and it moves the most.
+    const bool first = left_out("placement") || plan_.order().size() <= kMostNodesRewritten;
+    if (first) phase("lower", [&] { lower(); });
     phase("placement", [&] { choose_placements(); });
+    if (!first && !found()) phase("lower", [&] { lower(); });
     phase("products", [&] { try_products(); });
     phase("rewrite", [&] { rewrite(); });
     JOINSUM_USER_CHECK(!out_.candidates.empty() || pins_.empty() || left_out("placement"),
@@ -68,6 +71,9 @@ class Optimizer {
   }
 
  private:
+  /// Whether some plan fits; the best one is the first.
+  bool found() const { return !out_.candidates.empty() && std::isfinite(out_.candidates.front().score.value); }
+
   bool late() {
     if (deadline_ && Clock::now() >= *deadline_) out_.out_of_time = true;
     return out_.out_of_time;
@@ -236,6 +242,7 @@ class Optimizer {
 
   /// The paper's matrix products: each rule wherever it meets the plan that was lowered operator by operator.
   void try_products() {
+    if (plan_.order().size() > kMostNodesRewritten) return;
     const ia::Plan& lowered = translated();
     if (lowered.order().size() > kMostNodesRewritten) return;
     const auto clean = rewriting_rules();
@@ -269,7 +276,7 @@ class Optimizer {
     for (const Candidate& start : starts) {
       if (start.plan.order().size() <= kMostNodesRewritten) improve(start, greedy(start.plan, search(clean)));
     }
-    if (translated().order().size() > kMostNodesRewritten) return;
+    if (plan_.order().size() > kMostNodesRewritten || translated().order().size() > kMostNodesRewritten) return;
     Search around = search(clean);
     around.limits.plans = std::min(around.limits.plans, kPlansAround);
     improve({kTranslated, translated(), {}, {}, false}, beam(translated(), around));

@@ -217,12 +217,13 @@ def _planned(
     found = find_here(here, program, search_options(here, graph, ends), given)
     best = found.plans[0].plan
     plan = best.with_uncut_calls()
+    others = [each for each in found.given if each is not None and str(each) != str(best)]
+    if not others:
+        return plan
     # Calls that run at once may turn around what is nearly equal.
     most = _NEARLY * _seconds(here, best)
-    near = [
-        each for each in found.given if each is not None and str(each) != str(best) and _seconds(here, each) <= most
-    ]
-    return min([plan, *(each.with_uncut_calls() for each in near)], key=lambda each: _seconds(here, each))
+    near = [each.with_uncut_calls() for each in others if _seconds(here, each) <= most]
+    return min([plan, *near], key=lambda each: _seconds(here, each))
 
 
 def search_options(here: Context, graph: _C.EinsumPlan, ends: Ends) -> Options:

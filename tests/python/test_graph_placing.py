@@ -77,7 +77,9 @@ def random_pins(graph: dict[str, Any], axes: int, draw: random.Random) -> dict[s
     for op in graph["ops"]:
         pins[op["name"]] = sorted({label for labels in op["in_labels"] for label in labels})
     read = {name for op in graph["ops"] for name in op["inputs"]} | {op["name"] for op in graph["ops"]}
-    return {name: f"({', '.join(draw.choice(ways) for _ in range(axes))})" for name, ways in pins.items() if name in read}
+    return {
+        name: f"({', '.join(draw.choice(ways) for _ in range(axes))})" for name, ways in pins.items() if name in read
+    }
 
 
 def test_a_product_of_stored_operands_moves_what_it_must() -> None:

@@ -11,10 +11,12 @@ namespace {
 
 using Row = std::vector<double>;
 
-/// Rows of one length, one after the other.
+/// Rows of one length, one after the other, in memory that others have used.
 class Rows {
  public:
-  Rows(size_t rows, size_t length, double entry) : length_(length), entries_(rows * length, entry) {}
+  Rows(Row& memory, size_t rows, size_t length, double entry) : length_(length), entries_(memory) {
+    entries_.assign(rows * length, entry);
+  }
 
   double* operator[](size_t row) { return entries_.data() + row * length_; }
   const double* operator[](size_t row) const { return entries_.data() + row * length_; }
@@ -22,27 +24,25 @@ class Rows {
 
  private:
   size_t length_;
-  Row entries_;
+  Row& entries_;
 };
 
 /// Subsets of some readers, as bits, with what each asks together and what it pays if one move is for all of it.
 class Groups {
  public:
-  Groups(const Routes& routes, const std::vector<const Row*>& asked)
+  Groups(const Routes& routes, const std::vector<const Row*>& asked, MessageMemory& memory)
       : routes_(routes),
         count_(size_t{1} << asked.size()),
-        asked_(count_, routes.needed.size(), 0),
-        paid_(count_, routes.sources(), kForbidden),
-        best_(count_, routes.columns(), 0) {
+        asked_(memory.row(0), count_, routes.needed.size(), 0),
+        paid_(memory.row(1), count_, routes.sources(), kForbidden),
+        best_(memory.row(2), count_, routes.columns(), 0) {
     for (size_t set = 1; set < count_; ++set) {
       const size_t lowest = std::countr_zero(set);
       std::copy_n(asked_[set & (set - 1)], asked_.length(), asked_[set]);
       min_sum::add_row(asked_[set], asked[lowest]->data(), asked_.length());
-      for (size_t n = 0; n < routes.needed.size(); ++n) {
-        if (asked_[set][n] == kForbidden) continue;
-        min_sum::lower_row(paid_[set], routes.taking.data() + n * routes.sources(), asked_[set][n], paid_.length());
-      }
     }
+    min_sum::lower_product(paid_[1], asked_[1], routes.taking.data(), static_cast<int64_t>(count_) - 1, asked_.length(),
+                           paid_.length());
   }
 
   size_t count() const { return count_; }
@@ -51,17 +51,8 @@ class Groups {
 
   /// For each subset the least that it pays where the value is made at `made`, by where it is put.
   const Rows& best(size_t made) {
-    for (size_t set = 1; set < count_; ++set) {
-      std::fill_n(best_[set], best_.length(), kForbidden);
-      const size_t lowest = set & -set;
-      const size_t others = set ^ lowest;
-      for (size_t more = others;; more = (more - 1) & others) {
-        const double* paid = paid_[lowest | more];
-        min_sum::lower_limited_rows(best_[set], best_[others ^ more], paid + routes_.made.size(), paid[made],
-                                    best_.length());
-        if (more == 0) break;
-      }
-    }
+    min_sum::lower_groups(best_[0], paid_[0] + routes_.made.size(), paid_[0] + made, static_cast<int64_t>(count_),
+                          best_.length(), paid_.length());
     return best_;
   }
 
@@ -106,7 +97,7 @@ double Delivery::least(const Asked& asked) const {
 std::vector<double> Delivery::to_maker(const Asked& asked) const {
   std::vector<const Row*> readers;
   for (size_t i = 1; i <= readers_; ++i) readers.push_back(&asked[i]);
-  Groups groups(*routes_, readers);
+  Groups groups(*routes_, readers, *memory_);
   Row out(routes_->made.size(), kForbidden);
   for (size_t m = 0; m < out.size(); ++m) {
     if (asked[0][m] == kForbidden) continue;
@@ -122,10 +113,10 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
   for (size_t i = 1; i <= readers_; ++i) {
     if (i != reader) others.push_back(&asked[i]);
   }
-  Groups groups(*routes_, others);
+  Groups groups(*routes_, others, *memory_);
   const size_t made = routes_->made.size();
   // By the others that do not share the reader's move, what all costs but this move, by where it starts.
-  Rows before(groups.count(), routes_->sources(), kForbidden);
+  Rows before(memory_->row(3), groups.count(), routes_->sources(), kForbidden);
   for (size_t m = 0; m < made; ++m) {
     if (asked[0][m] == kForbidden) continue;
     const Rows& best = groups.best(m);
@@ -136,14 +127,11 @@ std::vector<double> Delivery::to_reader(size_t reader, const Asked& asked) const
     }
   }
   Row out(routes_->needed.size(), kForbidden);
-  for (size_t set = 0; set < groups.count(); ++set) {
-    const double* sharing = groups.asked(groups.count() - 1 - set);
-    for (size_t source = 0; source < routes_->sources(); ++source) {
-      if (before[set][source] == kForbidden) continue;
-      min_sum::lower_rows(out.data(), routes_->taking_from.data() + source * out.size(), sharing, before[set][source],
-                          static_cast<int64_t>(out.size()));
-    }
-  }
+  Rows taken(memory_->row(4), groups.count(), out.size(), kForbidden);
+  min_sum::lower_product(taken[0], before[0], routes_->taking_from.data(), static_cast<int64_t>(groups.count()),
+                         before.length(), taken.length());
+  for (size_t set = 0; set < groups.count(); ++set)
+    min_sum::lower_rows(out.data(), taken[set], groups.asked(groups.count() - 1 - set), 0, taken.length());
   return out;
 }
 

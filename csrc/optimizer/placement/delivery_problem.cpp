@@ -120,6 +120,7 @@ size_t made(const DeliveryProblem::Value& value, const std::vector<size_t>& mode
 
 std::vector<size_t> needed(const DeliveryProblem::Value& value, const std::vector<size_t>& modes) {
   std::vector<size_t> out;
+  out.reserve(value.members.size());
   for (size_t i = 1; i < value.members.size(); ++i)
     out.push_back(value.members[i].places[modes[value.members[i].vertex]]);
   return out;

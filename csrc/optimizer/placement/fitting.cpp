@@ -93,8 +93,7 @@ std::optional<Fitting::Bytes> Fitting::kept(size_t vertex, const Mode& mode, con
                        source.modes[modes_[operand]].result->placement == mode.needs[i]->placement;
     const auto before = of.operands.begin() + static_cast<int64_t>(i);
     const auto same = std::find(of.operands.begin(), before, of.operands[i]);
-    const bool known =
-        same != before && mode.needs[same - of.operands.begin()]->placement == mode.needs[i]->placement;
+    const bool known = same != before && mode.needs[same - of.operands.begin()]->placement == mode.needs[i]->placement;
     if (!stays && !known) add(out, bytes_of(mode.needs[i]));
   }
   if (most_of(out) > limit_) return std::nullopt;

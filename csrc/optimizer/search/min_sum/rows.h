@@ -17,9 +17,16 @@ void lower_row(double* __restrict least, const double* __restrict row, double co
 void lower_rows(double* __restrict least, const double* __restrict left, const double* __restrict right,
                 double constant, int64_t count);
 
-/// As `lower_row`, over the sum of one row and of another that counts `most` at most.
-void lower_limited_rows(double* __restrict least, const double* __restrict row, const double* __restrict limited,
-                        double most, int64_t count);
+/// Lowers each entry (r, c) of `least` to left(r, k) + right(k, c) where that is less, for all k: matrices of `rows` x
+/// `columns`, `rows` x `inner` and `inner` x `columns`, row-major.
+void lower_product(double* __restrict least, const double* __restrict left, const double* __restrict right,
+                   int64_t rows, int64_t inner, int64_t columns);
+
+/// For each non-empty subset of some things, as bits, the least sum over all ways to divide it in groups, of which each
+/// counts its row of `limited`, or its entry of `most` where that is less. Rows of `best`, of which that of the empty
+/// set is 0, follow one another; those of `limited` and entries of `most` are `stride` apart. Of all `sets` subsets.
+void lower_groups(double* __restrict best, const double* __restrict limited, const double* __restrict most,
+                  int64_t sets, int64_t columns, int64_t stride);
 
 double least_of_row(const double* row, int64_t count);
 
