@@ -4,8 +4,11 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <sstream>
 
+#include "ia/text.h"
 #include "optimizer/placement/candidates.h"
+#include "optimizer/placement/pricing.h"
 #include "optimizer/verify.h"
 #include "tra/lower.h"
 #include "tra/text.h"
@@ -60,9 +63,7 @@ class Optimizer {
                        "optimize: no plan puts every pinned value where it should be: pins=", options_.pins.size());
     JOINSUM_USER_CHECK(!out_.candidates.empty(),
                        "optimize: every phase that makes plans is left out: without=", options_.without);
-    JOINSUM_USER_CHECK(std::isfinite(out_.candidates.front().score.value),
-                       "optimize: no plan fits a site's memory; use more sites, or smaller parts: memory_bytes=",
-                       options_.cluster.memory_bytes.value_or(0), ", plans=", out_.candidates.size());
+    if (!found()) raise_short();
     std::erase_if(out_.candidates, [](const Candidate& candidate) { return !std::isfinite(candidate.score.value); });
     for (Candidate& candidate : out_.candidates) {
       if (candidate.score.undivided > 0) candidate.name += " (repeats work)";
@@ -73,6 +74,29 @@ class Optimizer {
  private:
   /// Whether some plan fits; the best one is the first.
   bool found() const { return !out_.candidates.empty() && std::isfinite(out_.candidates.front().score.value); }
+
+  /// Raises PlanError with the plan that keeps the least.
+  [[noreturn]] void raise_short() const {
+    const ia::Plan* nearest = nullptr;
+    Peak least;
+    for (const Candidate& candidate : out_.candidates) {
+      Peak peak = peak_of(candidate.plan, PlanPrices(candidate.plan, options_.cluster).received());
+      if (nearest != nullptr && peak.bytes >= least.bytes) continue;
+      nearest = &candidate.plan;
+      least = std::move(peak);
+    }
+    const auto largest = std::max_element(least.kept.begin(), least.kept.end(),
+                                          [](const auto& a, const auto& b) { return a.second < b.second; });
+    const int64_t limit = options_.cluster.memory_bytes.value_or(0);
+    std::ostringstream tensor;
+    if (largest != least.kept.end()) {
+      tensor << ", largest tensor=" << ia::node_names(*nearest).at(largest->first) << " (" << largest->second << " B)";
+    }
+    throw PlanError(
+        concatenate("optimize: no plan that was found fits a site's memory; use more sites, or smaller parts: ",
+                    "short by=", least.bytes - limit, " B, needs=", least.bytes, " B, memory_bytes=", limit,
+                    tensor.str(), ", plans=", out_.candidates.size()));
+  }
 
   bool late() {
     if (deadline_ && Clock::now() >= *deadline_) out_.out_of_time = true;

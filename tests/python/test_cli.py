@@ -179,7 +179,7 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
         ([GRAPH, "--pin", "X:4"], None, 2, "--pin: one number for each label is needed: name=X, parts=[4], labels="),
         ([GRAPH, "--pin", "Z:(i,*)"], None, 2, "--pin: the paper's vectors have no placement; give part counts"),
         ([MATMUL, "--pin", "Z:i=4"], None, 2, "--pin: a program has sites and --minimize; a graph of einsums is"),
-        ([MATMUL, "--memory-limit", "1K"], None, 4, "no plan fits a site's memory; use more sites"),
+        ([MATMUL, "--memory-limit", "1K"], None, 4, "no plan that was found fits a site's memory; use more sites"),
         ([MATMUL, "--calibration", "/nowhere/c.json"], None, 2, "No such file or directory: path=/nowhere/c.json"),
         ([MATMUL, "--calibration", MATMUL], None, 2, "--calibration: calibration: the file is cut off or damaged"),
         ([MATMUL, "--html", "/nowhere/plan.html"], None, 2, "No such file or directory: path=/nowhere/plan.html"),

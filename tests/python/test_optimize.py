@@ -128,7 +128,10 @@ def test_phases_and_rules_can_be_left_out() -> None:
         ({"plans": 0}, "optimize: at least one plan"),
         ({"seconds": -1}, "optimize: a limit is a number of seconds"),
         ({"place": {"Z": "replicated"}}, "optimize: a place for an input that is not there"),
-        ({"cluster": joinsum.Cluster("small", memory_bytes=10)}, "optimize: no plan fits a site's memory"),
+        (
+            {"cluster": joinsum.Cluster("small", memory_bytes=10)},
+            "optimize: no plan that was found fits a site's memory;",
+        ),
         ({"pins": {"t99": [0]}}, "optimize: no such value to pin; the names are those of"),
         ({"pins": {"X": [0]}}, "optimize: an input is placed by where it starts, not by a pin: pin=X"),
         ({"pins": {"Y": [2]}}, "pin Y: placement (2): "),

@@ -175,6 +175,29 @@ def test_a_recurrent_layer_that_was_gathered_sees_other_weights() -> None:
     same([torch.func.functional_call(layer, other, (x,))[0]], [again(x)[0]])
 
 
+def test_one_element_is_put_in_all_places_of_a_mask() -> None:
+    def f(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        y, z = x * 2, x.clone()
+        y[y > 0] = 0.5
+        z[row > 0] = -1
+        return y, z
+
+    x, row = torch.randn(4, 5, requires_grad=True), torch.randn(4)
+    made, wanted = joinsum.compile(f)(x, row), f(x, row)
+    same(made, wanted)
+    same(*([torch.autograd.grad(y.square().sum() + z.sum(), x)[0]] for y, z in (made, wanted)))
+
+
+@pytest.mark.parametrize("shaped", [Tensor.nonzero, torch.unique, lambda x: x[x > 0].sum()])
+def test_shapes_that_depend_on_data_are_refused_with_operator_and_line(shaped: Callable[[Tensor], Tensor]) -> None:
+    def f(x: Tensor) -> Tensor:
+        return shaped(x * 2)
+
+    message = r"capture: .*: operator=aten::\S+, .*at=.*test_ordinary_programs.py"
+    with pytest.raises(joinsum.CaptureError, match=message):
+        joinsum.compile(f)(torch.randn(4, 5))
+
+
 def test_numbers_keep_the_dtype_of_tensors_without_axes() -> None:
     def f(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x.sum() / 20 + 0.5, i.max() + 1, torch.where(x > 0, x.sum(), 1.0)

@@ -99,7 +99,13 @@ class _Tracer:
             elif node.op == "get_attr":
                 self._made[node] = self._attribute(node)
             elif node.op == "call_function":
-                self._made[node] = self._called(node)
+                try:
+                    self._made[node] = self._called(node)
+                except _DependsOnData:
+                    raise CaptureError(
+                        f"capture: a shape or number depends on data: operator={_name(node)}, at={source_line(node)}; "
+                        "take torch.where, or sums over a mask, or leave it out of the captured code"
+                    ) from None
             elif node.op == "output":
                 self._output(node)
             else:
@@ -254,12 +260,20 @@ def _run(operator: torch._ops.OpOverload, arguments: Mapping[str, Any]) -> Any:
     return operator(*positional, **{each.name: arguments[each.name] for each in schema if each.kwarg_only})
 
 
+class _DependsOnData(PlanError):
+    """A symbolic number that has no value in this trace."""
+
+
+def _name(node: fx.Node) -> str:
+    return operator_name(node.target) if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+
+
 def _number(value: Any) -> int | float | bool:
     """A number, or the one that stands for a symbolic number in this trace."""
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         hint = value.node.hint
         if hint is None:
-            raise PlanError(f"capture: a number depends on data: number={value}")
+            raise _DependsOnData(f"capture: a number depends on data: number={value}")
         return hint  # type: ignore[no-any-return]
     return value  # type: ignore[no-any-return]
 

@@ -80,6 +80,12 @@ def attention(x: torch.Tensor) -> torch.Tensor:
 # What no OpInfo reaches: a function of one tensor, and the tensor.
 DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor]]] = {
     "joinsum::einsum": (lambda x: torch.ops.joinsum.einsum("ab,cb->ac", [x, x * 2]), matrix),
+    "joinsum::einsum_graph": (
+        lambda x: torch.ops.joinsum.einsum_graph(
+            "einsum\ninput x: f32[4,6]\noutput z = einsum[ab,cb->ac; mul; add](x, x)", [x]
+        )[0],
+        matrix,
+    ),
     "joinsum::checked": (
         lambda x: torch.where(torch.ops.joinsum.checked((x < 100).all(), "too large"), x, 0.0),
         matrix,
@@ -87,6 +93,10 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "transformers::grouped_mm_fallback": (grouped, matrix),
     "transformers::grouped_mm_fallback_backward": (grouped, matrix),
     "prims::fma": (lambda x: torch.ops.prims.fma(x, x, x), lambda: torch.randn(4, 6)),
+    "prims::convert_element_type": (
+        lambda x: torch.ops.prims.convert_element_type(x, torch.float64),
+        lambda: torch.randn(4, 6),
+    ),
     "aten::_native_batch_norm_legit.no_stats": (
         lambda x: A._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5)[0],
         images,

@@ -132,7 +132,7 @@ def _same(recorder: Recorder, application: Application) -> Made:
 
 
 def _to_copy(recorder: Recorder, application: Application) -> Made:
-    value = application.value("self")
+    ((_, value),) = application.tensors()
     return [value] if value.dtype is application.dtype else Pointwise()(recorder, application)
 
 
@@ -236,7 +236,7 @@ ROWS: list[Row] = [
     *rows("activations", "glu", Along(flops=8), "along `dim`, which is whole"),
     *rows("activations", "glu_backward", _glu_backward, "along `dim`, which is whole"),
     *rows("copies", "clone detach alias lift_fresh_copy", _same, "the same value"),
-    *rows("copies", "_to_copy", _to_copy, "the same value, or each element converted"),
+    *rows("copies", "_to_copy prims::convert_element_type", _to_copy, "the same value, or each element converted"),
     *rows("copies", "copy fill.Tensor", _copy, "the source, converted and repeated to the shape of the target"),
     *rows("losses", "mse_loss smooth_l1_loss huber_loss binary_cross_entropy", _loss, "each element, then a sum"),
     *rows("losses", "binary_cross_entropy_with_logits soft_margin_loss", _loss, "each element, then a sum"),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from joinsum.capture.application import Application
+from joinsum.capture.operators.elementwise import Pointwise
 from joinsum.capture.operators.form import Form
 from joinsum.capture.operators.row import Made, Row, rows
 from joinsum.capture.operators.whole import whole
@@ -107,12 +108,15 @@ def _index(recorder: Recorder, application: Application) -> Made:
 def _index_put(recorder: Recorder, application: Application) -> Made:
     """What is pointed into and the indices are whole; the other axes are free."""
     value, put = application.value("self"), application.value("values")
+    accumulate = bool(application.arguments["accumulate"])
+    mask = _only_mask(application)
+    if mask is not None and math.prod(put.shape) == 1 and not accumulate:
+        return _put_where(recorder, application, mask)
     indices = _Indices(application, value)
     names = indices.result()
     put_names = names[len(names) - len(put.axes) :]
     operands = [(value, indices.axes), *((index, indices.of(index)) for index in indices.tensors), (put, put_names)]
     result = Result(value.dtype, [[name] for name in indices.axes], {})
-    accumulate = bool(application.arguments["accumulate"])
 
     def arguments(labels: Labels) -> Arguments:
         blocks = [_block(labels, 0, value, indices.axes), indices.shown(labels, 1)]
@@ -120,6 +124,27 @@ def _index_put(recorder: Recorder, application: Application) -> Made:
 
     mixed = [*indices.pointed, *indices.names]
     return list(recorder.call("aten::index_put", operands, [result], arguments, mixed))
+
+
+def _only_mask(application: Application) -> Value | None:
+    """The mask of the first axes, where that alone is the index."""
+    indices = application.arguments["indices"]
+    assert isinstance(indices, list)
+    first, others = indices[0], [index for index in indices[1:] if index is not None]
+    return first if isinstance(first, Value) and first.dtype is torch.bool and not others else None
+
+
+def _put_where(recorder: Recorder, application: Application, mask: Value) -> Made:
+    """One element in all places of a mask: no shape depends on that."""
+    value = application.value("self")
+    missing = len(value.shape) - len(mask.shape)
+    given = {
+        "condition": recorder.reshaped(mask, (*mask.shape, *[1] * missing)),
+        "self": recorder.reshaped(application.value("values"), ()),
+        "other": value,
+    }
+    chosen = application.of(torch.ops.aten.where.self, given, [(application.shape, application.dtype)])
+    return Pointwise()(recorder, chosen)
 
 
 # --- along one axis ---------------------------------------------------------------------------------------------------
