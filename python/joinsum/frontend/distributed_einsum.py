@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils import checkpoint
+from torch.overrides import TorchFunctionMode
 
 from joinsum.einsum import einsum
 from joinsum.errors import PlanError
+from joinsum.frontend.torch_internals import function_modes, wrap_checkpointed
 
 __all__ = ["distributed_einsum"]
 
@@ -62,19 +62,7 @@ class distributed_einsum(TorchFunctionMode):
 def _follow_checkpoints() -> None:
     """From now on what `torch.utils.checkpoint` computes inside of a block is inside of one when it is computed again:
     that happens in the backward pass, where no block may be open, and which torch runs outside of all such modes."""
-    computed_again = checkpoint._checkpoint_without_reentrant_generator
-
-    @functools.wraps(computed_again)
-    def without_reentrance(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return computed_again(_again_inside(function), *args, **kwargs)
-
-    class Reentrant(checkpoint.CheckpointFunction):
-        @staticmethod
-        def forward(ctx: Any, run_function: Callable[..., Any], *args: Any) -> Any:
-            return super(Reentrant, Reentrant).forward(ctx, _again_inside(run_function), *args)
-
-    checkpoint._checkpoint_without_reentrant_generator = without_reentrance  # type: ignore[assignment]
-    checkpoint.CheckpointFunction = Reentrant  # type: ignore[misc]
+    wrap_checkpointed(_again_inside)
 
 
 def _again_inside(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,8 +81,7 @@ def _again_inside(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inside() -> bool:
-    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    return any(isinstance(mode, distributed_einsum) for mode in modes)
+    return any(isinstance(mode, distributed_einsum) for mode in function_modes())
 
 
 def _einsum(*arguments: Any) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import operator
 import re
@@ -23,7 +24,9 @@ from torch._dynamo.exc import (
 from torch._functorch.partitioners import default_partition
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
+from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
 from joinsum.frontend.mixed_widths import MIXED_WIDTHS
@@ -37,12 +40,14 @@ __all__ = [
     "aot_compile",
     "both_passes",
     "break_of",
+    "function_modes",
     "graph_examples",
     "stand_ins",
     "tracing_all",
     "tree_leaves",
     "tree_map",
     "without_collections",
+    "wrap_checkpointed",
 ]
 
 # What Dynamo raises where a program cannot be one graph.
@@ -53,6 +58,7 @@ RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynam
 GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], Callable[..., Any]]
 
 tree_leaves: Callable[..., list[Any]] = pytree.tree_leaves
+function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
 
 _LEAVES = frozenset({int, float, bool, str, type(None)})
 
@@ -210,6 +216,24 @@ def without_collections() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def wrap_checkpointed(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """From now on `torch.utils.checkpoint` takes `wrap(function)` for each function that it is given, which it also
+    calls when it computes again."""
+    computed_again = checkpoint._checkpoint_without_reentrant_generator
+
+    @functools.wraps(computed_again)
+    def without_reentrance(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return computed_again(wrap(function), *args, **kwargs)
+
+    class Reentrant(checkpoint.CheckpointFunction):
+        @staticmethod
+        def forward(ctx: Any, run_function: Callable[..., Any], *args: Any) -> Any:
+            return super(Reentrant, Reentrant).forward(ctx, wrap(run_function), *args)
+
+    checkpoint._checkpoint_without_reentrant_generator = without_reentrance  # type: ignore[assignment]
+    checkpoint.CheckpointFunction = Reentrant  # type: ignore[misc]
 
 
 class stand_ins:
