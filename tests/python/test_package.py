@@ -60,8 +60,11 @@ def wheel(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -
     with tarfile.open(source_distribution) as archive:
         archive.extractall(folder, filter="data")
     (source,) = folder.glob("joinsum-*/")
-    # Flags and depth of the build folder are those of `make build`, so that ccache, if present, has all objects.
+    # Flags, depth of the build folder and paths to torch are those of `make build`: ccache, if present, has all objects.
+    (source / ".venv").symlink_to(sys.prefix)
+    torch = source / ".venv" / SITE_PACKAGES.relative_to(sys.prefix) / "torch"
     settings = [f"build-dir={source}/build/package", "cmake.define.JOINSUM_WERROR=ON"]
+    settings.append(f"cmake.define.JOINSUM_TORCH_ROOT={torch}")
     options = [f"--config-settings={setting}" for setting in settings]
     pip_wheel = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder]
     run([*pip_wheel, *options, source], folder)
