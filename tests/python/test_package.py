@@ -60,7 +60,7 @@ def wheel(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -
     with tarfile.open(source_distribution) as archive:
         archive.extractall(folder, filter="data")
     (source,) = folder.glob("joinsum-*/")
-    # Flags, depth of the build folder and paths to torch are those of `make build`: ccache, if present, has all objects.
+    # Flags, depth of the build folder and path of torch are those of `make build`: ccache, if present, has all objects.
     (source / ".venv").symlink_to(sys.prefix)
     torch = source / ".venv" / SITE_PACKAGES.relative_to(sys.prefix) / "torch"
     settings = [f"build-dir={source}/build/package", "cmake.define.JOINSUM_WERROR=ON"]
