@@ -175,6 +175,13 @@ def test_a_recurrent_layer_that_was_gathered_sees_other_weights() -> None:
     same([torch.func.functional_call(layer, other, (x,))[0]], [again(x)[0]])
 
 
+def test_encoder_layers_run_in_eval_mode_without_gradients() -> None:
+    layer, x = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True).eval(), torch.randn(3, 4, 6)
+    with torch.no_grad():
+        same([joinsum.compile(layer)(x)], [layer(x)])
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_one_element_is_put_in_all_places_of_a_mask() -> None:
     def f(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         y, z = x * 2, x.clone()

@@ -194,16 +194,19 @@ _TRACING = {"trace_autograd_ops": True, "allow_rnn": True, "recompile_limit": 64
 @contextmanager
 def tracing_all() -> Iterator[None]:
     """Dynamo takes `torch.autograd.grad` and recurrent layers into the graph, and keeps as many graphs as a run has
-    batch shapes."""
-    settings = torch._dynamo.config
+    batch shapes. Encoder layers are what they compute, not one operator of torch's for inference."""
+    settings, attention = torch._dynamo.config, torch.backends.mha
     before = [(name, getattr(settings, name)) for name in _TRACING]
+    fused = attention.get_fastpath_enabled()
     try:
         for name, value in _TRACING.items():
             setattr(settings, name, value)
+        attention.set_fastpath_enabled(False)
         yield
     finally:
         for name, value in before:
             setattr(settings, name, value)
+        attention.set_fastpath_enabled(fused)
 
 
 @contextmanager
