@@ -27,6 +27,7 @@ __all__ = [
     "fixed_shape",
     "lettered",
     "new_labels",
+    "one_memory",
     "read_arguments",
     "result_into",
     "views_of",
@@ -305,10 +306,16 @@ def result_into(out: object, result: torch.Tensor) -> torch.Tensor:
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
         raise PlanError("einsum: out= is not differentiated; leave it out, or call inside torch.no_grad()")
     # Whoever records a copy knows what shares memory.
-    if not torch.compiler.is_dynamo_compiling() and _one_memory(result, out):
+    if not torch.compiler.is_dynamo_compiling() and one_memory(result, out):
         result = result.clone()
     return out.copy_(result)
 
 
-def _one_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+def one_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether both lie in one memory, on whatever parts of it.
+
+    >>> x = torch.ones(2, 3)
+    >>> one_memory(x[0], x[1]), one_memory(x, x.clone())
+    (True, False)
+    """
     return first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()

@@ -15,6 +15,7 @@ from joinsum import _C
 from joinsum.compiled_graph import CompiledGraph, gradients
 from joinsum.context import context
 from joinsum.dtypes import torch_dtype
+from joinsum.einsum_arguments import one_memory
 
 __all__ = ["einsum_graph"]
 
@@ -30,7 +31,7 @@ def einsum_graph(graph: str, inputs: Sequence[torch.Tensor]) -> list[torch.Tenso
     made: list[torch.Tensor] = []
     for tensor in _compiled(graph).run(inputs):
         # Results may not share memory.
-        shared = any(tensor.untyped_storage().data_ptr() == each.untyped_storage().data_ptr() for each in made)
+        shared = any(one_memory(tensor, each) for each in made)
         made.append(tensor.clone() if shared else tensor)
     return made
 

@@ -16,7 +16,7 @@ from joinsum.errors import PlanError
 from joinsum.frontend import runner as runners
 from joinsum.frontend.distributed_tensor import DistributedTensor
 from joinsum.frontend.errors import capturing
-from joinsum.frontend.kept import KeptForBackward, check_unwritten, separate_results
+from joinsum.frontend.kept import KeptForBackward, check_unwritten, memory_of, separate_results
 from joinsum.frontend.program import Program
 from joinsum.frontend.torch_internals import aot_compile, break_of, tracing_all
 
@@ -161,8 +161,7 @@ def _runner(
 
 def _with_own_memory(value: torch.Tensor, seen: set[int]) -> torch.Tensor:
     """The gradient, or a copy where another one has its memory: gradients are written in place."""
-    blocks = value.blocks() if isinstance(value, DistributedTensor) else [value]
-    pointers = {block.untyped_storage().data_ptr() for block in blocks if block.numel()}
+    pointers = memory_of([value])
     shared = not pointers.isdisjoint(seen)
     seen |= pointers
     return value.clone() if shared else value

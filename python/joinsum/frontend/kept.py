@@ -4,7 +4,7 @@ of results. Where torch would see that the user has written there, the backward 
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 
 from joinsum.frontend.distributed_tensor import DistributedTensor
 
-__all__ = ["KeptForBackward", "check_unwritten", "separate_results"]
+__all__ = ["KeptForBackward", "check_unwritten", "memory_of", "separate_results"]
 
 # Operators whose result is their operand's memory, though their schema does not say so.
 _VIEWS = ("aten::_unsafe_view", "aten::_reshape_alias")
@@ -41,7 +41,7 @@ class KeptForBackward:
         torch has made one there, of which the plan has made none."""
         own = [x for i, x in enumerate(results) if i not in self._saved]
         given = {id(x) for x in inputs}
-        memory = set(_pointers([*inputs, *own]))
+        memory = memory_of([*inputs, *own])
         for i in self._saved:
             value = results[i]
             if not isinstance(value, DistributedTensor) or id(value) in given:
@@ -51,7 +51,7 @@ class KeptForBackward:
             if seen:
                 # A detached tensor has the version of its own, and keeps no graph of autograd alive.
                 value.written_with = tuple((x.detach(), x._version) for x in seen)
-            elif not memory.isdisjoint(_pointers([value])):
+            elif not memory.isdisjoint(memory_of([value])):
                 results[i] = value.clone()
 
 
@@ -105,8 +105,8 @@ def _viewed(node: Node) -> Node:
         node = source.args[0]
 
 
-def _pointers(values: Sequence[Any]) -> Iterator[int]:
-    for x in values:
-        if isinstance(x, torch.Tensor):
-            blocks = x.blocks() if isinstance(x, DistributedTensor) else [x]
-            yield from (block.untyped_storage().data_ptr() for block in blocks if block.numel())
+def memory_of(values: Sequence[Any]) -> set[int]:
+    """Where the tensors among the values lie, or their blocks."""
+    tensors = [x for x in values if isinstance(x, torch.Tensor)]
+    blocks = [block for x in tensors for block in (x.blocks() if isinstance(x, DistributedTensor) else [x])]
+    return {block.untyped_storage().data_ptr() for block in blocks if block.numel()}
