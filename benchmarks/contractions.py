@@ -1,8 +1,8 @@
 """Times contractions by other pairs than products and sums against torch.
 
 joinsum takes turns with torch's broadcast-then-reduce, in pieces of the joined tensor that fit in memory, and with
-torch's matrix product of the same shape; figures are medians over the rounds, all on the same number of threads.
-Then the same for positions, and for gradients, where torch's autograd runs through each piece.
+torch's matrix product of the same shape. Figures are medians over the rounds, all on the same number of threads. Then
+follow argmax, and gradients, for which torch's autograd runs through each piece.
 
     python benchmarks/contractions.py [--size 1024] [--rounds 5] [--threads N] [--json FILE]
 """
@@ -50,7 +50,7 @@ GRADIENTS = [("add", "max"), ("add", "logsumexp"), ("abs_difference", "sum"), ("
 
 
 def broadcast_then_reduce(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """`(a[:, :, None] ⊗ b[None])` folded over its second axis, some rows of `a` at a time."""
+    """`(a[:, :, None] ⊗ b[None])` reduced over its second axis, some rows of `a` at a time."""
     rows = max(1, PIECE_BYTES // (b.numel() * b.element_size()))
     return torch.cat([FOLDS[agg](JOINS[join](some[:, :, None], b[None])) for some in a.split(rows)])
 
@@ -74,7 +74,7 @@ def gradient_by_pieces(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) ->
 
 
 def measure(contestants: dict[str, Callable[[], torch.Tensor]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of a call, by contestant and round; the first round warms up and is not kept."""
+    """Seconds of a call, by contestant and round; a first round warms up and does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for index in range(rounds + 1):
         for name, call in contestants.items():

@@ -2,8 +2,9 @@
 
 python benchmarks/eindecomp.py [--quick] [--ranks N]
 
-Every strategy starts from the same storage, each input divided once between the ranks, and pins where each result lies;
-all else is chosen for it as for the planner: the plan of least seconds on a described cluster (joinsum.Cluster()).
+Every strategy starts from the same storage, with each input divided once between the ranks, and pins the placement of
+each result. The optimizer chooses the rest, as it does for the planner: the plan with the fewest seconds on a described
+cluster (joinsum.Cluster()).
 Source: EinDecomp paper, section 9.2.
 """
 
@@ -119,7 +120,7 @@ def planned(graph: dict[str, Any], strategy: Strategy | None) -> joinsum.Optimiz
     """The plan of a strategy, or the planner's own."""
     results = {op["name"]: op["out_labels"] for op in graph["ops"]}
     outputs = list(results) if strategy is not None else graph["outputs"]
-    program = joinsum.EinsumPlan.from_json(json.dumps(graph | {"outputs": outputs})).lower(joinsum.sites())
+    program = joinsum.Graph.from_json(json.dumps(graph | {"outputs": outputs})).lower(joinsum.sites())
     axes = len(joinsum.grid().axes)
     place = {name: [0] * axes for name, type_ in program.inputs.items() if type_.frontier}
     pins = {}
@@ -132,7 +133,7 @@ def planned(graph: dict[str, Any], strategy: Strategy | None) -> joinsum.Optimiz
 
 
 def _divided(labels: str, type_: joinsum.RelationType, preferred: str) -> int | str:
-    """The key dimension of the first preferred label that the result has and that is cut; else copies."""
+    """The key dimension of the first preferred label that the result has and divides; else replicated."""
     for label in preferred:
         if label in labels and type_.axes[labels.index(label)].key_dim is not None:
             return int(type_.axes[labels.index(label)].key_dim)
@@ -155,17 +156,17 @@ def measured(found: joinsum.Optimized) -> float:
 
 
 def compare(quick: bool) -> None:
-    """Prints a line for each experiment and strategy; on every rank, told by the first."""
+    """Runs on every rank; rank 0 prints a line for each experiment and strategy."""
     here = joinsum.context()
-    told = 0 in here.local_sites
-    if told:
+    prints = 0 in here.local_sites
+    if prints:
         click.echo(f"{'experiment':38} {'strategy':17} {'bytes':>12} {'predicted':>10} {'measured':>10}")
     for experiment in experiments(quick):
         strategies: dict[str, Strategy | None] = {"planner": None, **experiment.strategies}
         for name, strategy in strategies.items():
             found = planned(experiment.graph, strategy)
             seconds = measured(found)
-            if told:
+            if prints:
                 cost = found.cost
                 click.echo(
                     f"{experiment.name:38} {name:17} {cost.wire_bytes:12,} {1e3 * cost.seconds:7.1f} ms "

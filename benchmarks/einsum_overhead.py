@@ -1,8 +1,8 @@
-"""What `joinsum.einsum` costs beside the arithmetic.
+"""The overhead of `joinsum.einsum`.
 
-On one site the ratio to torch.einsum, measured in turns in one run, and the microseconds that a cached call adds; on
-many loopback sites the microseconds of a cached call of small operands, by what they go to; what a plan costs when it
-is made, read from the user's cache folder, and remembered.
+On one site: the ratio to torch.einsum, both in turns in one run, and the microseconds that a cached call adds. On
+several loopback sites: the microseconds of a cached call of small operands, and of its parts. For plans: the time to
+make one, to read it from the user's cache folder, and to find it in memory.
 
     python benchmarks/einsum_overhead.py [--quick] [--json FILE]
 """
@@ -27,7 +27,7 @@ from joinsum import _C
 RATIO_LIMIT = 1.05  # of the time of torch.einsum, on one site
 ADDED_LIMIT = 20e-6  # seconds that a cached call may add to that
 DISK_LIMIT = 50e-3  # seconds of a plan from the cache folder
-MEMORY_LIMIT = 20e-6  # seconds of a plan that is remembered
+MEMORY_LIMIT = 20e-6  # seconds of a plan that is cached in memory
 
 EQUATIONS = {
     "product 8": ("ij,jk->ik", (8, 8), (8, 8)),
@@ -41,7 +41,7 @@ Call = Callable[[], object]
 
 
 class Ratio(NamedTuple):
-    """joinsum beside torch on one site; seconds are medians over calls."""
+    """joinsum and torch on one site; seconds are medians over calls."""
 
     equation: str
     torch_seconds: float
@@ -65,7 +65,7 @@ def seconds_of(call: Call) -> float:
 
 
 def in_turns(calls: dict[str, Call], seconds: float) -> dict[str, list[float]]:
-    """Seconds of each call, each made once in every turn, so that all meet the machine's moods; for about `seconds`."""
+    """Seconds of each call; a turn makes each call once, so that other load hits all alike. Takes about `seconds`."""
     warm = sum(seconds_of(call) for _ in range(3) for call in calls.values()) / 3
     turns = max(11, min(5000, int(seconds / warm)))
     taken: dict[str, list[float]] = {name: [] for name in calls}
@@ -116,7 +116,7 @@ def parts_of_a_call(sites: int, seconds: float) -> dict[str, float]:
 
 @contextmanager
 def own_cache_folder() -> Iterator[None]:
-    """An empty cache folder, which is on."""
+    """An empty cache folder that is in use."""
     saved = {name: os.environ.pop(name, None) for name in ("XDG_CACHE_HOME", "JOINSUM_PLAN_CACHE")}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
@@ -134,7 +134,7 @@ PLANNED = {
 
 
 def planning(name: str, rounds: int) -> dict[str, float]:
-    """Seconds until a plan is there: made, from the folder, from memory."""
+    """Seconds until a plan is ready: made, from the folder, from memory."""
     equation, *shapes = PLANNED[name]
 
     def plan() -> object:
@@ -174,8 +174,8 @@ def main(quick: bool = False, file: Path | None = None) -> None:
         cells = ", ".join(f"{kind} {seconds * 1e3:.3f}" for kind, seconds in figures.items())
         click.echo(f"{name:14} {cells} {'over the limit' if over else ''}")
     if file is not None:
-        told = {"one_site": [each._asdict() for each in ratios], "loopback": parts, "plans": plans}
-        file.write_text(json.dumps(told, indent=1) + "\n")
+        figures_of_run = {"one_site": [each._asdict() for each in ratios], "loopback": parts, "plans": plans}
+        file.write_text(json.dumps(figures_of_run, indent=1) + "\n")
 
 
 @click.command()

@@ -1,12 +1,12 @@
-"""What joinsum costs where there is one site: four models, every way in, plain torch and joinsum in turns.
+"""The overhead of joinsum on one site: four models, every way in, plain torch and joinsum in turns.
 
 Forward and backward passes by `joinsum.compile` and `torch.compile(model, backend="joinsum")`, whole training steps by
-`joinsum.train_step`, and the user's loop with `joinsum.distribute`, each against the same by torch alone. Figures are
-medians of rounds: of the clock, and of the processor's time, which other work on the machine disturbs less.
+`joinsum.train_step`, and the user's loop with `joinsum.distribute`, each against the same in plain torch. Figures are
+medians of rounds, of wall time and of processor time, which other programs disturb less.
 
     python benchmarks/one_site.py [--model gpt ...] [--way train_step ...] [--layers 4] [--width 512] [--rounds 9]
 
-With `--small` instead what each way in adds to a step of less than a millisecond, in microseconds.
+`--small` measures instead the microseconds that each way in adds to a step of less than a millisecond.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CALLS = 20  # of a small model, timed together
 
 
 class Figure(NamedTuple):
-    """Seconds of torch and of joinsum, by the clock and of the processor."""
+    """Seconds of torch and of joinsum, in wall time and processor time."""
 
     model: str
     way: str
@@ -144,7 +144,7 @@ def measured(
     ways: Sequence[str],
     sizes: tuple[int, int, int, int, int],
     rounds: int,
-    told: Callable[[Figure], object] = lambda figure: None,
+    emit: Callable[[Figure], object] = lambda figure: None,
 ) -> list[Figure]:
     """The figures; asserts that the losses agree where nothing is drawn.
 
@@ -160,14 +160,14 @@ def measured(
                 one, other = first(), second()
                 assert abs(one - other) < 1e-3 * abs(one), (model, way, one, other)
             figures.append(Figure(model, way, *compared(first, second, rounds)))
-            told(figures[-1])
+            emit(figures[-1])
     return figures
 
 
-def added(ways: Sequence[str], rounds: int, told: Callable[[str], object]) -> None:
+def added(ways: Sequence[str], rounds: int, emit: Callable[[str], object]) -> None:
     """What a step of a small model takes by itself and with joinsum, in microseconds of the processor's time."""
     joinsum.init(sites=1)
-    told(f"{'way in':<21} {'torch us':>9} {'joinsum us':>11} {'added us':>9}")
+    emit(f"{'way in':<21} {'torch us':>9} {'joinsum us':>11} {'added us':>9}")
 
     def often(step: Callable[[], float]) -> Callable[[], None]:
         def run() -> None:
@@ -181,7 +181,7 @@ def added(ways: Sequence[str], rounds: int, told: Callable[[str], object]) -> No
         first, second = map(often, WAYS[way](small(), small()))
         _, processor = compared(first, second, rounds)
         torchs, joinsums = (seconds / CALLS * 1e6 for seconds in processor)
-        told(f"{way:<21} {torchs:>9.0f} {joinsums:>11.0f} {joinsums - torchs:>9.0f}")
+        emit(f"{way:<21} {torchs:>9.0f} {joinsums:>11.0f} {joinsums - torchs:>9.0f}")
 
 
 HEAD = f"{'model':<8} {'way in':<21} {'torch s':>9} {'joinsum s':>10} {'CPU s':>8} {'CPU s':>8} {'ratio':>6}"

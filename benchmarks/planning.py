@@ -41,7 +41,7 @@ output C = aggregate[0, 2; add](join[1; 0; matmul](A, B))"""
 
 
 def step(parts: int) -> str:
-    """A training step of the paper's network, every matrix cut in parts x parts."""
+    """A training step of the paper's network, every matrix divided into parts x parts tiles."""
     return f"""tra
 input X: f32[10000,1600]<{parts},{parts}>
 input Y: f32[10000,1000]<{parts},{parts}>

@@ -157,7 +157,7 @@ def attention_backward(write: Writer, at: str, gradient: str) -> tuple[str, list
 
 
 def products(labels: int) -> dict[str, Any]:
-    """A chain of eight products of tensors of `labels` axes, each of which folds one axis and makes another."""
+    """A chain of eight products of tensors of `labels` axes, each of which sums over one axis and adds another."""
     names = "abcdefghijklmnop"[: labels + 1]
     write = Writer(dict.fromkeys(names, 64))
     value, folded, made = write.input("x", names[:-1]), 0, labels

@@ -42,7 +42,7 @@ def measured(layers: int, sites: int, shape: Shape, batches: Sequence[int], leng
         ids = torch.zeros(batch, length, dtype=torch.int64)
         runner = step.captured(ids, ids)
         begin = time.perf_counter()
-        choice = runner.choice
+        choice = runner.planned.choice
         planning = time.perf_counter() - begin
         figures.append(Figure(batch, planning, joinsum.cost(joinsum.IaPlan(choice.plan)).seconds, choice.origin))
     return figures

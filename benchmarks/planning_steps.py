@@ -122,7 +122,7 @@ def measured(layers: int, sites: int, shape: Shape, batch: int, length: int) -> 
     begin = time.perf_counter()
     runner = step.captured(ids, ids)
     captured = time.perf_counter()
-    plan = joinsum.IaPlan(runner.choice.plan)
+    plan = joinsum.IaPlan(runner.planned.choice.plan)
     end = time.perf_counter()
     cost = joinsum.cost(plan)
     vertices = len(runner.recorded.vertices)

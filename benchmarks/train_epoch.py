@@ -1,8 +1,8 @@
 """Training steps on the example data: joinsum on several sites of one process against plain torch.
 
 All train the same model on dense batches of the same data: torch with autograd, fused Adam and
-binary_cross_entropy_with_logits, joinsum with the plan that `choose` takes, and with each plan forced. They take turns,
-some steps each, so that the machine's moods hit all alike; figures are medians over the rounds.
+binary_cross_entropy_with_logits; joinsum with the plan that it chooses, and with each plan forced. They take turns of
+some steps each, so that other load hits all alike. Figures are medians over the rounds.
 
     python benchmarks/train_epoch.py [--sites 4] [--hidden 256] [--batch 256] [--json FILE] [--trace]
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 import click
 import joinsum
 import torch
-from joinsum.data import extreme
-from joinsum.extreme_classifier import Classifier, Sizes, Training, choose
+from joinsum import extreme
+from joinsum.extreme.classifier import Classifier, Sizes, Training, choose
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "debian-xml" / "train.txt.gz"
 RATE = 2e-2
@@ -49,7 +49,7 @@ class TorchClassifier:
 
 
 def batches(points: extreme.SparsePoints, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Full batches without end."""
+    """Endless full batches."""
     generator = torch.Generator().manual_seed(0)
     header = points.header
     buffers = extreme.DenseBatch(torch.empty(size, header.features), torch.empty(size, header.labels))

@@ -9,7 +9,7 @@ if(CMAKE_CUDA_COMPILER)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
   list(APPEND JOINSUM_BACKENDS cuda)
-  add_library(joinsum_cuda OBJECT csrc/kernels/cuda_pairs.cu)
+  add_library(joinsum_cuda OBJECT csrc/kernels/semiring/cuda_pairs.cu)
   target_include_directories(joinsum_cuda PRIVATE csrc)
   # Not every CMake knows every nvcc's option for C++20, so it is given below.
   set_target_properties(joinsum_cuda PROPERTIES CUDA_STANDARD_REQUIRED OFF)

@@ -26,7 +26,7 @@ function(joinsum_test_program name library sources)
   endif()
 endfunction()
 
-joinsum_sources(plan_tests tests/cpp/base tests/cpp/kernels tests/cpp/ia tests/cpp/tra tests/cpp/einsum
+joinsum_sources(plan_tests tests/cpp/base tests/cpp/kernels tests/cpp/relation tests/cpp/ia tests/cpp/tra tests/cpp/einsum
   tests/cpp/optimizer tests/paper)
 joinsum_split_torch_kernels(plan_tests torch_kernel_tests)
 joinsum_test_program(joinsum_plan_tests joinsum_plan "${plan_tests}")
@@ -35,7 +35,7 @@ if(TARGET joinsum_plan_tests)
 endif()
 
 if(NOT JOINSUM_PLAN_ONLY)
-  joinsum_sources(runtime_tests tests/cpp/runtime tests/cpp/kernels_dense)
+  joinsum_sources(runtime_tests tests/cpp/runtime)
   list(APPEND runtime_tests ${torch_kernel_tests})
   joinsum_test_program(joinsum_runtime_tests joinsum_core "${runtime_tests}")
   if(TARGET joinsum_runtime_tests)

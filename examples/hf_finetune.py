@@ -4,8 +4,8 @@
     python examples/hf_finetune.py --way distribute                    # your own loop, loss.backward(), any optimizer
     torchrun --nproc-per-node 4 examples/hf_finetune.py
 
-The model learns to continue pieces of the King James Bible, byte by byte. At the end its weights are plain again, and
-`save_pretrained` writes them.
+The model learns to continue pieces of the King James Bible, byte by byte. At the end its weights become plain tensors,
+and `save_pretrained` writes them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def train_step(model: LlamaForCausalLM, text: bytes, steps: int) -> list[float]:
 
 
 def distribute(model: LlamaForCausalLM, text: bytes, steps: int) -> list[float]:
-    """The usual loop, on parameters that lie on the sites."""
+    """The usual loop, with parameters that are stored on the sites."""
     ids = batch(text, 0)
     model = joinsum.distribute(model, (), {"input_ids": ids, "labels": ids})
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
@@ -80,14 +80,14 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=4, help="sites in this process; under torchrun one per rank")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path("outputs/hf"), help="folder for save_pretrained")
-    asked = parser.parse_args()
-    joinsum.init() if "RANK" in os.environ else joinsum.init(sites=asked.sites)
+    arguments = parser.parse_args()
+    joinsum.init() if "RANK" in os.environ else joinsum.init(sites=arguments.sites)
     model = small_llama()
-    losses = WAYS[asked.way](model, lzma.decompress(TEXT.read_bytes()), asked.steps)
+    losses = WAYS[arguments.way](model, lzma.decompress(TEXT.read_bytes()), arguments.steps)
     if joinsum.context().local_sites[0] == 0:
-        print(f"{asked.way} on {joinsum.sites()} sites: losses {', '.join(f'{loss:.4f}' for loss in losses)}")
-        model.save_pretrained(asked.out)
-        print(f"weights in {asked.out}")
+        print(f"{arguments.way} on {joinsum.sites()} sites: losses {', '.join(f'{loss:.4f}' for loss in losses)}")
+        model.save_pretrained(arguments.out)
+        print(f"weights in {arguments.out}")
 
 
 if __name__ == "__main__":

@@ -97,5 +97,5 @@ class Llama(nn.Module):
 
 
 def next_token_loss(scores: Tensor, target: Tensor) -> Tensor:
-    """Cross entropy in nats, mean over all places: scores [batch, sequence, vocabulary], target [batch, sequence]."""
+    """Cross entropy in nats, mean over positions: scores [batch, sequence, vocabulary], target [batch, sequence]."""
     return F.cross_entropy(scores.flatten(0, 1), target.flatten())

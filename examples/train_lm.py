@@ -2,11 +2,12 @@
 
     python examples/train_lm.py                                        # 4 sites in this process
     torchrun --nproc-per-node 4 examples/train_lm.py                   # the same on 4 processes
-    python examples/train_lm.py --resume                               # goes on from the last checkpoint of --out
+    python examples/train_lm.py --resume                               # continues from the last checkpoint in --out
 
-The model is plain torch (`llama.py`); joinsum.train_step makes forward, loss, backward, clipping and update one plan.
-Checkpoints are whole at any time: a killed run loses at most the steps since the last one, and then gives the same
-losses again, as the batch of a step depends on the step alone.
+The model is plain torch (`llama.py`); joinsum.train_step plans forward, loss, backward, clipping and
+update together.
+A run that is killed loses at most the steps since the last checkpoint. It then repeats the same losses, because the
+batch of a step depends only on the number of the step.
 """
 
 from __future__ import annotations
@@ -118,12 +119,14 @@ def options() -> argparse.Namespace:
 class Run:
     """Model, optimizer and losses so far."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.asked = asked
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
         self.text = Text(TEXT)
         torch.manual_seed(0)
-        self.model = Llama(Size(len(self.text.alphabet), asked.width, asked.layers, hidden=asked.width * 11 // 4))
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=asked.rate, weight_decay=0.1)
+        self.model = Llama(
+            Size(len(self.text.alphabet), arguments.width, arguments.layers, hidden=arguments.width * 11 // 4)
+        )
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=arguments.rate, weight_decay=0.1)
         self.train = joinsum.train_step(self.model, next_token_loss, self.optimizer, max_norm=1.0)
         self.losses: list[float] = []
 
@@ -132,57 +135,57 @@ class Run:
             print(text, flush=True)
 
     def resume(self) -> None:
-        extra = joinsum.load_checkpoint(self.asked.out / "checkpoint", self.model, self.optimizer)
+        extra = joinsum.load_checkpoint(self.arguments.out / "checkpoint", self.model, self.optimizer)
         self.losses = extra["losses"]
         self.say(f"goes on after step {len(self.losses)}")
 
     def save(self) -> None:
-        joinsum.save_checkpoint(self.asked.out / "checkpoint", self.model, self.optimizer, {"losses": self.losses})
+        joinsum.save_checkpoint(self.arguments.out / "checkpoint", self.model, self.optimizer, {"losses": self.losses})
         self.say(f"saved step {len(self.losses)}")
 
     def steps(self) -> None:
         """Trains to the last step, and saves on the way and at the end."""
-        asked, begun = self.asked, time.perf_counter()
-        for step in range(len(self.losses), asked.steps):
+        arguments, begun = self.arguments, time.perf_counter()
+        for step in range(len(self.losses), arguments.steps):
             for group in self.optimizer.param_groups:
-                group["lr"] = rate(step, asked.steps, asked.rate)
-            self.losses.append(self.train(*self.text.batch(step, asked.batch, asked.context)).item())
+                group["lr"] = rate(step, arguments.steps, arguments.rate)
+            self.losses.append(self.train(*self.text.batch(step, arguments.batch, arguments.context)).item())
             if not math.isfinite(self.losses[-1]):
                 sys.exit(f"train_lm: the loss is no number: step={step + 1}, loss={self.losses[-1]}; lower --rate")
             self.say(f"step {step + 1}: loss {self.losses[-1]:.4f}, {time.perf_counter() - begun:.1f} s")
-            if (step + 1) % asked.save_every == 0 or step + 1 == asked.steps:
+            if (step + 1) % arguments.save_every == 0 or step + 1 == arguments.steps:
                 self.save()
 
     def finish(self) -> None:
-        """Plain tensors again: what they are worth, and what they write."""
+        """Gathers the model, and prints its loss on held-out text and some samples."""
         self.train.sync()
-        held_out = held_out_loss(self.model, self.text, self.asked.context)
+        held_out = held_out_loss(self.model, self.text, self.arguments.context)
         self.say(f"held-out text: loss {held_out:.4f} nats, {held_out / math.log(2):.3f} bits per character")
         if joinsum.context().local_sites[0] == 0:
-            draw(self.asked.out / "loss.png", self.losses, held_out, joinsum.sites())
+            draw(self.arguments.out / "loss.png", self.losses, held_out, joinsum.sites())
         for seed in range(2):
-            start = self.text.held_out[seed * 1000 : seed * 1000 + self.asked.context]
-            made = sample(self.model, start, 300, self.asked.context, seed)
+            start = self.text.held_out[seed * 1000 : seed * 1000 + self.arguments.context]
+            made = sample(self.model, start, 300, self.arguments.context, seed)
             self.say(f"--- after {self.text.show(start)[-40:]!r}\n{self.text.show(made[len(start) :])}")
 
 
 def main() -> None:
-    asked = options()
+    arguments = options()
     if "RANK" in os.environ:
         torch.set_num_threads(1)
         joinsum.init()
-        if asked.sites not in (None, joinsum.sites()):
-            sys.exit(f"train_lm: torchrun has one site per rank: sites={asked.sites}, ranks={joinsum.sites()}")
+        if arguments.sites not in (None, joinsum.sites()):
+            sys.exit(f"train_lm: torchrun has one site per rank: sites={arguments.sites}, ranks={joinsum.sites()}")
     else:
-        joinsum.init(sites=4 if asked.sites is None else asked.sites)
-    asked.out.mkdir(parents=True, exist_ok=True)
-    run = Run(asked)
+        joinsum.init(sites=4 if arguments.sites is None else arguments.sites)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    run = Run(arguments)
     parameters = sum(weight.numel() for weight in run.model.parameters())
     run.say(f"{parameters:,} parameters, {len(run.text.train):,} characters, {joinsum.sites()} sites")
-    if asked.resume:
+    if arguments.resume:
         run.resume()
     run.steps()
-    if asked.explain:
+    if arguments.explain:
         run.say(str(run.train.explain()))
     run.finish()
 

@@ -1,10 +1,10 @@
-"""Trains a classifier for 17,860 labels from an ordinary nn.Module: joinsum.train_step makes the whole step one plan.
+"""Trains a classifier for 17,860 labels from an ordinary nn.Module: joinsum.train_step plans the step as a whole.
 
     python examples/train_xml.py                                       # 4 sites in this process
     torchrun --nproc-per-node 4 examples/train_xml.py                  # the same on 4 processes
 
-The model, its first weights, the batches and Adam are those of `joinsum train`, which runs a step that is written in
-the tensor relational algebra (`tra_ffnn.py`), so losses and precision are too, up to rounding.
+The model, its initial weights, the batches and Adam are those of `joinsum train`, whose step is written in the tensor
+relational algebra (`tra_ffnn.py`). So losses and precision are equal up to rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import joinsum
 import torch
 import torch.nn.functional as F
-from joinsum.data import extreme
+from joinsum import extreme
 from torch import Tensor, nn
 
 DATA = Path(__file__).parents[1] / "data" / "debian-xml"
@@ -68,24 +68,25 @@ def precision(model: Classifier, points: extreme.SparsePoints, batch: int) -> li
 
 
 def main() -> None:
-    asked = options()
-    joinsum.init() if "RANK" in os.environ else joinsum.init(sites=asked.sites)
-    train, test = (extreme.load(asked.data / f"{part}.txt.gz") for part in ("train", "test"))
-    model = Classifier(train.header.features, asked.hidden, train.header.labels, seed=0)
+    arguments = options()
+    joinsum.init() if "RANK" in os.environ else joinsum.init(sites=arguments.sites)
+    train, test = (extreme.load(arguments.data / f"{part}.txt.gz") for part in ("train", "test"))
+    model = Classifier(train.header.features, arguments.hidden, train.header.labels, seed=0)
     step = joinsum.train_step(model, loss_of, torch.optim.Adam(model.parameters(), lr=2e-2))
     generator = torch.Generator().manual_seed(0)
-    say(str(step.explain(*train.batch(range(asked.batch)))))
-    for epoch in range(1, asked.epochs + 1):
+    say(str(step.explain(*train.batch(range(arguments.batch)))))
+    for epoch in range(1, arguments.epochs + 1):
         begun, total, trained = time.perf_counter(), 0.0, 0
-        for number, rows in enumerate(train.minibatches(asked.batch, generator)):
-            if number == asked.steps:
+        for number, rows in enumerate(train.minibatches(arguments.batch, generator)):
+            if number == arguments.steps:
                 break
             loss = step(*train.batch(rows)).item()
             total, trained = total + loss * len(rows), trained + len(rows)
         seconds = time.perf_counter() - begun
         step.sync()  # for the test, which is plain torch
         found = ", ".join(f"P@{k} {value:.4f}" for k, value in zip((1, 3, 5), precision(model, test, 512), strict=True))
-        say(f"epoch {epoch}: mean loss {total / trained:.4f}, {found}, {seconds / trained * asked.batch:.2f} s a batch")
+        pace = seconds / trained * arguments.batch
+        say(f"epoch {epoch}: mean loss {total / trained:.4f}, {found}, {pace:.2f} s a batch")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,28 @@
-"""Tests leave nothing in the user's cache folder; those of kept plans have a folder of their own."""
+"""Tests leave nothing in the user's cache folder; those of cached plans have a folder of their own. Long tests come
+first, and the closing lines say which folders of tests took the time."""
 
+from __future__ import annotations
+
+import itertools
 import os
 
+import pytest
+
 os.environ["JOINSUM_PLAN_CACHE"] = "0"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the package come first: each takes long, and no process should be left with them at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/python/package/"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Adds a line with the seconds that the tests of each folder took, summed over all processes."""
+    seconds: dict[str, float] = {}
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):
+            folder = report.nodeid.partition("::")[0].rpartition("/")[0]
+            seconds[folder] = seconds.get(folder, 0) + report.duration
+    if seconds:
+        listed = sorted(seconds.items(), key=lambda item: -item[1])
+        terminalreporter.write_line("seconds by folder: " + ", ".join(f"{name} {time:.0f}" for name, time in listed))

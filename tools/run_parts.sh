@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: tools/run_parts.sh LOG_FOLDER NAME COMMAND [NAME COMMAND ...]
-# Runs every command, also after one has failed; then prints again the lines with which each of them closed.
-# Fails if any failed.
+# Runs every command, also after one has failed; then prints for each how long it took and its closing lines again.
+# Fails if any command failed.
 set -uo pipefail
 logs=$1
 shift
@@ -14,7 +14,7 @@ closing_lines() {
   elif grep -q '^\[==========\] .* ran\.' "$1"; then
     sed -n '/^\[==========\] .* ran\./,$p' "$1" | sed '/^$/d'
   elif grep -qE '^=+ .* in [0-9.]+s.* =+$' "$1"; then
-    grep -E '^=+ .* in [0-9.]+s.* =+$' "$1" | tail -n 1
+    grep -E '^(seconds by folder: |=+ .* in [0-9.]+s.* =+$)' "$1" | tail -n 2
   else
     tail -n 1 "$1"
   fi
@@ -33,10 +33,13 @@ count_line() {
 
 names=()
 statuses=()
+durations=()
 while [ $# -ge 2 ]; do
   echo "==> $1"
+  started=$SECONDS
   bash -c "$2" 2>&1 | tee "$logs/$1.log"
   statuses+=("${PIPESTATUS[0]}")
+  durations+=("$((SECONDS - started)) s")
   names+=("$1")
   shift 2
 done
@@ -47,10 +50,10 @@ for i in "${!names[@]}"; do
   name=${names[$i]}
   status=${statuses[$i]}
   if [ "$status" -eq 0 ]; then
-    echo "--- $name: ok"
+    echo "--- $name: ok in ${durations[$i]}"
   else
     result=1
-    echo "--- $name: FAILED with status $status; all of its output is in $logs/$name.log"
+    echo "--- $name: FAILED with status $status after ${durations[$i]}; all of its output is in $logs/$name.log"
   fi
   closing_lines "$logs/$name.log"
   count_line "$name" "$logs/$name.log"

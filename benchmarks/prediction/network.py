@@ -1,11 +1,11 @@
-"""A network of namespaces on one machine: one per rank, joined by a bridge, each link held to a rate.
+"""A network of namespaces on one machine: one per rank, connected by a bridge, with a limited rate on each link.
 
 Every rank has its own network namespace and one virtual cable (veth) to a bridge. A token bucket (tc's tbf) at both
-ends of the cable holds what the rank sends and what it receives to the link's rate; an open link has none. A
-connection may have 128 KiB under way, several times what such a link holds. With more, acknowledgements wait behind
-megabytes of data in the bucket, so that both directions at once take three times as long as one; and on open links
-packets are dropped while the cores are busy, which costs a fifth of a second each time. It needs root, `ip` and `tc`.
-Everything is taken down when the `with` block ends, also on an error or Ctrl-C.
+ends of the cable limits what the rank sends and receives to the link's rate; an open link has no bucket. A connection
+may have 128 KiB in flight, several times what such a link holds. With more, acknowledgements wait behind megabytes of
+data in the bucket, so that both directions together take three times as long as one; and open links drop packets while
+the cores are busy, which costs a fifth of a second each time. It needs root, `ip` and `tc`. Everything is removed when
+the `with` block ends, also after an error or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WINDOW = 128 << 10
 
 
 class Missing(Exception):
-    """What the machine lacks for namespaces, with the remedy."""
+    """The machine cannot make namespaces; the text names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Network:
     def start(
         self, rank: int, command: Sequence[str], environment: Mapping[str, str], **options: int
     ) -> subprocess.Popen[bytes]:
-        """Starts `command` as that rank, with what torch.distributed reads in its environment."""
+        """Starts `command` as that rank, with the environment variables that torch.distributed reads."""
         own = {
             "RANK": str(rank),
             "LOCAL_RANK": "0",
@@ -70,7 +70,7 @@ def check() -> None:
 def network(ranks: int, link: str) -> Iterator[Network]:
     """Sets up `ranks` namespaces with links of that kind (a key of LINKS) and takes them down again.
 
-    Raises Missing where the machine cannot have them, with what it said.
+    Raises Missing with the machine's error where it cannot make them.
     """
     check()
     tag = f"js{os.getpid() % 100000}"
@@ -115,7 +115,7 @@ def _add_rank(name: str, bridge: str, cable: str, address: str, link: str) -> No
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """A polite kill ends the block as Ctrl-C does."""
+    """SIGTERM ends the block as Ctrl-C does."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

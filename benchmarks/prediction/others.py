@@ -20,13 +20,13 @@ def _busy_seconds() -> float:
 
 
 def _own_seconds() -> float:
-    """Core seconds of this program and of those it has started and seen end."""
+    """Core seconds of this program and of its child processes that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 class Others:
-    """Watches from when it is made; what it started must have ended when it is asked."""
+    """Watches from its creation on. Processes that this program started must have ended when `share` is called."""
 
     def __init__(self) -> None:
         self._start = (time.perf_counter(), _busy_seconds(), _own_seconds())

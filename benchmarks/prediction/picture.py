@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from joinsum.text_table import seconds_text, text_table
+from joinsum.base.text_table import seconds_text, text_table
 
 __all__ = ["draw", "errors", "rank_correlation", "summary"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from joinsum.extreme_plans import Sizes, Training, data_parallel, model_parallel
+from joinsum.extreme.plans import Sizes, Training, data_parallel, model_parallel
 
 __all__ = ["plans"]
 
@@ -27,12 +27,12 @@ def plans(ranks: int, quick: bool) -> dict[str, str]:
 
 
 def untied(text: str) -> str:
-    """The plan with results beside its inputs, so that it can be run again on the same ones."""
+    """The plan with outputs that overwrite no input, so that it can run again on the same ones."""
     return re.sub(r"output (\w+) -> \w+", r"output new_\1", text)
 
 
 def _header(ranks: int) -> tuple[str, str]:
-    """The first line, and a placement that splits every axis along one dimension, to be formatted."""
+    """The first line, and a placement that divides one dimension along every axis, to be formatted."""
     return (f"ia on {ranks}\n", "({0})") if ranks < 4 else ("ia on 2x2\n", "({0}, {0})")
 
 

@@ -34,9 +34,9 @@ QUIET = 0.1
 
 
 def setting(ranks: int, link: str, seconds: float, quick: bool) -> dict[str, Any]:
-    """Figures of one number of ranks on one kind of link. Where other programs had more than a little of the machine,
-    it is measured again, at most TRIES times; the quietest counts, and `others` says how quiet."""
-    told: list[dict[str, Any]] = []
+    """Figures of one number of ranks on one kind of link. If other programs used more than QUIET of the cores, it
+    measures again, at most TRIES times; the quietest run counts, and `others` is the share that other programs used."""
+    measured: list[dict[str, Any]] = []
     for _ in range(1 if quick else TRIES):
         if not quick:
             wait_for_quiet()
@@ -46,10 +46,10 @@ def setting(ranks: int, link: str, seconds: float, quick: bool) -> dict[str, Any
             command = [sys.executable, str(FOLDER / "worker.py"), "--out", str(out), "--seconds", str(seconds)]
             run_all(net, [*command, "--quick"] if quick else command)
             figures = json.loads(out.read_text(encoding="utf-8"))
-        told.append({"ranks": ranks, "link": link, "others": others.share(), **figures})
-        if told[-1]["others"] < QUIET:
+        measured.append({"ranks": ranks, "link": link, "others": others.share(), **figures})
+        if measured[-1]["others"] < QUIET:
             break
-    return min(told, key=lambda figures: float(figures["others"]))
+    return min(measured, key=lambda figures: float(figures["others"]))
 
 
 def run_all(net: Network, command: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import click
 import joinsum
 import torch
 from joinsum import _C
-from joinsum.context import Context
+from joinsum.cluster.context import Context
 from plans import plans
 
 ROUNDS = 3
@@ -23,7 +23,7 @@ Figure = dict[str, Any]
 
 
 def placed(here: Context, plan: joinsum.IaPlan) -> dict[str, _C.StoredRelation]:
-    """Random inputs where the plan wants them."""
+    """Random inputs in the placements of the plan."""
     generator = torch.Generator().manual_seed(0)
     inputs = {}
     for name, type_ in plan.inputs.items():
@@ -43,8 +43,8 @@ def timed(here: Context, plan: joinsum.IaPlan, seconds: float) -> tuple[list[flo
         here.transport.agree("ready", "")
         start = time.perf_counter()
         here.execute(plan.core, inputs, {})
-        (spent,) = here.transport.greatest([time.perf_counter() - start])
-        longest = here.transport.greatest([entry.seconds for entry in here.last_trace])
+        (spent,) = here.transport.all_reduce_max([time.perf_counter() - start])
+        longest = here.transport.all_reduce_max([entry.seconds for entry in here.last_trace])
         if index > 0:  # the first run warms up
             runs.append(spent)
             nodes.append(longest)
@@ -85,20 +85,20 @@ def together(rounds: list[Figure]) -> Figure:
 @click.option("--seconds", type=float, default=20.0, help="For each calibration.")
 @click.option("--quick", is_flag=True)
 def main(out: Path, seconds: float, quick: bool) -> None:
-    """Calibrate, predict, measure, in turn: a machine is not equally fast all the time."""
+    """Calibrates, predicts and measures in turns, since a machine is not equally fast all the time."""
     torch.set_num_threads(1)
     here = joinsum.init(cluster=joinsum.Cluster())
     rounds: list[list[Figure]] = []
     for _ in range(1 if quick else ROUNDS):
         start = time.perf_counter()
         cluster = joinsum.calibrate(seconds, path=out.with_suffix(".calibration.json"))
-        (calibrating,) = here.transport.greatest([time.perf_counter() - start])
+        (calibrating,) = here.transport.all_reduce_max([time.perf_counter() - start])
         named = plans(here.sites, quick).items()
         rounds.append([predicted_and_measured(here, name, text, cluster, quick) for name, text in named])
     if 0 in here.local_sites:
         figures = [together(list(each)) for each in zip(*rounds, strict=True)]
-        told = {"sites": here.sites, "calibrating": calibrating, "cluster": str(cluster), "figures": figures}
-        out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        figures_of_run = {"sites": here.sites, "calibrating": calibrating, "cluster": str(cluster), "figures": figures}
+        out.write_text(json.dumps(figures_of_run, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

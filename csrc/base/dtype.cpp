@@ -28,6 +28,28 @@ const std::array<Row, 12>& rows() {
 
 }  // namespace
 
+bool is_complex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+
+bool is_half_float(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+bool is_real_float(DType dtype) { return is_half_float(dtype) || dtype == DType::kFloat32 || dtype == DType::kFloat64; }
+
+bool is_integer(DType dtype) { return dtype != DType::kBool && !is_complex(dtype) && !is_real_float(dtype); }
+
+bool contains(Domain domain, DType dtype) {
+  switch (domain) {
+    case Domain::kAny:
+      return true;
+    case Domain::kOrdered:
+      return !is_complex(dtype);
+    case Domain::kFloating:
+      return is_real_float(dtype) || is_complex(dtype);
+    case Domain::kReal:
+      return is_real_float(dtype);
+  }
+  return false;
+}
+
 int64_t byte_size(DType dtype) { return rows()[static_cast<size_t>(dtype)].bytes; }
 
 const std::string& name_of(DType dtype) { return rows()[static_cast<size_t>(dtype)].name; }

@@ -23,6 +23,23 @@ enum class DType {
   kComplex128
 };
 
+/// A set of dtypes, as the values that a kernel is defined on.
+enum class Domain {
+  kAny,
+  kOrdered,   ///< no complex
+  kFloating,  ///< real or complex floats
+  kReal,      ///< real floats
+};
+
+bool is_complex(DType dtype);
+/// Whether a dtype is a real float of any width.
+bool is_real_float(DType dtype);
+/// Whether a dtype is a float of 16 bits.
+bool is_half_float(DType dtype);
+/// Whether a dtype is an integer; bool is none.
+bool is_integer(DType dtype);
+bool contains(Domain domain, DType dtype);
+
 /// Bytes of one element.
 int64_t byte_size(DType dtype);
 

@@ -120,7 +120,38 @@ class Plan {
   std::vector<Pointer> order_;
 };
 
-/// Raises unless `name` can stand in a plan's text: a letter or `_`, then letters, digits, `_`, `.`.
+/// How often the operators and outputs of a plan read each node.
+template <class NodeT>
+std::unordered_map<const NodeT*, int64_t> use_counts(const Plan<NodeT>& plan) {
+  std::unordered_map<const NodeT*, int64_t> counts;
+  for (const auto& node : plan.order()) {
+    for (const auto& input : node->inputs()) ++counts[input.get()];
+  }
+  for (const auto& output : plan.outputs()) ++counts[output.node.get()];
+  return counts;
+}
+
+/// The node of another plan that stands for each node of a plan.
+template <class NodeT, class OtherPlan>
+using Counterparts = std::unordered_map<const NodeT*, typename OtherPlan::Pointer>;
+
+/// The plan with the same outputs in which `make(node, inputs)` stands for each node, `inputs` being the counterparts
+/// of the node's inputs. Adds every counterpart to `counterparts`.
+template <class OtherPlan, class NodeT, class Make>
+OtherPlan translated(const Plan<NodeT>& plan, Counterparts<NodeT, OtherPlan>& counterparts, const Make& make) {
+  for (const auto& node : plan.order()) {
+    std::vector<typename OtherPlan::Pointer> inputs;
+    for (const auto& input : node->inputs()) inputs.push_back(counterparts.at(input.get()));
+    counterparts[node.get()] = make(node, std::move(inputs));
+  }
+  std::vector<typename OtherPlan::Output> outputs;
+  for (const auto& output : plan.outputs()) {
+    outputs.push_back({output.name, counterparts.at(output.node.get()), output.tied_input});
+  }
+  return OtherPlan::make(std::move(outputs));
+}
+
+/// Raises unless `name` can stand in a plan's text: letters, digits, `_` and `.`, which does not come first.
 void check_plan_name(const std::string& who, const std::string& name);
 
 /// Input nodes of a plan, by first use.

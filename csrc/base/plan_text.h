@@ -143,9 +143,9 @@ class PlanParser {
   static constexpr int64_t kMaxNesting = 200;
 
   void statement(size_t start) {
-    const std::string word = scanner_.name();
-    if (word == "input" && scanner_.peek_name()) return input();
-    if (word == "output" && scanner_.peek_name()) return output();
+    const std::string word = scanner_.plan_name();
+    if (word == "input" && scanner_.peek_plan_name()) return input();
+    if (word == "output" && scanner_.peek_plan_name()) return output();
     scanner_.expect("=");
     const Pointer node = expression();
     if (scanner_.accept(":")) check_stated_type(node->type());
@@ -154,7 +154,7 @@ class PlanParser {
 
   void input() {
     const size_t start = scanner_.offset();
-    const std::string name = scanner_.name();
+    const std::string name = scanner_.plan_name();
     scanner_.expect(":");
     define(start, name, level_.make_input(name, level_.parse_type(scanner_)));
     inputs_[name] = true;
@@ -163,14 +163,14 @@ class PlanParser {
   void output() {
     const size_t start = scanner_.offset();
     typename joinsum::Plan<Node>::Output output;
-    output.name = scanner_.name();
+    output.name = scanner_.plan_name();
     for (const auto& other : outputs_) {
       if (other.name == output.name) fail_at(start, "output named twice: name=" + output.name);
     }
     if (scanner_.accept("->")) {
       scanner_.at_end();
       const size_t tie = scanner_.offset();
-      output.tied_input = scanner_.name();
+      output.tied_input = scanner_.plan_name();
       if (!inputs_.contains(*output.tied_input)) fail_at(tie, "no such input to tie to: name=" + *output.tied_input);
     }
     scanner_.expect("=");
@@ -181,7 +181,7 @@ class PlanParser {
   Pointer expression() {
     scanner_.at_end();
     const size_t start = scanner_.offset();
-    const std::string name = scanner_.name();
+    const std::string name = scanner_.plan_name();
     if (!scanner_.peek("[") && !scanner_.peek("(")) return named(start, name);
     if (++nesting_ > kMaxNesting) fail_at(start, concatenate("nested too deeply: limit=", kMaxNesting));
     const ResolveOperation<Node> resolve = located(start, [&] { return level_.parse_operation(scanner_, name); });

@@ -56,6 +56,20 @@ bool Scanner::peek_name() {
 
 std::string Scanner::name() {
   if (!peek_name()) fail("expected a name");
+  return word();
+}
+
+bool Scanner::peek_plan_name() {
+  skip_blanks();
+  return offset_ < text_.size() && is_word(text_[offset_]);
+}
+
+std::string Scanner::plan_name() {
+  if (!peek_plan_name()) fail("expected a name");
+  return word();
+}
+
+std::string Scanner::word() {
   const size_t begin = offset_;
   while (offset_ < text_.size() && (is_word(text_[offset_]) || text_[offset_] == '.')) ++offset_;
   return std::string(text_.substr(begin, offset_ - begin));

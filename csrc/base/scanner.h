@@ -25,6 +25,10 @@ class Scanner {
   /// Whether an identifier (letter or `_`, then letters, digits, `_`, `.`) comes next.
   bool peek_name();
   std::string name();
+  /// Whether the name of a plan's input, node or output comes next: an identifier that may begin with a digit,
+  /// `0.weight`.
+  bool peek_plan_name();
+  std::string plan_name();
   /// Whether a digit, or a sign followed by a digit, comes next.
   bool peek_number();
   int64_t integer();
@@ -42,6 +46,7 @@ class Scanner {
 
  private:
   void skip_blanks();
+  std::string word();
   std::string_view text_;
   size_t offset_ = 0;
 };

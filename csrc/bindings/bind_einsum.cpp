@@ -1,61 +1,49 @@
-#include <pybind11/operators.h>
-
-#include "bindings/bindings.h"
-#include "bindings/einsum_node.h"
-#include "bindings/tra_node.h"
-#include "einsum/binary.h"
+#include "bindings/plans.h"
 #include "einsum/equation.h"
-#include "einsum/gradient.h"
-#include "einsum/graph.h"
 #include "einsum/interpret.h"
-#include "einsum/json.h"
+#include "einsum/json/graph.h"
+#include "einsum/json/json.h"
 #include "einsum/lower.h"
 #include "einsum/named_vertex.h"
 #include "einsum/nodes.h"
 #include "einsum/text.h"
+#include "einsum/transforms/binary.h"
+#include "einsum/transforms/gradient.h"
+#include "tra/text.h"
 
 namespace joinsum::bindings {
 namespace {
 
-using NodeHandle = EinsumNodeHandle;
+using Handle = EinsumNodeHandle;
 
-NodeHandle input(std::string name, const std::string& dtype, Dims extents) {
+Handle input(std::string name, const std::string& dtype, Dims extents) {
   return {einsum::make_input(std::move(name), {dtype_named(dtype), std::move(extents)})};
 }
 
-NodeHandle vertex(const std::vector<NodeHandle>& inputs, std::vector<einsum::Labels> operands, einsum::Labels result,
-                  kernels::Kernel join, kernels::Kernel aggregate, einsum::Extents extents) {
-  std::vector<einsum::NodePtr> nodes;
-  for (const NodeHandle& handle : inputs) nodes.push_back(handle.node);
+Handle vertex(const std::vector<Handle>& inputs, std::vector<einsum::Labels> operands, einsum::Labels result,
+              kernels::table::Kernel join, kernels::table::Kernel aggregate, einsum::Extents extents) {
   for (const einsum::Labels& labels : operands) {
     for (const std::string& label : labels) einsum::check_label(label);
   }
   for (const std::string& label : result) einsum::check_label(label);
   return {einsum::make(
       einsum::Einsum{std::move(operands), std::move(result), std::move(join), std::move(aggregate), std::move(extents)},
-      std::move(nodes))};
+      nodes_of(inputs))};
 }
 
-NodeHandle call(const std::vector<NodeHandle>& inputs, const std::string& text) {
-  std::vector<einsum::NodePtr> nodes;
-  for (const NodeHandle& handle : inputs) nodes.push_back(handle.node);
-  Scanner scanner(text);
-  einsum::Call parsed = einsum::Call::parse(scanner);
-  if (!scanner.at_end()) scanner.fail("expected the end of the call");
-  return {einsum::make(std::move(parsed), std::move(nodes))};
+Handle call(const std::vector<Handle>& inputs, einsum::Call operation) {
+  return {einsum::make(std::move(operation), nodes_of(inputs))};
 }
 
-NodeHandle named_vertex(const std::string& who, const std::vector<NodeHandle>& inputs,
-                        const einsum::NamedVertex& vertex, const std::string& positions) {
-  std::vector<einsum::NodePtr> nodes;
-  for (const NodeHandle& handle : inputs) nodes.push_back(handle.node);
-  return {einsum::make_named(who, nodes, vertex, positions)};
+Handle named_vertex(const std::string& who, const std::vector<Handle>& inputs, const einsum::NamedVertex& vertex,
+                    const std::string& positions) {
+  return {einsum::make_named(who, nodes_of(inputs), vertex, positions)};
 }
 
 void bind_nodes(py::module_& module) {
-  py::class_<NodeHandle>(module, "EinsumNode")
-      .def_property_readonly("dtype", [](const NodeHandle& handle) { return name_of(handle.node->type().dtype); })
-      .def_property_readonly("extents", [](const NodeHandle& handle) { return handle.node->type().extents; });
+  py::class_<Handle>(module, "EinsumNode")
+      .def_property_readonly("dtype", [](const Handle& handle) { return name_of(handle.node->type().dtype); })
+      .def_property_readonly("extents", [](const Handle& handle) { return handle.node->type().extents; });
   module.def("einsum_call", &call, py::arg("inputs"), py::arg("call"), WithoutGil());
   module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"), WithoutGil());
   module.def("einsum_vertex", &vertex, py::arg("inputs"), py::arg("operands"), py::arg("result"), py::arg("join"),
@@ -70,55 +58,54 @@ void bind_nodes(py::module_& module) {
              py::arg("positions"), WithoutGil());
 }
 
-/// An operation of a graph as Python has it: name, inputs, labels of operands and result, extents, join, aggregation.
-using GraphRow = std::tuple<std::string, std::vector<std::string>, std::vector<einsum::Labels>, einsum::Labels,
-                            einsum::Extents, std::string, std::optional<std::string>>;
-using GraphInput = std::tuple<std::string, std::string, Dims>;
-using GraphParts =
-    std::tuple<std::vector<GraphInput>, std::vector<GraphRow>, std::vector<std::pair<std::string, std::string>>>;
-
-einsum::Graph graph_of_parts(const GraphParts& parts) {
-  einsum::Graph graph;
-  for (const auto& [name, dtype, extents] : std::get<0>(parts)) {
-    graph.inputs.emplace_back(name, einsum::TensorType{dtype_named(dtype), extents});
-  }
-  for (const auto& [name, inputs, in_labels, out_labels, extents, join, aggregate] : std::get<1>(parts)) {
-    graph.operations.push_back({name, inputs, in_labels, out_labels, extents, join, aggregate});
-  }
-  graph.outputs = std::get<2>(parts);
-  return graph;
-}
-
-GraphParts parts_of(const einsum::Graph& graph) {
-  GraphParts parts;
-  for (const auto& [name, type] : graph.inputs) {
-    std::get<0>(parts).emplace_back(name, name_of(type.dtype), type.extents);
-  }
-  for (const einsum::GraphOperation& op : graph.operations) {
-    std::get<1>(parts).emplace_back(op.name, op.inputs, op.in_labels, op.out_labels, op.extents, op.join, op.aggregate);
-  }
-  std::get<2>(parts) = graph.outputs;
-  return parts;
-}
-
-void bind_graph(py::module_& module) {
-  py::class_<einsum::Graph>(module, "EinsumGraph")
-      .def(py::init(&graph_of_parts), py::arg("parts"))
-      .def_static(
-          "read_json",
-          [](const std::string& text, std::string who, std::string where, bool diagonals) {
-            return einsum::read_json(text, {std::move(who), std::move(where), diagonals});
-          },
-          py::arg("text"), py::arg("who"), py::arg("where"), py::arg("diagonals"), WithoutGil())
-      .def_static("of_plan", &einsum::graph_of, py::arg("plan"), WithoutGil())
-      .def_property_readonly("parts", &parts_of)
-      .def("write_json", &einsum::write_json, WithoutGil())
-      .def("plan", &einsum::plan_of, py::arg("who") = "json", WithoutGil());
-}
-
 using Shape = std::pair<std::string, Dims>;
 
 Shape shape_of(const einsum::TensorType& type) { return {name_of(type.dtype), type.extents}; }
+
+py::dict json_inputs(const einsum::json::JsonGraph& graph) {
+  py::dict out;
+  for (const auto& [name, type] : graph.inputs) out[py::str(name)] = py::tuple(py::cast(type.extents));
+  return out;
+}
+
+py::dict json_outputs(const einsum::json::JsonGraph& graph) {
+  py::dict out;
+  for (const auto& [name, of] : graph.outputs) out[py::str(name)] = of;
+  return out;
+}
+
+std::pair<einsum::Plan, std::map<std::string, Handle>> named_plan(const einsum::json::JsonGraph& graph,
+                                                                  const std::string& who) {
+  auto [plan, values] = einsum::json::named_plan_of(graph, who);
+  std::map<std::string, Handle> handles;
+  for (auto& [name, node] : values) handles[name] = {node};
+  return {std::move(plan), std::move(handles)};
+}
+
+void bind_json(py::module_& module) {
+  py::class_<einsum::json::JsonOperation>(module, "JsonOperation")
+      .def_readonly("name", &einsum::json::JsonOperation::name)
+      .def_readonly("inputs", &einsum::json::JsonOperation::inputs)
+      .def_readonly("in_labels", &einsum::json::JsonOperation::in_labels)
+      .def_readonly("out_labels", &einsum::json::JsonOperation::out_labels)
+      .def_readonly("extents", &einsum::json::JsonOperation::extents)
+      .def_readonly("aggregate", &einsum::json::JsonOperation::aggregate)
+      .def_property_readonly("labels", &einsum::json::all_labels);
+  py::class_<einsum::json::JsonGraph>(module, "JsonGraph")
+      .def_static(
+          "read",
+          [](const std::string& text, std::string who, std::string where, bool diagonals) {
+            return einsum::json::read(text, {std::move(who), std::move(where), diagonals});
+          },
+          py::arg("text"), py::arg("who"), py::arg("where"), py::arg("diagonals"), WithoutGil())
+      .def_static("of_plan", &einsum::json::graph_of, py::arg("plan"), WithoutGil())
+      .def_property_readonly("inputs", &json_inputs)
+      .def_property_readonly("operations", [](const einsum::json::JsonGraph& graph) { return graph.operations; })
+      .def_property_readonly("outputs", &json_outputs)
+      .def("text", &einsum::json::write, WithoutGil())
+      .def("plan", &named_plan, py::arg("who"), WithoutGil())
+      .def(py::self == py::self);
+}
 
 std::vector<std::pair<std::string, Shape>> inputs_of(const einsum::Plan& plan) {
   std::vector<std::pair<std::string, Shape>> out;
@@ -184,15 +171,15 @@ std::map<std::string, Shape> shapes_of(const einsum::Plan& plan) {
   return out;
 }
 
-/// Names of the nodes that the outputs are.
-std::vector<std::string> output_nodes(const einsum::Plan& plan) {
+/// The nodes by name, in an order in which each follows its inputs.
+std::vector<std::pair<std::string, Handle>> nodes_of(const einsum::Plan& plan) {
   const auto names = einsum::node_names(plan);
-  std::vector<std::string> out;
-  for (const auto& output : plan.outputs()) out.push_back(names.at(output.node.get()));
+  std::vector<std::pair<std::string, Handle>> out;
+  for (const auto& node : plan.order()) out.emplace_back(names.at(node.get()), Handle{node});
   return out;
 }
 
-einsum::Plan make_plan(const std::vector<std::pair<std::string, NodeHandle>>& outputs,
+einsum::Plan make_plan(const std::vector<std::pair<std::string, Handle>>& outputs,
                        const std::map<std::string, std::string>& ties) {
   std::vector<einsum::Plan::Output> made;
   for (const auto& [name, handle] : outputs) {
@@ -211,17 +198,34 @@ std::map<std::string, std::string> ties_of(const einsum::Plan& plan) {
   return out;
 }
 
-einsum::Plan binary(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths) {
-  return einsum::binary(plan, paths);
+einsum::Plan binary(const einsum::Plan& plan, const std::map<std::string, einsum::transforms::Path>& paths) {
+  return einsum::transforms::binary(plan, paths);
 }
 
 einsum::Plan binary_where_nans_stay(const einsum::Plan& plan) {
   std::unordered_map<const einsum::Node*, einsum::NodePtr> made;
-  return einsum::binary(plan, {}, made, einsum::Folding::kWhereNaNsStay);
+  return einsum::transforms::binary(plan, {}, made, einsum::transforms::Folding::kWhereNaNsStay);
 }
 
-tra::Plan lower(const einsum::Plan& plan, const std::map<std::string, RelationType>& inputs) {
+tra::Plan lower(const einsum::Plan& plan, const std::map<std::string, relation::RelationType>& inputs) {
   return einsum::lower(plan, inputs);
+}
+
+/// For each vertex and call of `plan` the name that its value has in the text of `lower(plan, inputs)`; none for those
+/// of which nothing is left.
+std::map<std::string, std::string> lowered_names(const einsum::Plan& plan,
+                                                 const std::map<std::string, relation::RelationType>& inputs) {
+  einsum::LoweredVertices vertices;
+  const tra::Plan lowered = einsum::lower(plan, inputs, vertices);
+  const auto names = tra::node_names(lowered);
+  std::map<std::string, std::string> out;
+  for (const auto& [node, name] : einsum::node_names(plan)) {
+    const auto vertex = vertices.find(node);
+    if (vertex == vertices.end()) continue;
+    const auto value = names.find(vertex->second.value.get());
+    if (value != names.end()) out.emplace(name, value->second);
+  }
+  return out;
 }
 
 std::vector<TraNodeHandle> lower_onto(const einsum::Plan& plan, const std::map<std::string, TraNodeHandle>& inputs) {
@@ -243,15 +247,17 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("ties", &ties_of)
       .def_property_readonly("uses", &uses_of)
       .def_property_readonly("shapes", &shapes_of)
-      .def_property_readonly("output_nodes", &output_nodes)
+      .def_property_readonly("nodes", &nodes_of)
+      .def_property_readonly("output_nodes", &output_nodes_of<einsum::Plan>)
       .def("binary", &binary, py::arg("paths"), WithoutGil())
       .def("binary_where_nans_stay", &binary_where_nans_stay, WithoutGil())
-      .def_property_readonly("may_lose_nans", &einsum::may_lose_nans)
-      .def("gradient", &einsum::gradient, py::arg("of"), py::arg("paths") = std::map<std::string, einsum::Path>{},
-           WithoutGil())
-      .def("differentiable_outputs", &einsum::differentiable_outputs, py::arg("of"), WithoutGil())
+      .def_property_readonly("may_lose_nans", &einsum::transforms::may_lose_nans)
+      .def("gradient", &einsum::transforms::gradient, py::arg("of"),
+           py::arg("paths") = std::map<std::string, einsum::transforms::Path>{}, WithoutGil())
+      .def("differentiable_outputs", &einsum::transforms::differentiable_outputs, py::arg("of"), WithoutGil())
       .def("even_cuts", &einsum::even_cuts, py::arg("sites"), WithoutGil())
       .def("lower", &lower, py::arg("inputs"), WithoutGil())
+      .def("lowered_names", &lowered_names, py::arg("inputs"), WithoutGil())
       .def("lower_onto", &lower_onto, py::arg("inputs"), WithoutGil())
       .def("interpret", &einsum::interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil())
       .def("__str__", &einsum::Plan::text, WithoutGil())
@@ -264,7 +270,7 @@ void bind_plan(py::module_& module) {
 void bind_einsum(py::module_& module) {
   bind_nodes(module);
   bind_plan(module);
-  bind_graph(module);
+  bind_json(module);
   module.def(
       "parse_equation",
       [](const std::string& text, const std::vector<Dims>& shapes, const einsum::Extents& extents) {

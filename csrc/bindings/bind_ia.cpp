@@ -1,13 +1,11 @@
 #include <set>
 
-#include <pybind11/operators.h>
-
-#include "bindings/bindings.h"
-#include "ia/fusion.h"
+#include "bindings/plans.h"
 #include "ia/interpret.h"
+#include "ia/materialization.h"
 #include "ia/nodes.h"
 #include "ia/text.h"
-#include "ia/uncut_calls.h"
+#include "ia/transforms/undecomposed_calls.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -21,9 +19,20 @@ constexpr const char* kGridDoc =
 
 axes, sites   extents of the axes, and their product; site = mixed-radix coordinates)";
 
+constexpr const char* kReplicatedDoc = R"(A grid axis whose sites all hold the same; plans print it *.)";
+
+constexpr const char* kSplitDoc =
+    R"(A grid axis that divides key dimension dim; plans print the dimension's number.
+
+domain   number of keys of the dimension when the relation was placed, from which owners are computed)";
+
+constexpr const char* kPendingDoc =
+    R"(A grid axis whose sites hold partial results, to be reduced with kernel; plans print +add.)";
+
 constexpr const char* kPlacementDoc =
     R"(Where the tuples of a relation are: a state for each grid axis, or scattered; text(frontier) prints (0, *, +add).
 
+states             Replicated, Split or Pending, one for each grid axis; none where the relation is scattered
 pending            whether some axis holds partial results, to be folded
 scattered          whether the owner of a tuple is no function of its key
 fully_replicated   whether every site holds everything
@@ -35,9 +44,36 @@ constexpr const char* kPhysicalTypeDoc =
 
 relation, grid, placement
 sites                       number of sites
+parts                       into how many parts the sites divide each key dimension
 bytes(site), tuples(site)   what a site holds, exactly
 
 Source: TRA paper, section 4.)";
+
+std::vector<ia::AxisState> states_of(const Placement& placement) {
+  return placement.grid() == nullptr ? std::vector<ia::AxisState>{} : placement.grid()->states;
+}
+
+/// What a grid axis does, as values that Python reads, compares and makes.
+void bind_axis_states(py::module_& module) {
+  public_class<ia::Replicated>(module, "Replicated", kReplicatedDoc)
+      .def(py::init<>())
+      .def("__repr__", [](const ia::Replicated&) { return "Replicated()"; })
+      .def("__hash__", [](const ia::Replicated&) { return 0; })
+      .def(py::self == py::self);
+  public_class<ia::Split>(module, "Split", kSplitDoc)
+      .def(py::init<int64_t, int64_t>(), py::arg("dim"), py::arg("domain"))
+      .def_readonly("dim", &ia::Split::dim)
+      .def_readonly("domain", &ia::Split::domain)
+      .def("__repr__", [](const ia::Split& split) { return concatenate("Split(", split.dim, ", ", split.domain, ")"); })
+      .def("__hash__", [](const ia::Split& split) { return py::hash(py::make_tuple(split.dim, split.domain)); })
+      .def(py::self == py::self);
+  public_class<ia::Pending>(module, "Pending", kPendingDoc)
+      .def(py::init<std::string>(), py::arg("kernel"))
+      .def_readonly("kernel", &ia::Pending::kernel)
+      .def("__repr__", [](const ia::Pending& pending) { return "Pending('" + pending.kernel + "')"; })
+      .def("__hash__", [](const ia::Pending& pending) { return hash_text(pending.kernel); })
+      .def(py::self == py::self);
+}
 
 void bind_placement(py::module_& module) {
   public_class<Grid>(module, "Grid", kGridDoc)
@@ -66,6 +102,11 @@ void bind_placement(py::module_& module) {
             return placement;
           },
           py::arg("text"), py::arg("grid"), py::arg("frontier"))
+      .def_static(
+          "of_states",
+          [](std::vector<ia::AxisState> states) { return Placement(ia::GridPlacement{std::move(states)}); },
+          py::arg("states"))
+      .def_property_readonly("states", &states_of)
       .def_property_readonly("pending", &Placement::pending)
       .def_property_readonly("scattered", [](const Placement& placement) { return placement.scattered() != nullptr; })
       .def_property_readonly("fully_replicated", &Placement::fully_replicated)
@@ -82,6 +123,7 @@ void bind_physical_type(py::module_& module) {
       .def_readonly("grid", &PhysicalType::grid)
       .def_readonly("placement", &PhysicalType::placement)
       .def_property_readonly("sites", &PhysicalType::sites)
+      .def_property_readonly("parts", &PhysicalType::parts)
       .def("bytes", &PhysicalType::bytes, py::arg("site"))
       .def(
           "tuples", [](const PhysicalType& type, int64_t site) { return type.holding.tuples(site); }, py::arg("site"))
@@ -94,94 +136,88 @@ void bind_physical_type(py::module_& module) {
       .def(py::self == py::self);
 }
 
-/// A node as Python holds it (pybind11 has no holder of constant objects).
-struct NodeHandle {
-  ia::NodePtr node;
-};
+using Handle = IaNodeHandle;
 
-NodeHandle shuffle(const NodeHandle& input, const Placement& target) {
+Handle shuffle(const Handle& input, const Placement& target) {
   JOINSUM_USER_CHECK(target.grid() != nullptr, "shuffle: a target has one state per grid axis: target=",
                      target.text(input.node->type().relation.frontier));
   return {ia::make(ia::Shuffle{*target.grid()}, {input.node})};
 }
 
 void bind_nodes(py::module_& module) {
-  py::class_<NodeHandle>(module, "IaNode").def_property_readonly("type", [](const NodeHandle& handle) {
+  py::class_<Handle>(module, "IaNode").def_property_readonly("type", [](const Handle& handle) {
     return handle.node->type();
   });
   module.def(
       "ia_input",
-      [](std::string name, PhysicalType type) { return NodeHandle{ia::make_input(std::move(name), std::move(type))}; },
+      [](std::string name, PhysicalType type) { return Handle{ia::make_input(std::move(name), std::move(type))}; },
       py::arg("name"), py::arg("type"), WithoutGil());
   module.def(
-      "ia_broadcast", [](const NodeHandle& input) { return NodeHandle{ia::broadcast(input.node)}; }, py::arg("input"),
+      "ia_broadcast", [](const Handle& input) { return Handle{ia::broadcast(input.node)}; }, py::arg("input"),
       WithoutGil());
   module.def("ia_shuffle", &shuffle, py::arg("input"), py::arg("target"), WithoutGil());
-}
-
-/// Outputs as (name, node, name of the input that it is tied to).
-ia::Plan make_plan(const std::vector<std::tuple<std::string, NodeHandle, std::optional<std::string>>>& outputs) {
-  std::vector<ia::Plan::Output> made;
-  for (const auto& [name, handle, tied_input] : outputs) made.push_back({name, handle.node, tied_input});
-  return ia::Plan::make(std::move(made));
-}
-
-std::vector<std::pair<std::string, PhysicalType>> inputs_of(const ia::Plan& plan) {
-  std::vector<std::pair<std::string, PhysicalType>> out;
-  for (const ia::NodePtr& node : plan.inputs()) out.emplace_back(node->as<ia::Input>()->name, node->type());
-  return out;
-}
-
-std::vector<std::tuple<std::string, PhysicalType, std::optional<std::string>>> outputs_of(const ia::Plan& plan) {
-  std::vector<std::tuple<std::string, PhysicalType, std::optional<std::string>>> out;
-  for (const auto& output : plan.outputs()) out.emplace_back(output.name, output.node->type(), output.tied_input);
-  return out;
 }
 
 /// A node as Python reads it; names are those of the plan's text.
 struct NodeRow {
   std::string name;
-  std::string kind;       ///< the operator's name: `local_join`
-  std::string operation;  ///< with its arguments: `local_join[1; 0; matmul]`
   std::vector<std::string> inputs;
-  PhysicalType type;
+  ia::NodePtr node;
+
+  template <class Op>
+  const Op* as() const {
+    return node->as<Op>();
+  }
 };
 
+/// Kernel of a join, an aggregation or a map.
+std::optional<kernels::table::Kernel> kernel_of(const NodeRow& row) {
+  if (const auto* join = row.as<ia::LocalJoin>()) return join->kernel;
+  if (const auto* aggregate = row.as<ia::LocalAggregate>()) return aggregate->kernel;
+  if (const auto* map = row.as<ia::LocalMap>()) return map->array_map;
+  return std::nullopt;
+}
+
+std::optional<kernels::call::Call> call_of(const NodeRow& row) {
+  const auto* call = row.as<ia::LocalCall>();
+  return call == nullptr ? std::nullopt : std::optional(call->call);
+}
+
+/// Key dimensions by which an aggregation groups.
+Dims group_by_of(const NodeRow& row) {
+  const auto* aggregate = row.as<ia::LocalAggregate>();
+  return aggregate == nullptr ? Dims{} : aggregate->group_by;
+}
+
+/// Key dimensions on which a join meets, of its left and its right operand.
+std::pair<Dims, Dims> joined_keys_of(const NodeRow& row) {
+  const auto* join = row.as<ia::LocalJoin>();
+  return join == nullptr ? std::pair<Dims, Dims>{} : std::pair(join->left_keys, join->right_keys);
+}
+
 /// Inputs before their users.
-std::vector<NodeRow> nodes_of(const ia::Plan& plan) {
+std::vector<NodeRow> rows_of(const ia::Plan& plan) {
   const auto names = ia::node_names(plan);
   std::vector<NodeRow> rows;
   for (const ia::NodePtr& node : plan.order()) {
-    NodeRow row{names.at(node.get()),
-                ia::operator_name(node->operation()),
-                ia::operation_text(node->operation(), node->type()),
-                {},
-                node->type()};
+    NodeRow row{names.at(node.get()), {}, node};
     for (const ia::NodePtr& input : node->inputs()) row.inputs.push_back(names.at(input.get()));
     rows.push_back(std::move(row));
   }
   return rows;
 }
 
-/// Names of the outputs' nodes, in the order of the outputs.
-std::vector<std::string> output_nodes_of(const ia::Plan& plan) {
-  const auto names = ia::node_names(plan);
-  std::vector<std::string> out;
-  for (const auto& output : plan.outputs()) out.push_back(names.at(output.node.get()));
-  return out;
-}
-
 /// Names of the nodes that are computed with the folds above them.
 std::set<std::string> fused_of(const ia::Plan& plan) {
   const auto names = ia::node_names(plan);
   std::set<std::string> out;
-  for (const ia::Node* node : ia::Formation(plan).unformed()) out.insert(names.at(node));
+  for (const ia::Node* node : ia::Materialization(plan).not_materialized()) out.insert(names.at(node));
   return out;
 }
 
 /// The logical content of every output.
 std::map<std::string, ia::Contents> interpret(const ia::Plan& plan, const std::map<std::string, ia::Contents>& inputs,
-                                              const kernels::Scalars& scalars) {
+                                              const kernels::table::Scalars& scalars) {
   const auto relations = ia::interpret(plan, inputs, scalars);
   std::map<std::string, ia::Contents> out;
   for (const auto& output : plan.outputs())
@@ -192,32 +228,28 @@ std::map<std::string, ia::Contents> interpret(const ia::Plan& plan, const std::m
 void bind_plan(py::module_& module) {
   py::class_<NodeRow>(module, "IaNodeRow")
       .def_readonly("name", &NodeRow::name)
-      .def_readonly("kind", &NodeRow::kind)
-      .def_readonly("operation", &NodeRow::operation)
+      .def_property_readonly("kind", [](const NodeRow& row) { return ia::operator_name(row.node->operation()); })
+      .def_property_readonly(
+          "operation", [](const NodeRow& row) { return ia::operation_text(row.node->operation(), row.node->type()); })
       .def_readonly("inputs", &NodeRow::inputs)
-      .def_readonly("type", &NodeRow::type);
-  py::class_<ia::Plan>(module, "IaPlan")
-      .def_static("make", &make_plan, py::arg("outputs"), WithoutGil())
-      .def_static(
-          "parse",
-          [](const std::string& text, const TableValues& tables) { return ia::parse(text, lookup_tables(tables)); },
-          py::arg("text"), py::arg("tables") = TableValues{}, WithoutGil())
-      .def_property_readonly("inputs", &inputs_of)
-      .def_property_readonly("outputs", &outputs_of)
-      .def_property_readonly("nodes", &nodes_of)
-      .def_property_readonly("output_nodes", &output_nodes_of)
+      .def_property_readonly("type", [](const NodeRow& row) { return row.node->type(); })
+      .def_property_readonly("group_by", &group_by_of)
+      .def_property_readonly("joined_keys", &joined_keys_of)
+      .def_property_readonly("kernel", &kernel_of)
+      .def_property_readonly("call", &call_of);
+  bind_plan_of<ia::Plan, ia::Node, ia::Input>(module, "IaPlan", &ia::parse)
+      .def_property_readonly("nodes", &rows_of)
+      .def_property_readonly("output_nodes", &output_nodes_of<ia::Plan>)
       .def_property_readonly("fused_joins", &fused_of)
       .def_property_readonly("grid", &ia::Plan::grid)
-      .def("with_uncut_calls", &ia::with_uncut_calls, WithoutGil())
-      .def("interpret", &interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil())
-      .def("__str__", &ia::Plan::text, WithoutGil())
-      .def("__hash__", &ia::Plan::hash, WithoutGil())
-      .def(py::self == py::self);
+      .def("with_undecomposed_calls", &ia::transforms::with_undecomposed_calls, WithoutGil())
+      .def("interpret", &interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil());
 }
 
 }  // namespace
 
 void bind_ia(py::module_& module) {
+  bind_axis_states(module);
   bind_placement(module);
   bind_physical_type(module);
   bind_nodes(module);

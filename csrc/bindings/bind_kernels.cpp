@@ -5,22 +5,24 @@
 #include "base/check.h"
 #include "bindings/bindings.h"
 #include "bindings/python_kernel.h"
-#include "kernels/array.h"
-#include "kernels/dense.h"
-#include "kernels/facts.h"
-#include "kernels/kernel.h"
-#include "kernels/table.h"
+#include "kernels/call/call.h"
+#include "kernels/dense/dense.h"
+#include "kernels/reference/array.h"
+#include "kernels/reference/facts.h"
+#include "kernels/table/kernel.h"
+#include "kernels/table/table.h"
 
 namespace joinsum::bindings {
 namespace {
 
-using kernels::Array;
-using kernels::Distribution;
-using kernels::Facts;
-using kernels::Kernel;
-using kernels::Row;
+using kernels::call::Call;
+using kernels::reference::Array;
+using kernels::table::Distribution;
+using kernels::table::Facts;
+using kernels::table::Kernel;
+using kernels::table::Row;
 
-const char* name_of(kernels::Form form) {
+const char* name_of(kernels::table::Form form) {
   static constexpr std::array<const char*, 8> kNames{"elementwise", "labelled",  "insert_axis", "embed",
                                                      "tile",        "duplicate", "concat",      "opaque"};
   return kNames[static_cast<size_t>(form)];
@@ -40,10 +42,45 @@ at::Tensor tensor_of(const Array& array) {
   return out;
 }
 
+/// Numbers, labels, and the names of run-time scalars as plans print them.
+std::vector<std::variant<int64_t, double, std::string>> parameters_of(const Kernel& kernel) {
+  std::vector<std::variant<int64_t, double, std::string>> out;
+  for (const kernels::table::Parameter& parameter : kernel.parameters) {
+    std::visit(
+        [&](const auto& value) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, kernels::table::ScalarName>) {
+            out.emplace_back("$" + value.name);
+          } else {
+            out.emplace_back(value);
+          }
+        },
+        parameter);
+  }
+  return out;
+}
+
+Call parse_call(const std::string& text) {
+  Scanner scanner(text);
+  Call call = Call::parse(scanner);
+  if (!scanner.at_end()) scanner.fail("expected the end of the call");
+  return call;
+}
+
 void bind_values(py::module_& module) {
   py::class_<Kernel>(module, "Kernel")
       .def(py::init([](const std::string& text) { return Kernel::parse(text); }), py::arg("text"))
+      .def_readonly("name", &Kernel::name)
+      .def_property_readonly("parameters", &parameters_of)
+      .def_readonly("epilogue", &Kernel::epilogue)
+      .def("reorders", &kernels::table::reorders, py::arg("fold"))
       .def("__repr__", &Kernel::text);
+  py::class_<Call>(module, "Call")
+      .def_static("parse", &parse_call, py::arg("text"))
+      .def_readonly("output", &Call::output)
+      .def_readonly("function", &Call::function)
+      .def_readonly("operands", &Call::operands)
+      .def_property_readonly("result", [](const Call& call) { return call.result().letters; })
+      .def("__repr__", &Call::text);
   py::class_<Array>(module, "Array").def(py::init(&array_of), py::arg("tensor")).def("tensor", &tensor_of);
 }
 
@@ -83,7 +120,7 @@ void bind_rows(py::module_& module) {
       .def_readonly("user", &Row::user);
   module.def("kernel_rows", [] {
     std::vector<Row> rows;
-    for (const Row* row : kernels::all_rows()) rows.push_back(*row);
+    for (const Row* row : kernels::table::all_rows()) rows.push_back(*row);
     return rows;
   });
 }
@@ -96,10 +133,10 @@ Row user_row(const std::string& name, const std::string& summary, int64_t operan
   row.facts = facts;
   row.user = true;
   if (labels) {
-    row.form = kernels::Form::kLabelled;
-    row.labels = [letters = kernels::Labels::parse(*labels)](const Kernel&) { return letters; };
+    row.form = kernels::table::Form::kLabelled;
+    row.labels = [letters = kernels::table::Subscripts::parse(*labels)](const Kernel&) { return letters; };
   } else if (!shape.is_none()) {
-    row.form = kernels::Form::kOpaque;
+    row.form = kernels::table::Form::kOpaque;
     row.shape = [rule = PythonFunction(name, shape)](const Kernel&, const std::vector<Dims>& shapes) {
       return rule.shape(shapes);
     };
@@ -108,11 +145,11 @@ Row user_row(const std::string& name, const std::string& summary, int64_t operan
 }
 
 /// Runs `function` on the checker's arrays; kernels of other names are those of the table.
-kernels::Evaluate evaluate_with(const std::string& name, const PythonFunction& function) {
+kernels::reference::Evaluate evaluate_with(const std::string& name, const PythonFunction& function) {
   return [name, function](const Kernel& kernel, const std::vector<Array>& operands) {
     std::vector<at::Tensor> tensors;
     for (const Array& operand : operands) tensors.push_back(tensor_of(operand));
-    return array_of(kernel.name == name ? function.call(tensors) : kernels::dense(kernel, tensors, {}));
+    return array_of(kernel.name == name ? function.call(tensors) : kernels::dense::run(kernel, tensors, {}));
   };
 }
 
@@ -122,29 +159,29 @@ void register_kernel(const std::string& name, const std::string& summary, int64_
   Row row = user_row(name, summary, operands, flops_per_element, labels, shape, facts);
   const PythonFunction called(name, function);
   const py::gil_scoped_release unlocked;
-  kernels::register_row(row);
+  kernels::table::register_row(row);
   try {
-    kernels::check_facts(row, evaluate_with(name, called));
+    kernels::reference::check_facts(row, evaluate_with(name, called));
   } catch (...) {
-    kernels::unregister_row(name);
+    kernels::table::unregister_row(name);
     throw;
   }
-  kernels::register_dense(name, [called](const Kernel&, const std::vector<at::Tensor>& tensors,
-                                         const kernels::Scalars&) { return called.call(tensors); });
+  kernels::dense::register_function(name, [called](const Kernel&, const std::vector<at::Tensor>& tensors,
+                                                   const kernels::table::Scalars&) { return called.call(tensors); });
 }
 
 void unregister_kernel(const std::string& name) {
-  kernels::unregister_row(name);
-  kernels::register_dense(name, {});
+  kernels::table::unregister_row(name);
+  kernels::dense::register_function(name, {});
 }
 
 }  // namespace
 
-const char* domain_name(kernels::Domain domain) { return kDomains[static_cast<size_t>(domain)]; }
+const char* domain_name(Domain domain) { return kDomains[static_cast<size_t>(domain)]; }
 
-kernels::Domain domain_named(const std::string& name) {
+Domain domain_named(const std::string& name) {
   for (size_t i = 0; i < kDomains.size(); ++i) {
-    if (name == kDomains[i]) return static_cast<kernels::Domain>(i);
+    if (name == kDomains[i]) return static_cast<Domain>(i);
   }
   throw PlanError("kernel: no such domain: domain=" + name + ", known=any, ordered, floating, real");
 }

@@ -1,28 +1,38 @@
 #include <algorithm>
 
-#include "bindings/bindings.h"
-#include "bindings/einsum_node.h"
+#include "bindings/plans.h"
 #include "einsum/text.h"
-#include "optimizer/carried_plan.h"
 #include "optimizer/contraction_order.h"
 #include "optimizer/cost/cost.h"
+#include "optimizer/eindecomp/partition.h"
 #include "optimizer/graph_placement.h"
 #include "optimizer/optimizer.h"
-#include "optimizer/partition/partition.h"
-#include "optimizer/rule.h"
-#include "optimizer/verify.h"
+#include "optimizer/reuse/plan_reuse.h"
+#include "optimizer/rules/rule.h"
+#include "optimizer/verification/computed_vertices.h"
+#include "optimizer/verification/verify.h"
 
 namespace joinsum::bindings {
 
-using optimizer::Cluster;
-using optimizer::Curve;
-using optimizer::NodeCost;
-using optimizer::PlanCost;
-using optimizer::Profile;
-using optimizer::Rule;
-using optimizer::Verdict;
+using optimizer::cost::Cluster;
+using optimizer::cost::Curve;
+using optimizer::cost::NodeCost;
+using optimizer::cost::PlanCost;
+using optimizer::cost::Profile;
+using optimizer::rules::Rule;
+using optimizer::verification::Verdict;
 
 namespace {
+
+void bind_objectives(py::module_& module) {
+  using optimizer::cost::ObjectiveRow;
+  py::class_<ObjectiveRow>(module, "Objective")
+      .def_readonly("name", &ObjectiveRow::name)
+      .def_readonly("unit", &ObjectiveRow::unit)
+      .def_readonly("description", &ObjectiveRow::description)
+      .def_readonly("needs_cluster", &ObjectiveRow::needs_cluster);
+  module.def("objectives", &optimizer::cost::objectives, py::return_value_policy::reference);
+}
 
 void bind_rules(py::module_& module) {
   py::class_<Rule>(module, "Rule")
@@ -30,41 +40,50 @@ void bind_rules(py::module_& module) {
       .def_readonly("law", &Rule::law)
       .def_readonly("when", &Rule::when)
       .def_readonly("source", &Rule::source);
-  module.def("rules", &optimizer::rules, py::return_value_policy::reference);
+  module.def("rules", &optimizer::rules::all_rules, py::return_value_policy::reference);
 }
 
 void bind_verify(py::module_& module) {
   py::class_<Verdict>(module, "Verdict")
-      .def_property_readonly("kind", [](const Verdict& verdict) { return optimizer::name_of(verdict.kind); })
+      .def_property_readonly("kind",
+                             [](const Verdict& verdict) { return optimizer::verification::name_of(verdict.kind); })
       .def_readonly("reason", &Verdict::reason);
   module.def(
       "verify",
       [](const ia::Plan& plan, const tra::Plan& program, uint64_t seed, int64_t rounds) {
-        return optimizer::verify(plan, program, {seed, rounds});
+        return optimizer::verification::verify(plan, program, {seed, rounds});
       },
       py::arg("plan"), py::arg("program"), py::arg("seed"), py::arg("rounds"), WithoutGil());
+  module.def(
+      "computed_vertices",
+      [](const ia::Plan& plan, const einsum::Plan& graph, const std::map<std::string, einsum::transforms::Path>& paths,
+         const std::vector<EinsumNodeHandle>& vertices) {
+        return optimizer::verification::computed_vertices(plan, graph, paths, nodes_of(vertices));
+      },
+      py::arg("plan"), py::arg("graph"), py::arg("paths"), py::arg("vertices"), WithoutGil());
 }
 
-optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const optimizer::InputPlacements& inputs,
-                              const optimizer::InputPlacements& pins, const std::string& minimize,
+optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid,
+                              const optimizer::model::InputPlacements& inputs,
+                              const optimizer::model::InputPlacements& pins, const std::string& minimize,
                               const Cluster& cluster, std::vector<std::string> without, int64_t plans,
-                              std::optional<double> seconds, bool verify, std::vector<optimizer::PartialPlan> given,
-                              bool tells_given) {
+                              std::optional<double> seconds, bool verify,
+                              std::vector<optimizer::PartialPlan> warm_starts, bool reports_warm_starts) {
   return optimizer::optimize(plan, grid, inputs,
-                             {.minimize = optimizer::objective_named(minimize),
+                             {.minimize = optimizer::cost::objective_named(minimize),
                               .cluster = cluster,
                               .pins = pins,
                               .verify = verify,
                               .without = std::move(without),
                               .plans = plans,
                               .seconds = seconds,
-                              .given = std::move(given),
-                              .tells_given = tells_given});
+                              .warm_starts = std::move(warm_starts),
+                              .reports_warm_starts = reports_warm_starts});
 }
 
 /// The order of joins of the vertex that the plan's text calls `vertex`: path, cost, flops, which orders were compared.
-std::tuple<einsum::Path, double, double, std::string> contraction_order(
-    const einsum::Plan& plan, const std::string& vertex, const std::vector<einsum::Path>& proposals,
+std::tuple<einsum::transforms::Path, double, double, std::string> contraction_order(
+    const einsum::Plan& plan, const std::string& vertex, const std::vector<einsum::transforms::Path>& proposals,
     const ia::Grid& grid, const std::string& minimize, const Cluster& cluster, bool everywhere) {
   const auto names = einsum::node_names(plan);
   const auto order = plan.order();
@@ -76,16 +95,16 @@ std::tuple<einsum::Path, double, double, std::string> contraction_order(
   for (const auto& input : (*at)->inputs()) operands.push_back(input->type());
   const auto found =
       optimizer::contraction_order(*(*at)->as<einsum::Einsum>(), operands,
-                                   {grid, optimizer::objective_named(minimize), cluster, everywhere}, proposals);
+                                   {grid, optimizer::cost::objective_named(minimize), cluster, everywhere}, proposals);
   return {found.path, found.cost, found.flops, optimizer::name_of(found.compared)};
 }
 
 void bind_optimize(py::module_& module) {
-  py::class_<optimizer::Step>(module, "Step")
-      .def_readonly("rule", &optimizer::Step::rule)
-      .def_readonly("node", &optimizer::Step::node)
-      .def_readonly("before", &optimizer::Step::before)
-      .def_readonly("after", &optimizer::Step::after);
+  py::class_<optimizer::rules::Step>(module, "Step")
+      .def_readonly("rule", &optimizer::rules::Step::rule)
+      .def_readonly("node", &optimizer::rules::Step::node)
+      .def_readonly("before", &optimizer::rules::Step::before)
+      .def_readonly("after", &optimizer::rules::Step::after);
   py::class_<optimizer::Candidate>(module, "Candidate")
       .def_readonly("name", &optimizer::Candidate::name)
       .def_readonly("plan", &optimizer::Candidate::plan)
@@ -100,26 +119,28 @@ void bind_optimize(py::module_& module) {
       .def_readonly("candidates", &optimizer::Optimized::candidates)
       .def_readonly("phases", &optimizer::Optimized::phases)
       .def_readonly("out_of_time", &optimizer::Optimized::out_of_time)
-      .def_readonly("given", &optimizer::Optimized::given);
+      .def_readonly("warm_starts", &optimizer::Optimized::warm_starts);
   py::class_<optimizer::PartialPlan>(module, "PartialPlan")
-      .def(py::init([](optimizer::InputPlacements inputs, optimizer::InputPlacements values, bool everywhere) {
-             return optimizer::PartialPlan{std::move(inputs), std::move(values), everywhere};
-           }),
+      .def(py::init(
+               [](optimizer::model::InputPlacements inputs, optimizer::model::InputPlacements values, bool everywhere) {
+                 return optimizer::PartialPlan{std::move(inputs), std::move(values), everywhere};
+               }),
            py::arg("inputs"), py::arg("values"), py::arg("everywhere"));
   module.def("phase_names", &optimizer::phase_names);
   module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
              py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
-             py::arg("verify"), py::arg("given"), py::arg("tells_given"), WithoutGil());
+             py::arg("verify"), py::arg("warm_starts"), py::arg("reports_warm_starts"), WithoutGil());
 }
 
-void bind_carried_plan(py::module_& module) {
-  py::class_<optimizer::Scaling>(module, "Scaling")
-      .def_readonly("known", &optimizer::Scaling::known)
-      .def_readonly("asked", &optimizer::Scaling::asked)
-      .def_readonly("difference", &optimizer::Scaling::difference);
-  module.def("scaling", &optimizer::scaling, py::arg("known"), py::arg("asked"), WithoutGil());
-  module.def("carried", &optimizer::carried, py::arg("plan"), py::arg("known"), py::arg("asked"), WithoutGil());
-  module.def("on_one_site", &optimizer::on_one_site, py::arg("program"), WithoutGil());
+void bind_plan_reuse(py::module_& module) {
+  py::class_<optimizer::reuse::Scaling>(module, "Scaling")
+      .def_readonly("planned", &optimizer::reuse::Scaling::planned)
+      .def_readonly("requested", &optimizer::reuse::Scaling::requested)
+      .def_readonly("difference", &optimizer::reuse::Scaling::difference);
+  module.def("scaling", &optimizer::reuse::scaling, py::arg("planned"), py::arg("requested"), WithoutGil());
+  module.def("reused", &optimizer::reuse::reused, py::arg("plan"), py::arg("planned"), py::arg("requested"),
+             WithoutGil());
+  module.def("on_one_site", &optimizer::reuse::on_one_site, py::arg("program"), WithoutGil());
 }
 
 /// Sizes and seconds; nothing measured where both are empty.
@@ -160,36 +181,10 @@ void bind_profile(py::module_& module) {
       .def("set_copies", [](Profile& profile, const CurveLists& copies) { profile.copies = curve("copies", copies); });
 }
 
-using optimizer::PartitionGraph;
-using optimizer::PartitionPlan;
-using optimizer::PartitionSource;
-using optimizer::VertexPartition;
-
-using Operands = std::vector<std::pair<PartitionSource, optimizer::LabelList>>;
-
-PartitionSource add_vertex(PartitionGraph& graph, std::string name, const Operands& operands,
-                           optimizer::LabelList result, std::map<std::string, int64_t> extents, bool aggregates) {
-  optimizer::PartitionVertex vertex{std::move(name), {}, std::move(result), std::move(extents), aggregates};
-  for (const auto& [source, labels] : operands) vertex.operands.push_back({source, labels});
-  graph.vertices.push_back(std::move(vertex));
-  return {PartitionSource::Kind::kVertex, static_cast<int64_t>(graph.vertices.size()) - 1};
-}
+using optimizer::eindecomp::PartitionPlan;
+using optimizer::eindecomp::VertexPartition;
 
 void bind_partition(py::module_& module) {
-  py::class_<PartitionSource>(module, "PartitionSource");
-  py::class_<PartitionGraph>(module, "PartitionGraph")
-      .def(py::init<>())
-      .def("add_input",
-           [](PartitionGraph& graph, std::string name, Dims extents) {
-             graph.inputs.push_back({std::move(name), std::move(extents)});
-             return PartitionSource{PartitionSource::Kind::kInput, static_cast<int64_t>(graph.inputs.size()) - 1};
-           })
-      .def("add_vertex", &add_vertex)
-      .def("add_output", [](PartitionGraph& graph, std::string name,
-                            PartitionSource source) { graph.outputs.push_back({std::move(name), source}); })
-      .def("add_pin", [](PartitionGraph& graph, std::string name, std::map<std::string, int64_t> parts) {
-        graph.pins.push_back({std::move(name), std::move(parts)});
-      });
   py::class_<VertexPartition>(module, "VertexPartition")
       .def_readonly("parts", &VertexPartition::parts)
       .def_readonly("join", &VertexPartition::join)
@@ -205,10 +200,14 @@ void bind_partition(py::module_& module) {
       .def_readonly("distinct_tables", &PartitionPlan::distinct_tables);
   module.def(
       "partition",
-      [](const PartitionGraph& graph, int64_t calls, std::optional<double> seconds) {
-        return optimizer::partition(graph, calls, {.seconds = seconds});
+      [](const einsum::json::JsonGraph& graph,
+         const std::vector<std::pair<std::string, std::map<std::string, int64_t>>>& pins, int64_t calls,
+         std::optional<double> seconds) {
+        std::vector<optimizer::eindecomp::PartitionPin> all;
+        for (const auto& [name, parts] : pins) all.push_back({name, parts});
+        return optimizer::eindecomp::partition(graph, all, calls, {.seconds = seconds});
       },
-      py::arg("graph"), py::arg("calls"), py::arg("seconds"), WithoutGil());
+      py::arg("graph"), py::arg("pins"), py::arg("calls"), py::arg("seconds"), WithoutGil());
 }
 
 using optimizer::GraphPin;
@@ -224,6 +223,7 @@ void bind_graph_placement(py::module_& module) {
            py::arg("name"), py::arg("parts"), py::arg("axes") = std::nullopt, py::arg("output") = false);
   py::class_<VertexPlacement>(module, "VertexPlacement")
       .def_readonly("name", &VertexPlacement::name)
+      .def_readonly("vertex", &VertexPlacement::vertex)
       .def_readonly("input", &VertexPlacement::input)
       .def_readonly("parts", &VertexPlacement::parts)
       .def_readonly("axes", &VertexPlacement::axes)
@@ -241,12 +241,12 @@ void bind_graph_placement(py::module_& module) {
       .def_readonly("peak_value", &GraphPlacement::peak_value)
       .def_readonly("peak_value_bytes", &GraphPlacement::peak_value_bytes);
   py::class_<GraphPlacer>(module, "GraphPlacer")
-      .def(py::init([](const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths,
+      .def(py::init([](const einsum::Plan& plan, const std::map<std::string, einsum::transforms::Path>& paths,
                        const std::vector<std::pair<std::string, EinsumNodeHandle>>& vertices, const ia::Grid& grid,
                        const std::string& objective, const Cluster& cluster) {
              GraphPlacer::Names names;
              for (const auto& [name, handle] : vertices) names.emplace_back(name, handle.node);
-             return GraphPlacer(plan, paths, names, grid, optimizer::objective_named(objective), cluster);
+             return GraphPlacer(plan, paths, names, grid, optimizer::cost::objective_named(objective), cluster);
            }),
            py::arg("plan"), py::arg("paths"), py::arg("vertices"), py::arg("grid"), py::arg("objective"),
            py::arg("cluster"))
@@ -268,6 +268,7 @@ void bind_graph_placement(py::module_& module) {
 
 void bind_optimizer(py::module_& module) {
   bind_profile(module);
+  bind_objectives(module);
   py::class_<Cluster>(module, "Cluster")
       .def(py::init([](std::string name, double flops_per_second, double bytes_per_second, double latency_seconds,
                        std::optional<int64_t> memory_bytes, std::shared_ptr<Profile> profile) {
@@ -293,12 +294,12 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("run_seconds", &PlanCost::run_seconds)
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);
-  bind_carried_plan(module);
+  bind_plan_reuse(module);
   module.def("contraction_order", &contraction_order, py::arg("plan"), py::arg("vertex"), py::arg("proposals"),
              py::arg("grid"), py::arg("minimize"), py::arg("cluster"), py::arg("everywhere"), WithoutGil());
   bind_partition(module);
   bind_graph_placement(module);
-  module.def("cost", &optimizer::cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
+  module.def("cost", &optimizer::cost::plan_cost, py::arg("plan"), py::arg("cluster"), WithoutGil());
   bind_rules(module);
   bind_verify(module);
 }

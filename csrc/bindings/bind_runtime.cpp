@@ -2,18 +2,23 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
-#include "runtime/executor.h"
-#include "runtime/relation.h"
-#include "runtime/transport.h"
+#include "runtime/communication/transport.h"
+#include "runtime/execution/executor.h"
+#include "runtime/storage/relation.h"
 
 namespace joinsum::bindings {
 namespace {
 
-using runtime::BlockStore;
-using runtime::Executor;
-using runtime::NodeTrace;
-using runtime::StoredRelation;
-using runtime::Transport;
+namespace communication = runtime::communication;
+namespace execution = runtime::execution;
+namespace storage = runtime::storage;
+using communication::Collectives;
+using communication::SubGrids;
+using communication::Transport;
+using execution::Executor;
+using execution::NodeTrace;
+using storage::BlockStore;
+using storage::StoredRelation;
 
 /// torch's own errors keep their Python types (out of memory, linear algebra) and lose the C++ stack.
 void translate_torch_error(std::exception_ptr error) {
@@ -32,70 +37,96 @@ void check_signals() {
 
 void close_process_groups() {
   const py::gil_scoped_release unlocked;
-  runtime::close_process_groups();
+  communication::close_process_groups();
 }
 
-/// Sends flat arrays, by position in `messages` as (from, to, elements); what comes back stands at the same positions.
-std::vector<std::optional<at::Tensor>> exchange(Transport& transport, const std::string& who,
+/// Sends flat arrays, by position in `messages` as (from, to, bytes); what is received stands at the same positions.
+std::vector<std::optional<at::Tensor>> exchange(Transport& transport, const std::string& operation,
                                                 const std::vector<std::tuple<int64_t, int64_t, int64_t>>& messages,
                                                 const std::map<size_t, at::Tensor>& payload, const at::Tensor& like) {
-  std::vector<runtime::Message> list;
-  for (const auto& [from, to, elements] : messages) list.push_back({from, to, elements});
-  const auto delivery = transport.start(who, list, like.options(), [&](size_t index) { return payload.at(index); });
+  std::vector<communication::Message> list;
+  for (const auto& [from, to, bytes] : messages) list.push_back({from, to, bytes});
+  const auto handle = transport.start(operation, list, like.options(), [&](size_t index) { return payload.at(index); });
   std::vector<std::optional<at::Tensor>> out;
-  for (at::Tensor& array : delivery->wait()) {
+  for (at::Tensor& array : handle->wait()) {
     out.push_back(array.defined() ? std::optional(std::move(array)) : std::nullopt);
   }
   return out;
 }
 
-void bind_transport(py::module_& module) {
-  py::enum_<runtime::Collectives>(module, "Collectives")
-      .value("table", runtime::Collectives::kTable)
-      .value("never", runtime::Collectives::kNever)
-      .value("always", runtime::Collectives::kAlways);
-  py::class_<Transport, std::shared_ptr<Transport>>(module, "Transport")
-      .def_property_readonly("name", &Transport::name)
-      .def_property_readonly("sites", &Transport::sites)
-      .def_property_readonly("local_sites", &Transport::local_sites)
-      .def("agree", &Transport::agree, py::arg("what"), py::arg("text"), WithoutGil())
-      .def("greatest", &Transport::greatest, py::arg("values"), WithoutGil())
-      .def("exchange", &exchange, py::arg("who"), py::arg("messages"), py::arg("payload"), py::arg("like"),
-           WithoutGil())
-      .def("bytes_sent", [](const Transport& transport) { return transport.counters().sent; });
-  module.def("make_loopback", &runtime::make_loopback, py::arg("sites"));
-  module.def("make_process_group", &runtime::make_process_group, py::arg("group_name"), py::arg("timeout_seconds"),
-             py::arg("collectives"), WithoutGil());
+void bind_sub_grids(py::module_& module) {
+  py::class_<SubGrids>(module, "SubGrids")
+      .def(py::init<ia::Grid, Dims>(), py::arg("grid"), py::arg("axes"))
+      .def_static("all", &SubGrids::all, py::arg("sites"))
+      .def("groups", &SubGrids::groups);
 }
 
-/// Whether `array` is a view of what `relation` keeps.
-bool keeps(const StoredRelation& relation, BlockStore& store, const at::Tensor& array) {
-  for (const auto& [site, blocks] : relation.sites) {
-    for (const auto& block : blocks) {
-      if (runtime::Pin(store, block).tensor().is_alias_of(array)) return true;
-    }
-  }
-  return false;
+void bind_collectives(py::class_<Transport, std::shared_ptr<Transport>>& transport) {
+  const auto operation = py::arg("operation");
+  const auto sub_grids = py::arg("sub_grids");
+  const auto arrays = py::arg("arrays");
+  transport.def("all_reduce", &Transport::all_reduce, operation, sub_grids, py::arg("reduction"), arrays, WithoutGil())
+      .def("all_gather", &Transport::all_gather, operation, sub_grids, arrays, WithoutGil())
+      .def("reduce_scatter", &Transport::reduce_scatter, operation, sub_grids, py::arg("reduction"), arrays,
+           WithoutGil())
+      .def("broadcast", &Transport::broadcast, operation, sub_grids, py::arg("root"), arrays, WithoutGil())
+      .def("all_to_all", &Transport::all_to_all, operation, sub_grids, arrays, WithoutGil());
 }
+
+void bind_transport(py::module_& module) {
+  py::enum_<Collectives>(module, "Collectives")
+      .value("table", Collectives::kTable)
+      .value("never", Collectives::kNever)
+      .value("always", Collectives::kAlways);
+  bind_sub_grids(module);
+  py::class_<Transport, std::shared_ptr<Transport>> transport(module, "Transport");
+  transport.def_property_readonly("name", &Transport::name)
+      .def_property_readonly("sites", &Transport::sites)
+      .def_property_readonly("local_sites", &Transport::local_sites)
+      .def("agree", &Transport::agree, py::arg("call"), py::arg("text"), WithoutGil())
+      .def("gather_texts", &Transport::gather_texts, py::arg("call"), py::arg("text"), WithoutGil())
+      .def("all_reduce_max", &Transport::all_reduce_max, py::arg("values"), WithoutGil())
+      .def("exchange", &exchange, py::arg("operation"), py::arg("messages"), py::arg("payload"), py::arg("like"),
+           WithoutGil())
+      .def("bytes_sent", [](const Transport& each) { return each.counters().sent; });
+  bind_collectives(transport);
+  module.def("make_loopback", &communication::make_loopback, py::arg("sites"));
+  module.def("make_process_group", &communication::make_process_group, py::arg("group_name"),
+             py::arg("timeout_seconds"), py::arg("collectives"), WithoutGil());
+}
+
+storage::Ownership ownership(bool copy) { return copy ? storage::Ownership::kCopied : storage::Ownership::kShared; }
 
 void bind_stored_relation(py::module_& module) {
   py::class_<BlockStore, std::shared_ptr<BlockStore>>(module, "BlockStore")
+      .def_property_readonly("name", &BlockStore::name)
       .def_property_readonly("bytes", &BlockStore::bytes)
-      .def_property_readonly("peak_bytes", &BlockStore::peak_bytes);
-  module.def("make_memory_store", &runtime::make_memory_store);
+      .def_property_readonly("peak_bytes", &BlockStore::peak_bytes)
+      .def_property_readonly("pooled_bytes", &BlockStore::pooled_bytes)
+      .def("release_pool", &BlockStore::release_pool, WithoutGil())
+      .def("set_budget", &BlockStore::set_budget, py::arg("bytes"), WithoutGil());
+  module.def("make_store", &storage::make_store, py::arg("name"));
+  module.def("store_names", &storage::store_names);
   py::class_<StoredRelation>(module, "StoredRelation")
       .def_readonly("type", &StoredRelation::type)
-      .def("tuples", &runtime::tuples, py::arg("store"), WithoutGil())
-      .def("blocks", &runtime::block_arrays, py::arg("store"), WithoutGil())
-      .def("whole_tensor", &runtime::whole_tensor, py::arg("store"), WithoutGil())
-      .def("keeps", &keeps, py::arg("store"), py::arg("array"), WithoutGil());
-  module.def("place_tensor", &runtime::place_tensor, py::arg("tensor"), py::arg("type"), py::arg("sites"),
-             py::arg("store"), py::arg("copy"), WithoutGil());
-  module.def("retyped", &runtime::retyped, py::arg("relation"), py::arg("type"), py::arg("store"), WithoutGil());
-  module.def("place_blocks", &runtime::place_blocks, py::arg("arrays"), py::arg("type"), py::arg("sites"),
+      .def("tuples", &storage::tuples, WithoutGil())
+      .def("blocks", &storage::block_arrays, WithoutGil())
+      .def("whole_tensor", &storage::whole_tensor, py::arg("store"), WithoutGil())
+      .def("shares_memory", &storage::shares_memory, py::arg("array"), WithoutGil());
+  module.def(
+      "place_tensor",
+      [](const at::Tensor& tensor, const ia::PhysicalType& type, const std::vector<int64_t>& sites, BlockStore& store,
+         bool copy) { return storage::place_tensor(tensor, type, sites, store, ownership(copy)); },
+      py::arg("tensor"), py::arg("type"), py::arg("sites"), py::arg("store"), py::arg("copy"), WithoutGil());
+  module.def("retyped", &storage::retyped, py::arg("relation"), py::arg("type"), py::arg("store"), WithoutGil());
+  module.def("place_blocks", &storage::place_blocks, py::arg("arrays"), py::arg("type"), py::arg("sites"),
              py::arg("store"), WithoutGil());
-  module.def("place_tuples", &runtime::place_tuples, py::arg("tuples"), py::arg("type"), py::arg("sites"),
-             py::arg("store"), py::arg("copy"), WithoutGil());
+  module.def(
+      "place_tuples",
+      [](const std::vector<std::pair<Key, at::Tensor>>& tuples, const ia::PhysicalType& type,
+         const std::vector<int64_t>& sites, BlockStore& store,
+         bool copy) { return storage::place_tuples(tuples, type, sites, store, ownership(copy)); },
+      py::arg("tuples"), py::arg("type"), py::arg("sites"), py::arg("store"), py::arg("copy"), WithoutGil());
 }
 
 /// What each node of a run did; Python objects are made of it when they are asked for.
@@ -106,8 +137,8 @@ struct RunTrace {
 /// Outputs by name, and what each node did. By value: an output that Python drops is freed.
 std::pair<std::map<std::string, StoredRelation>, RunTrace> run(Executor& executor, const ia::Plan& plan,
                                                                const std::map<std::string, StoredRelation>& inputs,
-                                                               const kernels::Scalars& scalars) {
-  runtime::RunResult result = executor.run(plan, inputs, scalars);
+                                                               const kernels::table::Scalars& scalars) {
+  execution::RunResult result = executor.run(plan, inputs, scalars);
   return {std::move(result.outputs), {std::move(result.trace)}};
 }
 
@@ -121,11 +152,15 @@ void bind_executor(py::module_& module) {
       .def_readonly("flops", &NodeTrace::flops)
       .def_readonly("seconds", &NodeTrace::seconds)
       .def_readonly("peak_bytes", &NodeTrace::peak_bytes)
-      .def_readonly("site_bytes", &NodeTrace::site_bytes);
+      .def_readonly("site_bytes", &NodeTrace::site_bytes)
+      .def_readonly("pooled_bytes", &NodeTrace::pooled_bytes);
   py::class_<RunTrace>(module, "RunTrace").def("entries", [](const RunTrace& trace) { return trace.entries; });
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
       .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil())
+      .def(
+          "executable_text", [](Executor& executor, const ia::Plan& plan) { return executor.executable(plan)->text(); },
+          py::arg("plan"), WithoutGil())
       .def("overwritten", &Executor::overwritten);
 }
 
@@ -133,7 +168,7 @@ void bind_executor(py::module_& module) {
 
 void bind_runtime(py::module_& module) {
   py::register_local_exception_translator(&translate_torch_error);
-  runtime::set_wait_check(&check_signals);
+  communication::set_wait_check(&check_signals);
   module.def("close_process_groups", &close_process_groups);
   py::module_::import("atexit").attr("register")(module.attr("close_process_groups"));
   bind_transport(module);

@@ -8,8 +8,8 @@
 #include <pybind11/stl.h>
 
 #include "base/dtype.h"
-#include "base/key_expression.h"
-#include "kernels/table.h"
+#include "kernels/table/table.h"
+#include "relation/key_expression.h"
 
 /// The Python module joinsum._C: every name here is one of csrc's, and nothing is decided here. The package
 /// python/joinsum builds what users see on top of it; docs of the names are in its stubs (_C.pyi).
@@ -40,11 +40,11 @@ py::class_<T> public_class(py::module_& module, const char* name, const char* do
 DType dtype_named(const std::string& name);
 
 /// Printed names of the domains of kernels; raises PlanError for another one.
-const char* domain_name(kernels::Domain domain);
-kernels::Domain domain_named(const std::string& name);
+const char* domain_name(Domain domain);
+Domain domain_named(const std::string& name);
 
 /// Lookup tables as Python gives them: a list of integers by name.
 using TableValues = std::map<std::string, std::vector<int64_t>>;
-LookupTables lookup_tables(const TableValues& values);
+relation::LookupTables lookup_tables(const TableValues& values);
 
 }  // namespace joinsum::bindings

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/disjoint_sets.h"
 #include "einsum/lower.h"
 
 namespace joinsum::einsum {
@@ -63,9 +64,8 @@ class Classes {
 
  private:
   int64_t add() {
-    parent_.push_back(static_cast<int64_t>(parent_.size()));
     whole_.push_back(false);
-    return parent_.back();
+    return classes_.add();
   }
 
   int64_t keys(const std::set<int64_t>& classes) const {
@@ -74,17 +74,11 @@ class Classes {
     return count;
   }
 
-  int64_t find(int64_t member) const {
-    while (parent_[member] != member) member = parent_[member];
-    return member;
-  }
-
+  int64_t find(int64_t member) const { return classes_.find(member); }
   void unite(int64_t a, int64_t b) {
-    a = find(a);
-    b = find(b);
-    if (a == b) return;
-    parent_[std::max(a, b)] = std::min(a, b);
-    whole_[std::min(a, b)] = whole_[a] || whole_[b];
+    const bool whole = whole_[find(a)] || whole_[find(b)];
+    classes_.unite(a, b);
+    whole_[find(a)] = whole;
   }
 
   void identify(const Einsum& op, const Node& node) {
@@ -129,38 +123,43 @@ class Classes {
 
   std::unordered_map<const Node*, std::vector<int64_t>> axes_;
   std::unordered_map<const Node*, std::map<char, int64_t>> new_letters_;  ///< of calls
-  std::vector<int64_t> parent_;
+  DisjointSets classes_;
   std::vector<bool> whole_;
   std::map<int64_t, int64_t> parts_;
 };
 
 }  // namespace
 
-std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites) {
+relation::RelationType cut_evenly(const std::string& who, const TensorType& type, const Dims& parts) {
+  Dims frontier;
+  std::vector<relation::Axis> axes;
+  for (size_t a = 0; a < parts.size(); ++a) {
+    if (parts[a] == 1) {
+      axes.push_back(relation::Axis::whole(type.extents[a]));
+    } else {
+      const auto key_dim = static_cast<int64_t>(frontier.size());
+      axes.push_back(relation::Axis::cut(key_dim, joinsum::even_cuts(type.extents[a], parts[a])));
+      frontier.push_back(parts[a]);
+    }
+  }
+  return relation::RelationType::make(who, type.dtype, std::move(frontier), std::move(axes));
+}
+
+std::map<std::string, relation::RelationType> even_cuts(const Plan& plan, int64_t sites) {
   JOINSUM_USER_CHECK(sites >= 1, "even_cuts: at least one site: sites=", sites);
   Classes classes(plan);
   classes.cut(plan, sites);
-  std::map<std::string, RelationType> out;
+  std::map<std::string, relation::RelationType> out;
   for (const NodePtr& node : plan.inputs()) {
-    const Dims& extents = node->type().extents;
-    Dims frontier;
-    std::vector<Axis> axes;
-    for (size_t a = 0; a < extents.size(); ++a) {
-      const int64_t parts = classes.parts(*node, a);
-      if (parts == 1) {
-        axes.push_back(Axis::whole(extents[a]));
-      } else {
-        axes.push_back(Axis::cut(static_cast<int64_t>(frontier.size()), joinsum::even_cuts(extents[a], parts)));
-        frontier.push_back(parts);
-      }
-    }
+    Dims parts;
+    for (size_t a = 0; a < node->type().extents.size(); ++a) parts.push_back(classes.parts(*node, a));
     const std::string& name = node->as<Input>()->name;
-    out[name] = RelationType::make("input " + name, node->type().dtype, std::move(frontier), std::move(axes));
+    out[name] = cut_evenly("input " + name, node->type(), parts);
   }
   return out;
 }
 
-NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, RelationType>& inputs) {
+NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs) {
   const Classes classes(plan);
   std::map<int64_t, int64_t> parts;
   for (const NodePtr& node : plan.inputs()) {

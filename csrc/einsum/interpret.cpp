@@ -2,15 +2,14 @@
 
 #include <algorithm>
 
-#include "kernels/expression.h"
-#include "kernels/table.h"
+#include "kernels/table/expression_kernel.h"
+#include "kernels/table/table.h"
 
 namespace joinsum::einsum {
 namespace {
 
-using kernels::Array;
-using kernels::reference;
-using kernels::Scalars;
+using kernels::reference::Array;
+using kernels::table::Scalars;
 
 /// One einsum on arrays.
 class Definition {
@@ -21,23 +20,23 @@ class Definition {
   }
 
   Array run(const std::vector<const Array*>& operands) const {
-    return placed(folded(kernels::is_expression(op_.join) ? at_once(operands) : from_the_left(operands)));
+    return placed(folded(kernels::table::is_expression(op_.join) ? at_once(operands) : from_the_left(operands)));
   }
 
  private:
   Array at_once(const std::vector<const Array*>& operands) const {
     std::vector<Array> spread_out;
     for (size_t i = 0; i < operands.size(); ++i) spread_out.push_back(spread(*operands[i], op_.operands[i]));
-    return reference(op_.join, spread_out, scalars_);
+    return kernels::reference::run(op_.join, spread_out, scalars_);
   }
 
   Array from_the_left(const std::vector<const Array*>& operands) const {
     Array joined = spread(*operands[0], op_.operands[0]);
     const Kernel step = operands.size() == 1 ? op_.join : op_.join.first();
-    if (operands.size() == 1) joined = reference(op_.join, {joined}, scalars_);
+    if (operands.size() == 1) joined = kernels::reference::run(op_.join, {joined}, scalars_);
     for (size_t i = 1; i < operands.size(); ++i) {
       const Kernel& join = i + 1 == operands.size() ? op_.join : step;
-      joined = reference(join, {joined, spread(*operands[i], op_.operands[i])}, scalars_);
+      joined = kernels::reference::run(join, {joined, spread(*operands[i], op_.operands[i])}, scalars_);
     }
     return joined;
   }
@@ -65,14 +64,15 @@ class Definition {
   Array folded(const Array& joined) const {
     if (kept_.size() == all_.size()) return joined;
     Array out = Array::zeros(shape_of(kept_));
-    const auto identity = kernels::row_of(op_.aggregate).facts.identity;
+    const auto identity = kernels::table::row_of(op_.aggregate).facts.identity;
     std::vector<bool> begun(out.values.size(), identity.has_value());
     std::fill(out.values.begin(), out.values.end(), identity.value_or(0));
     for_each_key(Box::below(joined.shape), [&](const Key& point) {
       double& total = out.at(at(point, kept_));
       const size_t number = static_cast<size_t>(&total - out.values.data());
       const double value = joined.at(point);
-      total = begun[number] ? reference(op_.aggregate, {{{}, {total}}, {{}, {value}}}, scalars_).values[0] : value;
+      total = begun[number] ? kernels::reference::run(op_.aggregate, {{{}, {total}}, {{}, {value}}}, scalars_).values[0]
+                            : value;
       begun[number] = true;
     });
     return out;
@@ -111,7 +111,7 @@ std::map<std::string, Array> interpret(const Plan& plan, const std::map<std::str
       results[node.get()] = found->second;
       continue;
     }
-    if (const auto* call = node->as<Call>()) kernels::fail_to_interpret(*call);
+    if (const auto* call = node->as<Call>()) kernels::call::fail_to_interpret(*call);
     std::vector<const Array*> operands;
     for (const NodePtr& input : node->inputs()) operands.push_back(&results.at(input.get()));
     Array result = Definition(*node->as<Einsum>(), types_of<Node>(node->inputs()), scalars).run(operands);

@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "einsum/text.h"
-#include "kernels/expression.h"
-#include "kernels/table.h"
+#include "kernels/table/expression_kernel.h"
+#include "kernels/table/table.h"
+#include "relation/call_typing.h"
 
 namespace joinsum::einsum {
 namespace {
@@ -36,12 +37,10 @@ tra::NodePtr transform(const Kernel& kernel, const tra::NodePtr& input) {
   return same ? input : tra::make(tra::Transform{kernel}, {input});
 }
 
-bool narrow(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
 /// Folds the key dimensions that no axis is linked to; the others come in the order of the axes.
 tra::NodePtr fold_keys(const tra::NodePtr& value, const Kernel& aggregate) {
   Dims kept;
-  for (const Axis& axis : value->type().axes) {
+  for (const relation::Axis& axis : value->type().axes) {
     if (axis.linked()) kept.push_back(axis.key_dim);
   }
   const bool all = static_cast<int64_t>(kept.size()) == value->type().arity();
@@ -53,7 +52,7 @@ struct Operand {
   tra::NodePtr value;
   Labels labels;
 
-  const Axis& axis(const std::string& label) const { return value->type().axes[axis_of(labels, label)]; }
+  const relation::Axis& axis(const std::string& label) const { return value->type().axes[axis_of(labels, label)]; }
 };
 
 /// One vertex.
@@ -70,7 +69,7 @@ class Lower {
   LoweredVertex run() {
     JOINSUM_USER_CHECK(operands_.size() <= 2,
                        "lower: an einsum of more than two operands; take it apart with binary: ", operation_text(op_));
-    const bool widened = narrow(operands_[0].value->type().dtype) && folds_parts();
+    const bool widened = is_half_float(operands_[0].value->type().dtype) && folds_parts();
     for (Operand& operand : operands_) {
       if (widened) operand.value = transform(with_labels("cast", "f32"), operand.value);
       operand = with_diagonal(std::move(operand));
@@ -94,7 +93,8 @@ class Lower {
         return has(operand.labels, label) && operand.axis(label).linked();
       });
     };
-    return std::any_of(gone_.begin(), gone_.end(), cut) && kernels::row_of(op_.aggregate).facts.idempotent == false;
+    return std::any_of(gone_.begin(), gone_.end(), cut) &&
+           kernels::table::row_of(op_.aggregate).facts.idempotent == false;
   }
 
   Operand with_diagonal(Operand operand) const {
@@ -108,7 +108,7 @@ class Lower {
   /// Raises unless `label` is cut at the same points in both.
   void check_alike(const std::string& label, const Operand& a, const Operand& b) const {
     const auto points = [&](const Operand& operand, size_t axis) {
-      const Axis& cut = operand.value->type().axes[axis];
+      const relation::Axis& cut = operand.value->type().axes[axis];
       return cut.linked() ? cut.cuts : CutPoints{0, cut.extent};
     };
     for (size_t i = 0; i < a.labels.size(); ++i) {
@@ -146,8 +146,9 @@ class Lower {
   /// Permutes to the kept labels, and folds the others.
   tra::NodePtr reduced(const Operand& x) {
     if (x.labels == kept_) return fold_keys(x.value, op_.aggregate);
-    const std::string name = gone_.empty() ? "arrange" : "reduce_" + op_.aggregate.name;
-    JOINSUM_USER_CHECK(kernels::has_row(name), "lower: no kernel folds axes so: aggregate=", op_.aggregate.text());
+    const std::string name = gone_.empty() ? "arrange" : kernels::table::reduction_name(op_.aggregate.name);
+    JOINSUM_USER_CHECK(kernels::table::has_row(name),
+                       "lower: no kernel folds axes so: aggregate=", op_.aggregate.text());
     const tra::NodePtr arrays =
         transform(with_labels(name, letters_.of(x.labels) + "->" + letters_.of(kept_)), x.value);
     if (work_ == nullptr) work_ = arrays;
@@ -170,9 +171,9 @@ class Lower {
     if (x.labels == y.labels && gone_.empty() && x.labels == kept_) return join(op_.join, x.value, y.value);
     if (const auto name = contraction()) {
       std::string labels = letters_.of(x.labels) + "," + letters_.of(y.labels) + "->" + letters_.of(kept_);
-      if (kernels::is_expression(op_.join)) labels += ":" + op_.join.label(1);
+      if (kernels::table::is_expression(op_.join)) labels += ":" + op_.join.label(1);
       Kernel kernel = with_labels(*name, labels);
-      kernel.then = op_.join.then;
+      kernel.epilogue = op_.join.epilogue;
       return fold_keys(join(kernel, x.value, y.value), op_.aggregate);
     }
     Labels order = kept_;
@@ -182,12 +183,9 @@ class Lower {
 
   /// The labelled kernel that joins and folds at once, if there is one.
   std::optional<std::string> contraction() const {
-    if (op_.join.name == "mul" && (gone_.empty() || (op_.join.then.empty() && op_.aggregate.name == "add"))) {
-      return "contract";
-    }
-    const std::string join = kernels::is_expression(op_.join) ? op_.join.name : "contract_" + op_.join.name;
-    const std::string name = join + "_" + op_.aggregate.name;
-    const bool fits = !gone_.empty() && op_.join.then.empty() && kernels::has_row(name);
+    if (op_.join.name == "mul" && gone_.empty()) return "contract";
+    const std::string name = kernels::table::contraction_name(op_.join.name, op_.aggregate.name);
+    const bool fits = !gone_.empty() && op_.join.epilogue.empty() && kernels::table::has_row(name);
     return fits ? std::optional(name) : std::nullopt;
   }
 
@@ -231,10 +229,10 @@ class Lower {
   tra::NodePtr work_;
 };
 
-void check_input(const Node& node, const RelationType& type) {
+void check_input(const Node& node, const relation::RelationType& type) {
   const std::string& name = node.as<Input>()->name;
   Dims extents, linked;
-  for (const Axis& axis : type.axes) {
+  for (const relation::Axis& axis : type.axes) {
     extents.push_back(axis.extent);
     if (axis.linked()) linked.push_back(axis.key_dim);
   }
@@ -254,14 +252,14 @@ LoweredVertex lowered_call(Call call, std::vector<tra::NodePtr> values, const st
   const std::string& letters = made->as<tra::Call>()->result().letters;
   Labels keys;
   for (const char letter : letters) {
-    if (kernels::key_of(letters, made->type(), letter)) keys.emplace_back(1, letter);
+    if (relation::key_of(letters, made->type(), letter)) keys.emplace_back(1, letter);
   }
   return {made, std::move(keys), made};
 }
 
 std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs,
                                       LoweredVertices& vertices) {
-  std::map<std::string, RelationType> relations;
+  std::map<std::string, relation::RelationType> relations;
   for (const auto& [name, value] : inputs) relations[name] = value->type();
   const NewLetterParts parts = new_letter_parts(plan, relations);
   std::unordered_map<const Node*, tra::NodePtr> lowered;
@@ -295,12 +293,13 @@ std::vector<tra::NodePtr> lower_nodes(const Plan& plan, const std::map<std::stri
 
 }  // namespace
 
-tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs) {
+tra::Plan lower(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs) {
   LoweredVertices vertices;
   return lower(plan, inputs, vertices);
 }
 
-tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs, LoweredVertices& vertices) {
+tra::Plan lower(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs,
+                LoweredVertices& vertices) {
   std::map<std::string, tra::NodePtr> nodes;
   for (const auto& [name, type] : inputs) nodes[name] = tra::make_input(name, type);
   std::vector<tra::Plan::Output> outputs;

@@ -5,24 +5,27 @@
 
 namespace joinsum::einsum {
 
+/// The relation of a tensor whose axis a is cut evenly in `parts[a]` parts.
+relation::RelationType cut_evenly(const std::string& who, const TensorType& type, const Dims& parts);
+
 /// How a plan's inputs, by name, are cut for `sites` sites: each class of labels that are one through shared tensors
 /// evenly in as many parts as there are sites, or elements if these are fewer, so that whatever divides the classes
 /// over the sites never recuts. A class stays whole that has a label twice in one tensor, or a label that only a result
 /// has; and the classes of fewest elements do where a vertex would have more than 2^40 keys. Source: EinDecomp,
 /// section 8.
-std::map<std::string, RelationType> even_cuts(const Plan& plan, int64_t sites);
+std::map<std::string, relation::RelationType> even_cuts(const Plan& plan, int64_t sites);
 
 /// In how many parts letters are cut that only a call's results have, where their class is that of some input's axis:
 /// as `inputs` are.
 using NewLetterParts = std::unordered_map<const Node*, std::map<char, int64_t>>;
-NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, RelationType>& inputs);
+NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs);
 
 /// Translates a plan of einsums of at most two operands: an einsum is a join on the key dimensions of the shared
 /// labels, whose kernel contracts each pair of arrays, and a fold of the key dimensions of labels that disappear.
 /// `inputs` gives the cuts of each input, by name; axis i of a tensor is array axis i of its relation, cut by a key
 /// dimension of its own or whole. Floats of half width are folded in single precision.
 /// Raises PlanError where a label is cut otherwise in one operand than in another.
-tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs);
+tra::Plan lower(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs);
 
 /// What a vertex has become: `work` is where its kernel meets the operands' tuples (a join; of one operand the first
 /// map, or the operand itself), `keys` the label of each key dimension of it, and `value` the result.
@@ -34,7 +37,8 @@ struct LoweredVertex {
 using LoweredVertices = std::unordered_map<const Node*, LoweredVertex>;
 
 /// The same, and in `vertices` what each vertex of `plan` has become.
-tra::Plan lower(const Plan& plan, const std::map<std::string, RelationType>& inputs, LoweredVertices& vertices);
+tra::Plan lower(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs,
+                LoweredVertices& vertices);
 
 /// The same over logical relations that are there already: the outputs, in order.
 std::vector<tra::NodePtr> lower(const Plan& plan, const std::map<std::string, tra::NodePtr>& inputs);

@@ -1,12 +1,12 @@
 #include "einsum/named_vertex.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
 #include "einsum/infer.h"
 #include "einsum/text.h"
-#include "kernels/expression.h"
+#include "kernels/table/expression_kernel.h"
+#include "kernels/table/table.h"
 
 namespace joinsum::einsum {
 namespace {
@@ -20,16 +20,18 @@ struct Aggregation {
   bool position = false;
 };
 
-const std::array<Aggregation, 9>& aggregations() {
-  static const std::array<Aggregation, 9> table{{{"sum", "", "add"},
-                                                 {"prod", "", "mul"},
-                                                 {"max", "", "max"},
-                                                 {"min", "", "min"},
-                                                 {"logsumexp", "", "logaddexp"},
-                                                 {"any", "cast[bool]", "max"},
-                                                 {"all", "cast[bool]", "min"},
-                                                 {"argmax", "", "max", true},
-                                                 {"argmin", "", "min", true}}};
+const std::vector<Aggregation>& aggregations() {
+  static const std::vector<Aggregation> table = [] {
+    std::vector<Aggregation> rows;
+    for (const kernels::table::Row* row : kernels::table::folding_rows()) {
+      rows.push_back({row->aggregation, "", row->name});
+    }
+    rows.push_back({"any", "cast[bool]", "max"});
+    rows.push_back({"all", "cast[bool]", "min"});
+    rows.push_back({"argmax", "", "max", true});
+    rows.push_back({"argmin", "", "min", true});
+    return rows;
+  }();
   return table;
 }
 
@@ -69,7 +71,7 @@ Kernel join_kernel(std::string join, const std::string& first, size_t operands) 
   if (operands == 1 && join == "mul") join = "id";
   if (names_operand(join) || !names_kernels(join)) {
     const auto count = static_cast<int64_t>(operands);
-    join = kernels::expression_kernel(kernels::Expression::parse(join, count), count).text();
+    join = kernels::table::expression_kernel(kernels::expression::Expression::parse(join, count), count).text();
   }
   return Kernel::parse(first.empty() ? join : join + " | " + first);
 }
@@ -110,17 +112,15 @@ Dims positions_shape(const std::string& who, const NamedVertex& vertex, const La
   return shape;
 }
 
-/// ⊗ that a contraction computes as the elementwise kernel does, to the last digit.
-constexpr std::array kContracted{"mul", "add", "sub", "div", "max", "min", "squared_difference", "abs_difference"};
-
 /// The extreme of the joined tensor `value`, whose labels are `every`. Of a kernel of two operands it is one
 /// contraction, which need not form that tensor. Floats of half width are folded in single precision there, so that no
 /// joined element need equal it: of them the joined tensor is folded.
 NodePtr make_extreme(const std::string& who, const std::vector<NodePtr>& inputs, const NamedVertex& vertex,
                      const NodePtr& value, const Labels& every) {
   const DType dtype = value->type().dtype;
-  const bool exact = dtype != DType::kFloat16 && dtype != DType::kBFloat16 &&
-                     std::find(kContracted.begin(), kContracted.end(), vertex.join) != kContracted.end();
+  // A contraction joins elements as the elementwise kernel does, to the last digit.
+  const kernels::table::Row* row = kernels::table::find_row(vertex.join);
+  const bool exact = !is_half_float(dtype) && row != nullptr && row->joins_by;
   if (inputs.size() == 2 && exact && std::all_of(vertex.operands.begin(), vertex.operands.end(), distinct))
     return make_plain(who, inputs, vertex);
   return make_plain(who, {value}, {"id", vertex.aggregate, {every}, vertex.result});

@@ -6,13 +6,13 @@
 
 #include "base/dtype.h"
 #include "base/plan.h"
-#include "kernels/call.h"
-#include "kernels/kernel.h"
+#include "kernels/call/call.h"
+#include "kernels/table/kernel.h"
 
 namespace joinsum::einsum {
 
-using kernels::Call;
-using kernels::Kernel;
+using kernels::call::Call;
+using kernels::table::Kernel;
 
 /// Names of a tensor's axes: letters, digits, `_` and `.`; prints as `ij{row}`.
 using Labels = std::vector<std::string>;

@@ -65,7 +65,7 @@ void add_copies(const PhysicalType& source, const Box& piece, const Stock::Entry
 /// Moves a relation none of whose pending axes changes.
 std::vector<Transfer> copies(const PhysicalType& source, const PhysicalType& target) {
   std::vector<Transfer> out;
-  // Tuples of one key that lie scattered are all different; replicas on a grid are all equal.
+  // Scattered tuples of one key are all different; replicas on a grid are all equal.
   const bool every_holder = source.placement.scattered() != nullptr && !source.relation.unique();
   const bool singles = !source.holding.regular();
   for (const auto& [number, sites] : source.grid.classes(source.placement.axes_in<Pending>())) {
@@ -123,8 +123,8 @@ std::map<Box, std::vector<int64_t>> needers(const PhysicalType& target, const st
 }
 
 /// Folds what is pending straight into the target: each piece is folded by the sites that need it. Sites that differ
-/// along an axis that the source replicates, or that stays pending, keep to themselves.
-void settle(const PhysicalType& source, const PhysicalType& target, Exchange& out) {
+/// along an axis that the source replicates, or that stays pending, exchange nothing.
+void reduce_partials(const PhysicalType& source, const PhysicalType& target, Exchange& out) {
   Dims apart = source.placement.axes_in<Replicated>();
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
   for (const auto& [number, sites] : source.grid.classes(apart)) {
@@ -160,15 +160,15 @@ Exchange exchange(const PhysicalType& source, const PhysicalType& target) {
   const Dims kept = target.placement.axes_in<Pending>();
   if (source.placement.axes_in<Pending>() != kept) {
     out.fold = *source.placement.pending_kernel();
-    settle(source, target, out);
-    out.settled = target;
+    reduce_partials(source, target, out);
+    out.reduced = target;
   }
-  if (!(out.settled.placement == target.placement)) out.copy = copies(out.settled, target);
+  if (!(out.reduced.placement == target.placement)) out.copy = copies(out.reduced, target);
   return out;
 }
 
 int64_t wire_bytes(const PhysicalType& source, const PhysicalType& target) {
-  return exchange(source, target).elements() * byte_size(source.relation.dtype);
+  return source.relation.bytes_of(exchange(source, target).elements());
 }
 
 }  // namespace joinsum::ia

@@ -19,8 +19,7 @@ struct Transfer {
   bool operator==(const Transfer&) const = default;
 };
 
-/// A part of a pending relation that one site folds: it sums the ranges of all `holders`, its own among them if it is
-/// one.
+/// A part of a pending relation that one site reduces: the partials of all `holders`, its own among them if it is one.
 struct Share {
   int64_t site = 0;
   Box box;
@@ -29,15 +28,15 @@ struct Share {
   std::vector<int64_t> holders;  ///< ascending: the order of the fold
 };
 
-/// A move in up to three stages. Pending axes are settled first: each share's site receives the partials
-/// (`reduce`); where the target replicates them, folded shares then go to the other sites (`gather`); what is settled
-/// moves to its target (`copy`) from where `settled` says. A move of settled relations has `copy` alone.
+/// A move in up to three stages. First each share's site receives the partials of pending axes (`reduce`). Where the
+/// target replicates them, reduced shares are then sent to the other sites (`gather`). Last the relation moves from the
+/// layout `reduced` to its target (`copy`). A move of a relation that is not pending has `copy` alone.
 struct Exchange {
   std::string fold;  ///< kernel of the reduce stage; empty when nothing was pending
   std::vector<Share> shares;
   std::vector<Transfer> reduce;
   std::vector<Transfer> gather;
-  PhysicalType settled;  ///< type between the stages; equals the source when nothing was pending
+  PhysicalType reduced;  ///< type between the stages; equals the source when nothing was pending
   std::vector<Transfer> copy;
   int64_t elements() const;
 };

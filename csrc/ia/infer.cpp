@@ -4,29 +4,29 @@
 #include <map>
 #include <set>
 
-#include "kernels/typing.h"
+#include "relation/typing.h"
 
 namespace joinsum::ia {
 namespace {
 
-using kernels::JoinKeys;
+using relation::JoinKeys;
 
 PhysicalType moved(const std::string& who, const PhysicalType& source, const GridPlacement& target) {
   const Placement placement(target);
   JOINSUM_USER_CHECK(target.states.size() == source.grid.axes.size(), who,
                      ": a target has one state per grid axis: target=", placement.text(source.relation.frontier),
                      ", grid=", source.grid.text());
-  GridPlacement settled = target;
+  GridPlacement reduced = target;
   for (const int64_t a : placement.axes_in<Pending>()) {
     const auto* from = source.placement.grid();
     JOINSUM_USER_CHECK(
         from != nullptr && from->states[a] == target.states[a], who, ": a move cannot make an axis pending: axis=", a,
         ", from=", source.placement.text(source.relation.frontier), ", to=", placement.text(source.relation.frontier));
-    settled.states[a] = Replicated{};
+    reduced.states[a] = Replicated{};
   }
-  PhysicalType out = PhysicalType::placed(who, source.relation, source.grid, settled);
+  PhysicalType out = PhysicalType::placed(who, source.relation, source.grid, reduced);
   if (!placement.pending()) return out;
-  out.holding = settled_holding(source, placement);
+  out.holding = reduced_holding(source, placement);
   out.placement = placement;
   return out;
 }
@@ -63,8 +63,9 @@ std::string both(const PhysicalType& left, const PhysicalType& right) {
 }
 
 /// State of one grid axis of a join, or an error that says why the operands do not meet.
-AxisState joined_state(const AxisState& left, const AxisState& right, const JoinKeys& on, const Dims& right_position,
-                       const PhysicalType& left_type, const PhysicalType& right_type, const Kernel& kernel) {
+AxisState joined_state(const AxisState& left, const AxisState& right, const relation::JoinKeys& on,
+                       const Dims& right_position, const PhysicalType& left_type, const PhysicalType& right_type,
+                       const Kernel& kernel) {
   const auto* left_split = std::get_if<Split>(&left);
   const auto* right_split = std::get_if<Split>(&right);
   const bool left_whole = std::holds_alternative<Replicated>(left);
@@ -74,10 +75,10 @@ AxisState joined_state(const AxisState& left, const AxisState& right, const Join
   if (pending != nullptr) {
     JOINSUM_USER_CHECK(
         left_whole || right_whole,
-        "local_join: a pending operand meets replicated ones only; settle it first: ", both(left_type, right_type));
-    JOINSUM_USER_CHECK(kernels::distributes(kernel, pending->kernel, left_pending != nullptr ? 0 : 1),
+        "local_join: a pending operand meets replicated ones only; reduce it first: ", both(left_type, right_type));
+    JOINSUM_USER_CHECK(kernels::table::distributes(kernel, pending->kernel, left_pending != nullptr ? 0 : 1),
                        "local_join: kernel does not distribute over ",
-                       "the pending fold; settle the operand first: kernel=", kernel.text(),
+                       "the pending fold; reduce the operand first: kernel=", kernel.text(),
                        ", fold=", pending->kernel);
     return *pending;
   }
@@ -92,7 +93,7 @@ AxisState joined_state(const AxisState& left, const AxisState& right, const Join
   return carried;
 }
 
-Placement joined_placement(const PhysicalType& left, const PhysicalType& right, const JoinKeys& on,
+Placement joined_placement(const PhysicalType& left, const PhysicalType& right, const relation::JoinKeys& on,
                            const Kernel& kernel) {
   const Dims right_position = on.right_position(left.relation.arity(), right.relation.arity());
   const auto* left_scattered = left.placement.scattered();
@@ -126,11 +127,11 @@ Placement joined_placement(const PhysicalType& left, const PhysicalType& right, 
     if (const auto* pending = std::get_if<Pending>(&state)) folds.insert(pending->kernel);
   }
   JOINSUM_USER_CHECK(folds.size() < 2,
-                     "local_join: operands are pending under different folds; settle one first: ", both(left, right));
+                     "local_join: operands are pending under different folds; reduce one first: ", both(left, right));
   return out;
 }
 
-Box joined_box(const Box& left, const Box& right, const JoinKeys& on) {
+Box joined_box(const Box& left, const Box& right, const relation::JoinKeys& on) {
   Box box = left;
   for (const int64_t d : complement(on.right, right.arity())) {
     box.lower.push_back(right.lower[d]);
@@ -144,7 +145,8 @@ Box joined_box(const Box& left, const Box& right, const JoinKeys& on) {
   return box;
 }
 
-Holding::KeyList joined_keys(const std::vector<Key>& left, const std::vector<Key>& right, const JoinKeys& on) {
+Holding::KeyList joined_keys(const std::vector<Key>& left, const std::vector<Key>& right,
+                             const relation::JoinKeys& on) {
   std::map<Key, std::vector<Key>> tails;
   for (const Key& key : right) {
     tails[project(key, on.right)].push_back(project(key, complement(on.right, static_cast<int64_t>(key.size()))));
@@ -161,7 +163,7 @@ Holding::KeyList joined_keys(const std::vector<Key>& left, const std::vector<Key
 }
 
 /// What each site holds after joining what it holds of both.
-Holding joined_holding(const PhysicalType& left, const PhysicalType& right, const JoinKeys& on) {
+Holding joined_holding(const PhysicalType& left, const PhysicalType& right, const relation::JoinKeys& on) {
   std::vector<std::optional<Box>> boxes;
   std::vector<Holding::KeyList> lists;
   const bool regular = left.holding.regular() && right.holding.regular();
@@ -177,7 +179,7 @@ Holding joined_holding(const PhysicalType& left, const PhysicalType& right, cons
   return regular ? Holding::of_boxes(std::move(boxes)) : Holding::of_keys(std::move(lists));
 }
 
-/// A settled grid placement says itself what sites hold; other placements need `derive`.
+/// A reduced grid placement says itself what sites hold; other placements need `derive`.
 template <class Derive>
 PhysicalType assemble(RelationType relation, const Grid& grid, Placement placement, const Derive& derive) {
   const bool plain = placement.grid() != nullptr && !placement.pending();
@@ -188,13 +190,13 @@ PhysicalType assemble(RelationType relation, const Grid& grid, Placement placeme
 PhysicalType infer_join(const LocalJoin& op, const PhysicalType& left, const PhysicalType& right) {
   JOINSUM_USER_CHECK(left.grid == right.grid, "local_join: operands lie on different grids: left=", left.grid.text(),
                      ", right=", right.grid.text());
-  const JoinKeys on{op.left_keys, op.right_keys};
-  RelationType relation = kernels::join_type("local_join", left.relation, right.relation, on, op.kernel);
+  const relation::JoinKeys on{op.left_keys, op.right_keys};
+  RelationType relation = relation::join_type("local_join", left.relation, right.relation, on, op.kernel);
   Placement placement = joined_placement(left, right, on, op.kernel);
   const auto duplicate = placement.pending() ? relation.first_duplicate() : std::nullopt;
   JOINSUM_USER_CHECK(
       !duplicate,
-      "local_join: a key would occur twice in a pending result, and partials are told apart by key; settle the ",
+      "local_join: a key would occur twice in a pending result, and partials are identified by key; reduce the ",
       "operand first: key=", key_text(duplicate.value_or(Key{})));
   return assemble(std::move(relation), left.grid, std::move(placement),
                   [&] { return joined_holding(left, right, on); });
@@ -210,7 +212,7 @@ Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& inp
     for (const int64_t dim : *scattered->together) out.together->push_back(*position_of(group, dim));
     return out;
   }
-  JOINSUM_USER_CHECK(kernels::foldable(op.kernel) || input.placement.keeps_together(group),
+  JOINSUM_USER_CHECK(kernels::table::foldable(op.kernel) || input.placement.keeps_together(group),
                      "local_aggregate: kernel is not associative and ",
                      "commutative, and groups lie on several sites; shuffle to the groups first: kernel=",
                      op.kernel.text(), ", keep=", group, ", placement=", input.placement.text(input.relation.frontier));
@@ -230,7 +232,7 @@ Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& inp
     const auto* pending = std::get_if<Pending>(&state);
     JOINSUM_USER_CHECK(pending == nullptr || pending->kernel == op.kernel.name,
                        "local_aggregate: input is pending under another fold; ",
-                       "settle it first: fold=", pending == nullptr ? "" : pending->kernel,
+                       "reduce it first: fold=", pending == nullptr ? "" : pending->kernel,
                        ", kernel=", op.kernel.text());
   }
   return out;
@@ -254,14 +256,14 @@ Holding projected_holding(const PhysicalType& input, const Dims& group) {
 }
 
 PhysicalType infer_aggregate(const LocalAggregate& op, const PhysicalType& input) {
-  RelationType relation = kernels::aggregate_type("local_aggregate", input.relation, op.group_by, op.kernel);
+  RelationType relation = relation::aggregate_type("local_aggregate", input.relation, op.group_by, op.kernel);
   Placement placement = aggregated_placement(op, input);
   return assemble(std::move(relation), input.grid, std::move(placement),
                   [&] { return projected_holding(input, op.group_by); });
 }
 
 PhysicalType infer_filter(const LocalFilter& op, const PhysicalType& input) {
-  RelationType relation = kernels::filter_type("local_filter", input.relation, op.predicate);
+  RelationType relation = relation::filter_type("local_filter", input.relation, op.predicate);
   return assemble(std::move(relation), input.grid, input.placement, [&] {
     std::vector<Holding::KeyList> lists;
     for (int64_t site = 0; site < input.sites(); ++site) {
@@ -328,13 +330,13 @@ std::optional<Placement> carried_placement(const LocalMap& op, const Placement& 
 }
 
 PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
-  RelationType relation = kernels::map_type("local_map", input.relation, op.outputs, op.key_map, op.array_map);
+  RelationType relation = relation::map_type("local_map", input.relation, op.outputs, op.key_map, op.array_map);
   const bool identity = op.outputs == 1 && op.key_map.is_identity(input.relation.arity());
   if (const auto fold = input.placement.pending_kernel()) {
     JOINSUM_USER_CHECK(identity,
-                       "local_map: a key map over a pending relation; settle it first: key map=", op.key_map.text());
-    JOINSUM_USER_CHECK(kernels::distributes(op.array_map, *fold, 0),
-                       "local_map: kernel does not distribute over the pending fold; settle ",
+                       "local_map: a key map over a pending relation; reduce it first: key map=", op.key_map.text());
+    JOINSUM_USER_CHECK(kernels::table::distributes(op.array_map, *fold, 0),
+                       "local_map: kernel does not distribute over the pending fold; reduce ",
                        "the input first: kernel=", op.array_map.text(), ", fold=", *fold);
   }
   if (identity) return {std::move(relation), input.grid, input.placement, input.holding};
@@ -348,102 +350,6 @@ PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
   Holding holding = mapped_holding(op, input);
   Placement placement = scattered_by(holding, relation.arity());
   return {std::move(relation), input.grid, std::move(placement), std::move(holding)};
-}
-
-// --- calls -----------------------------------------------------------------------------------------------------------
-
-/// What one grid axis does with the result of a call.
-class CallState {
- public:
-  CallState(const kernels::Call& call, const std::vector<const PhysicalType*>& inputs, size_t axis)
-      : call_(call), inputs_(inputs), axis_(axis) {}
-
-  AxisState run(const RelationType& result) const {
-    std::optional<std::pair<char, int64_t>> divided;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const auto letter = divided_letter(i);
-      if (!letter) continue;
-      check(!divided || divided == letter, i);
-      divided = letter;
-    }
-    if (!divided) return Replicated{};
-    const auto [letter, domain] = *divided;
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      const bool has = call_.operands[i].find(letter) != std::string::npos;
-      check(!has || divided_letter(i), i);
-    }
-    JOINSUM_USER_CHECK(call_.whole.find(letter) == std::string::npos,
-                       "local_call: an operand is divided by a letter that the call needs whole; broadcast it: letter=",
-                       letter, ", call=", call_.text());
-    if (const auto fold = call_.folds.find(letter); fold != call_.folds.end()) return Pending{fold->second};
-    if (call_.result().letters.find(letter) == std::string::npos) return Replicated{};
-    return Split{*kernels::key_of(call_.result().letters, result, letter), domain};
-  }
-
- private:
-  /// The letter by which the axis divides operand `i`, and the domain of the split.
-  std::optional<std::pair<char, int64_t>> divided_letter(size_t i) const {
-    const auto* split = std::get_if<Split>(&inputs_[i]->placement.grid()->states[axis_]);
-    if (split == nullptr) return std::nullopt;
-    for (const char letter : call_.operands[i]) {
-      if (kernels::key_of(call_.operands[i], inputs_[i]->relation, letter) == split->dim)
-        return std::pair(letter, split->domain);
-    }
-    return std::nullopt;
-  }
-
-  void check(bool meets, size_t operand) const {
-    JOINSUM_USER_CHECK(meets, "local_call: operands do not meet on one site; shuffle them by the same letter, ",
-                       "or broadcast one: grid axis=", axis_, ", operand=", operand,
-                       ", type=", inputs_[operand]->text(), ", call=", call_.text());
-  }
-
-  const kernels::Call& call_;
-  const std::vector<const PhysicalType*>& inputs_;
-  size_t axis_;
-};
-
-/// The box of result keys that follow from the keys that a site holds of the operands.
-std::optional<Box> called_box(const kernels::Call& call, const std::vector<const PhysicalType*>& inputs, int64_t site,
-                              const RelationType& result) {
-  Box box = Box::below(result.frontier);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const auto& held = inputs[i]->holding.box(site);
-    if (!held) return std::nullopt;
-    for (const char letter : call.operands[i]) {
-      const auto from = kernels::key_of(call.operands[i], inputs[i]->relation, letter);
-      const auto to = kernels::key_of(call.result().letters, result, letter);
-      if (!from || !to) continue;
-      box.lower[*to] = held->lower[*from];
-      box.upper[*to] = held->upper[*from];
-    }
-  }
-  return box;
-}
-
-PhysicalType infer_call(const LocalCall& op, const std::vector<const PhysicalType*>& inputs) {
-  const kernels::Call& call = op.call;
-  JOINSUM_USER_CHECK(!inputs.empty(), "local_call: at least one operand: call=", call.text());
-  std::vector<RelationType> relations;
-  for (const PhysicalType* input : inputs) {
-    JOINSUM_USER_CHECK(input->grid == inputs[0]->grid && input->placement.grid() != nullptr &&
-                           !input->placement.pending() && input->holding.regular(),
-                       "local_call: operands are settled on one grid; shuffle or broadcast first: type=", input->text(),
-                       ", call=", call.text());
-    relations.push_back(input->relation);
-  }
-  RelationType relation = kernels::call_type("local_call", call, relations);
-  GridPlacement placement;
-  for (size_t axis = 0; axis < inputs[0]->grid.axes.size(); ++axis)
-    placement.states.push_back(CallState(call, inputs, axis).run(relation));
-  std::set<std::string> folds;
-  for (const AxisState& state : placement.states) {
-    if (const auto* pending = std::get_if<Pending>(&state)) folds.insert(pending->kernel);
-  }
-  JOINSUM_USER_CHECK(folds.size() < 2, "local_call: partials under different folds: call=", call.text());
-  std::vector<std::optional<Box>> boxes;
-  for (int64_t site = 0; site < inputs[0]->sites(); ++site) boxes.push_back(called_box(call, inputs, site, relation));
-  return {std::move(relation), inputs[0]->grid, Placement(std::move(placement)), Holding::of_boxes(std::move(boxes))};
 }
 
 struct Infer {

@@ -7,9 +7,8 @@
 namespace joinsum::ia {
 namespace {
 
-using kernels::Array;
-using kernels::reference;
-using kernels::Scalars;
+using kernels::reference::Array;
+using kernels::table::Scalars;
 
 bool before(const Tuple& a, const Tuple& b) {
   return std::tie(a.site, a.key, a.array.shape, a.array.values) <
@@ -30,7 +29,7 @@ std::vector<Tuple> fold_partials(const std::vector<Tuple>& partials, const std::
     const auto [at, first] = folded.try_emplace(partial.key, partial);
     if (first) continue;
     JOINSUM_CHECK(at->second.site < partial.site, "two partials of one key on one site: key=", key_text(partial.key));
-    at->second.array = reference({fold, {}}, {at->second.array, partial.array});
+    at->second.array = kernels::reference::run({fold, {}}, {at->second.array, partial.array});
     at->second.site = partial.site;
   }
   std::vector<Tuple> out;
@@ -57,9 +56,9 @@ std::vector<Tuple> gather(const Relation& relation, const PhysicalType& type, in
   }
   std::stable_sort(out.begin(), out.end(), [](const Tuple& a, const Tuple& b) { return a.site < b.site; });
   const Dims pending = type.placement.axes_in<Pending>();
-  const bool settles =
+  const bool reduces =
       std::any_of(pending.begin(), pending.end(), [&](int64_t a) { return position_of(axes, a).has_value(); });
-  return settles ? fold_partials(out, *type.placement.pending_kernel()) : out;
+  return reduces ? fold_partials(out, *type.placement.pending_kernel()) : out;
 }
 
 struct Operand {
@@ -88,11 +87,11 @@ struct Interpret {
 
   Relation operator()(const Shuffle& op) const {
     const Placement target(op.target);
-    const Dims settled = complement(target.axes_in<Pending>(), result.grid.rank());
+    const Dims reduced = complement(target.axes_in<Pending>(), result.grid.rank());
     Relation out;
     for (int64_t site = 0; site < result.sites(); ++site) {
       const Box owned = target.box(result.grid, site, result.relation.frontier);
-      for (Tuple& tuple : gather(input(), inputs[0].type, site, settled)) {
+      for (Tuple& tuple : gather(input(), inputs[0].type, site, reduced)) {
         if (owned.contains(tuple.key)) out.push_back({std::move(tuple.key), std::move(tuple.array), site});
       }
     }
@@ -109,7 +108,8 @@ struct Interpret {
         for (const int64_t d : complement(op.right_keys, static_cast<int64_t>(right.key.size()))) {
           key.push_back(right.key[d]);
         }
-        out.push_back({std::move(key), reference(op.kernel, {left.array, right.array}, scalars), left.site});
+        out.push_back(
+            {std::move(key), kernels::reference::run(op.kernel, {left.array, right.array}, scalars), left.site});
       }
     }
     return out;
@@ -123,8 +123,9 @@ struct Interpret {
       std::stable_sort(members.begin(), members.end(), [](const Tuple* a, const Tuple* b) { return a->key < b->key; });
       Array folded = members[0]->array;
       const Kernel fold = op.kernel.first();
-      for (size_t i = 1; i < members.size(); ++i) folded = reference(fold, {folded, members[i]->array}, scalars);
-      for (const Kernel& next : op.kernel.then) folded = reference(next, {folded}, scalars);
+      for (size_t i = 1; i < members.size(); ++i)
+        folded = kernels::reference::run(fold, {folded, members[i]->array}, scalars);
+      for (const Kernel& next : op.kernel.epilogue) folded = kernels::reference::run(next, {folded}, scalars);
       out.push_back({group.second, std::move(folded), group.first});
     }
     return out;
@@ -141,14 +142,14 @@ struct Interpret {
     Relation out;
     for (const Tuple& tuple : input()) {
       for (int64_t m = 0; m < op.outputs; ++m) {
-        out.push_back(
-            {op.key_map.evaluate(tuple.key, m), reference(op.array_map, {tuple.array}, scalars, m), tuple.site});
+        out.push_back({op.key_map.evaluate(tuple.key, m),
+                       kernels::reference::run(op.array_map, {tuple.array}, scalars, m), tuple.site});
       }
     }
     return out;
   }
 
-  Relation operator()(const LocalCall& op) const { kernels::fail_to_interpret(op.call); }
+  Relation operator()(const LocalCall& op) const { kernels::call::fail_to_interpret(op.call); }
 };
 
 void check_shapes(const std::string& who, const Relation& relation, const PhysicalType& type) {

@@ -30,6 +30,10 @@ NodePtr shuffle(NodePtr input, const Dims& dims) {
   return make(Shuffle{fill(type.grid, dims, type.relation.frontier)}, {input});
 }
 
+bool is_move(const Operation& operation) {
+  return std::holds_alternative<Broadcast>(operation) || std::holds_alternative<Shuffle>(operation);
+}
+
 std::string operator_name(const Operation& operation) {
   static constexpr std::array<const char*, 8> kNames{"input",           "broadcast",    "shuffle",   "local_join",
                                                      "local_aggregate", "local_filter", "local_map", "local_call"};

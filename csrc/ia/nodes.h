@@ -1,14 +1,16 @@
 #pragma once
 
-#include "base/key_expression.h"
 #include "base/plan.h"
 #include "ia/type.h"
-#include "kernels/call.h"
-#include "kernels/kernel.h"
+#include "kernels/call/call.h"
+#include "kernels/table/kernel.h"
+#include "relation/key_expression.h"
 
 namespace joinsum::ia {
 
-using kernels::Kernel;
+using kernels::table::Kernel;
+using relation::KeyExpression;
+using relation::KeyMap;
 
 /// A relation that the run is given, already in place.
 struct Input {
@@ -16,7 +18,7 @@ struct Input {
   bool operator==(const Input&) const = default;
 };
 
-/// Gives every site of the grid axes `axes` what any of them holds; pending axes among them are settled.
+/// Gives every site of the grid axes `axes` what any of them holds; pending axes among them are reduced.
 /// Source: TRA paper, section 4 (1); the paper's form has all axes.
 struct Broadcast {
   Dims axes;
@@ -24,7 +26,7 @@ struct Broadcast {
 };
 
 /// Moves each tuple to the sites that own it under `target`; contents stay the same, pending axes that the target does
-/// not keep are settled. Relations shuffled to matching targets meet on one site.
+/// not keep are reduced. Relations shuffled to matching targets meet on one site.
 /// Source: TRA paper, section 4 (2); the paper's Shuf names key dims, ours one state per grid axis.
 struct Shuffle {
   GridPlacement target;
@@ -63,7 +65,7 @@ struct LocalMap {
 /// Runs an operator of several operands on what each site holds of them: those with a letter are divided by it alike. A
 /// letter that the result lacks and that is divided leaves pending partials.
 struct LocalCall {
-  kernels::Call call;
+  kernels::call::Call call;
   bool operator==(const LocalCall&) const = default;
 };
 
@@ -79,6 +81,8 @@ NodePtr make(Operation operation, std::vector<NodePtr> inputs);
 NodePtr broadcast(NodePtr input);
 NodePtr shuffle(NodePtr input, const Dims& dims);
 
+/// Whether an operation moves a relation: a broadcast or a shuffle.
+bool is_move(const Operation& operation);
 /// Name of the operator as plans and errors print it: `local_join`.
 std::string operator_name(const Operation& operation);
 

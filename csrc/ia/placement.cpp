@@ -212,6 +212,14 @@ Placement Placement::parse(Scanner& scanner, const Grid& site_grid, const Dims& 
   return placement;
 }
 
+Dims differing_axes(const GridPlacement& a, const GridPlacement& b) {
+  Dims out;
+  for (size_t axis = 0; axis < a.states.size(); ++axis) {
+    if (!(a.states[axis] == b.states[axis])) out.push_back(static_cast<int64_t>(axis));
+  }
+  return out;
+}
+
 GridPlacement fill(const Grid& grid, const Dims& dims, const Dims& frontier) {
   check_dims("shuffle", "dims", dims, static_cast<int64_t>(frontier.size()));
   JOINSUM_USER_CHECK(!dims.empty() || grid.axes.empty(),

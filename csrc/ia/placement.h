@@ -56,7 +56,7 @@ struct GridPlacement {
 };
 
 /// Each tuple on one site, the owner no function of the type. With `together`: one site per key, and tuples that agree
-/// on those key dimensions meet; without: tuples of one key may lie on several sites.
+/// on those key dimensions meet; without: tuples of one key may be on several sites.
 struct Scattered {
   std::optional<Dims> together;
   bool operator==(const Scattered&) const = default;
@@ -65,7 +65,7 @@ struct Scattered {
 /// Where the tuples of a relation are. Read through the functions below, so that other forms can join.
 class Placement {
  public:
-  Placement(GridPlacement grid) : form_(std::move(grid)) {}        // NOLINT: placements are made from their forms
+  Placement(GridPlacement grid) : form_(std::move(grid)) {}        // NOLINT: a placement is one of its forms
   Placement(Scattered scattered) : form_(std::move(scattered)) {}  // NOLINT
   static Placement replicated(const Grid& grid);
 
@@ -75,7 +75,7 @@ class Placement {
   bool pending() const;
   /// Fold of the pending axes.
   std::optional<std::string> pending_kernel() const;
-  /// Whether tuples that agree on `group` are all on one site (and settled).
+  /// Whether tuples that agree on `group` are all on one site (and reduced).
   bool keeps_together(const Dims& group) const;
   /// Grid axes in state S.
   template <class State>
@@ -104,6 +104,9 @@ class Placement {
  private:
   std::variant<GridPlacement, Scattered> form_;
 };
+
+/// Axes on which two placements differ.
+Dims differing_axes(const GridPlacement& a, const GridPlacement& b);
 
 /// `shuffle[dims]`: fills the grid's axes in order with the ordered dims, starting over when they run out.
 /// No dims: everything on the first site's share, which is a split of nothing: raises.

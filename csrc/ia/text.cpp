@@ -25,7 +25,7 @@ struct OperationText {
   std::string operator()(const LocalCall& op) const { return op.call.text(); }
 };
 
-LocalMap parse_map(Scanner& scanner, const LookupTables& tables) {
+LocalMap parse_map(Scanner& scanner, const relation::LookupTables& tables) {
   LocalMap map;
   if (scanner.peek_number()) {
     map.outputs = scanner.integer();
@@ -46,7 +46,7 @@ struct Level {
   using Node = ia::Node;
   using Plan = ia::Plan;
 
-  LookupTables tables;
+  relation::LookupTables tables;
   Grid grid;
 
   std::string header(const Plan& plan) const { return "ia on " + plan.grid().text(); }
@@ -100,7 +100,7 @@ struct Level {
     }
     if (name == "local_filter" || name == "filter") return LocalFilter{KeyExpression::parse(scanner, tables)};
     if (name == "local_map" || name == "map") return parse_map(scanner, tables);
-    if (name == "local_call" || name == "call") return LocalCall{kernels::Call::parse(scanner)};
+    if (name == "local_call" || name == "call") return LocalCall{kernels::call::Call::parse(scanner)};
     scanner.fail("no such operator: name=" + name +
                  ", operators=[broadcast, shuffle, local_join, local_aggregate, local_filter, local_map, local_call]");
   }
@@ -132,7 +132,7 @@ struct Level {
 
 std::string print(const Plan& plan) { return print_plan(Level{}, plan); }
 
-Plan parse(const std::string& text, const LookupTables& tables) {
+Plan parse(const std::string& text, const relation::LookupTables& tables) {
   return PlanParser<Level>(text, Level{tables, {}}).parse();
 }
 

@@ -10,7 +10,7 @@ std::string print(const Plan& plan);
 
 /// Reads what `print` writes, and nested expressions over declared inputs. `broadcast`, `shuffle[0, 2]` (the paper's
 /// shorthands), `agg`, `join`, `filter` and `map` are understood. A stated type must be the inferred one.
-Plan parse(const std::string& text, const LookupTables& tables = {});
+Plan parse(const std::string& text, const relation::LookupTables& tables = {});
 
 /// One operator without its inputs: `local_join[1; 0; matmul]`.
 std::string operation_text(const Operation& operation, const PhysicalType& type);

@@ -98,6 +98,20 @@ PhysicalType PhysicalType::placed(const std::string& who, RelationType relation,
   return {std::move(relation), std::move(grid), std::move(placement), std::move(holding)};
 }
 
+Dims PhysicalType::parts() const {
+  Dims out(relation.arity(), 1);
+  for (int64_t dim = 0; dim < relation.arity(); ++dim) {
+    for (const int64_t axis : placement.axes_splitting(dim)) out[dim] *= grid.axes[axis];
+  }
+  return out;
+}
+
+int64_t PhysicalType::most_bytes() const {
+  int64_t most = 0;
+  for (int64_t site = 0; site < sites(); ++site) most = std::max(most, bytes(site));
+  return most;
+}
+
 std::vector<Box> PhysicalType::stored(int64_t site) const {
   std::vector<Box> boxes;
   if (!holding.regular()) {
@@ -129,7 +143,7 @@ bool PhysicalType::operator==(const PhysicalType& other) const {
   return relation == other.relation && grid == other.grid && placement == other.placement;
 }
 
-Holding settled_holding(const PhysicalType& source, const Placement& placement) {
+Holding reduced_holding(const PhysicalType& source, const Placement& placement) {
   const Grid& grid = source.grid;
   const Dims kept = placement.axes_in<Pending>();
   if (kept.empty()) return Holding::placed(source.relation, grid, placement);

@@ -4,10 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "base/relation_type.h"
 #include "ia/placement.h"
+#include "relation/relation_type.h"
 
 namespace joinsum::ia {
+
+using relation::RelationType;
 
 /// Which tuples each site holds. Regular: at most one box of keys per site, every key of it once. Otherwise: a list of
 /// keys per site, ascending, with repeats. Exact, so that costs are.
@@ -47,10 +49,14 @@ struct PhysicalType {
   Placement placement;
   Holding holding;
 
-  /// A settled relation on a grid placement; checks the placement.
+  /// A reduced relation on a grid placement; checks the placement.
   static PhysicalType placed(const std::string& who, RelationType relation, Grid grid, Placement placement);
   int64_t sites() const { return holding.sites(); }
-  int64_t bytes(int64_t site) const { return holding.elements(relation, site) * byte_size(relation.dtype); }
+  /// Into how many parts the sites divide each key dimension.
+  Dims parts() const;
+  int64_t bytes(int64_t site) const { return relation.bytes_of(holding.elements(relation, site)); }
+  /// Bytes on the site that holds most of the relation.
+  int64_t most_bytes() const;
   /// The boxes in which a site stores its tuples: whole boxes where arrays of a box make one tensor, else one tuple
   /// each.
   std::vector<Box> stored(int64_t site) const;
@@ -61,7 +67,7 @@ struct PhysicalType {
 };
 
 /// What sites hold once `source` has been moved to `placement`. Within each coordinate of the axes that stay pending,
-/// what any site held goes where the placement wants it.
-Holding settled_holding(const PhysicalType& source, const Placement& placement);
+/// what any site held moves to the sites that the placement names.
+Holding reduced_holding(const PhysicalType& source, const Placement& placement);
 
 }  // namespace joinsum::ia

@@ -6,8 +6,8 @@
 namespace joinsum::ia {
 namespace {
 
-/// Axes along which neither type changes: sites that differ in these alone hold and need the same, so the first of
-/// them stands for all.
+/// Axes that both types replicate: sites that differ only along them hold and need the same, so the first of them
+/// represents all.
 class Alike {
  public:
   Alike(const PhysicalType& source, const PhysicalType& target) {
@@ -23,7 +23,7 @@ class Alike {
       axis.stride = strides[axis.number];
     }
   }
-  /// Sites that each first one stands for.
+  /// The number of sites that each first site represents.
   int64_t count() const { return count_; }
   bool first(int64_t site) const {
     return std::all_of(axes_.begin(), axes_.end(),
@@ -59,7 +59,7 @@ class Elements {
         before.push_back(before.back() + relation.elements_along(dim, key));
       }
     }
-    for (const joinsum::Axis& axis : relation.axes) each_ *= axis.linked() ? 1 : axis.extent;
+    for (const relation::Axis& axis : relation.axes) each_ *= axis.linked() ? 1 : axis.extent;
   }
 
   int64_t over(const Box& box) const { return over(box, box); }
@@ -80,7 +80,7 @@ class Elements {
   int64_t each_ = 1;          ///< along axes that no key cuts
 };
 
-/// A settled relation: each site receives what it needs and has not.
+/// A relation that is not pending: each site receives what it needs and does not hold.
 void add_copies(const PhysicalType& source, const PhysicalType& target, Volume& out) {
   const Alike alike(source, target);
   const Elements elements(source.relation);
@@ -102,9 +102,9 @@ Dims joined(Dims a, const Dims& b) {
   return a;
 }
 
-/// Partials that are all settled, where sites that differ in pending axes alone hold one box or nothing, equally many
-/// of them each, and these boxes make the whole relation. Sites that differ along axes that the source replicates keep
-/// to themselves.
+/// Partials that are all reduced, where sites that differ in pending axes alone hold one box or nothing, equally many
+/// of them each, and these boxes together are the relation. Sites that differ along axes that the source replicates
+/// exchange nothing.
 class RegularFolds {
  public:
   RegularFolds(const PhysicalType& source, const PhysicalType& target)
@@ -119,7 +119,7 @@ class RegularFolds {
              checked_product("volume", project(source.grid.axes, apart));
   }
 
-  /// Nothing where partials lie otherwise.
+  /// Empty where partials have other layouts.
   std::optional<Volume> volume() {
     if (!count_holders()) return std::nullopt;
     count_pieces();
@@ -200,7 +200,7 @@ class RegularFolds {
   std::vector<int64_t> held_;  ///< numbers of the boxes that sites hold, and need, and of both
   std::vector<int64_t> wanted_;
   std::vector<int64_t> piece_;
-  int64_t whole_ = 0;    ///< elements, in all groups that keep to themselves
+  int64_t whole_ = 0;    ///< elements, in all groups of sites that exchange nothing with other groups
   int64_t holders_ = 0;  ///< of each box
   std::vector<int64_t> both_;
   std::vector<int64_t> own_;

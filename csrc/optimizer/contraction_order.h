@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "einsum/binary.h"
-#include "optimizer/score.h"
+#include "einsum/transforms/binary.h"
+#include "optimizer/cost/objective.h"
 
 namespace joinsum::optimizer {
 
@@ -13,30 +13,29 @@ constexpr size_t kOrderedExactly = 10;
 /// Which orders were compared.
 enum class Compared {
   kAll,        ///< all: no order is cheaper
-  kConnected,  ///< those proposed, and all that join only sets of operands with a common label, until no others are
-               ///< left
-  kProposed    ///< those proposed
+  kConnected,  ///< the proposed ones, and all that join sets without a common label only when no others are left
+  kProposed    ///< the proposed ones
 };
 
 /// Its name: `all`, `connected` or `proposed`.
 std::string name_of(Compared compared);
 
-/// An order of joins, and what it costs when each join is placed best: first by the objective, then in flops of the
-/// busiest site.
+/// An order of joins, and its cost if each join has its best placement: by the objective, and in flops of the busiest
+/// site.
 struct PricedPath {
-  einsum::Path path;
+  einsum::transforms::Path path;
   double cost = 0;
   double flops = 0;
   Compared compared = Compared::kProposed;
 };
 
-/// What einsums of several operands are ordered for.
+/// The purpose for which an einsum of several operands is ordered.
 struct OrderFor {
   ia::Grid grid;
-  Objective objective = Objective::kSeconds;
-  Cluster cluster = {};
-  bool everywhere = false;      ///< the result is wanted on every site; otherwise it may be left anywhere
-  int64_t tries = 3'000'000;    ///< ways to run or to move that are priced at most, before the best proposal is taken
+  cost::Objective objective = cost::Objective::kSeconds;
+  cost::Cluster cluster = {};
+  bool everywhere = false;      ///< whether every site needs the result; otherwise it may have any layout
+  int64_t tries = 3'000'000;    ///< most joins and moves that are priced before the best proposal is taken
   int64_t all_tries = 300'000;  ///< the same for sets of operands without a common label
 };
 
@@ -44,13 +43,13 @@ struct OrderFor {
 /// in. Operands may start anywhere at no cost; labels are cut as `einsum::even_cuts` cuts them.
 ///
 /// Up to `kOrderedExactly` operands: the best of all orders, by dynamic programming over the subsets of operands and
-/// the layouts in which their join may be wanted. Subsets that share no label with each other are joined where no other
-/// subsets are left; and anywhere, if the tries last, in which only what costs no more than the best order so far is
-/// looked at. Beyond, and where that takes too many tries: the best of `proposals`.
-/// No proposal is cheaper than the path returned. Raises PlanError for a join that is not associative and commutative
-/// or does not distribute over the aggregation, so that there is no order to choose, and where a proposal is needed but
-/// not given. Source: EinDecomp, section 8, extended by the order; the subsets are those of opt_einsum's "optimal".
+/// the layouts in which their join may be wanted. Subsets without a common label are joined only when no others are
+/// left; if the tries suffice, also earlier, as long as the cost stays below that of the best order so far. With more
+/// operands, and where that takes too many tries: the best of `proposals`. No proposal is cheaper than the path
+/// returned. Raises PlanError for a join that is not associative and commutative or does not distribute over the
+/// aggregation, so that there is no order to choose, and where a proposal is needed but not given. Source: EinDecomp,
+/// section 8, extended by the order; the subsets are those of opt_einsum's "optimal".
 PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum::TensorType>& operands,
-                             const OrderFor& wanted, const std::vector<einsum::Path>& proposals = {});
+                             const OrderFor& wanted, const std::vector<einsum::transforms::Path>& proposals = {});
 
 }  // namespace joinsum::optimizer

@@ -4,14 +4,13 @@
 #include <cmath>
 #include <set>
 
+#include "base/contradiction.h"
 #include "optimizer/cost/peak.h"
-#include "optimizer/placement/least_work.h"
-#include "optimizer/placement/pricing.h"
+#include "optimizer/cost/plan_prices.h"
+#include "optimizer/model/least_work.h"
 
 namespace joinsum::optimizer {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// Entries of eliminations that are to be quick: of plans that a bound will improve, and of graphs with many vertices,
 /// so that models of many layers are planned in seconds.
@@ -25,7 +24,7 @@ einsum::Labels axis_numbers(const einsum::Node& node) {
 }
 
 /// Labels of the key dimensions of a tensor's relation, whose axes have `labels`.
-einsum::Labels keys_of(const RelationType& relation, const einsum::Labels& labels) {
+einsum::Labels keys_of(const relation::RelationType& relation, const einsum::Labels& labels) {
   einsum::Labels out(relation.arity());
   for (size_t axis = 0; axis < relation.axes.size(); ++axis) {
     if (relation.axes[axis].linked()) out[relation.axes[axis].key_dim] = labels[axis];
@@ -47,30 +46,36 @@ std::vector<const tra::Node*> operators_below(const tra::NodePtr& value, std::se
   return out;
 }
 
-/// Names of the nodes of a plan of binary einsums: those of `vertices`, and steps after the vertex that they are of.
-std::unordered_map<const einsum::Node*, std::string> step_names(
-    const GraphPlacer::Names& vertices, const std::unordered_map<const einsum::Node*, einsum::NodePtr>& made) {
-  std::unordered_map<const einsum::Node*, std::string> names;
+/// A node of a plan of binary einsums: its name, and the vertex that it computes or is a step of.
+struct Step {
+  std::string name;
+  std::string vertex;
+};
+
+/// The nodes of `vertices` have the vertex's name; steps are named after the vertex.
+std::unordered_map<const einsum::Node*, Step> steps_of(const GraphPlacer::Names& vertices,
+                                                       const Counterparts<einsum::Node, einsum::Plan>& rewritten) {
+  std::unordered_map<const einsum::Node*, Step> steps;
   for (const auto& [name, node] : vertices) {
-    const auto found = made.find(node.get());
-    if (found != made.end()) names.emplace(found->second.get(), name);
+    const auto found = rewritten.find(node.get());
+    if (found != rewritten.end()) steps.emplace(found->second.get(), Step{name, name});
   }
   for (const auto& [name, node] : vertices) {
-    const auto found = made.find(node.get());
-    if (found == made.end()) continue;
+    const auto found = rewritten.find(node.get());
+    if (found == rewritten.end()) continue;
     int64_t step = 0;
     std::vector<const einsum::Node*> open{found->second.get()};
     while (!open.empty()) {
       const einsum::Node* now = open.back();
       open.pop_back();
       for (const auto& input : now->inputs()) {
-        if (input->as<einsum::Einsum>() == nullptr || names.contains(input.get())) continue;
-        names.emplace(input.get(), name + "." + std::to_string(++step));
+        if (input->as<einsum::Einsum>() == nullptr || steps.contains(input.get())) continue;
+        steps.emplace(input.get(), Step{name + "." + std::to_string(++step), name});
         open.push_back(input.get());
       }
     }
   }
-  return names;
+  return steps;
 }
 
 einsum::Labels labels_of(const std::string& letters) {
@@ -95,15 +100,15 @@ einsum::Labels all_labels(const einsum::Node& node) {
 
 }  // namespace
 
-GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths,
-                         const Names& vertices, ia::Grid grid, Objective objective, Cluster cluster)
+GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::transforms::Path>& paths,
+                         const Names& vertices, ia::Grid grid, cost::Objective objective, cost::Cluster cluster)
     : grid_(std::move(grid)),
       objective_(objective),
       cluster_(std::move(cluster)),
-      memory_(std::make_shared<PlacementMemory>(grid_, objective_, cluster_)) {
-  std::unordered_map<const einsum::Node*, einsum::NodePtr> made;
-  const einsum::Plan binary = einsum::binary(plan, paths, made);
-  const auto names = step_names(vertices, made);
+      memory_(std::make_shared<model::PlacementCache>(grid_, objective_, cluster_)) {
+  Counterparts<einsum::Node, einsum::Plan> rewritten;
+  const einsum::Plan binary = einsum::transforms::binary(plan, paths, rewritten);
+  const auto steps = steps_of(vertices, rewritten);
   einsum::LoweredVertices lowered;
   logical_ = einsum::lower(binary, einsum::even_cuts(binary, grid_.sites()), lowered);
   std::unordered_map<std::string, tra::NodePtr> inputs;
@@ -114,13 +119,14 @@ GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, e
     if (!inputs.contains(name)) continue;
     const einsum::Labels labels = axis_numbers(*node);
     const tra::NodePtr& value = inputs.at(name);
-    vertices_.push_back({name, true, labels, value, keys_of(value->type(), labels), {value.get()}});
+    vertices_.push_back({name, name, true, labels, value, keys_of(value->type(), labels), {value.get()}});
     owned.insert(value.get());
   }
   for (const auto& node : binary.order()) {
     if (node->as<einsum::Input>() != nullptr) continue;
     const einsum::LoweredVertex& vertex = lowered.at(node.get());
-    vertices_.push_back({names.at(node.get()), false, all_labels(*node), vertex.work, vertex.keys,
+    const Step& step = steps.at(node.get());
+    vertices_.push_back({step.name, step.vertex, false, all_labels(*node), vertex.work, vertex.keys,
                          operators_below(vertex.value, owned)});
   }
   for (const auto& output : binary.outputs()) {
@@ -148,7 +154,7 @@ GraphPlacer::Target GraphPlacer::target_of(const GraphPin& pin) const {
   for (const auto& output : logical_.outputs()) {
     if (output.name != pin.name) continue;
     const einsum::Labels& labels = output_labels_.at(output.name);
-    const RelationType& relation = output.node->type();
+    const relation::RelationType& relation = output.node->type();
     return {Target::Kind::kEnd, output.node.get(), relation.frontier, keys_of(relation, labels), labels};
   }
   throw PlanError(concatenate("place: a pin names no input, vertex or output: pin=", pin.name));
@@ -164,8 +170,8 @@ std::optional<int64_t> GraphPlacer::dim_of(const GraphPin& pin, const Target& ta
   return at - target.keys.begin();
 }
 
-Cut GraphPlacer::cut_of(const GraphPin& pin, const Target& target) const {
-  Cut out;
+model::DivisionConstraint GraphPlacer::constraint_of(const GraphPin& pin, const Target& target) const {
+  model::DivisionConstraint out;
   for (const auto& [label, parts] : pin.parts) {
     const auto dim = dim_of(pin, target, label);
     JOINSUM_USER_CHECK(dim || parts == 1, "place: a label that is left whole has one part: pin=", pin.name, ".", label,
@@ -178,48 +184,39 @@ Cut GraphPlacer::cut_of(const GraphPin& pin, const Target& target) const {
                      ", axes=", pin.axes->size(), ", grid=", grid_.text());
   out.axes.emplace();
   for (const std::string& label : *pin.axes) {
-    const auto dim = label.empty() ? std::optional(kNothing) : dim_of(pin, target, label);
+    const auto dim = label.empty() ? std::optional(model::kNothing) : dim_of(pin, target, label);
     JOINSUM_USER_CHECK(dim, "place: no axis divides a label that is left whole: pin=", pin.name, ", label=", label);
     out.axes->push_back(*dim);
   }
   return out;
 }
 
-/// Raises where no way to divide has these parts, with the smallest set of them of which that is true.
-void GraphPlacer::check_possible(const GraphPin& pin, const Target& target, const Cut& cut) const {
-  std::vector<Divisible> dims;
+/// Raises where no division has these parts, with the smallest set of parts that none has.
+void GraphPlacer::check_possible(const GraphPin& pin, const Target& target,
+                                 const model::DivisionConstraint& cut) const {
+  std::vector<model::Divisible> dims;
   for (size_t d = 0; d < target.extents.size(); ++d) dims.push_back({target.extents[d], static_cast<int64_t>(d)});
-  const std::vector<Dims> ways = divisions(grid_, dims, false);
-  const auto possible = [&](const Cut& some) {
-    return std::any_of(ways.begin(), ways.end(),
-                       [&](const Dims& split) { return some.met_by(grid_, target.extents, split); });
-  };
-  if (possible({.parts = cut.parts})) return;
-  const std::vector<std::pair<int64_t, int64_t>> all(cut.parts.begin(), cut.parts.end());
-  for (size_t size = 1; size <= all.size(); ++size) {
-    std::vector<bool> chosen(all.size(), false);
-    std::fill_n(chosen.begin(), size, true);
-    do {
-      Cut some;
-      std::vector<std::string> texts;
-      for (size_t i = 0; i < all.size(); ++i) {
-        if (!chosen[i]) continue;
-        some.parts.insert(all[i]);
-        texts.push_back(concatenate(pin.name, ".", target.keys[all[i].first], "=", all[i].second));
-      }
-      JOINSUM_USER_CHECK(possible(some),
-                         "place: pins contradict each other or the ways to divide over the grid's axes, which each "
-                         "divide one label or none; change or remove one of them: pins=",
-                         texts, ", grid=", grid_.text(), ", keys=", target.extents);
-    } while (std::prev_permutation(chosen.begin(), chosen.end()));
-  }
+  const std::vector<Dims> divisions = model::divisions(grid_, dims, false);
+  using Demand = std::pair<int64_t, int64_t>;
+  const auto set = smallest_contradiction(
+      std::vector<Demand>(cut.parts.begin(), cut.parts.end()), [&](const std::vector<Demand>& some) {
+        const model::DivisionConstraint constraint{.parts = {some.begin(), some.end()}};
+        return std::any_of(divisions.begin(), divisions.end(),
+                           [&](const Dims& split) { return constraint.met_by(grid_, target.extents, split); });
+      });
+  std::vector<std::string> texts;
+  for (const auto& [dim, parts] : set) texts.push_back(concatenate(pin.name, ".", target.keys[dim], "=", parts));
+  JOINSUM_USER_CHECK(set.empty(),
+                     "place: pins contradict each other or the divisions over the grid's axes, which each "
+                     "divide one label or none; change or remove one of them: pins=",
+                     texts, ", grid=", grid_.text(), ", keys=", target.extents);
 }
 
-PlacementDemands GraphPlacer::demands_of(const std::vector<GraphPin>& pins) const {
-  PlacementDemands out;
+model::PlacementConstraints GraphPlacer::constraints_of(const std::vector<GraphPin>& pins) const {
+  model::PlacementConstraints out;
   for (const GraphPin& pin : pins) {
     const Target target = target_of(pin);
-    Cut cut = cut_of(pin, target);
+    model::DivisionConstraint cut = constraint_of(pin, target);
     check_possible(pin, target, cut);
     switch (target.kind) {
       case Target::Kind::kWork:
@@ -240,27 +237,25 @@ PlacementDemands GraphPlacer::demands_of(const std::vector<GraphPin>& pins) cons
 
 GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price,
                                   bool bounded) const {
-  PlacementDemands demands = demands_of(pins);
-  demands.byte_price = byte_price;
-  demands.thorough = true;
-  const PlacementProblem problem(logical_, demands, memory_);
-  MinSumLimits limits;
+  model::PlacementConstraints constraints = constraints_of(pins);
+  constraints.byte_price = byte_price;
+  constraints.thorough = true;
+  PlacementProblem problem(logical_, constraints, memory_);
+  min_sum::Limits limits;
   if (bounded || vertices_.size() > kManyVertices) limits.table_entries = kFewEntries;
-  if (seconds)
-    limits.deadline =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*seconds));
+  limits.deadline = min_sum::deadline_after(seconds);
   // Where values with several readers share moves to one more place, an elimination proves nothing.
-  std::optional<Placed> passed;
-  if (bounded && !problem.whole()) passed = problem.bounded(limits);
-  if (passed) return told(*passed);
-  const std::optional<Placed> placed = problem.solve({}, limits);
+  std::optional<PlacementSolution> passed;
+  if (bounded && !problem.complete()) passed = problem.bounded(limits);
+  if (passed) return described(*passed);
+  const std::optional<PlacementSolution> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
-  GraphPlacement first = told(*placed);
-  if (!problem.whole()) set_bound(first, 0);
+  GraphPlacement first = described(*placed);
+  if (!problem.complete()) set_bound(first, 0);
   if (!bounded || first.exact) return first;
   passed = problem.bounded(limits);
   if (!passed) return first;
-  GraphPlacement second = told(*passed);
+  GraphPlacement second = described(*passed);
   if (second.cost <= first.cost) return second;
   set_bound(first, std::max(passed->lower_bound, first.lower_bound));
   return first;
@@ -268,12 +263,12 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
 
 GraphPlacementWithin GraphPlacer::within(const std::vector<GraphPin>& pins, int64_t limit, double most,
                                          bool may_repeat) const {
-  PlacementDemands demands = demands_of(pins);
-  demands.thorough = true;
-  demands.may_repeat = may_repeat;
-  const PlacedWithin found = PlacementProblem(logical_, demands, memory_).within(limit, most);
+  model::PlacementConstraints constraints = constraints_of(pins);
+  constraints.thorough = true;
+  constraints.may_repeat = may_repeat;
+  const PlacementWithin found = PlacementProblem(logical_, constraints, memory_).within(limit, most);
   if (!found.placed) return {std::nullopt, found.complete};
-  return {told(*found.placed), found.complete};
+  return {described(*found.placed), found.complete};
 }
 
 double GraphPlacer::least_seconds(const std::vector<std::string>& in_any_order) const {
@@ -282,10 +277,10 @@ double GraphPlacer::least_seconds(const std::vector<std::string>& in_any_order) 
     if (std::find(in_any_order.begin(), in_any_order.end(), vertex.name) != in_any_order.end())
       steps.insert(vertex.operators.begin(), vertex.operators.end());
   }
-  return least_work_seconds(logical_, grid_.sites(), cluster_, steps);
+  return model::least_work_seconds(logical_, grid_.sites(), cluster_, steps);
 }
 
-GraphPlacement GraphPlacer::told(const Placed& placed) const {
+GraphPlacement GraphPlacer::described(const PlacementSolution& placed) const {
   GraphPlacement out;
   out.plan = placed.plan;
   std::unordered_map<const tra::Node*, size_t> owner;
@@ -294,22 +289,22 @@ GraphPlacement GraphPlacer::told(const Placed& placed) const {
     out.vertices.push_back(divided(vertex, placed));
   }
   std::unordered_map<const ia::Node*, size_t> by;
-  for (const auto& [node, made] : placed.nodes) by[made.get()] = owner.at(node);
-  const PlanPrices prices(placed.plan, cluster_);
+  for (const auto& [node, lowered] : placed.nodes) by[lowered.get()] = owner.at(node);
+  const cost::PlanPrices prices(placed.plan, cluster_);
   for (const ia::NodePtr& node : placed.plan.order()) {
     if (!by.contains(node.get())) by[node.get()] = by.at(node->input(0).get());
-    const NodePrice& price = prices.of(*node);
+    const cost::Figures& price = prices.of(*node);
     VertexPlacement& vertex = out.vertices[by.at(node.get())];
     vertex.wire_bytes += price.wire_bytes;
     vertex.seconds += price.seconds;
   }
-  out.wire_bytes = prices.wire_bytes();
-  out.seconds = prices.seconds();
-  out.cost = objective_ == Objective::kSeconds ? out.seconds : static_cast<double>(out.wire_bytes);
+  out.wire_bytes = prices.total().wire_bytes;
+  out.seconds = prices.total().seconds;
+  out.cost = cost::value_of(prices.total(), objective_);
   set_bound(out, placed.lower_bound);
-  const Peak peak = peak_of(placed.plan, prices.received());
+  const cost::Peak peak = cost::peak_of(placed.plan, prices.received());
   out.peak_bytes = peak.bytes;
-  for (const auto& [node, bytes] : peak.kept) {
+  for (const auto& [node, bytes] : peak.held) {
     if (bytes <= out.peak_value_bytes) continue;
     out.peak_value_bytes = bytes;
     out.peak_value = out.vertices[by.at(node)].name;
@@ -318,18 +313,17 @@ GraphPlacement GraphPlacer::told(const Placed& placed) const {
 }
 
 /// Costs and bounds of an exact choice are one number, but for rounding and for the weight that flops have in ties.
-/// Where prime factors of the sites are merged into axes, plans that divide these differently are not looked at:
+/// Where prime factors of the sites are merged into axes, plans that divide these differently are not considered:
 /// nothing is known of them.
 void GraphPlacer::set_bound(GraphPlacement& out, double bound) const {
   if (grid_ != ia::Grid::of_sites(grid_.sites())) bound = 0;
-  const double slack = objective_ == Objective::kSeconds ? 1e-9 * out.cost : 0.5;
-  out.exact = std::abs(out.cost - bound) <= slack;
-  const double told = objective_ == Objective::kSeconds ? bound - slack : std::max(std::ceil(bound - slack), 0.0);
-  out.lower_bound = out.exact ? out.cost : std::clamp(told, 0.0, out.cost);
+  out.exact = std::abs(out.cost - bound) <= cost::slack_of(out.cost, objective_);
+  const double safe = cost::safe_bound(bound, out.cost, objective_);
+  out.lower_bound = out.exact ? out.cost : std::clamp(safe, 0.0, out.cost);
 }
 
-VertexPlacement GraphPlacer::divided(const Vertex& vertex, const Placed& placed) const {
-  VertexPlacement out{vertex.name, vertex.input};
+VertexPlacement GraphPlacer::divided(const Vertex& vertex, const PlacementSolution& placed) const {
+  VertexPlacement out{vertex.name, vertex.vertex, vertex.input};
   for (const std::string& label : vertex.labels) out.parts[label] = 1;
   const ia::PhysicalType& type = placed.nodes.at(vertex.work.get())->type();
   out.axes.resize(grid_.rank());

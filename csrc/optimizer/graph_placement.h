@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "einsum/binary.h"
 #include "einsum/lower.h"
-#include "optimizer/placement/problem.h"
+#include "einsum/transforms/binary.h"
+#include "optimizer/placement_problem.h"
 
 namespace joinsum::optimizer {
 
-/// How a vertex divides its work, an input starts or an output ends: in parts by label, or with the label that each
-/// grid axis divides (empty: none). An input's labels are the numbers of its axes.
+/// A constraint on how a vertex divides its work, an input starts or an output ends: part counts by label, or the label
+/// that each grid axis divides (empty: none). An input's labels are the numbers of its axes.
 struct GraphPin {
   std::string name;
   std::map<std::string, int64_t> parts;
@@ -23,6 +23,7 @@ struct GraphPin {
 /// A vertex of a graph of einsums, or an input, on its sites.
 struct VertexPlacement {
   std::string name;
+  std::string vertex;  ///< of the graph: what a step is a step of, `Z` of `Z.1`; otherwise the name itself
   bool input = false;
   std::map<std::string, int64_t> parts;  ///< by label
   einsum::Labels axes;                   ///< the label that each grid axis divides, or none
@@ -39,7 +40,7 @@ struct GraphPlacement {
   int64_t wire_bytes = 0;
   double seconds = 0;
   int64_t peak_bytes = 0;  ///< of the site that needs most
-  std::string peak_value;  ///< the largest tensor that this site keeps then
+  std::string peak_value;  ///< the largest tensor in that site's memory then
   int64_t peak_value_bytes = 0;
 };
 
@@ -48,27 +49,29 @@ struct GraphPlacementWithin {
   bool complete = false;  ///< whether it is the cheapest, or there is none
 };
 
-/// A graph of einsums whose vertices are to be placed on the sites of a grid: taken apart, cut and lowered once.
+/// A graph of einsums whose vertices are to be placed on the sites of a grid: rewritten in binary einsums, cut and
+/// lowered once.
 class GraphPlacer {
  public:
   using Names = std::vector<std::pair<std::string, einsum::NodePtr>>;
 
   /// `vertices` names nodes of `plan`; steps of a vertex of more than two operands are named after it, `Z.1`, `Z.2`.
-  GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::Path>& paths, const Names& vertices,
-              ia::Grid grid, Objective objective, Cluster cluster);
+  GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::transforms::Path>& paths,
+              const Names& vertices, ia::Grid grid, cost::Objective objective, cost::Cluster cluster);
 
   /// Whether a pin can name it: an input or a vertex that some output needs, or an output.
   bool has(const std::string& name) const;
 
-  /// The best placement that meets `pins`, where keeping a byte of a value on the site that keeps most of it counts
-  /// `byte_price` beside the cost; then, and without `bounded`, `lower_bound` says nothing;
-  /// on a grid that is not the prime factors of its sites it is 0. Raises PlanError for a pin
-  /// that names nothing, and where pins contradict each other, with the smallest set that does.
+  /// The best placement that meets `pins`, where each byte of a value on the site that holds most of it adds
+  /// `byte_price` to the cost. With a byte price or without `bounded`, `lower_bound` is meaningless; on a grid other
+  /// than the prime factors of its sites it is 0. Raises PlanError for a pin that names nothing, and where pins
+  /// contradict each other, with the smallest set that does.
   GraphPlacement place(const std::vector<GraphPin>& pins, std::optional<double> seconds, double byte_price = 0,
                        bool bounded = true) const;
 
-  /// The best placement that meets `pins`, keeps at most `limit` bytes on each site and costs less than `most`, where
-  /// the graph is small enough to look at all. `may_repeat`: also those that repeat work that they could divide.
+  /// The best placement that meets `pins`, takes at most `limit` bytes on each site and costs less than `most`, of
+  /// graphs that are small enough for an exhaustive search. `may_repeat`: also placements that repeat work that they
+  /// could divide.
   GraphPlacementWithin within(const std::vector<GraphPin>& pins, int64_t limit, double most, bool may_repeat) const;
 
   /// Seconds below which no placement is, whatever grid the sites form: those of the work alone. Vertices named in
@@ -80,13 +83,14 @@ class GraphPlacer {
  private:
   struct Vertex {
     std::string name;
+    std::string vertex;  ///< as VertexPlacement has it
     bool input = false;
     einsum::Labels labels;  ///< all that it has
     tra::NodePtr work;
     einsum::Labels keys;                      ///< labels of the key dimensions of `work`
     std::vector<const tra::Node*> operators;  ///< that it has become
   };
-  /// What a pin is about: how a vertex works, how an input starts, how an output ends.
+  /// What a pin constrains: the work of a vertex, the start of an input, or the end of an output.
   struct Target {
     enum class Kind { kWork, kStart, kEnd } kind;
     const tra::Node* node;
@@ -97,18 +101,18 @@ class GraphPlacer {
 
   Target target_of(const GraphPin& pin) const;
   static std::optional<int64_t> dim_of(const GraphPin& pin, const Target& target, const std::string& label);
-  Cut cut_of(const GraphPin& pin, const Target& target) const;
-  void check_possible(const GraphPin& pin, const Target& target, const Cut& cut) const;
-  PlacementDemands demands_of(const std::vector<GraphPin>& pins) const;
-  GraphPlacement told(const Placed& placed) const;
+  model::DivisionConstraint constraint_of(const GraphPin& pin, const Target& target) const;
+  void check_possible(const GraphPin& pin, const Target& target, const model::DivisionConstraint& cut) const;
+  model::PlacementConstraints constraints_of(const std::vector<GraphPin>& pins) const;
+  GraphPlacement described(const PlacementSolution& placed) const;
   void set_bound(GraphPlacement& out, double bound) const;
-  VertexPlacement divided(const Vertex& vertex, const Placed& placed) const;
+  VertexPlacement divided(const Vertex& vertex, const PlacementSolution& placed) const;
 
   tra::Plan logical_;
   ia::Grid grid_;
-  Objective objective_;
-  Cluster cluster_;
-  std::shared_ptr<PlacementMemory> memory_;  ///< of all placements
+  cost::Objective objective_;
+  cost::Cluster cluster_;
+  std::shared_ptr<model::PlacementCache> memory_;  ///< of all placements
   std::vector<Vertex> vertices_;
   std::map<std::string, einsum::Labels> output_labels_;
 };

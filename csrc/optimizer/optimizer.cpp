@@ -6,53 +6,55 @@
 #include <set>
 #include <sstream>
 
+#include "ia/moves.h"
 #include "ia/text.h"
-#include "optimizer/placement/candidates.h"
-#include "optimizer/placement/pricing.h"
-#include "optimizer/verify.h"
+#include "optimizer/cost/plan_prices.h"
+#include "optimizer/model/divisions.h"
+#include "optimizer/verification/verify.h"
 #include "tra/lower.h"
 #include "tra/text.h"
 
 namespace joinsum::optimizer {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using min_sum::Clock;
 
 /// Labels beyond which pairs of them are no longer tried.
 constexpr int64_t kMostLabelsInPairs = 8;
 /// Candidates that the rewriting phase starts from.
 constexpr size_t kRewritten = 3;
-/// Plans that a beam looks at around the translation operator by operator.
+/// Plans that a beam search considers around the translation operator by operator.
 constexpr int64_t kPlansAround = 100;
 constexpr const char* kTranslated = "operator by operator";
-/// Nodes of a plan beyond which rules are not searched: a step looks at the whole plan for each match.
+/// Nodes of a plan beyond which rules are not searched: a step rebuilds the plan for each match.
 constexpr size_t kMostNodesRewritten = 300;
 /// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
 constexpr size_t kManyNodes = 100;
 constexpr double kFewEntries = 1e6;
-/// The part of the best placement's cost up to which given plans are told.
+/// Completed warm starts are reported up to this multiple of the best placement's cost.
 constexpr double kNearly = 1.01;
-/// Steps that only pay where links differ, or that stand for families of plans of their own.
-constexpr const char* kNotForRewriting[] = {"P-5", "P-6", "MM-1a", "MM-1b", "MM-2", "MM-3"};
 
 class Optimizer {
  public:
-  Optimizer(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs, const OptimizeOptions& options)
-      : plan_(plan), grid_(grid), inputs_(inputs), options_(options), pricer_(options.minimize, options.cluster) {
-    if (options.seconds)
-      deadline_ =
-          Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(*options.seconds));
+  Optimizer(const tra::Plan& plan, const ia::Grid& grid, const model::InputPlacements& inputs,
+            const OptimizeOptions& options)
+      : plan_(plan),
+        grid_(grid),
+        inputs_(inputs),
+        options_(options),
+        pricer_(options.minimize, options.cluster),
+        deadline_(min_sum::deadline_after(options.seconds)) {
     for (const std::string& name : options.without) {
       const auto& phases = phase_names();
-      if (std::find(phases.begin(), phases.end(), name) == phases.end()) rule_named(name);
+      if (std::find(phases.begin(), phases.end(), name) == phases.end()) rules::rule_named(name);
     }
     set_pins();
-    for (const PartialPlan& given : options.given) set_given(given);
+    for (const PartialPlan& start : options.warm_starts) add_warm_start(start);
   }
 
   /// The table of contents.
   Optimized run() {
-    // Of a long plan the translation is a last resort: to price it takes long, and it moves the most.
+    // The translation of a long plan is a last resort: pricing it takes long, and it moves the most.
     const bool first = left_out("placement") || plan_.order().size() <= kMostNodesRewritten;
     if (first) phase("lower", [&] { lower(); });
     phase("placement", [&] { choose_placements(); });
@@ -60,10 +62,10 @@ class Optimizer {
     phase("products", [&] { try_products(); });
     phase("rewrite", [&] { rewrite(); });
     JOINSUM_USER_CHECK(!out_.candidates.empty() || pins_.empty() || left_out("placement"),
-                       "optimize: no plan puts every pinned value where it should be: pins=", options_.pins.size());
+                       "optimize: no plan places every pinned value as its pin says: pins=", options_.pins.size());
     JOINSUM_USER_CHECK(!out_.candidates.empty(),
-                       "optimize: every phase that makes plans is left out: without=", options_.without);
-    if (!found()) raise_short();
+                       "optimize: every phase that creates plans is left out: without=", options_.without);
+    if (!found()) raise_short_of_memory();
     std::erase_if(out_.candidates, [](const Candidate& candidate) { return !std::isfinite(candidate.score.value); });
     for (Candidate& candidate : out_.candidates) {
       if (candidate.score.undivided > 0) candidate.name += " (repeats work)";
@@ -75,21 +77,21 @@ class Optimizer {
   /// Whether some plan fits; the best one is the first.
   bool found() const { return !out_.candidates.empty() && std::isfinite(out_.candidates.front().score.value); }
 
-  /// Raises PlanError with the plan that keeps the least.
-  [[noreturn]] void raise_short() const {
+  /// Raises PlanError that names the plan with the lowest peak.
+  [[noreturn]] void raise_short_of_memory() const {
     const ia::Plan* nearest = nullptr;
-    Peak least;
+    cost::Peak least;
     for (const Candidate& candidate : out_.candidates) {
-      Peak peak = peak_of(candidate.plan, PlanPrices(candidate.plan, options_.cluster).received());
+      cost::Peak peak = cost::peak_of(candidate.plan, cost::PlanPrices(candidate.plan, options_.cluster).received());
       if (nearest != nullptr && peak.bytes >= least.bytes) continue;
       nearest = &candidate.plan;
       least = std::move(peak);
     }
-    const auto largest = std::max_element(least.kept.begin(), least.kept.end(),
+    const auto largest = std::max_element(least.held.begin(), least.held.end(),
                                           [](const auto& a, const auto& b) { return a.second < b.second; });
     const int64_t limit = options_.cluster.memory_bytes.value_or(0);
     std::ostringstream tensor;
-    if (largest != least.kept.end()) {
+    if (largest != least.held.end()) {
       tensor << ", largest tensor=" << ia::node_names(*nearest).at(largest->first) << " (" << largest->second << " B)";
     }
     throw PlanError(
@@ -99,7 +101,7 @@ class Optimizer {
   }
 
   bool late() {
-    if (deadline_ && Clock::now() >= *deadline_) out_.out_of_time = true;
+    if (min_sum::expired(deadline_)) out_.out_of_time = true;
     return out_.out_of_time;
   }
   bool left_out(const std::string& name) const {
@@ -138,7 +140,7 @@ class Optimizer {
 
   void pin(const std::string& name, const tra::Node& value, const ia::Placement& placement) {
     JOINSUM_USER_CHECK(!placement.pending() && placement.grid() != nullptr,
-                       "optimize: a pin is a settled placement on the grid: pin=", name,
+                       "optimize: a pin is a grid placement that is not pending: pin=", name,
                        ", placement=", placement.text(value.type().frontier));
     const auto [at, fresh] = pins_.emplace(&value, placement);
     JOINSUM_USER_CHECK(fresh || at->second == placement, "optimize: pins of one value differ: pin=", name,
@@ -151,22 +153,23 @@ class Optimizer {
       if (!output.tied_input) continue;
       const auto [start, free] = inputs_.emplace(*output.tied_input, placement);
       JOINSUM_USER_CHECK(free || start->second == placement,
-                         "optimize: a tied output ends where its input starts; give both one place: pin=", name,
-                         ", placement=", placement.text(value.type().frontier), ", input=", *output.tied_input,
+                         "optimize: a tied output ends where its input starts; give both the same placement: pin=",
+                         name, ", placement=", placement.text(value.type().frontier), ", input=", *output.tied_input,
                          ", start=", start->second.text(value.type().frontier));
     }
     pins_inside_ = pins_inside_ || !ends_here || is_read(value);
   }
 
-  void set_given(const PartialPlan& given) {
+  void add_warm_start(const PartialPlan& start) {
     if (by_name_.empty()) {
       for (const auto& [node, name] : tra::node_names(plan_)) by_name_.emplace(name, node);
     }
-    PartialPlacement& out = given_.emplace_back(PartialPlacement{given.inputs, {}, given.everywhere});
-    for (const auto& [name, placement] : given.values) {
+    model::PartialPlacement& out =
+        warm_starts_.emplace_back(model::PartialPlacement{start.inputs, {}, start.everywhere});
+    for (const auto& [name, placement] : start.values) {
       const auto node = by_name_.find(name);
       JOINSUM_USER_CHECK(node != by_name_.end() && node->second->as<tra::Input>() == nullptr,
-                         "optimize: no such value in a given plan; the plan's text names them: value=", name);
+                         "optimize: no such value in a warm start; the plan's text names them: value=", name);
       if (!pins_.contains(node->second)) out.pins.emplace(node->second, placement);
     }
   }
@@ -178,12 +181,12 @@ class Optimizer {
     });
   }
 
-  /// The same plan with pinned outputs where they must lie.
+  /// The same plan with pinned outputs moved to their placements.
   ia::Plan ending_at_pins(const ia::Plan& physical) const {
     std::vector<ia::Plan::Output> outputs = physical.outputs();
     for (size_t i = 0; i < outputs.size(); ++i) {
       const auto pin = pins_.find(plan_.outputs()[i].node.get());
-      if (pin != pins_.end()) outputs[i].node = move_to(outputs[i].node, pin->second);
+      if (pin != pins_.end()) outputs[i].node = ia::move_to(outputs[i].node, pin->second);
     }
     return ia::Plan::make(std::move(outputs));
   }
@@ -210,7 +213,7 @@ class Optimizer {
                     ", type=", got.node->type().text());
     }
     if (!options_.verify) return;
-    const Verdict verdict = optimizer::verify(candidate.plan, plan_);
+    const verification::Verdict verdict = optimizer::verification::verify(candidate.plan, plan_);
     JOINSUM_CHECK(verdict.accepted(), "optimize: the verifier does not accept a plan: candidate=", candidate.name,
                   ", verdict=", name_of(verdict.kind), ", reason=", verdict.reason, ", plan=\n", candidate.plan.text());
   }
@@ -226,16 +229,16 @@ class Optimizer {
   }
 
   void choose_placements() {
-    const PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_, .given = given_},
-                                   std::make_shared<PlacementMemory>(grid_, options_.minimize, options_.cluster));
-    MinSumLimits limits;
+    PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_, .warm_starts = warm_starts_},
+                             std::make_shared<model::PlacementCache>(grid_, options_.minimize, options_.cluster));
+    min_sum::Limits limits;
     limits.deadline = deadline_;
     if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;
     // Where values with several readers share moves to one more place, an elimination proves nothing.
-    const bool shares = options_.minimize != Objective::kPaperFloats && !problem.whole();
+    const bool shares = !cost::row_of(options_.minimize).always_stages && !problem.complete();
     if (auto best = shares ? problem.bounded(limits) : problem.solve({}, limits))
       add({"placement", best->plan, {}, {}, best->exact});
-    look_at_given(problem, limits);
+    add_warm_start_candidates(problem, limits);
     if (plan_.order().size() > kMostNodesRewritten) return;
     const int64_t labels = problem.labels().count();
     for (int64_t a = 0; a < labels; ++a) {
@@ -252,15 +255,15 @@ class Optimizer {
     }
   }
 
-  /// Given plans that may be cheaper than what is known are candidates.
-  void look_at_given(const PlacementProblem& problem, const MinSumLimits& limits) {
-    if (given_.empty()) return;
+  /// Completed warm starts that may be cheaper than the best placement are candidates.
+  void add_warm_start_candidates(PlacementProblem& problem, const min_sum::Limits& limits) {
+    if (warm_starts_.empty()) return;
     double least = std::numeric_limits<double>::infinity();
     for (const Candidate& candidate : out_.candidates) least = std::min(least, candidate.score.value);
-    const double most = options_.tells_given ? std::numeric_limits<double>::infinity() : kNearly * least;
-    for (const auto& found : problem.given(most, limits)) {
-      if (found) add({"given " + std::to_string(out_.given.size()), found->plan, {}, {}, false});
-      out_.given.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
+    const double most = options_.reports_warm_starts ? std::numeric_limits<double>::infinity() : kNearly * least;
+    for (const auto& found : problem.warm_starts(most, limits)) {
+      if (found) add({"warm start " + std::to_string(out_.warm_starts.size()), found->plan, {}, {}, false});
+      out_.warm_starts.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
     }
   }
 
@@ -270,44 +273,44 @@ class Optimizer {
     const ia::Plan& lowered = translated();
     if (lowered.order().size() > kMostNodesRewritten) return;
     const auto clean = rewriting_rules();
-    for (const Rule& rule : rules()) {
-      if (!rule.name.starts_with("MM-") || left_out(rule.name)) continue;
+    for (const rules::Rule& rule : rules::all_rules()) {
+      if (rule.phase != rules::Phase::kProducts || left_out(rule.name)) continue;
       if (late()) return;
       const std::optional<ia::Plan> product = everywhere(rule, lowered);
       if (!product) continue;
-      const Found found = greedy(*product, search(clean));
+      const rules::Found found = rules::greedy(*product, search(clean));
       add({"rule " + rule.name, found.plan, {}, found.steps, false});
     }
   }
 
   /// `rule` applied to all operators that it meets, users first, so that the others stay as they are meanwhile.
-  std::optional<ia::Plan> everywhere(const Rule& rule, const ia::Plan& plan) {
+  std::optional<ia::Plan> everywhere(const rules::Rule& rule, const ia::Plan& plan) {
     std::optional<ia::Plan> out;
     for (auto node = plan.order().rbegin(); node != plan.order().rend(); ++node) {
-      auto found = rewrites_at(out ? *out : plan, *node, {&rule}, interner_);
+      auto found = rules::rewrites_at(out ? *out : plan, *node, {&rule}, interner_);
       if (!found.empty()) out = std::move(found.front().plan);
     }
     return out;
   }
 
-  /// Also what a few rules together make of the translation, though none of them alone makes it better: filters that go
-  /// below folds and then below moves.
+  /// Also searches around the translation for rules that improve it together but not alone: a filter that moves below a
+  /// fold and then below a move.
   void rewrite() {
     const auto clean = rewriting_rules();
     std::vector<Candidate> starts(
         out_.candidates.begin(),
         out_.candidates.begin() + static_cast<int64_t>(std::min(kRewritten, out_.candidates.size())));
     for (const Candidate& start : starts) {
-      if (start.plan.order().size() <= kMostNodesRewritten) improve(start, greedy(start.plan, search(clean)));
+      if (start.plan.order().size() <= kMostNodesRewritten) improve(start, rules::greedy(start.plan, search(clean)));
     }
     if (plan_.order().size() > kMostNodesRewritten || translated().order().size() > kMostNodesRewritten) return;
-    Search around = search(clean);
+    rules::Search around = search(clean);
     around.limits.plans = std::min(around.limits.plans, kPlansAround);
-    improve({kTranslated, translated(), {}, {}, false}, beam(translated(), around));
+    improve({kTranslated, translated(), {}, {}, false}, rules::beam(translated(), around));
   }
 
-  /// Adds what a search has made of a candidate.
-  void improve(const Candidate& start, const Found& found) {
+  /// Adds the plan that a search found from a candidate.
+  void improve(const Candidate& start, const rules::Found& found) {
     plans_ += found.plans;
     out_.out_of_time = out_.out_of_time || found.out_of_time;
     if (found.steps.empty()) return;
@@ -316,18 +319,16 @@ class Optimizer {
     add(std::move(better));
   }
 
-  std::vector<const Rule*> rewriting_rules() const {
-    std::vector<const Rule*> out;
-    for (const Rule& rule : rules()) {
-      const bool other =
-          std::find(std::begin(kNotForRewriting), std::end(kNotForRewriting), rule.name) != std::end(kNotForRewriting);
-      if (!other && !left_out(rule.name)) out.push_back(&rule);
+  std::vector<const rules::Rule*> rewriting_rules() const {
+    std::vector<const rules::Rule*> out;
+    for (const rules::Rule& rule : rules::all_rules()) {
+      if (rule.phase == rules::Phase::kRewrite && !left_out(rule.name)) out.push_back(&rule);
     }
     return out;
   }
 
-  Search search(const std::vector<const Rule*>& with) {
-    SearchLimits limits;
+  rules::Search search(const std::vector<const rules::Rule*>& with) {
+    rules::SearchLimits limits;
     limits.plans = options_.plans;
     limits.deadline = deadline_;
     return {with, pricer_, interner_, limits};
@@ -335,16 +336,16 @@ class Optimizer {
 
   const tra::Plan& plan_;
   const ia::Grid& grid_;
-  InputPlacements inputs_;
+  model::InputPlacements inputs_;
   const OptimizeOptions& options_;
-  Pins pins_;
-  std::vector<PartialPlacement> given_;
+  model::Pins pins_;
+  std::vector<model::PartialPlacement> warm_starts_;
   std::unordered_map<std::string, const tra::Node*> by_name_;
   bool pins_inside_ = false;  ///< some value is pinned that others read
-  Pricer pricer_;
-  Interner interner_;
+  rules::Pricer pricer_;
+  rules::Interner interner_;
   std::optional<ia::Plan> translated_;
-  std::optional<Clock::time_point> deadline_;
+  min_sum::Deadline deadline_;
   std::set<std::vector<const ia::Node*>> known_;
   Optimized out_;
   int64_t plans_ = 0;
@@ -357,7 +358,7 @@ const std::vector<std::string>& phase_names() {
   return names;
 }
 
-Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
+Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const model::InputPlacements& inputs,
                    const OptimizeOptions& options) {
   return Optimizer(plan, grid, inputs, options).run();
 }

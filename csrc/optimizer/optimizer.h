@@ -4,53 +4,54 @@
 #include <string>
 #include <vector>
 
-#include "optimizer/placement/problem.h"
-#include "optimizer/search/rewriting.h"
+#include "optimizer/placement_problem.h"
+#include "optimizer/rules/search.h"
 
 namespace joinsum::optimizer {
 
-/// A part of a plan, which the search fills in: where inputs start, and where values are put for all that read them, by
-/// the names of the logical plan's nodes; or that every site does all the work.
+/// A warm start: a partial plan, which the search completes. It gives the placements of inputs, and the staging
+/// placements of values by the names of the logical plan; or requests that every site do all the work.
 struct PartialPlan {
-  InputPlacements inputs = {};
-  InputPlacements values = {};
+  model::InputPlacements inputs = {};
+  model::InputPlacements values = {};
   bool everywhere = false;
 };
 
 struct OptimizeOptions {
-  Objective minimize = Objective::kSeconds;
-  Cluster cluster = {};
-  /// Where values must be put, by the names of outputs and of the logical plan's nodes. An output stays there; of
-  /// another value all readers take it from there, so the placement phase alone then makes plans.
-  InputPlacements pins = {};
-  /// Has `verify` accept every candidate.
+  cost::Objective minimize = cost::Objective::kSeconds;
+  cost::Cluster cluster = {};
+  /// Placements of values, by the names of outputs and of nodes of the logical plan. A pinned output stays there; all
+  /// readers of another pinned value take it from there, so only the placement phase then creates plans.
+  model::InputPlacements pins = {};
+  /// Whether `verify` must accept every candidate.
   bool verify = false;
-  /// Phases that are left out, by name (`phase_names`), and rules, by name.
+  /// The phases (`phase_names`) and rules to leave out, by name.
   std::vector<std::string> without = {};
-  /// Plans that the rewriting phase looks at.
+  /// The most plans that the rewriting phase considers.
   int64_t plans = 400;
-  /// After so many seconds the best plan so far is returned, and marked so.
+  /// Seconds after which the best plan so far is returned, marked as such.
   std::optional<double> seconds = {};
-  /// Parts of plans: the best is looked for around them too, and is no dearer than any of them. What `inputs` and
-  /// `pins` say counts in them as well.
-  std::vector<PartialPlan> given = {};
-  /// Has all of them told; else only those that cost at most a hundredth more than the best placement.
-  bool tells_given = false;
+  /// The search also starts from these, and its result is no more expensive than any of them completed. `inputs` and
+  /// `pins` hold for them as well.
+  std::vector<PartialPlan> warm_starts = {};
+  /// Whether all completed warm starts are reported; otherwise only those that cost at most a hundredth more than the
+  /// best placement.
+  bool reports_warm_starts = false;
 };
 
-/// A plan that was considered, with where it comes from.
+/// A plan that was considered, and its origin.
 struct Candidate {
   std::string name;  ///< `placement`, `divide X[0]`, `rule MM-2`, `operator by operator`; `… (repeats work)`
   ia::Plan plan;
-  Score score;
-  std::vector<Step> steps;  ///< rules that were applied to it, in order
-  bool exact = false;       ///< proven best of the placements that it was chosen from
+  rules::Score score;
+  std::vector<rules::Step> steps;  ///< rules that were applied to it, in order
+  bool exact = false;              ///< proven best of the placements that it was chosen from
 };
 
 struct PhaseReport {
   std::string name;
   double seconds = 0;
-  int64_t plans = 0;  ///< that it added or looked at
+  int64_t plans = 0;  ///< that it added or considered
   double best = 0;    ///< objective of the best plan after it
 };
 
@@ -59,8 +60,8 @@ struct Optimized {
   std::vector<Candidate> candidates;
   std::vector<PhaseReport> phases;
   bool out_of_time = false;
-  /// The plans that `OptimizeOptions::given` became; nothing where there is none, or none that is told.
-  std::vector<std::optional<ia::Plan>> given = {};
+  /// The completed `OptimizeOptions::warm_starts`; empty where there is none or it is not reported.
+  std::vector<std::optional<ia::Plan>> warm_starts = {};
 };
 
 /// The phases in their order: `lower`, `placement`, `products`, `rewrite`.
@@ -68,11 +69,11 @@ const std::vector<std::string>& phase_names();
 
 /// Finds physical plans of a logical one for the sites of `grid`; the first candidate is the best by `minimize`, then
 /// by flops, then by its number of operators. `inputs` says where inputs start; one that is not named may start
-/// anywhere. Under `paper_floats` and `wire_bytes` plans that repeat the work of a contraction come last: moving
-/// nothing, they would always win. Raises PlanError for an unknown phase, rule or value to pin, for pins that
+/// anywhere. Under `paper_floats` and `wire_bytes` plans that repeat the work of a contraction come last: they move
+/// nothing, so they would always win. Raises PlanError for an unknown phase, rule or value to pin, for pins that
 /// contradict where inputs start, and where no plan fits the cluster's memory. Sources: TRA paper, section 5;
-/// PlacementProblem; search/rewriting.h.
-Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const InputPlacements& inputs,
+/// PlacementProblem; rules/search.h.
+Optimized optimize(const tra::Plan& plan, const ia::Grid& grid, const model::InputPlacements& inputs,
                    const OptimizeOptions& options = {});
 
 }  // namespace joinsum::optimizer

@@ -6,9 +6,8 @@
 namespace joinsum::tra {
 namespace {
 
-using kernels::Array;
-using kernels::reference;
-using kernels::Scalars;
+using kernels::reference::Array;
+using kernels::table::Scalars;
 
 /// One order of a bag, whatever the way it was made.
 bool before(const std::pair<Key, Array>& a, const std::pair<Key, Array>& b) {
@@ -32,8 +31,8 @@ Relation fold_groups(const Relation& input, const Dims& group_by, const Kernel& 
   for (auto& [group, members] : groups_of(input, group_by)) {
     Array result = members[0].second;
     for (size_t i = 1; i < members.size(); ++i)
-      result = reference(kernel.first(), {result, members[i].second}, scalars);
-    for (const Kernel& next : kernel.then) result = reference(next, {result}, scalars);
+      result = kernels::reference::run(kernel.first(), {result, members[i].second}, scalars);
+    for (const Kernel& next : kernel.epilogue) result = kernels::reference::run(next, {result}, scalars);
     out.emplace_back(group, std::move(result));
   }
   return out;
@@ -58,7 +57,7 @@ struct Interpret {
         for (size_t d = 0; d < right_key.size(); ++d) {
           if (!position_of(op.right_keys, static_cast<int64_t>(d))) key.push_back(right_key[d]);
         }
-        out.emplace_back(std::move(key), reference(op.kernel, {left, right}, scalars));
+        out.emplace_back(std::move(key), kernels::reference::run(op.kernel, {left, right}, scalars));
       }
     }
     return out;
@@ -80,7 +79,8 @@ struct Interpret {
 
   Relation operator()(const Transform& op) const {
     Relation out;
-    for (const auto& [key, array] : input()) out.emplace_back(key, reference(op.kernel, {array}, scalars));
+    for (const auto& [key, array] : input())
+      out.emplace_back(key, kernels::reference::run(op.kernel, {array}, scalars));
     return out;
   }
 
@@ -91,7 +91,8 @@ struct Interpret {
       for (int64_t piece = 0; piece < pieces; ++piece) {
         Key longer = key;
         longer.push_back(piece);
-        out.emplace_back(std::move(longer), reference({"tile", {op.axis, op.size}}, {array}, scalars, piece));
+        out.emplace_back(std::move(longer),
+                         kernels::reference::run({"tile", {op.axis, op.size}}, {array}, scalars, piece));
       }
     }
     return out;
@@ -102,7 +103,7 @@ struct Interpret {
     return fold_groups(input(), complement({op.key_dim}, arity), {"concat", {op.axis}}, scalars);
   }
 
-  Relation operator()(const Call& call) const { kernels::fail_to_interpret(call); }
+  Relation operator()(const Call& call) const { kernels::call::fail_to_interpret(call); }
 };
 
 /// What is wrong with `relation` as one of type `type`; nothing when it fits.

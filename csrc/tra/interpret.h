@@ -2,17 +2,17 @@
 
 #include <map>
 
-#include "kernels/reference.h"
+#include "kernels/reference/reference.h"
 #include "tra/nodes.h"
 
 namespace joinsum::tra {
 
 /// A logical relation, tuple by tuple; a bag.
-using Relation = std::vector<std::pair<Key, kernels::Array>>;
+using Relation = std::vector<std::pair<Key, kernels::reference::Array>>;
 
 /// Runs a plan on lists of tuples by the definitions of section 3.1, naively: the oracle of every other way. Results
 /// ascend by key, equal keys by array. Also checks each node's result against its type.
 std::map<std::string, Relation> interpret(const Plan& plan, const std::map<std::string, Relation>& inputs,
-                                          const kernels::Scalars& scalars = {});
+                                          const kernels::table::Scalars& scalars = {});
 
 }  // namespace joinsum::tra

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "kernels/typing.h"
+#include "relation/typing.h"
 
 namespace joinsum::tra {
 namespace {
@@ -40,7 +40,7 @@ struct Localize {
     return ia::LocalMap{1, KeyMap::identity(input().arity()), op.kernel};
   }
   ia::Operation operator()(const Tile& op) const {
-    kernels::TileMap map = kernels::tile_map("tile", input(), op.axis, op.size);
+    relation::TileMap map = relation::tile_map("tile", input(), op.axis, op.size);
     return ia::LocalMap{map.outputs, std::move(map.key_map), std::move(map.array_map)};
   }
   ia::Operation operator()(const Concat& op) const {

@@ -1,15 +1,18 @@
 #pragma once
 
-#include "base/key_expression.h"
 #include "base/plan.h"
-#include "base/relation_type.h"
-#include "kernels/call.h"
-#include "kernels/kernel.h"
+#include "kernels/call/call.h"
+#include "kernels/table/kernel.h"
+#include "relation/key_expression.h"
+#include "relation/relation_type.h"
 
 namespace joinsum::tra {
 
-using kernels::Call;
-using kernels::Kernel;
+using kernels::call::Call;
+using kernels::table::Kernel;
+using relation::KeyExpression;
+using relation::KeyMap;
+using relation::RelationType;
 
 /// A relation that the run is given.
 struct Input {

@@ -29,7 +29,7 @@ struct Level {
   using Node = tra::Node;
   using Plan = tra::Plan;
 
-  LookupTables tables;
+  relation::LookupTables tables;
 
   std::string header(const Plan&) const { return "tra"; }
   std::string input_name(const Node& node) const { return node.as<Input>()->name; }
@@ -76,7 +76,7 @@ struct Level {
 
 std::string print(const Plan& plan) { return print_plan(Level{}, plan); }
 
-Plan parse(const std::string& text, const LookupTables& tables) {
+Plan parse(const std::string& text, const relation::LookupTables& tables) {
   return PlanParser<Level>(text, Level{tables}).parse();
 }
 
@@ -94,8 +94,8 @@ std::unordered_map<const Node*, std::string> node_names(const Plan& plan) {
   return name_nodes<Node>(plan, [](const Node& node) { return node.as<Input>()->name; });
 }
 
-LookupTables tables_of(const Plan& plan) {
-  LookupTables out;
+relation::LookupTables tables_of(const Plan& plan) {
+  relation::LookupTables out;
   for (const NodePtr& node : plan.order()) {
     if (const auto* rekey = node->as<Rekey>()) rekey->key_map.collect_tables(out);
     if (const auto* filter = node->as<Filter>()) filter->predicate.collect_tables(out);

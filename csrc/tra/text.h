@@ -9,10 +9,10 @@ namespace joinsum::tra {
 std::string print(const Plan& plan);
 
 /// Reads what `print` writes, and nested expressions over declared inputs. A stated type must be the inferred one.
-Plan parse(const std::string& text, const LookupTables& tables = {});
+Plan parse(const std::string& text, const relation::LookupTables& tables = {});
 
 /// The tables that a plan's keys are looked up in, by name: what `parse` needs beside the text.
-LookupTables tables_of(const Plan& plan);
+relation::LookupTables tables_of(const Plan& plan);
 
 /// One operator without its inputs: `join[1; 0; matmul]`.
 std::string operation_text(const Operation& operation);

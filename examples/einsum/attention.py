@@ -1,4 +1,4 @@
-"""Softmax attention as a graph of einsums, planned as a whole and run on four sites; its gradients are einsums too."""
+"""Softmax attention as a graph of einsums, planned as a whole and run on four sites; its gradients are einsums, too."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ output Z = einsum[bhqk,bhkd->bhqd; mul; add](share, V)
 """
 
 
-def run(graph: joinsum.EinsumPlan, inputs: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], str]:
-    """The outputs, and what was moved. Inputs are stored by batch and sequence; by heads if that stays whole."""
+def run(graph: joinsum.Graph, inputs: dict[str, torch.Tensor]) -> tuple[dict[str, torch.Tensor], str]:
+    """The outputs and the bytes that moved. Inputs are divided by batch and sequence, or by heads."""
     program = graph.lower(joinsum.sites())
     place = {}
     for name, type_ in program.inputs.items():
@@ -35,12 +35,12 @@ def run(graph: joinsum.EinsumPlan, inputs: dict[str, torch.Tensor]) -> tuple[dic
 
 def main() -> None:
     joinsum.init(sites=4)
-    graph = joinsum.EinsumPlan.parse(GRAPH)
+    graph = joinsum.Graph.parse(GRAPH)
     backward = graph.gradient(["Q", "K", "V"])
     generator = torch.Generator().manual_seed(0)
     inputs = {
-        name: torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-        for name, (_, shape) in graph.inputs.items()
+        name: torch.randn(value.shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for name, value in graph.inputs.items()
     }
     arriving = torch.randn(2, 8, 64, 16, generator=generator, dtype=torch.float64)
     wanted = torch.nn.functional.scaled_dot_product_attention(*inputs.values())

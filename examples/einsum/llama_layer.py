@@ -1,4 +1,4 @@
-"""A layer of LLaMA-7B as a graph of einsums: what the planner makes of each of its steps on 8, 64 and 1,024 sites."""
+"""A layer of LLaMA-7B as a graph of einsums: how the planner divides each step on 8, 64 and 1,024 sites."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ def layer(extents: Mapping[str, int] = EXTENTS) -> dict[str, Any]:
 
 
 def stored(sites: int) -> dict[str, list[int]]:
-    """Parts by axis of the weights, of which each site keeps its share of the features."""
+    """Parts by axis of the weights, which are divided by features over all sites."""
     weights = {name: labels for name, labels in INPUTS.items() if name != "x"}
     return {name: [sites if label == "a" else 1 for label in labels] for name, labels in weights.items()}
 
 
 def divided(parts: Mapping[str, int], summed: set[str]) -> str:
-    """Labels with the number of their parts; `+` where partial sums of them are added up."""
+    """Labels with their numbers of parts; `+` marks summed labels, whose partial values are reduced."""
     cut = [f"{label}/{parts[label]}{'+' if label in summed else ''}" for label in ROLES if parts.get(label, 1) > 1]
     return " ".join(cut) or "whole"
 
 
 def rows_of(plan: joinsum.GraphPlan, graph: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """What each input that is placed, and each step, divides; and what that makes move: elements, or bytes."""
+    """The labels that each pinned input and each step divides, and the elements or bytes that move."""
     rows = {}
     for value in plan.inputs:
         parts = {label: value.parts[str(axis)] for axis, label in enumerate(INPUTS[value.name])}

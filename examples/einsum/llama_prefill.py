@@ -1,4 +1,4 @@
-"""The first token of LLaMA (prefill): joinsum's plan of a layer beside Megatron's, sequence and attention partitions.
+"""The first token of LLaMA (prefill): joinsum's plan of a layer against Megatron, sequence and attention partitions.
 
 Source: EinDecomp paper, section 9, experiment 3.
 """
@@ -31,19 +31,19 @@ WAYS = {
 
 
 def stored(attention: str, hidden: str, sites: int) -> dict[str, list[int]]:
-    """Parts by axis of the weights, when each site stores its share of them along a label."""
+    """Parts by axis of the weights, when each site stores its shard along a label."""
     cuts = {name: attention if "h" in labels else hidden for name, labels in INPUTS.items() if name != "x"}
     return {name: [sites if label == cut else 1 for label in INPUTS[name]] for name, cut in cuts.items()}
 
 
 def between(parts: Mapping[str, int]) -> dict[str, Any]:
-    """The layer's input and its result lie alike, as layers follow each other."""
+    """The layer's input and result have one placement, as layers follow each other."""
     cut = {label: parts.get(label, 1) for label in "bsa"}
     return {"x": list(cut.values()), "out": cut}
 
 
 def by_hand(way: str, sites: int) -> dict[str, Any]:
-    """Pins of all steps, and of where weights and the layer's ends lie."""
+    """Pins of all steps, and of the placements of weights, input and result."""
     attention, hidden, rest, *weights = WAYS[way]
     pins: dict[str, Any] = stored(*weights, sites) | between({} if rest == "*" else {rest: sites})
     for name, equation, *_ in STEPS[:-1]:
@@ -57,8 +57,8 @@ def planned(graph: dict[str, Any], pins: dict[str, Any], sites: int) -> joinsum.
 
 
 def plans(extents: Mapping[str, int], sites: int) -> dict[str, joinsum.GraphPlan]:
-    """The plan of each way, and joinsum's: the fastest where only the weights and the layer's ends lie as in one of
-    them, or the ends as the batch divides them."""
+    """The plan of each strategy, and joinsum's: the fastest whose weights, input and result have the placements of one
+    of them, or whose input and result are divided by batch."""
     graph = layer(extents)
     found = {way: planned(graph, by_hand(way, sites), sites) for way in WAYS}
     batches = math.gcd(extents["b"], sites)

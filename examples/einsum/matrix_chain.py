@@ -1,4 +1,4 @@
-"""The chain (A B) + (C (D E)) of the EinDecomp paper's first experiment, planned against a fixed way of cutting.
+"""The chain (A B) + (C (D E)) of the EinDecomp paper's first experiment, planned against a fixed division.
 
 Square: all matrices are s x s. Skewed: A is s x s/10, B s/10 x s, C s x s/10, D s/10 x 10 s, E 10 s x s.
 """
@@ -17,7 +17,7 @@ FIXED = {"T1": {"i": 4, "j": 1, "k": 4}, "T2": {"l": 4, "m": 1, "k": 4}, "T3": {
 
 
 def chain(s: int, skewed: bool) -> dict[str, Any]:
-    """The graph, as `joinsum.plan_graph` and `joinsum.EinsumPlan` read it."""
+    """The graph, as `joinsum.plan_graph` and `joinsum.Graph` read it."""
     thin, long = (s // 10, 10 * s) if skewed else (s, s)
     shapes = {"A": [s, thin], "B": [thin, s], "C": [s, thin], "D": [thin, long], "E": [long, s]}
     ops = [
@@ -30,7 +30,7 @@ def chain(s: int, skewed: bool) -> dict[str, Any]:
 
 
 def elements(s: int, skewed: bool) -> tuple[int, int]:
-    """Elements that move at worst: by the best plan, and where every result is cut in 4 by 4 blocks."""
+    """Elements that move in the worst case: by the best plan, and with every result in 4 by 4 blocks."""
     graph = chain(s, skewed)
     best = joinsum.plan_graph(graph, calls=CALLS)
     fixed = joinsum.plan_graph(graph, calls=CALLS, pins=FIXED | {"Z": {"i": 4, "k": 4}})
@@ -38,11 +38,11 @@ def elements(s: int, skewed: bool) -> tuple[int, int]:
 
 
 def run(s: int, skewed: bool, sites: int) -> tuple[float, int, int]:
-    """Largest error against torch, and bytes predicted and sent, with every input cut by rows between the sites."""
+    """Largest error against torch, and bytes predicted and sent; the sites divide the rows of every input."""
     joinsum.init(sites=sites)
-    graph = joinsum.EinsumPlan.from_json(json.dumps(chain(s, skewed)))
+    graph = joinsum.Graph.from_json(json.dumps(chain(s, skewed)))
     generator = torch.Generator().manual_seed(0)
-    inputs = {name: torch.randn(shape, generator=generator) for name, (_, shape) in graph.inputs.items()}
+    inputs = {name: torch.randn(value.shape, generator=generator) for name, value in graph.inputs.items()}
     rows: dict[str, list[int | str]] = {name: [0] * len(joinsum.grid().axes) for name in inputs}
     found = joinsum.optimize(graph.lower(sites), rows, minimize="wire_bytes")
     result = joinsum.run(found.plan, inputs)["Z"].to_tensor()

@@ -1,4 +1,4 @@
-"""Nearest neighbours by squared distances, on real data: what a package depends on, told from the package most like it.
+"""Nearest neighbours by squared distances, on real data: predicts dependencies by the most similar package.
 
 Packages are the words that describe them (data/debian-xml), projected at random to 64 directions.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import joinsum
 import torch
-from joinsum.data import extreme
+from joinsum import extreme
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "debian-xml"
 KNOWN, ASKED, DIRECTIONS = 4000, 500, 64

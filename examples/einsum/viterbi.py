@@ -1,7 +1,7 @@
-"""Viterbi by (max, +): names of packages are read through noise, and the likeliest names are found letter by letter.
+"""Viterbi by (max, +): finds the most likely names of packages behind noisy ones.
 
-The best score of a sequence is a chain of einsums; its gradient for the scores of single letters is 1 along the best
-path and 0 beside it, so autograd is the way back.
+The best score of a sequence is a chain of einsums. Its gradient with respect to the scores of single letters is 1 along
+the best path and 0 elsewhere, so autograd finds the path.
 """
 
 from __future__ import annotations

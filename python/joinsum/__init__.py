@@ -32,51 +32,60 @@ if _torch.__version__.split(".")[:2] != _TORCH_VERSION.split(".")[:2]:
 
 from joinsum import _C, nn
 from joinsum._C import Grid, NodeTrace, PhysicalType, Placement, RelationType
-from joinsum.calibrate import calibrate
-from joinsum.calibration import RejectedCalibration
+from joinsum.algebra.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
+from joinsum.algebra.key_functions import and_, lookup, not_, or_
+from joinsum.algebra.plan import IaPlan, TraPlan, lower, parse, plan
+from joinsum.algebra.rules import Rule, rules
+from joinsum.algebra.stored_relation import StoredRelation
+from joinsum.algebra.verify import Verdict, verify
+from joinsum.base.errors import (
+    CaptureError,
+    CheckpointError,
+    Error,
+    InternalError,
+    KernelError,
+    PlanError,
+    TransportError,
+)
+from joinsum.base.version import JOINSUM_VERSION as _VERSION
 from joinsum.capture import register_operator, unregister_operator
-from joinsum.cluster import Cluster
-from joinsum.context import Context, context, grid, init, sites
-from joinsum.cost import NodeCost, PlanCost, cost
-from joinsum.diff import Difference, PlanDiff, diff
-from joinsum.einsum import einsum
-from joinsum.einsum_plan import EinsumPlan
-from joinsum.errors import CaptureError, Error, InternalError, KernelError, PlanError, TransportError
-from joinsum.explain import explain
+from joinsum.cluster.calibrate import calibrate
+from joinsum.cluster.calibration import RejectedCalibration
+from joinsum.cluster.cluster import Cluster
+from joinsum.cluster.context import Context, context, grid, init, sites
+from joinsum.cluster.trace import Trace
+from joinsum.execution.einsum import einsum
+from joinsum.execution.planned_einsum import PlannedEinsum, einsum_plan
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.execution.relation import Relation, relation
+from joinsum.execution.run import interpret, run, trace
 from joinsum.explanation import Explanation
-from joinsum.graph import Graph, GraphValue
-from joinsum.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
-from joinsum.kernels import KernelRow, KernelTable, kernels, register_kernel, unregister_kernel
-from joinsum.key_trace import and_, lookup, not_, or_
-from joinsum.optimize import Optimized, optimize
-from joinsum.plan import IaPlan, TraPlan, lower, parse, plan
-from joinsum.planned_graph import PlannedEinsum, PlannedGraph, einsum_plan
-from joinsum.relation import Relation, relation
-from joinsum.rules import Rule, rules
-from joinsum.run import interpret, run, trace
-from joinsum.stored import StoredRelation
-from joinsum.trace import Trace
-from joinsum.verify import Verdict, verify
+from joinsum.explanation.diff import Difference, PlanDiff, diff
+from joinsum.explanation.explain import explain
+from joinsum.graphs.graph import Graph, GraphValue
+from joinsum.planner.cost import NodeCost, PlanCost, cost
+from joinsum.planner.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
+from joinsum.planner.optimize import Optimized, optimize
 
 if _TYPE_CHECKING:
+    from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
+    from joinsum.distributed.distributed_tensor import DistributedTensor
+    from joinsum.distributed.dtensor import from_dtensor, to_dtensor
+    from joinsum.distributed.safetensors import load_safetensors, save_safetensors
     from joinsum.frontend.backend import compile
     from joinsum.frontend.distribute import distribute, gather
     from joinsum.frontend.distributed_einsum import distributed_einsum
-    from joinsum.frontend.distributed_tensor import DistributedTensor
-    from joinsum.frontend.dtensor import from_dtensor, to_dtensor
-    from joinsum.frontend.state import load_checkpoint, save_checkpoint
     from joinsum.frontend.train_step import TrainStep, train_step
-    from joinsum.frontend.weights import load_safetensors, save_safetensors
 
-__version__ = "0.1.0"
+__version__ = _VERSION
 
 __all__ = [
     "CaptureError",
+    "CheckpointError",
     "Cluster",
     "Context",
     "Difference",
     "DistributedTensor",
-    "EinsumPlan",
     "Error",
     "Explanation",
     "Graph",
@@ -158,26 +167,26 @@ __all__ = [
 
 # Ways in from PyTorch code, and where they are: torch's compiler, which they need, is imported with the first of them.
 _WAYS_IN = {
-    "DistributedTensor": "distributed_tensor",
-    "TrainStep": "train_step",
-    "compile": "backend",
-    "distribute": "distribute",
-    "distributed_einsum": "distributed_einsum",
-    "from_dtensor": "dtensor",
-    "gather": "distribute",
-    "load_checkpoint": "state",
-    "load_safetensors": "weights",
-    "save_checkpoint": "state",
-    "save_safetensors": "weights",
-    "to_dtensor": "dtensor",
-    "train_step": "train_step",
+    "DistributedTensor": "joinsum.distributed.distributed_tensor",
+    "TrainStep": "joinsum.explanation.callables",
+    "compile": "joinsum.frontend.backend",
+    "distribute": "joinsum.frontend.distribute",
+    "distributed_einsum": "joinsum.frontend.distributed_einsum",
+    "from_dtensor": "joinsum.distributed.dtensor",
+    "gather": "joinsum.frontend.distribute",
+    "load_checkpoint": "joinsum.distributed.checkpoint",
+    "load_safetensors": "joinsum.distributed.safetensors",
+    "save_checkpoint": "joinsum.distributed.checkpoint",
+    "save_safetensors": "joinsum.distributed.safetensors",
+    "to_dtensor": "joinsum.distributed.dtensor",
+    "train_step": "joinsum.explanation.callables",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in _WAYS_IN:
         raise AttributeError(f"module 'joinsum' has no attribute {name!r}")
-    value = getattr(_import_module(f"joinsum.frontend.{_WAYS_IN[name]}"), name)
+    value = getattr(_import_module(_WAYS_IN[name]), name)
     globals()[name] = value
     return value
 

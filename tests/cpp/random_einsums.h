@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "einsum/nodes.h"
-#include "kernels/array.h"
+#include "kernels/reference/array.h"
 
 namespace joinsum::einsum {
 
@@ -32,10 +32,10 @@ class RandomEinsums {
     return Plan::make(std::move(outputs));
   }
 
-  std::map<std::string, kernels::Array> contents(const Plan& plan, bool integers) {
-    std::map<std::string, kernels::Array> out;
+  std::map<std::string, kernels::reference::Array> contents(const Plan& plan, bool integers) {
+    std::map<std::string, kernels::reference::Array> out;
     for (const NodePtr& node : plan.inputs()) {
-      kernels::Array array = kernels::Array::zeros(node->type().extents);
+      kernels::reference::Array array = kernels::reference::Array::zeros(node->type().extents);
       for (double& value : array.values) {
         value = integers ? static_cast<double>(draw(7)) - 3 : static_cast<double>(random_() >> 11) * 0x1p-53 + 0.5;
       }

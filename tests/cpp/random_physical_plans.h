@@ -6,7 +6,7 @@
 namespace joinsum::testing {
 
 /// Draws well-typed physical plans directly: moves along any axes, joins where operands happen to meet, local sums that
-/// leave partials pending, maps that scatter. Outputs are settled.
+/// leave partials pending, maps that scatter. Outputs are reduced.
 class RandomPhysicalPlans {
  public:
   explicit RandomPhysicalPlans(uint64_t seed) : logical_(seed) {}
@@ -16,7 +16,7 @@ class RandomPhysicalPlans {
     pool_.clear();
     types_.clear();
     for (const char* name : {"A", "B"}) {
-      RelationType type = types_.empty() || logical_.chance(60) ? logical_.relation_type() : types_.front();
+      relation::RelationType type = types_.empty() || logical_.chance(60) ? logical_.relation_type() : types_.front();
       types_.push_back(type);
       pool_.push_back(
           ia::make_input(name, ia::PhysicalType::placed("input", type, grid, logical_.placement(type, grid))));
@@ -24,8 +24,8 @@ class RandomPhysicalPlans {
     }
     for (int64_t i = logical_.between(2, operators); i > 0; --i) draw();
     const size_t last = pool_.size() - 1;
-    std::vector<ia::Plan::Output> outputs{{"Z0", settled(pool_[last]), std::nullopt}};
-    if (last > 2 && logical_.chance(50)) outputs.push_back({"Z1", settled(pool_[last - 1]), std::nullopt});
+    std::vector<ia::Plan::Output> outputs{{"Z0", reduced(pool_[last]), std::nullopt}};
+    if (last > 2 && logical_.chance(50)) outputs.push_back({"Z1", reduced(pool_[last - 1]), std::nullopt});
     return ia::Plan::make(std::move(outputs));
   }
 
@@ -37,7 +37,7 @@ class RandomPhysicalPlans {
   }
 
  private:
-  static ia::NodePtr settled(const ia::NodePtr& node) {
+  static ia::NodePtr reduced(const ia::NodePtr& node) {
     return node->type().placement.pending() ? ia::broadcast(node) : node;
   }
 
@@ -52,7 +52,7 @@ class RandomPhysicalPlans {
         const size_t at = operand();
         const size_t other = operand();
         const auto [node, bound] = attempt_one(at, other);
-        const RelationType& type = node->type().relation;
+        const relation::RelationType& type = node->type().relation;
         if (!(bound < 1e12) || type.tuples() > 200 || type.elements() > 4000) continue;
         pool_.push_back(node);
         largest_.push_back(bound);
@@ -66,7 +66,7 @@ class RandomPhysicalPlans {
   std::pair<ia::NodePtr, double> attempt_one(size_t at, size_t other) {
     const ia::NodePtr& node = pool_[at];
     const double bound = largest_[at];
-    const RelationType& type = node->type().relation;
+    const relation::RelationType& type = node->type().relation;
     switch (logical_.between(0, 7)) {
       case 0:
         return {ia::make(ia::Broadcast{some(node->type().grid.rank())}, {node}), bound};
@@ -82,9 +82,9 @@ class RandomPhysicalPlans {
                 bound * static_cast<double>(type.tuples() + 1)};
       }
       case 6: {
-        const auto kernel = kernels::Kernel::parse(
+        const auto kernel = kernels::table::Kernel::parse(
             logical_.one_of<std::string>({"relu", "scale[2]", "transpose", "negate", "row_sum"}));
-        return {ia::make(ia::LocalMap{1, KeyMap::identity(type.arity()), kernel}, {node}), bound * 8};
+        return {ia::make(ia::LocalMap{1, relation::KeyMap::identity(type.arity()), kernel}, {node}), bound * 8};
       }
       default:
         return draw_keys(at);
@@ -92,34 +92,35 @@ class RandomPhysicalPlans {
   }
 
   std::pair<ia::NodePtr, double> draw_join(size_t at, size_t other) {
-    const RelationType& left = pool_[at]->type().relation;
-    const RelationType& right = pool_[other]->type().relation;
+    const relation::RelationType& left = pool_[at]->type().relation;
+    const relation::RelationType& right = pool_[other]->type().relation;
     Dims left_keys = some(left.arity());
     Dims right_keys = some(right.arity());
     left_keys.resize(std::min(left_keys.size(), right_keys.size()));
     right_keys.resize(left_keys.size());
-    const auto kernel = kernels::Kernel::parse(logical_.one_of<std::string>(
+    const auto kernel = kernels::table::Kernel::parse(logical_.one_of<std::string>(
         {"matmul", "matmul", "matmul_tn", "mul", "add", "sub", "contract[ij,ij->i]", "contract[ij,kj->ki]"}));
     return {ia::make(ia::LocalJoin{left_keys, right_keys, kernel}, {pool_[at], pool_[other]}),
             largest_[at] * largest_[other] * 50 + 6};
   }
 
   std::pair<ia::NodePtr, double> draw_keys(size_t at) {
-    const RelationType& type = pool_[at]->type().relation;
+    const relation::RelationType& type = pool_[at]->type().relation;
     if (logical_.chance(40) && type.arity() > 0) {
-      const auto predicate = KeyExpression::binary(KeyOperator::kLessEqual,
-                                                   KeyExpression::component(logical_.between(0, type.arity() - 1)),
-                                                   KeyExpression::constant(logical_.between(0, 2)));
+      const auto predicate = relation::KeyExpression::binary(
+          relation::KeyOperator::kLessEqual, relation::KeyExpression::component(logical_.between(0, type.arity() - 1)),
+          relation::KeyExpression::constant(logical_.between(0, 2)));
       return {ia::make(ia::LocalFilter{predicate}, {pool_[at]}), largest_[at]};
     }
-    auto components = KeyMap::projection(some(type.arity())).components();
+    auto components = relation::KeyMap::projection(some(type.arity())).components();
     const bool copies = logical_.chance(40);
-    if (copies) components.push_back(KeyExpression::output());
+    if (copies) components.push_back(relation::KeyExpression::output());
     if (type.arity() > 0 && logical_.chance(30)) {
-      components.push_back(
-          KeyExpression::binary(KeyOperator::kModulo, KeyExpression::component(0), KeyExpression::constant(2)));
+      components.push_back(relation::KeyExpression::binary(
+          relation::KeyOperator::kModulo, relation::KeyExpression::component(0), relation::KeyExpression::constant(2)));
     }
-    return {ia::make(ia::LocalMap{copies ? 2 : 1, KeyMap(components), {copies ? "duplicate" : "id", {}}}, {pool_[at]}),
+    return {ia::make(ia::LocalMap{copies ? 2 : 1, relation::KeyMap(components), {copies ? "duplicate" : "id", {}}},
+                     {pool_[at]}),
             largest_[at]};
   }
 
@@ -143,7 +144,7 @@ class RandomPhysicalPlans {
   RandomPlans logical_;
   std::vector<ia::NodePtr> pool_;
   std::vector<double> largest_;
-  std::vector<RelationType> types_;
+  std::vector<relation::RelationType> types_;
 };
 
 }  // namespace joinsum::testing

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "ia/nodes.h"
-#include "kernels/typing.h"
+#include "relation/typing.h"
 #include "tra/interpret.h"
 #include "tra/nodes.h"
 
@@ -49,26 +49,26 @@ class RandomPlans {
   const CutPoints& cuts() { return one_of(dimensions_); }
 
   /// A type over the cut points that the operands of the latest plan share.
-  RelationType relation_type() {
+  relation::RelationType relation_type() {
     if (dimensions_.empty()) draw_dimensions();
     Dims frontier;
-    std::vector<Axis> axes;
+    std::vector<relation::Axis> axes;
     for (int64_t d = between(0, 3); d > 0; --d) {
       const CutPoints& cuts = one_of(dimensions_);
-      if (chance(85)) axes.push_back(Axis::cut(static_cast<int64_t>(frontier.size()), cuts));
+      if (chance(85)) axes.push_back(relation::Axis::cut(static_cast<int64_t>(frontier.size()), cuts));
       frontier.push_back(static_cast<int64_t>(cuts.size()) - 1);
     }
-    if (axes.size() < 3 && chance(35)) axes.push_back(Axis::whole(chance(10) ? 0 : between(1, 3)));
+    if (axes.size() < 3 && chance(35)) axes.push_back(relation::Axis::whole(chance(10) ? 0 : between(1, 3)));
     if (chance(20)) std::shuffle(axes.begin(), axes.end(), rng_);
     const DType dtype = chance(90) ? DType::kFloat64 : DType::kFloat32;
-    return RelationType::make("random", dtype, frontier, axes, chance(20) ? some_keys(frontier) : nullptr);
+    return relation::RelationType::make("random", dtype, frontier, axes, chance(20) ? some_keys(frontier) : nullptr);
   }
 
   /// Small integers.
-  tra::Relation relation(const RelationType& type) {
+  tra::Relation relation(const relation::RelationType& type) {
     tra::Relation out;
     for (const Key& key : type.all_keys()) {
-      auto array = kernels::Array::zeros(type.array_shape(key));
+      auto array = kernels::reference::Array::zeros(type.array_shape(key));
       for (double& value : array.values) value = static_cast<double>(between(-kLargestInput, kLargestInput));
       out.emplace_back(key, std::move(array));
     }
@@ -85,7 +85,7 @@ class RandomPlans {
 
   /// Each grid axis replicates the relation or splits one of its key dimensions, now and then on a domain above the
   /// frontier.
-  ia::Placement placement(const RelationType& type, const ia::Grid& grid) {
+  ia::Placement placement(const relation::RelationType& type, const ia::Grid& grid) {
     Dims domains = type.frontier;
     for (int64_t& domain : domains) domain += chance(15) ? between(1, 3) : 0;
     ia::GridPlacement out{std::vector<ia::AxisState>(grid.axes.size(), ia::Replicated{})};
@@ -121,7 +121,7 @@ class RandomPlans {
   }
 
  private:
-  using Kernel = kernels::Kernel;
+  using Kernel = kernels::table::Kernel;
 
   static constexpr int64_t kLargestInput = 3;
   static constexpr double kLargestValue = 1099511627776.0;  // 2^40
@@ -183,7 +183,7 @@ class RandomPlans {
       try {
         auto drawn = (this->*one_of(kDraws))();
         if (!drawn || !(drawn->bound < kLargestValue)) continue;
-        const RelationType& type = drawn->node->type();
+        const relation::RelationType& type = drawn->node->type();
         if (type.tuples() <= kMostTuples && type.elements() <= kMostElements) return drawn;
       } catch (const PlanError&) {
       } catch (const KernelError&) {
@@ -224,20 +224,21 @@ class RandomPlans {
   std::optional<Drawn> draw_rekey() {
     const Drawn& input = operand();
     const int64_t arity = input.node->type().arity();
-    std::vector<KeyExpression> components = KeyMap::identity(arity).components();
+    std::vector<relation::KeyExpression> components = relation::KeyMap::identity(arity).components();
     std::shuffle(components.begin(), components.end(), rng_);
     if (chance(50)) components.erase(components.begin() + between(0, arity), components.end());
     if (chance(50) && arity > 0) components.push_back(integer_expression(arity));
     if (components.size() > 3) return std::nullopt;
-    return Drawn{tra::make(tra::Rekey{KeyMap(components)}, {input.node}), input.bound};
+    return Drawn{tra::make(tra::Rekey{relation::KeyMap(components)}, {input.node}), input.bound};
   }
 
   std::optional<Drawn> draw_filter() {
     const Drawn& input = operand();
     const int64_t arity = input.node->type().arity();
-    KeyExpression predicate = comparison(arity);
-    if (chance(20)) predicate = KeyExpression::binary(KeyOperator::kOr, predicate, comparison(arity));
-    if (chance(20)) predicate = KeyExpression::unary(KeyOperator::kNot, predicate);
+    relation::KeyExpression predicate = comparison(arity);
+    if (chance(20))
+      predicate = relation::KeyExpression::binary(relation::KeyOperator::kOr, predicate, comparison(arity));
+    if (chance(20)) predicate = relation::KeyExpression::unary(relation::KeyOperator::kNot, predicate);
     return Drawn{tra::make(tra::Filter{predicate}, {input.node}), input.bound};
   }
 
@@ -268,31 +269,32 @@ class RandomPlans {
 
   std::optional<Drawn> draw_concat() {
     const Drawn& input = operand();
-    const RelationType& type = input.node->type();
+    const relation::RelationType& type = input.node->type();
     if (type.rank() == 0 || type.arity() == 0) return std::nullopt;
     const tra::Concat concat{between(0, type.arity() - 1), between(0, type.rank() - 1)};
     return Drawn{tra::make(concat, {input.node}), input.bound};
   }
 
-  KeyExpression component(int64_t arity) { return KeyExpression::component(between(0, arity - 1)); }
+  relation::KeyExpression component(int64_t arity) { return relation::KeyExpression::component(between(0, arity - 1)); }
 
-  KeyExpression integer_expression(int64_t arity) {
-    const KeyOperator op =
-        one_of<KeyOperator>({KeyOperator::kAdd, KeyOperator::kMultiply, KeyOperator::kDivide, KeyOperator::kModulo});
-    const bool divides = op == KeyOperator::kDivide || op == KeyOperator::kModulo;
-    KeyExpression right =
-        divides || chance(50) ? KeyExpression::constant(between(divides ? 1 : 0, 3)) : component(arity);
-    return KeyExpression::binary(op, component(arity), std::move(right));
+  relation::KeyExpression integer_expression(int64_t arity) {
+    const relation::KeyOperator op =
+        one_of<relation::KeyOperator>({relation::KeyOperator::kAdd, relation::KeyOperator::kMultiply,
+                                       relation::KeyOperator::kDivide, relation::KeyOperator::kModulo});
+    const bool divides = op == relation::KeyOperator::kDivide || op == relation::KeyOperator::kModulo;
+    relation::KeyExpression right =
+        divides || chance(50) ? relation::KeyExpression::constant(between(divides ? 1 : 0, 3)) : component(arity);
+    return relation::KeyExpression::binary(op, component(arity), std::move(right));
   }
 
-  KeyExpression comparison(int64_t arity) {
-    if (arity == 0) return KeyExpression::truth(chance(80));
-    const KeyOperator op =
-        one_of<KeyOperator>({KeyOperator::kEqual, KeyOperator::kNotEqual, KeyOperator::kLess, KeyOperator::kLessEqual,
-                             KeyOperator::kGreater, KeyOperator::kGreaterEqual});
-    KeyExpression left = chance(40) ? integer_expression(arity) : component(arity);
-    return KeyExpression::binary(op, std::move(left),
-                                 chance(50) ? component(arity) : KeyExpression::constant(between(0, 3)));
+  relation::KeyExpression comparison(int64_t arity) {
+    if (arity == 0) return relation::KeyExpression::truth(chance(80));
+    const relation::KeyOperator op = one_of<relation::KeyOperator>(
+        {relation::KeyOperator::kEqual, relation::KeyOperator::kNotEqual, relation::KeyOperator::kLess,
+         relation::KeyOperator::kLessEqual, relation::KeyOperator::kGreater, relation::KeyOperator::kGreaterEqual});
+    relation::KeyExpression left = chance(40) ? integer_expression(arity) : component(arity);
+    return relation::KeyExpression::binary(
+        op, std::move(left), chance(50) ? component(arity) : relation::KeyExpression::constant(between(0, 3)));
   }
 
   /// The last node is an output, and others may be; an output with the type of an input may be tied to it.
@@ -316,7 +318,7 @@ class RandomPlans {
   struct LocalOperation {
     const tra::Node& node;
 
-    const RelationType& input() const { return node.input(0)->type(); }
+    const relation::RelationType& input() const { return node.input(0)->type(); }
     ia::Operation operator()(const tra::Input& op) const { return ia::Input{op.name}; }
     ia::Operation operator()(const tra::Aggregate& op) const { return ia::LocalAggregate{op.group_by, op.kernel}; }
     ia::Operation operator()(const tra::Join& op) const {
@@ -325,10 +327,10 @@ class RandomPlans {
     ia::Operation operator()(const tra::Rekey& op) const { return ia::LocalMap{1, op.key_map, {"id", {}}}; }
     ia::Operation operator()(const tra::Filter& op) const { return ia::LocalFilter{op.predicate}; }
     ia::Operation operator()(const tra::Transform& op) const {
-      return ia::LocalMap{1, KeyMap::identity(input().arity()), op.kernel};
+      return ia::LocalMap{1, relation::KeyMap::identity(input().arity()), op.kernel};
     }
     ia::Operation operator()(const tra::Tile& op) const {
-      const auto map = kernels::tile_map("tile", input(), op.axis, op.size);
+      const auto map = relation::tile_map("tile", input(), op.axis, op.size);
       return ia::LocalMap{map.outputs, map.key_map, map.array_map};
     }
     ia::Operation operator()(const tra::Concat& op) const {

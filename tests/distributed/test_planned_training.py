@@ -1,4 +1,4 @@
-"""Claims about training by plans on process groups: it is that of one process, and loud where ranks differ."""
+"""Claims about training by plans on process groups: it equals that of one process, and raises where ranks differ."""
 
 from __future__ import annotations
 
@@ -30,8 +30,12 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return played
 
 
-def test_planned_steps_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
-    losses = plays(ranks).values("planned_steps_are_those_of_one_process")
+@pytest.mark.parametrize(
+    "scene",
+    ["planned_steps_are_those_of_one_process", "single_precision_and_clipping_are_those_of_one_process"],
+)
+def test_planned_steps_on_a_group_are_those_of_one_process(plays: Any, ranks: int, scene: str) -> None:
+    losses = plays(ranks).values(scene)
     assert all(each == losses[0] for each in losses)
 
 
@@ -45,20 +49,20 @@ def test_one_plan_serves_several_batch_sizes_on_all_ranks(plays: Any, ranks: int
     assert uneven.startswith("the plan of batch 64, modelled loss at most ")
 
 
-def test_parts_of_batches_make_the_step_of_the_whole_batch(plays: Any, ranks: int) -> None:
-    losses = plays(ranks).values("each_rank_gives_its_part_of_the_batch")
+def test_a_step_on_shards_of_a_batch_is_the_step_of_the_global_batch(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("each_rank_passes_its_shard_of_the_batch")
     assert all(each == losses[0] for each in losses)
 
 
-def test_a_distributed_model_trains_on_each_ranks_part(plays: Any, ranks: int) -> None:
-    losses = plays(ranks).values("a_distributed_model_takes_parts_and_gives_parts")
+def test_a_distributed_model_trains_on_each_ranks_shard(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("a_distributed_model_takes_and_returns_shards")
     assert all(each == losses[0] for each in losses)
 
 
-def test_parts_of_several_shapes_are_an_error_on_all_ranks(plays: Any, ranks: int) -> None:
-    for kind, text, _ in plays(ranks).values("parts_of_several_shapes_are_refused"):
+def test_shards_of_several_shapes_are_an_error_on_all_ranks(plays: Any, ranks: int) -> None:
+    for kind, text, _ in plays(ranks).values("shards_of_several_shapes_are_refused"):
         assert kind == "TransportError"
-        assert "site 0: part 0: [2, 6] torch.float32, site 1: part 0: [3, 6] torch.float32" in text
+        assert "site 0: shard 0: [2, 6] torch.float32, site 1: shard 0: [3, 6] torch.float32" in text
 
 
 def test_dropout_has_one_mask_and_ranks_of_other_seeds_are_an_error_on_all(plays: Any, ranks: int) -> None:
@@ -69,8 +73,8 @@ def test_dropout_has_one_mask_and_ranks_of_other_seeds_are_an_error_on_all(plays
 
 
 def test_ranks_that_capture_different_models_all_raise_and_name_the_first_node(plays: Any, ranks: int) -> None:
-    for rank, told in enumerate(plays(ranks).values("ranks_with_different_models_all_raise")):
-        step, distribute, no_rule, branch = told
+    for rank, errors in enumerate(plays(ranks).values("ranks_with_different_models_all_raise")):
+        step, distribute, no_rule, branch = errors
         for kind, text, seconds in (step, distribute):
             assert kind == "TransportError"
             assert "aten::relu" in text.partition("site 1:")[0]

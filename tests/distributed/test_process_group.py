@@ -21,9 +21,9 @@ pytestmark = [
 
 LIMIT = 150
 MODULES = {
-    2: ["equal_results", "calibrating", "explaining", "einsums", "random_programs", "model_state"],
-    3: ["equal_results", "disagreements", "einsums", "random_programs"],
-    4: ["equal_results", "subgroups", "einsums", "random_programs", "model_state"],
+    2: ["equal_results", "collectives", "calibrating", "explaining", "einsums", "random_programs", "model_state"],
+    3: ["equal_results", "collectives", "disagreements", "einsums", "random_programs"],
+    4: ["equal_results", "collectives", "subgroups", "einsums", "random_programs", "model_state"],
 }
 
 
@@ -89,7 +89,7 @@ def test_all_ranks_get_the_same_measured_cluster(plays: Any, ranks: int) -> None
     plays(ranks).values("measured_rates_are_the_same_everywhere")
 
 
-def test_all_ranks_tell_one_explanation_and_measure_together(plays: Any) -> None:
+def test_all_ranks_print_one_explanation_and_measure_together(plays: Any) -> None:
     first, second = plays(2).values("explanations_are_alike_and_measured_on_all_ranks")
     assert first == second
     where, text, _ = first
@@ -102,6 +102,14 @@ def test_data_that_are_wrong_on_one_rank_end_an_analysis_on_all(plays: Any) -> N
     assert (own_kind, kind) == ("PlanError", "TransportError")
     assert own_text.startswith("explain: input X: it has another shape: wanted=[24, 18], got=[24, 19]")
     assert own_text in text
+
+
+@every_size
+def test_collectives_of_sub_grids_are_those_of_loopback_and_count_the_same_bytes(plays: Any, ranks: int) -> None:
+    counts = plays(ranks).values("collectives_of_sub_grids_are_those_of_loopback")
+    for loopback, messages, native in counts:
+        assert messages == native
+        assert loopback == [sum(each) for each in zip(*(own for _, own, _ in counts), strict=True)]
 
 
 # --- disagreements ----------------------------------------------------------------------------------------------------
@@ -180,6 +188,7 @@ def check_survivors(losses: dict[str, Any], scene: str, lost: int, text: str) ->
         ("killed", 2, "SIGKILL", "shuffle t2: lost site 2: connection closed"),
         ("first_rank_killed", 0, "SIGKILL", "shuffle t2: lost site 0: connection closed"),
         ("killed_in_a_collective", 2, "SIGKILL", "broadcast t2: lost site 2: connection closed"),
+        ("killed_in_a_reduction", 2, "SIGKILL", "aten.sum.default: lost site 2: connection closed"),
         ("stopped", 2, "stopped", r"shuffle t2: lost site 2: silent for \d+\.\d s"),
     ],
 )
@@ -338,11 +347,11 @@ def test_an_einsum_that_is_wrong_on_one_rank_raises_on_all(plays: Any, ranks: in
 
 
 @every_size
-def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -> None:
+def test_rank_0_alone_caches_plans_and_all_run_the_same(plays: Any, ranks: int) -> None:
     told = plays(ranks).values("rank_0_keeps_the_plan_that_all_run")
     for new, kept, damaged, off in told:
         assert new == "planned here"
-        assert kept.startswith("kept in ")
+        assert kept.startswith("cached in ")
         assert damaged.startswith("planned here, as the kept plan was rejected: it is cut off or damaged")
         assert "site 0: a plan, site 1: a plan, which may be kept" in off
     assert len({tuple(origins[::2]) for origins in told}) == 1
@@ -352,7 +361,7 @@ def test_rank_0_alone_keeps_plans_and_all_run_the_same(plays: Any, ranks: int) -
 def test_a_second_start_without_a_calibration_has_the_plan_of_the_first_on_all_ranks(plays: Any, ranks: int) -> None:
     for first, second, third, slower in plays(ranks).values("starts_without_a_calibration_share_plans"):
         assert first == "planned here"
-        assert second.startswith("kept in ")
+        assert second.startswith("cached in ")
         assert third == second
         assert slower.startswith("planned here, as the kept plan was rejected: stale: it was planned for other rates")
 
@@ -387,16 +396,10 @@ def test_dtensors_are_the_same_memory(plays: Any, ranks: int) -> None:
 
 
 @some_sizes
-def test_what_dtensor_cannot_say_is_refused(plays: Any, ranks: int) -> None:
+def test_a_layout_that_no_dtensor_has_is_refused(plays: Any, ranks: int) -> None:
     for partial, absent in plays(ranks).values("what_dtensor_cannot_say_is_refused"):
         assert "redistribute it first" in partial
         assert "some sites have no block" in absent
-
-
-@some_sizes
-def test_a_whole_step_on_a_group_is_that_of_one_process(plays: Any, ranks: int) -> None:
-    losses = plays(ranks).values("a_whole_step_is_that_of_one_process")
-    assert all(each == losses[0] for each in losses)
 
 
 @some_sizes

@@ -11,8 +11,8 @@ import time
 
 import pytest
 import torch
-from joinsum import checkpoint
-from joinsum.train import Console, Options, train
+from joinsum.extreme import checkpoint
+from joinsum.extreme.train import Console, Options, train
 
 pytestmark = pytest.mark.distributed
 

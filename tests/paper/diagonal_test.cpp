@@ -4,7 +4,7 @@
 
 #include "ia/interpret.h"
 #include "ia/text.h"
-#include "optimizer/rewrite.h"
+#include "optimizer/rules/rewrite.h"
 #include "tra/interpret.h"
 #include "tra/lower.h"
 #include "tra/text.h"
@@ -26,7 +26,8 @@ input Y: f32[4,4]<2,2> (0)
 tra::Relation matrix(const std::vector<std::vector<double>>& blocks) {
   tra::Relation out;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    out.emplace_back(Key{static_cast<int64_t>(i) / 2, static_cast<int64_t>(i) % 2}, kernels::Array{{2, 2}, blocks[i]});
+    out.emplace_back(Key{static_cast<int64_t>(i) / 2, static_cast<int64_t>(i) % 2},
+                     kernels::reference::Array{{2, 2}, blocks[i]});
   }
   return out;
 }
@@ -37,8 +38,9 @@ class Diagonal : public ::testing::Test {
  protected:
   /// One application of `rule`, which fits one node of the plan only.
   void apply(const std::string& rule) {
-    optimizer::Interner interner;
-    const auto rewrites = optimizer::rewrites(interner.intern(plan_), {&optimizer::rule_named(rule)}, interner);
+    optimizer::rules::Interner interner;
+    const auto rewrites =
+        optimizer::rules::rewrites(interner.intern(plan_), {&optimizer::rules::rule_named(rule)}, interner);
     ASSERT_EQ(rewrites.size(), 1U) << rule << "\n" << plan_.text();
     plan_ = rewrites[0].plan;
   }

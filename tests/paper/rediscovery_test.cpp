@@ -17,8 +17,8 @@
 namespace joinsum {
 namespace {
 
-using optimizer::Objective;
 using optimizer::Optimized;
+using optimizer::cost::Objective;
 using testing::minimizing;
 using testing::starts;
 using testing::values;
@@ -102,7 +102,7 @@ double wire_bytes(const Product& product, const ia::Grid& grid, int64_t parts, c
   };
   const ia::Plan parsed = ia::parse("ia on " + grid.text() + "\n" + input("A", product.i, product.k) +
                                     input("B", product.k, product.j) + plan);
-  return static_cast<double>(optimizer::cost(parsed).wire_bytes);
+  return static_cast<double>(optimizer::cost::plan_cost(parsed).wire_bytes);
 }
 
 TEST(Rediscovery, TheThreeFamiliesOfProductsAreFoundFromOneStart) {
@@ -129,7 +129,7 @@ TEST(Rediscovery, TheThreeFamiliesOfProductsAreFoundFromOneStart) {
   }
 }
 
-/// The least wire bytes of all ways to let each axis of the grid divide i, k or j, and to settle what is then pending
+/// The least wire bytes of all ways to let each axis of the grid divide i, k or j, and to reduce what is then pending
 /// by i or by j.
 class Grids {
  public:
@@ -148,12 +148,12 @@ class Grids {
   }
 
   void divide(std::vector<std::string> a, std::vector<std::string> b, std::vector<std::string> made,
-              std::vector<std::string> settled) {
+              std::vector<std::string> reduced) {
     if (static_cast<int64_t>(a.size()) == grid_.rank()) {
       const std::string product = "J = agg[0, 2; add](join[1; 0; matmul](shuffle[" + placement(a) + "](A), shuffle[" +
                                   placement(b) + "](B)))\n";
       const std::string output =
-          made == settled ? "output C = J\n" : "output C = shuffle[" + placement(settled) + "](J)\n";
+          made == reduced ? "output C = J\n" : "output C = shuffle[" + placement(reduced) + "](J)\n";
       least_ = std::min(least_, wire_bytes(product_, grid_, parts_, product + output));
       return;
     }
@@ -161,10 +161,10 @@ class Grids {
       states.emplace_back(state);
       return states;
     };
-    divide(with(a, "0"), with(b, "*"), with(made, "0"), with(settled, "0"));
-    divide(with(a, "*"), with(b, "1"), with(made, "1"), with(settled, "1"));
-    divide(with(a, "1"), with(b, "0"), with(made, "+"), with(settled, "0"));
-    divide(with(a, "1"), with(b, "0"), with(made, "+"), with(settled, "1"));
+    divide(with(a, "0"), with(b, "*"), with(made, "0"), with(reduced, "0"));
+    divide(with(a, "*"), with(b, "1"), with(made, "1"), with(reduced, "1"));
+    divide(with(a, "1"), with(b, "0"), with(made, "+"), with(reduced, "0"));
+    divide(with(a, "1"), with(b, "0"), with(made, "+"), with(reduced, "1"));
   }
 
   const Product& product_;

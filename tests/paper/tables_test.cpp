@@ -11,7 +11,7 @@
 namespace joinsum {
 namespace {
 
-optimizer::PlanCost cost_of(const std::string& text) { return optimizer::cost(ia::parse(text)); }
+optimizer::cost::PlanCost cost_of(const std::string& text) { return optimizer::cost::plan_cost(ia::parse(text)); }
 
 /// To the two digits that the tables print: `1.6e+10`.
 std::string printed(double floats) {

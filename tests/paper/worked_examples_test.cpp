@@ -14,7 +14,7 @@
 namespace joinsum {
 namespace {
 
-using kernels::Array;
+using kernels::reference::Array;
 using tra::Relation;
 
 Array matrix(int64_t rows, int64_t columns, std::vector<double> values) { return {{rows, columns}, std::move(values)}; }

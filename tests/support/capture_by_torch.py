@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from functorch.compile import aot_function, default_partition, make_boxed_func
 from joinsum.capture import Recorded, record
-from joinsum.capture.application import operator_name
+from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.capture.evaluate import evaluate
+from joinsum.capture.recording.application import operator_name
 from joinsum.frontend.program import Program
 from torch import fx
 
@@ -37,7 +39,7 @@ class Captured:
 
         def run(*given: Any) -> list[Any]:
             tensors = [value for value in given if isinstance(value, torch.Tensor)]
-            made = program.evaluate(tensors, self._seed, self._check)
+            made = evaluate(program, tensors, self._seed, self._check)
             outputs: list[Any] = [None] * count
             for output, value in zip(program.outputs, made, strict=True):
                 if output.tied is not None:
@@ -79,7 +81,7 @@ class Planned(Captured):
     def compiler(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """The graph, as a function that runs its plan."""
         self._note(gm)
-        program = Program(gm, inputs)
+        program = Program(CapturedGraph(gm, inputs))
 
         def run(*given: Any) -> list[Any]:
             outcome = program.run(list(given))

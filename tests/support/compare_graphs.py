@@ -29,9 +29,9 @@ class Seen:
 
 def compare(graph: RandomGraph) -> Seen:
     """Raises AssertionError where joinsum, on the sites there are, differs from torch."""
-    plan = joinsum.EinsumPlan.from_json(graph.to_json())
-    assert joinsum.EinsumPlan.parse(plan.text) == plan
-    assert joinsum.EinsumPlan.from_json(plan.to_json()) == plan
+    plan = joinsum.Graph.from_json(graph.to_json())
+    assert joinsum.Graph.parse(plan.text) == plan
+    assert joinsum.Graph.from_json(plan.to_json()) == plan
     choices = random.Random(graph.seed)
     seen = Seen(values=len(graph.outputs))
     got, seen.bytes = _run(plan, graph.contents, choices)
@@ -45,7 +45,7 @@ def compare(graph: RandomGraph) -> Seen:
     return seen + _compare_gradients(graph, plan, choices)
 
 
-def _compare_gradients(graph: RandomGraph, plan: joinsum.EinsumPlan, choices: random.Random) -> Seen:
+def _compare_gradients(graph: RandomGraph, plan: joinsum.Graph, choices: random.Random) -> Seen:
     ends = [name for name in graph.outputs if graph.values[name].tensor.requires_grad]
     leaves = [name for name in plan.inputs if _reaches(graph, ends, name)]
     if not leaves:
@@ -89,7 +89,7 @@ def _reaches(graph: RandomGraph, ends: list[str], leaf: str) -> bool:
 
 
 def _run(
-    plan: joinsum.EinsumPlan, contents: dict[str, torch.Tensor], choices: random.Random
+    plan: joinsum.Graph, contents: dict[str, torch.Tensor], choices: random.Random
 ) -> tuple[dict[str, torch.Tensor], int]:
     """The outputs, with inputs and some outputs at random places, and the bytes that were predicted and moved."""
     program = plan.lower(joinsum.sites())
@@ -106,7 +106,7 @@ def _run(
 def _moved() -> int:
     """Bytes that all sites sent in the last run."""
     sent = torch.tensor(joinsum.trace().bytes_sent)
-    if not joinsum.context().whole:
+    if not joinsum.context().single_process:
         dist.all_reduce(sent)
     return int(sent)
 

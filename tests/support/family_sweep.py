@@ -14,8 +14,8 @@ import joinsum
 import torch
 from families import Family
 from joinsum import _C
-from joinsum.capture.recorded import EinsumVertex
-from joinsum.capture.runner import PlannedProgram
+from joinsum.capture.executable import PlannedProgram
+from joinsum.capture.recording.recorded import EinsumVertex
 from joinsum.frontend.errors import capturing
 
 __all__ = ["TOLERANCE", "Measured", "Spent", "measure", "relative"]
@@ -144,7 +144,7 @@ def _differing(expected: _Step, found: _Step) -> tuple[float, str]:
 def _watched() -> Iterator[Spent]:
     """Counts what programs hold and take when they run."""
     spent = Spent()
-    original = PlannedProgram.run
+    original = PlannedProgram.__call__
 
     def run(self: PlannedProgram, args: Any) -> Any:
         start = time.process_time()
@@ -159,7 +159,7 @@ def _watched() -> Iterator[Spent]:
         spent.calls += len(self.recorded.vertices) - einsums
         return made
 
-    with mock.patch.object(PlannedProgram, "run", run):
+    with mock.patch.object(PlannedProgram, "__call__", run):
         yield spent
 
 

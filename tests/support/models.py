@@ -213,7 +213,7 @@ CASES = {
 }
 
 
-def made(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+def new_model(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
     """The model of a case, always with the same numbers."""
     torch.manual_seed(7)
     return CASES[name].make().to(dtype)

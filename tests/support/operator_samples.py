@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from capture_by_torch import Captured
+from rounding import assert_rounded
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["Tensors", "compare", "op_infos", "samples_of"]
@@ -55,9 +56,10 @@ def compare(function: Callable[..., Tensors], given: Tensors, captured: Captured
     ours, theirs = ([each.detach().clone().requires_grad_(each.requires_grad) for each in given] for _ in range(2))
     expected = function(*theirs)
     found = captured.of(function)(*ours)
-    rounds = any(each.dtype is torch.bfloat16 for each in given)
-    rtol, atol = (2e-2, 1.0) if rounds else (1e-4, 1e-5)
-    close = functools.partial(torch.testing.assert_close, equal_nan=True, rtol=rtol, atol=atol)
+    close = functools.partial(torch.testing.assert_close, equal_nan=True, rtol=1e-4, atol=1e-5)
+    if any(each.dtype is torch.bfloat16 for each in given):
+        longest = max(max(each.shape, default=1) for each in given)
+        close = functools.partial(assert_rounded, dtype=torch.bfloat16, terms=longest)
     close(found, expected)
     pairs = [pair for pair in zip(found, expected, strict=True) if pair[1].requires_grad]
     if not pairs:

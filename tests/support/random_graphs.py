@@ -45,7 +45,7 @@ class RandomGraph:
         return {vertex.name for vertex in self.vertices if vertex.agg in ("any", "all")}
 
     def to_json(self) -> str:
-        """The graph as `joinsum.EinsumPlan.from_json` reads it."""
+        """The graph as `joinsum.Graph.from_json` reads it."""
         used = {name for vertex in self.vertices for name in vertex.inputs}
         inputs = {
             name: {"dtype": self.dtype, "extents": list(x.shape)} for name, x in self.contents.items() if name in used

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import joinsum
+import pytest
 import torch
-from joinsum.frontend.distributed_tensor import atoms_of
-from models import CASES, batches, made
-from torch import Tensor, nn
+from joinsum import _C
+from joinsum.base.dtypes import dtype_name
+from joinsum.capture import executable
+from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.distributed.block_tensor import axis_factors
+from models import CASES, batches, new_model
+from torch import Tensor, fx, nn
 
-# Small models run replicated on ordinary machines. Here dividing work pays, so that plans cut what can be cut.
+# Small models run replicated on ordinary machines. Here dividing work pays, so that plans divide what can be divided.
 CUTTING = joinsum.Cluster("slow sites, fast links", 1e6, 1e9, 0.0)
 
-# All cases, as `make nightly` asks for; else a choice of them.
+# The clusters of every change's training tests.
+CLUSTERS = {"default": joinsum.Cluster(), "dividing": CUTTING}
+
+# All cases in `make nightly`; a choice of them in `make test`.
 EVERYTHING = os.environ.get("JOINSUM_ALL_MODELS", "0") not in ("", "0")
 
 Make = Callable[[Any], torch.optim.Optimizer]
@@ -43,17 +51,25 @@ def compare(
     name: str, optimizer: Make, dtype: torch.dtype, tolerance: float, steps: int = 10, **options: Any
 ) -> list[float]:
     """Asserts that a whole step's losses and parameters are plain torch's; returns the losses."""
-    plain, planned = made(name, dtype), made(name, dtype)
+    plain, planned = new_model(name, dtype), new_model(name, dtype)
     data, loss = batches(name, steps, dtype=dtype), CASES[name].loss
     wanted = train_by_torch(plain, loss, optimizer(plain.parameters()), data, **options)
     step = joinsum.train_step(planned, loss, optimizer(planned.parameters()), **options)
     losses = [step(x, y).item() for x, y in data]
     if joinsum.context().cluster is CUTTING and joinsum.sites() > 1:
         assert divided(planned)
-    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
+    assert losses == pytest.approx(wanted, rel=1e-4 if dtype is torch.float32 else 1e-8)
     step.sync()
     same(planned, plain, tolerance)
     return losses
+
+
+def cases() -> Iterator[tuple[str, str, Make, float]]:
+    """What every change trains: a model, its optimizer by name and function, and the tolerance of parameters after ten
+    steps in double precision."""
+    for name in CASES if EVERYTHING else ("mlp", "cnn", "llama"):
+        yield name, "SGD", sgd, 1e-10
+        yield name, "AdamW", adamw, 1e-8
 
 
 def divided(model: nn.Module) -> list[str]:
@@ -70,7 +86,7 @@ def inside(model: nn.Module) -> list[str]:
     found = []
     for name in divided(model):
         p = model.get_parameter(name)
-        products = [extent for group in atoms_of(p) if len(group) > 1 for extent in group]
+        products = [extent for group in axis_factors(p) if len(group) > 1 for extent in group]
         if any(len(axis.cuts) > 2 and axis.extent in products for axis in p.physical_type.relation.axes):
             found.append(name)
     return found
@@ -82,6 +98,30 @@ def same(given: nn.Module, wanted: nn.Module, tolerance: float) -> None:
         torch.testing.assert_close(x, y, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 
+def cut_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:
+    """The longest axis divided among the sites where it has an element for each; else a copy on every site."""
+    context = joinsum.context()
+    axis = max(range(len(shape)), key=lambda a: shape[a], default=0)
+    parts = [max(1, min(context.sites, n)) if a == axis else 1 for a, n in enumerate(shape)]
+    relation = _C.RelationType.of_tensor(dtype_name("test", dtype), list(shape), parts)
+    state = str(axis) if shape and max(parts) == context.sites else "*"
+    place = _C.Placement.parse(f"({', '.join([state] * len(context.grid.axes))})", context.grid, relation.frontier)
+    return _C.PhysicalType.placed("test", relation, context.grid, place)
+
+
+def note_graphs(monkeypatch: pytest.MonkeyPatch) -> list[fx.GraphModule]:
+    """The graphs that are planned from now on, in order."""
+    graphs: list[fx.GraphModule] = []
+    original = executable.compile_fx
+
+    def noting(graph: CapturedGraph) -> Executable:
+        graphs.append(graph.gm)
+        return original(graph)
+
+    monkeypatch.setattr(executable, "compile_fx", noting)
+    return graphs
+
+
 def sgd(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
 
@@ -89,3 +129,8 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 def adam(parameters: Any) -> torch.optim.Optimizer:
     """Adam whose eps keeps it from dividing noise by noise, where a gradient vanishes (a bias of attention's keys)."""
     return torch.optim.Adam(parameters, lr=0.01, eps=1e-5)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    """The same with decay of weights."""
+    return torch.optim.AdamW(parameters, lr=0.01, eps=1e-5, weight_decay=0.1)

@@ -3,17 +3,17 @@
 #include <algorithm>
 
 #include "ia/exchange.h"
-#include "ia/fusion.h"
+#include "ia/materialization.h"
 #include "ia/text.h"
 #include "optimizer/cost/flops.h"
 #include "optimizer/cost/local_seconds.h"
 #include "optimizer/cost/move_seconds.h"
 #include "optimizer/cost/peak.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
-/// What the messages of a move amount to.
+/// The total of the messages of a move.
 struct Traffic {
   int64_t bytes = 0;
   double seconds = 0;
@@ -35,7 +35,6 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
   return out;
 }
 
-/// Prices one node; what a move brings to each site is put in `received`, if given.
 class Pricing {
  public:
   Pricing(const Cluster& cluster, ReceivedBytes* received) : cluster_(cluster), received_(received) {}
@@ -43,8 +42,7 @@ class Pricing {
   NodeCost price(const ia::Node& node, Fusion fusion) const {
     NodeCost cost;
     if (fusion == Fusion::kCall) return cost;
-    const bool moves = node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr;
-    if (moves) {
+    if (ia::is_move(node.operation())) {
       price_move(node, cost);
     } else {
       price_local(node, fusion, cost);
@@ -92,7 +90,7 @@ double paper_floats(const ia::Node& node) {
   const auto* broadcast = node.as<ia::Broadcast>();
   const auto* shuffle = node.as<ia::Shuffle>();
   if (broadcast == nullptr && shuffle == nullptr) return 0;
-  const RelationType& relation = node.type().relation;
+  const relation::RelationType& relation = node.type().relation;
   const auto floats = static_cast<double>(relation.elements_over(Box::below(relation.frontier)));
   const Dims axes = broadcast != nullptr ? broadcast->axes : ia::Placement(shuffle->target).axes_in<ia::Replicated>();
   return floats * static_cast<double>(checked_product("cost", project(node.type().grid.axes, axes)));
@@ -109,7 +107,7 @@ NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, 
   return Pricing(cluster, received).price(node, fusion);
 }
 
-PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
+PlanCost plan_cost(const ia::Plan& plan, const Cluster& cluster) {
   const Fusions fusions(plan);
   const auto names = ia::node_names(plan);
   ReceivedBytes received;
@@ -128,13 +126,13 @@ PlanCost cost(const ia::Plan& plan, const Cluster& cluster) {
     out.seconds += cost.seconds;
     out.nodes.push_back(std::move(cost));
   }
-  const PeakBytes peaks = peak_bytes(plan, received, cluster.memory_bytes);
+  const Peak peak = peak_of(plan, received, cluster.memory_bytes);
+  out.peak_bytes = peak.bytes;
   for (size_t i = 0; i < out.nodes.size(); ++i) {
-    const auto peak = peaks.find(plan.order()[i].get());
-    if (peak != peaks.end()) out.nodes[i].peak_bytes = peak->second;
-    out.peak_bytes = std::max(out.peak_bytes, out.nodes[i].peak_bytes);
+    const auto found = peak.by_node.find(plan.order()[i].get());
+    if (found != peak.by_node.end()) out.nodes[i].peak_bytes = found->second;
   }
   return out;
 }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

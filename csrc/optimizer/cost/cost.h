@@ -6,14 +6,15 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ia/fusion.h"
+#include "ia/materialization.h"
 #include "ia/nodes.h"
 #include "optimizer/cost/peak.h"
 #include "optimizer/cost/profile.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 
-/// The machine that `seconds` prices. The flat rates are for what the profile does not say: all of it without one.
+/// The machine whose `seconds` are predicted. The flat rates serve for what the profile lacks, or for everything if
+/// there is no profile.
 struct Cluster {
   std::string name = "10 Gbit between sites, one device each";
   double flops_per_second = 1e11;       ///< of one site
@@ -24,7 +25,14 @@ struct Cluster {
   bool operator==(const Cluster&) const = default;
 };
 
-/// Cost of one node. The three figures are never mixed.
+/// The figures of a cost; they are never mixed.
+struct Figures {
+  double paper_floats = 0;
+  int64_t wire_bytes = 0;
+  double seconds = 0;
+};
+
+/// Cost of one node.
 struct NodeCost {
   std::string node;
   std::string operation;
@@ -32,7 +40,7 @@ struct NodeCost {
   int64_t wire_bytes = 0;   ///< payload between different sites, exact
   int64_t flops = 0;        ///< of the site that does most
   double seconds = 0;
-  int64_t peak_bytes = 0;  ///< kept while it runs by the site that keeps most; 0 of a join that is fused
+  int64_t peak_bytes = 0;  ///< of the site that holds most while it runs; 0 of a fused join
 };
 
 struct PlanCost {
@@ -46,15 +54,15 @@ struct PlanCost {
   Cluster cluster;
 };
 
-/// What a node is to a join that the executor computes together with its sum.
+/// The role of a node in what the executor computes as one.
 enum class Fusion {
   kNone,
-  kJoin,  ///< is the join: takes no time of its own under a profile
-  kSum,   ///< is the sum: its time under a profile holds the join's
-  kCall,  ///< is a further result of a call, which the first one's run computes: takes nothing
+  kJoin,  ///< is a join that runs with its sum: under a profile it takes no time of its own
+  kSum,   ///< is a sum that runs with its join: under a profile its time includes the join's
+  kCall,  ///< is a further result of a call, computed by the run of the first one: it takes no time
 };
 
-/// What the nodes of a plan are to the others that the executor computes with them.
+/// The roles of the nodes of a plan.
 class Fusions {
  public:
   explicit Fusions(const ia::Plan& plan) : joins_(ia::fused_joins(plan)), further_(ia::further_results(plan)) {}
@@ -65,16 +73,16 @@ class Fusions {
   std::unordered_map<const ia::Node*, const ia::Node*> further_;
 };
 
-/// Prices one node by itself; what a move brings to each site is put in `received`, if given.
+/// Prices one node by itself. Adds the bytes that each site receives in a move to `received`, if that is not null.
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received = nullptr);
 
 /// Floats that the paper's rule charges for the messages of a move to `target`: a broadcast over axes of p sites f·p, a
-/// shuffle f for each site that the target replicates it on; f by the frontier, wherever the tuples are and whatever is
-/// in place. Source: TRA paper, section 5.3.
+/// shuffle f for each site that the target replicates it on; f by the frontier, whatever is there already. Source: TRA
+/// paper, section 5.3.
 double paper_floats(const ia::Node& node);
 
 /// Prices a plan. Raises PlanError when a site would need more than `cluster.memory_bytes`, naming the node and the
 /// shortfall. Sources: TRA paper, section 5.3 (`paper_floats`); docs/algebra.md for the other two.
-PlanCost cost(const ia::Plan& plan, const Cluster& cluster = {});
+PlanCost plan_cost(const ia::Plan& plan, const Cluster& cluster = {});
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

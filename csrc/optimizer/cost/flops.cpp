@@ -4,64 +4,65 @@
 
 #include "optimizer/cost/visited.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
-using kernels::Form;
-using kernels::Row;
+using kernels::table::Form;
+using kernels::table::Row;
 
 /// Flops by site.
 using Flops = std::vector<int64_t>;
 
 /// Adds `each` for every element of `relation` that a site holds.
-void add(const ia::Holding& holding, const RelationType& relation, int64_t each, Flops& flops) {
+void add(const ia::Holding& holding, const relation::RelationType& relation, int64_t each, Flops& flops) {
   if (each == 0) return;
   for (int64_t site = 0; site < holding.sites(); ++site) flops[site] += each * holding.elements(relation, site);
 }
 
 /// What one kernel of one operand does to each tuple of `input`.
-void add_unary(const ia::Holding& holding, const RelationType& input, const RelationType& result,
-               const kernels::Kernel& kernel, Flops& flops) {
-  const Row& row = kernels::row_of(kernel);
-  if (row.form != Form::kLabelled) return add(holding, result, kernels::flops_per_element(kernel), flops);
-  add(holding, visited_by(input, kernel).relation, kernels::flops_per_element(kernel), flops);
+void add_unary(const ia::Holding& holding, const relation::RelationType& input, const relation::RelationType& result,
+               const kernels::table::Kernel& kernel, Flops& flops) {
+  const Row& row = kernels::table::row_of(kernel);
+  if (row.form != Form::kLabelled) return add(holding, result, kernels::table::flops_per_element(kernel), flops);
+  add(holding, visited_by(input, kernel).relation, kernels::table::flops_per_element(kernel), flops);
 }
 
 /// What the kernels that follow `kernel` do, which by itself gives `type`.
-void add_followers(const ia::Holding& holding, const RelationType& type, const kernels::Kernel& kernel, Flops& flops) {
-  each_follower(type, kernel, [&](const RelationType& input, const RelationType& result, const kernels::Kernel& next) {
-    add_unary(holding, input, result, next, flops);
-  });
+void add_followers(const ia::Holding& holding, const relation::RelationType& type, const kernels::table::Kernel& kernel,
+                   Flops& flops) {
+  each_follower(type, kernel,
+                [&](const relation::RelationType& input, const relation::RelationType& result,
+                    const kernels::table::Kernel& next) { add_unary(holding, input, result, next, flops); });
 }
 
 void add_join(const ia::Node& node, const ia::LocalJoin& op, Flops& flops) {
-  const Row& row = kernels::row_of(op.kernel);
+  const Row& row = kernels::table::row_of(op.kernel);
   const ia::Holding& holding = node.type().holding;
-  const RelationType joined = joined_type(node, op);
+  const relation::RelationType joined = joined_type(node, op);
   const bool labelled = row.form == Form::kLabelled;
-  add(holding, labelled ? visited_by(node, op).relation : joined, kernels::flops_per_element(op.kernel), flops);
+  add(holding, labelled ? visited_by(node, op).relation : joined, kernels::table::flops_per_element(op.kernel), flops);
   add_followers(holding, joined, op.kernel, flops);
 }
 
 /// A key map changes no array, so kernels are counted on the keys that tuples come from.
 void add_map(const ia::Node& node, const ia::LocalMap& op, Flops& flops) {
   const ia::PhysicalType& input = node.input(0)->type();
-  const kernels::Kernel first = op.array_map.first();
-  const bool labelled = kernels::row_of(first).form == Form::kLabelled;
-  if (op.array_map.then.empty() && !labelled) {
+  const kernels::table::Kernel first = op.array_map.first();
+  const bool labelled = kernels::table::row_of(first).form == Form::kLabelled;
+  if (op.array_map.epilogue.empty() && !labelled) {
     return add_unary(node.type().holding, input.relation, node.type().relation, first, flops);
   }
   const bool one = op.outputs == 1;
-  const KeyMap keys = one ? KeyMap::identity(input.relation.arity()) : op.key_map;
+  const relation::KeyMap keys = one ? relation::KeyMap::identity(input.relation.arity()) : op.key_map;
   const ia::Holding& holding = one ? input.holding : node.type().holding;
-  const RelationType mapped = kernels::map_type("local_map", input.relation, op.outputs, keys, first);
+  const relation::RelationType mapped = relation::map_type("local_map", input.relation, op.outputs, keys, first);
   add_unary(holding, input.relation, mapped, first, flops);
   add_followers(holding, mapped, op.array_map, flops);
 }
 
 /// Folding n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
-void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const RelationType& folded, Flops& flops) {
-  const Row& row = kernels::row_of(op.kernel);
+void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const relation::RelationType& folded, Flops& flops) {
+  const Row& row = kernels::table::row_of(op.kernel);
   if (row.flops_per_element == 0) return;
   const ia::PhysicalType& input = node.input(0)->type();
   const ia::Holding& result = node.type().holding;
@@ -72,25 +73,25 @@ void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const Relation
       flops[site] += row.flops_per_element * gone;
     } else {
       const int64_t calls = input.holding.tuples(site) - result.tuples(site);
-      flops[site] += calls * kernels::flops(op.kernel.first(), {*shape, *shape});
+      flops[site] += calls * kernels::table::flops(op.kernel.first(), {*shape, *shape});
     }
   }
 }
 
 void add_aggregate(const ia::Node& node, const ia::LocalAggregate& op, bool fused, Flops& flops) {
-  if (op.kernel.then.empty()) {
+  if (op.kernel.epilogue.empty()) {
     if (!fused) add_fold(node, op, node.type().relation, flops);
     return;
   }
-  const RelationType folded =
-      kernels::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
+  const relation::RelationType folded =
+      relation::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
   if (!fused) add_fold(node, op, folded, flops);
   add_followers(node.type().holding, folded, op.kernel, flops);
 }
 
-void add_call(const ia::Node& node, const kernels::Call& call, Flops& flops) {
+void add_call(const ia::Node& node, const kernels::call::Call& call, Flops& flops) {
   for (int64_t site = 0; site < node.type().sites(); ++site)
-    flops[site] += static_cast<int64_t>(kernels::flops(call, extents_at(node, call, site)));
+    flops[site] += static_cast<int64_t>(kernels::call::flops(call, extents_at(node, call, site)));
 }
 
 }  // namespace
@@ -110,7 +111,7 @@ int64_t busiest_flops(const ia::Exchange& exchange, int64_t sites) {
   for (const ia::Share& share : exchange.shares) {
     folds[share.site] += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
   }
-  return kernels::row_of({exchange.fold, {}}).flops_per_element * *std::max_element(folds.begin(), folds.end());
+  return kernels::table::row_of({exchange.fold, {}}).flops_per_element * *std::max_element(folds.begin(), folds.end());
 }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

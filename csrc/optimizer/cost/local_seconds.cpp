@@ -5,11 +5,11 @@
 
 #include "optimizer/cost/visited.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
-using kernels::Form;
-using kernels::Row;
+using kernels::table::Form;
+using kernels::table::Row;
 
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
@@ -37,7 +37,7 @@ struct Products {
 };
 
 /// Extent of `axis` in a call: over all keys of `box`, or of one of them.
-double extent_in(const Axis& axis, const Box& box, bool single) {
+double extent_in(const relation::Axis& axis, const Box& box, bool single) {
   const auto over = static_cast<double>(axis.extent_over(box));
   return single && axis.linked() ? over / static_cast<double>(std::max<int64_t>(box.extent(axis.key_dim), 1)) : over;
 }
@@ -51,25 +51,25 @@ Products products_at(const ia::Node& join, const ia::LocalJoin& op, const Visite
   const auto keys = regular ? nullptr : holding.keys(site);
   const Box box = regular ? *holding.box(site) : Box::single(keys->front());
   const int64_t left_arity = join.input(0)->type().relation.arity();
-  const Dims right =
-      kernels::JoinKeys{op.left_keys, op.right_keys}.right_position(left_arity, join.input(1)->type().relation.arity());
+  const Dims right = relation::JoinKeys{op.left_keys, op.right_keys}.right_position(
+      left_arity, join.input(1)->type().relation.arity());
   const std::string& result = visited.labels.result;
   for (int64_t dim = 0; dim < static_cast<int64_t>(box.lower.size()); ++dim) {
-    const bool kept = group_by == nullptr || position_of(*group_by, dim).has_value();
+    const bool grouped = group_by == nullptr || position_of(*group_by, dim).has_value();
     const Dims linked = visited.relation.axes_of(dim);
     const auto extent = static_cast<double>(box.extent(dim));
     if (linked.empty()) {
-      out.add(extent, dim < left_arity, position_of(right, dim).has_value(), kept);
-    } else if (linked.size() > 1 || kept != has(result, visited.letters[linked[0]])) {
+      out.add(extent, dim < left_arity, position_of(right, dim).has_value(), grouped);
+    } else if (linked.size() > 1 || grouped != has(result, visited.letters[linked[0]])) {
       out.calls *= extent;
     }
   }
   for (size_t i = 0; i < visited.letters.size(); ++i) {
     const char letter = visited.letters[i];
-    const Axis& axis = visited.relation.axes[i];
-    const bool kept = !axis.linked() || group_by == nullptr || position_of(*group_by, axis.key_dim).has_value();
+    const relation::Axis& axis = visited.relation.axes[i];
+    const bool grouped = !axis.linked() || group_by == nullptr || position_of(*group_by, axis.key_dim).has_value();
     const bool single =
-        axis.linked() && (visited.relation.axes_of(axis.key_dim).size() > 1 || kept != has(result, letter));
+        axis.linked() && (visited.relation.axes_of(axis.key_dim).size() > 1 || grouped != has(result, letter));
     out.add(extent_in(axis, box, single), has(visited.labels.operands[0], letter),
             has(visited.labels.operands[1], letter), has(result, letter));
   }
@@ -84,8 +84,8 @@ class Local {
       : node_(node), profile_(profile), result_(node.type()), bytes_(byte_size(result_.relation.dtype)) {}
 
   double join(const ia::LocalJoin& op) const {
-    const Row& row = kernels::row_of(op.kernel);
-    const RelationType joined = joined_type(node_, op);
+    const Row& row = kernels::table::row_of(op.kernel);
+    const relation::RelationType joined = joined_type(node_, op);
     const double seconds = row.form == Form::kElementwise ? elementwise(op.kernel.first(), result_.holding, joined)
                            : row.form == Form::kLabelled && !row.user ? contraction(node_, op, nullptr)
                                                                       : -1;
@@ -93,13 +93,13 @@ class Local {
   }
 
   double map(const ia::LocalMap& op) const {
-    const kernels::Kernel first = op.array_map.first();
-    const Row& row = kernels::row_of(first);
+    const kernels::table::Kernel first = op.array_map.first();
+    const Row& row = kernels::table::row_of(first);
     const ia::PhysicalType& input = node_.input(0)->type();
     const bool in_place = op.outputs == 1;
-    const KeyMap keys = in_place ? KeyMap::identity(input.relation.arity()) : op.key_map;
+    const relation::KeyMap keys = in_place ? relation::KeyMap::identity(input.relation.arity()) : op.key_map;
     const ia::Holding& holding = in_place ? input.holding : result_.holding;
-    const RelationType mapped = kernels::map_type("local_map", input.relation, op.outputs, keys, first);
+    const relation::RelationType mapped = relation::map_type("local_map", input.relation, op.outputs, keys, first);
     double seconds = 0;
     if (in_place && op.key_map.is_identity(input.relation.arity())) {
       seconds = unary(first, input.holding, input.relation);
@@ -114,12 +114,12 @@ class Local {
   double aggregate(const ia::LocalAggregate& op) const { return both(fold(op), finish(op)); }
 
   /// Reads its operands and writes its result as a copy does, and computes at the rate of a product of as many flops.
-  double call(const kernels::Call& op) const {
+  double call(const kernels::call::Call& op) const {
     double most = 0;
     for (int64_t site = 0; site < result_.sites(); ++site) {
       auto bytes = static_cast<double>(result_.bytes(site));
       for (const ia::NodePtr& input : node_.inputs()) bytes += static_cast<double>(input->type().bytes(site));
-      const double side = std::cbrt(kernels::flops(op, extents_at(node_, op, site)) / 2);
+      const double side = std::cbrt(kernels::call::flops(op, extents_at(node_, op, site)) / 2);
       const double moved = profile_.copy(bytes / 2);
       const double computed = side < 1 ? 0 : profile_.product(DType::kFloat32, side, side, side);
       if (moved < 0 || computed < 0) return -1;
@@ -136,7 +136,7 @@ class Local {
  private:
   double fold(const ia::LocalAggregate& op) const {
     const ia::PhysicalType& input = node_.input(0)->type();
-    const Row& row = kernels::row_of(op.kernel);
+    const Row& row = kernels::table::row_of(op.kernel);
     const auto most = busiest_of(input.holding, input.relation);
     if (row.form == Form::kConcat) return profile_.copy(static_cast<double>(most.elements * bytes_));
     if (row.form != Form::kElementwise || row.user) return -1;
@@ -158,18 +158,19 @@ class Local {
 
   /// What the kernels take that follow a fold.
   double finish(const ia::LocalAggregate& op) const {
-    if (op.kernel.then.empty()) return 0;
-    const RelationType folded =
-        kernels::aggregate_type("local_aggregate", node_.input(0)->type().relation, op.group_by, op.kernel.first());
+    if (op.kernel.epilogue.empty()) return 0;
+    const relation::RelationType folded =
+        relation::aggregate_type("local_aggregate", node_.input(0)->type().relation, op.group_by, op.kernel.first());
     return followers(result_.holding, folded, op.kernel);
   }
 
   /// What the kernels take that follow `kernel`, which by itself gives `type`.
-  double followers(const ia::Holding& holding, const RelationType& type, const kernels::Kernel& kernel) const {
+  double followers(const ia::Holding& holding, const relation::RelationType& type,
+                   const kernels::table::Kernel& kernel) const {
     double seconds = 0;
-    each_follower(type, kernel, [&](const RelationType& input, const RelationType&, const kernels::Kernel& next) {
-      seconds = both(seconds, unary(next, holding, input));
-    });
+    each_follower(type, kernel,
+                  [&](const relation::RelationType& input, const relation::RelationType&,
+                      const kernels::table::Kernel& next) { seconds = both(seconds, unary(next, holding, input)); });
     return seconds;
   }
 
@@ -178,20 +179,22 @@ class Local {
   }
 
   /// A kernel of one operand on all that a site holds of `input`.
-  double unary(const kernels::Kernel& kernel, const ia::Holding& holding, const RelationType& input) const {
+  double unary(const kernels::table::Kernel& kernel, const ia::Holding& holding,
+               const relation::RelationType& input) const {
     const auto most = busiest_of(holding, input);
     return unary_calls(kernel, calls_at(holding, most.site), static_cast<double>(most.elements));
   }
 
-  double unary_calls(const kernels::Kernel& kernel, double calls, double elements) const {
-    const Row& row = kernels::row_of(kernel);
+  double unary_calls(const kernels::table::Kernel& kernel, double calls, double elements) const {
+    const Row& row = kernels::table::row_of(kernel);
     const double each = elements / std::max(calls, 1.0);
     if (row.facts.moves_elements) return 0;
     if (row.form == Form::kElementwise) return repeated(calls, profile_.elementwise_call(kernel, bytes_, each));
     return row.user ? -1 : repeated(calls, profile_.row_fold(bytes_, each));
   }
 
-  double elementwise(const kernels::Kernel& kernel, const ia::Holding& holding, const RelationType& joined) const {
+  double elementwise(const kernels::table::Kernel& kernel, const ia::Holding& holding,
+                     const relation::RelationType& joined) const {
     const auto most = busiest_of(holding, joined);
     const double calls = calls_at(holding, most.site);
     return repeated(
@@ -199,8 +202,8 @@ class Local {
   }
 
   /// A contraction that is no product: every joined element is combined in one pass and folded in another.
-  double joined_in_blocks(const kernels::Kernel& kernel, double elements) const {
-    return both(profile_.elementwise_call(kernels::combined_by(kernel), bytes_, elements),
+  double joined_in_blocks(const kernels::table::Kernel& kernel, double elements) const {
+    return both(profile_.elementwise_call(kernels::table::combined_by(kernel), bytes_, elements),
                 profile_.row_fold(bytes_, elements));
   }
 
@@ -208,7 +211,7 @@ class Local {
     const Visited visited = visited_by(join, op);
     const auto most = busiest_of(join.type().holding, visited.relation);
     if (most.elements == 0) return 0;
-    const Row& row = kernels::row_of(op.kernel);
+    const Row& row = kernels::table::row_of(op.kernel);
     if (!row.facts.linear) return joined_in_blocks(op.kernel, static_cast<double>(most.elements));
     const Products p = products_at(join, op, visited, most.site, group_by);
     const bool outer = p.inner == 1 && group_by == nullptr && p.batch * p.rows * p.columns > 1;
@@ -243,4 +246,4 @@ double local_seconds(const ia::Node& node, bool fused, const Profile& profile) {
   return fused ? local.fused(*aggregate) : local.aggregate(*aggregate);
 }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

@@ -5,13 +5,13 @@
 #include "optimizer/cost/flops.h"
 #include "optimizer/cost/profile.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
 int64_t most(const std::vector<int64_t>& values) { return *std::max_element(values.begin(), values.end()); }
 
-/// Whether the part of a block stored for `held` that belongs to `box` lies in one piece.
-bool lies_together(const RelationType& relation, const Box& held, const Box& box) {
+/// Whether the part `box` of the block that stores `held` is contiguous.
+bool contiguous(const relation::RelationType& relation, const Box& held, const Box& box) {
   bool partial = false;
   const auto visit = [&](int64_t extent, int64_t of) {
     if (partial && extent > 1) return false;
@@ -27,32 +27,32 @@ bool lies_together(const RelationType& relation, const Box& held, const Box& box
   return true;
 }
 
-/// Bytes copied while parts are cut out of their sender's block.
+/// Bytes that senders copy to cut parts out of their blocks.
 std::vector<int64_t> cut_bytes(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& from) {
   std::vector<int64_t> bytes(from.sites());
   if (!from.holding.regular()) return bytes;
   for (const ia::Transfer& transfer : stage) {
     const auto& held = from.holding.box(transfer.from);
-    if (!held || lies_together(from.relation, *held, transfer.box)) continue;
+    if (!held || contiguous(from.relation, *held, transfer.box)) continue;
     bytes[transfer.from] += from.relation.elements_over(transfer.box) * byte_size(from.relation.dtype);
   }
   return bytes;
 }
 
-/// Bytes that a site's parts are copied into: nothing where one part has all that it stores.
+/// Bytes of the blocks that sites assemble from several parts; none where one part is the block.
 std::vector<int64_t> assembled_bytes(const ia::Exchange& exchange, const ia::PhysicalType& target) {
   std::vector<int64_t> bytes(target.sites());
-  const ia::PhysicalType& settled = exchange.settled;
-  if (!target.holding.regular() || !settled.holding.regular()) return bytes;
-  std::vector<bool> whole(target.sites());
+  const ia::PhysicalType& reduced = exchange.reduced;
+  if (!target.holding.regular() || !reduced.holding.regular()) return bytes;
+  std::vector<bool> complete(target.sites());
   for (const ia::Transfer& transfer : exchange.copy) {
     const auto& wanted = target.holding.box(transfer.to);
-    if (wanted && transfer.box.contains(*wanted)) whole[transfer.to] = true;
+    if (wanted && transfer.box.contains(*wanted)) complete[transfer.to] = true;
   }
   for (int64_t site = 0; site < target.sites(); ++site) {
     const auto& wanted = target.holding.box(site);
-    const auto& held = settled.holding.box(site);
-    if (!wanted || wanted->empty() || whole[site] || (held && held->contains(*wanted))) continue;
+    const auto& held = reduced.holding.box(site);
+    if (!wanted || wanted->empty() || complete[site] || (held && held->contains(*wanted))) continue;
     bytes[site] = target.bytes(site);
   }
   return bytes;
@@ -60,8 +60,8 @@ std::vector<int64_t> assembled_bytes(const ia::Exchange& exchange, const ia::Phy
 
 /// Bytes of boxes that several folded shares make.
 int64_t joined_bytes(const ia::Exchange& exchange) {
-  std::vector<int64_t> bytes(exchange.settled.sites());
-  const int64_t each = byte_size(exchange.settled.relation.dtype);
+  std::vector<int64_t> bytes(exchange.reduced.sites());
+  const int64_t each = byte_size(exchange.reduced.relation.dtype);
   for (const ia::Transfer& transfer : exchange.gather) bytes[transfer.to] += transfer.elements() * each;
   if (most(bytes) == 0) return 0;
   for (const ia::Share& share : exchange.shares) bytes[share.site] += (share.end - share.begin) * each;
@@ -71,9 +71,9 @@ int64_t joined_bytes(const ia::Exchange& exchange) {
 /// Seconds of the site that folds longest.
 double fold_seconds(const ia::Exchange& exchange, const Cluster& cluster) {
   if (exchange.fold.empty()) return 0;
-  const kernels::Row& row = *kernels::find_row(exchange.fold);
-  const int64_t each = byte_size(exchange.settled.relation.dtype);
-  std::vector<double> seconds(exchange.settled.sites());
+  const kernels::table::Row& row = *kernels::table::find_row(exchange.fold);
+  const int64_t each = byte_size(exchange.reduced.relation.dtype);
+  std::vector<double> seconds(exchange.reduced.sites());
   for (const ia::Share& share : exchange.shares) {
     if (share.begin == share.end) continue;
     const auto calls = static_cast<double>(share.holders.size()) - 1;
@@ -82,7 +82,7 @@ double fold_seconds(const ia::Exchange& exchange, const Cluster& cluster) {
   }
   const double longest = *std::max_element(seconds.begin(), seconds.end());
   if (longest > 0) return longest;
-  return static_cast<double>(busiest_flops(exchange, exchange.settled.sites())) / cluster.flops_per_second;
+  return static_cast<double>(busiest_flops(exchange, exchange.reduced.sites())) / cluster.flops_per_second;
 }
 
 }  // namespace
@@ -133,10 +133,8 @@ double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, co
   if (cluster.profile && stages > 0) {
     const ia::GridPlacement* from = source.placement.grid();
     const ia::GridPlacement* to = target.placement.grid();
-    Dims axes;
-    for (size_t i = 0; i < target.grid.axes.size(); ++i) {
-      if (from == nullptr || to == nullptr || from->states[i] != to->states[i]) axes.push_back(static_cast<int64_t>(i));
-    }
+    const bool grid = from != nullptr && to != nullptr;
+    const Dims axes = grid ? ia::differing_axes(*from, *to) : all_dims(target.grid.rank());
     link = cluster.profile->link(axes);
   }
   if (link == nullptr) return stages * cluster.latency_seconds + bytes / cluster.bytes_per_second;
@@ -149,10 +147,10 @@ double handling_seconds(const ia::Exchange& exchange, const ia::PhysicalType& so
   double seconds = fold_seconds(exchange, cluster);
   for (const int64_t bytes :
        {most(cut_bytes(exchange.reduce, source)), joined_bytes(exchange),
-        most(cut_bytes(exchange.copy, exchange.settled)), most(assembled_bytes(exchange, target))}) {
+        most(cut_bytes(exchange.copy, exchange.reduced)), most(assembled_bytes(exchange, target))}) {
     if (bytes > 0) seconds += std::max(profile.copy(static_cast<double>(bytes)), 0.0);
   }
   return seconds;
 }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

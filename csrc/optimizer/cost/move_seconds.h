@@ -3,7 +3,7 @@
 #include "ia/exchange.h"
 #include "optimizer/cost/cost.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 
 /// Bytes between pairs of sites in one stage of a move, summed as links see them.
 struct StageTraffic {
@@ -28,4 +28,4 @@ double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, co
 double handling_seconds(const ia::Exchange& exchange, const ia::PhysicalType& source, const ia::PhysicalType& target,
                         const Cluster& cluster);
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "ia/fusion.h"
+#include "ia/materialization.h"
 #include "ia/text.h"
-#include "kernels/table.h"
+#include "kernels/table/table.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
 using ia::Node;
@@ -15,39 +15,38 @@ using ia::NodePtr;
 bool elementwise(const Node& node) {
   const auto* join = node.as<ia::LocalJoin>();
   const auto* map = node.as<ia::LocalMap>();
-  const kernels::Kernel* kernel = join != nullptr ? &join->kernel : map != nullptr ? &map->array_map : nullptr;
-  return kernel != nullptr && kernel->then.empty() && kernels::row_of(*kernel).form == kernels::Form::kElementwise;
+  const kernels::table::Kernel* kernel = join != nullptr ? &join->kernel : map != nullptr ? &map->array_map : nullptr;
+  return kernel != nullptr && kernel->epilogue.empty() &&
+         kernels::table::row_of(*kernel).form == kernels::table::Form::kElementwise;
 }
 
-/// Keeps account of each site's bytes while the plan's nodes run one after another.
+/// Adds up each site's bytes while the plan's nodes run one after another.
 class Simulation {
  public:
   Simulation(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit)
       : plan_(plan),
         received_(received),
         limit_(limit),
-        formation_(plan),
-        uses_(formation_.uses()),
+        materialization_(plan),
+        uses_(materialization_.uses()),
         live_(plan.grid().sites()) {
     for (const auto& output : plan.outputs()) {
       if (output.tied_input) ties_.emplace(output.node.get(), *output.tied_input);
     }
   }
 
-  const Peak& peak() const { return peak_; }
-
-  PeakBytes run() {
-    for (const NodePtr& input : plan_.inputs()) keep(*input);
+  Peak run() {
+    for (const NodePtr& input : plan_.inputs()) hold(*input);
     const int64_t inputs = *std::max_element(live_.begin(), live_.end());
-    for (const NodePtr& input : plan_.inputs()) peaks_[input.get()] = inputs;
+    for (const NodePtr& input : plan_.inputs()) peak_.by_node[input.get()] = inputs;
     for (const NodePtr& node : plan_.order()) {
-      if (node->inputs().empty() || !formation_.formed(*node)) continue;
-      const auto read = formation_.operands(*node);
+      if (node->inputs().empty() || !materialization_.materialized(*node)) continue;
+      const auto read = materialization_.operands(*node);
       for (const Node* operand : read) --uses_.at(operand);
-      keep(*node);
+      hold(*node);
       for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
     }
-    return std::move(peaks_);
+    return std::move(peak_);
   }
 
  private:
@@ -61,9 +60,9 @@ class Simulation {
            });
   }
 
-  void keep(const Node& node) {
+  void hold(const Node& node) {
     const bool in_place = overwrites_its_input(node);
-    if (!in_place) kept_.push_back(&node);
+    if (!in_place) held_.push_back(&node);
     const auto messages = received_.find(&node);
     int64_t most = 0;
     int64_t site_of_most = 0;
@@ -74,13 +73,15 @@ class Simulation {
       most = std::max(most, needed);
     }
     check(node, site_of_most, most);
-    peaks_[&node] = most;
+    peak_.by_node[&node] = most;
     if (most > peak_.bytes) remember(site_of_most, most);
   }
 
   void remember(int64_t site, int64_t bytes) {
-    peak_ = {bytes, site, {}};
-    for (const Node* node : kept_) peak_.kept.emplace_back(node, node->type().bytes(site));
+    peak_.bytes = bytes;
+    peak_.site = site;
+    peak_.held.clear();
+    for (const Node* node : held_) peak_.held.emplace_back(node, node->type().bytes(site));
   }
 
   void check(const Node& node, int64_t site, int64_t needed) const {
@@ -92,32 +93,25 @@ class Simulation {
   /// Frees a result after its last use; inputs stay.
   void release(const Node& node) {
     if (uses_.at(&node) > 0 || node.inputs().empty()) return;
-    std::erase(kept_, &node);
+    std::erase(held_, &node);
     for (int64_t site = 0; site < static_cast<int64_t>(live_.size()); ++site) live_[site] -= node.type().bytes(site);
   }
 
   const ia::Plan& plan_;
   const ReceivedBytes& received_;
   std::optional<int64_t> limit_;
-  ia::Formation formation_;
+  ia::Materialization materialization_;
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
   std::vector<int64_t> live_;
-  std::vector<const Node*> kept_;
-  PeakBytes peaks_;
+  std::vector<const Node*> held_;
   Peak peak_;
 };
 
 }  // namespace
 
-PeakBytes peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
+Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
   return Simulation(plan, received, limit).run();
 }
 
-Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received) {
-  Simulation simulation(plan, received, std::nullopt);
-  simulation.run();
-  return simulation.peak();
-}
-
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

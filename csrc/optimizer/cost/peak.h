@@ -5,28 +5,24 @@
 
 #include "ia/nodes.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 
 /// Bytes of messages that each site has received at once, at most, during a move.
 using ReceivedBytes = std::unordered_map<const ia::Node*, std::vector<int64_t>>;
 
-/// Most bytes that one site keeps while each node runs.
-using PeakBytes = std::unordered_map<const ia::Node*, int64_t>;
-
-/// What the site that needs most keeps while `plan` runs in its order: the inputs throughout, results from their node
-/// to their last use (outputs to the end), and the messages of the move under way. Fused joins keep nothing and have no
-/// entry; an output tied to an input overwrites it where its node is elementwise and reads that input last. Raises
-/// PlanError beyond `limit`.
-PeakBytes peak_bytes(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit);
-
-/// The moment in which one site keeps most.
+/// The memory that a plan takes while it runs.
 struct Peak {
-  int64_t bytes = 0;
+  int64_t bytes = 0;  ///< of the site that needs most, at the moment when it does
   int64_t site = 0;
-  std::vector<std::pair<const ia::Node*, int64_t>> kept;  ///< results there, with their bytes on that site
+  std::vector<std::pair<const ia::Node*, int64_t>> held;  ///< results in memory then, with their bytes on that site
+  /// The most bytes that one site holds while each node runs. Fused joins hold nothing and have no entry.
+  std::unordered_map<const ia::Node*, int64_t> by_node;
 };
 
-/// The peak of `plan` under the same rules.
-Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received);
+/// The memory that `plan` takes if it runs in its order. A site holds the inputs throughout, results from their node to
+/// their last use (outputs to the end), and the messages of the move under way. An output tied to an input overwrites
+/// it where its node is elementwise and reads that input last. Raises PlanError where a site would need more than
+/// `limit`.
+Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit = {});
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

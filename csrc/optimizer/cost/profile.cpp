@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
 constexpr double kUnknown = -1;
@@ -119,7 +119,7 @@ double Profile::product(DType dtype, double rows, double inner, double columns) 
   return table == nullptr ? kUnknown : beyond_node(table->at(rows, inner, columns));
 }
 
-double Profile::elementwise_call(const kernels::Row& row, int64_t element_bytes, double elements) const {
+double Profile::elementwise_call(const kernels::table::Row& row, int64_t element_bytes, double elements) const {
   const auto far = [&](const ElementwiseProfile& e) {
     return 16 * distance(e.operands, row.operands) + 2 * distance(e.flops_per_element, row.flops_per_element) +
            (e.domain == row.domain ? 0 : 0.5) + 4 * distance(e.element_bytes, element_bytes);
@@ -128,11 +128,11 @@ double Profile::elementwise_call(const kernels::Row& row, int64_t element_bytes,
   return entry == nullptr ? kUnknown : beyond_node(entry->seconds.at(elements));
 }
 
-double Profile::elementwise_call(const kernels::Kernel& kernel, int64_t element_bytes, double elements) const {
-  kernels::Row called{.name = kernel.name, .summary = {}};
-  called.operands = kernels::operands_of(kernel);
-  called.domain = kernels::row_of(kernel).domain;
-  called.flops_per_element = kernels::flops_per_element(kernel);
+double Profile::elementwise_call(const kernels::table::Kernel& kernel, int64_t element_bytes, double elements) const {
+  kernels::table::Row called{.name = kernel.name, .summary = {}};
+  called.operands = kernels::table::operands_of(kernel);
+  called.domain = kernels::table::row_of(kernel).domain;
+  called.flops_per_element = kernels::table::flops_per_element(kernel);
   return elementwise_call(called, element_bytes, elements);
 }
 
@@ -148,4 +148,4 @@ double Profile::key_fold(int64_t element_bytes, double elements) const {
 
 double Profile::copy(double bytes) const { return copies.empty() ? kUnknown : bytes > 0 ? copies.at(bytes) : 0; }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

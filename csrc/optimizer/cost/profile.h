@@ -6,9 +6,9 @@
 
 #include "base/dims.h"
 #include "base/dtype.h"
-#include "kernels/table.h"
+#include "kernels/table/table.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 
 /// Seconds by size, measured at a few sizes: linear between two of them, which is an α-β law in each piece; the first
 /// one's seconds below them, and along the last piece beyond. Never falls.
@@ -55,7 +55,7 @@ class ProductProfile {
 struct ElementwiseProfile {
   int64_t operands = 1;
   int64_t flops_per_element = 1;
-  kernels::Domain domain = kernels::Domain::kAny;
+  Domain domain = Domain::kAny;
   int64_t element_bytes = 4;
   Curve seconds;
 };
@@ -68,7 +68,7 @@ struct FoldProfile {
 };
 
 /// Rates of a machine as `joinsum.calibrate()` has measured them, on all sites at once. Seconds of kernels are those of
-/// a node with one call. What is missing is priced by the cluster's flat rates. Source: docs/calibration.md.
+/// a node with one call. The cluster's flat rates price what is missing. Source: docs/calibration.md.
 struct Profile {
   double run_seconds = 0;   ///< of the agreement that opens a run
   double node_seconds = 0;  ///< of a node that computes nothing
@@ -82,8 +82,8 @@ struct Profile {
   const LinkProfile* link(const Dims& axes) const;
   /// Seconds beyond those of the node itself. Negative where the profile does not say.
   double product(DType dtype, double rows, double inner, double columns) const;
-  double elementwise_call(const kernels::Row& row, int64_t element_bytes, double elements) const;
-  double elementwise_call(const kernels::Kernel& kernel, int64_t element_bytes, double elements) const;
+  double elementwise_call(const kernels::table::Row& row, int64_t element_bytes, double elements) const;
+  double elementwise_call(const kernels::table::Kernel& kernel, int64_t element_bytes, double elements) const;
   double row_fold(int64_t element_bytes, double elements) const;
   double key_fold(int64_t element_bytes, double elements) const;
   double copy(double bytes) const;
@@ -92,4 +92,4 @@ struct Profile {
   double beyond_node(double seconds) const { return seconds > node_seconds ? seconds - node_seconds : 0; }
 };
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

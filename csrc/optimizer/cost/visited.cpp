@@ -2,20 +2,21 @@
 
 #include <map>
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::cost {
 namespace {
 
 /// An operand of a labelled kernel, with the key dimension that each of its own becomes.
 struct Operand {
-  const RelationType& type;
+  const relation::RelationType& type;
   Dims position;
 };
 
-Visited points(kernels::Labels labels, const RelationType& calls, const std::vector<Operand>& operands) {
-  std::map<char, Axis> letters;
+Visited points(kernels::table::Subscripts labels, const relation::RelationType& calls,
+               const std::vector<Operand>& operands) {
+  std::map<char, relation::Axis> letters;
   for (size_t i = 0; i < operands.size(); ++i) {
     for (size_t a = 0; a < operands[i].type.axes.size(); ++a) {
-      Axis axis = operands[i].type.axes[a];
+      relation::Axis axis = operands[i].type.axes[a];
       if (axis.linked()) axis.key_dim = operands[i].position[axis.key_dim];
       const auto [at, fresh] = letters.try_emplace(labels.operands[i][a], axis);
       if (!fresh && !at->second.linked()) at->second = axis;
@@ -31,25 +32,25 @@ Visited points(kernels::Labels labels, const RelationType& calls, const std::vec
 
 }  // namespace
 
-RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op) {
-  if (op.kernel.then.empty()) return join.type().relation;
-  return kernels::join_type("local_join", join.input(0)->type().relation, join.input(1)->type().relation,
-                            {op.left_keys, op.right_keys}, op.kernel.first());
+relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op) {
+  if (op.kernel.epilogue.empty()) return join.type().relation;
+  return relation::join_type("local_join", join.input(0)->type().relation, join.input(1)->type().relation,
+                             {op.left_keys, op.right_keys}, op.kernel.first());
 }
 
 Visited visited_by(const ia::Node& join, const ia::LocalJoin& op) {
-  const RelationType& left = join.input(0)->type().relation;
-  const RelationType& right = join.input(1)->type().relation;
-  const kernels::JoinKeys on{op.left_keys, op.right_keys};
-  return points(kernels::row_of(op.kernel).labels(op.kernel), joined_type(join, op),
+  const relation::RelationType& left = join.input(0)->type().relation;
+  const relation::RelationType& right = join.input(1)->type().relation;
+  const relation::JoinKeys on{op.left_keys, op.right_keys};
+  return points(kernels::table::row_of(op.kernel).labels(op.kernel), joined_type(join, op),
                 {{left, on.left_position(left.arity())}, {right, on.right_position(left.arity(), right.arity())}});
 }
 
-Visited visited_by(const RelationType& input, const kernels::Kernel& kernel) {
-  return points(kernels::row_of(kernel).labels(kernel), input, {{input, all_dims(input.arity())}});
+Visited visited_by(const relation::RelationType& input, const kernels::table::Kernel& kernel) {
+  return points(kernels::table::row_of(kernel).labels(kernel), input, {{input, all_dims(input.arity())}});
 }
 
-Busiest busiest_of(const ia::Holding& holding, const RelationType& relation) {
+Busiest busiest_of(const ia::Holding& holding, const relation::RelationType& relation) {
   Busiest most;
   for (int64_t site = 0; site < holding.sites(); ++site) {
     const int64_t elements = holding.elements(relation, site);
@@ -58,7 +59,7 @@ Busiest busiest_of(const ia::Holding& holding, const RelationType& relation) {
   return most;
 }
 
-std::map<char, double> extents_at(const ia::Node& node, const kernels::Call& call, int64_t site) {
+std::map<char, double> extents_at(const ia::Node& node, const kernels::call::Call& call, int64_t site) {
   std::map<char, double> out;
   const bool works = node.type().holding.box(site).has_value();
   for (const auto& [letter, fresh] : call.extents) out[letter] = works ? static_cast<double>(fresh.extent) : 0;
@@ -66,11 +67,11 @@ std::map<char, double> extents_at(const ia::Node& node, const kernels::Call& cal
     const ia::PhysicalType& operand = node.input(i)->type();
     const auto& box = operand.holding.box(site);
     for (size_t a = 0; a < call.operands[i].size(); ++a) {
-      const Axis& axis = operand.relation.axes[a];
+      const relation::Axis& axis = operand.relation.axes[a];
       out[call.operands[i][a]] = works && box ? static_cast<double>(axis.extent_over(*box)) : 0;
     }
   }
   return out;
 }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::cost

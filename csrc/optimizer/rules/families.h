@@ -1,15 +1,19 @@
 #pragma once
 
-#include "kernels/table.h"
-#include "optimizer/rule.h"
+#include "kernels/table/table.h"
+#include "optimizer/rules/rule.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::rules {
 
 /// The families of the rule table, each in its own file.
 std::vector<Rule> composition_rules();
 std::vector<Rule> repartition_rules();
 std::vector<Rule> matrix_product_rules();
 std::vector<Rule> physical_rules();
+
+/// Sources of rules.
+inline constexpr const char* kTable2 = "TRA paper, Table 2";
+inline constexpr const char* kTable2Corrected = "TRA paper, Table 2, corrected (docs/deviations.md)";
 
 /// Patterns: `filter(filter())` is a filter over a filter.
 inline Pattern any() { return {}; }
@@ -35,18 +39,17 @@ inline const ia::Placement& placement_of(const ia::NodePtr& node) { return node-
 bool keeps_keys(const ia::NodePtr& map);
 /// Key dimensions that a target placement splits, ascending.
 Dims split_dims(const ia::GridPlacement& target);
-/// What settled moves at `node` move, one after another; `node` itself where it is none. Rules make their moves of
-/// that, so that moves do not pile up and the rules together reach finitely many plans.
+/// The input of the chain of moves that ends at `node`, up to a pending one; `node` itself if it is no move. Rules move
+/// that input, so that moves do not pile up and the rules reach finitely many plans.
 ia::NodePtr below_moves(const ia::NodePtr& node);
 /// `node` broadcast along `axes`, in one move.
 ia::NodePtr broadcasted(const ia::NodePtr& node, Dims axes);
 /// The same move over another input, in one move.
 ia::NodePtr moved_like(const ia::NodePtr& move, const ia::NodePtr& input);
-/// `node`, or below a move what it moves.
+/// The input of a move; `node` itself if it is no move.
 ia::NodePtr before_move(const ia::NodePtr& node);
-bool is_move(const ia::NodePtr& node);
 /// Both sides of a join shuffled along the grid axes `axes` by its join keys in turn; other axes stay as they are.
 std::pair<ia::NodePtr, ia::NodePtr> shuffled_to_meet(const ia::NodePtr& left, const ia::NodePtr& right,
                                                      const Dims& left_keys, const Dims& right_keys, const Dims& axes);
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::rules

@@ -2,7 +2,7 @@
 
 #include "optimizer/rules/families.h"
 
-namespace joinsum::optimizer {
+namespace joinsum::optimizer::rules {
 namespace {
 
 using ia::NodePtr;
@@ -33,7 +33,7 @@ struct Product {
 
 bool is_product(const Match& m) {
   const Product product(m);
-  return kernels::foldable(product.fold.kernel.first()) && !placement_of(product.left).pending() &&
+  return kernels::table::foldable(product.fold.kernel.first()) && !placement_of(product.left).pending() &&
          !placement_of(product.right).pending();
 }
 
@@ -47,100 +47,99 @@ bool is_matrix_product(const Match& m) {
 /// Splits every grid axis by `dims` in turn.
 NodePtr split_by(const NodePtr& input, const Dims& dims) { return ia::shuffle(input, dims); }
 
-Rule broadcast_left() {
-  return {"MM-1a",
-          "A[g](S(J(L, R))) = A[g](J(B L, S[free] R))",
-          "the fold may be regrouped; R has key dimensions that are not joined, and the fold keeps them (BMM)",
-          kSource,
-          aggregate(shuffle(join())),
-          [](const Match& m) {
-            const Product product(m);
-            return is_product(m) && !product.right_free().empty();
-          },
-          [](const Match& m) -> std::vector<NodePtr> {
-            const Product product(m);
-            return {product.folded(
-                product.joined(ia::broadcast(product.left), split_by(product.right, product.right_free())))};
-          }};
-}
-
-Rule broadcast_right() {
-  return {"MM-1b",
-          "A[g](S(J(L, R))) = A[g](J(S[free] L, B R))",
-          "the fold may be regrouped; L has key dimensions that are not joined, and the fold keeps them (BMM)",
-          kSource,
-          aggregate(shuffle(join())),
-          [](const Match& m) {
-            const Product product(m);
-            return is_product(m) && !product.left_free().empty();
-          },
-          [](const Match& m) -> std::vector<NodePtr> {
-            const Product product(m);
-            return {product.folded(
-                product.joined(split_by(product.left, product.left_free()), ia::broadcast(product.right)))};
-          }};
-}
-
-Rule cross_product() {
-  return {
-      "MM-2",
-      "A[g](S[g](J(L, R))) = A[g](S[g](J(S[jl] L, S[jr] R)))",
-      "the fold may be regrouped and there are join keys: each site multiplies its part of the contracted dimension "
-      "(CMM)",
-      kSource,
-      aggregate(shuffle(join())),
-      [](const Match& m) { return is_product(m) && !Product(m).join.left_keys.empty(); },
-      [](const Match& m) -> std::vector<NodePtr> {
-        const Product product(m);
-        const auto [left, right] =
-            shuffled_to_meet(product.left, product.right, product.join.left_keys, product.join.right_keys,
-                             all_dims(product.left->type().grid.rank()));
-        return {product.folded(moved_like(m[1], product.joined(left, right)))};
-      }};
-}
-
 /// Adds a key dimension that counts `copies` equal tuples: after the key dimensions `before`, then those of `after`.
 NodePtr duplicated(const NodePtr& input, const Dims& before, const Dims& after, int64_t copies) {
-  std::vector<KeyExpression> components;
-  for (const int64_t dim : before) components.push_back(KeyExpression::component(dim));
-  components.push_back(KeyExpression::output());
-  for (const int64_t dim : after) components.push_back(KeyExpression::component(dim));
-  const ia::LocalMap map{copies, KeyMap(std::move(components)), kernels::Kernel{"duplicate", {}}};
+  std::vector<relation::KeyExpression> components;
+  for (const int64_t dim : before) components.push_back(relation::KeyExpression::component(dim));
+  components.push_back(relation::KeyExpression::output());
+  for (const int64_t dim : after) components.push_back(relation::KeyExpression::component(dim));
+  const ia::LocalMap map{copies, relation::KeyMap(std::move(components)), kernels::table::Kernel{"duplicate", {}}};
   const bool keeps_split =
       placement_of(input).axes_in<ia::Replicated>().empty() || placement_of(input).fully_replicated();
   return ia::make(map, {keeps_split ? input : ia::broadcast(input)});
 }
 
-Rule replicated_product() {
-  return {
-      "MM-3",
-      "A[i, j](S(J[k; k](L, R))) = A[i, j](J[i, k, j; i, k, j](S[i, j] L', S[i, j] R')), L' and R' holding a copy for "
-      "each j of R and each i of L",
-      "the fold may be regrouped; L and R are matrices of key dimensions (i, k) and (k, j) in either order (RMM, the "
-      "3-D product)",
-      kSource,
-      aggregate(shuffle(join())),
-      is_matrix_product,
-      [](const Match& m) -> std::vector<NodePtr> {
-        const Product product(m);
-        const int64_t i = product.left_free()[0];
-        const int64_t j = product.right_free()[0];
-        const int64_t rows = product.left->type().relation.frontier[i];
-        const int64_t columns = product.right->type().relation.frontier[j];
-        if (rows == 0 || columns == 0) return {};
-        // Keys <i, k, j> on both sides.
-        const NodePtr left = duplicated(product.left, {i, product.join.left_keys[0]}, {}, columns);
-        const NodePtr right = duplicated(product.right, {}, {product.join.right_keys[0], j}, rows);
-        const ia::LocalJoin voxels{{0, 1, 2}, {0, 1, 2}, product.join.kernel};
-        const NodePtr joined = ia::make(voxels, {split_by(left, {0, 2}), split_by(right, {0, 2})});
-        return {ia::make(ia::LocalAggregate{{0, 2}, product.fold.kernel}, {joined})};
-      }};
-}
-
 }  // namespace
 
 std::vector<Rule> matrix_product_rules() {
-  return {broadcast_left(), broadcast_right(), cross_product(), replicated_product()};
+  return {
+      {.name = "MM-1a",
+       .law = "A[g](S(J(L, R))) = A[g](J(B L, S[free] R))",
+       .when = "the fold may be regrouped; R has key dimensions that are not joined, and the fold keeps them (BMM)",
+       .source = kSource,
+       .pattern = aggregate(shuffle(join())),
+       .condition =
+           [](const Match& m) {
+             const Product product(m);
+             return is_product(m) && !product.right_free().empty();
+           },
+       .rewrite =
+           [](const Match& m) {
+             const Product product(m);
+             return product.folded(
+                 product.joined(ia::broadcast(product.left), split_by(product.right, product.right_free())));
+           },
+       .phase = Phase::kProducts},
+      {.name = "MM-1b",
+       .law = "A[g](S(J(L, R))) = A[g](J(S[free] L, B R))",
+       .when = "the fold may be regrouped; L has key dimensions that are not joined, and the fold keeps them (BMM)",
+       .source = kSource,
+       .pattern = aggregate(shuffle(join())),
+       .condition =
+           [](const Match& m) {
+             const Product product(m);
+             return is_product(m) && !product.left_free().empty();
+           },
+       .rewrite =
+           [](const Match& m) {
+             const Product product(m);
+             return product.folded(
+                 product.joined(split_by(product.left, product.left_free()), ia::broadcast(product.right)));
+           },
+       .phase = Phase::kProducts},
+      {.name = "MM-2",
+       .law = "A[g](S[g](J(L, R))) = A[g](S[g](J(S[jl] L, S[jr] R)))",
+       .when = "the fold may be regrouped and there are join keys: each site multiplies its part of the contracted "
+               "dimension "
+               "(CMM)",
+       .source = kSource,
+       .pattern = aggregate(shuffle(join())),
+       .condition = [](const Match& m) { return is_product(m) && !Product(m).join.left_keys.empty(); },
+       .rewrite =
+           [](const Match& m) {
+             const Product product(m);
+             const auto [left, right] =
+                 shuffled_to_meet(product.left, product.right, product.join.left_keys, product.join.right_keys,
+                                  all_dims(product.left->type().grid.rank()));
+             return product.folded(moved_like(m[1], product.joined(left, right)));
+           },
+       .phase = Phase::kProducts},
+      {.name = "MM-3",
+       .law = "A[i, j](S(J[k; k](L, R))) = A[i, j](J[i, k, j; i, k, j](S[i, j] L', S[i, j] R')), L' and R' holding a "
+              "copy for "
+              "each j of R and each i of L",
+       .when = "the fold may be regrouped; L and R are matrices of key dimensions (i, k) and (k, j) in either order "
+               "(RMM, the "
+               "3-D product)",
+       .source = kSource,
+       .pattern = aggregate(shuffle(join())),
+       .condition = is_matrix_product,
+       .rewrite = [](const Match& m) -> std::vector<NodePtr> {
+         const Product product(m);
+         const int64_t i = product.left_free()[0];
+         const int64_t j = product.right_free()[0];
+         const int64_t rows = product.left->type().relation.frontier[i];
+         const int64_t columns = product.right->type().relation.frontier[j];
+         if (rows == 0 || columns == 0) return {};
+         // Keys <i, k, j> on both sides.
+         const NodePtr left = duplicated(product.left, {i, product.join.left_keys[0]}, {}, columns);
+         const NodePtr right = duplicated(product.right, {}, {product.join.right_keys[0], j}, rows);
+         const ia::LocalJoin voxels{{0, 1, 2}, {0, 1, 2}, product.join.kernel};
+         const NodePtr joined = ia::make(voxels, {split_by(left, {0, 2}), split_by(right, {0, 2})});
+         return {ia::make(ia::LocalAggregate{{0, 2}, product.fold.kernel}, {joined})};
+       },
+       .phase = Phase::kProducts},
+  };
 }
 
-}  // namespace joinsum::optimizer
+}  // namespace joinsum::optimizer::rules

@@ -2,6 +2,6 @@
 
 from joinsum.capture.operators.table import register_operator, table, unregister_operator
 from joinsum.capture.record import record
-from joinsum.capture.recorded import Recorded
+from joinsum.capture.recording.recorded import Recorded
 
 __all__ = ["Recorded", "record", "register_operator", "table", "unregister_operator"]

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["overwrite_operands"]
+from joinsum.base.disjoint_sets import DisjointSets
+from joinsum.capture.operators.table import traits_of
+from joinsum.capture.recording.application import operator_name
 
-# Operators whose result is their operand's memory, though their schema does not say so.
-_ALIASES = ("aten::_unsafe_view", "aten::_reshape_alias", "aten::lift", "aten::_to_copy", "aten::native_dropout")
+__all__ = ["overwrite_operands"]
 
 
 def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
@@ -70,7 +71,7 @@ class _Memory:
     """Which nodes share memory, and when each memory is read for the last time."""
 
     def __init__(self, graph: fx.Graph, inputs: Collection[int]) -> None:
-        self._parent: dict[fx.Node, fx.Node] = {}
+        self._sets: DisjointSets[fx.Node] = DisjointSets()
         self._last: dict[fx.Node, float] = {}
         nodes = list(graph.nodes)
         position = 0
@@ -89,9 +90,7 @@ class _Memory:
 
     def root(self, node: fx.Node) -> fx.Node:
         """The node that stands for all that share memory with this one."""
-        while (above := self._parent.get(node, node)) is not node:
-            node = above
-        return node
+        return self._sets.find(node)
 
     def shares(self, first: fx.Node, second: fx.Node) -> bool:
         """Whether two nodes have memory in common."""
@@ -109,7 +108,7 @@ class _Memory:
         first, second = self.root(first), self.root(second)
         if first is not second:
             self._last[second] = max(self._last[first], self._last[second])
-            self._parent[first] = second
+            self._sets.unite(second, first)
 
     def dies(self, node: fx.Node, place: int) -> bool:
         """Whether nobody reads the memory after the node at `place`."""
@@ -130,4 +129,4 @@ def _may_share(node: fx.Node, operand: fx.Node) -> bool:
     if target.namespace != "aten" and any(each.alias_info for each in target._schema.arguments):
         return True
     views = any(each.alias_info is not None for each in target._schema.returns)
-    return views or target._schema.name in _ALIASES
+    return views or traits_of(operator_name(target)).may_alias

@@ -1,7 +1,7 @@
-"""Contractions of a Dynamo graph as one operator that keeps its labels, `joinsum::einsum`.
+"""Contractions of a Dynamo graph as one operator with labels, `joinsum::einsum`.
 
-Below AOTAutograd linear, matmul and einsum have become views and products of matrices. Rewritten before it they stay
-einsums, forward and backward: the gradient of the operator is the operator.
+AOTAutograd turns linear, matmul and einsum into views and products of matrices. Rewritten before that, they remain
+einsums, forward and backward: the gradient of `joinsum::einsum` is `joinsum::einsum`.
 """
 
 from __future__ import annotations
@@ -15,93 +15,17 @@ from typing import Any
 import torch
 from torch import fx
 
-from joinsum.errors import PlanError
-
 __all__ = ["rewrite"]
-
-
-# --- the operator -----------------------------------------------------------------------------------------------------
-
-
-@torch.library.custom_op("joinsum::einsum", mutates_args=())
-def _einsum(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """`torch.einsum` of an equation with explicit result, each label once in an operand."""
-    # A result may not share memory with an operand.
-    made = torch.einsum(equation, *operands)
-    return made.clone() if len(operands) == 1 else made.contiguous()
-
-
-@_einsum.register_fake
-def _(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    if len({operand.dtype for operand in operands}) > 1:  # torch's contractions promote no dtypes
-        dtypes = [operand.dtype for operand in operands]
-        raise PlanError(
-            f"capture: a product of tensors of several dtypes: equation={equation}, dtypes={dtypes}; use to()"
-        )
-    left, result = equation.split("->")
-    extents: dict[str, Any] = {}
-    for labels, operand in zip(left.split(","), operands, strict=True):
-        extents |= zip(labels, operand.shape, strict=True)
-    return operands[0].new_empty([extents[label] for label in result])
-
-
-def _setup(ctx: Any, inputs: tuple[str, Sequence[torch.Tensor]], output: torch.Tensor) -> None:
-    equation, operands = inputs
-    ctx.equation = equation
-    ctx.save_for_backward(*operands)
-
-
-def _backward(ctx: Any, grad: torch.Tensor) -> tuple[None, list[torch.Tensor | None]]:
-    """The gradient of an operand: the einsum of the result's gradient and the other operands, in its labels."""
-    left, result = ctx.equation.split("->")
-    labels = left.split(",")
-    operands = ctx.saved_tensors
-    made: list[torch.Tensor | None] = []
-    for number, own in enumerate(labels):
-        others = [(label, each) for i, (label, each) in enumerate(zip(labels, operands, strict=True)) if i != number]
-        if not operands[number].requires_grad:
-            made.append(None)
-            continue
-        known = "".join([result, *(label for label, _ in others)])
-        # A label that nothing else has was summed alone: the gradient repeats along it.
-        reached = "".join(label for label in own if label in known)
-        equation = f"{','.join([result, *(label for label, _ in others)])}->{reached}"
-        found = torch.ops.joinsum.einsum(equation, [grad, *(each.conj() for _, each in others)])
-        shape = [extent if label in reached else 1 for label, extent in zip(own, operands[number].shape, strict=True)]
-        made.append(found.reshape(shape).expand(operands[number].shape))
-    return None, made
-
-
-_einsum.register_autograd(_backward, setup_context=_setup)
-
-
-def _under_autocast(device: str, key: str) -> Callable[..., torch.Tensor]:
-    def einsum(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-        dtype = torch.get_autocast_dtype(device)
-        cast = [
-            each.to(dtype) if each.is_floating_point() and each.dtype != torch.float64 else each for each in operands
-        ]
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))):
-            made: torch.Tensor = torch.ops.joinsum.einsum(equation, cast)
-        return made
-
-    return einsum
-
-
-# As for matmul: under autocast operands are of its dtype.
-_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
-for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-    _LIBRARY.impl("einsum", _under_autocast(_device, _key), _key)  # type: ignore[no-untyped-call]
 
 
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
 def rewrite(gm: fx.GraphModule) -> int:
-    """Rewrites linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place; how many there were.
+    """Rewrites linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place; returns how many.
 
-    Left as they are: products of what is no tensor of known shape, equations with `...`, repeated labels or without
-    a result, products whose contracted axis broadcasts, and what is inside of torch.func's transforms (vmap, grad).
+    Not rewritten: operands that are no tensors of known shape, equations with `...`, repeated labels or without a
+    result, products whose contracted axis broadcasts, and operators inside of torch.func's transforms (vmap, grad).
 
     >>> from torch import fx
     >>> gm = fx.symbolic_trace(lambda x, w: torch.nn.functional.linear(x, w))
@@ -119,13 +43,12 @@ def rewrite(gm: fx.GraphModule) -> int:
         if kind is None:
             continue
         with gm.graph.inserting_before(node):
-            made = kind(_Call(gm.graph, node))
-        if made is None:
+            new = kind(_Call(gm.graph, node))
+        if new is None:
             continue
-        made.meta |= {
-            key: node.meta[key] for key in ("example_value", "stack_trace", "nn_module_stack") if key in node.meta
-        }
-        node.replace_all_uses_with(made)
+        keys = ("example_value", "stack_trace", "nn_module_stack")
+        new.meta |= {key: node.meta[key] for key in keys if key in node.meta}
+        node.replace_all_uses_with(new)
         gm.graph.erase_node(node)
         count += 1
     if count:
@@ -148,11 +71,11 @@ class _Call:
     node: fx.Node
 
     def arguments(self, *names: str) -> list[Any]:
-        """The arguments of these names; None for what is left out."""
-        given = dict(zip(names, self.node.args, strict=False)) | dict(self.node.kwargs)
-        if set(given) - set(names) or len(self.node.args) > len(names):
+        """The arguments of these names; None for arguments that are left out."""
+        arguments = dict(zip(names, self.node.args, strict=False)) | dict(self.node.kwargs)
+        if set(arguments) - set(names) or len(self.node.args) > len(names):
             return [None] * len(names)
-        return [given.get(name) for name in names]
+        return [arguments.get(name) for name in names]
 
     def einsum(self, equation: str, operands: Sequence[fx.Node]) -> fx.Node:
         """A call of the operator."""
@@ -160,35 +83,35 @@ class _Call:
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
-    """Shape of what a node gives; None for what is no dense tensor."""
+    """Shape of a node's result; None where it is no dense tensor."""
     value = node.meta.get("example_value") if isinstance(node, fx.Node) else None
     return tuple(value.shape) if isinstance(value, torch.Tensor) and value.layout == torch.strided else None
 
 
 def _linear(call: _Call) -> fx.Node | None:
     x, weight, bias = call.arguments("input", "weight", "bias")
-    given, rows = _shape(x), _shape(weight)
-    if given is None or rows is None or len(rows) != 2 or not given:
+    shape, of_weight = _shape(x), _shape(weight)
+    if not shape or of_weight is None or len(of_weight) != 2:
         return None
-    batch = string.ascii_lowercase[: len(given) - 1]
-    made = call.einsum(f"{batch}Y,ZY->{batch}Z", [x, weight])
-    return made if bias is None else _plus(call, made, bias)
+    batch = string.ascii_lowercase[: len(shape) - 1]
+    product = call.einsum(f"{batch}Y,ZY->{batch}Z", [x, weight])
+    return product if bias is None else _plus(call, product, bias)
 
 
-def _plus(call: _Call, made: fx.Node, bias: fx.Node) -> fx.Node:
+def _plus(call: _Call, product: fx.Node, bias: fx.Node) -> fx.Node:
     """The sum with a bias, in the dtype of the product as autocast has it."""
     dtype = call.node.meta["example_value"].dtype
     if bias.meta.get("example_value") is None or bias.meta["example_value"].dtype != dtype:
         bias = call.graph.call_method("to", (bias, dtype))
-    return call.graph.call_function(operator.add, (made, bias))
+    return call.graph.call_function(operator.add, (product, bias))
 
 
 def _matmul(call: _Call) -> fx.Node | None:
     if call.node.kwargs and set(call.node.kwargs) - {"other", "input", "mat2", "vec"}:
         return None
-    given = [*call.node.args, *call.node.kwargs.values()]
-    nodes = [each for each in given if isinstance(each, fx.Node)]
-    if len(given) != 2 or len(nodes) != 2:
+    operands = [*call.node.args, *call.node.kwargs.values()]
+    nodes = [each for each in operands if isinstance(each, fx.Node)]
+    if len(operands) != 2 or len(nodes) != 2:
         return None
     left, right = nodes
     a, b = _shape(left), _shape(right)
@@ -225,20 +148,20 @@ def _added(names: Sequence[str]) -> Callable[[_Call], fx.Node | None]:
         if a is None or b is None or added is None or beta == 0:
             return None
         batch = "a" * (len(a) - 2)
-        made = call.einsum(f"{batch}XY,{batch}YZ->{batch}XZ", [left, right])
+        product = call.einsum(f"{batch}XY,{batch}YZ->{batch}XZ", [left, right])
         if alpha is not None and alpha != 1:
-            made = call.graph.call_function(operator.mul, (made, alpha))
+            product = call.graph.call_function(operator.mul, (product, alpha))
         if beta is not None and beta != 1:
             added = call.graph.call_function(operator.mul, (added, beta))
-        return _plus(call, made, added)
+        return _plus(call, product, added)
 
     return rule
 
 
-def _of_user(call: _Call) -> fx.Node | None:
+def _einsum(call: _Call) -> fx.Node | None:
     """torch.einsum: equations with explicit labels, each once in an operand."""
-    given: list[Any] = list(call.node.args)
-    equation, operands = given[0], given[1:]
+    arguments: list[Any] = list(call.node.args)
+    equation, *operands = arguments
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = list(operands[0])
     shapes = [_shape(each) for each in operands]
@@ -266,6 +189,6 @@ _KINDS: dict[Any, Callable[[_Call], fx.Node | None]] = {
     torch.baddbmm: _added(["batch1", "batch2"]),
     "addmm": _added(["mat1", "mat2"]),
     "baddbmm": _added(["batch1", "batch2"]),
-    torch.einsum: _of_user,
-    torch.functional.einsum: _of_user,
+    torch.einsum: _einsum,
+    torch.functional.einsum: _einsum,
 }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from joinsum.cli.options import FILE, ended_by
+from joinsum.cli.options import FILE, exit_codes
 
 __all__ = ["calibrate"]
 
@@ -27,23 +26,14 @@ def calibrate(seconds: float, path: Path | None) -> None:
     Run it as programs are run: under torchrun for several processes or machines (torchrun --nproc-per-node N -m
     joinsum.cli calibrate). Later runs on the same machines and layout read the file.
     """
-    sys.exit(_calibrate(seconds, path))
-
-
-def _calibrate(seconds: float, path: Path | None) -> int:
-    """Calibrates; returns the exit code after a line about what came out, from rank 0."""
     import joinsum
-    from joinsum.calibration import cache_folder, machine_of
+    from joinsum.cluster.cache_folder import cache_folder
+    from joinsum.cluster.machine import machine_of
 
-    try:
+    with exit_codes({joinsum.PlanError: 2, joinsum.TransportError: 5}):
         # Without a cluster, `init` would read the file that is to be written.
         here = joinsum.init(cluster=joinsum.Cluster())
         target = path if path is not None else cache_folder() / machine_of(here).name
         cluster = joinsum.calibrate(seconds, path)
-    except KeyboardInterrupt:
-        return 130
-    except (joinsum.PlanError, joinsum.TransportError) as error:
-        return ended_by(error, {joinsum.PlanError: 2, joinsum.TransportError: 5})
-    if 0 in here.local_sites:
-        click.echo(f"{cluster}\nwritten to {target}")
-    return 0
+        if 0 in here.local_sites:
+            click.echo(f"{cluster}\nwritten to {target}")

@@ -127,7 +127,7 @@ def _nccl() -> Finding:
 
 def _calibration() -> Finding:
     import joinsum
-    from joinsum.calibration import cache_folder
+    from joinsum.cluster.cache_folder import cache_folder
 
     files = sorted(cache_folder().glob("calibration-*.json"))
     if files:
@@ -173,10 +173,10 @@ def _tried(ranks: int, command: list[str], group: dict[str, str]) -> str:
 
 def _end_of(process: subprocess.Popen[str]) -> str:
     try:
-        _, said = process.communicate(timeout=_SECONDS)
+        _, output = process.communicate(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
         return f"no end within {_SECONDS} s"
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     return "" if process.returncode == 0 else (lines[-1] if lines else f"ended with {process.returncode}")

@@ -1,22 +1,24 @@
-"""What options of several commands share: files, numbers of bytes, and how errors end a command."""
+"""Options that several commands have: files, numbers of bytes; and how errors end a command."""
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
-__all__ = ["FILE", "bytes_of", "close_names", "ended_by"]
+__all__ = ["FILE", "bytes_of", "close_names", "exit_codes"]
 
 FILE = click.Path(path_type=Path)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def bytes_of(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
-    """Reads a number of bytes: 8G, 512MiB, 1000000."""
+    """Parses a number of bytes: 8G, 512MiB, 1000000."""
     if value is None:
         return None
     text = value.strip().upper().removesuffix("B").removesuffix("I")
@@ -31,7 +33,7 @@ def bytes_of(_context: click.Context, _option: click.Parameter, value: str | Non
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: those that it may stand for.
+    """The end of a message about an unknown name: known names that are similar.
 
     >>> close_names("matmu", ["matmul", "relu"]), close_names("zz", ["relu"])
     (', close=[matmul]', '')
@@ -40,8 +42,15 @@ def close_names(name: str, known: Iterable[str]) -> str:
     return f", close=[{', '.join(close)}]" if close else ""
 
 
-def ended_by(error: Exception, codes: Mapping[type[Exception], int]) -> int:
-    """Says what went wrong, from whichever rank; returns the exit code of the first class that fits."""
-    rank = int(os.environ.get("RANK", "0"))
-    click.echo(f"joinsum: {f'rank {rank}: ' if rank else ''}{error}", err=True)
-    return next(code for kind, code in codes.items() if isinstance(error, kind))
+@contextmanager
+def exit_codes(codes: Mapping[type[Exception], int]) -> Iterator[None]:
+    """Ends the command for errors of these classes: prints the error and its rank, and exits with the code of the first
+    class that fits; with 130 for an interrupt."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except tuple(codes) as error:
+        rank = int(os.environ.get("RANK", "0"))
+        click.echo(f"joinsum: {f'rank {rank}: ' if rank else ''}{error}", err=True)
+        sys.exit(next(code for kind, code in codes.items() if isinstance(error, kind)))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from joinsum.cli.options import FILE, bytes_of, close_names, ended_by
+from joinsum.cli.options import FILE, bytes_of, close_names, exit_codes
 
 if TYPE_CHECKING:
     from joinsum import Cluster, Explanation, IaPlan, TraPlan
-    from joinsum.graph_json import Graph
+    from joinsum._C import JsonGraph
 
 __all__ = ["plan"]
 
@@ -23,39 +22,36 @@ __all__ = ["plan"]
 Pin = dict[str, int] | list[int] | str
 
 _MOST_SITES = 4096
-_OF_GRAPHS = {"objective": "--objective", "calls": "--calls", "pin": "--pin"}
-_OF_PROGRAMS = {
-    "size": "--size",
-    "minimize": "--minimize",
-    "place": "--place",
-    "without": "--without",
-    "html": "--html",
-    "dot": "--dot",
-}
-_OF_SITES = {"sites": "--sites", "calibration": "--calibration", "memory_limit": "--memory-limit"}
+# Options of graphs alone, of programs alone, and of plans for sites.
+_OF_GRAPHS = ("objective", "calls", "pin")
+_OF_PROGRAMS = ("size", "minimize", "place", "without", "html", "dot")
+_OF_SITES = ("sites", "calibration", "memory_limit")
 
 
 class _Wrong(ValueError):
-    """An option that does not fit."""
+    """An option that does not fit, or a file that cannot be read or written."""
 
 
-def _pairs(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Reads NAME=VALUE, each name once."""
-    read: dict[str, str] = {}
+def _named(values: tuple[str, ...], separator: str, form: str, hint: str = "") -> dict[str, str]:
+    """Parses a name, the separator and a text in each of the values; each name once."""
+    named: dict[str, str] = {}
     for value in values:
-        name, equals, rest = value.partition("=")
-        if not (name and equals and rest):
-            raise click.BadParameter(f"{value!r} is not of the form NAME=VALUE")
-        if name in read:
-            raise click.BadParameter(f"{name} is given twice")
-        read[name.strip()] = rest.strip()
-    return read
+        name, _, text = (part.strip() for part in value.partition(separator))
+        if not (name and text):
+            raise click.BadParameter(f"{value!r} is not of the form {form}")
+        if name in named:
+            raise click.BadParameter(f"{name} occurs twice{hint.format(name=name)}")
+        named[name] = text
+    return named
 
 
-def _sizes(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """Reads NAME=N."""
+def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    return _named(values, "=", "NAME=VALUE")
+
+
+def _sizes(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     sizes = {}
-    for name, text in _pairs(context, option, values).items():
+    for name, text in _named(values, "=", "NAME=VALUE").items():
         if not text.isdecimal():
             raise click.BadParameter(f"{name}={text} is no size; give a whole number that is not negative")
         sizes[name] = int(text)
@@ -63,16 +59,10 @@ def _sizes(context: click.Context, option: click.Parameter, values: tuple[str, .
 
 
 def _pins(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, Pin]:
-    """Reads NAME:PARTS: parts by label `i=4,j=2`, one for each label or axis `4,2`, or a placement `(i,*)`."""
-    pins: dict[str, Pin] = {}
-    for value in values:
-        name, _, text = (part.strip() for part in value.partition(":"))
-        if not (name and text):
-            raise click.BadParameter(f"{value!r} is not of the form NAME:PARTS, such as Z:i=4,j=2, X:4,1 or 'Z:(i,*)'")
-        if name in pins:
-            raise click.BadParameter(f"{name} is given twice; put all its labels in one, as in {name}:i=4,j=2")
-        pins[name] = _pin(name, text)
-    return pins
+    """Parses NAME:PARTS: parts by label `i=4,j=2`, one for each label or axis `4,2`, or a placement `(i,*)`."""
+    form = "NAME:PARTS, such as Z:i=4,j=2, X:4,1 or 'Z:(i,*)'"
+    hint = "; write all its labels in one, as in {name}:i=4,j=2"
+    return {name: _pin(name, text) for name, text in _named(values, ":", form, hint).items()}
 
 
 def _pin(name: str, text: str) -> Pin:
@@ -87,7 +77,7 @@ def _pin(name: str, text: str) -> Pin:
         if not (label and equals):
             raise click.BadParameter(f"{name}: {entry!r} is not of the form LABEL=PARTS")
         if label in parts:
-            raise click.BadParameter(f"{name}: label {label} is given twice")
+            raise click.BadParameter(f"{name}: label {label} occurs twice")
         parts[label] = _parts(name, number)
     return parts
 
@@ -165,29 +155,29 @@ def plan(**values: Any) -> None:
     `-` reads the standard input. Sizes in its input lines may be names: `input X: f32[n,64]<p,1>` with --size n=1000
     --size p=4. A file that ends in .json is a graph of einsums, for which partition vectors are chosen. Nothing is run.
     """
-    sys.exit(_plan(_Request(**values)))
-
-
-def _plan(request: _Request) -> int:
-    """Explains; returns the exit code after a line about what went wrong."""
     from joinsum import PlanError
-    from joinsum.cli.program import ProgramError, SizeError, read_program
+    from joinsum.cli.program import ProgramError, SizeError
 
-    codes: dict[type[Exception], int] = {ProgramError: 3, SizeError: 2, _Wrong: 2, OSError: 2, PlanError: 4}
-    try:
-        if request.file.suffix == ".json":
-            _plan_graph(request)
-            return 0
-        _refuse_options(request, "a program has sites and --minimize; a graph of einsums is a .json file", _OF_GRAPHS)
-        program = read_program(request.file, request.size)
-        _write(_explained(program, request), request)
-    except KeyboardInterrupt:
-        return 130
-    except OSError as error:
-        return ended_by(OSError(f"plan: {error.strerror}: path={error.filename}"), codes)
-    except tuple(codes) as error:
-        return ended_by(error, codes)
-    return 0
+    request = _Request(**values)
+    with exit_codes({ProgramError: 3, SizeError: 2, _Wrong: 2, PlanError: 4}):
+        try:
+            explain = _plan_graph if request.file.suffix == ".json" else _plan_program
+            explain(request)
+        except OSError as error:
+            raise _Wrong(f"plan: {error.strerror}: path={error.filename}") from None
+
+
+def _plan_program(request: _Request) -> None:
+    """Prints the explanation of a program, and writes it where requested."""
+    from joinsum.cli.program import read_program
+
+    _refuse_options(request, "a program has sites and --minimize; a graph of einsums is a .json file", _OF_GRAPHS)
+    explanation = _explained(read_program(request.file, request.size), request)
+    if request.html is not None:
+        request.html.write_text(explanation.to_html(), encoding="utf-8")
+    if request.dot is not None:
+        request.dot.write_text(explanation.to_dot(), encoding="utf-8")
+    click.echo(explanation.to_json(indent=1) if request.as_json else str(explanation))
 
 
 def _explained(program: TraPlan | IaPlan, request: _Request) -> Explanation:
@@ -208,8 +198,8 @@ def _plan_graph(request: _Request) -> None:
     """Prints the partition vectors of a graph of einsums."""
     from joinsum import PlanError
     from joinsum.cli.program import ProgramError
-    from joinsum.graph_json import load_graph
-    from joinsum.graph_plan import plan_loaded
+    from joinsum.graphs.json_form import load_json
+    from joinsum.planner.graph_plan import plan_loaded
 
     _refuse_options(request, "not for a graph of einsums, which has --objective", _OF_PROGRAMS)
     objective = request.objective or "paper"
@@ -217,10 +207,10 @@ def _plan_graph(request: _Request) -> None:
     if objective == "paper":
         _refuse_options(request, "the paper counts no sites; give --objective wire_bytes or seconds", _OF_SITES)
     else:
-        _refuse_options(request, "only the paper counts calls; give --sites", {"calls": "--calls"})
+        _refuse_options(request, "only the paper counts calls; give --sites", ["calls"])
         options = {"sites": request.sites or 1, "cluster": _cluster(request)}
     try:
-        graph = load_graph("plan_graph", request.file)
+        graph = load_json("plan_graph", request.file)
     except PlanError as error:
         raise ProgramError(f"{error}; docs/planner.md has the format") from None
     _check_pins(graph, request.pin, objective)
@@ -228,9 +218,9 @@ def _plan_graph(request: _Request) -> None:
     click.echo(json.dumps(found.to_json()) if request.as_json else str(found))
 
 
-def _check_pins(graph: Graph, pins: Mapping[str, Pin], objective: str) -> None:
+def _check_pins(graph: JsonGraph, pins: Mapping[str, Pin], objective: str) -> None:
     """Names, labels and forms of pins; whether plans meet them, the search finds."""
-    from joinsum.graph_plan import pin_labels
+    from joinsum.planner.graph_plan import pin_labels
 
     known = pin_labels(graph)
     for name, pin in pins.items():
@@ -246,26 +236,24 @@ def _check_pins(graph: Graph, pins: Mapping[str, Pin], objective: str) -> None:
             raise _Wrong(f"--pin: no such label: name={name}, label={unknown[0]}, labels={labels}")
 
 
-def _refuse_options(request: _Request, reason: str, options: Mapping[str, str]) -> None:
-    for field, option in options.items():
-        if getattr(request, field):
-            raise _Wrong(f"{option}: {reason}")
+def _refuse_options(request: _Request, reason: str, options: Sequence[str]) -> None:
+    for option in options:
+        if getattr(request, option):
+            raise _Wrong(f"--{option.replace('_', '-')}: {reason}")
 
 
 def _refuse_search(program: IaPlan, request: _Request) -> None:
     sites = program.grid.sites
     if request.sites not in (None, sites):
         raise _Wrong(f"--sites: the physical plan is for another number: sites={request.sites}, plan={sites}")
-    given = {"--minimize": request.minimize, "--place": request.place, "--without": request.without}
-    for option, value in given.items():
-        if value:
-            raise _Wrong(f"{option}: a physical plan is not searched for; give a logical one (its first line is `tra`)")
+    reason = "a physical plan is not searched for; give a logical one (its first line is `tra`)"
+    _refuse_options(request, reason, ["minimize", "place", "without"])
 
 
 def _cluster(request: _Request) -> Cluster:
     """The described or calibrated machine, with the memory limit."""
     from joinsum import Cluster, PlanError
-    from joinsum.calibration import Calibration, cluster_of
+    from joinsum.cluster.calibration import Calibration, cluster_of
 
     cluster = Cluster()
     if request.calibration is not None:
@@ -301,11 +289,3 @@ def _check_places(program: TraPlan, places: Mapping[str, str]) -> None:
         joinsum.lower(program, places)
     except PlanError as error:
         raise _Wrong(f"--place: {error}") from None
-
-
-def _write(told: Explanation, request: _Request) -> None:
-    if request.html is not None:
-        request.html.write_text(told.to_html(), encoding="utf-8")
-    if request.dot is not None:
-        request.dot.write_text(told.to_dot(), encoding="utf-8")
-    click.echo(told.to_json(indent=1) if request.as_json else str(told))

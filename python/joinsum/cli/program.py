@@ -25,7 +25,7 @@ class SizeError(ValueError):
 
 
 def read_program(path: Path, sizes: Mapping[str, int]) -> TraPlan | IaPlan:
-    """The plan in the file (`-` is the standard input), its sizes put in. Raises ProgramError and SizeError; OSError
+    """The plan in the file (`-` is the standard input), with its sizes. Raises ProgramError and SizeError; OSError
     where it cannot be read."""
     name = "standard input" if str(path) == "-" else str(path)
     try:
@@ -60,7 +60,7 @@ def with_sizes(text: str, sizes: Mapping[str, int], file: str = "program") -> st
         def size(name: re.Match[str], number: int = number) -> str:
             if name[0] not in sizes:
                 raise SizeError(
-                    f"--size: one is not given; give --size {name[0]}=N: file={file}, line={number}, size={name[0]}"
+                    f"--size: one is missing; give --size {name[0]}=N: file={file}, line={number}, size={name[0]}"
                 )
             used.add(name[0])
             return str(sizes[name[0]])

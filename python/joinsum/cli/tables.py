@@ -21,9 +21,9 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print them as J
 @_names
 @_as_json
 def rules(names: tuple[str, ...], as_json: bool) -> None:
-    """List the rules by which plans are rewritten; with names, show those in full."""
+    """List the rules by which plans are rewritten; with names, show these rules in full."""
     import joinsum
-    from joinsum.text_table import text_table
+    from joinsum.base.text_table import text_table
 
     rows = [asdict(rule) for rule in joinsum.rules()]
     table = text_table(["rule", "law"], [[row["name"], row["law"]] for row in rows])
@@ -34,9 +34,9 @@ def rules(names: tuple[str, ...], as_json: bool) -> None:
 @_names
 @_as_json
 def kernels(names: tuple[str, ...], as_json: bool) -> None:
-    """List the kernels that plans name; with names, show those in full."""
+    """List the kernels that plans name; with names, show these kernels in full."""
     import joinsum
-    from joinsum.text_table import text_table
+    from joinsum.base.text_table import text_table
 
     rows = [asdict(row) for row in joinsum.kernels()]
     shown = [[row["name"], str(row["operands"]), row["parameters"], row["form"], row["summary"]] for row in rows]

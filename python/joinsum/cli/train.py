@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from joinsum.cli.options import FILE, bytes_of, ended_by
-
-if TYPE_CHECKING:
-    from joinsum.train import Options
+from joinsum.cli.options import FILE, bytes_of, exit_codes
 
 __all__ = ["train"]
 
@@ -72,16 +68,9 @@ def train(**values: Any) -> None:
     runs it. Data are in the text format of the Extreme Classification Repository. To use several processes or
     machines: torchrun --nproc-per-node N -m joinsum.cli train ...
     """
-    from joinsum.train import Options
-
-    sys.exit(_train(Options(**values)))
-
-
-def _train(options: Options) -> int:
-    """Trains; returns the exit code after a line about what went wrong."""
     from joinsum import PlanError, TransportError
-    from joinsum.data.extreme import DataError
-    from joinsum.train import Console, Diverged, UsageError, train
+    from joinsum.extreme import DataError
+    from joinsum.extreme.train import Console, Diverged, Options, UsageError, train
 
     codes: dict[type[Exception], int] = {
         Diverged: 1,
@@ -91,11 +80,5 @@ def _train(options: Options) -> int:
         PlanError: 4,
         TransportError: 5,
     }
-    rank = int(os.environ.get("RANK", "0"))
-    try:
-        train(options, Console(silent=rank != 0))
-    except KeyboardInterrupt:
-        return 130
-    except tuple(codes) as error:
-        return ended_by(error, codes)
-    return 0
+    with exit_codes(codes):
+        train(Options(**values), Console(silent=os.environ.get("RANK", "0") != "0"))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from joinsum.context import Context, context
+from joinsum.algebra.expression import NamedSources
+from joinsum.algebra.plan import IaPlan
+from joinsum.cluster.context import Context, context
+from joinsum.cluster.trace import Trace
+from joinsum.execution.run import Scalars, rehearse
 from joinsum.explanation.measured import Figures, Measured, MeasuredNode
-from joinsum.expression import NamedSources
-from joinsum.plan import IaPlan
-from joinsum.run import Scalars, rehearse
-from joinsum.trace import Trace
 
 __all__ = ["measured_run"]
 
@@ -15,28 +15,29 @@ __all__ = ["measured_run"]
 def measured_run(plan: IaPlan, sources: NamedSources, scalars: Scalars | None) -> Measured:
     """Runs the plan once and drops its results. Every rank of a process group calls, and gets the same figures."""
     trace, seconds = rehearse(plan, sources, scalars)
-    here = context()
-    figures, slowest = _of_all_sites(here, trace, seconds)
+    sites = context()
+    figures, slowest = _of_all_sites(sites, trace, seconds)
+    pooled = int(sites.transport.all_reduce_max([float(trace.pooled_bytes)])[0])
     nodes = tuple(MeasuredNode(entry.node, each) for entry, each in zip(trace, figures, strict=True))
-    return Measured(nodes, slowest, _where(here), here.loopback)
+    return Measured(nodes, slowest, _text(sites), sites.loopback, pooled)
 
 
-def _of_all_sites(here: Context, trace: Trace, seconds: float) -> tuple[list[Figures], float]:
-    """Figures by node: bytes summed over the processes, the most of seconds and of peaks; and the most of `seconds`.
+def _of_all_sites(sites: Context, trace: Trace, seconds: float) -> tuple[list[Figures], float]:
+    """Figures by node: bytes summed over the processes, the maximum of seconds and of peaks; and that of `seconds`.
 
-    Sums are taken by maxima, which is what the transport offers: each process tells its bytes at places of its own.
+    The transport reduces by maximum only, so each process writes its bytes at positions of its own for the sums.
     """
     count = len(trace)
-    processes, own = (1, 0) if here.whole else (here.sites, here.local_sites[0])
-    told = [seconds, *(entry.seconds for entry in trace), *(float(entry.site_bytes) for entry in trace)]
+    processes, own = (1, 0) if sites.single_process else (sites.sites, sites.local_sites[0])
+    values = [seconds, *(entry.seconds for entry in trace), *(float(entry.site_bytes) for entry in trace)]
     for process in range(processes):
-        told += [float(entry.bytes_sent) if process == own else 0.0 for entry in trace]
-    most = here.transport.greatest(told)
+        values += [float(entry.bytes_sent) if process == own else 0.0 for entry in trace]
+    most = sites.transport.all_reduce_max(values)
     longest, peaks, sent = most[1 : count + 1], most[count + 1 : 2 * count + 1], most[2 * count + 1 :]
     sums = [sum(sent[node::count]) for node in range(count)]
     return [Figures(int(sums[i]), longest[i], int(peaks[i])) for i in range(count)], most[0]
 
 
-def _where(here: Context) -> str:
-    sites = f"{here.sites} site{'s' if here.sites > 1 else ''}"
-    return f"{sites} of loopback, all in this process" if here.loopback else f"{sites} of {here.transport.name}"
+def _text(sites: Context) -> str:
+    text = f"{sites.sites} site{'s' if sites.sites > 1 else ''}"
+    return f"{text} of loopback, all in this process" if sites.loopback else f"{text} of {sites.transport.name}"

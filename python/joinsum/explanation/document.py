@@ -5,24 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from joinsum import _C
-from joinsum.cost import NodeCost, PlanCost
-from joinsum.explanation.measured import Comparison, Figures
-from joinsum.explanation.model import Explanation
-from joinsum.plan import PlanNode
-from joinsum.rules import rules
+from joinsum.algebra.plan import PlanNode
+from joinsum.algebra.rules import rules
+from joinsum.base.version import JOINSUM_VERSION
+from joinsum.explanation.measured import Comparison
+from joinsum.explanation.model import ExplainedPlan
 
 __all__ = ["FORMAT", "VERSION", "document", "schema"]
 
 FORMAT = "joinsum explanation"
-# Raised when a field goes or changes its meaning; a new field does not raise it.
-VERSION = 1
-# Tuples of a move whose holders are told.
+# Incremented when a field is removed or changes its meaning, not for a new field.
+VERSION = 2
+# Tuples of a move whose holders are listed.
 _TUPLES = 64
+_CLUSTER = ("name", "origin", "flops_per_second", "bytes_per_second", "latency_seconds", "memory_bytes")
+_COST = ("paper_floats", "wire_bytes", "seconds", "flops", "peak_bytes")
+_TOTAL = (*_COST, "run_seconds")
 
 
 @cache
@@ -33,50 +37,46 @@ def schema() -> dict[str, Any]:
     return loaded
 
 
-def document(told: Explanation) -> dict[str, Any]:
-    """All that is known, in plain values."""
-    from joinsum import __version__
-
+def document(explained: ExplainedPlan) -> dict[str, Any]:
+    """The whole explanation in plain values."""
     return {
         "format": FORMAT,
         "version": VERSION,
-        "joinsum": __version__,
-        "program": None if told.program is None else told.program.text,
-        "sites": {"count": told.plan.grid.sites, "grid": list(told.plan.grid.axes)},
-        "cluster": _cluster(told),
-        "plan": _plan(told),
-        "cost": _total(told.cost),
-        "search": _search(told),
-        "rules": _rules(told),
+        "joinsum": JOINSUM_VERSION,
+        "program": None if explained.program is None else explained.program.text,
+        "sites": {"count": explained.plan.grid.sites, "grid": list(explained.plan.grid.axes)},
+        "cluster": _fields(explained.cluster, _CLUSTER),
+        "plan": _plan(explained),
+        "cost": _fields(explained.cost, _TOTAL),
+        "search": _search(explained),
+        "rules": _rules(explained),
         "alternatives": [
-            {"name": other.name, "cost": _total(other.cost), "loses": other.loses, "times": other.times}
-            for other in told.alternatives
+            {
+                "name": each.name,
+                "cost": _fields(each.cost, _TOTAL),
+                "extra_cost": each.extra_cost,
+                "cost_ratio": each.cost_ratio,
+            }
+            for each in explained.alternatives
         ],
-        "measured": _measured(told),
+        "measured": _measured(explained),
     }
 
 
-def _cluster(told: Explanation) -> dict[str, Any]:
-    cluster = told.cluster
-    return {
-        "name": cluster.name,
-        "origin": cluster.origin,
-        "flops_per_second": cluster.flops_per_second,
-        "bytes_per_second": cluster.bytes_per_second,
-        "latency_seconds": cluster.latency_seconds,
-        "memory_bytes": cluster.memory_bytes,
-    }
+def _fields(source: object, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
-def _plan(told: Explanation) -> dict[str, Any]:
-    costs = {node.node: node for node in told.cost.nodes}
-    nodes = {node.name: node for node in told.plan.nodes}
-    compared = {row.node: row for row in told.comparisons}
-    ties = told.plan.ties
+def _plan(explained: ExplainedPlan) -> dict[str, Any]:
+    costs = {node.node: node for node in explained.cost.nodes}
+    nodes = {node.name: node for node in explained.plan.nodes}
+    compared = {row.node: row for row in explained.comparisons}
+    ties = explained.plan.ties
     return {
-        "text": told.plan.text,
+        "text": explained.plan.text,
         "outputs": [
-            {"name": name, "node": node, "tied_input": ties.get(name)} for name, node in told.plan.output_nodes.items()
+            {"name": name, "node": node, "tied_input": ties.get(name)}
+            for name, node in explained.plan.output_nodes.items()
         ],
         "nodes": [
             {
@@ -86,11 +86,11 @@ def _plan(told: Explanation) -> dict[str, Any]:
                 "inputs": list(node.inputs),
                 "fused": node.fused,
                 "type": _type(node),
-                "cost": _node_cost(costs[node.name]),
+                "cost": _fields(costs[node.name], _COST),
                 "move": _move(nodes[node.inputs[0]].type, node.type) if node.moves else None,
                 "measured": _comparison(compared[node.name]) if node.name in compared else None,
             }
-            for node in told.plan.nodes
+            for node in explained.plan.nodes
         ],
     }
 
@@ -110,18 +110,8 @@ def _type(node: PlanNode) -> dict[str, Any]:
     }
 
 
-def _node_cost(cost: NodeCost) -> dict[str, Any]:
-    names = ("paper_floats", "wire_bytes", "seconds", "flops", "peak_bytes")
-    return {name: getattr(cost, name) for name in names}
-
-
-def _total(cost: PlanCost) -> dict[str, Any]:
-    names = ("paper_floats", "wire_bytes", "seconds", "flops", "peak_bytes", "run_seconds")
-    return {name: getattr(cost, name) for name in names}
-
-
 def _move(before: _C.PhysicalType, after: _C.PhysicalType) -> dict[str, Any]:
-    """Who holds which tuples before and after; of many tuples some, evenly spaced."""
+    """Which sites hold which tuples before and after; at most `_TUPLES` of them, evenly spaced."""
     keys = _some_keys(after.relation)
     return {
         "tuples": _distinct(after.relation),
@@ -162,23 +152,23 @@ def _key_at(index: int, frontier: list[int]) -> list[int]:
     return key[::-1]
 
 
-def _search(told: Explanation) -> dict[str, Any] | None:
-    if told.found is None:
+def _search(explained: ExplainedPlan) -> dict[str, Any] | None:
+    if explained.found is None:
         return None
     return {
-        "minimized": told.found.minimized,
-        "found_by": told.found.candidates[0].name,
-        "exact": told.exact,
-        "out_of_time": told.found.out_of_time,
+        "minimized": explained.found.minimized,
+        "found_by": explained.found.candidates[0].name,
+        "exact": explained.exact,
+        "out_of_time": explained.found.out_of_time,
         "phases": [
             {"name": phase.name, "plans": phase.plans, "best": _finite(phase.best), "seconds": phase.seconds}
-            for phase in told.found.phases
+            for phase in explained.found.phases
         ],
     }
 
 
-def _rules(told: Explanation) -> list[dict[str, Any]]:
-    laws = {rule.name: rule.law for rule in rules()} if told.rules else {}
+def _rules(explained: ExplainedPlan) -> list[dict[str, Any]]:
+    laws = {rule.name: rule.law for rule in rules()} if explained.rules else {}
     return [
         {
             "rule": step.rule,
@@ -187,32 +177,29 @@ def _rules(told: Explanation) -> list[dict[str, Any]]:
             "before": _finite(step.before),
             "after": _finite(step.after),
         }
-        for step in told.rules
+        for step in explained.rules
     ]
 
 
-def _measured(told: Explanation) -> dict[str, Any] | None:
-    if told.measured is None:
+def _measured(explained: ExplainedPlan) -> dict[str, Any] | None:
+    if explained.measured is None:
         return None
     return {
-        "where": told.measured.where,
-        "loopback": told.measured.loopback,
-        "total": _comparison(told.comparisons[-1]),
+        "sites": explained.measured.sites,
+        "loopback": explained.measured.loopback,
+        "pooled_bytes": explained.measured.pooled_bytes,
+        "total": _comparison(explained.comparisons[-1]),
     }
 
 
 def _comparison(row: Comparison) -> dict[str, Any]:
     return {
-        "predicted": _figures(row.predicted),
-        "measured": _figures(row.measured),
-        "errors": {name: _finite(times) for name, times in row.errors.items()},
+        "predicted": row.predicted._asdict(),
+        "measured": row.measured._asdict(),
+        "errors": {name: _finite(factor) for name, factor in row.errors.items()},
     }
 
 
 def _finite(value: float) -> float | None:
     """JSON has no infinity: the cost of a plan that fits no site, an error where nothing was predicted."""
     return value if math.isfinite(value) else None
-
-
-def _figures(figures: Figures) -> dict[str, Any]:
-    return dict(figures._asdict())

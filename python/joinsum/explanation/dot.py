@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from joinsum.explanation.model import Explanation
-from joinsum.plan import PlanNode
-from joinsum.text_table import count_text, seconds_text
+from joinsum.algebra.plan import PlanNode
+from joinsum.base.text_table import count_text, seconds_text
+from joinsum.explanation.model import ExplainedPlan
 
 __all__ = ["dot_text"]
 
 
-def dot_text(told: Explanation) -> str:
+def dot_text(explained: ExplainedPlan) -> str:
     """Boxes for nodes, bold ones for moves; arrows go from a node to what reads it."""
     lines = ["digraph plan {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']
-    costs = {node.node: node for node in told.cost.nodes}
-    for node in told.plan.nodes:
+    costs = {node.node: node for node in explained.cost.nodes}
+    for node in explained.plan.nodes:
         cost = costs[node.name]
         label = [_title(node), f"{node.type.relation} {node.placement}"]
         if cost.wire_bytes or cost.seconds:
@@ -21,9 +21,9 @@ def dot_text(told: Explanation) -> str:
             label.append(", ".join([*moved, seconds_text(cost.seconds)]))
         style = ", style=bold" if node.moves else ""
         lines.append(f"  {_quoted(node.name)} [label={_quoted(*label)}{style}];")
-    outputs = told.plan.output_nodes
+    outputs = explained.plan.output_nodes
     lines += [f"  {_quoted(f'output {name}')} [shape=plaintext, label={_quoted(name)}];" for name in outputs]
-    for node in told.plan.nodes:
+    for node in explained.plan.nodes:
         lines += [f"  {_quoted(operand)} -> {_quoted(node.name)};" for operand in node.inputs]
     lines += [f"  {_quoted(node)} -> {_quoted(f'output {name}')};" for name, node in outputs.items()]
     return "\n".join([*lines, "}", ""])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from joinsum.cost import PlanCost
-from joinsum.plan import IaPlan, PlanNode
+from joinsum.algebra.plan import IaPlan, PlanNode
+from joinsum.planner.cost import PlanCost
 
 __all__ = ["Comparison", "Figures", "Measured", "MeasuredNode", "compared"]
 
@@ -23,7 +23,7 @@ class Figures(NamedTuple):
 
     wire_bytes   payload between different sites, of all sites
     seconds      of the site that takes longest; on loopback of all sites, which run one after another
-    peak_bytes   that the site that keeps most keeps while the node runs: inputs, live blocks and messages
+    peak_bytes   most bytes that one site stores while the node runs: inputs, live blocks and messages
     """
 
     wire_bytes: int
@@ -45,13 +45,15 @@ class Measured:
 
     nodes     in the order they ran; a join that is computed with the sum above it is part of that
     seconds   of the whole run, with the agreement that opens it
-    where     the sites in words
+    sites     the sites in words
+    pooled_bytes  of freed blocks that the process which has most had not returned to the system at the end
     """
 
     nodes: tuple[MeasuredNode, ...]
     seconds: float
-    where: str
+    sites: str
     loopback: bool
+    pooled_bytes: int
 
     @property
     def total(self) -> Figures:
@@ -75,7 +77,7 @@ class Comparison:
 
     @property
     def errors(self) -> Mapping[str, float]:
-        """By how much each wrong figure is: the larger over the smaller, infinite where that is 0.
+        """For each wrong figure the larger over the smaller one, infinite where that is 0.
 
         >>> Comparison("t0", "broadcast", Figures(8, 1.0, 100), Figures(8, 3.0, 50)).errors
         {'seconds': 3.0}

@@ -1,44 +1,35 @@
-"""An explanation: the plan, its costs, how it was found, what else there was, and what a run of it measured."""
+"""What an explanation holds: the plan, its costs, how it was found, the alternatives, and what a run measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from joinsum.cluster import Cluster
-from joinsum.cost import PlanCost
+from joinsum.algebra.plan import IaPlan, TraPlan
+from joinsum.cluster.cluster import Cluster
 from joinsum.explanation.measured import Comparison, Measured, compared
-from joinsum.optimize import Candidate, Optimized, RuleApplied
-from joinsum.plan import IaPlan, TraPlan
+from joinsum.planner.cost import PlanCost
+from joinsum.planner.optimize import Candidate, Optimized, RuleApplied
 
-__all__ = ["Alternative", "Explanation"]
+__all__ = ["Alternative", "ExplainedPlan", "value_of"]
 
 
 @dataclass(frozen=True)
 class Alternative:
     """A plan that lost.
 
-    loses   by how much it costs more than the chosen one, in the cost that was minimised
-    times   that cost over the chosen plan's; None where that is 0
+    extra_cost   what it costs more than the chosen plan, in the cost that was minimised
+    cost_ratio   its cost over the chosen plan's; None where that is 0
     """
 
     name: str
     cost: PlanCost
-    loses: float
-    times: float | None
+    extra_cost: float
+    cost_ratio: float | None
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
-    """What `joinsum.explain` tells of a plan.
-
-    plan       the physical plan
-    cost       its three costs, node by node
-    program    the logical plan; None where a physical one was explained
-    found      the search that chose it, or None
-    measured   what a run of it did, with `analyze=True`
-
-    `str` gives all of it as text, `to_json`, `to_dot` and `to_html` other forms; notebooks show the page.
-    """
+class ExplainedPlan:
+    """The values of an `Explanation`, which lists them; its printed forms read them."""
 
     plan: IaPlan
     cost: PlanCost
@@ -94,63 +85,7 @@ class Explanation:
         """Predicted beside measured figures, node by node, the whole run last; empty without a run."""
         return () if self.measured is None else compared(self.plan, self.cost, self.measured)
 
-    def __str__(self) -> str:
-        from joinsum.explanation.text import explanation_text
-
-        return explanation_text(self)
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def to_json(self, indent: int | None = None) -> str:
-        """The explanation as JSON, as `docs/explain.md` describes it and `schema()` says exactly.
-
-        indent   spaces of each level; by default all is on one line
-
-        >>> import json, joinsum
-        >>> _ = joinsum.init(sites=2)
-        >>> told = json.loads(joinsum.explain(joinsum.parse("tra\\ninput X: f32[4]<2>\\noutput Y = X")).to_json())
-        >>> told["format"], told["version"], told["plan"]["nodes"][0]["name"]
-        ('joinsum explanation', 1, 'X')
-        """
-        import json
-
-        from joinsum.explanation.document import document
-
-        return json.dumps(document(self), indent=indent, allow_nan=False)
-
-    def to_dot(self) -> str:
-        """The plan as a graph in Graphviz's language: `dot -Tsvg` draws it.
-
-        >>> import joinsum
-        >>> _ = joinsum.init(sites=2)
-        >>> print(joinsum.explain(joinsum.parse("ia on 2\\ninput X: f32[4]<2> (0)\\noutput Y = broadcast(X)")).to_dot())
-        digraph plan {
-          rankdir=BT; node [shape=box, fontname="sans-serif"];
-          "X" [label="X\\nf32[4]<2> (0)"];
-          "t0" [label="t0 broadcast[0]\\nf32[4]<2> (*)\\n16 B, 50 us", style=bold];
-          "output Y" [shape=plaintext, label="Y"];
-          "X" -> "t0";
-          "t0" -> "output Y";
-        }
-        <BLANKLINE>
-        """
-        from joinsum.explanation.dot import dot_text
-
-        return dot_text(self)
-
-    def to_html(self) -> str:
-        """One page that needs nothing else: the plan as a graph, who holds what before and after each move, costs."""
-        from joinsum.explanation.page import page
-
-        return page(self)
-
-    def _repr_html_(self) -> str:
-        from joinsum.explanation.page import embedded_page
-
-        return embedded_page(self)
-
 
 def value_of(cost: PlanCost, name: str) -> float:
     """The cost of that name: `seconds`, `wire_bytes` or `paper_floats`."""
-    return {"seconds": cost.seconds, "wire_bytes": cost.wire_bytes, "paper_floats": cost.paper_floats}[name]
+    return float(getattr(cost, name))

@@ -1,23 +1,28 @@
-"""Plans of captured models as text: what their tensors are cut into, what moves, and which operators take the time."""
+"""Plans of captured models as text: how their tensors are divided, what moves, and which operators take the time."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
 
 from joinsum import _C
-from joinsum.cost import PlanCost
-from joinsum.explanation.model import Explanation
+from joinsum.algebra.plan import PlanNode
+from joinsum.base.text_table import count_text, seconds_text, text_table
+from joinsum.explanation.explanation import Explanation
 from joinsum.explanation.text import cluster_text
-from joinsum.plan import IaPlan, PlanNode
-from joinsum.text_table import count_text, seconds_text, text_table
+from joinsum.planner.baseline_costs import PricedBaseline
+from joinsum.planner.cost import PlanCost
 
-__all__ = ["ModelExplanation", "Pass", "PassBaseline", "Vertex", "cut_text"]
+__all__ = ["ModelExplanation", "Pass", "Vertex", "layout_text", "names_text"]
 
 _SHOWN = 30
+_PEAK_NOTE = (
+    "the peak is of inputs, live blocks and messages; freed blocks add nothing, the allocator's unused memory does"
+)
 _ROUNDING = 1e-9  # of sums of seconds
-_COLUMNS = ["what", "result", "times", "wire B", "time"]
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Vertex:
     """A step of a plan: an operator's work on all sites, or a move of its result.
 
     node         of the plan
+    module       the user's module that computes the value, as `named_modules` calls it: `layers.0.attention`; empty
+                 where Dynamo does not know it
     what         the operator: `aten::silu`, `einsum abc,dc->abd; add`; of a move where the value was: `move f32[4/2]`
     result       dtype and shape, with the parts of each axis: `f32[8, 64/4]`
     wire_bytes   payload bytes between different sites
@@ -32,28 +39,11 @@ class Vertex:
     """
 
     node: str
+    module: str
     what: str
     result: str
     wire_bytes: int
     seconds: float
-
-
-@dataclass(frozen=True)
-class PassBaseline:
-    """A plan that people make by hand, with its costs on the same cluster as the chosen one's.
-
-    name     `data parallel`, `fully sharded data parallel`, `tensor parallel`, `sequence split`, `replicate all`
-    plan     the best one whose inputs start as the name says; None where there is none
-    cost     of that plan, or None
-    loses    its predicted seconds beyond those of the chosen plan, or None
-    reason   why there is no such plan, or None
-    """
-
-    name: str
-    plan: IaPlan | None
-    cost: PlanCost | None
-    loses: float | None
-    reason: str | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,15 +51,17 @@ class Pass:
     """A plan of a captured model: of a whole step, or of the forward or the backward pass.
 
     name          `train step`, `forward`, `backward`
-    origin        where the plan comes from: planned here, or the file that it was kept in
+    origin        where the plan comes from: planned here, or the file that it was cached in
     explanation   plan and costs as of any other plan: as a tree, JSON, graph and page
-    baselines     what plans that people make by hand would cost; empty where they were not asked for
+    baselines     what the usual baselines would cost; empty unless they were requested
+    modules       the user's module of the plan's nodes, by name, where it is known
     """
 
     name: str
     origin: str
     explanation: Explanation
-    baselines: tuple[PassBaseline, ...] = ()
+    baselines: tuple[PricedBaseline, ...] = ()
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> dict[str, _C.PhysicalType]:
@@ -81,14 +73,15 @@ class Pass:
         """The plan's steps, in the order in which they run. What is computed together is one."""
         nodes = {node.name: node for node in self.explanation.plan.nodes}
         costs = {cost.node: cost for cost in self.explanation.cost.nodes}
-        made = []
+        out = []
         for node in nodes.values():
             if node.kind == "input" or node.fused:
                 continue
             own = [costs[node.name], *(costs[name] for name in node.inputs if nodes[name].fused)]
             figures = sum(cost.wire_bytes for cost in own), sum(cost.seconds for cost in own)
-            made.append(Vertex(node.name, _what(node, nodes), cut_text(node.type), *figures))
-        return tuple(made)
+            module = self.modules.get(node.name, "")
+            out.append(Vertex(node.name, module, _what(node, nodes), layout_text(node.type), *figures))
+        return tuple(out)
 
     def __str__(self) -> str:
         plan, cost = self.explanation.plan, self.explanation.cost
@@ -97,16 +90,17 @@ class Pass:
             f"{self.name} on {sites}: {seconds_text(cost.seconds)} predicted, "
             f"{count_text(cost.wire_bytes)} B between sites",
             f"peak {count_text(cost.peak_bytes)} B on the busiest site; {self.origin}",
+            _PEAK_NOTE,
             f"costs are for {cluster_text(self.explanation)}",
             "",
-            "where parameters, state and inputs lie (* stands for numbers in names)",
+            "where parameters, state and inputs are stored; names that differ in numbers are one line",
             _inputs_table(self.inputs),
             "",
             "operators and moves, the longest first; equal ones are one line",
             _vertices_table(self.vertices),
         ]
         if self.baselines:
-            lines += ["", "plans made by hand", _baselines_table(self)]
+            lines += ["", "baselines", _baselines_table(self)]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -114,7 +108,7 @@ class Pass:
 
 @dataclass(frozen=True, repr=False)
 class ModelExplanation:
-    """What `joinsum.explain` tells of a model, a function, or a training step.
+    """What `joinsum.explain` reports of a model, a function, or a training step.
 
     passes   a whole step, or the forward and then the backward pass
     """
@@ -127,56 +121,78 @@ class ModelExplanation:
     __repr__ = __str__
 
 
-def cut_text(type_: _C.PhysicalType) -> str:
-    """Dtype and shape with the parts of each axis; then how many sites hold the same part, or only partial results.
+def layout_text(type_: _C.PhysicalType) -> str:
+    """Dtype and shape with the shards of each axis; then how many sites hold the same shard, or only partial values.
 
     >>> import joinsum
     >>> plan = joinsum.parse("ia on 2x2\\ninput X: f32[8,6]<4,1> (0, *)\\noutput Y = X")
-    >>> cut_text(plan.inputs["X"])
+    >>> layout_text(plan.inputs["X"])
     'f32[8/2, 6], 2 copies'
     """
-    states = [state.strip() for state in type_.placement.text(type_.relation.frontier).strip("()").split(",")]
-    parts: dict[str, int] = {}
-    for state, sites in zip(states, type_.grid.axes, strict=False):
-        parts[state] = parts.get(state, 1) * sites
     shape = []
     for axis in type_.relation.axes:
-        cut = 1 if axis.key_dim is None else parts.pop(str(axis.key_dim), 1)
-        shape.append(f"{axis.extent}/{cut}" if cut > 1 else str(axis.extent))
+        parts = 1 if axis.key_dim is None else type_.parts[axis.key_dim]
+        shape.append(f"{axis.extent}/{parts}" if parts > 1 else str(axis.extent))
     text = f"{type_.relation.dtype}[{', '.join(shape)}]"
-    copies = parts.pop("*", 1)
+    states = type_.placement.states
+    axes = zip(type_.grid.axes, states, strict=False)
+    copies = prod(sites for sites, state in axes if isinstance(state, _C.Replicated))
     text += f", {copies} copies" if copies > 1 else ""
-    # What is left of the states: sums that the sites have parts of, by another kernel than `add` where it is named.
-    kernels = {state.removeprefix("+") if state.startswith("+") else "add" for state in parts if state}
+    # Keys that no axis follows are terms of a sum that is still to be taken.
+    linked = {axis.key_dim for axis in type_.relation.axes}
+    terms = any(isinstance(state, _C.Split) and state.dim not in linked for state in states)
+    kernels = {state.kernel for state in states if isinstance(state, _C.Pending)} | ({"add"} if terms else set())
     return text + "".join(f", partial {kernel}" for kernel in sorted(kernels))
 
 
 def _what(node: PlanNode, nodes: dict[str, PlanNode]) -> str:
     if node.moves:
-        return f"move {cut_text(nodes[node.inputs[0]].type)}"
-    inner = node.operation.partition("[")[2].removesuffix("]")
-    if node.kind == "local_call":
-        return inner.split(";")[1].strip()
-    kernel = inner.rpartition("; ")[2]
+        return f"move {layout_text(nodes[node.inputs[0]].type)}"
+    if node.core.call is not None:
+        return node.core.call.function
+    if node.core.kernel is None:
+        return node.operation
     if node.kind == "local_aggregate" and nodes[node.inputs[0]].fused:
-        return f"{_what(nodes[node.inputs[0]], nodes)}; {kernel}"
-    found = re.fullmatch(r"contract\[(.*)\]", kernel)
-    return f"einsum {found[1]}" if found else kernel
+        return f"{_what(nodes[node.inputs[0]], nodes)}; {node.core.kernel}"
+    return _kernel_text(node.core.kernel)
+
+
+def _kernel_text(kernel: _C.Kernel) -> str:
+    if kernel.name != "contract":
+        return str(kernel)
+    return " | ".join([f"einsum {kernel.parameters[0]}", *map(str, kernel.epilogue)])
 
 
 def _inputs_table(inputs: dict[str, _C.PhysicalType]) -> str:
-    rows: dict[tuple[str, str], list[int]] = {}
+    rows: dict[tuple[tuple[str, ...], str], dict[str, int]] = {}
     for name, type_ in inputs.items():
         largest = max(type_.bytes(site) for site in range(type_.sites))
-        rows.setdefault((re.sub(r"\d+", "*", name), cut_text(type_)), []).append(largest)
-    lines = [[name, cut, str(len(sizes)), count_text(sum(sizes))] for (name, cut), sizes in sorted(rows.items())]
-    return text_table(["name", "as it is cut", "times", "B on a site"], lines, right=[2, 3])
+        rows.setdefault((tuple(_NUMBER.split(name)), layout_text(type_)), {})[name] = largest
+    lines = [
+        [names_text(list(sizes)), cut, str(len(sizes)), count_text(sum(sizes.values()))]
+        for (_, cut), sizes in sorted(rows.items())
+    ]
+    return text_table(["name", "layout", "times", "B on a site"], lines, right=[2, 3])
 
 
-def _baselines_table(told: Pass) -> str:
+def names_text(names: Sequence[str]) -> str:
+    """Names that differ in numbers alone, as one: a range of numbers, or `*` where it is no range.
+
+    >>> names_text(["0.weight"]), names_text(["layers.0.w2", "layers.1.w2"]), names_text(["0.bias", "4.bias"])
+    ('0.weight', 'layers.{0..1}.w2', '*.bias')
+    """
+    numbers = list(zip(*(map(int, _NUMBER.findall(name)) for name in names), strict=True))
+    ranges = [range(min(each), max(each) + 1) for each in numbers]
+    complete = prod(map(len, ranges)) == len(names)
+    shown = [str(each[0]) if len(each) == 1 else f"{{{each[0]}..{each[-1]}}}" if complete else "*" for each in ranges]
+    pieces = _NUMBER.split(names[0])
+    return pieces[0] + "".join(number + piece for number, piece in zip(shown, pieces[1:], strict=True))
+
+
+def _baselines_table(plan: Pass) -> str:
     """The chosen plan, and each baseline with what it costs more, or the reason why there is none."""
-    rows = [["chosen", *_price(told.explanation.cost), ""]]
-    for each in told.baselines:
+    rows = [["chosen", *_price(plan.explanation.cost), ""]]
+    for each in plan.baselines:
         if each.cost is None or each.loses is None:
             rows.append([each.name, "", "", "", f"none: {each.reason}"])
         else:
@@ -191,18 +207,25 @@ def _price(cost: PlanCost) -> list[str]:
 
 
 def _vertices_table(vertices: Sequence[Vertex]) -> str:
-    rows: dict[tuple[str, str], tuple[int, int, float]] = {}
+    """Equal steps of modules whose paths differ in numbers alone are one line."""
+    rows: dict[tuple[str, tuple[str, ...], str], list[Vertex]] = {}
     for each in vertices:
-        times, wire, seconds = rows.get((each.what, each.result), (0, 0, 0.0))
-        rows[each.what, each.result] = (times + 1, wire + each.wire_bytes, seconds + each.seconds)
-    ordered = sorted(rows.items(), key=lambda row: (-row[1][2], row[0]))
-    lines = [[what, result, *_figures(*sums)] for (what, result), sums in ordered[:_SHOWN]]
-    rest = [sums for _, sums in ordered[_SHOWN:]]
+        rows.setdefault((each.what, tuple(_NUMBER.split(each.module)), each.result), []).append(each)
+    ordered = sorted(rows.items(), key=lambda row: (-sum(each.seconds for each in row[1]), row[0]))
+    lines = [
+        [what, names_text(sorted({each.module for each in same})), result, *_sums(same)]
+        for (what, _, result), same in ordered[:_SHOWN]
+    ]
+    rest = [each for _, same in ordered[_SHOWN:] for each in same]
     if rest:
-        times, wire, seconds = (sum(column) for column in zip(*rest, strict=True))
-        lines.append([f"{len(rest)} more lines", "", *_figures(int(times), int(wire), seconds)])
-    return text_table(_COLUMNS, lines, right=[2, 3, 4])
+        lines.append([f"{len(ordered) - _SHOWN} more lines", "", "", *_sums(rest)])
+    columns = ["what", "module", "result", "times", "wire B", "time"]
+    if not any(each.module for each in vertices):
+        columns.remove("module")
+        lines = [[what, *others] for what, _, *others in lines]
+    return text_table(columns, lines, right=range(len(columns) - 3, len(columns)))
 
 
-def _figures(times: int, wire: int, seconds: float) -> list[str]:
-    return [str(times), count_text(wire), seconds_text(seconds)]
+def _sums(vertices: Sequence[Vertex]) -> list[str]:
+    seconds = sum(each.seconds for each in vertices)
+    return [str(len(vertices)), count_text(sum(each.wire_bytes for each in vertices)), seconds_text(seconds)]

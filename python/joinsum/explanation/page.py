@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from joinsum.explanation.document import document
-from joinsum.explanation.model import Explanation
+from joinsum.explanation.model import ExplainedPlan
 
 __all__ = ["embedded_page", "page"]
 
@@ -18,14 +18,14 @@ _PLACE = "@@EXPLANATION@@"
 _HEIGHT = 720
 
 
-def page(told: Explanation) -> str:
+def page(explained: ExplainedPlan) -> str:
     """The whole page."""
-    return _template().replace(_PLACE, _in_script(document(told)))
+    return _template().replace(_PLACE, _in_script(document(explained)))
 
 
-def embedded_page(told: Explanation) -> str:
+def embedded_page(explained: ExplainedPlan) -> str:
     """The page in a frame, for notebooks: its styles and ids stay its own, and it reaches nothing outside."""
-    source = html.escape(page(told), quote=True)
+    source = html.escape(page(explained), quote=True)
     return f'<iframe srcdoc="{source}" sandbox="allow-scripts" style="width:100%;height:{_HEIGHT}px;border:0"></iframe>'
 
 

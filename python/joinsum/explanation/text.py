@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from joinsum import _C
+from joinsum.algebra.plan import IaPlan, PlanNode
+from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.explanation.measured import Comparison, Figures
-from joinsum.explanation.model import Alternative, Explanation, value_of
-from joinsum.plan import IaPlan, PlanNode
-from joinsum.text_table import count_text, seconds_text, text_table
+from joinsum.explanation.model import Alternative, ExplainedPlan, value_of
 
 __all__ = ["amount_text", "cluster_text", "explanation_text", "tree_lines"]
 
 _ALTERNATIVES = 8
-# The plan that nobody chose, which is always told.
+# The plan without any choice, which is always listed.
 _BASELINE = "operator by operator"
 # A tree is not indented further than this; a long chain stays readable.
 _DEEPEST = 40
@@ -21,27 +22,27 @@ _LOOPBACK = "on loopback sites run one after another, without links: their times
 _ORIGINS = {
     "default": "the default cluster that joinsum ships, as nothing is calibrated (`joinsum calibrate` measures sites)",
     "calibrated": "calibrated",
-    "given": "not calibrated",
+    "described": "not calibrated",
 }
 
 
-def explanation_text(told: Explanation) -> str:
+def explanation_text(explained: ExplainedPlan) -> str:
     """All sections, one empty line between them."""
     sections = []
-    if told.program is not None:
-        sections.append(f"logical plan: what is computed\n{told.program}".rstrip("\n"))
-    sections.append(_physical_plan(told))
-    if told.found is not None:
-        sections += [_search(told), _rules(told), _alternatives(told)]
-    if told.measured is not None:
-        sections.append(_measured(told))
+    if explained.program is not None:
+        sections.append(f"logical plan: what is computed\n{explained.program}".rstrip("\n"))
+    sections.append(_physical_plan(explained))
+    if explained.found is not None:
+        sections += [_search(explained), _rules(explained), _alternatives(explained)]
+    if explained.measured is not None:
+        sections.append(_measured(explained))
     return "\n\n".join(sections)
 
 
-def cluster_text(told: Explanation) -> str:
+def cluster_text(explained: ExplainedPlan) -> str:
     """The machine that the costs are for, and where its figures come from."""
-    figures = repr(told.cluster).removeprefix("Cluster(").removesuffix(")")
-    return f"{figures}; {_ORIGINS[told.cluster.origin]}"
+    figures = repr(explained.cluster).removeprefix("Cluster(").removesuffix(")")
+    return f"{figures}; {_ORIGINS[explained.cluster.origin]}"
 
 
 def amount_text(minimized: str, value: float) -> str:
@@ -52,9 +53,8 @@ def amount_text(minimized: str, value: float) -> str:
     """
     if math.isinf(value):
         return "none fits"
-    if minimized == "seconds":
-        return seconds_text(value)
-    return f"{count_text(value)} {'B' if minimized == 'wire_bytes' else 'floats'}"
+    unit = next(row.unit for row in _C.objectives() if row.name == minimized)
+    return seconds_text(value) if unit == "s" else f"{count_text(value)} {unit}"
 
 
 def tree_lines(plan: IaPlan) -> Iterator[tuple[str, PlanNode | None]]:
@@ -80,41 +80,45 @@ def tree_lines(plan: IaPlan) -> Iterator[tuple[str, PlanNode | None]]:
                 stack.append((operand, deeper, "└─ " if i == last else "├─ ", "   " if i == last else "│  "))
 
 
-def _physical_plan(told: Explanation) -> str:
-    costs = {node.node: node for node in told.cost.nodes}
+def _physical_plan(explained: ExplainedPlan) -> str:
+    costs = {node.node: node for node in explained.cost.nodes}
     rows = []
-    for line, node in tree_lines(told.plan):
+    for line, node in tree_lines(explained.plan):
         if node is None:
             rows.append([line, "", "", "", "", ""])
             continue
         cost = costs[node.name]
-        time = "in the sum" if node.fused and told.cluster.profile is not None else seconds_text(cost.seconds)
+        time = "in the sum" if node.fused and explained.cluster.profile is not None else seconds_text(cost.seconds)
         counts = [count_text(cost.paper_floats), count_text(cost.wire_bytes)]
         rows.append([line, str(node.type.relation), node.placement, *counts, time])
-    if told.cost.run_seconds > 0:
-        rows.append(["sites agree on the run", "", "", "", "", seconds_text(told.cost.run_seconds)])
-    totals = [count_text(told.cost.paper_floats), count_text(told.cost.wire_bytes), seconds_text(told.cost.seconds)]
+    if explained.cost.run_seconds > 0:
+        rows.append(["sites agree on the run", "", "", "", "", seconds_text(explained.cost.run_seconds)])
+    totals = [
+        count_text(explained.cost.paper_floats),
+        count_text(explained.cost.wire_bytes),
+        seconds_text(explained.cost.seconds),
+    ]
     rows.append(["total", "", "", *totals])
     header = ["node", "type<frontier>", "placement", "paper floats", "wire B", "time"]
-    grid = told.plan.grid
+    grid = explained.plan.grid
     sites = f"{grid.sites} sites ({grid})" if grid.sites > 1 else "1 site"
     return "\n".join(
         [
-            f"physical plan: where tuples lie and move, on {sites}",
+            f"physical plan: where tuples are stored and move, on {sites}",
             text_table(header, rows, right=range(3, 6)),
-            f"peak {count_text(told.cost.peak_bytes)} B on the busiest site",
-            f"costs are for {cluster_text(told)}",
+            f"peak {count_text(explained.cost.peak_bytes)} B on the busiest site",
+            f"costs are for {cluster_text(explained)}",
         ]
     )
 
 
-def _search(told: Explanation) -> str:
-    assert told.found is not None
-    found = told.found
+def _search(explained: ExplainedPlan) -> str:
+    assert explained.found is not None
+    found = explained.found
     rows = [[phase.name, str(phase.plans), amount_text(found.minimized, phase.best)] for phase in found.phases]
     proof = (
         "exact: the placements are proven the best there are; rules may still improve the plan"
-        if told.exact
+        if explained.exact
         else "not exact: no proof that no other placement costs less"
     )
     late = ["stopped at the deadline: what was found so far"] if found.out_of_time else []
@@ -128,25 +132,25 @@ def _search(told: Explanation) -> str:
     )
 
 
-def _rules(told: Explanation) -> str:
-    if not told.rules:
+def _rules(explained: ExplainedPlan) -> str:
+    if not explained.rules:
         return "rules applied: none"
-    assert told.found is not None
+    assert explained.found is not None
     rows = [
         [
             rule.rule,
             rule.node,
-            amount_text(told.found.minimized, rule.before),
-            amount_text(told.found.minimized, rule.after),
+            amount_text(explained.found.minimized, rule.before),
+            amount_text(explained.found.minimized, rule.after),
         ]
-        for rule in told.rules
+        for rule in explained.rules
     ]
     return "rules applied, in order\n" + text_table(["rule", "node", "before", "after"], rows, right=range(2, 4))
 
 
-def _alternatives(told: Explanation) -> str:
-    assert told.found is not None
-    if not told.alternatives:
+def _alternatives(explained: ExplainedPlan) -> str:
+    assert explained.found is not None
+    if not explained.alternatives:
         return "alternatives: none"
     rows = [
         [
@@ -154,36 +158,39 @@ def _alternatives(told: Explanation) -> str:
             count_text(other.cost.paper_floats),
             count_text(other.cost.wire_bytes),
             seconds_text(other.cost.seconds),
-            _loss_text(told.found.minimized, other),
+            _loss_text(explained.found.minimized, other),
         ]
-        for i, other in enumerate(told.alternatives)
+        for i, other in enumerate(explained.alternatives)
         if i < _ALTERNATIVES or other.name == _BASELINE
     ]
-    header = ["plan", "paper floats", "wire B", "time", f"loses in {told.found.minimized}"]
-    rest = len(told.alternatives) - len(rows)
+    header = ["plan", "paper floats", "wire B", "time", f"loses in {explained.found.minimized}"]
+    rest = len(explained.alternatives) - len(rows)
     more = f"\nand {rest} more" if rest > 0 else ""
-    best = amount_text(told.found.minimized, value_of(told.cost, told.found.minimized))
+    best = amount_text(explained.found.minimized, value_of(explained.cost, explained.found.minimized))
     title = f"alternatives to the chosen plan ({best}), the next best first"
     return f"{title}\n{text_table(header, rows, right=range(1, 5))}{more}"
 
 
 def _loss_text(minimized: str, other: Alternative) -> str:
-    if other.loses <= 0:
+    if other.extra_cost <= 0:
         return "nothing"
-    times = f" ({other.times:.3g}x)" if other.times is not None else ""
-    return f"{amount_text(minimized, other.loses)}{times}"
+    ratio = f" ({other.cost_ratio:.3g}x)" if other.cost_ratio is not None else ""
+    return f"{amount_text(minimized, other.extra_cost)}{ratio}"
 
 
-def _measured(told: Explanation) -> str:
-    assert told.measured is not None
+def _measured(explained: ExplainedPlan) -> str:
+    assert explained.measured is not None
     rows = [
         [row.node or "total", row.operation if row.node else "", *_figures_text(row), _errors_text(row.errors)]
-        for row in told.comparisons
+        for row in explained.comparisons
     ]
     header = ["node", "operation", "wire B", "measured", "time", "measured", "peak B", "measured", "wrong"]
-    note = f"\n{_LOOPBACK}" if told.measured.loopback else ""
-    title = f"measured on {told.measured.where}; wrong: by more than a factor of two"
-    return f"{title}\n{text_table(header, rows, right=range(2, 8))}{note}"
+    note = f"\n{_LOOPBACK}" if explained.measured.loopback else ""
+    title = f"measured on {explained.measured.sites}; wrong: by more than a factor of two"
+    pooled = (
+        f"\nfreed blocks that the store has not returned to the system: {count_text(explained.measured.pooled_bytes)} B"
+    )
+    return f"{title}\n{text_table(header, rows, right=range(2, 8))}{pooled}{note}"
 
 
 def _figures_text(row: Comparison) -> list[str]:

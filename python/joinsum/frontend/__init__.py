@@ -1,1 +1,1 @@
-"""Ways in from ordinary PyTorch code: functions and models are captured, planned, and run on all sites."""
+"""Entry points for ordinary PyTorch code: functions and models are captured, planned, and run on all sites."""

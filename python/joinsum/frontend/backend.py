@@ -1,4 +1,4 @@
-"""`joinsum.compile`, and the backend that `torch.compile(..., backend="joinsum")` finds."""
+"""`joinsum.compile`, and the backend of `torch.compile(..., backend="joinsum")`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch.nn import Parameter
 
-from joinsum.arguments import show
-from joinsum.context import context
-from joinsum.errors import PlanError
-from joinsum.frontend import runner as runners
-from joinsum.frontend.distributed_tensor import DistributedTensor
+from joinsum.base.arguments import show
+from joinsum.base.errors import PlanError
+from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.cluster.context import context
+from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.errors import capturing
-from joinsum.frontend.kept import KeptForBackward, check_unwritten, memory_of, separate_results
-from joinsum.frontend.program import Program
-from joinsum.frontend.torch_internals import aot_compile, break_of, tracing_all
+from joinsum.frontend.program import Program, keep_labels
+from joinsum.frontend.saved_tensors import SavedForBackward, check_unwritten, memory_of, separate_results
+from joinsum.frontend.torch_internals import aot_compile, backward_names, break_of, placeholder_names, tracing_all
 
 __all__ = ["backend", "compile", "forward_and_backward", "names_of_operators"]
 
@@ -27,16 +27,17 @@ Result = TypeVar("Result")
 
 
 def compile(function: Callable[Parameters, Result], *, replicate: Collection[str] = ()) -> Callable[Parameters, Result]:
-    """A function of tensors, or a model, as one graph that is planned and runs on all sites; forward and backward.
+    """Compiles a function of tensors, or a model, to graphs that are planned and run on all sites, with gradients.
 
-    The result of the function is torch's, and in autograd. It is captured by torch.compile, as a whole: a graph for
-    each set of shapes. What the forward pass keeps for the backward pass stays on the sites. On a process group all
-    ranks call with equal tensors.
+    torch.compile captures the function as one graph for each set of shapes. Its results are those of torch. What the
+    forward pass saves for the backward pass stays on the sites. On a process group all ranks call it with equal
+    tensors.
 
-    replicate   operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole tensors
+    replicate   operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
+                unsharded tensors
 
-    Raises CaptureError where the function cannot be one graph, naming the line, and for an operator that is not
-    captured; PlanError for tensors on another device than the sites'.
+    Raises CaptureError, with the line, if the function cannot be one graph, and for an operator that is not captured;
+    PlanError for tensors on another device than the sites'.
     Source: EinDecomp paper, section 9.
 
         @joinsum.compile
@@ -48,7 +49,7 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
     named = names_of_operators("compile", replicate)
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return forward_and_backward(gm, example_inputs, replicate=named)
+        return forward_and_backward(gm, example_inputs, replicate=named)[0]
 
     compiled = torch.compile(function, backend=compiler, fullgraph=True, dynamic=False)
 
@@ -61,28 +62,28 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
 
 
 def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-    """A backend of torch.compile: graphs run on all sites. `torch.compile(model, backend="joinsum")` finds it.
+    """A backend of torch.compile that runs graphs on all sites: `torch.compile(model, backend="joinsum")`.
 
-    options   of torch.compile: `options={"replicate": ["aten::..."]}`, as for `joinsum.compile`
+    options   those of torch.compile: `options={"replicate": ["aten::..."]}`, as for `joinsum.compile`
 
-    Warns where a function is no one graph: what stands between its graphs runs by torch.
+    Warns at graph breaks: torch runs the code between the graphs.
     """
-    given = dict(options.pop("options", None) or {})
-    replicate = names_of_operators("compile", given.pop("replicate", ()))
-    if options or given:
-        raise PlanError(f"compile: the backend has one option, replicate: options={show({**options, **given})}")
+    own = dict(options.pop("options", None) or {})
+    replicate = names_of_operators("compile", own.pop("replicate", ()))
+    if options or own:
+        raise PlanError(f"compile: the backend has one option, replicate: options={show({**options, **own})}")
     place = break_of(gm)
     if place is not None:
         warnings.warn(
-            f"compile: not one graph: at {place}; what is between the graphs runs by torch, whole in every process; "
-            "fullgraph=True refuses that, and says why",
+            f"compile: not one graph: at {place}; torch runs the code between the graphs, undivided in every process; "
+            "fullgraph=True raises instead, with the reason",
             stacklevel=2,
         )
-    return forward_and_backward(gm, example_inputs, replicate=replicate)
+    return forward_and_backward(gm, example_inputs, replicate=replicate)[0]
 
 
 def names_of_operators(who: str, replicate: Collection[str]) -> frozenset[str]:
-    """The operators that run whole on every site; raises PlanError for what is no name of one."""
+    """The names of operators that every site runs on unsharded tensors. Raises PlanError for anything else."""
     if isinstance(replicate, str) or not all(isinstance(name, str) and "::" in name for name in replicate):
         raise PlanError(f'{who}: replicate is a list of operators, as ["aten::linalg_inv_ex"]: got={show(replicate)}')
     return frozenset(replicate)
@@ -93,41 +94,42 @@ def forward_and_backward(
     example_inputs: Sequence[Any],
     names: Sequence[str] | None = None,
     state: Sequence[Any] = (),
-    programs: list[Program] | None = None,
     replicate: Collection[str] = (),
-) -> Callable[..., Any]:
-    """A Dynamo graph, ready to be called with its inputs, in autograd.
+) -> tuple[Callable[..., Any], list[Program]]:
+    """Compiles a Dynamo graph to a function of its inputs, with gradients. Also returns its programs: the forward one,
+    and the backward one once it is captured.
 
-    names      of the inputs
-    state      for each input the tensor that a model keeps there, or None: gradients of those that are distributed lie
-               as they do
-    programs   takes the programs that are made, forward and then backward
-    replicate  operators without a rule that run whole on every site
+    names      names of the inputs; by default those of the user's variables
+    state      for each input the model's tensor that it is, or None. The gradient of a distributed one has its layout
+    replicate  operators without a rule, which every site runs on unsharded tensors
     """
     check_devices(example_inputs)
-    runners.rewrite(gm)
-    made = programs if programs is not None else []
-    kept = [i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)]
+    input_names = placeholder_names(gm) if names is None else names
+    keep_labels(gm)
+    programs: list[Program] = []
+    persistent = [
+        i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
+    ]
 
     def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
-        known = names if names is not None and len(names) == len(inputs) else None
-        # On one site what the backward pass reads is torch's own.
+        known = input_names if len(input_names) == len(inputs) else None
+        # On one site plain tensors are saved.
         stay = saved if context().sites > 1 else frozenset[int]()
         separate_results(graph.graph, saved, stay)
-        protected = KeptForBackward(graph.graph, stay) if stay else None
-        program = Program(graph, inputs, names=known, stay=stay, kept=kept, replicate=replicate)
-        made.append(program)
+        protected = SavedForBackward(graph.graph, stay) if stay else None
+        program = Program(CapturedGraph(graph, inputs, known, stay=stay, state=persistent, replicate=replicate))
+        programs.append(program)
         return _runner(program, protected=protected)
 
     def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
-        program = Program(
-            graph, inputs, stay={i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}, replicate=replicate
-        )
-        made.append(program)
+        stay = {i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}
+        names = backward_names(graph, input_names)
+        program = Program(CapturedGraph(graph, inputs, names, stay=stay, replicate=replicate))
+        programs.append(program)
         run = _runner(program, state)
         return _checked(run) if context().sites > 1 else run
 
-    return aot_compile(gm, example_inputs, forward, backward)
+    return aot_compile(gm, example_inputs, forward, backward), programs
 
 
 def _checked(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,58 +141,55 @@ def _checked(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _runner(
-    program: Program, state: Sequence[Any] = (), protected: KeptForBackward | None = None
+    program: Program, state: Sequence[Any] = (), protected: SavedForBackward | None = None
 ) -> Callable[..., Any]:
     def run(args: list[Any]) -> list[Any]:
         places = {position: args[position] for position in program.written}
-        given = None if protected is None else list(args)
+        inputs = None if protected is None else list(args)
         outcome = program.run(args)
         for position, value in outcome.written.items():
             places[position].copy_(value)
         results = outcome.results
-        if protected is not None and given is not None:
-            protected.protect(given, results)
+        if protected is not None and inputs is not None:
+            protected.protect(inputs, results)
         seen: set[int] = set()
         for i, tensor in enumerate(state):
             if isinstance(tensor, torch.Tensor) and results[i] is not None:
-                results[i] = _with_own_memory(lying_as(tensor, results[i]), seen)
+                results[i] = _with_own_memory(_in_layout_of(tensor, results[i]), seen)
         return results
 
     return run
 
 
 def _with_own_memory(value: torch.Tensor, seen: set[int]) -> torch.Tensor:
-    """The gradient, or a copy where another one has its memory: gradients are written in place."""
+    """The gradient, or a copy if another gradient shares its memory, because optimizers write gradients in place."""
     pointers = memory_of([value])
     shared = not pointers.isdisjoint(seen)
     seen |= pointers
     return value.clone() if shared else value
 
 
-def lying_as(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """`value`, distributed, as its own memory in blocks as those of `tensor`; whole where that is a plain tensor."""
-    if not isinstance(value, DistributedTensor):
-        return (
-            value if not isinstance(tensor, DistributedTensor) else DistributedTensor.place(value, tensor.physical_type)
-        )
-    if not isinstance(tensor, DistributedTensor):
-        return value.whole()
-    return value.like(tensor.physical_type)
+def _in_layout_of(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """`value` in the layout of `tensor`: distributed in memory of its own, or plain."""
+    if isinstance(tensor, DistributedTensor):
+        type_ = tensor.physical_type
+        return value.like(type_) if isinstance(value, DistributedTensor) else DistributedTensor.stored_as(value, type_)
+    return value.unsharded() if isinstance(value, DistributedTensor) else value
 
 
 def check_devices(inputs: Sequence[Any]) -> None:
     """Raises PlanError for tensors on several devices, or on another kind of device than the sites'."""
-    here = context()
+    sites = context()
     found = {x.device for x in inputs if isinstance(x, torch.Tensor)}
-    # Scalars on the CPU go with any device.
+    # torch combines scalars on the CPU with tensors on any device.
     real = {x.device for x in inputs if isinstance(x, torch.Tensor) and x.dim() > 0} or found
     if len(real) > 1:
         raise PlanError(f"compile: tensors on several devices: devices={sorted(map(str, real))}; move them to one")
-    wanted = here.device.type
-    if not here.loopback and any(device.type != wanted for device in real):
+    wanted = sites.device.type
+    if not sites.loopback and any(device.type != wanted for device in real):
         raise PlanError(
-            f"compile: tensors on another device than the sites: tensors={next(iter(real))}, sites={here.device}; "
-            f"give model.to({wanted!r}) and tensors there"
+            f"compile: tensors on another device than the sites: tensors={next(iter(real))}, sites={sites.device}; "
+            f"move the model with model.to({wanted!r}), and the tensors"
         )
     if any(device.type == "meta" for device in real):
-        raise PlanError("compile: tensors without data: device=meta; give tensors on the CPU or a GPU")
+        raise PlanError("compile: tensors without data: device=meta; pass tensors on the CPU or a GPU")

@@ -1,7 +1,8 @@
-"""`joinsum.distribute`: a model whose parameters lie on the sites as its plan wants them."""
+"""`joinsum.distribute`: stores a model's parameters on the sites in the layouts of its plan."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
@@ -9,14 +10,14 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
-from joinsum.arguments import show
-from joinsum.errors import PlanError
+from joinsum.base.arguments import show
+from joinsum.base.errors import PlanError
+from joinsum.distributed.batch_shards import BatchShards
+from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
 from joinsum.frontend.backend import forward_and_backward, names_of_operators
-from joinsum.frontend.distributed_tensor import DistributedTensor, gathered, replace_tensor
+from joinsum.frontend.fake_tensors import Captured, Traced, TracedFunction, module_tensors, tensor_names
+from joinsum.frontend.names import argument_names
 from joinsum.frontend.optimizer_state import place_states_at_steps
-from joinsum.frontend.parts import BatchParts
-from joinsum.frontend.program import Program
-from joinsum.frontend.stand_ins import Captured, TracedFunction, module_tensors, tensor_names
 from joinsum.frontend.torch_internals import both_passes
 
 __all__ = ["captured_model", "check_not_distributed", "distribute", "gather"]
@@ -25,30 +26,22 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 class _InAutograd(Captured):
-    """A model's graph in torch's autograd."""
+    """A model's graph, compiled with its backward pass."""
 
-    def __init__(
-        self,
-        gm: torch.fx.GraphModule,
-        inputs: Sequence[Any],
-        tensors: Sequence[Any],
-        names: Mapping[int, str],
-        replicate: Collection[str] = (),
-    ) -> None:
-        self.programs: list[Program] = []
-        known = [names.get(id(x), f"input{i}") for i, x in enumerate(tensors)]
-        state = [x if id(x) in names else None for x in tensors]
-        self.state = state
-        self._call = forward_and_backward(gm, inputs, known, state, self.programs, replicate)
+    def __init__(self, traced: Traced, names: Mapping[int, str], replicate: Collection[str] = ()) -> None:
+        """`names` are those of the model's parameters and buffers, by identity."""
+        self.state = [x if id(x) in names else None for x in traced.tensors]
+        self._call, self.programs = forward_and_backward(
+            traced.gm, traced.example_inputs, traced.names, self.state, replicate
+        )
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
-        made: Sequence[Any] = self._call(*actual)
-        return made
+        results: Sequence[Any] = self._call(*actual)
+        return results
 
 
 def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> _InAutograd:
-    """The graphs of a model or a function, compiled or distributed or neither, for these arguments; nothing is
-    computed."""
+    """The graphs of a model or a function (plain, compiled or distributed) for these arguments, without a run."""
     if isinstance(x, torch.nn.Module) and isinstance(x.__dict__.get("forward"), _Forward):
         forward: _Forward = x.__dict__["forward"]
         return forward.graph_for(args, keywords)
@@ -59,7 +52,14 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
     def call(*args: Any, **keywords: Any) -> Any:
         return plain(*args, **keywords)
 
-    traced = TracedFunction(who, model, call, lambda gm, inputs, tensors: _InAutograd(gm, inputs, tensors, names))
+    called = plain.forward if isinstance(plain, torch.nn.Module) else plain
+    traced = TracedFunction(
+        who,
+        model,
+        call,
+        lambda graph: _InAutograd(graph, names),
+        lambda args, keywords: argument_names(called, args, keywords) | names,
+    )
     with both_passes():
         found = traced.graph_for(*args, **keywords)
     assert isinstance(found, _InAutograd)
@@ -70,7 +70,7 @@ class _Forward:
     """The forward method of a distributed model."""
 
     def __init__(self, model: torch.nn.Module, sharded: bool, replicate: Collection[str]) -> None:
-        self._parts = BatchParts("distribute") if sharded else None
+        self._shards = BatchShards("distribute") if sharded else None
         self._model = model
         self._replicate = replicate
         original = type(model).forward
@@ -78,43 +78,47 @@ class _Forward:
         def forward(*args: Any, **kwargs: Any) -> Any:
             return original(model, *args, **kwargs)
 
-        self._traced = TracedFunction("distribute", model, forward, self._capture)
+        self._traced = TracedFunction("distribute", model, forward, self._capture, self._all_names)
 
-    def _capture(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any]) -> _InAutograd:
-        return _InAutograd(gm, inputs, tensors, self._names, self._replicate)
+    def _capture(self, traced: Traced) -> _InAutograd:
+        return _InAutograd(traced, self._names, self._replicate)
+
+    def _all_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[int, str]:
+        forward = functools.partial(type(self._model).forward, self._model)
+        return argument_names(forward, args, keywords) | self._names
 
     @cached_property
     def _names(self) -> dict[int, str]:
-        """Names of what the model keeps; a copied model has its tensors later than this."""
+        """Names of the model's parameters and buffers; not in `__init__`, because a copied model has no tensors yet."""
         return tensor_names(self._model)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
-        """That of the copied model, which captures by itself."""
+        """The forward method of the copied model, with graphs of its own."""
         copied = memo.get(id(self._model))
         if not isinstance(copied, torch.nn.Module):
             raise PlanError(
-                "distribute: a distributed model's forward pass is copied with the model: copy.deepcopy(model)"
+                "distribute: a distributed model's forward pass is copied only with the model: copy.deepcopy(model)"
             )
-        return _Forward(copied, self._parts is not None, self._replicate)
+        return _Forward(copied, self._shards is not None, self._replicate)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PlanError(
-            "distribute: a distributed model is not pickled, its blocks are on the sites; save its state_dict with "
+            "distribute: a distributed model cannot be pickled, its blocks are on the sites; save its state_dict with "
             "joinsum.save_checkpoint or torch.distributed.checkpoint, or pickle it after joinsum.gather(model)"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _ = self._names  # before stand-ins take the tensors' places
-        if self._parts is None:
+        _ = self._names  # must be found before fake tensors replace the tensors
+        if self._shards is None:
             return self._traced(*args, **kwargs)
-        batch, keywords = self._parts.joined((args, kwargs))
-        return self._parts.own(self._traced(*batch, **keywords), (batch, keywords))
+        batch, keywords = self._shards.joined((args, kwargs))
+        return self._shards.own(self._traced(*batch, **keywords), (batch, keywords))
 
     def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
         """The graph for sample inputs."""
         _ = self._names
-        if self._parts is not None:
-            args, kwargs = self._parts.joined((args, kwargs))
+        if self._shards is not None:
+            args, kwargs = self._shards.joined((args, kwargs))
         with both_passes():
             found = self._traced.graph_for(*args, **kwargs)
         assert isinstance(found, _InAutograd)
@@ -129,25 +133,28 @@ def distribute(
     data: Literal["whole", "sharded"] = "whole",
     replicate: Collection[str] = (),
 ) -> Model:
-    """The model itself, with its parameters and buffers on the sites as the plan for such inputs wants them, and a
-    forward pass that runs there. The user's own loop, `loss.backward()`, and optimizers go on as they are.
+    """Stores the model's parameters and buffers on the sites, in the layouts of the plan for such inputs, and replaces
+    its forward pass by one that runs there; returns the model. Training loops, `loss.backward()` and optimizers need
+    no change.
 
-    sample_inputs     a tensor, or a tuple of the arguments, that the model is planned for; nothing is computed
+    sample_inputs     a tensor, or a tuple of positional arguments, for which the model is planned; the model does not
+                      run
     sample_keywords   keyword arguments of the call
-    data              "whole": every rank gives the same inputs and gets the whole results. "sharded": each rank of a
-                      process group gives its own part, all of one shape, and gets its part of results whose first axis
-                      is the batch's; gradients are those of the mean of the ranks' losses, as in
-                      DistributedDataParallel. Results that are not along the batch are of all of it, on every rank
-    replicate         operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole
-                      tensors
+    data              "whole": every rank passes the same inputs and gets all results. "sharded": each rank of a process
+                      group passes its own shard of the batch, all of one shape, and gets its shard of results whose
+                      first axis is the batch's; gradients are those of the mean of the ranks' losses, as in
+                      DistributedDataParallel. Results without a batch axis are of the full batch, on every rank
+    replicate         operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
+                      unsharded tensors
 
-    Parameters become `joinsum.DistributedTensor`s of their full shape: the same Python objects, so that an optimizer
-    may have been built before, and the same `requires_grad` and keys of `state_dict`. Their gradients lie as they do.
-    An optimizer steps on each site's own blocks where what it does is elementwise; another raises PlanError, naming the
-    operator. Inputs of other shapes, `no_grad`, `eval()` and autocast are planned when they first come.
+    Parameters become `joinsum.DistributedTensor`s of their full shape. They stay the same Python objects, so an
+    optimizer may be built before, with the same `requires_grad` and keys of `state_dict`; a gradient has its
+    parameter's layout. An optimizer whose operators are elementwise updates each site's blocks; for another one its
+    step raises PlanError, with the operator. Inputs of other shapes, `no_grad`, `eval()` and autocast are planned at
+    their first call.
 
-    On a process group all ranks call with equal models and inputs. `joinsum.gather(model)` makes plain tensors again.
-    Raises CaptureError, PlanError as `joinsum.compile`, and for a model that is distributed already.
+    On a process group all ranks call with equal models and inputs. `joinsum.gather(model)` restores plain tensors.
+    Raises the errors of `joinsum.compile`, and PlanError for a model that is distributed already.
 
         model = joinsum.distribute(model, batch)
         loss_function(model(batch), target).backward()
@@ -165,7 +172,7 @@ def distribute(
     plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
     try:
         for tensor in plain:
-            replace_tensor(tensor, DistributedTensor.place(tensor, wanted[id(tensor)]))
+            replace_tensor(tensor, DistributedTensor.stored_as(tensor, wanted[id(tensor)]))
     except BaseException:
         for tensor in plain:
             if isinstance(tensor, DistributedTensor):
@@ -177,28 +184,24 @@ def distribute(
 
 
 def check_not_distributed(who: str, model: torch.nn.Module) -> None:
-    """Raises PlanError for a model that is distributed, or a part of which is."""
+    """Raises PlanError for a model that is distributed or has a distributed submodule."""
     for name, module in model.named_modules():
         if isinstance(module.__dict__.get("forward"), _Forward):
-            what = (
-                f"a part of the model is distributed already: part={name}"
-                if name
-                else ("the model is distributed already")
-            )
+            what = f"a submodule is distributed already: module={name}" if name else "the model is distributed already"
             raise PlanError(f"{who}: {what}; joinsum.gather(model, optimizer) undoes it")
 
 
 def _wanted_types(captured: _InAutograd) -> dict[int, Any]:
-    """Where the forward plan wants what the model keeps, by the tensors' identity."""
-    runner = captured.programs[0].runner
-    types = [] if runner is None else runner.input_types
+    """The layouts of parameters and buffers in the forward plan, by the tensors' identity."""
+    executable = captured.programs[0].executable
+    types = [] if executable is None else executable.input_types
     pairs = zip(captured.state, types, strict=False)
     return {id(x): type_ for x, type_ in pairs if isinstance(x, torch.Tensor) and type_ is not None}
 
 
 def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Model:
-    """The model itself, with plain whole tensors again, and its own forward pass; so is the optimizer's state. For
-    `save_pretrained`, pickling, and whatever else reads tensors. All ranks of a process group call.
+    """Restores plain tensors and the model's own forward pass, and plain tensors in the optimizer's state; returns the
+    model. For `save_pretrained`, pickling, and other code that reads tensors. All ranks of a process group call.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)

@@ -1,4 +1,4 @@
-"""`joinsum.distributed_einsum`: torch's contractions inside a block run on all sites."""
+"""`joinsum.distributed_einsum`: a context manager in which torch's contractions run on all sites."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from joinsum.einsum import einsum
-from joinsum.errors import PlanError
+from joinsum.base.errors import PlanError
+from joinsum.execution.einsum import einsum
 from joinsum.frontend.torch_internals import function_modes, wrap_checkpointed
 
 __all__ = ["distributed_einsum"]
@@ -19,14 +19,14 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 class distributed_einsum(TorchFunctionMode):
-    """Inside the block every `torch.einsum`, `matmul`, `@`, `mm`, `bmm` and `linear` runs on all sites, by
-    `joinsum.einsum`: of plain tensors, in autograd; nothing else changes. Each is planned by itself, once for its
-    shapes; `joinsum.compile` plans a function as a whole. What torch computes below these calls, in
-    `scaled_dot_product_attention` or `torch.nn.MultiheadAttention`, say, stays torch's.
+    """A context manager in which every `torch.einsum`, `matmul`, `@`, `mm`, `bmm` and `linear` of plain tensors runs on
+    all sites through `joinsum.einsum`, with gradients; everything else is unchanged. Each call is planned alone, once
+    for its shapes; `joinsum.compile` plans a function as a whole. Contractions inside torch's own C++ operators, such
+    as `scaled_dot_product_attention`, are not affected.
 
-    Backward passes of what was computed inside run on all sites wherever they are started, with what
-    `torch.utils.checkpoint` computes again in them. On a process group all ranks compute equal tensors. Raises what
-    `joinsum.einsum` raises.
+    The backward passes of these calls run on all sites wherever they are started, and so does what
+    `torch.utils.checkpoint` recomputes in them. On a process group all ranks compute equal tensors. Raises the errors
+    of `joinsum.einsum`.
     Source: EinDecomp paper, section 9.
 
     >>> import joinsum, torch
@@ -39,7 +39,7 @@ class distributed_einsum(TorchFunctionMode):
     """
 
     def __enter__(self) -> distributed_einsum:
-        _follow_checkpoints()
+        _wrap_checkpoints_once()
         entered: distributed_einsum = super().__enter__()  # type: ignore[no-untyped-call]
         return entered
 
@@ -54,19 +54,19 @@ class distributed_einsum(TorchFunctionMode):
         contraction = _CONTRACTIONS.get(func)
         if contraction is None or kwargs.get("out") is not None:
             return func(*args, **kwargs)
-        # The call itself is no longer inside the block: what it uses is torch's own.
+        # torch disables the mode while this runs, so the implementation's own calls of torch are plain ones.
         return contraction(*args, **kwargs)
 
 
 @functools.cache
-def _follow_checkpoints() -> None:
-    """From now on what `torch.utils.checkpoint` computes inside of a block is inside of one when it is computed again:
-    that happens in the backward pass, where no block may be open, and which torch runs outside of all such modes."""
-    wrap_checkpointed(_again_inside)
+def _wrap_checkpoints_once() -> None:
+    """Makes functions that are checkpointed inside the context run inside it when `torch.utils.checkpoint` recomputes
+    them: the backward pass may run outside, and torch runs it without function modes."""
+    wrap_checkpointed(_entering_again)
 
 
-def _again_inside(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, if it is given inside of a block, inside of one wherever it is called."""
+def _entering_again(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Inside the context, a version of the function that enters the context wherever it is called."""
     if not _inside():
         return function
 
@@ -85,14 +85,14 @@ def _inside() -> bool:
 
 
 def _einsum(*arguments: Any) -> torch.Tensor:
-    # torch.einsum takes operands in a list, too.
+    # torch.einsum also accepts the operands as one list.
     if len(arguments) == 2 and isinstance(arguments[1], (list, tuple)):
         arguments = (arguments[0], *arguments[1])
     return einsum(*arguments)  # type: ignore[return-value]
 
 
 def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """torch.matmul: vectors, matrices, batches that are broadcast."""
+    """torch.matmul: vectors, matrices, and batches with broadcasting."""
     if input.dim() == 0 or other.dim() == 0:
         raise PlanError(f"matmul: operands have an axis: shapes={list(input.shape)}, {list(other.shape)}; use *")
     rank = max(input.dim(), other.dim(), 2)
@@ -102,14 +102,14 @@ def _matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     left, left_labels = _without_broadcast(input, batch, row + "Y")
     right, right_labels = _without_broadcast(other, batch, "Y" + column)
     found = [label for label in batch if label in left_labels or label in right_labels]
-    made = einsum(f"{left_labels},{right_labels}->{''.join(found)}{row}{column}", left, right)
+    product = einsum(f"{left_labels},{right_labels}->{''.join(found)}{row}{column}", left, right)
     shape = torch.broadcast_shapes(input.shape[:-2], other.shape[:-2])  # type: ignore[no-untyped-call]
     core = ([input.shape[-2]] if row else []) + ([other.shape[-1]] if column else [])
-    return made.reshape([*shape, *core])  # type: ignore[union-attr]
+    return product.reshape([*shape, *core])  # type: ignore[union-attr]
 
 
 def _without_broadcast(x: torch.Tensor, batch: str, core: str) -> tuple[torch.Tensor, str]:
-    """The tensor without its batch axes of one element, and its labels."""
+    """The tensor without batch axes of length one, and its labels."""
     own = batch[len(batch) - (x.dim() - len(core)) :] if x.dim() > len(core) else ""
     dropped = [axis for axis in range(len(own)) if x.shape[axis] == 1]
     labels = "".join(label for axis, label in enumerate(own) if axis not in dropped)
@@ -119,8 +119,8 @@ def _without_broadcast(x: torch.Tensor, batch: str, core: str) -> tuple[torch.Te
 def _linear(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     batch = _LETTERS[: input.dim() - 1]
     column, result = ("Z", batch + "Z") if weight.dim() == 2 else ("", batch)
-    made: torch.Tensor = einsum(f"{batch}Y,{column}Y->{result}", input, weight)  # type: ignore[assignment]
-    return made if bias is None else made + bias
+    product: torch.Tensor = einsum(f"{batch}Y,{column}Y->{result}", input, weight)  # type: ignore[assignment]
+    return product if bias is None else product + bias
 
 
 def _mm(input: torch.Tensor, mat2: torch.Tensor) -> torch.Tensor:

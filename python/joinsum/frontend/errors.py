@@ -1,4 +1,4 @@
-"""What Dynamo cannot capture, in joinsum's words."""
+"""Translates what Dynamo raises into joinsum's errors, which name the user's line and a remedy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import torch
 
-from joinsum.context import context
-from joinsum.errors import CaptureError, Error, KernelError, PlanError
+from joinsum.base.errors import CaptureError, Error, KernelError, PlanError
+from joinsum.cluster.context import context
 from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
 
 __all__ = ["capturing"]
@@ -19,31 +19,30 @@ __all__ = ["capturing"]
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__)
 _REMEDY = (
-    "all of it must be one graph: take branches on tensors' values by torch.where, and what is no tensor operation out "
-    "of the captured function; what a model does in its first call only, such as taking locks, let it do in a call "
-    "before"
+    "the function must be one graph: write branches on tensors' values with torch.where, and move what is no tensor "
+    "operation out of the captured function; call the model once before if its first call does more than later ones"
 )
 
 _OBSERVED = re.compile(r"raised exception (\w+)\(('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?\)", re.DOTALL)
 _OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
 
-_KEEPS_RESULT = "autograd.grad consumed returned tensor's grad_fn"
+_ESCAPING_RESULT = "autograd.grad consumed returned tensor's grad_fn"
 _DETACH = (
-    "the model keeps a result of this step in an attribute or a list: let it keep value.detach(); make what "
-    "torch.nn.utils.prune has masked permanent by prune.remove, or mask it by torch.nn.utils.parametrize"
+    "the model stores a result of this step in an attribute or a list: store value.detach(); make masks of "
+    "torch.nn.utils.prune permanent with prune.remove, or mask with torch.nn.utils.parametrize"
 )
 
 
 @contextmanager
 def capturing(who: str) -> Iterator[None]:
-    """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors as they are. What goes
-    wrong on one rank only is an error on all."""
-    with context().preparing("capture"), _in_own_words(who):
+    """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors unchanged. A failure
+    of one rank raises on all ranks."""
+    with context().preparing("capture"), _translated(who):
         yield
 
 
 @contextmanager
-def _in_own_words(who: str) -> Iterator[None]:
+def _translated(who: str) -> Iterator[None]:
     try:
         yield
     except BackendCompilerFailed as error:
@@ -54,14 +53,14 @@ def _in_own_words(who: str) -> Iterator[None]:
         inner = _own_error(error)
         if inner is not None:
             raise inner from None
-        # What an operator says of its operands is no matter of capture.
-        kept = _KEEPS_RESULT in str(error)
-        remedy = "" if isinstance(error, TorchRuntimeError) else f"; {_DETACH if kept else _REMEDY}"
+        # An operator that rejects its operands would do so without capture too.
+        escapes = _ESCAPING_RESULT in str(error)
+        remedy = "" if isinstance(error, TorchRuntimeError) else f"; {_DETACH if escapes else _REMEDY}"
         raise CaptureError(f"{who}: {_reason(str(error))}{_place(str(error))}{remedy}") from error
 
 
 def _own_error(error: BaseException | None) -> Error | None:
-    """joinsum's error among the causes."""
+    """joinsum's own error among the causes."""
     while error is not None:
         found = error if isinstance(error, Error) else _observed(str(error))
         if found is not None:
@@ -71,7 +70,7 @@ def _own_error(error: BaseException | None) -> Error | None:
 
 
 def _observed(text: str) -> Error | None:
-    """joinsum's error that Dynamo met in what it goes through, of which it keeps the text."""
+    """joinsum's own error, raised in code that Dynamo traced, from the text that Dynamo reports."""
     found = _OBSERVED.fullmatch(text)
     kind = _OWN.get(found[1]) if found is not None else None
     return None if found is None or kind is None else kind(ast.literal_eval(found[2]))
@@ -86,7 +85,7 @@ def _reason(text: str) -> str:
 
 
 def _place(text: str) -> str:
-    """The innermost line of the user's code that the message shows."""
+    """The innermost line of the user's code in the message."""
     _, _, code = text.partition("from user code:")
     found = _PLACE.findall(code)
     if not found:

@@ -1,4 +1,4 @@
-"""State of the user's optimizers: it lies as the parameters do, however it has come."""
+"""Stores the state of the user's optimizers in the layout of the parameters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from joinsum.frontend.distributed_tensor import DistributedTensor
+from joinsum.distributed.distributed_tensor import DistributedTensor
 
 __all__ = ["place_states_at_steps"]
 
 
 @functools.cache
 def place_states_at_steps() -> None:
-    """From now on an optimizer of distributed parameters finds its own state in blocks: also state that was made before
-    the model was distributed, or loaded from plain tensors."""
+    """Registers a hook that distributes plain optimizer state of distributed parameters before each `step`. Such state
+    was created before the model was distributed, or was loaded from a checkpoint."""
     register_optimizer_step_pre_hook(_place)
 
 
@@ -27,4 +27,4 @@ def _place(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for name, value in state.items():
             plain = isinstance(value, torch.Tensor) and not isinstance(value, DistributedTensor)
             if plain and value.dim() > 0 and value.shape == parameter.shape:
-                state[name] = DistributedTensor.place(value, parameter.physical_type)
+                state[name] = DistributedTensor.stored_as(value, parameter.physical_type)

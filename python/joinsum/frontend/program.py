@@ -1,64 +1,56 @@
-"""Captured graphs made ready to run: what needs no operator never reaches the planner."""
+"""Prepares captured graphs for running: writes into inputs, assertions, and results that need no operator."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from joinsum.errors import CaptureError
-from joinsum.frontend import runner as runners
+from joinsum.base.errors import CaptureError
+from joinsum.capture import executable
+from joinsum.capture import rewrite as rewriting
+from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.cluster.context import context
 
-__all__ = ["Outcome", "Program"]
+__all__ = ["Outcome", "Program", "keep_labels"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave.
+    """The outcome of a run.
 
-    results   as the graph returns them
-    written   for the position of an input that the graph writes into, its new value
+    results   the graph's results, in its order
+    written   the new values of inputs that the graph writes into, by the inputs' positions
     """
 
     results: list[Any]
     written: dict[int, torch.Tensor]
 
 
+def keep_labels(gm: GraphModule) -> None:
+    """Replaces contractions of a Dynamo graph by joinsum's einsum operator, which keeps their labels; in place. On one
+    site they remain torch's operators."""
+    if context().sites > 1:
+        rewriting.rewrite(gm)
+
+
 class Program:
-    """A graph of ATen operators with its plan.
+    """A captured graph of ATen operators with its plan.
 
-    gm               the graph; it is changed
-    example_inputs   for each placeholder a tensor, that may be fake, or a number
-    names            of the inputs
-    ties             for a result of the graph, the input whose blocks it may overwrite
-    stay             results of the graph that stay distributed
-    state            inputs whose new values, where the graph writes into them, stay distributed and may overwrite them
-    kept             inputs that are kept between runs, for plans made by hand; None where it is not known
-    replicate        operators without a rule that run whole on every site
+    graph     the captured graph; its `gm` is changed in place
+    updated   positions of inputs whose new values stay distributed and may overwrite them, if the graph writes there
 
-    What the graph asserts is checked while it runs. Writing into an input is a result that is copied into it after the
-    run; results that are inputs or constants are given back as they are. Raises what `compile_fx` raises.
+    Assertions in the graph are checked while it runs. A write into an input becomes a result, which the caller copies
+    into the input after the run. Results that are inputs or constants do not reach the planner. Raises the errors of
+    `compile_fx`.
     """
 
-    def __init__(
-        self,
-        gm: GraphModule,
-        example_inputs: Sequence[Any],
-        *,
-        names: Sequence[str] | None = None,
-        ties: Mapping[int, int] | None = None,
-        stay: Collection[int] = (),
-        state: Collection[int] = (),
-        kept: Collection[int] | None = None,
-        replicate: Collection[str] = (),
-    ) -> None:
-        self._kept = kept
-        self._replicate = replicate
+    def __init__(self, graph: CapturedGraph, updated: Collection[int] = ()) -> None:
+        gm = graph.gm
         _check_effects(gm.graph)
-        ties = dict(ties or {})
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
         entries = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
@@ -77,38 +69,24 @@ class Program:
             else:
                 self._sources.append(("result", computed.setdefault(entry, len(computed))))
         self._passed = {at for kind, at in self._sources if kind == "input"}
-        self._runner = self._compile(gm, example_inputs, list(computed), names, ties, stay, state)
+        self._executable = self._compile(graph, list(computed), updated)
 
-    def _compile(
-        self,
-        gm: GraphModule,
-        example_inputs: Sequence[Any],
-        computed: list[Node],
-        names: Sequence[str] | None,
-        ties: dict[int, int],
-        stay: Collection[int],
-        state: Collection[int],
-    ) -> runners.Runner | None:
+    def _compile(self, graph: CapturedGraph, computed: list[Node], updated: Collection[int]) -> Executable | None:
         if not computed:
             return None
+        gm, ties, stay = graph.gm, dict(graph.ties), set(graph.stay)
         for i, into in enumerate(self._written):
-            if into in state:
+            if into in updated:
                 ties[self._count + i] = into
-        staying = set(stay) | {self._count + i for i, into in enumerate(self._written) if into in state}
+                stay.add(self._count + i)
         gm.graph.output_node().args = (tuple(computed),)
         gm.graph.eliminate_dead_code()
         gm.recompile()
         read = {i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if node.users}
         place = {i: at for i, (kind, at) in enumerate(self._sources) if kind == "result"}
-        return runners.compile_fx(
-            gm,
-            example_inputs,
-            names=names,
-            ties={place[i]: into for i, into in ties.items() if i in place and into in read},
-            stay=frozenset(place[i] for i in staying if i in place),
-            state=self._kept,
-            replicate=self._replicate,
-        )
+        ties = {place[i]: into for i, into in ties.items() if i in place and into in read}
+        stays = frozenset(place[i] for i in stay if i in place)
+        return executable.compile_fx(replace(graph, ties=ties, stay=stays))
 
     @property
     def written(self) -> Sequence[int]:
@@ -116,29 +94,29 @@ class Program:
         return self._written
 
     @property
-    def runner(self) -> runners.Runner | None:
-        """The graph's plan; None where nothing is computed."""
-        return self._runner
+    def executable(self) -> Executable | None:
+        """The planned graph; None if it computes nothing."""
+        return self._executable
 
     def run(self, args: list[Any]) -> Outcome:
-        """Results and written values, for tensors and numbers in the placeholders' order; the list may be emptied."""
+        """Runs the graph on tensors and numbers in the placeholders' order; the list may be emptied."""
         passed = {at: args[at] for at in self._passed}
-        made = [] if self._runner is None else self._runner(args)
-        values = [passed[at] if kind == "input" else made[at] if kind == "result" else at for kind, at in self._sources]
+        new = [] if self._executable is None else self._executable(args)
+        values = [passed[at] if kind == "input" else new[at] if kind == "result" else at for kind, at in self._sources]
         return Outcome(values[: self._count], dict(zip(self._written, values[self._count :], strict=True)))
 
 
 def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, Any]]:
-    """Removes the copies into inputs with which a functionalised graph ends: (input, value) each. Where a copy is also
-    a result, that is the input itself."""
+    """Removes the copies into inputs at the end of a functionalized graph, and returns them as (input, value). A copy
+    that is also a result becomes the input itself."""
     writes = []
     for node in list(graph.nodes):
         if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
             continue
         if not node.target._schema.is_mutable:
             continue
-        given_back = all(user.op == "output" for user in node.users)
-        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or not given_back:
+        only_returned = all(user.op == "output" for user in node.users)
+        if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or not only_returned:
             line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
             raise CaptureError(
                 f"capture: an operator writes into a tensor: operator={node.target}, code={' | '.join(line)}; "
@@ -151,30 +129,30 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
 
 
 def _check_effects(graph: Graph) -> None:
-    """Raises CaptureError for operators that torch keeps in order for what they do besides their results."""
+    """Raises CaptureError for operators with side effects, which torch keeps in order by tokens."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
         line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
         raise CaptureError(
-            f"capture: an operator does more than give a result: operator={node.args[1]}, code={' | '.join(line)}; "
-            "leave it out of the captured code (of torch.linalg's functions take those with _ex, which check nothing)"
+            f"capture: an operator has a side effect: operator={node.args[1]}, code={' | '.join(line)}; move it out of "
+            "the captured code (of torch.linalg's functions use those with _ex, which do not check)"
         )
 
 
 def _lift_checks(graph: Graph) -> list[Node]:
-    """Makes assertions operators with a result, so that they run; gives these."""
-    made = []
+    """Replaces assertions by operators with a result, so that they are not removed as dead code; returns these."""
+    checks = []
     for node in list(graph.nodes):
         if node.target not in (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default):
             continue
         condition = node.args[0]
         message = node.args[1] if len(node.args) > 1 else "the assertion of a tensor failed"
         line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
-        # In plans quotes and semicolons have a meaning.
-        told = " | ".join([str(message), *(each.strip() for each in line)]).translate(str.maketrans("';\n", '", '))
+        # Quotes and semicolons are syntax in the text of plans.
+        text = " | ".join([str(message), *(each.strip() for each in line)]).translate(str.maketrans("';\n", '", '))
         with graph.inserting_before(node):
-            check = graph.call_function(torch.ops.joinsum.checked.default, (condition, told))
+            check = graph.call_function(torch.ops.joinsum.checked.default, (condition, text))
         check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}
         check.meta["stack_trace"] = node.meta.get("stack_trace")
         graph.erase_node(node)
-        made.append(check)
-    return made
+        checks.append(check)
+    return checks

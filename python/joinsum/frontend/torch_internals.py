@@ -1,4 +1,5 @@
-"""All that joinsum takes from torch's private modules, for its ways in; tested with the versions that it allows."""
+"""Everything that the frontend uses of torch's private modules. The package allows torch 2.11 to 2.13; tests run with
+2.13 only."""
 
 from __future__ import annotations
 
@@ -21,116 +22,93 @@ from torch._dynamo.exc import (
     Unsupported,
     UserError,
 )
+from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource
 from torch._functorch.partitioners import default_partition
-from torch._guards import TracingContext
+from torch._guards import ChainedSource, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
-from joinsum.frontend.mixed_widths import MIXED_WIDTHS
+from joinsum.frontend.mixed_precision import MIXED_PRECISION
 
 __all__ = [
     "BackendCompilerFailed",
     "FakeTensor",
+    "FakeTensors",
     "GraphCompiler",
     "RefusedByDynamo",
     "TorchRuntimeError",
     "aot_compile",
+    "backward_names",
     "both_passes",
     "break_of",
     "function_modes",
     "graph_examples",
-    "stand_ins",
+    "placeholder_names",
     "tracing_all",
-    "tree_leaves",
-    "tree_map",
     "without_collections",
     "wrap_checkpointed",
 ]
 
-# What Dynamo raises where a program cannot be one graph.
+# Errors of Dynamo for a program that cannot be captured as one graph.
 RefusedByDynamo = (Unsupported, UserError, TorchRuntimeError, InternalTorchDynamoError, FailOnRecompileLimitHit)
 
-# Of a graph of ATen operators, its example inputs, and the results that only the backward pass reads; makes a function
-# of the list of inputs, which may empty it.
+# Takes a graph of ATen operators, its example inputs, and the positions of results that only the backward pass reads;
+# returns a function of the list of inputs, which it may empty.
 GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], Callable[..., Any]]
 
-tree_leaves: Callable[..., list[Any]] = pytree.tree_leaves
 function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
 
-_LEAVES = frozenset({int, float, bool, str, type(None)})
-
 _SAVED = "joinsum.saved"
-
-
-def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """`function` of every leaf, in the same structure: torch's `tree_map`, at once where that is lists, tuples and
-    dictionaries.
-
-    >>> tree_map(lambda x: x + 1, {"a": [1, 2], "b": (3,)})
-    {'a': [2, 3], 'b': (4,)}
-    """
-    kind = type(tree)
-    if kind in _LEAVES or isinstance(tree, torch.Tensor):
-        return function(tree)
-    if kind is list:
-        return [tree_map(function, each) for each in tree]
-    if kind is tuple:
-        return tuple([tree_map(function, each) for each in tree])
-    if kind is dict:
-        return {key: tree_map(function, each) for key, each in tree.items()}
-    return pytree.tree_map(function, tree)
 
 
 def aot_compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], forward: GraphCompiler, backward: GraphCompiler
 ) -> Callable[..., Any]:
-    """A Dynamo graph as graphs of raw ATen operators, compiled by `forward` (which also gets graphs without a
-    gradient) and `backward`, in autograd; beyond what torch always does only norms of mixed widths are decomposed."""
+    """Compiles a Dynamo graph, as graphs of ATen operators, by `forward` (also graphs without a gradient) and
+    `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are."""
 
     def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
-            _keep_buffers()
+            _donate_nothing()
             run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
 
             def boxed(args: list[Any]) -> Any:
                 return run(args)
 
-            boxed._boxed_call = True  # type: ignore[attr-defined]  # torch gives a list, of which it keeps nothing
+            boxed._boxed_call = True  # type: ignore[attr-defined]  # torch passes a list and keeps no reference to its items
             return boxed
 
         return compiled
 
-    made = aot_autograd(
+    compile_both = aot_autograd(
         fw_compiler=compiler(forward),
         bw_compiler=compiler(backward),
         inference_compiler=compiler(forward),
-        decompositions=MIXED_WIDTHS,
+        decompositions=MIXED_PRECISION,
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    with _nothing_recomputed(), _plain_operators(), torch._functorch.config.patch(donated_buffer=False):
-        return made(gm, list(example_inputs))
+    with _without_remat_pass(), _plain_operators(), torch._functorch.config.patch(donated_buffer=False):
+        return compile_both(gm, list(example_inputs))
 
 
-def _keep_buffers() -> None:
-    """Says that the backward pass that is being compiled overwrites nothing, so that `retain_graph=True` may run it
-    again."""
+def _donate_nothing() -> None:
+    """Declares that the backward pass being compiled overwrites none of its inputs, so `retain_graph=True` works."""
     tracing = TracingContext.try_get()
     if tracing is not None and tracing.fw_metadata is not None:
         tracing.fw_metadata.bw_donated_idxs = []
 
 
 def both_passes() -> AbstractContextManager[None]:
-    """The backward graph is compiled with the forward graph, not when it is first needed."""
-    made: AbstractContextManager[None] = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
-    return made
+    """Compiles the backward graph together with the forward graph instead of at its first use."""
+    patched: AbstractContextManager[None] = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
+    return patched
 
 
 def break_of(gm: torch.fx.GraphModule) -> str | None:
-    """The line where Dynamo has ended this graph before the end of the function, or began it after the beginning."""
+    """The line of the graph break that ended or began this graph; None if it is the whole function's."""
     reason = getattr(gm, "compile_subgraph_reason", None)
     if reason is None or not reason.user_stack:
         return None
@@ -146,7 +124,7 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d+)$")
 
 @contextmanager
 def _plain_operators() -> Iterator[None]:
-    """Recurrent layers are traced as products and maps of each step, not as one operator of oneDNN's."""
+    """Traces recurrent layers as the operators of each time step instead of one oneDNN operator."""
     before = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)
     try:
@@ -155,36 +133,39 @@ def _plain_operators() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-def _nothing_recomputed() -> AbstractContextManager[None]:
-    """torch's own pass that recomputes checkpointed layers in a whole step is off: that is for the plan to decide, and
-    it refuses attention. Versions before 2.13 have no such pass."""
+def _without_remat_pass() -> AbstractContextManager[None]:
+    """Switches off torch's pass that rematerializes checkpointed layers in a training step's graph: it rejects
+    attention. Versions before 2.13 have no such pass."""
     option = "remat_using_tags_for_fwd_loss_bwd_graph"
     settings = torch._functorch.config
     return settings.patch({option: False}) if hasattr(settings, option) else nullcontext()
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
-    """torch's default partition; the forward graph notes which of its results are there for the backward graph."""
-    _keep_draws(joint.graph)
+    """torch's default partition; also records which results of the forward graph are saved for the backward graph."""
+    _save_random_results(joint.graph)
     forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
-    again = {node.name for node in _draws(forward.graph)} & {node.name for node in _draws(backward.graph)}
-    assert not again, f"the backward pass would draw other numbers: {sorted(again)}"
+    recomputed = {node.name for node in _random_nodes(forward.graph)} & {
+        node.name for node in _random_nodes(backward.graph)
+    }
+    assert not recomputed, f"the backward pass would use other random numbers: {sorted(recomputed)}"
     results: Any = forward.graph.output_node().args[0]
     forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
     return forward, backward
 
 
-def _keep_draws(graph: torch.fx.Graph) -> None:
-    """What random operators give is kept for the backward pass in checkpointed layers too: torch would draw it again
-    with the state of its own generator, which has no part in the numbers here. Attention counts as random."""
-    for node in _draws(graph):
-        # The partition keeps tensors; of an operator with several results these are what is taken from it.
+def _save_random_results(graph: torch.fx.Graph) -> None:
+    """Marks the results of random operators as saved for the backward pass, also in checkpointed layers. torch would
+    recompute them from the state of its generator, on which our random numbers do not depend. Attention counts as
+    random."""
+    for node in _random_nodes(graph):
+        # The partition saves tensors; for an operator with several results these are its `getitem` nodes.
         for each in [node, *(user for user in node.users if user.target is operator.getitem)]:
             if "recompute" in each.meta:
                 each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
-def _draws(graph: torch.fx.Graph) -> list[torch.fx.Node]:
+def _random_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
@@ -193,8 +174,8 @@ _TRACING = {"trace_autograd_ops": True, "allow_rnn": True, "recompile_limit": 64
 
 @contextmanager
 def tracing_all() -> Iterator[None]:
-    """Dynamo takes `torch.autograd.grad` and recurrent layers into the graph, and keeps as many graphs as a run has
-    batch shapes. Encoder layers are what they compute, not one operator of torch's for inference."""
+    """Lets Dynamo capture `torch.autograd.grad` and recurrent layers, and compile a graph for each batch shape.
+    Encoder layers are traced as their operators instead of torch's fused operator for inference."""
     settings, attention = torch._dynamo.config, torch.backends.mha
     before = [(name, getattr(settings, name)) for name in _TRACING]
     fused = attention.get_fastpath_enabled()
@@ -211,7 +192,7 @@ def tracing_all() -> Iterator[None]:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Python looks for no cycles among objects meanwhile: a graph that is being traced is many, all of them alive."""
+    """Suspends Python's cyclic garbage collector: tracing creates many objects, all of them alive."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -222,13 +203,13 @@ def without_collections() -> Iterator[None]:
 
 
 def wrap_checkpointed(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """From now on `torch.utils.checkpoint` takes `wrap(function)` for each function that it is given, which it also
-    calls when it computes again."""
-    computed_again = checkpoint._checkpoint_without_reentrant_generator
+    """Makes `torch.utils.checkpoint` call `wrap(function)` in place of each checkpointed function, also when it
+    recomputes."""
+    original = checkpoint._checkpoint_without_reentrant_generator
 
-    @functools.wraps(computed_again)
+    @functools.wraps(original)
     def without_reentrance(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return computed_again(wrap(function), *args, **kwargs)
+        return original(wrap(function), *args, **kwargs)
 
     class Reentrant(checkpoint.CheckpointFunction):
         @staticmethod
@@ -239,28 +220,72 @@ def wrap_checkpointed(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) 
     checkpoint.CheckpointFunction = Reentrant  # type: ignore[misc]
 
 
-class stand_ins:
-    """Tensors without memory that stand for others: of the same shape, strides, dtype and device."""
+class FakeTensors:
+    """Creates fake tensors, which have shape, strides, dtype and device but no memory."""
 
     def __init__(self) -> None:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A plain tensor's; the same `requires_grad`, and a parameter for a parameter."""
-        # What repeats along an axis, or lies in blocks, is seen as any tensor.
+        """The fake tensor of a tensor, with its `requires_grad`; a parameter for a parameter."""
+        # Expanded and distributed tensors get contiguous strides.
         dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and 0 not in tensor.stride()
         with self._mode, torch.no_grad():
             if dense:
-                made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
             else:
-                made = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+                fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
         if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
-        return made.requires_grad_(tensor.requires_grad)
+            return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
+        return fake.requires_grad_(tensor.requires_grad)
+
+
+# Attributes of a module that hold tensors and modules but do not occur in the names of `state_dict`.
+_HOLDERS = frozenset({"_modules", "_parameters", "_buffers"})
+
+_AOT_NAME = re.compile(r"(primals|tangents)_(\d+)")
+
+
+def placeholder_names(gm: torch.fx.GraphModule) -> list[str]:
+    """The user's names of the tensors of a Dynamo graph's placeholders: `x`, `batch.ids`, `0.weight` of the module
+    whose forward pass it is, `model.0.weight` of a module that a function reads."""
+    out = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        argument = node.meta.get("grapharg")
+        path = [] if argument is None else _source_path(argument.source)
+        out.append(".".join(path) or str(node.name))
+    return out
+
+
+def _source_path(source: Any) -> list[str]:
+    """The attributes and keys from a local or global variable to a tensor, without `self`."""
+    steps: list[str] = []
+    while isinstance(source, ChainedSource):
+        if isinstance(source, AttrSource) and source.member not in _HOLDERS:
+            steps.append(source.member)
+        elif isinstance(source, (GetItemSource, DictGetItemSource)):
+            steps.append(str(source.index))
+        source = source.base
+    root = getattr(source, "local_name", None) or getattr(source, "global_name", "")
+    return [*([] if root == "self" else [root]), *reversed(steps)] if root else []
+
+
+def backward_names(gm: torch.fx.GraphModule, names: Sequence[str]) -> list[str]:
+    """Names of a backward graph's placeholders: `names` for inputs of the forward graph, `gradient.0` and so on for
+    gradients of its results, and the nodes' own names for intermediate values."""
+    out = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        found = _AOT_NAME.fullmatch(node.name)
+        number = int(found[2]) - 1 if found is not None else 0
+        if found is None or (found[1] == "primals" and number >= len(names)):
+            out.append(str(node.name))
+        else:
+            out.append(names[number] if found[1] == "primals" else f"gradient.{number}")
+    return out
 
 
 def graph_examples(gm: torch.fx.GraphModule) -> list[Any]:
-    """What Dynamo saw for each placeholder of its graph: the tensors themselves, numbers, or None."""
+    """Dynamo's example for each placeholder of its graph: a tensor, a number, or None."""
     out = []
     for node in gm.graph.find_nodes(op="placeholder"):
         argument = node.meta.get("grapharg")

@@ -3,192 +3,130 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from joinsum.arguments import integer, show
-from joinsum.errors import PlanError
-from joinsum.explanation.model_text import ModelExplanation
-from joinsum.frontend import runner as runners
-from joinsum.frontend.backend import check_devices, names_of_operators
+from joinsum.base.arguments import integer, show
+from joinsum.base.errors import PlanError
+from joinsum.capture.captured_graph import Executable
+from joinsum.distributed.batch_shards import BatchShards
+from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
-from joinsum.frontend.distributed_tensor import DistributedTensor, replace_tensor
-from joinsum.frontend.parts import BatchParts
-from joinsum.frontend.program import Outcome, Program
-from joinsum.frontend.stand_ins import Captured, TracedFunction, tensor_names
-from joinsum.frontend.torch_internals import aot_compile
-from joinsum.frontend.updates import Update, update_of
+from joinsum.frontend.fake_tensors import Traced, TracedFunction, tensor_names
+from joinsum.frontend.names import argument_names
+from joinsum.frontend.optimizers import update_of
+from joinsum.frontend.step_function import LossFunction, StepOptions, step_function
+from joinsum.frontend.step_graph import StepArguments, StepGraph, TrainedParameter, keep_state
 
 __all__ = ["TrainStep", "train_step"]
 
-LossFunction = Callable[..., Tensor]
-_CLIPPING_GUARD = 1e-6  # torch.nn.utils.clip_grad_norm_'s
-
-
-@dataclass(frozen=True)
-class _Trained:
-    """A parameter that a step updates.
-
-    state    what the optimizer keeps for it, in its order
-    steps    updates that it has had
-    cohort   which of the step's number tensors it reads
-    """
-
-    parameter: Tensor
-    traits: dict[str, bool]
-    state: dict[str, Tensor]
-    steps: int
-    cohort: int
-
-
-@dataclass(frozen=True)
-class _Call:
-    """What the traced function is given besides the batch: tensors, and what decides which operators there are."""
-
-    trained: list[_Trained]
-    sums: list[Tensor]
-    numbers: list[dict[str, Tensor]]
-    last: bool
-
-    def arguments(self) -> tuple[Any, ...]:
-        places = [each.parameter for each in self.trained]
-        states = [each.state for each in self.trained] if self.last else []
-        kinds = [(each.cohort, each.traits) for each in self.trained] if self.last else []
-        return places, self.sums, states, self.numbers, kinds, self.last
-
 
 class TrainStep:
-    """A whole training step; `joinsum.train_step` makes one. Call it with a batch; it gives the loss."""
+    """A training step, from `joinsum.train_step`: call it with a batch; it updates the model and returns the loss."""
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        loss_function: LossFunction | None,
-        optimizer: torch.optim.Optimizer,
-        max_norm: float | None,
-        accumulate: int,
-        sharded: bool,
-        replicate: Collection[str] = (),
-    ) -> None:
-        self._replicate = replicate
-        self._parts = BatchParts("train_step") if sharded else None
+    explain: ClassVar[Callable[..., Any]]  # set by the room of explanations, which is above this one
+
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: StepOptions) -> None:
+        self._options = options
+        self._shards = BatchShards("train_step") if options.sharded else None
         self._model = model
         self._optimizer = optimizer
-        self._accumulate = accumulate
         self._update = update_of(optimizer)
         self._sums: dict[int, Tensor] = {}  # of gradients since the last update, by the parameters' identity
         self._done = 0  # batches since the last update
         self._numbers: dict[Any, Tensor] = {}
         self._names = tensor_names(model)
-        self._current: _Call | None = None
-        self._ran: _WholeStep | None = None
-        function = _traceable(model, loss_function, self._update, max_norm, accumulate)
-        self._traced = TracedFunction("train_step", model, function, self._capture)
+        self._current: StepArguments | None = None
+        self._ran: StepGraph | None = None
+        function = step_function(model, self._update, options)
+        self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
 
     def __repr__(self) -> str:
         kind = type(self._optimizer).__name__
         return f"<TrainStep of {type(self._model).__name__} with {kind}>"
 
     def __call__(self, *batch: Any, **keywords: Any) -> Tensor:
-        """The loss of a batch, before the update that it leads to: a tensor without dimensions, on every rank.
+        """Runs the step on a batch; returns the loss before the update, a 0-dimensional tensor, on every rank.
 
-        With a loss function, the last positional argument is its target, and the model gets the others; without one,
-        the model gets all, and gives the loss itself or a result with an attribute `loss`.
+        With a loss function, the last positional argument is the target and the model gets the others. Without one the
+        model gets all arguments, and returns the loss or a result with an attribute `loss`.
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
         check_not_distributed("train_step", self._model)
-        if self._parts is not None:
-            batch, keywords = self._parts.joined((batch, keywords))
-        call = self._current = self._call()
+        if self._shards is not None:
+            batch, keywords = self._shards.joined((batch, keywords))
+        call = self._current = self._arguments()
         try:
-            loss, made = self._traced(batch, keywords, *call.arguments())
+            loss, updated = self._traced(batch, keywords, call.as_tuple())
         finally:
             self._current = None
         self._ran = self._graph()
         if call.last:
-            for each, new in zip(call.trained, made, strict=True):
+            for each, new in zip(call.trained, updated, strict=True):
                 if new is not None:
-                    self._keep(each, *new)
+                    self._store(each, *new)
             self._sums = {}
         else:
-            places = zip(call.trained, made, strict=True)
+            places = zip(call.trained, updated, strict=True)
             self._sums = {id(each.parameter): new for each, new in places if new is not None}
         self._done = 0 if call.last else self._done + 1
         result: Tensor = loss
         return result
 
     def sync(self) -> None:
-        """Makes the model's parameters and buffers, and the optimizer's state, plain whole tensors. A later step goes
-        on from them. All ranks of a process group call."""
+        """Restores plain tensors in the model and the optimizer's state; a later step continues from them. All ranks of
+        a process group call."""
         gather(self._model, self._optimizer)
 
     def state_dict(self) -> dict[str, Any]:
-        """The model's and the optimizer's state, whose tensors lie on the sites: `joinsum.save_checkpoint` and
-        torch.distributed.checkpoint write them."""
+        """The state of the model and the optimizer, as distributed tensors, for `joinsum.save_checkpoint` and
+        torch.distributed.checkpoint."""
         return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
 
-    def captured(self, *batch: Any, **keywords: Any) -> runners.Runner:
+    def captured(self, *batch: Any, **keywords: Any) -> Executable:
         """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
         model's tensors may be fake ones, without memory. Raises what a step raises."""
-        if self._parts is not None:
-            batch, keywords = self._parts.joined((batch, keywords))
-        call = self._current = self._call()
+        if self._shards is not None:
+            batch, keywords = self._shards.joined((batch, keywords))
+        call = self._current = self._arguments()
         try:
-            self._traced.graph_for(batch, keywords, *call.arguments())
+            self._traced.graph_for(batch, keywords, call.as_tuple())
         finally:
             self._current = None
-        return self._graph().runner
+        return self._graph().executable
 
-    def _graph(self) -> _WholeStep:
-        """The graph that was called or asked for last."""
-        graph = self._traced.chosen
-        assert isinstance(graph, _WholeStep)
-        return graph
-
-    def explain(self, *batch: Any, baselines: bool = False, **keywords: Any) -> ModelExplanation:
-        """The plan of a step: where parameters and state lie, what moves, what takes the time. Nothing is computed.
-
-        batch, keywords   as for the step itself, of which shapes and dtypes count; without them, the step that ran last
-        baselines         also prices plans that people make by hand; each costs a search
-
-        Raises PlanError without a batch before the first step, and what a step raises.
-
-        >>> import joinsum, torch
-        >>> _ = joinsum.init(sites=2)
-        >>> model = torch.nn.Linear(64, 64)
-        >>> step = joinsum.train_step(model, torch.nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
-        >>> told = step.explain(torch.ones(8, 64), torch.ones(8, 64))
-        >>> told.passes[0].name, "weight" in told.passes[0].inputs
-        ('train step', True)
-        """
-        from joinsum.frontend.explaining import explained
-
+    def captured_or_last(self, *batch: Any, **keywords: Any) -> Executable:
+        """The step's graph for such a batch, as `captured`; without a batch that of the step that ran last. Raises
+        PlanError where none has run."""
         if batch or keywords:
-            self.captured(*batch, **keywords)
-            graph = self._graph()
-        elif self._ran is not None:
-            graph = self._ran
-        else:
+            return self.captured(*batch, **keywords)
+        if self._ran is None:
             raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
-        return explained([("train step", graph.runner)], baselines)
+        return self._ran.executable
+
+    def _graph(self) -> StepGraph:
+        """The graph of the last call, or of the last `captured`."""
+        graph = self._traced.chosen
+        assert isinstance(graph, StepGraph)
+        return graph
 
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
-    def _call(self) -> _Call:
+    def _arguments(self) -> StepArguments:
         trained = self._trained()
         unknown = self._sums and any(id(each.parameter) not in self._sums for each in trained)
         if unknown:
             raise PlanError("train_step: parameters began to require gradients between the batches of one update")
-        last = self._done + 1 == self._accumulate
+        last = self._done + 1 == self._options.accumulate
         sums = [self._sums[id(each.parameter)] for each in trained] if self._sums else []
-        return _Call(trained, sums, self._fill_numbers(trained) if last else [], last)
+        return StepArguments(trained, sums, self._fill_numbers(trained) if last else [], last)
 
-    def _trained(self) -> list[_Trained]:
+    def _trained(self) -> list[TrainedParameter]:
         update_of(self._optimizer)  # hooks may have come since
-        found: list[_Trained] = []
+        found: list[TrainedParameter] = []
         cohorts: dict[Any, int] = {}
         for index, group in enumerate(self._optimizer.param_groups):
             traits = dict(self._update.traits(group))
@@ -198,7 +136,7 @@ class TrainStep:
                     state, steps = self._state(p, traits)
                     wide = torch.float64 if p.dtype is torch.float64 else torch.float32
                     cohort = cohorts.setdefault((index, steps, wide, p.device), len(cohorts))
-                    found.append(_Trained(p, traits, state, steps, cohort))
+                    found.append(TrainedParameter(p, traits, state, steps, cohort))
         if not found:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
         self._cohorts = list(cohorts)
@@ -220,7 +158,7 @@ class TrainStep:
         filled = {name: _zeros_like(p) if value is None else value for name, value in state.items()}
         return filled, int(known["step"]) if "step" in known else int(begun)
 
-    def _fill_numbers(self, trained: Sequence[_Trained]) -> list[dict[str, Tensor]]:
+    def _fill_numbers(self, trained: Sequence[TrainedParameter]) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
         out = []
         for place, (index, steps, dtype, device) in enumerate(self._cohorts):
@@ -230,192 +168,54 @@ class TrainStep:
             out.append({name: self._numbers[place, dtype, device, name].fill_(x) for name, x in values.items()})
         return out
 
-    def _keep(self, each: _Trained, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
-        """Takes what an update made for what it was made from."""
+    def _store(self, each: TrainedParameter, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
+        """Replaces a parameter and its optimizer state by their updated values."""
         p = each.parameter
         keep_state(p, parameter)
         if not state and not self._update.counts:
             return
-        kept = self._optimizer.state[p]
+        stored = self._optimizer.state[p]
         for name, new in state.items():
-            old = kept.get(name)
+            old = stored.get(name)
             if isinstance(old, DistributedTensor) and isinstance(new, DistributedTensor):
                 old.adopt(new)
             else:
-                kept[name] = new
+                stored[name] = new
         if self._update.counts:
-            kept["step"] = torch.tensor(float(each.steps + 1))
+            stored["step"] = torch.tensor(float(each.steps + 1))
 
     # --- capture --------------------------------------------------------------------------------------------------
 
-    def _capture(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], tensors: Sequence[Any]) -> _WholeStep:
+    def _capture(self, traced: Traced) -> StepGraph:
         assert self._current is not None
+        return StepGraph(traced, self._state_names(self._current), self._current, self._options.replicate)
+
+    def _state_names(self, arguments: StepArguments) -> dict[int, str]:
+        """Names of the model's and the optimizer's tensors: those of `state_dict`, `0.weight.exp_avg`."""
         names = dict(self._names)
-        for i, each in enumerate(self._current.trained):
-            names.setdefault(id(each.parameter), f"parameter{i}")
-            named = names[id(each.parameter)]
-            names |= {id(x): f"{named}.{name}" for name, x in each.state.items()}
-        return _WholeStep(gm, inputs, tensors, names, self._current, self._replicate)
+        for i, each in enumerate(arguments.trained):
+            own = names.setdefault(id(each.parameter), f"parameter.{i}")
+            names |= {id(x): f"{own}.{name}" for name, x in each.state.items()}
+        return names
+
+    def _all_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[int, str]:
+        """Names of the batch's tensors, as the forward pass calls them, of the state, and of the update's numbers."""
+        assert self._current is not None
+        (batch, batch_keywords), current = args[:2], self._current
+        names: dict[int, str] = {}
+        if self._options.loss_function is not None:
+            batch, names = batch[:-1], argument_names(lambda target: target, batch[-1:], {})
+        state = self._state_names(current)
+        sums = zip(current.trained, current.sums, strict=False)
+        names |= {id(x): f"{state[id(each.parameter)]}.grad" for each, x in sums}
+        for (index, *_), numbers in zip(self._cohorts, current.numbers, strict=False):
+            names |= {id(x): f"optimizer.{index}.{name}" for name, x in numbers.items()}
+        return names | argument_names(self._model.forward, batch, batch_keywords) | state
 
 
 def _zeros_like(p: Tensor) -> Tensor:
-    """Zeros of a parameter's shape that take no memory."""
+    """Zeros of a parameter's shape, expanded from one element."""
     return torch.zeros((), dtype=p.dtype, device=p.device).expand(p.shape)
-
-
-def keep_state(old: Tensor, new: Tensor) -> None:
-    """Makes a parameter or buffer be its new value, in blocks."""
-    if isinstance(old, DistributedTensor) and isinstance(new, DistributedTensor):
-        old.adopt(new)
-    else:
-        replace_tensor(old, new)
-
-
-class _WholeStep(Captured):
-    """The graph of a step: new values of its state may overwrite the old ones, and stay on the sites."""
-
-    def __init__(
-        self,
-        gm: torch.fx.GraphModule,
-        inputs: Sequence[Any],
-        tensors: Sequence[Any],
-        names: Mapping[int, str],
-        call: _Call,
-        replicate: Collection[str],
-    ) -> None:
-        self._replicate = replicate
-        check_devices(inputs)
-        runners.rewrite(gm)
-        self._program: Program | None = None
-        self._graph: tuple[torch.fx.GraphModule, Sequence[Any]] | None = None
-        self._input_names = [names.get(id(x), f"input{i}") for i, x in enumerate(tensors)]
-        place = {id(x): i for i, x in enumerate(tensors) if isinstance(x, Tensor)}
-        self._kept = {i for i, x in enumerate(tensors) if id(x) in names}
-        self._sums = [place.get(id(x)) for x in call.sums]
-        self._places = [place.get(id(each.parameter)) for each in call.trained]
-        self._states = [{name: place.get(id(x)) for name, x in each.state.items()} for each in call.trained]
-        self._last = call.last
-        self._written: dict[int, Tensor] = {}
-        self._call = aot_compile(gm, inputs, self._planned_later, _no_backward)
-
-    def _planned_later(
-        self, graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
-    ) -> Callable[..., list[Any]]:
-        self._graph = graph, list(inputs)
-        return self._execute
-
-    def bind(self, structure: Any) -> None:
-        """Plans, now that it is known which results are which state."""
-        _, made = structure
-        ties: dict[int, int | None] = {}
-        for i, new in enumerate(made):
-            if new is None:
-                continue
-            if not self._last:
-                ties[new.position] = self._sums[i] if self._sums else None
-                continue
-            parameter, state = new
-            ties[parameter.position] = self._places[i]
-            ties |= {slot.position: self._states[i][name] for name, slot in state.items()}
-        assert self._graph is not None
-        graph, inputs = self._graph
-        known = {i: into for i, into in ties.items() if into is not None}
-        kept = self._kept | {position for position in self._sums if position is not None}
-        self._program = Program(
-            graph,
-            inputs,
-            names=self._input_names,
-            ties=known,
-            stay=ties.keys(),
-            state=self._kept,
-            kept=kept,
-            replicate=self._replicate,
-        )
-        self._graph = None
-
-    @property
-    def runner(self) -> runners.Runner:
-        """The graph with its plan."""
-        assert self._program is not None
-        assert self._program.runner is not None
-        return self._program.runner
-
-    def run(self, actual: Sequence[Any]) -> Sequence[Any]:
-        self._written = {}
-        made: Sequence[Any] = self._call(*actual)
-        for position, value in self._written.items():
-            keep_state(actual[position], value)
-        self._written = {}
-        return made
-
-    def _execute(self, args: list[Any]) -> list[Any]:
-        assert self._program is not None
-        outcome: Outcome = self._program.run(args)
-        self._written = outcome.written
-        return outcome.results
-
-
-def _no_backward(*_: object) -> Callable[..., Any]:
-    raise AssertionError("a whole step has no results that require a gradient")
-
-
-# --- what is traced ---------------------------------------------------------------------------------------------------
-
-
-def _traceable(
-    model: torch.nn.Module,
-    loss_function: LossFunction | None,
-    update: Update,
-    max_norm: float | None,
-    accumulate: int,
-) -> Callable[..., Any]:
-    """The function that Dynamo sees: of a batch and of all state, without writing into parameters."""
-    new = update.new
-
-    def step(
-        batch: Any, keywords: Any, places: Any, sums: Any, states: Any, numbers: Any, kinds: Any, last: bool
-    ) -> Any:
-        if loss_function is None:
-            result = model(*batch, **keywords)
-            loss = result.loss if hasattr(result, "loss") else result
-        else:
-            loss = loss_function(model(*batch[:-1], **keywords), batch[-1])
-        gradients = torch.autograd.grad(loss / accumulate, places, allow_unused=True)
-        with torch.no_grad():
-            if sums:
-                gradients = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
-            if not last:
-                return loss.detach(), gradients
-            if max_norm is not None:
-                gradients = _clipped(gradients, max_norm)
-            made = []
-            for i, gradient in enumerate(gradients):
-                cohort, traits = kinds[i]
-                made.append(_updated(new, places[i], gradient, states[i], numbers[cohort], traits))
-        return loss.detach(), made
-
-    return step
-
-
-def _updated(new: Any, p: Tensor, gradient: Tensor | None, state: Any, numbers: Any, traits: Any) -> Any:
-    """The parameter and its state after an update; floats of half width are updated in single precision."""
-    if gradient is None:
-        return None
-    if p.dtype is torch.float32 or p.dtype is torch.float64:
-        return new(p, gradient, state, numbers, traits)
-    wide = {name: value.float() for name, value in state.items()}
-    parameter, made = new(p.float(), gradient.float(), wide, numbers, traits)
-    return parameter.to(p.dtype), {name: value.to(p.dtype) for name, value in made.items()}
-
-
-def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
-    """Gradients whose norm, of all of them together, is at most that; as torch.nn.utils.clip_grad_norm_."""
-    squares = [(g.float() if g.dtype is not torch.float64 else g).square().sum() for g in gradients if g is not None]
-    total = squares[0]
-    for square in squares[1:]:
-        total = total + square
-    scale = torch.clamp(max_norm / (total.sqrt() + _CLIPPING_GUARD), max=1.0)
-    return [None if g is None else (g * scale).to(g.dtype) for g in gradients]
 
 
 def train_step(
@@ -428,26 +228,28 @@ def train_step(
     data: Literal["whole", "sharded"] = "whole",
     replicate: Collection[str] = (),
 ) -> TrainStep:
-    """Forward, loss, backward and update as one graph, planned together; `step(*batch)` runs it and gives the loss.
+    """Captures forward, loss, backward and update as one graph with one plan; `step(*batch)` runs it and returns the
+    loss.
 
-    loss_function   of the model's result and the target, which is the batch's last entry; None where the model gives
-                    the loss, or a result with an attribute `loss`
+    loss_function   a function of the model's result and the target, which is the batch's last entry; None if the model
+                    returns the loss, or a result with an attribute `loss`
     optimizer       SGD, Adam or AdamW of torch.optim, with any options and parameter groups
-    max_norm        the gradients' norm is clipped to it, as torch.nn.utils.clip_grad_norm_ does
-    accumulate      batches whose mean gradient makes one update
-    data            "whole": every rank gives the same batch. "sharded": each rank of a process group gives its own
-                    part, all of one shape; the batch is the parts one after another along the first axis of each
-                    tensor, and the loss is that of all of it. In a process with all sites the part is the batch
-    replicate       operators that joinsum has no rule for, as `"aten::linalg_inv_ex"`: each site runs them on whole
-                    tensors
+    max_norm        clips the gradients to this norm, as torch.nn.utils.clip_grad_norm_ does
+    accumulate      number of batches whose mean gradient makes one update
+    data            "whole": every rank passes the same batch. "sharded": each rank of a process group passes its own
+                    shard, all of one shape; the batch is their concatenation along the first axis of each tensor, and
+                    the loss is that of the full batch. In a process with all sites the shard is the batch
+    replicate       operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
+                    unsharded tensors
 
-    Parameters, buffers and the optimizer's state stay on the sites between steps, as `joinsum.DistributedTensor`s, in
-    the model and the optimizer, which keep the keys of their `state_dict`; `step.sync()` makes them plain. A schedule
-    changes the groups' options as usual, and no plan. Parameters that do not require a gradient, or get none, stay.
-    Losses and parameters are torch's up to rounding; Adam magnifies that where gradients vanish.
+    Parameters, buffers and the optimizer's state stay on the sites between steps, as `joinsum.DistributedTensor`s in
+    the model and the optimizer, with the same keys of `state_dict`; `step.sync()` restores plain tensors. A learning
+    rate schedule changes the groups' options as usual, without a new plan. Parameters that do not require a gradient,
+    or get none, do not change. Losses and parameters equal torch's up to rounding, which Adam magnifies where gradients
+    vanish.
 
-    On a process group all ranks call. Raises CaptureError for a model that is not one graph, or has
-    an operator that is not captured; PlanError for another optimizer, naming the remedy.
+    On a process group all ranks call. Raises CaptureError for a model that is not one graph or has an operator that is
+    not captured; PlanError, with a remedy, for other optimizers.
     Source: EinDecomp paper, section 9.
 
         step = joinsum.train_step(model, loss_function, torch.optim.AdamW(model.parameters(), lr=1e-3))
@@ -467,4 +269,4 @@ def train_step(
         raise PlanError(f"train_step: batches are whole or sharded: data={show(data)}")
     norm = None if max_norm is None else float(max_norm)
     named = names_of_operators("train_step", replicate)
-    return TrainStep(model, loss_function, optimizer, norm, count, data == "sharded", named)
+    return TrainStep(model, optimizer, StepOptions(loss_function, norm, count, data == "sharded", named))

@@ -1,7 +1,7 @@
 """torch.nn.functional's softmax, norms and attention as graphs of einsums, planned and run on all sites as one.
 
 Each is a graph of the vertices of `joinsum.einsum`: a softmax is a maximum, a difference and exponential, a sum and a
-quotient. The maximum only keeps exponentials small, whatever it is, so it is a constant to gradients. Source:
+quotient. The maximum only bounds the exponentials, so gradients treat it as a constant. Source:
 EinDecomp, section 5. Arguments, results and gradients are torch's.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import torch
 
-from joinsum.arguments import integer, integers, show
-from joinsum.einsum_call import evaluate
-from joinsum.errors import PlanError
+from joinsum.base.arguments import integer, integers, show
+from joinsum.base.errors import PlanError
+from joinsum.execution.graph_call import evaluate
 
 __all__ = ["layer_norm", "log_softmax", "rms_norm", "scaled_dot_product_attention", "softmax"]
 
@@ -22,7 +22,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
-    """exp(x) / Σ exp(x) along `dim`, of any shape; the maximum is taken off first.
+    """exp(x) / Σ exp(x) along `dim`, of any shape; the maximum is subtracted first.
 
     Raises PlanError where `dim` is no axis, KernelError for a dtype without exponentials.
 
@@ -100,8 +100,8 @@ def rms_norm(
 ) -> torch.Tensor:
     """x / √(mean of x² + eps) · weight over the last axes, whose extents are `normalized_shape`.
 
-    `weight` has the shape `normalized_shape`; without `eps` it is the dtype's, as torch's. Raises PlanError where a
-    shape does not fit.
+    `weight` has the shape `normalized_shape`; `eps` is by default that of the dtype, as in torch. Raises PlanError
+    where a shape does not fit.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)
@@ -133,10 +133,10 @@ def scaled_dot_product_attention(
     query, key, value   [..., L, E], [..., S, E] and [..., S, D]; the leading axes are equal
     attn_mask           added to the scores, or truth values that say which take part; its axes are aligned from the
                         right with [..., L, S], and repeat where they have extent 1 or are missing
-    is_causal           a query sees the keys up to its own place; not together with a mask
+    is_causal           a query attends to the keys up to its own position; not together with a mask
     scale               1/√E by default
 
-    A query that sees no key gives zeros, as torch's. Raises PlanError where shapes do not fit, and for dropout.
+    A query that attends to no key gives zeros, as in torch. Raises PlanError where shapes do not fit, and for dropout.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)
@@ -163,7 +163,7 @@ def scaled_dot_product_attention(
     graph += [
         f"M = einsum[{wide}->{rows}; id; max](T)",
         f"C = einsum[{rows}->{rows}; detach; add](M)",
-        # Of a row that sees nothing the maximum is -inf, and the sum 0.
+        # In a row without keys the maximum is -inf, and the sum 0.
         f"N = einsum[{rows}->{rows}; expression[1, where(x0==-inf,0,x0)]; add](C)",
         f"E = einsum[{wide},{rows}->{wide}; sub | exp; add](T, N)",
         f"S = einsum[{wide}->{rows}; id; add](E)",
@@ -237,10 +237,10 @@ def _check_attention(who: str, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def _mask(
-    who: str, query: torch.Tensor, key: torch.Tensor, given: tuple[torch.Tensor | None, bool]
+    who: str, query: torch.Tensor, key: torch.Tensor, options: tuple[torch.Tensor | None, bool]
 ) -> torch.Tensor | None:
-    """What is added to the scores."""
-    mask, causal = given
+    """The term that is added to the scores."""
+    mask, causal = options
     if causal:
         if mask is not None:
             raise PlanError(f"{who}: give a mask or is_causal=True, not both: attn_mask={show(tuple(mask.shape))}")
@@ -255,9 +255,9 @@ def _repeated(who: str, mask: torch.Tensor, labels: str, shape: Sequence[int]) -
     lead = len(shape) - mask.dim()
     if lead < 0 or any(own not in (1, n) for own, n in zip(mask.shape, shape[lead:], strict=True)):
         raise PlanError(f"{who}: a mask does not fit the scores: mask={list(mask.shape)}, scores={list(shape)}")
-    kept = [axis for axis in range(mask.dim()) if mask.shape[axis] == shape[lead + axis]]
-    gone = [axis for axis in range(mask.dim()) if axis not in kept]
-    return "".join(labels[lead + axis] for axis in kept), mask.squeeze(gone) if gone else mask
+    present = [axis for axis in range(mask.dim()) if mask.shape[axis] == shape[lead + axis]]
+    gone = [axis for axis in range(mask.dim()) if axis not in present]
+    return "".join(labels[lead + axis] for axis in present), mask.squeeze(gone) if gone else mask
 
 
 def _number(who: str, value: float) -> str:

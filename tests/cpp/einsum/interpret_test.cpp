@@ -7,7 +7,7 @@
 namespace joinsum::einsum {
 namespace {
 
-using kernels::Array;
+using kernels::reference::Array;
 
 Array run(const std::string& vertex, const std::vector<Array>& operands) {
   std::string text = "einsum\n", names;

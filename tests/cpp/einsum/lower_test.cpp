@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "einsum/binary.h"
-#include "einsum/gradient.h"
 #include "einsum/interpret.h"
 #include "einsum/text.h"
+#include "einsum/transforms/binary.h"
+#include "einsum/transforms/gradient.h"
 #include "random_einsums.h"
 #include "tra/interpret.h"
 #include "tra/text.h"
@@ -16,7 +16,7 @@
 namespace joinsum::einsum {
 namespace {
 
-using kernels::Array;
+using kernels::reference::Array;
 
 std::string lowered(const std::string& text, int64_t sites) {
   const Plan plan = parse("einsum\n" + text);
@@ -24,7 +24,7 @@ std::string lowered(const std::string& text, int64_t sites) {
 }
 
 /// The tuples of a tensor whose relation has type `type`.
-tra::Relation cut(const Array& tensor, const RelationType& type) {
+tra::Relation cut(const Array& tensor, const relation::RelationType& type) {
   tra::Relation out;
   for (const Key& key : type.all_keys()) {
     Array part = Array::zeros(type.array_shape(key));
@@ -61,7 +61,7 @@ bool exact(const std::map<std::string, Array>& values) {
 /// Whether the lowered plan computes what the plan means.
 void expect_same_meaning(const Plan& plan, const std::map<std::string, Array>& contents, int64_t sites) {
   const auto wanted = interpret(plan, contents);
-  const Plan pairs = binary(plan);
+  const Plan pairs = transforms::binary(plan);
   const auto cuts = even_cuts(pairs, sites);
   const tra::Plan tuples = lower(pairs, cuts);
   std::map<std::string, tra::Relation> relations;
@@ -124,7 +124,7 @@ TEST(EinsumLower, FloatsOfHalfWidthAreFoldedInSinglePrecision) {
 
 TEST(EinsumLower, LabelsOfGivenRelationsAreCutAlike) {
   const Plan plan = parse("einsum\ninput X: f32[4]\ninput Y: f32[4]\noutput Z = einsum[i,i->; mul; add](X, Y)");
-  const auto of = [](const char* text) { return RelationType::parse(text); };
+  const auto of = [](const char* text) { return relation::RelationType::parse(text); };
   EXPECT_EQ(tra::print(lower(plan, {{"X", of("f32[4]<2>")}, {"Y", of("f32[4]<2>")}})).find("error"), std::string::npos);
   try {
     lower(plan, {{"X", of("f32[4]<2>")}, {"Y", of("f32[4]<4>")}});

@@ -29,14 +29,14 @@ std::vector<Slot> slots_of(const RelationType& relation, const Box& box) {
   }
   Dims extents;
   for (const int64_t d : batch) extents.push_back(box.extent(d));
-  for (const Axis& axis : relation.axes) extents.push_back(axis.extent_over(box));
+  for (const relation::Axis& axis : relation.axes) extents.push_back(axis.extent_over(box));
   std::vector<Slot> out;
   for (const Key& at : keys_of(Box::below(extents))) {
     Key key = box.lower;
     Dims inside;
     for (size_t i = 0; i < batch.size(); ++i) key[batch[i]] += at[i];
     for (size_t a = 0; a < relation.axes.size(); ++a) {
-      const Axis& axis = relation.axes[a];
+      const relation::Axis& axis = relation.axes[a];
       int64_t index = at[batch.size() + a];
       if (axis.linked()) {
         index += axis.cuts[box.lower[axis.key_dim]];
@@ -79,7 +79,7 @@ std::vector<Tuples> fill_sites(const PhysicalType& type) {
   return out;
 }
 
-bool settles(const PhysicalType& source, const PhysicalType& target) {
+bool reduces(const PhysicalType& source, const PhysicalType& target) {
   return source.placement.axes_in<Pending>() != target.placement.axes_in<Pending>();
 }
 
@@ -106,7 +106,7 @@ Tuples expected_at(const PhysicalType& source, const PhysicalType& target, const
       if (!wanted(target, site, key)) continue;
       for (const Array& array : arrays) {
         std::vector<Array>& sum = out[key];
-        if (sum.empty() || !settles(source, target)) {
+        if (sum.empty() || !reduces(source, target)) {
           sum.push_back(array);
           continue;
         }
@@ -131,7 +131,7 @@ class Machine {
   }
 
   /// Each share takes one message from every other holder; folded shares travel once to each site that gathers them.
-  void settle(const Exchange& exchange) {
+  void reduce(const Exchange& exchange) {
     std::multiset<std::vector<int64_t>> messages;
     for (const Transfer& t : exchange.reduce) messages.insert(header(t.from, t.to, t.box, t.begin, t.end));
     std::vector<std::map<Slot, uint64_t>> folded(values_.size());
@@ -221,7 +221,7 @@ class Formula {
       for (const auto& [key, arrays] : expected_at(source_, target_, held_, site)) {
         const auto own = held_[site].find(key);
         const size_t here = own == held_[site].end() ? 0 : own->second.size();
-        const auto tuples = settles(source_, target_) ? folded(site, key) : static_cast<int64_t>(arrays.size() - here);
+        const auto tuples = reduces(source_, target_) ? folded(site, key) : static_cast<int64_t>(arrays.size() - here);
         elements += tuples * source_.relation.elements_at(key);
       }
     }
@@ -309,7 +309,7 @@ NodePtr draw_move(RandomPlans& random, const NodePtr& source) {
 }
 
 struct Seen {
-  int64_t plain = 0, settled = 0, partly = 0, kept = 0, scattered = 0, repeated = 0, irregular_pending = 0, absent = 0;
+  int64_t plain = 0, reduced = 0, partly = 0, kept = 0, scattered = 0, repeated = 0, irregular_pending = 0, absent = 0;
 
   void count(const PhysicalType& source, const PhysicalType& target) {
     const bool pending = source.placement.pending();
@@ -318,9 +318,9 @@ struct Seen {
     } else if (!pending) {
       ++plain;
     } else if (!target.placement.pending()) {
-      ++settled;
+      ++reduced;
     } else {
-      ++(settles(source, target) ? partly : kept);
+      ++(reduces(source, target) ? partly : kept);
     }
     if (!pending) return;
     irregular_pending += source.holding.regular() ? 0 : 1;
@@ -336,14 +336,14 @@ struct Seen {
 void check_move(const PhysicalType& source, const PhysicalType& target) {
   const auto held = fill_sites(source);
   const Exchange exchange = ia::exchange(source, target);
-  EXPECT_EQ(exchange.fold.empty(), !settles(source, target));
+  EXPECT_EQ(exchange.fold.empty(), !reduces(source, target));
   const int64_t elements = Formula(source, target, held).elements();
   EXPECT_EQ(exchange.elements(), elements);
   EXPECT_EQ(wire_bytes(source, target), elements * byte_size(source.relation.dtype));
   EXPECT_EQ(volume(source, target).elements(), elements);
   const bool unique = source.relation.unique();
   Machine machine(source, unique ? held : std::vector<Tuples>(held.size()));
-  if (unique && !exchange.fold.empty()) machine.settle(exchange);
+  if (unique && !exchange.fold.empty()) machine.reduce(exchange);
   if (unique) machine.copy(exchange);
   auto moved = unique ? held : move_tuples(exchange, source.relation, held);
   for (int64_t site = 0; site < source.sites(); ++site) {
@@ -382,7 +382,7 @@ TEST(Exchange, LeavesOnEachSiteWhatTheTargetSaysAndSendsNothingTwice) {
       FAIL() << "seed " << seed << ": " << source->type().text(true) << " to " << target->type().text();
     }
   }
-  for (const int64_t count : {seen.plain, seen.settled, seen.partly, seen.kept, seen.scattered, seen.repeated,
+  for (const int64_t count : {seen.plain, seen.reduced, seen.partly, seen.kept, seen.scattered, seen.repeated,
                               seen.irregular_pending, seen.absent}) {
     EXPECT_GT(count, 30);
   }

@@ -71,13 +71,13 @@ struct Definition {
     Dims apart = source.placement.axes_in<Replicated>();
     const Dims kept = target.placement.axes_in<Pending>();
     apart.insert(apart.end(), kept.begin(), kept.end());
-    const bool settles = source.placement.axes_in<Pending>() != kept;
+    const bool reduces = source.placement.axes_in<Pending>() != kept;
     std::vector<Key> out;
     for (int64_t other = 0; other < source.sites(); ++other) {
       const Grid& grid = source.grid;
       if (project(grid.coordinates(other), apart) != project(grid.coordinates(site), apart)) continue;
       for (const Key& key : (*inputs[0])[other]) {
-        const bool had = settles && std::find(out.begin(), out.end(), key) != out.end();
+        const bool had = reduces && std::find(out.begin(), out.end(), key) != out.end();
         if (!had && target.placement.box(grid, site, target.relation.frontier).contains(key)) out.push_back(key);
       }
     }
@@ -190,7 +190,7 @@ class Pool {
         Dims left = dims;
         left.resize(std::min(left.size(), right.size()));
         right.resize(left.size());
-        const kernels::Kernel kernel{random_.one_of<std::string>({"mul", "add", "matmul"}), {}};
+        const kernels::table::Kernel kernel{random_.one_of<std::string>({"mul", "add", "matmul"}), {}};
         if (other != drawn) nodes_.push_back(other);
         return make(LocalJoin{left, right, kernel}, {node, other});
       }
@@ -215,7 +215,7 @@ class Pool {
     }
     map.key_map = KeyMap::parse(scanner, {});
     scanner.expect(";");
-    map.array_map = kernels::Kernel::parse(scanner);
+    map.array_map = kernels::table::Kernel::parse(scanner);
     return make(map, {node});
   }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ia/text.h"
-#include "kernels/table.h"
+#include "kernels/table/table.h"
 
 namespace joinsum::ia {
 namespace {
@@ -99,24 +99,24 @@ TEST(LocalJoin, CarriesAPendingSideThroughAKernelThatDistributes) {
 
 TEST(LocalJoin, RefusesPendingSidesThatItCannotCarry) {
   const std::string not_linear =
-      "local_join: kernel does not distribute over the pending fold; settle the operand first: ";
+      "local_join: kernel does not distribute over the pending fold; reduce the operand first: ";
   expect_error("join[0; 0; add](agg[1; add](T), U)", not_linear + "kernel=add, fold=add");
   expect_error("join[0; 0; div](U, agg[1; add](T))", not_linear + "kernel=div, fold=add");
   expect_error("join[0; 0; mul](U, agg[1; max](T))", not_linear + "kernel=mul, fold=max");
-  const std::string not_replicated = "local_join: a pending operand meets replicated ones only; settle it first: left=";
+  const std::string not_replicated = "local_join: a pending operand meets replicated ones only; reduce it first: left=";
   expect_error("join[0; 0; mul](agg[1; add](T0), W)", not_replicated + "(+add, *), right=(0, *)");
   expect_error("join[0; 0; mul](W, agg[1; add](T0))", not_replicated + "(0, *), right=(+add, *)");
   expect_error("join[; ; mul](agg[1; add](T0), W)", not_replicated);
   expect_error("join[0; 0; mul](agg[1; add](T0), agg[1; add](T0))", not_replicated + "(+add, *), right=(+add, *)");
   expect_error(
       "join[0; 0; min](agg[1; max](T0), agg[0; min](T1))",
-      "local_join: operands are pending under different folds; settle one first: left=(+max, *), right=(*, +min)");
+      "local_join: operands are pending under different folds; reduce one first: left=(+max, *), right=(*, +min)");
 }
 
 TEST(LocalJoin, RefusesEqualKeysInAPendingResult) {
   expect_error(
       "join[0; 0; mul](agg[1; add](T0), D)",
-      "local_join: a key would occur twice in a pending result, and partials are told apart by key; settle the "
+      "local_join: a key would occur twice in a pending result, and partials are identified by key; reduce the "
       "operand first: key=<0>");
   EXPECT_EQ(type_of("join[0; 0; mul](broadcast(agg[1; add](T0)), D)"), "f32[2@-]<2> duplicate<0> on 2x2 (*, *)");
 }
@@ -154,21 +154,21 @@ TEST(LocalAggregate, RefusesFoldsThatNeedWholeGroups) {
   expect_error("agg[0; concat[1]](A)", "groups lie on several sites; shuffle to the groups first: kernel=concat[1]");
   EXPECT_EQ(type_of("agg[0; concat[1]](shuffle[0](A))"), "f32[8@0,8]<4> on 2x2 (0, 0)");
   expect_error("agg[; max](agg[0; add](T))",
-               "local_aggregate: input is pending under another fold; settle it first: fold=add, kernel=max");
+               "local_aggregate: input is pending under another fold; reduce it first: fold=add, kernel=max");
 }
 
 TEST(LocalAggregate, LeavesNoPartialsOfAKernelWithParameters) {
-  kernels::register_row({.name = "soft_maximum",
-                         .summary = "log(exp(n a) + exp(n b)) / n",
-                         .operands = 2,
-                         .parameters = "n",
-                         .facts = {.associative = true, .commutative = true},
-                         .user = true});
+  kernels::table::register_row({.name = "soft_maximum",
+                                .summary = "log(exp(n a) + exp(n b)) / n",
+                                .operands = 2,
+                                .parameters = "n",
+                                .facts = {.associative = true, .commutative = true},
+                                .user = true});
   expect_error("agg[0; soft_maximum[2]](T)",
                "local_aggregate: a kernel with parameters leaves no pending partials; shuffle to the groups first: "
                "kernel=soft_maximum[2], keep=[0]");
   EXPECT_EQ(type_of("agg[0; soft_maximum[2]](T0)"), "f32[2@-]<4> on 2x2 (0, *)");
-  kernels::unregister_row("soft_maximum");
+  kernels::table::unregister_row("soft_maximum");
 }
 
 TEST(LocalAggregate, FoldsScatteredGroupsThatMeet) {
@@ -210,9 +210,9 @@ TEST(LocalMap, RunsOverPendingPartialsOnlyWhatDistributes) {
   EXPECT_EQ(type_of("map[(k0); relu](agg[1; max](T))"), "f32[2@-]<4> on 2x2 (+max, 0)");
   expect_error(
       "map[(k0); relu](agg[1; add](T))",
-      "local_map: kernel does not distribute over the pending fold; settle the input first: kernel=relu, fold=add");
+      "local_map: kernel does not distribute over the pending fold; reduce the input first: kernel=relu, fold=add");
   expect_error("map[(k0 + 1); id](agg[1; add](T))",
-               "local_map: a key map over a pending relation; settle it first: key map=(k0 + 1)");
+               "local_map: a key map over a pending relation; reduce it first: key map=(k0 + 1)");
 }
 
 // --- moves

@@ -8,7 +8,7 @@
 namespace joinsum::ia {
 namespace {
 
-using kernels::Array;
+using kernels::reference::Array;
 
 Array vector(std::vector<double> values) { return {{static_cast<int64_t>(values.size())}, std::move(values)}; }
 

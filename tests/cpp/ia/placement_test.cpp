@@ -292,7 +292,7 @@ TEST(Holding, NamesTheSitesOfAKey) {
   EXPECT_EQ(regular.holding.sites_of({0, 1}), (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(regular.holding.sites_of({1, 0}), (std::vector<int64_t>{2, 3}));
   const auto keys = std::make_shared<const std::vector<Key>>(std::vector<Key>{{0, 0}, {1, 1}, {1, 1}});
-  const auto diagonal = RelationType::make("test", DType::kFloat32, {2, 2}, {Axis::whole(2)}, keys);
+  const auto diagonal = RelationType::make("test", DType::kFloat32, {2, 2}, {relation::Axis::whole(2)}, keys);
   const auto irregular = PhysicalType::placed("test", diagonal, grid, placement_of("(0, 1)", grid, {2, 2}));
   EXPECT_EQ(irregular.holding.sites_of({1, 1}), (std::vector<int64_t>{3}));
   EXPECT_EQ(irregular.holding.sites_of({0, 1}), (std::vector<int64_t>{}));

@@ -99,7 +99,8 @@ TEST(PhysicalPlanText, StatedTypesMayBeScatteredOrPending) {
 
 TEST(PhysicalPlanText, LookupTablesAreNoPartOfTheHash) {
   const auto plan = [](std::vector<int64_t> values) {
-    const LookupTables tables{{"owner", std::make_shared<const LookupTable>(LookupTable{"owner", std::move(values)})}};
+    const relation::LookupTables tables{
+        {"owner", std::make_shared<const relation::LookupTable>(relation::LookupTable{"owner", std::move(values)})}};
     return parse("ia on 2\ninput X: f32[4]<2> (0)\noutput Z = map[(lookup(owner, k0)); id](X)", tables);
   };
   EXPECT_TRUE(plan({0, 1}) == plan({5, 2}));

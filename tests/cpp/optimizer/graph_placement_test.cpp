@@ -9,7 +9,7 @@
 namespace joinsum::optimizer {
 namespace {
 
-GraphPlacer placer_of(const einsum::Plan& plan, int64_t sites, Objective objective) {
+GraphPlacer placer_of(const einsum::Plan& plan, int64_t sites, cost::Objective objective) {
   GraphPlacer::Names names;
   const auto printed = einsum::node_names(plan);
   for (const auto& node : plan.order()) {
@@ -25,12 +25,12 @@ struct Starts {
 
   Starts(const tra::Plan& logical, const ia::Grid& grid) {
     for (const auto& input : logical.inputs()) {
-      const RelationType& relation = input->type();
+      const relation::RelationType& relation = input->type();
       const std::string& name = input->as<tra::Input>()->name;
       const bool cut = relation.arity() > 0;
-      placements.emplace(name, placement_of(Dims(grid.rank(), cut ? 0 : kNothing), relation.frontier));
+      placements.emplace(name, model::placement_of(Dims(grid.rank(), cut ? 0 : model::kNothing), relation.frontier));
       const auto first = std::find_if(relation.axes.begin(), relation.axes.end(),
-                                      [](const Axis& axis) { return axis.linked() && axis.key_dim == 0; });
+                                      [](const relation::Axis& axis) { return axis.linked() && axis.key_dim == 0; });
       const std::string label = cut ? std::to_string(first - relation.axes.begin()) : "";
       pins.push_back({name, {}, einsum::Labels(grid.rank(), label)});
     }
@@ -47,7 +47,7 @@ int64_t most_readers(const tra::Plan& plan) {
   return out;
 }
 
-class EveryPlan : public testing::TestWithParam<std::tuple<Objective, int64_t>> {
+class EveryPlan : public testing::TestWithParam<std::tuple<cost::Objective, int64_t>> {
  protected:
   /// Graphs whose plan was proven best and moves something, and all.
   struct Counts {
@@ -61,14 +61,14 @@ class EveryPlan : public testing::TestWithParam<std::tuple<Objective, int64_t>> 
     const bool few = sites <= 3;
     einsum::RandomEinsums random(seed);
     const einsum::Plan plan = random.plan({.vertices = 1 + seed % (few ? 4 : 3)});
-    const einsum::Plan binary = einsum::binary(plan);
+    const einsum::Plan binary = einsum::transforms::binary(plan);
     const tra::Plan logical = einsum::lower(binary, einsum::even_cuts(binary, sites));
     if (logical.order().size() > (few ? 11 : 7)) return;
     const ia::Grid grid = ia::Grid::of_sites(sites);
     const Starts starts = seed % 2 == 0 ? Starts({}, grid) : Starts(logical, grid);
     const double least = BruteForce(logical, grid, objective, starts.placements).least();
     const GraphPlacement found = placer_of(plan, sites, objective).place(starts.pins, std::nullopt);
-    EXPECT_DOUBLE_EQ(found.cost, value_of(cost(found.plan), objective)) << plan.text();
+    EXPECT_DOUBLE_EQ(found.cost, cost::value_of(cost::plan_cost(found.plan), objective)) << plan.text();
     EXPECT_LE(found.lower_bound, least * (1 + 1e-9)) << plan.text() << found.plan.text();
     EXPECT_TRUE(!found.exact || found.lower_bound == found.cost) << plan.text();
     EXPECT_GE(found.cost, least * (1 - 1e-9)) << plan.text();
@@ -88,7 +88,7 @@ TEST_P(EveryPlan, OfARandomSmallGraphCostsNoLessThanTheBound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Objectives, EveryPlan,
-                         testing::Combine(testing::Values(Objective::kWireBytes, Objective::kSeconds),
+                         testing::Combine(testing::Values(cost::Objective::kWireBytes, cost::Objective::kSeconds),
                                           testing::Values(2, 3, 4, 6)));
 
 }  // namespace

@@ -21,10 +21,11 @@ TEST(Optimize, KeepsTheMeaningOfRandomPrograms) {
     testing::RandomPlans random(seed);
     const tra::Plan plan = random.plan(5);
     const ia::Grid grid = random.grid(6);
-    const InputPlacements inputs = random.placements(plan, grid);
+    const model::InputPlacements inputs = random.placements(plan, grid);
     const auto contents = random.relations(plan);
     const auto wanted = tra::interpret(plan, contents);
-    for (const Objective objective : {Objective::kWireBytes, Objective::kPaperFloats, Objective::kSeconds}) {
+    for (const cost::Objective objective :
+         {cost::Objective::kWireBytes, cost::Objective::kPaperFloats, cost::Objective::kSeconds}) {
       const Optimized found = optimize(plan, grid, inputs, minimizing(objective));
       const ia::Plan& best = found.candidates[0].plan;
       const auto results = ia::interpret(best, contents);
@@ -33,7 +34,7 @@ TEST(Optimize, KeepsTheMeaningOfRandomPrograms) {
         ASSERT_TRUE(got == wanted.at(output.name)) << "seed " << seed << "\n" << plan.text() << best.text();
       }
       const ia::Plan lowered = tra::lower(plan, grid, inputs);
-      Pricer pricer(objective, {});
+      rules::Pricer pricer(objective, {});
       ASSERT_FALSE(pricer.score(lowered) < found.candidates[0].score) << "seed " << seed;
     }
   }
@@ -45,7 +46,7 @@ TEST(Optimize, PlansThatRepeatWorkComeLast) {
   const tra::Plan plan = testing::product(1000, 1000, 1000, "5,1", "1,5");
   const ia::Grid grid = ia::Grid::of_sites(10);
   const auto placed = testing::starts(plan, grid, {{"A", 0}, {"B", 1}});
-  for (const Objective objective : {Objective::kWireBytes, Objective::kPaperFloats}) {
+  for (const cost::Objective objective : {cost::Objective::kWireBytes, cost::Objective::kPaperFloats}) {
     const Optimized found = optimize(plan, grid, placed, minimizing(objective));
     const auto& best = found.candidates.front();
     const auto& last = found.candidates.back();
@@ -65,7 +66,7 @@ TEST(Optimize, RefusesUnknownPhasesAndRules) {
   EXPECT_THROW(optimize(plan, ia::Grid::of_sites(2), {}, options), PlanError);
   options.without = {"lower", "placement"};
   EXPECT_THROW(optimize(plan, ia::Grid::of_sites(2), {}, options), PlanError);
-  EXPECT_THROW(objective_named("bytes"), PlanError);
+  EXPECT_THROW(cost::objective_named("bytes"), PlanError);
 }
 
 TEST(Optimize, StopsAtTheDeadlineWithAPlan) {
@@ -86,22 +87,22 @@ TEST(Optimize, IsNoDearerThanGivenPartsOfPlans) {
     const ia::Grid grid = random.grid(6);
     const auto contents = random.relations(plan);
     const auto wanted = tra::interpret(plan, contents);
-    OptimizeOptions options = minimizing(Objective::kSeconds);
-    options.given = {{random.placements(plan, grid)}, {random.placements(plan, grid)}, {}};
+    OptimizeOptions options = minimizing(cost::Objective::kSeconds);
+    options.warm_starts = {{random.placements(plan, grid)}, {random.placements(plan, grid)}, {}};
     for (const auto& input : plan.inputs())
-      options.given[2].inputs.emplace(input->as<tra::Input>()->name, ia::Placement::replicated(grid));
-    options.given[2].everywhere = true;
-    options.tells_given = true;
+      options.warm_starts[2].inputs.emplace(input->as<tra::Input>()->name, ia::Placement::replicated(grid));
+    options.warm_starts[2].everywhere = true;
+    options.reports_warm_starts = true;
     const Optimized found = optimize(plan, grid, {}, options);
-    ASSERT_EQ(found.given.size(), 3u);
-    Pricer pricer(Objective::kSeconds, {});
-    for (size_t i = 0; i < found.given.size(); ++i) {
-      ASSERT_TRUE(found.given[i]) << "seed " << seed << "\n" << plan.text();
-      const ia::Plan& given = *found.given[i];
+    ASSERT_EQ(found.warm_starts.size(), 3u);
+    rules::Pricer pricer(cost::Objective::kSeconds, {});
+    for (size_t i = 0; i < found.warm_starts.size(); ++i) {
+      ASSERT_TRUE(found.warm_starts[i]) << "seed " << seed << "\n" << plan.text();
+      const ia::Plan& given = *found.warm_starts[i];
       EXPECT_LE(found.candidates[0].score.value, pricer.score(given).value * (1 + 1e-12)) << "seed " << seed;
       for (const auto& input : given.inputs()) {
-        const auto start = options.given[i].inputs.find(input->as<ia::Input>()->name);
-        if (start != options.given[i].inputs.end()) {
+        const auto start = options.warm_starts[i].inputs.find(input->as<ia::Input>()->name);
+        if (start != options.warm_starts[i].inputs.end()) {
           EXPECT_TRUE(input->type().placement == start->second) << "seed " << seed;
         }
       }
@@ -111,7 +112,7 @@ TEST(Optimize, IsNoDearerThanGivenPartsOfPlans) {
         ASSERT_TRUE(got == wanted.at(output.name)) << "seed " << seed << "\n" << plan.text() << given.text();
       }
     }
-    EXPECT_EQ(cost(*found.given[2]).wire_bytes, 0) << "seed " << seed;
+    EXPECT_EQ(cost::plan_cost(*found.warm_starts[2]).wire_bytes, 0) << "seed " << seed;
   }
 }
 

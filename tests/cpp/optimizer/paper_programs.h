@@ -47,9 +47,9 @@ output V1 -> W1 = join[0, 1; 0, 1; sub](W1, transform[scale[0.1]](G1))
 }
 
 /// The named inputs start split along one key dimension each, on all axes.
-inline optimizer::InputPlacements starts(const tra::Plan& plan, const ia::Grid& grid,
-                                         const std::map<std::string, int64_t>& dims) {
-  optimizer::InputPlacements out;
+inline optimizer::model::InputPlacements starts(const tra::Plan& plan, const ia::Grid& grid,
+                                                const std::map<std::string, int64_t>& dims) {
+  optimizer::model::InputPlacements out;
   for (const auto& input : plan.inputs()) {
     const std::string& name = input->as<tra::Input>()->name;
     if (const auto dim = dims.find(name); dim != dims.end())
@@ -58,7 +58,7 @@ inline optimizer::InputPlacements starts(const tra::Plan& plan, const ia::Grid& 
   return out;
 }
 
-inline optimizer::OptimizeOptions minimizing(optimizer::Objective objective) {
+inline optimizer::OptimizeOptions minimizing(optimizer::cost::Objective objective) {
   optimizer::OptimizeOptions options;
   options.minimize = objective;
   return options;

@@ -3,10 +3,11 @@
 #include <map>
 #include <set>
 
-#include "ia/fusion.h"
-#include "kernels/table.h"
-#include "optimizer/placement/candidates.h"
-#include "optimizer/score.h"
+#include "ia/materialization.h"
+#include "ia/moves.h"
+#include "kernels/table/table.h"
+#include "optimizer/model/divisions.h"
+#include "optimizer/rules/score.h"
 #include "tra/lower.h"
 
 namespace joinsum::optimizer {
@@ -17,7 +18,8 @@ namespace joinsum::optimizer {
 /// sites.
 class BruteForce {
  public:
-  BruteForce(const tra::Plan& plan, ia::Grid grid, Objective objective, std::map<std::string, ia::Placement> starts)
+  BruteForce(const tra::Plan& plan, ia::Grid grid, cost::Objective objective,
+             std::map<std::string, ia::Placement> starts)
       : plan_(plan), grid_(std::move(grid)), objective_(objective), starts_(std::move(starts)) {
     for (const auto& node : plan.order()) {
       for (const auto& input : node->inputs()) ++uses_[input.get()];
@@ -40,16 +42,16 @@ class BruteForce {
     if (join->as<tra::Join>() == nullptr || uses_.at(join.get()) != 1) return false;
     return std::any_of(plan_.order().begin(), plan_.order().end(), [&](const tra::NodePtr& node) {
       const auto* sum = node->as<tra::Aggregate>();
-      return sum != nullptr && node->input(0) == join && kernels::foldable(sum->kernel.first());
+      return sum != nullptr && node->input(0) == join && kernels::table::foldable(sum->kernel.first());
     });
   }
 
-  std::vector<ia::Placement> all_placements(const RelationType& relation) const {
+  std::vector<ia::Placement> all_placements(const relation::RelationType& relation) const {
     std::vector<Dims> splits{{}};
     for (int64_t axis = 0; axis < grid_.rank(); ++axis) {
       std::vector<Dims> longer;
       for (const Dims& split : splits) {
-        for (int64_t dim = kNothing; dim < relation.arity(); ++dim) {
+        for (int64_t dim = model::kNothing; dim < relation.arity(); ++dim) {
           longer.push_back(split);
           longer.back().push_back(dim);
         }
@@ -57,30 +59,30 @@ class BruteForce {
       splits = std::move(longer);
     }
     std::vector<ia::Placement> out;
-    for (const Dims& split : splits) out.push_back(placement_of(split, relation.frontier));
+    for (const Dims& split : splits) out.push_back(model::placement_of(split, relation.frontier));
     return out;
   }
 
   ia::NodePtr stand_in(const ia::PhysicalType& type) { return ia::make_input("M" + std::to_string(++inputs_), type); }
 
-  double price(const ia::NodePtr& node, Fusion fusion) const {
-    return value_of(node_cost(*node, fusion, {}), objective_);
+  double price(const ia::NodePtr& node, cost::Fusion fusion) const {
+    return cost::value_of(cost::node_cost(*node, fusion, {}), objective_);
   }
 
   double move_price(const ia::NodePtr& from, const ia::Placement& to) {
     if (from->type().placement == to) return 0;
     // What holds partials shows in no text.
-    if (from->type().placement.pending()) return price(move_to(from, to), Fusion::kNone);
+    if (from->type().placement.pending()) return price(ia::move_to(from, to), cost::Fusion::kNone);
     const auto key = std::pair(from->type().text(true), to.text(from->type().relation.frontier));
     const auto [at, fresh] = prices_.try_emplace(key);
-    if (fresh) at->second = price(move_to(from, to), Fusion::kNone);
+    if (fresh) at->second = price(ia::move_to(from, to), cost::Fusion::kNone);
     return at->second;
   }
 
   void walk(size_t at, double cost) {
     if (cost >= best_) return;
     if (at == plan_.order().size()) {
-      best_ = std::min(best_, cost + settle());
+      best_ = std::min(best_, cost + reduce());
       return;
     }
     const tra::NodePtr& node = plan_.order()[at];
@@ -139,15 +141,15 @@ class BruteForce {
     ia::NodePtr result;
     try {
       result = ia::make(tra::local_operation(reads), operands);
-      const bool contracts = &reads != node.get() ||
-                             (reads.as<tra::Join>() != nullptr && kernels::contracts(reads.as<tra::Join>()->kernel));
-      if (contracts && objective_ != Objective::kSeconds && leaves_undivided(result->type())) return;
+      const bool contracts = &reads != node.get() || (reads.as<tra::Join>() != nullptr &&
+                                                      kernels::table::contracts(reads.as<tra::Join>()->kernel));
+      if (contracts && objective_ != cost::Objective::kSeconds && model::leaves_undivided(result->type())) return;
       if (&reads == node.get()) {
-        cost += price(result, Fusion::kNone);
+        cost += price(result, cost::Fusion::kNone);
       } else {
         const ia::NodePtr join = result;
         result = ia::make(tra::local_operation(*node), {join});
-        const Fusions fusions(ia::Plan::make({{"Z", result, std::nullopt}}));
+        const cost::Fusions fusions(ia::Plan::make({{"Z", result, std::nullopt}}));
         cost += price(join, fusions.of(*join)) + price(result, fusions.of(*result));
       }
     } catch (const PlanError&) {
@@ -176,16 +178,16 @@ class BruteForce {
   }
 
   /// Outputs that are still pending.
-  double settle() {
+  double reduce() {
     double cost = 0;
     std::set<const tra::Node*> seen;
     for (const auto& output : plan_.outputs()) {
       if (!seen.insert(output.node.get()).second) continue;
       const Value& value = values_.at(output.node.get());
-      const bool settled =
+      const bool reduced =
           value.free || std::any_of(value.layouts.begin(), value.layouts.end(),
                                     [](const auto& layout) { return !layout->type().placement.pending(); });
-      if (settled) continue;
+      if (reduced) continue;
       double least = kInfinite;
       for (const ia::Placement& placement : all_placements(output.node->type()))
         least = std::min(least, move_price(value.layouts[0], placement));
@@ -197,7 +199,7 @@ class BruteForce {
   static constexpr double kInfinite = std::numeric_limits<double>::infinity();
   const tra::Plan& plan_;
   ia::Grid grid_;
-  Objective objective_;
+  cost::Objective objective_;
   std::unordered_map<const tra::Node*, int64_t> uses_;
   std::unordered_map<const tra::Node*, Value> values_;
   std::map<std::pair<std::string, std::string>, double> prices_;

@@ -192,7 +192,7 @@ TEST(Plan, HasDistinctNamesAndAtLeastOneOutput) {
   EXPECT_THROW(Plan::make({{"Z", x, {}}, {"Z", x, {}}}), PlanError);
   EXPECT_THROW(Plan::make({{"Z", x, {}}, {"Y", other, {}}}), PlanError);
   EXPECT_THROW(Plan::make({{"Z 1", x, {}}}), PlanError);
-  EXPECT_THROW(make_input("1X", x->type()), PlanError);
+  EXPECT_THROW(make_input(".X", x->type()), PlanError);
   EXPECT_EQ(Plan::make({{"Z", x, {}}, {"Y", x, {}}}).inputs().size(), 1U);
 }
 

@@ -7,12 +7,12 @@
 namespace joinsum::tra {
 namespace {
 
-using kernels::Array;
+using kernels::reference::Array;
 
 Array vector(std::vector<double> values) { return {{static_cast<int64_t>(values.size())}, std::move(values)}; }
 
 Relation run(const std::string& text, const std::map<std::string, Relation>& inputs,
-             const kernels::Scalars& scalars = {}) {
+             const kernels::table::Scalars& scalars = {}) {
   return interpret(parse("tra\n" + text), inputs, scalars).at("Z");
 }
 

@@ -7,7 +7,7 @@
 namespace joinsum::tra {
 namespace {
 
-std::string error_of(const std::string& text, const LookupTables& tables = {}) {
+std::string error_of(const std::string& text, const relation::LookupTables& tables = {}) {
   try {
     parse(text, tables);
   } catch (const Error& error) {
@@ -150,7 +150,8 @@ TEST(PlanText, ChainsOfTenThousandNodesPrintAndParse) {
 
 TEST(PlanText, LookupTablesAreNoPartOfTheHash) {
   const auto tables = [](std::vector<int64_t> values) {
-    return LookupTables{{"owner", std::make_shared<const LookupTable>(LookupTable{"owner", std::move(values)})}};
+    return relation::LookupTables{
+        {"owner", std::make_shared<const relation::LookupTable>(relation::LookupTable{"owner", std::move(values)})}};
   };
   const std::string text = "tra\ninput X: f32[4]<2>\noutput Z = rekey[(lookup(owner, k0))](X)";
   const Plan a = parse(text, tables({0, 1}));

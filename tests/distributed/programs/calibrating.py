@@ -10,7 +10,8 @@ from pathlib import Path
 
 import joinsum
 import torch
-from joinsum import calibration
+from joinsum.cluster.cache_folder import cache_folder
+from joinsum.cluster.machine import machine_of
 from stage import Scenes, error_of, rank, scene
 
 SCENES: Scenes = {}
@@ -45,7 +46,7 @@ def all_ranks_find_the_same_rates_and_costs_follow() -> list[object]:
 def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
     in_own_cache()
     here = joinsum.init()
-    file = calibration.cache_folder() / calibration.machine_of(here).name
+    file = cache_folder() / machine_of(here).name
     if rank() == 0:
         told = json.loads(file.read_text())
         told["machine"]["libraries"]["torch"] = "1.0"
@@ -62,7 +63,7 @@ def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
 def a_file_cut_in_half_is_an_error_on_every_rank() -> str:
     in_own_cache()
     here = joinsum.init(cluster=joinsum.Cluster())
-    file = calibration.cache_folder() / calibration.machine_of(here).name
+    file = cache_folder() / machine_of(here).name
     if rank() == 0:
         text = file.read_text()
         file.write_text(text[: len(text) // 2])

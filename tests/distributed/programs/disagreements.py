@@ -140,8 +140,8 @@ def different_scalars_are_named() -> str:
 @scene(SCENES)
 def different_calls_are_named() -> str:
     transport = enter(on_group())._transport
-    call = product if rank() == 0 else lambda: transport.greatest([1.0])
-    text = check_difference(error_of(call), "agree: sites make different calls: site 0: run, site 1: greatest")
+    call = product if rank() == 0 else lambda: transport.all_reduce_max([1.0])
+    text = check_difference(error_of(call), "agree: sites make different calls: site 0: run, site 1: all_reduce_max")
     check_usable()
     return text
 

@@ -89,10 +89,10 @@ def a_graph_has_the_values_and_gradients_of_one_process() -> None:
     g.output("rows", g.einsum("ik->i", hidden, agg="logsumexp"))
     g.output("columns", g.einsum("ik->k", hidden, agg="max"))
     x, y = operands("ij,jk->ik")
-    made = g.plan()(X=x, Y=y)
+    result = g.plan()(X=x, Y=y)
     wanted = {"rows": torch.logsumexp(x @ y, 1), "columns": (x @ y).amax(0)}
-    slopes, expected = (torch.autograd.grad(sum(z.sin().sum() for z in z.values()), (x, y)) for z in (made, wanted))
-    for a, b in zip([*made.values(), *slopes], [*wanted.values(), *expected], strict=True):
+    slopes, expected = (torch.autograd.grad(sum(z.sin().sum() for z in z.values()), (x, y)) for z in (result, wanted))
+    for a, b in zip([*result.values(), *slopes], [*wanted.values(), *expected], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
@@ -111,9 +111,9 @@ def captured_einsums_have_the_values_and_gradients_of_one_process() -> None:
 
     torch.manual_seed(0)
     x, y = torch.randn(6, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
-    made, wanted = joinsum.compile(score)(x, y), by_torch(x, y)
-    torch.testing.assert_close(made, wanted)
-    found = torch.autograd.grad(made.square().sum(), [x, y])
+    result, wanted = joinsum.compile(score)(x, y), by_torch(x, y)
+    torch.testing.assert_close(result, wanted)
+    found = torch.autograd.grad(result.square().sum(), [x, y])
     torch.testing.assert_close(found, torch.autograd.grad(wanted.square().sum(), [x, y]))
 
 
@@ -267,7 +267,7 @@ def rank_0_keeps_the_plan_that_all_run() -> list[str]:
 @scene(SCENES)
 def starts_without_a_calibration_share_plans() -> list[str]:
     """Origins of a plan at starts whose quick looks find the first rates times a number: near, near, and far off."""
-    module = sys.modules["joinsum.context"]
+    module = sys.modules["joinsum.cluster.context"]
     measure = module.measure
     origins = []
     first: list[joinsum.Cluster] = []

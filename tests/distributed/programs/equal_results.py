@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import joinsum
 import torch
+from joinsum.base.dtypes import torch_dtype
 from plans import OPERATORS, Case, random_case, written_cases
 from stage import Outputs, Scenes, enter, everywhere, on_group, on_loopback, scene
 
@@ -73,7 +74,7 @@ def other_dtypes_travel_unchanged() -> None:
         text = f"ia on {loopback.grid}\ninput X: {dtype}[7,5]<3,2> ({', '.join('0' for _ in loopback.grid.axes)})\n"
         plan = joinsum.parse(text + "output Y = broadcast(X)\noutput Z = shuffle[1](X)")
         relation = plan.inputs["X"].relation
-        value = (x % 2 if dtype == "bool" else x).to(joinsum.dtypes.torch_dtype(relation.dtype))
+        value = (x % 2 if dtype == "bool" else x).to(torch_dtype(relation.dtype))
         if value.is_complex():
             value = (value * (1 + 2j)).conj()
         case = Case(dtype, plan, {"X": value})

@@ -27,7 +27,7 @@ def explanations_are_alike_and_measured_on_all_ranks() -> object:
         assert row.measured.wire_bytes == row.predicted.wire_bytes
         assert 0 < row.measured.peak_bytes <= row.predicted.peak_bytes
     assert told.measured.total.wire_bytes == told.cost.wire_bytes > 0
-    return [told.measured.where, str(told), ranks()]
+    return [told.measured.sites, str(told), ranks()]
 
 
 @scene(SCENES)

@@ -23,6 +23,7 @@ import joinsum
 import stage
 import torch
 import torch.distributed as dist
+from joinsum import DistributedTensor
 
 TIMEOUT = 3.0
 LIMIT = 40.0
@@ -114,6 +115,16 @@ def killed_in_a_collective() -> None:
     afterwards()
 
 
+def killed_in_a_reduction() -> None:
+    """The rank has reduced its own blocks of a distributed tensor, and dies before it sends the result."""
+    x = DistributedTensor.of(torch.arange(54).reshape(9, 6), parts=(3, 1))
+    assert x.sum().item() == sum(range(54))
+    if stage.rank() == 2:
+        x.context.all_gather = lambda *_: die(signal.SIGKILL)()  # type: ignore[method-assign,assignment,func-returns-value]
+    note("run", x.sum)
+    afterwards()
+
+
 def raises_in_a_run_and_goes_on() -> None:
     def refuse() -> None:
         raise ValueError("no")
@@ -197,6 +208,7 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "first_rank_killed": (first_rank_killed, 3),
     "stopped": (stopped, 3),
     "killed_in_a_collective": (killed_in_a_collective, 3),
+    "killed_in_a_reduction": (killed_in_a_reduction, 3),
     "raises_in_a_run_and_goes_on": (raises_in_a_run_and_goes_on, 3),
     "raises_in_a_run_and_leaves": (raises_in_a_run_and_leaves, 3),
     "raises_in_a_run_and_waits": (raises_in_a_run_and_waits, 3),

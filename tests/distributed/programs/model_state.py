@@ -1,4 +1,4 @@
-"""Scenes of models and their state, one site per rank: tensors in blocks, DTensors, whole steps, checkpoints."""
+"""Scenes of models and their state, one site per rank: tensors in blocks, DTensors, checkpoints."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-import fx_runner
-from joinsum.frontend import runner as runners
-from models import CASES, batches, made
+from models import new_model
+from training import cut_type
 
 SCENES: Scenes = {}
 
@@ -96,34 +95,12 @@ def what_dtensor_cannot_say_is_refused() -> list[str]:
     return [error_of(lambda: joinsum.from_dtensor(partial))[1], error_of(lambda: joinsum.to_dtensor(absent))[1]]
 
 
-@scene(SCENES)
-def a_whole_step_is_that_of_one_process() -> list[float]:
-    runners.compile_fx, runners.rewrite = fx_runner.compile_fx, fx_runner.rewrite
-    plain, model = made("cnn", torch.float64), made("cnn", torch.float64)
-    loss, data = CASES["cnn"].loss, batches("cnn", 4, dtype=torch.float64)
-    one, other = (torch.optim.AdamW(each.parameters(), lr=0.01) for each in (plain, model))
-    step = joinsum.train_step(model, loss, other, max_norm=0.1)
-    losses = []
-    for x, y in data:
-        value = loss(plain(x), y)
-        one.zero_grad()
-        value.backward()
-        nn.utils.clip_grad_norm_(plain.parameters(), 0.1)
-        one.step()
-        losses.append(float(step(x, y)))
-        assert abs(losses[-1] - float(value)) < 1e-12
-    step.sync()
-    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(p, q, rtol=0, atol=1e-12)
-    return losses
-
-
 def in_blocks() -> tuple[nn.Module, torch.optim.Optimizer]:
-    from joinsum.frontend.distributed_tensor import replace_tensor
+    from joinsum.distributed.distributed_tensor import replace_tensor
 
-    model = made("mlp")
+    model = new_model("mlp")
     for p in model.parameters():
-        replace_tensor(p, DistributedTensor.place(p, fx_runner.cut_type(p.shape, p.dtype)))
+        replace_tensor(p, DistributedTensor.stored_as(p, cut_type(p.shape, p.dtype)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for p in model.parameters():
         p.grad = torch.ones_like(p)
@@ -153,7 +130,11 @@ def checkpoints_go_to_other_numbers_of_sites_and_back() -> list[int]:
     for sites in (1, 3, 8):  # each rank by itself
         from stage import enter
 
-        enter(joinsum.Context(joinsum._C.make_loopback(sites), joinsum.Cluster(), None, 60.0))
+        enter(
+            joinsum.Context(
+                joinsum._C.make_loopback(sites), joinsum.Cluster(), None, 60.0, joinsum._C.make_store("memory")
+            )
+        )
         other, its = in_blocks()
         joinsum.load_checkpoint(folder, other, its)
         assert all(torch.equal(x, y) for x, y in zip(full(other, its), wanted, strict=True))

@@ -1,4 +1,4 @@
-"""Scenes of training by plans, one site per rank, where dividing work pays."""
+"""Scenes of training by plans, one site per rank."""
 
 from __future__ import annotations
 
@@ -16,33 +16,41 @@ from stage import Scenes, enter, error_of, on_group, rank, ranks, scene
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
-from models import CASES, batches, made
-from training import CUTTING, EVERYTHING, compare, divided, same, sgd, train_by_torch
+from models import CASES, batches, new_model
+from training import CLUSTERS, CUTTING, cases, compare, divided, same, sgd, train_by_torch
 
 SCENES: Scenes = {}
-NAMES = list(CASES) if EVERYTHING else ["cnn"] if ranks() == 2 else ["mlp"]
 
 
-def begin() -> None:
-    """Sites of this group where dividing work pays."""
+def begin(cluster: joinsum.Cluster = CUTTING) -> None:
+    """Sites of this group; by default where dividing work pays."""
     torch._dynamo.reset()
-    here = enter(on_group())
-    here.cluster = CUTTING
+    enter(on_group()).cluster = cluster
 
 
 @scene(SCENES)
 def planned_steps_are_those_of_one_process() -> dict[str, list[float]]:
     losses = {}
-    for name in NAMES:
-        begin()
-        losses[name] = compare(name, sgd, torch.float32, 1e-5)
+    for where, cluster in CLUSTERS.items():
+        for name, kind, optimizer, tolerance in cases():
+            begin(cluster)
+            losses[f"{name}, {kind}, {where}"] = compare(name, optimizer, torch.float64, tolerance)
     return losses
+
+
+@scene(SCENES)
+def single_precision_and_clipping_are_those_of_one_process() -> list[float]:
+    begin()
+    return [
+        *compare("cnn", sgd, torch.float32, 1e-5, steps=3),
+        *compare("cnn", lambda p: torch.optim.AdamW(p, lr=0.01), torch.float64, 1e-9, steps=4, max_norm=0.1),
+    ]
 
 
 @scene(SCENES)
 def one_plan_serves_several_batch_sizes() -> list[str]:
     begin()
-    plain, planned = made("mlp"), made("mlp")
+    plain, planned = new_model("mlp"), new_model("mlp")
     loss, data = CASES["mlp"].loss, [batches("mlp", 1, n=size)[0] for size in (64, 64, 60, 17)]
     wanted = train_by_torch(plain, loss, sgd(plain.parameters()), data)
     step = joinsum.train_step(planned, loss, sgd(planned.parameters()))
@@ -57,15 +65,15 @@ def one_plan_serves_several_batch_sizes() -> list[str]:
 
 
 @scene(SCENES)
-def each_rank_gives_its_part_of_the_batch() -> list[float]:
+def each_rank_passes_its_shard_of_the_batch() -> list[float]:
     begin()
-    plain, planned = made("cnn"), made("cnn")
+    plain, planned = new_model("cnn"), new_model("cnn")
     loss, data = CASES["cnn"].loss, batches("cnn", 3, n=2 * ranks())
     wanted = train_by_torch(plain, loss, sgd(plain.parameters()), data)
     step = joinsum.train_step(planned, loss, sgd(planned.parameters()), data="sharded")
     own = slice(2 * rank(), 2 * rank() + 2)
     original = DistributedTensor.full_tensor
-    DistributedTensor.full_tensor = None  # type: ignore[method-assign,assignment]  # nothing is gathered besides the plan
+    DistributedTensor.full_tensor = None  # type: ignore[method-assign,assignment]  # only the plan moves data
     try:
         losses = [step(x[own], y[own]).item() for x, y in data]
     finally:
@@ -77,9 +85,9 @@ def each_rank_gives_its_part_of_the_batch() -> list[float]:
 
 
 @scene(SCENES)
-def a_distributed_model_takes_parts_and_gives_parts() -> list[float]:
+def a_distributed_model_takes_and_returns_shards() -> list[float]:
     begin()
-    plain, planned = made("cnn"), made("cnn")
+    plain, planned = new_model("cnn"), new_model("cnn")
     loss, data = CASES["cnn"].loss, batches("cnn", 3, n=2 * ranks())
     wanted = train_by_torch(plain, loss, sgd(plain.parameters()), data)
     own = slice(2 * rank(), 2 * rank() + 2)
@@ -87,9 +95,9 @@ def a_distributed_model_takes_parts_and_gives_parts() -> list[float]:
     optimizer = sgd(planned.parameters())
     losses = []
     for x, y in data:
-        made_here = planned(x[own])
-        assert len(made_here) == 2
-        value = loss(made_here, y[own])
+        scores = planned(x[own])
+        assert len(scores) == 2
+        value = loss(scores, y[own])
         value.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -99,26 +107,26 @@ def a_distributed_model_takes_parts_and_gives_parts() -> list[float]:
     assert divided(planned)
     joinsum.gather(planned, optimizer)
     same(planned, plain, 1e-5)
-    asking = torch.ones(2, 6, requires_grad=True)
-    told = error_of(lambda: joinsum.distribute(made("mlp"), asking, data="sharded"))
-    assert "part of a batch has no gradient" in told[1]
+    shard = torch.ones(2, 6, requires_grad=True)
+    error = error_of(lambda: joinsum.distribute(new_model("mlp"), shard, data="sharded"))
+    assert "shard of a batch has no gradient" in error[1]
     return losses
 
 
 @scene(SCENES)
-def parts_of_several_shapes_are_refused() -> tuple[str, str, float]:
+def shards_of_several_shapes_are_refused() -> tuple[str, str, float]:
     begin()
-    model = made("mlp")
+    model = new_model("mlp")
     step = joinsum.train_step(model, CASES["mlp"].loss, sgd(model.parameters()), data="sharded")
     ((x, y),) = batches("mlp", 1, n=2 + (rank() == 1))
-    told = error_of(lambda: step(x, y))
+    error = error_of(lambda: step(x, y))
     ((x, y),) = batches("mlp", 1, n=2)
     step(x, y)
-    return told
+    return error
 
 
 class Small(nn.Module):
-    """A layer, and then what the test says."""
+    """A layer, and then a function of the test."""
 
     def __init__(self, then: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -150,35 +158,35 @@ def dropout_on_a_group_is_that_of_one_process_and_other_seeds_are_refused() -> t
     step = small_step(dropped)
     losses = seeded_losses(step)
     torch.manual_seed(rank())
-    told = error_of(step)
+    error = error_of(step)
     torch.manual_seed(4)
     after = float(step())  # the refused step has left its parameters as they were
-    enter(joinsum.Context(joinsum._C.make_loopback(1), CUTTING, None, 60.0))
+    enter(joinsum.Context(joinsum._C.make_loopback(1), CUTTING, None, 60.0, joinsum._C.make_store("memory")))
     torch._dynamo.reset()
     step = small_step(dropped)
     wanted = seeded_losses(step)
     torch.manual_seed(4)
     wanted.append(float(step()))
     torch.testing.assert_close(torch.tensor([*losses, after]), torch.tensor(wanted))
-    return told
+    return error
 
 
 @scene(SCENES)
 def ranks_with_different_models_all_raise() -> list[tuple[str, str, float]]:
     begin()
     odd = rank() == 1
-    ways: list[Callable[[], object]] = [
+    calls: list[Callable[[], object]] = [
         small_step(torch.tanh if odd else torch.relu),
         lambda: joinsum.distribute(Small(torch.tanh if odd else torch.relu), torch.ones(6, 4)),
         small_step(torch.linalg.svdvals if odd else torch.relu),
         lambda: joinsum.distribute(Small(branching if odd else torch.relu), torch.ones(6, 4)),
     ]
-    told = []
-    for way in ways:
+    errors = []
+    for call in calls:
         torch._dynamo.reset()
-        told.append(error_of(way))
+        errors.append(error_of(call))
     small_step(torch.relu)()
-    return told
+    return errors
 
 
 def branching(x: Tensor) -> Tensor:
@@ -191,7 +199,7 @@ def planned_state_goes_to_other_numbers_of_sites_and_to_dtensors() -> int:
     name = [tempfile.mkdtemp() if rank() == 0 else None]
     dist.broadcast_object_list(name)
     folder = Path(str(name[0]))
-    model = made("mlp")
+    model = new_model("mlp")
     optimizer = torch.optim.AdamW(model.parameters(), amsgrad=True)
     step = joinsum.train_step(model, CASES["mlp"].loss, optimizer)
     step(*batches("mlp", 1)[0])
@@ -208,9 +216,9 @@ def planned_state_goes_to_other_numbers_of_sites_and_to_dtensors() -> int:
         assert there.to_local().untyped_storage().data_ptr() == x.blocks()[0].untyped_storage().data_ptr()
         assert torch.equal(joinsum.from_dtensor(there).full_tensor(), x.detach().full_tensor())
     values = [x.full_tensor() for x in model.state_dict().values()]
-    enter(joinsum.Context(joinsum._C.make_loopback(3), CUTTING, None, 60.0))
+    enter(joinsum.Context(joinsum._C.make_loopback(3), CUTTING, None, 60.0, joinsum._C.make_store("memory")))
     torch._dynamo.reset()
-    other = made("mlp")
+    other = new_model("mlp")
     its = torch.optim.AdamW(other.parameters(), amsgrad=True)
     joinsum.train_step(other, CASES["mlp"].loss, its)(*batches("mlp", 1)[0])
     with torch.no_grad():

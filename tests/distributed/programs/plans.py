@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import joinsum
 import torch
-from joinsum.dtypes import torch_dtype
+from joinsum.base.dtypes import torch_dtype
 
 # Logical plans; T stands for the dtype. Cuts are uneven, and some have more or fewer parts than there are sites.
 LOGICAL = {
@@ -103,11 +103,11 @@ def random_case(seed: int, dtype: torch.dtype) -> Case:
         pool.append(joinsum.relation(inputs[name], parts=[dice.randint(1, 4) for _ in range(2)], name=name))
     for _ in range(200):
         try:
-            made = random_operator(dice, pool)
+            result = random_operator(dice, pool)
         except (joinsum.PlanError, joinsum.KernelError):
             continue
-        if made.type.tuples <= 100 and made.type.elements <= 2000:
-            pool.append(made)
+        if result.type.tuples <= 100 and result.type.elements <= 2000:
+            pool.append(result)
         if len(pool) == 7:
             break
     plan = joinsum.plan(Z=pool[-1], Y=pool[-2])

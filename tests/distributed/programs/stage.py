@@ -58,7 +58,7 @@ def ranks() -> int:
 
 def on_loopback() -> joinsum.Context:
     """As many sites as there are ranks, all in this process."""
-    return joinsum.Context(_C.make_loopback(ranks()), joinsum.Cluster(), None, 60.0)
+    return joinsum.Context(_C.make_loopback(ranks()), joinsum.Cluster(), None, 60.0, _C.make_store("memory"))
 
 
 def on_group(
@@ -68,12 +68,12 @@ def on_group(
     group = group or dist.group.WORLD
     assert group is not None
     transport = _C.make_process_group(group.group_name, timeout, getattr(_C.Collectives, collectives))
-    return joinsum.Context(transport, joinsum.Cluster(), group, timeout)
+    return joinsum.Context(transport, joinsum.Cluster(), group, timeout, _C.make_store("memory"))
 
 
 def enter(context: joinsum.Context) -> joinsum.Context:
     """Makes `context` the one that joinsum's functions use."""
-    sys.modules["joinsum.context"]._current = context  # type: ignore[attr-defined]
+    sys.modules["joinsum.cluster.context"]._current = context  # type: ignore[attr-defined]
     return context
 
 

@@ -1,196 +1,74 @@
-"""Operators that do the same to each element. What is linear becomes einsums, so that pending sums pass through."""
+"""Operators that do the same to each element. Linear ones become einsums, whose partial sums stay pending."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import torch
+from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.values import Names, Value, axis_names
+from joinsum.capture.recording.vertices import as_dtype, einsum, expanded, mapped, scaled
+from joinsum.capture.rules.along import Along
+from joinsum.capture.rules.form import Form, form_of
+from joinsum.capture.rules.pointwise import Pointwise
+from joinsum.capture.rules.row import Entry, Results, Rule, Traits, rows
 
-from joinsum.capture.application import Application
-from joinsum.capture.axes import fresh
-from joinsum.capture.operators.along import Along
-from joinsum.capture.operators.form import Form, call_arguments, tensor_names
-from joinsum.capture.operators.row import Made, Row, rows
-from joinsum.capture.recorder import Arguments, Names, Recorder, Value
-from joinsum.dtypes import dtype_name
-
-__all__ = ["ROWS", "Pointwise", "as_dtype", "expanded", "right_aligned", "summed_up"]
+__all__ = ["EACH_ELEMENT", "ROWS", "right_aligned"]
 
 
-@dataclass(frozen=True)
-class Pointwise:
-    """A rule: result[i] = f(operands[i]), shapes broadcast, all labels free.
-
-    flops   for each element
-    equal   whether the operator takes operands of one shape only: repeated elements are stored first
-    """
-
-    flops: int = 1
-    equal: bool = False
-
-    def __call__(self, recorder: Recorder, application: Application) -> Made:
-        """The results of the operator."""
-        given = dict(application.arguments)
-        for name in tensor_names(application):
-            if isinstance(given[name], (int, float)):
-                given[name] = _constant(recorder, application, application.scalar(name))
-        names = [name for name, value in given.items() if isinstance(value, Value)]
-        values = [value for value in given.values() if isinstance(value, Value)]
-        if self.equal:
-            values = [recorder.stored(value) for value in values]
-        dtypes = [made[1] for made in application.results if made is not None]
-
-        def arguments(shown: Sequence[object]) -> Arguments:
-            return call_arguments(application, {**given, **dict(zip(names, shown, strict=True))})
-
-        return list(recorder.pointwise(application.name, values, dtypes, arguments, self.flops))
+def right_aligned(values: Sequence[Value]) -> tuple[list[tuple[Value, Names]], Names]:
+    """Operands whose shapes broadcast with names of their axes, and the names of the result's axes."""
+    order = axis_names(max(len(value.axes) for value in values))
+    return [(value, order[len(order) - len(value.axes) :]) for value in values], order
 
 
-def _constant(recorder: Recorder, application: Application, number: float) -> Value:
-    """A number in the place of a tensor, of the dtype in which it takes part without changing the others'."""
-    values = [value for _, value in application.tensors() if value.dtype is not torch.bool]
-    promoted = functools.reduce(torch.promote_types, [value.dtype for value in values], torch.bool)
-    alike = [value for value in values if value.dtype.is_floating_point == promoted.is_floating_point]
-    dtype = None
-    if torch.result_type(torch.empty((), dtype=promoted), number) == promoted and not any(x.axes for x in alike):
-        dtype = promoted  # tensors of no axes do not outrank a number that is one
-    elif isinstance(number, float):
-        wide = promoted in (torch.float64, torch.complex128)
-        dtype = torch.float64 if wide else torch.float32
-    return recorder.constant(torch.tensor(number, dtype=dtype))
+def _linear(kernel: str) -> Rule:
+    """⊗ of two tensors: an einsum where they are floats; a product with a number scales."""
+
+    def rule(application: Application) -> Results:
+        dtype = application.dtype
+        left, right = application.arguments["self"], application.arguments["other"]
+        if not isinstance(left, Value) or not dtype.is_floating_point:
+            return Pointwise()(application)
+        if isinstance(right, (int, float)):
+            if kernel not in ("mul", "div") or (kernel == "div" and right == 0):
+                return Pointwise()(application)
+            return [scaled(as_dtype(left, dtype), float(right) if kernel == "mul" else 1 / right)]
+        assert isinstance(right, Value)
+        values = [as_dtype(left, dtype), as_dtype(right, dtype)]
+        alpha = application.arguments.get("alpha", 1)
+        if alpha != 1:
+            values[1] = scaled(values[1], float(application.scalar("alpha")))
+        return [einsum(*right_aligned(values), kernel)]
+
+    return rule
 
 
-def right_aligned(values: Sequence[Value]) -> tuple[list[Names], Names]:
-    """Names of the axes of operands whose shapes broadcast, and of the result's."""
-    rank = max(len(value.axes) for value in values)
-    order = [f"a{position}" for position in range(rank)]
-    return [order[rank - len(value.axes) :] for value in values], order
-
-
-def as_dtype(recorder: Recorder, value: Value, dtype: torch.dtype) -> Value:
-    """The same values in another dtype."""
-    return value if value.dtype is dtype else recorder.mapped(value, f"cast[{dtype_name('capture', dtype)}]", dtype)
-
-
-def _linear(recorder: Recorder, application: Application, kernel: str, other: str = "other") -> Made:
-    """⊗ of two tensors as an einsum where they are floats; a number scales."""
-    dtype = application.dtype
-    left, right = application.arguments["self"], application.arguments[other]
-    if not isinstance(left, Value) or not dtype.is_floating_point:
-        return Pointwise()(recorder, application)
-    if isinstance(right, (int, float)):
-        return _by_number(recorder, application, kernel, left, float(right))
-    assert isinstance(right, Value)
-    alpha = application.arguments.get("alpha", 1)
-    values = [as_dtype(recorder, value, dtype) for value in (left, right)]
-    if alpha != 1:
-        assert isinstance(alpha, (int, float))
-        values[1] = recorder.scaled(values[1], float(alpha))
-    return [_joined(recorder, values, kernel)]
-
-
-def _joined(recorder: Recorder, values: Sequence[Value], kernel: str) -> Value:
-    names, order = right_aligned(values)
-    return recorder.einsum(list(zip(values, names, strict=True)), order, kernel)
-
-
-def _by_number(recorder: Recorder, application: Application, kernel: str, left: Value, number: float) -> Made:
-    if kernel in ("mul", "div") and not (kernel == "div" and number == 0):
-        factor = number if kernel == "mul" else 1 / number
-        return [recorder.scaled(as_dtype(recorder, left, application.dtype), factor)]
-    return Pointwise()(recorder, application)
-
-
-def _add(recorder: Recorder, application: Application) -> Made:
-    return _linear(recorder, application, "add")
-
-
-def _sub(recorder: Recorder, application: Application) -> Made:
-    return _linear(recorder, application, "sub")
-
-
-def _mul(recorder: Recorder, application: Application) -> Made:
-    return _linear(recorder, application, "mul")
-
-
-def _div(recorder: Recorder, application: Application) -> Made:
-    return _linear(recorder, application, "div")
-
-
-def _neg(recorder: Recorder, application: Application) -> Made:
+def _neg(application: Application) -> Results:
     value = application.value("self")
-    if not value.dtype.is_floating_point:
-        return Pointwise()(recorder, application)
-    return [recorder.mapped(value, "negate")]
+    return [mapped(value, "negate")] if value.dtype.is_floating_point else Pointwise()(application)
 
 
-def _same(recorder: Recorder, application: Application) -> Made:
-    value = next(value for _, value in application.tensors())
-    return [value]
+def _same(application: Application) -> Results:
+    return [next(value for _, value in application.tensors())]
 
 
-def _to_copy(recorder: Recorder, application: Application) -> Made:
+def _to_copy(application: Application) -> Results:
     ((_, value),) = application.tensors()
-    return [value] if value.dtype is application.dtype else Pointwise()(recorder, application)
+    return [value] if value.dtype is application.dtype else Pointwise()(application)
 
 
-def expanded(value: Value, shape: Sequence[int]) -> Value:
-    """`value` with its elements repeated along new axes in front, and along axes of one element."""
-    missing = len(shape) - len(value.axes)
-    axes = [fresh(extent) for extent in shape[:missing]]
-    for axis, own, extent in zip(value.axes, value.shape, shape[missing:], strict=True):
-        axes.append(axis if own == extent or extent == -1 else fresh(extent))
-    return Value(value.source, tuple(axes))
-
-
-def _copy(recorder: Recorder, application: Application) -> Made:
+def _copy(application: Application) -> Results:
     source = application.arguments.get("src", application.arguments.get("value"))
     assert isinstance(source, Value)
-    return [expanded(as_dtype(recorder, source, application.dtype), application.shape)]
+    return [expanded(as_dtype(source, application.dtype), application.shape)]
 
 
-def summed_up(recorder: Recorder, value: Value, reduction: int) -> Value:
-    """What torch's losses make of their elements: 0 all of them, 1 the mean, 2 the sum."""
-    if reduction == 0:
-        return value
-    names = [f"a{position}" for position in range(len(value.axes))]
-    total = recorder.einsum([(value, names)], [], "id")
-    elements = 1
-    for extent in value.shape:
-        elements *= extent
-    return recorder.scaled(total, 1 / elements) if reduction == 1 else total
-
-
-def _loss(recorder: Recorder, application: Application) -> Made:
-    """A loss of each element, then its sum or mean."""
-    reduction = application.number("reduction")
-    alone = application.with_arguments({"reduction": 0})
-    (made,) = Pointwise(4, equal=True)(recorder, alone)
-    assert made is not None
-    return [summed_up(recorder, made, reduction)]
-
-
-def _loss_backward(recorder: Recorder, application: Application) -> Made:
-    """The mean's derivative is the sum's over the number of elements."""
-    if application.number("reduction") != 1:
-        return Pointwise(4, equal=True)(recorder, application)
-    elements = 1
-    for extent in application.shape:
-        elements *= extent
-    gradient = recorder.scaled(application.value("grad_output"), 1 / elements)
-    return Pointwise(4, equal=True)(recorder, application.with_arguments({"reduction": 2, "grad_output": gradient}))
-
-
-def _glu_backward(recorder: Recorder, application: Application) -> Made:
+def _glu_backward(application: Application) -> Results:
     """The gradient has half of the extent along the axis that the gate halves."""
-    rank = len(application.shape)
-    dim = application.dim("dim", rank)
-    names = [f"a{axis}" for axis in range(rank)]
+    names = axis_names(len(application.shape))
+    dim = application.dim("dim", len(names))
     half = [*names[:dim], "half", *names[dim + 1 :]]
-    form = Form(f"{' '.join(half)}, {' '.join(names)} -> {' '.join(names)}", f"{names[dim]} half")
-    return form(recorder, application)
+    return form_of([half, names], [names], [names[dim], "half"])(application)
 
 
 _LOGIC = """
@@ -220,33 +98,37 @@ hardswish_backward hardsigmoid hardsigmoid_backward mish mish_backward log_sigmo
 logit logit_backward celu
 """
 
-_EVERY = "each element by itself; shapes broadcast, all labels free"
+EACH_ELEMENT = "each element by itself; shapes broadcast, all labels free"
+_CONVERTED = "the same value, or each element converted"
 
-ROWS: list[Row] = [
-    *rows("arithmetic", "add.Tensor", _add, "floats: an einsum joined by add; else each element by itself"),
-    *rows("arithmetic", "sub.Tensor", _sub, "floats: an einsum joined by sub; else each element by itself"),
-    *rows("arithmetic", "mul.Tensor mul.Scalar", _mul, "floats: an einsum joined by mul, or scaled by a number"),
-    *rows("arithmetic", "div.Tensor div.Scalar", _div, "floats: an einsum joined by div, or scaled by a number"),
-    *rows("arithmetic", "neg", _neg, "floats: an einsum with the map negate"),
-    *rows("arithmetic", _ARITHMETIC, Pointwise(), _EVERY),
-    *rows("logic", _LOGIC, Pointwise(), _EVERY),
-    *rows("functions", _FUNCTIONS, Pointwise(8), _EVERY),
-    *rows("activations", _ACTIVATIONS, Pointwise(8, equal=True), _EVERY),
-    *rows("activations", "_prelu_kernel _prelu_kernel_backward", Pointwise(2), _EVERY),
-    *rows("activations", "glu", Along(flops=8), "along `dim`, which is whole"),
-    *rows("activations", "glu_backward", _glu_backward, "along `dim`, which is whole"),
-    *rows("copies", "clone detach alias lift_fresh_copy", _same, "the same value"),
-    *rows("copies", "_to_copy prims::convert_element_type", _to_copy, "the same value, or each element converted"),
-    *rows("copies", "copy fill.Tensor", _copy, "the source, converted and repeated to the shape of the target"),
-    *rows("losses", "mse_loss smooth_l1_loss huber_loss binary_cross_entropy", _loss, "each element, then a sum"),
-    *rows("losses", "binary_cross_entropy_with_logits soft_margin_loss", _loss, "each element, then a sum"),
+ROWS = [
     *rows(
-        "losses",
-        "mse_loss_backward smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward "
-        "soft_margin_loss_backward",
-        _loss_backward,
-        "each element by itself, the gradient over the number of elements",
+        "arithmetic",
+        Entry("add.Tensor", _linear("add"), "floats: an einsum joined by add; else each element by itself"),
+        Entry("sub.Tensor", _linear("sub"), "floats: an einsum joined by sub; else each element by itself"),
+        Entry("mul.Tensor mul.Scalar", _linear("mul"), "floats: an einsum joined by mul, or scaled by a number"),
+        Entry("div.Tensor div.Scalar", _linear("div"), "floats: an einsum joined by div, or scaled by a number"),
+        Entry("neg", _neg, "floats: an einsum with the map negate"),
+        Entry(_ARITHMETIC, Pointwise(), EACH_ELEMENT),
     ),
-    *rows("logic", "joinsum::checked", Form("->"), "`_assert_async`: raises where the condition is false"),
-    *rows("random", "native_dropout_backward", Pointwise(2), _EVERY),
+    *rows(
+        "logic",
+        Entry(_LOGIC, Pointwise(), EACH_ELEMENT),
+        Entry("joinsum::checked", Form("->"), "`_assert_async`: raises where the condition is false"),
+    ),
+    *rows("functions", Entry(_FUNCTIONS, Pointwise(8), EACH_ELEMENT)),
+    *rows(
+        "activations",
+        Entry(_ACTIVATIONS, Pointwise(8, equal=True), EACH_ELEMENT),
+        Entry("_prelu_kernel _prelu_kernel_backward", Pointwise(2), EACH_ELEMENT),
+        Entry("glu", Along(flops=8), "along `dim`, which is whole"),
+        Entry("glu_backward", _glu_backward, "along `dim`, which is whole"),
+    ),
+    *rows(
+        "copies",
+        Entry("clone detach alias lift_fresh_copy", _same, "the same value"),
+        Entry("_to_copy", _to_copy, _CONVERTED, Traits(may_alias=True)),
+        Entry("prims::convert_element_type", _to_copy, _CONVERTED),
+        Entry("copy fill.Tensor", _copy, "the source, converted and repeated to the shape of the target"),
+    ),
 ]

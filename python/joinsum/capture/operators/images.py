@@ -1,27 +1,94 @@
-"""Images: pools, patches, and pixels that move between channels and places. Batch and channels may be divided."""
+"""Images: convolutions, pools, patches, and pixels that move. Batch and channels may be divided, pixels may not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from joinsum.capture.application import Application
-from joinsum.capture.operators.form import Form
-from joinsum.capture.operators.row import Made, Row, rows
-from joinsum.capture.operators.views import permuted
-from joinsum.capture.recorder import Recorder, Value
+import torch
+
+from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.values import Value, axis_names
+from joinsum.capture.recording.vertices import einsum, permuted, reshaped
+from joinsum.capture.rules.form import Form, form_of
+from joinsum.capture.rules.row import Entry, Results, rows
 
 __all__ = ["ROWS"]
 
-# Axes of places before and after a pool, by the number of them.
-_PLACES = {2: ("h w", "y x"), 3: ("d h w", "z y x")}
+# --- convolutions -----------------------------------------------------------------------------------------------------
+
+_COUNTS = {"groups": "g"}
+_FLOPS = "2 n g o c *k *t"
+_FORWARD = Form("n (g c) *s, (g o) c *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
+_TRANSPOSED = Form("n (g c) *s, (g c) o *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
+_OPTIONS = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
+
+# Gradients of the input, and of the weight, by whether the convolution is transposed.
+_TO_INPUT = {
+    False: Form("n (g o) *t, (g o) c *k -> n (g c) *s", "*s *k *t", "o=add", {"input_sizes": "n (g c) *s"}, _COUNTS),
+    True: Form("n (g o) *t, (g c) o *k -> n (g c) *s", "*s *k *t", "o=add", {"input_sizes": "n (g c) *s"}, _COUNTS),
+}
+_TO_WEIGHT = {
+    False: Form("n (g o) *t, n (g c) *s -> (g o) c *k", "*s *k *t", "n=add", {"weight_sizes": "(g o) c *k"}, _COUNTS),
+    True: Form("n (g o) *t, n (g c) *s -> (g c) o *k", "*s *k *t", "n=add", {"weight_sizes": "(g c) o *k"}, _COUNTS),
+}
 
 
-def _pool(places: int, text: str) -> Form:
-    """A form in which `in` stands for the places of the input and `out` for those of the result; all are whole."""
-    before, after = _PLACES[places]
-    said = text.replace("in", f"*b {before}").replace("out", f"*b {after}")
-    return Form(said, f"{before} {after}", flops=f"1 *b {before}")
+def _convolution(application: Application) -> Results:
+    """The bias is added once, also where the channels that are summed are divided."""
+    form = _TRANSPOSED if application.arguments["transposed"] else _FORWARD
+    bias = application.optional("bias")
+    (product,) = form(application.with_arguments({"bias": None}))
+    assert product is not None
+    if bias is None:
+        return [product]
+    names = axis_names(len(product.axes))
+    return [einsum([(product, names), (bias, names[1:2])], names, "add")]
 
+
+def _convolution_backward(application: Application) -> Results:
+    """Each gradient by itself: the input's is summed over output channels, the weight's over the batch."""
+    to_input, to_weight, to_bias = application.numbers("output_mask")
+    grad, input, weight = (application.value(name) for name in ("grad_output", "input", "weight"))
+    transposed = bool(application.arguments["transposed"])
+    options = {name: application.arguments[name] for name in _OPTIONS}
+    gradients: list[Value | None] = [None, None, None]
+    if to_input:
+        operator = torch.ops.joinsum.convolution_grad_input.default
+        arguments = {"grad": grad, "weight": weight, "input_sizes": list(input.shape), **options}
+        (gradients[0],) = _TO_INPUT[transposed].apply(application, operator, arguments, (input.shape, grad.dtype))
+    if to_weight:
+        operator = torch.ops.joinsum.convolution_grad_weight.default
+        arguments = {"grad": grad, "input": input, "weight_sizes": list(weight.shape), **options}
+        (gradients[1],) = _TO_WEIGHT[transposed].apply(application, operator, arguments, (weight.shape, grad.dtype))
+    if to_bias:
+        names = axis_names(len(grad.axes))
+        gradients[2] = einsum([(grad, names)], names[1:2], "id")
+    return gradients
+
+
+# --- pools ------------------------------------------------------------------------------------------------------------
+
+# Axes of pixels before and after a pool, by the number of them.
+_PIXELS = {2: ("h w", "y x"), 3: ("d h w", "z y x")}
+
+
+def _pool(rank: int, text: str) -> Form:
+    """A form in which `in` and `out` stand for the pixels of the input and of the result; none are divided."""
+    before, after = _PIXELS[rank]
+    pattern = text.replace("in", f"*b {before}").replace("out", f"*b {after}")
+    return Form(pattern, f"{before} {after}", flops=f"1 *b {before}")
+
+
+_POOLS: list[tuple[str, Form]] = [
+    ("max_pool2d_with_indices adaptive_max_pool2d", _pool(2, "in -> out, out")),
+    ("max_pool3d_with_indices adaptive_max_pool3d", _pool(3, "in -> out, out")),
+    ("max_pool2d_with_indices_backward adaptive_max_pool2d_backward", _pool(2, "out, in, out -> in")),
+    ("max_pool3d_with_indices_backward adaptive_max_pool3d_backward", _pool(3, "out, in, out -> in")),
+    ("avg_pool2d _adaptive_avg_pool2d", _pool(2, "in -> out")),
+    ("avg_pool3d _adaptive_avg_pool3d", _pool(3, "in -> out")),
+    ("avg_pool2d_backward _adaptive_avg_pool2d_backward", _pool(2, "out, in -> in")),
+    ("avg_pool3d_backward _adaptive_avg_pool3d_backward", _pool(3, "out, in -> in")),
+]
 
 # --- patches ----------------------------------------------------------------------------------------------------------
 
@@ -35,65 +102,63 @@ _FROM_PATCHES = {
 }
 
 
-def _patches(recorder: Recorder, application: Application) -> Made:
+def _patches(application: Application) -> Results:
     forms = _PATCHES if application.operator._opname == "im2col" else _FROM_PATCHES
-    return forms[len(application.value("self").axes)](recorder, application)
+    return forms[len(application.value("self").axes)](application)
 
 
-def _unfold(recorder: Recorder, application: Application) -> Made:
-    """Windows of an axis, which is whole, as a new last axis."""
+def _unfold(application: Application) -> Results:
+    """Windows of an undivided axis as a new last axis."""
     value = application.value("self")
-    names = [f"a{axis}" for axis in range(len(value.axes))]
+    names = axis_names(len(value.axes))
     if not names:
-        return [recorder.reshaped(value, (1,))]
+        return [reshaped(value, (1,))]
     dim = application.dim("dimension", len(names))
     after = [*names[:dim], "window", *names[dim + 1 :], "size"]
-    return Form(f"{' '.join(names)} -> {' '.join(after)}", f"{names[dim]} window size")(recorder, application)
+    return form_of([names], [after], [names[dim], "window", "size"])(application)
 
 
-def _unfold_backward(recorder: Recorder, application: Application) -> Made:
-    names = [f"a{axis}" for axis in range(len(application.shape))]
+def _unfold_backward(application: Application) -> Results:
+    names = axis_names(len(application.shape))
     if not names:
-        return [recorder.reshaped(application.value("grad_in"), ())]
+        return [reshaped(application.value("grad_in"), ())]
     dim = application.dim("dim", len(names))
     before = [*names[:dim], "window", *names[dim + 1 :], "size"]
-    sizes = {"input_sizes": " ".join(names)}
-    form = Form(f"{' '.join(before)} -> {' '.join(names)}", f"{names[dim]} window size", sizes=sizes)
-    return form(recorder, application)
+    return form_of([before], [names], [names[dim], "window", "size"], "input_sizes")(application)
 
 
 # --- pixels that move -------------------------------------------------------------------------------------------------
 
 
-def _moved(recorder: Recorder, value: Value, split: Sequence[int], order: Sequence[int], shape: Sequence[int]) -> Made:
+def _moved(value: Value, split: Sequence[int], order: Sequence[int], shape: Sequence[int]) -> Results:
     """A reshape to `split`, a permutation, and a reshape to `shape`: labels only."""
-    return [recorder.reshaped(permuted(recorder.reshaped(value, split), order), shape)]
+    return [reshaped(permuted(reshaped(value, split), order), shape)]
 
 
-def _pixel_shuffle(recorder: Recorder, application: Application) -> Made:
+def _pixel_shuffle(application: Application) -> Results:
     """[*b, c r r, h, w] -> [*b, c, h r, w r]"""
     value, r = application.value("self"), application.number("upscale_factor")
     *batch, channels, h, w = value.shape
     b = len(batch)
     order = [*range(b), b, b + 3, b + 1, b + 4, b + 2]
-    return _moved(recorder, value, [*batch, channels // (r * r), r, r, h, w], order, application.shape)
+    return _moved(value, [*batch, channels // (r * r), r, r, h, w], order, application.shape)
 
 
-def _pixel_unshuffle(recorder: Recorder, application: Application) -> Made:
+def _pixel_unshuffle(application: Application) -> Results:
     """[*b, c, h r, w r] -> [*b, c r r, h, w]"""
     value, r = application.value("self"), application.number("downscale_factor")
     *batch, channels, h, w = value.shape
     b = len(batch)
     order = [*range(b), b, b + 2, b + 4, b + 1, b + 3]
-    return _moved(recorder, value, [*batch, channels, h // r, r, w // r, r], order, application.shape)
+    return _moved(value, [*batch, channels, h // r, r, w // r, r], order, application.shape)
 
 
-def _channel_shuffle(recorder: Recorder, application: Application) -> Made:
+def _channel_shuffle(application: Application) -> Results:
     """[n, g c, *s] -> [n, c g, *s]"""
     value, groups = application.value("self"), application.number("groups")
-    n, channels, *places = value.shape
-    order = [0, 2, 1, *range(3, 3 + len(places))]
-    return _moved(recorder, value, [n, groups, channels // groups, *places], order, application.shape)
+    n, channels, *pixels = value.shape
+    order = [0, 2, 1, *range(3, 3 + len(pixels))]
+    return _moved(value, [n, groups, channels // groups, *pixels], order, application.shape)
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------
@@ -105,27 +170,22 @@ _SAMPLED: dict[str, Form] = {
     "grid_sampler_3d_backward": Form("n c z y x, n c d h w, n z y x p -> n c d h w, n z y x p", "c d h w z y x p"),
 }
 
-# --- rows ------------------------------------------------------------------------------------------------------------
-
-_POOLS: list[tuple[str, Form]] = [
-    ("max_pool2d_with_indices adaptive_max_pool2d", _pool(2, "in -> out, out")),
-    ("max_pool3d_with_indices adaptive_max_pool3d", _pool(3, "in -> out, out")),
-    ("max_pool2d_with_indices_backward adaptive_max_pool2d_backward", _pool(2, "out, in, out -> in")),
-    ("max_pool3d_with_indices_backward adaptive_max_pool3d_backward", _pool(3, "out, in, out -> in")),
-    ("avg_pool2d _adaptive_avg_pool2d", _pool(2, "in -> out")),
-    ("avg_pool3d _adaptive_avg_pool3d", _pool(3, "in -> out")),
-    ("avg_pool2d_backward _adaptive_avg_pool2d_backward", _pool(2, "out, in -> in")),
-    ("avg_pool3d_backward _adaptive_avg_pool3d_backward", _pool(3, "out, in -> in")),
-]
-
-ROWS: list[Row] = [
-    *(row for names, form in _POOLS for row in rows("pooling", names, form, form.described)),
-    *rows("images", "im2col", _patches, _PATCHES[4].described),
-    *rows("images", "col2im", _patches, _FROM_PATCHES[3].described),
-    *rows("images", "unfold", _unfold, "windows of an axis, which is whole"),
-    *rows("images", "unfold_backward", _unfold_backward, "the axis of windows is whole"),
-    *rows("images", "pixel_shuffle", _pixel_shuffle, "labels only"),
-    *rows("images", "pixel_unshuffle", _pixel_unshuffle, "labels only"),
-    *rows("images", "channel_shuffle", _channel_shuffle, "labels only"),
-    *(row for name, form in _SAMPLED.items() for row in rows("images", name, form, form.described)),
+ROWS = [
+    *rows(
+        "convolutions",
+        Entry("convolution", _convolution, f"`{_FORWARD.pattern}`, folded over c by add; then the bias"),
+        Entry("convolution_backward", _convolution_backward, "a call for each gradient, folded over what is summed"),
+    ),
+    *rows("pooling", *(Entry(names, form) for names, form in _POOLS)),
+    *rows(
+        "images",
+        Entry("im2col", _patches, _PATCHES[4].described),
+        Entry("col2im", _patches, _FROM_PATCHES[3].described),
+        Entry("unfold", _unfold, "windows of an axis, which is whole"),
+        Entry("unfold_backward", _unfold_backward, "the axis of windows is whole"),
+        Entry("pixel_shuffle", _pixel_shuffle, "labels only"),
+        Entry("pixel_unshuffle", _pixel_unshuffle, "labels only"),
+        Entry("channel_shuffle", _channel_shuffle, "labels only"),
+        *(Entry(name, form) for name, form in _SAMPLED.items()),
+    ),
 ]

@@ -1,139 +1,137 @@
-"""Operators that fold axes. Sums, means, extremes and truth values are einsums, so that they may stay pending."""
+"""Operators that reduce axes. Sums, means, extremes and truth values are einsums, whose results may stay pending."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
-from joinsum.capture.application import Application
-from joinsum.capture.operators.along import Along
-from joinsum.capture.operators.elementwise import as_dtype
-from joinsum.capture.operators.row import Made, Row, rows
-from joinsum.capture.operators.whole import whole
-from joinsum.capture.recorder import Recorder, Value, axis_names
-from joinsum.dtypes import dtype_name
+from joinsum.base.dtypes import accumulation_dtype
+from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.values import Value, axis_names
+from joinsum.capture.recording.vertices import as_dtype, cast_kernel, einsum, mapped, materialized, scaled
+from joinsum.capture.rules.along import Along
+from joinsum.capture.rules.row import Entry, Results, rows
+from joinsum.capture.rules.undivided import undivided
 
-__all__ = ["ROWS", "folded"]
-
-_HALF = (torch.float16, torch.bfloat16)
+__all__ = ["ROWS", "Over", "reduced", "summed"]
 
 
-def folded(
-    recorder: Recorder,
-    value: Value,
-    dims: Sequence[int],
-    keepdim: bool,
-    kernel: str,
-    aggregate: str,
-    dtype: torch.dtype,
-) -> Value:
-    """The map `kernel` of each element, folded over the axes `dims`; over all of them where there are none."""
-    names = axis_names(value)
-    lost = set(dims) if dims else set(range(len(names)))
-    kept = [name for position, name in enumerate(names) if position not in lost]
-    made = recorder.einsum([(value, names)], kept, kernel, aggregate, dtype)
-    if not keepdim:
-        return made
-    rest = iter(made.axes)
-    return Value(made.source, tuple(() if position in lost else next(rest) for position in range(len(names))))
+class Over(NamedTuple):
+    """The axes that are reduced, all of them if there are none; and whether they remain, with one element."""
+
+    dims: Sequence[int]
+    keepdim: bool = True
+
+    @staticmethod
+    def of(application: Application) -> Over:
+        """As the operator's arguments `dim` and `keepdim` say."""
+        rank = len(application.value("self").axes)
+        dims = application.dims("dim", rank) if "dim" in application.arguments else []
+        return Over(dims, bool(application.arguments.get("keepdim", False)))
 
 
-def _over(application: Application) -> tuple[list[int], bool]:
-    """The axes that are folded, and whether they stay with one element."""
-    rank = len(application.value("self").axes)
-    dims = application.dims("dim", rank) if "dim" in application.arguments else []
-    return dims, bool(application.arguments.get("keepdim", False))
+def reduced(value: Value, over: Over, kernel: str, aggregate: str, dtype: torch.dtype) -> Value:
+    """The map `kernel` of each element, aggregated over axes."""
+    names = axis_names(len(value.axes))
+    lost = set(over.dims) if over.dims else set(range(len(names)))
+    remaining = [name for position, name in enumerate(names) if position not in lost]
+    result = einsum([(value, names)], remaining, kernel, aggregate, dtype)
+    if not over.keepdim:
+        return result
+    axes = iter(result.axes)
+    return Value(result.source, tuple(() if position in lost else next(axes) for position in range(len(names))))
 
 
-def _sum(recorder: Recorder, application: Application) -> Made:
+def summed(value: Value, over: Over) -> Value:
+    """The sum over axes, in the dtype in which torch accumulates."""
+    dtype = accumulation_dtype(value.dtype)
+    return reduced(value, over, cast_kernel(value, dtype), "add", dtype)
+
+
+def _sum(application: Application) -> Results:
     value, dtype = application.value("self"), application.dtype
-    kernel = "id" if value.dtype is dtype else f"cast[{dtype_name('capture', dtype)}]"
-    return [folded(recorder, value, *_over(application), kernel, "add", dtype)]
+    return [reduced(value, Over.of(application), cast_kernel(value, dtype), "add", dtype)]
 
 
-def _mean(recorder: Recorder, application: Application) -> Made:
-    """Halves are summed in single precision."""
-    value, dtype = application.value("self"), application.dtype
-    wide = torch.float32 if dtype in _HALF else dtype
-    kernel = "id" if value.dtype is wide else f"cast[{dtype_name('capture', wide)}]"
-    dims, keepdim = _over(application)
-    total = folded(recorder, value, dims, keepdim, kernel, "add", wide)
-    count = math.prod(value.shape[dim] for dim in (dims or range(len(value.axes))))
-    return [as_dtype(recorder, recorder.scaled(total, 1 / count), dtype)]
+def _mean(application: Application) -> Results:
+    value, wide = application.value("self"), accumulation_dtype(application.dtype)
+    over = Over.of(application)
+    total = reduced(value, over, cast_kernel(value, wide), "add", wide)
+    count = math.prod(value.shape[dim] for dim in (over.dims or range(len(value.axes))))
+    return [as_dtype(scaled(total, 1 / count), application.dtype)]
 
 
-def _prod(recorder: Recorder, application: Application) -> Made:
-    value = application.value("self")
-    if value.repeated():
-        value = recorder.stored(value)
-    kernel = "id" if value.dtype is application.dtype else f"cast[{dtype_name('capture', application.dtype)}]"
-    return [folded(recorder, value, *_over(application), kernel, "mul", application.dtype)]
+def _prod(application: Application) -> Results:
+    value, dtype = materialized(application.value("self")), application.dtype
+    return [reduced(value, Over.of(application), cast_kernel(value, dtype), "mul", dtype)]
 
 
-def _extreme(recorder: Recorder, application: Application) -> Made:
-    aggregate = "max" if "max" in application.name else "min"
-    value = application.value("self")
-    return [folded(recorder, value, *_over(application), "id", aggregate, value.dtype)]
+def _extreme(application: Application) -> Results:
+    value, aggregate = application.value("self"), "max" if "max" in application.name else "min"
+    return [reduced(value, Over.of(application), "id", aggregate, value.dtype)]
 
 
-def _truth(recorder: Recorder, application: Application) -> Made:
+def _both_extremes(application: Application) -> Results:
+    value, over = application.value("self"), Over.of(application)
+    return [reduced(value, over, "id", aggregate, value.dtype) for aggregate in ("min", "max")]
+
+
+def _any_or_all(application: Application) -> Results:
     aggregate = "max" if "any" in application.name else "min"
-    value = application.value("self")
-    return [folded(recorder, value, *_over(application), "cast[bool]", aggregate, torch.bool)]
+    return [reduced(application.value("self"), Over.of(application), "cast[bool]", aggregate, torch.bool)]
 
 
-def _both_extremes(recorder: Recorder, application: Application) -> Made:
-    value = application.value("self")
-    dims, keepdim = _over(application)
-    return [folded(recorder, value, dims, keepdim, "id", kernel, value.dtype) for kernel in ("min", "max")]
-
-
-def _count(recorder: Recorder, application: Application) -> Made:
+def _count(application: Application) -> Results:
     """How many elements are not zero."""
-    truth = as_dtype(recorder, application.value("self"), torch.bool)
-    return [folded(recorder, truth, *_over(application), "cast[i64]", "add", torch.int64)]
+    truth = as_dtype(application.value("self"), torch.bool)
+    return [reduced(truth, Over.of(application), "cast[i64]", "add", torch.int64)]
 
 
-def _vector_norm(recorder: Recorder, application: Application) -> Made:
-    """The root of a sum of squares; other norms fold whole axes."""
+def _vector_norm(application: Application) -> Results:
+    """The root of a sum of squares; for norms of another order the axes are undivided."""
     value, dtype = application.value("self"), application.dtype
     order = application.arguments.get("ord", application.arguments.get("p", 2))
-    if order not in (2, None) or value.dtype not in (torch.float32, torch.float64, *_HALF):
-        return Along()(recorder, application)
-    wide = torch.float32 if dtype in _HALF else dtype
-    squares = folded(recorder, as_dtype(recorder, value, wide), *_over(application), "square", "add", wide)
-    return [as_dtype(recorder, recorder.mapped(squares, "sqrt"), dtype)]
+    if order not in (2, None) or not value.dtype.is_floating_point:
+        return Along()(application)
+    wide = accumulation_dtype(dtype)
+    squares = reduced(as_dtype(value, wide), Over.of(application), "square", "add", wide)
+    return [as_dtype(mapped(squares, "sqrt"), dtype)]
 
 
-ROWS: list[Row] = [
-    *rows("reductions", "sum sum.dim_IntList", _sum, "an einsum folded by add"),
-    *rows("reductions", "mean mean.dim", _mean, "an einsum folded by add, over the number of elements"),
-    *rows("reductions", "prod prod.dim_int", _prod, "an einsum folded by mul"),
-    *rows("reductions", "amax amin max min", _extreme, "an einsum folded by max or min"),
-    *rows("reductions", "any any.dim any.dims all all.dim all.dims", _truth, "an einsum of truth values"),
-    *rows("reductions", "aminmax", _both_extremes, "two einsums, folded by min and max"),
-    *rows("reductions", "count_nonzero count_nonzero.dim_IntList", _count, "an einsum of truth values folded by add"),
+_ALONG = "along `dim`, which is whole; all other labels free"
+
+ROWS = [
     *rows(
         "reductions",
-        "linalg_vector_norm norm.ScalarOpt_dim",
-        _vector_norm,
-        "2: the root of an einsum folded by add; else axes whole",
-    ),
-    *rows(
-        "reductions",
-        "argmax argmin max.dim min.dim logsumexp var.correction var_mean.correction std.correction std_mean.correction "
-        "median.dim nanmedian.dim mode",
-        Along(),
-        "along `dim`, which is whole; all other labels free",
+        Entry("sum sum.dim_IntList", _sum, "an einsum folded by add"),
+        Entry("mean mean.dim", _mean, "an einsum folded by add, over the number of elements"),
+        Entry("prod prod.dim_int", _prod, "an einsum folded by mul"),
+        Entry("amax amin max min", _extreme, "an einsum folded by max or min"),
+        Entry("any any.dim any.dims all all.dim all.dims", _any_or_all, "an einsum of truth values"),
+        Entry("aminmax", _both_extremes, "two einsums, folded by min and max"),
+        Entry("count_nonzero count_nonzero.dim_IntList", _count, "an einsum of truth values folded by add"),
+        Entry(
+            "linalg_vector_norm norm.ScalarOpt_dim",
+            _vector_norm,
+            "2: the root of an einsum folded by add; else axes whole",
+        ),
+        Entry(
+            "argmax argmin max.dim min.dim logsumexp var.correction var_mean.correction std.correction "
+            "std_mean.correction median.dim nanmedian.dim mode",
+            Along(),
+            _ALONG,
+        ),
+        Entry("histc median nanmedian trace", undivided, "all labels whole"),
     ),
     *rows(
         "scans",
-        "cumsum cumprod logcumsumexp cummax cummin sort sort.stable topk kthvalue",
-        Along(flops=4),
-        "along `dim`, which is whole; all other labels free",
+        Entry(
+            "cumsum cumprod logcumsumexp cummax cummin sort sort.stable topk kthvalue",
+            Along(flops=4),
+            _ALONG,
+        ),
     ),
-    *rows("reductions", "histc", whole, "all labels whole"),
-    *rows("reductions", "median nanmedian trace", whole, "all labels whole"),
 ]

@@ -1,46 +1,32 @@
-"""The operator table: what each ATen operator becomes."""
+"""The operator table: the rule of each operator that is captured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from joinsum.capture import attention_parts, parts, random, rewrite, row_parts
+from joinsum.base.errors import CaptureError
+from joinsum.capture import decompositions
+from joinsum.capture.decompositions.random_nodes import RandomRule
 from joinsum.capture.operators import (
-    attention,
-    chance,
     contraction,
-    convolution,
     creation,
     elementwise,
     images,
     indexing,
+    losses,
+    norms,
     reduction,
-    softmax_norm_loss,
+    slices,
+    softmax,
     views,
 )
-from joinsum.capture.operators.form import Form
-from joinsum.capture.operators.row import Row, Rule
-from joinsum.errors import CaptureError
+from joinsum.capture.rules.form import Form
+from joinsum.capture.rules.row import Row, Rule, Traits
 
-__all__ = ["register_operator", "rule_of", "table", "unregister_operator"]
+__all__ = ["random_rule_of", "register_operator", "rule_of", "table", "traits_of", "unregister_operator"]
 
-# Rows name the operators that these register with torch.
-_REGISTERED = (attention_parts, parts, random, rewrite, row_parts)
+assert decompositions.__all__  # the modules register operators with torch that rules name
 
-_FAMILIES: Sequence[list[Row]] = [
-    contraction.ROWS,
-    elementwise.ROWS,
-    reduction.ROWS,
-    softmax_norm_loss.ROWS,
-    attention.ROWS,
-    convolution.ROWS,
-    images.ROWS,
-    views.ROWS,
-    indexing.ROWS,
-    creation.ROWS,
-    chance.ROWS,
-]
-_BUILT_IN: dict[str, Row] = {row.name: row for family in _FAMILIES for row in family}
+_FAMILIES = (contraction, elementwise, reduction, losses, softmax, norms, images, views, slices, indexing, creation)
+_BUILT_IN: dict[str, Row] = {row.name: row for family in _FAMILIES for row in family.ROWS}
 _USERS: dict[str, Row] = {}
 
 
@@ -49,8 +35,19 @@ def table() -> list[Row]:
     return [*_BUILT_IN.values(), *_USERS.values()]
 
 
+def traits_of(name: str) -> Traits:
+    """The properties of an operator, `aten::cat`; the common ones for an operator without a row."""
+    row = _USERS.get(name) or _BUILT_IN.get(name)
+    return Traits() if row is None else row.traits
+
+
+def random_rule_of(name: str) -> RandomRule | None:
+    """The function that makes the node of a random operator in a graph that torch runs; None of other operators."""
+    return traits_of(name).random
+
+
 def rule_of(name: str) -> Rule | None:
-    """The rule of an operator, `aten::sum.dim_IntList`; None where it has none."""
+    """The rule of an operator, `aten::sum.dim_IntList`; None for an operator without a row."""
     row = _USERS.get(name) or _BUILT_IN.get(name)
     return None if row is None else row.rule
 
@@ -64,18 +61,19 @@ def register_operator(
     sizes: dict[str, str] | None = None,
     flops: str = "",
 ) -> None:
-    """Says how the axes of an operator belong together, so that captured programs may contain it.
+    """Registers how the axes of an operator belong together, so that captured programs may contain it.
 
     name    as `torch.ops` has it, with its overload unless that is `default`: `"mylib::scaled"`, `"aten::frac"`
     rule    names of the axes of the operands, in the order of the schema's tensors, and of the results, as in
             `"b s d, d -> b s d"`; `*b` is any number of axes, `1` an axis of one element
-    whole   names along which the operator mixes elements: they are never divided between sites
-    fold    `"k=add"` (also max, min): where `k`, which no result has, is divided, results are partial and are folded
+    whole   names along which the operator mixes elements: these axes are never divided between sites
+    fold    `"k=add"` (also max, min): where an axis `k`, which no result has, is divided, partial results are folded
     sizes   arguments that hold the extents of the tensors: {"normalized_shape": "d"}
     flops   work, as coefficients and names: `"2 b s d"`
 
-    All other names are free: the operator, run on a part of such an axis, gives that part of its results. A name that
-    is not declared `whole` although it is mixed gives wrong results; `Recorded.evaluate(check=True)` finds it.
+    All other axes may be divided: run on a shard of its operands along such an axis, the operator gives that shard of
+    its results. Results are wrong if a mixed axis is not declared `whole`; `joinsum.capture.evaluate.evaluate` with
+    `check=True` detects it.
 
     Raises CaptureError for an operator that joinsum has a rule for, and for a rule without `->`.
 
@@ -96,6 +94,6 @@ def register_operator(
 
 
 def unregister_operator(name: str) -> None:
-    """Takes back what `register_operator` added. Raises CaptureError for another name."""
+    """Removes an operator that `register_operator` added. Raises CaptureError for another name."""
     if _USERS.pop(name, None) is None:
         raise CaptureError(f"unregister_operator: no such operator was registered: name={name}")

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "einsum/transforms/labelled.h"
+#include "einsum/transforms/simple.h"
+
+namespace joinsum::einsum::transforms {
+
+/// How what arrives at a maximum or minimum is shared by the elements that it was chosen from.
+///
+/// A term is one element of each operand, whose labels agree; it is tied if the join of its elements is the extreme.
+/// All tied terms of an element of the result get an equal share of its gradient, as torch's amax of the joined tensor
+/// gives them. The joined tensor is not materialized: each step counts the terms of its elements, those through
+/// elements of its operands that tie. A gradient inside a vertex is that of one term.
+class TiedTerms {
+ public:
+  explicit TiedTerms(const WholeFolds& folds) : folds_(folds) {}
+
+  /// Counts the terms of a vertex from its `operands` to `end`, in nodes of a simple plan with one name for a label.
+  void count(const NodePtr& end, const std::unordered_set<const Node*>& operands);
+
+  /// What each term to the elements of `node` gets of `d`, which arrives there: at the end of a vertex a share.
+  Labelled shared(const Node& node, const Labelled& d) const;
+
+  /// `d`, for each term, times the terms through the operand of a join that is not operand `i`.
+  Labelled passed(const Node& node, size_t i, const Labelled& d) const;
+
+  /// 1 for elements of a fold's operand that equal the extreme, else 0.
+  const Labelled& ties(const Node& fold) const { return ties_.at(&fold); }
+
+ private:
+  using Terms = std::optional<Labelled>;  ///< to each element; nothing where there is one
+
+  Terms step(const NodePtr& node, const std::vector<Terms>& operands);
+
+  const WholeFolds& folds_;
+  std::unordered_map<const Node*, Terms> ends_;
+  std::unordered_map<const Node*, Labelled> ties_;
+  std::unordered_map<const Node*, std::vector<Terms>> operands_;
+};
+
+}  // namespace joinsum::einsum::transforms

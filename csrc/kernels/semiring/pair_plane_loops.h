@@ -1,0 +1,221 @@
+#pragma once
+
+#include "kernels/semiring/pair_tile_loops.h"
+
+/// Loops over tiles whose elements are two numbers each.
+namespace joinsum::kernels::semiring {
+namespace {
+
+/// What e^x is computed with: x = n log(2) + r, |r| <= log(2) / 2.
+template <class T>
+struct ExponentialOf;
+
+template <>
+struct ExponentialOf<float> {
+  using Bits = int32_t;
+  static constexpr int kDigits = 23;
+  static constexpr Bits kBias = 127;
+  static constexpr int kDegree = 7;
+  static constexpr float kLeast = -87;          ///< below it e^x counts as 0; e^-87 = 1.6e-38
+  static constexpr float kRounds = 12582912;    ///< 1.5 * 2^23: numbers that are added to it are rounded to whole ones
+  static constexpr float kHigh = 0.693359375F;  ///< log(2) of few digits, so that n times it is exact, and the rest
+  static constexpr float kLow = -2.12194440e-4F;
+};
+
+template <>
+struct ExponentialOf<double> {
+  using Bits = int64_t;
+  static constexpr int kDigits = 52;
+  static constexpr Bits kBias = 1023;
+  static constexpr int kDegree = 13;
+  static constexpr double kLeast = -708;  ///< e^-708 = 3.3e-308
+  static constexpr double kRounds = 6755399441055744.0;
+  static constexpr double kHigh = 6.93145751953125e-1;
+  static constexpr double kLow = 1.42860682030941723212e-6;
+};
+
+/// e^x for x <= 0, within 2 units in the last place; not a number where x is not. Taylor's series, whose rest is below
+/// half a unit.
+template <class T, int bytes>
+JOINSUM_INLINE typename Vectors<T, bytes>::Aligned exponential(typename Vectors<T, bytes>::Aligned x) {
+  using E = ExponentialOf<T>;
+  using Vector = typename Vectors<T, bytes>::Aligned;
+  using Whole = typename Vectors<typename E::Bits, bytes>::Aligned;
+  constexpr T kPerLog2 = T(1.44269504088896340736);
+  const Vector shifted = x * kPerLog2 + E::kRounds;
+  const Vector n = shifted - E::kRounds;
+  const Vector r = (x - n * E::kHigh) - n * E::kLow;
+  T factorial = 1;
+  for (int k = 2; k <= E::kDegree; ++k) factorial *= T(k);
+  Vector sum = Vector{} + T(1) / factorial;
+#if defined(__clang__)
+#pragma clang loop unroll(full)
+#else
+#pragma GCC unroll 16
+#endif
+  for (int k = E::kDegree; k > 0; --k) {
+    factorial /= T(k);
+    sum = sum * r + T(1) / factorial;
+  }
+  // The last digits of `shifted` are n, which becomes the exponent of 2^n.
+  const Vector power = (Vector)(((Whole)shifted << E::kDigits) + (E::kBias << E::kDigits));
+  return x < E::kLeast ? Vector{} : sum * power;
+}
+
+/// The panels' maxima first, then the exponentials relative to them.
+template <class T, Join join, bool ordered, int kRows, int bytes>
+void log_tile(int64_t inner, const void* left, const void* right, void* const* rows) {
+  using V = Vectors<T, bytes>;
+  using Vector = typename V::Aligned;
+  using Place = typename V::Unaligned;
+  constexpr T kLeast = -std::numeric_limits<T>::infinity();
+  Vector before[kRows][2];
+  for (int r = 0; r < kRows; ++r) {
+    for (int half = 0; half < 2; ++half) {
+      before[r][half] = *reinterpret_cast<const Place*>(static_cast<const T*>(rows[r]) + half * V::kLanes);
+    }
+  }
+  tile<T, join, Fold::kMax, ordered, kRows, bytes>(inner, left, right, rows);
+  for (int r = 0; r < kRows; ++r) {
+    const T* maxima = static_cast<const T*>(rows[r]);
+    T* sums = static_cast<T*>(rows[kRows + r]);
+    Vector most[2], total[2];
+    for (int half = 0; half < 2; ++half) {
+      const Vector now = *reinterpret_cast<const Place*>(maxima + half * V::kLanes);
+      const Vector old = before[r][half];
+      const Vector sum = *reinterpret_cast<const Place*>(sums + half * V::kLanes);
+      // Relative to -inf there would be no numbers; elements that equal it count 0 relative to anything.
+      most[half] = now == kLeast ? Vector{} : now;
+      total[half] = old == now ? sum : sum * exponential<T, bytes>(old - most[half]);
+    }
+    const T* a = static_cast<const T*>(left) + r;
+    const T* b = static_cast<const T*>(right);
+    for (int64_t k = 0; k < inner; ++k, a += kRows, b += 2 * V::kLanes) {
+      const Vector x = Vector{} + *a;
+      for (int half = 0; half < 2; ++half) {
+        const Vector y = *reinterpret_cast<const Place*>(b + half * V::kLanes);
+        total[half] += exponential<T, bytes>(combine<join, ordered>(x, y) - most[half]);
+      }
+    }
+    for (int half = 0; half < 2; ++half) *reinterpret_cast<Place*>(sums + half * V::kLanes) = total[half];
+  }
+}
+
+template <class T, int kRows, int bytes>
+Tiles log_tiles(Join given_join) {
+  return with_constant(given_join, [&](auto join) {
+    if constexpr (join.value == Join::kUnsignedDifference) {
+      return Tiles{};
+    } else {
+      return Tiles{kRows,
+                   2 * Vectors<T, bytes>::kLanes,
+                   log_tile<T, join.value, false, kRows, bytes>,
+                   log_tile<T, join.value, true, kRows, bytes>,
+                   log_tile<T, join.value, false, 1, bytes>,
+                   log_tile<T, join.value, true, 1, bytes>,
+                   2};
+    }
+  });
+}
+
+// --- complex numbers -------------------------------------------------------------------------------------------------
+
+template <class V>
+struct Complex {
+  V real;
+  V imaginary;
+};
+
+template <class V>
+JOINSUM_INLINE Complex<V> product(const Complex<V>& a, const Complex<V>& b) {
+  return {a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real};
+}
+
+/// Scaled by the larger part of `b`, so that its square neither overflows nor vanishes.
+template <class V>
+JOINSUM_INLINE Complex<V> quotient(const Complex<V>& a, const Complex<V>& b) {
+  const V real = larger<true>(b.real, -b.real), imaginary = larger<true>(b.imaginary, -b.imaginary);
+  const V scale = real > imaginary ? real : imaginary;
+  const Complex<V> c{b.real / scale, b.imaginary / scale};
+  const V square = (c.real * c.real + c.imaginary * c.imaginary) * scale;
+  return {(a.real * c.real + a.imaginary * c.imaginary) / square,
+          (a.imaginary * c.real - a.real * c.imaginary) / square};
+}
+
+template <Join join, class V>
+JOINSUM_INLINE Complex<V> combine(const Complex<V>& a, const Complex<V>& b) {
+  if constexpr (join == Join::kMul) return product(a, b);
+  if constexpr (join == Join::kAdd) return {a.real + b.real, a.imaginary + b.imaginary};
+  if constexpr (join == Join::kReversedSub) return {b.real - a.real, b.imaginary - a.imaginary};
+  if constexpr (join == Join::kDiv) return quotient(a, b);
+  if constexpr (join == Join::kReversedDiv) return quotient(b, a);
+  const Complex<V> difference{a.real - b.real, a.imaginary - b.imaginary};
+  if constexpr (join == Join::kSub) return difference;
+  if constexpr (join == Join::kSquaredDifference) return product(difference, difference);
+}
+
+template <Fold fold, class V>
+JOINSUM_INLINE Complex<V> folded(const Complex<V>& total, const Complex<V>& value) {
+  return combine<fold == Fold::kAdd ? Join::kAdd : Join::kMul>(total, value);
+}
+
+template <class T, Join join, Fold fold, int kRows, int bytes>
+void complex_tile(int64_t inner, const void* left, const void* right, void* const* rows) {
+  using V = Vectors<T, bytes>;
+  using Vector = typename V::Aligned;
+  using Place = typename V::Unaligned;
+  const auto at = [](const T* place) -> Vector { return *reinterpret_cast<const Place*>(place); };
+  const T* a = static_cast<const T*>(left);
+  const T* b = static_cast<const T*>(right);
+  Complex<Vector> total[kRows][2];
+  for (auto& row : total) row[0] = row[1] = {Vector{} + nothing<fold, T>(), Vector{}};
+  for (int64_t k = 0; k < inner; ++k) {
+    for (int half = 0; half < 2; ++half) {
+      const Complex<Vector> y{at(b + half * V::kLanes), at(b + (2 + half) * V::kLanes)};
+#if defined(__clang__)
+#pragma clang loop unroll(full)
+#else
+#pragma GCC unroll 16
+#endif
+      for (int r = 0; r < kRows; ++r) {
+        const Complex<Vector> x{Vector{} + a[r], Vector{} + a[kRows + r]};
+        total[r][half] = folded<fold>(total[r][half], combine<join>(x, y));
+      }
+    }
+    a += 2 * kRows;
+    b += 4 * V::kLanes;
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int half = 0; half < 2; ++half) {
+      auto* real = reinterpret_cast<Place*>(static_cast<T*>(rows[r]) + half * V::kLanes);
+      auto* imaginary = reinterpret_cast<Place*>(static_cast<T*>(rows[kRows + r]) + half * V::kLanes);
+      const Complex<Vector> sum =
+          folded<fold>({static_cast<Vector>(*real), static_cast<Vector>(*imaginary)}, total[r][half]);
+      *real = sum.real;
+      *imaginary = sum.imaginary;
+    }
+  }
+}
+
+/// Not for folds and joins that need an order.
+template <class T, int kRows, int bytes>
+Tiles complex_tiles(Join given_join, Fold given_fold) {
+  return with_constant(given_join, [&](auto join) {
+    return with_constant(given_fold, [&](auto fold) {
+      constexpr bool kSums = fold.value == Fold::kAdd || fold.value == Fold::kMul;
+      constexpr bool kOrders = join.value == Join::kMax || join.value == Join::kMin ||
+                               join.value == Join::kAbsDifference || join.value == Join::kUnsignedDifference;
+      constexpr bool kProduct = join.value == Join::kMul && fold.value == Fold::kAdd;
+      if constexpr (!kSums || kOrders || kProduct) {
+        return Tiles{};
+      } else {
+        constexpr Tile kTile = complex_tile<T, join.value, fold.value, kRows, bytes>;
+        constexpr Tile kRow = complex_tile<T, join.value, fold.value, 1, bytes>;
+        return Tiles{kRows, 2 * Vectors<T, bytes>::kLanes, kTile, kTile, kRow, kRow, 2};
+      }
+    });
+  });
+}
+
+}  // namespace
+}  // namespace joinsum::kernels::semiring

@@ -1,0 +1,19 @@
+#include "kernels/semiring/pair_all_tiles.h"
+
+namespace joinsum::kernels::semiring {
+
+/// Vectors of 16 bytes: every processor's that has any.
+Tiles portable_tiles(Join join, Fold fold, Type type) {
+  switch (type) {
+    case Type::kInt16:
+      return tiles_of<int16_t, 4, 16>(join, fold);
+    case Type::kInt8:
+      return tiles_of<int8_t, 4, 16>(join, fold);
+    case Type::kUInt8:
+      return tiles_of<uint8_t, 4, 16>(join, fold);
+    default:
+      return wide_tiles<4, 16>(join, fold, type);
+  }
+}
+
+}  // namespace joinsum::kernels::semiring

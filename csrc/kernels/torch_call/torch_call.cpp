@@ -1,0 +1,241 @@
+#include "kernels/torch_call/torch_call.h"
+
+#include <algorithm>
+#include <array>
+
+#include <ATen/ScalarOps.h>
+#include <c10/core/GradMode.h>
+
+#include "kernels/dense/dense.h"
+
+namespace joinsum::kernels::torch_call {
+
+using call::Call;
+using call::CallArgument;
+using call::CallResult;
+using dense::scalar_type;
+
+namespace {
+
+using Kind = CallArgument::Kind;
+
+c10::OperatorName operator_name(const std::string& function) {
+  const size_t dot = function.find('.', function.find("::"));
+  return {function.substr(0, dot), dot == std::string::npos ? "" : function.substr(dot + 1)};
+}
+
+c10::OperatorHandle found(const c10::OperatorName& name, const std::string& function) {
+  auto schema = c10::Dispatcher::singleton().findSchema(name);
+  JOINSUM_KERNEL_CHECK(schema.has_value(), "call: torch has no such operator: operator=", function);
+  return *schema;
+}
+
+/// Whether an argument is the same on every part of the work.
+bool constant(const CallArgument& argument) {
+  if (argument.kind == Kind::kOperand || argument.kind == Kind::kExtent || argument.kind == Kind::kOffset) return false;
+  return std::all_of(argument.items.begin(), argument.items.end(), constant);
+}
+
+const std::map<char, int64_t>& no_begins() {
+  static const std::map<char, int64_t> none;
+  return none;
+}
+
+}  // namespace
+
+/// One run of a call on a part of its work.
+class CallRun {
+ public:
+  CallRun(const PreparedCall& prepared, const std::vector<at::Tensor>& operands, const std::map<char, int64_t>& begins)
+      : prepared_(prepared), call_(prepared.call_), operands_(operands), begins_(begins) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (size_t a = 0; a < call_.operands[i].size(); ++a)
+        extent(call_.operands[i][a]) = operands[i].size(static_cast<int64_t>(a));
+    }
+    for (const auto& [letter, fresh] : call_.extents) extent(letter) = fresh.extent;
+  }
+
+  std::vector<at::Tensor> run() {
+    torch::jit::Stack stack;
+    stack.reserve(prepared_.slots_.size());
+    for (const auto& slot : prepared_.slots_) {
+      stack.push_back(slot.constant ? *slot.constant : value(*slot.given, *slot.type, slot.name));
+    }
+    const c10::OperatorHandle handle = found(prepared_.name_, call_.function);
+    const c10::NoGradGuard no_grad;
+    try {
+      handle.callBoxed(stack);
+    } catch (const c10::Error& error) {
+      throw KernelError(concatenate("call: torch's operator fails: operator=", call_.function,
+                                    ", error=", error.what_without_backtrace(), ", call=", call_.text()));
+    }
+    std::vector<at::Tensor> given;
+    for (const c10::IValue& value : stack) take(value, given);
+    JOINSUM_KERNEL_CHECK(given.size() >= call_.results.size(),
+                         "call: torch's operator gives fewer tensors: operator=", call_.function,
+                         ", given=", given.size(), ", call=", call_.text());
+    std::vector<at::Tensor> out;
+    for (size_t i = 0; i < call_.results.size(); ++i) out.push_back(lettered(call_.results[i], given[i]));
+    return out;
+  }
+
+  c10::IValue value(const CallArgument& given, const c10::Type& type, const std::string& name) const {
+    if (const auto* optional = type.castRaw<c10::OptionalType>()) {
+      return given.kind == Kind::kNone ? c10::IValue() : value(given, *optional->getElementType(), name);
+    }
+    switch (given.kind) {
+      case Kind::kNone:
+        break;
+      case Kind::kBool:
+        return number(c10::Scalar(given.integer != 0), type);
+      case Kind::kInteger:
+        return number(c10::Scalar(given.integer), type);
+      case Kind::kNumber:
+        return number(c10::Scalar(given.number), type);
+      case Kind::kText:
+        return type.kind() == c10::TypeKind::DeviceObjType ? c10::IValue(c10::Device(given.text))
+                                                           : c10::IValue(given.text);
+      case Kind::kDType:
+        return static_cast<int64_t>(scalar_type(*dtype_from_name(given.text)));
+      case Kind::kOperand:
+        return operand(given);
+      case Kind::kExtent:
+        return number(c10::Scalar(elements(given.text)), type);
+      case Kind::kOffset:
+        return number(c10::Scalar(begins_.at(given.text[0])), type);
+      case Kind::kList:
+        return list(given, type, name);
+    }
+    check(false, "an argument does not fit: argument=", name, ", given=", given.print(), ", type=", type.repr_str());
+    return {};
+  }
+
+ private:
+  template <class... Parts>
+  void check(bool condition, const Parts&... parts) const {
+    JOINSUM_KERNEL_CHECK(condition, "call: ", parts..., ", operator=", call_.function, ", call=", call_.text());
+  }
+
+  int64_t& extent(char letter) { return extents_[static_cast<unsigned char>(letter)]; }
+
+  int64_t elements(const std::string& letters) const {
+    int64_t out = 1;
+    for (const char letter : letters) out *= extents_[static_cast<unsigned char>(letter)];
+    return out;
+  }
+
+  Dims shape(const std::vector<std::string>& groups) const {
+    Dims out;
+    for (const std::string& group : groups) out.push_back(elements(group));
+    return out;
+  }
+
+  /// The order that takes axes `from` to axes `to`.
+  static Dims order(const std::string& from, const std::string& to) {
+    Dims out;
+    for (const char letter : to) out.push_back(static_cast<int64_t>(from.find(letter)));
+    return out;
+  }
+
+  static std::string all(const std::vector<std::string>& groups) {
+    std::string out;
+    for (const std::string& group : groups) out += group;
+    return out;
+  }
+
+  /// Contiguous: some operators of torch's read their operands as if they were.
+  at::Tensor operand(const CallArgument& argument) const {
+    const at::Tensor& block = operands_[argument.integer];
+    const std::string& letters = call_.operands[argument.integer];
+    return block.permute(order(letters, all(argument.groups))).reshape(shape(argument.groups)).contiguous();
+  }
+
+  at::Tensor lettered(const CallResult& result, const at::Tensor& given) const {
+    const Dims expected = shape(result.groups);
+    check(given.sizes() == at::IntArrayRef(expected), "a result has another shape: shape=", given.sizes().vec(),
+          ", expected=", expected);
+    check(given.scalar_type() == scalar_type(result.dtype),
+          "a result has another dtype: dtype=", c10::toString(given.scalar_type()),
+          ", expected=", name_of(result.dtype));
+    const std::string letters = all(result.groups);
+    Dims apart;
+    for (const char letter : letters) apart.push_back(elements(std::string(1, letter)));
+    return given.reshape(apart).permute(order(letters, result.letters)).contiguous();
+  }
+
+  static void take(const c10::IValue& value, std::vector<at::Tensor>& out) {
+    if (value.isTensor()) {
+      if (value.toTensor().defined()) out.push_back(value.toTensor());
+    } else if (value.isTensorList()) {
+      for (const at::Tensor& each : value.toTensorVector()) out.push_back(each);
+    }
+  }
+
+  /// Where a tensor is wanted, a number is one that takes the others' dtype, as in torch's Python calls.
+  static c10::IValue number(const c10::Scalar& value, const c10::Type& type) {
+    if (type.kind() == c10::TypeKind::FloatType) return value.toDouble();
+    if (type.kind() != c10::TypeKind::TensorType) return value;
+    at::Tensor out = c10::scalar_to_tensor(value);
+    out.unsafeGetTensorImpl()->set_wrapped_number(true);
+    return out;
+  }
+
+  c10::IValue list(const CallArgument& given, const c10::Type& type, const std::string& name) const {
+    const auto* listed = type.castRaw<c10::ListType>();
+    check(listed != nullptr, "a list does not fit: argument=", name, ", type=", type.repr_str());
+    c10::impl::GenericList out(listed->getElementType());
+    for (const CallArgument& item : given.items) out.push_back(value(item, *listed->getElementType(), name));
+    return c10::IValue(out);
+  }
+
+  const PreparedCall& prepared_;
+  const Call& call_;
+  const std::vector<at::Tensor>& operands_;
+  const std::map<char, int64_t>& begins_;
+  std::array<int64_t, 128> extents_ = {};  ///< by letter
+};
+
+PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(call.function)) {
+  const auto check = [&](bool condition, const auto&... parts) {
+    JOINSUM_KERNEL_CHECK(condition, "call: ", parts..., ", operator=", call.function, ", call=", call.text());
+  };
+  const c10::OperatorHandle handle = found(name_, call.function);
+  const auto& arguments = handle.schema().arguments();
+  const std::vector<at::Tensor> none;
+  const CallRun outside(*this, none, no_begins());
+  size_t taken = 0;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::Argument& wanted = arguments[i];
+    Slot& slot = slots_.emplace_back(Slot{wanted.name(), wanted.type(), argument_for(wanted, i)});
+    if (slot.given == nullptr) {
+      check(wanted.default_value().has_value(), "an argument is missing: argument=", wanted.name());
+      slot.constant = *wanted.default_value();
+      continue;
+    }
+    ++taken;
+    if (constant(*slot.given)) slot.constant = outside.value(*slot.given, *wanted.type(), wanted.name());
+  }
+  check(taken == call.arguments.size(), "arguments that the operator does not take: taken=", taken,
+        ", given=", call.arguments.size());
+}
+
+/// By place, then by name.
+const CallArgument* PreparedCall::argument_for(const c10::Argument& wanted, size_t place) const {
+  const auto& given = call_.arguments;
+  if (place < given.size() && given[place].name.empty()) return &given[place];
+  const auto at =
+      std::find_if(given.begin(), given.end(), [&](const auto& each) { return each.name == wanted.name(); });
+  return at == given.end() ? nullptr : &*at;
+}
+
+std::vector<at::Tensor> PreparedCall::run(const std::vector<at::Tensor>& operands,
+                                          const std::map<char, int64_t>& begins) const {
+  return CallRun(*this, operands, begins).run();
+}
+
+std::vector<at::Tensor> run(const Call& call, const std::vector<at::Tensor>& operands,
+                            const std::map<char, int64_t>& begins) {
+  return PreparedCall(call).run(operands, begins);
+}
+
+}  // namespace joinsum::kernels::torch_call

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "kernels/call/call.h"
+
+namespace joinsum::kernels::torch_call {
+
+/// A call with torch's operator and the arguments that are the same for every part of the work; `call` outlives it.
+class PreparedCall {
+ public:
+  /// Raises KernelError naming the operator where torch has none of that name, or an argument does not fit its schema.
+  explicit PreparedCall(const call::Call& call);
+
+  const call::Call& call() const { return call_; }
+
+  /// The results on one part of the work: blocks whose axes are the operands' letters, and where the part begins along
+  /// each letter. Arrays of the results' letters, contiguous; those that the operator gives undefined, and what is no
+  /// tensor, are not counted.
+  /// Raises KernelError naming the operator where it fails, or a result is of another shape or dtype than the call
+  /// says.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& operands, const std::map<char, int64_t>& begins) const;
+
+ private:
+  friend class CallRun;
+  /// An argument of the schema: the same for all parts, or what `given` says of one.
+  struct Slot {
+    std::string name;
+    c10::TypePtr type;
+    const call::CallArgument* given = nullptr;
+    std::optional<c10::IValue> constant = {};
+  };
+  const call::CallArgument* argument_for(const c10::Argument& wanted, size_t place) const;
+
+  const call::Call& call_;
+  c10::OperatorName name_;  ///< and no handle: who defines an operator in Python may define it again
+  std::vector<Slot> slots_;
+};
+
+/// The same at once.
+std::vector<at::Tensor> run(const call::Call& call, const std::vector<at::Tensor>& operands,
+                            const std::map<char, int64_t>& begins);
+
+}  // namespace joinsum::kernels::torch_call

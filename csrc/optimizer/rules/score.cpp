@@ -1,0 +1,90 @@
+#include "optimizer/rules/score.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ia/materialization.h"
+#include "kernels/table/table.h"
+#include "optimizer/model/divisions.h"
+
+namespace joinsum::optimizer::rules {
+namespace {
+
+bool fits(const ia::Plan& plan, const cost::Cluster& cluster) {
+  try {
+    cost::plan_cost(plan, cluster);
+    return true;
+  } catch (const PlanError&) {
+    return false;
+  }
+}
+
+/// Joins that a fold reads, straight or through moves, and nothing else does.
+std::unordered_set<const ia::Node*> folded_joins(const ia::Plan& plan) {
+  const auto uses = use_counts(plan);
+  std::unordered_set<const ia::Node*> out;
+  for (const ia::NodePtr& node : plan.order()) {
+    const auto* fold = node->as<ia::LocalAggregate>();
+    if (fold == nullptr || !kernels::table::foldable(fold->kernel.first())) continue;
+    const ia::Node* below = node->input(0).get();
+    while (ia::is_move(below->operation())) {
+      if (uses.at(below) > 1) break;
+      below = below->input(0).get();
+    }
+    if (below->as<ia::LocalJoin>() != nullptr && uses.at(below) == 1) out.insert(below);
+  }
+  return out;
+}
+
+}  // namespace
+
+int64_t undivided_contractions(const ia::Plan& plan) {
+  const auto folded = folded_joins(plan);
+  int64_t count = 0;
+  for (const ia::NodePtr& node : plan.order()) {
+    const auto* join = node->as<ia::LocalJoin>();
+    if (join == nullptr) continue;
+    const bool contracts = folded.contains(node.get()) || kernels::table::contracts(join->kernel);
+    if (contracts && model::leaves_undivided(node->type())) ++count;
+  }
+  return count;
+}
+
+const Pricer::Price& Pricer::price(const ia::NodePtr& node, cost::Fusion fusion) {
+  const auto [at, fresh] = prices_[static_cast<size_t>(fusion)].try_emplace(node.get());
+  if (!fresh) return at->second;
+  if (!ia::is_move(node->operation()) || node->input(0)->type().placement.grid() == nullptr)
+    return at->second = computed(*node, fusion);
+  const ia::PhysicalType& from = node->input(0)->type();
+  const ia::PhysicalType& to = node->type();
+  const bool pending = from.placement.pending();
+  std::vector<Move>& known = moves_[ia::operation_hash(node->operation())];
+  auto same = std::find_if(known.begin(), known.end(), [&](const Move& other) {
+    // What holds partials shows in no placement.
+    const bool held = !pending || (other.from.holding == from.holding && other.to.holding == to.holding);
+    return other.from == from && other.to == to && held;
+  });
+  if (same == known.end()) same = known.insert(same, {from, to, computed(*node, fusion)});
+  return at->second = same->price;
+}
+
+Pricer::Price Pricer::computed(const ia::Node& node, cost::Fusion fusion) {
+  const cost::NodeCost cost = cost::node_cost(node, fusion, cluster_);
+  return {cost::value_of(cost, objective_), static_cast<double>(cost.flops)};
+}
+
+Score Pricer::score(const ia::Plan& plan) {
+  Score out;
+  const cost::Fusions fusions(plan);
+  for (const ia::NodePtr& node : plan.order()) {
+    const Price& priced = price(node, fusions.of(*node));
+    out.value += priced.value;
+    out.flops += priced.flops;
+    out.operators += node->inputs().empty() ? 0 : 1;
+  }
+  if (!cost::row_of(objective_).prices_work) out.undivided = static_cast<double>(undivided_contractions(plan));
+  if (cluster_.memory_bytes && !fits(plan, cluster_)) out.value = std::numeric_limits<double>::infinity();
+  return out;
+}
+
+}  // namespace joinsum::optimizer::rules

@@ -1,0 +1,109 @@
+#include <algorithm>
+#include <map>
+
+#include "relation/kernel_axes.h"
+#include "relation/typing.h"
+
+namespace joinsum::relation {
+namespace {
+
+/// Re-reads an operand's axes by the positions that its key dimensions take in the result, cut to the result's
+/// frontier.
+std::vector<Axis> relink(const std::vector<Axis>& axes, const Dims& position, const Dims& frontier) {
+  std::vector<Axis> out = axes;
+  for (Axis& axis : out) {
+    if (!axis.linked()) continue;
+    axis.key_dim = position[axis.key_dim];
+    axis.cuts.resize(frontier[axis.key_dim] + 1);
+    axis.extent = axis.cuts.back();
+  }
+  return out;
+}
+
+Dims join_frontier(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on) {
+  Dims frontier = left.frontier;
+  for (const int64_t d : complement(on.right, right.arity())) frontier.push_back(right.frontier[d]);
+  for (size_t i = 0; i < on.left.size(); ++i) {
+    int64_t& size = frontier[on.left[i]];
+    size = std::min(left.frontier[on.left[i]], right.frontier[on.right[i]]);
+    for (const int64_t a : left.axes_of(on.left[i])) {
+      for (const int64_t b : right.axes_of(on.right[i])) {
+        JOINSUM_USER_CHECK(
+            std::equal(left.axes[a].cuts.begin(), left.axes[a].cuts.begin() + size + 1, right.axes[b].cuts.begin()),
+            who, ": joined axes are cut at different points: left key dimension=", on.left[i],
+            ", cuts=", left.axes[a].cuts, ", right key dimension=", on.right[i], ", cuts=", right.axes[b].cuts);
+      }
+    }
+  }
+  return frontier;
+}
+
+/// Calls `visit` with each left and right key that meet, in the order of the left keys, then of the right ones.
+void for_each_meeting(const RelationType& left, const RelationType& right, const JoinKeys& on,
+                      const std::function<void(const Key& out, const Key& left, const Key& right)>& visit) {
+  std::map<Key, std::vector<Key>> matches;
+  for (const Key& key : right.all_keys()) matches[project(key, on.right)].push_back(key);
+  const Dims rest = complement(on.right, right.arity());
+  for (const Key& key : left.all_keys()) {
+    const auto found = matches.find(project(key, on.left));
+    if (found == matches.end()) continue;
+    for (const Key& other : found->second) {
+      Key out = key;
+      for (const int64_t d : rest) out.push_back(other[d]);
+      visit(out, key, other);
+    }
+  }
+}
+
+std::shared_ptr<const std::vector<Key>> join_keys(const std::string& who, const RelationType& left,
+                                                  const RelationType& right, const JoinKeys& on) {
+  if (left.regular() && right.regular()) return nullptr;
+  auto keys = std::make_shared<std::vector<Key>>();
+  for_each_meeting(left, right, on, [&](const Key& out, const Key&, const Key&) { keys->push_back(out); });
+  check_enumerable(who, static_cast<int64_t>(keys->size()));
+  return keys;
+}
+
+}  // namespace
+
+Dims JoinKeys::left_position(int64_t left_arity) const { return all_dims(left_arity); }
+
+Dims JoinKeys::right_position(int64_t left_arity, int64_t right_arity) const {
+  Dims position(right_arity);
+  int64_t next = left_arity;
+  for (int64_t d = 0; d < right_arity; ++d) {
+    const auto joined = position_of(right, d);
+    position[d] = joined ? left[*joined] : next++;
+  }
+  return position;
+}
+
+RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,
+                       const kernels::table::Kernel& kernel) {
+  if (!kernel.epilogue.empty()) return epilogue_type(who, join_type(who, left, right, on, kernel.first()), kernel);
+  JOINSUM_USER_CHECK(on.left.size() == on.right.size(), who, ": key lists differ in length: left=", on.left,
+                     ", right=", on.right);
+  check_dims(who, "left", on.left, left.arity());
+  check_dims(who, "right", on.right, right.arity());
+  check_operands(who, kernel, 2);
+  const DType dtype = kernels::table::result_dtype(kernel, {left.dtype, right.dtype});
+  const Dims frontier = join_frontier(who, left, right, on);
+  const auto keys = join_keys(who, left, right, on);
+  const KernelUse use{who, kernel, source_of(who, frontier, keys)};
+  const auto left_axes = relink(left.axes, on.left_position(left.arity()), frontier);
+  const auto right_axes = relink(right.axes, on.right_position(left.arity(), right.arity()), frontier);
+  if (auto axes = symbolic_axes(use, {left_axes, right_axes}))
+    return RelationType::make(who, dtype, frontier, *axes, keys);
+
+  std::vector<Key> out_keys;
+  std::vector<Dims> shapes;
+  for_each_meeting(left, right, on, [&](const Key& out, const Key& l, const Key& r) {
+    out_keys.push_back(out);
+    shapes.push_back(kernels::table::result_shape(kernel, {left.array_shape(l), right.array_shape(r)}));
+  });
+  Dims preferred(shapes.empty() ? 0 : shapes[0].size(), Axis::kUnlinked);
+  for (size_t a = 0; a < std::min(preferred.size(), left_axes.size()); ++a) preferred[a] = left_axes[a].key_dim;
+  return RelationType::make(who, dtype, frontier, fit_axes(who, frontier, out_keys, shapes, preferred), keys);
+}
+
+}  // namespace joinsum::relation

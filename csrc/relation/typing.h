@@ -1,0 +1,44 @@
+#pragma once
+
+#include "kernels/table/table.h"
+#include "relation/key_expression.h"
+#include "relation/relation_type.h"
+
+namespace joinsum::relation {
+
+/// Types of relations under the operators that both algebras share; `who` (`join`, `local_join`, ...) opens messages.
+
+/// Keys: all left components, then the right ones that are not join keys.
+struct JoinKeys {
+  Dims left;
+  Dims right;
+  /// Output position of each left / right key dimension.
+  Dims left_position(int64_t left_arity) const;
+  Dims right_position(int64_t left_arity, int64_t right_arity) const;
+};
+
+RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,
+                       const kernels::table::Kernel& kernel);
+
+/// Groups by `group_by`, in that order. `concat[axis]` folds in key order and needs one whole dropped dimension.
+RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
+                            const kernels::table::Kernel& kernel);
+
+RelationType filter_type(const std::string& who, const RelationType& input, const KeyExpression& predicate);
+
+/// Each tuple gives `outputs` tuples: key_map at (key, m), output m of array_map.
+RelationType map_type(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
+                      const kernels::table::Kernel& array_map);
+
+/// What the kernels that follow `kernel` make of its result.
+RelationType epilogue_type(const std::string& who, RelationType result, const kernels::table::Kernel& kernel);
+
+/// What Tile makes of a relation, as a map: its number of outputs, key map and kernel.
+struct TileMap {
+  int64_t outputs;
+  KeyMap key_map;
+  kernels::table::Kernel array_map;
+};
+TileMap tile_map(const std::string& who, const RelationType& input, int64_t axis, int64_t size);
+
+}  // namespace joinsum::relation

@@ -1,0 +1,311 @@
+#include "runtime/communication/moves.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "kernels/dense/dense.h"
+
+namespace joinsum::runtime::communication {
+namespace {
+
+using ia::Exchange;
+using ia::Share;
+using ia::Transfer;
+using storage::Block;
+using storage::Layout;
+using storage::Piece;
+using storage::Pin;
+using storage::StoredRelation;
+
+Stage stage_of(const std::vector<Transfer>& transfers, const relation::RelationType& relation,
+               const std::vector<int64_t>& local_sites) {
+  Stage stage{transfers, {}, {}};
+  stage.messages.reserve(transfers.size());
+  for (const Transfer& t : transfers) {
+    const int64_t bytes = relation.bytes_of(t.elements());
+    stage.messages.push_back({t.from, t.to, bytes});
+    if (std::find(local_sites.begin(), local_sites.end(), t.to) != local_sites.end()) stage.received[t.to] += bytes;
+  }
+  return stage;
+}
+
+/// A stage under way.
+class StartedStage {
+ public:
+  using Payload = std::function<Block(const Transfer&)>;
+
+  /// `payload` is called for the transfers from sites of this process.
+  StartedStage(const PreparedMove& move, const Stage& stage, const at::TensorOptions& options, Transport& transport,
+               const Payload& payload)
+      : stage_(stage), sent_(stage.transfers.size()) {
+    if (stage.transfers.empty()) return;
+    pins_.reserve(stage.transfers.size());
+    exchange_ = transport.start(move.operation, stage.messages, options, [&](size_t i) {
+      sent_[i] = payload(stage_.transfers[i]);
+      return pins_.emplace_back(sent_[i]).array();
+    });
+  }
+
+  /// The blocks received, in the order of the stage's list; undefined where the receiver is in another process. What
+  /// stays in this process is the sender's block.
+  std::vector<Block> wait(storage::BlockStore& store) {
+    std::vector<Block> blocks(stage_.transfers.size());
+    if (exchange_ == nullptr) return blocks;
+    std::vector<at::Tensor> arrays = exchange_->wait();
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (arrays[i].defined()) blocks[i] = sent_[i].defined() ? sent_[i] : store.put(std::move(arrays[i]));
+    }
+    pins_.clear();
+    return blocks;
+  }
+
+ private:
+  const Stage& stage_;
+  std::vector<Block> sent_;
+  std::vector<Pin> pins_;  ///< of what is being sent
+  std::unique_ptr<ExchangeHandle> exchange_;
+};
+
+/// A part of a box's elements, [begin, end): a flat block unless it is all of them.
+struct Chunk {
+  Box box;
+  int64_t begin = 0;
+  int64_t end = 0;
+  Block block;
+};
+
+class MoveUnderway final : public Move {
+ public:
+  MoveUnderway(const PreparedMove& move, const StoredRelation& source, Transport& transport, storage::BlockStore& store,
+               const Reducer& reduce)
+      : move_(move),
+        relation_(move.source.relation),
+        layout_(relation_),
+        source_(source),
+        transport_(transport),
+        store_(store),
+        reduce_(reduce) {
+    for (const auto& [site, boxes] : move.source_boxes) {
+      held_[site] = storage::pieces_of(boxes, source.sites.at(site));
+    }
+    options_ = at::TensorOptions().dtype(kernels::dense::scalar_type(relation_.dtype));
+    for (const auto& [site, pieces] : held_) {
+      if (!pieces.empty()) options_ = pieces.front().block.options();
+    }
+    if (move_.exchange.fold.empty()) {
+      started_ = start_copies();
+    } else if (!all_reduce()) {
+      started_ = start(move_.reduce, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
+    }
+  }
+
+  StoredRelation wait() override {
+    if (move_.exchange.fold.empty()) {
+      finish_copies();
+    } else {
+      if (started_ != nullptr) finish_reduction();
+      started_ = start_copies();
+      finish_copies();
+    }
+    return at_target();
+  }
+
+ private:
+  std::unique_ptr<StartedStage> start(const Stage& stage, const StartedStage::Payload& payload) const {
+    return std::make_unique<StartedStage>(move_, stage, options_, transport_, payload);
+  }
+
+  std::unique_ptr<StartedStage> start_copies() const {
+    return start(move_.copy, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
+  }
+
+  /// Reduces the partials that have been received; afterwards sites hold what `exchange.reduced` says.
+  void finish_reduction() {
+    const Exchange& exchange = move_.exchange;
+    const std::vector<Block> partials = started_->wait(store_);
+    std::map<int64_t, std::vector<Chunk>> reduced;
+    for (const Share& share : exchange.shares) {
+      if (held_.contains(share.site)) reduced[share.site].push_back(reduce(share, partials));
+    }
+    const auto gathering = start(move_.gather, [&](const Transfer& t) {
+      for (const Chunk& chunk : reduced.at(t.from)) {
+        if (chunk.box == t.box && chunk.begin == t.begin && chunk.end == t.end) return chunk.block;
+      }
+      JOINSUM_CHECK(false, "a share to gather was not reduced");
+    });
+    const std::vector<Block> gathered = gathering->wait(store_);
+    for (size_t i = 0; i < exchange.gather.size(); ++i) {
+      const Transfer& t = exchange.gather[i];
+      if (held_.contains(t.to)) reduced[t.to].push_back({t.box, t.begin, t.end, gathered[i]});
+    }
+    for (auto& [site, pieces] : held_) pieces = join_chunks(reduced[site]);
+  }
+
+  /// Adds what has been received to what the sites hold, in the order of the holders.
+  void finish_copies() {
+    const std::vector<Transfer>& transfers = move_.exchange.copy;
+    const std::vector<Block> received = started_->wait(store_);
+    if (transfers.empty()) return;
+    std::map<int64_t, std::vector<std::pair<int64_t, Piece>>> arrived;
+    for (auto& [site, pieces] : held_) {
+      for (const Piece& piece : pieces) arrived[site].emplace_back(site, piece);
+    }
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      const Transfer& t = transfers[i];
+      if (!held_.contains(t.to)) continue;
+      for (Block& block : storage::unpack(received[i], layout_.shape(t.box), store_)) {
+        arrived[t.to].emplace_back(t.from, Piece{t.box, std::move(block)});
+      }
+    }
+    for (auto& [site, pieces] : arrived) {
+      std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      held_[site].clear();
+      for (auto& [from, piece] : pieces) held_[site].push_back(std::move(piece));
+    }
+  }
+
+  StoredRelation at_target() const {
+    StoredRelation out{move_.target, {}};
+    std::map<std::vector<int64_t>, std::vector<Block>> shared;
+    for (const auto& [site, pieces] : held_) {
+      const auto& boxes = move_.target_boxes.at(site);
+      std::vector<Piece> needed;
+      std::copy_if(pieces.begin(), pieces.end(), std::back_inserter(needed), [&](const Piece& piece) {
+        return std::any_of(boxes.begin(), boxes.end(),
+                           [&](const Box& box) { return !box.intersect(piece.box).empty(); });
+      });
+      std::stable_sort(needed.begin(), needed.end(), [](const Piece& a, const Piece& b) { return a.box < b.box; });
+      auto key = storage::identity_of(needed);
+      for (const Box& box : boxes) {
+        key.insert(key.end(), box.lower.begin(), box.lower.end());
+        key.insert(key.end(), box.upper.begin(), box.upper.end());
+      }
+      const auto [at, fresh] = shared.try_emplace(key);
+      if (fresh) at->second = own_blocks(storage::assemble(relation_, boxes, needed, options_, store_));
+      out.sites[site] = at->second;
+    }
+    return out;
+  }
+
+  /// The blocks, with buffers of their own in place of the source's: who overwrites the source then sees that it is
+  /// shared.
+  std::vector<Block> own_blocks(std::vector<Block> blocks) const {
+    for (Block& block : blocks) {
+      const bool of_source = std::any_of(source_.sites.begin(), source_.sites.end(), [&](const auto& site) {
+        return std::any_of(site.second.begin(), site.second.end(),
+                           [&](const Block& other) { return block.shares_buffer(other); });
+      });
+      if (!of_source) continue;
+      const Pin pin(block);
+      block = store_.put(pin.array());
+    }
+    return blocks;
+  }
+
+  /// Elements [begin, end) of what `site` holds of `box`, tuples of a repeated key one after another.
+  Block cut(int64_t site, const Box& box, int64_t begin, int64_t end) const {
+    std::vector<Block> found;
+    for (const Piece& piece : held_.at(site)) {
+      if (piece.box.contains(box)) found.push_back(layout_.slice(piece.block, piece.box, box));
+    }
+    JOINSUM_CHECK(!found.empty(), "site ", site, " does not hold ", box.text());
+    return storage::pack(found, begin, end, store_);
+  }
+
+  Chunk reduce(const Share& share, const std::vector<Block>& partials) const {
+    const std::vector<Transfer>& transfers = move_.exchange.reduce;
+    std::vector<Block> terms;
+    size_t next = 0;
+    for (const int64_t holder : share.holders) {
+      if (holder == share.site) {
+        terms.push_back(cut(holder, share.box, share.begin, share.end));
+        continue;
+      }
+      if (share.begin == share.end) continue;
+      const Transfer wanted{holder, share.site, share.box, share.begin, share.end};
+      while (!(transfers[next] == wanted)) ++next;
+      terms.push_back(partials[next]);
+    }
+    if (terms.empty()) terms.push_back(store_.put(at::empty({0}, options_)));
+    return {share.box, share.begin, share.end, reduce_(move_.exchange.fold, terms)};
+  }
+
+  /// Concatenates the chunks of each box. Sites that receive the same chunks share the block made of them.
+  std::vector<Piece> join_chunks(std::vector<Chunk> chunks) {
+    std::sort(chunks.begin(), chunks.end(),
+              [](const Chunk& a, const Chunk& b) { return std::tie(a.box, a.begin) < std::tie(b.box, b.begin); });
+    std::vector<Piece> pieces;
+    for (size_t i = 0; i < chunks.size();) {
+      const Box& box = chunks[i].box;
+      std::vector<Block> parts;
+      std::vector<int64_t> identity;
+      for (; i < chunks.size() && chunks[i].box == box; ++i) {
+        parts.push_back(chunks[i].block);
+        parts.back().append_identity(identity);
+      }
+      Block& joined = joined_[identity];
+      if (!joined.defined()) joined = storage::concatenate(parts, layout_.shape(box), store_);
+      pieces.push_back({box, joined});
+    }
+    return pieces;
+  }
+
+  /// By the backend's own collective, where all sites hold a partial of one block that all of them need reduced.
+  bool all_reduce() {
+    const ia::PhysicalType& type = move_.source;
+    if (held_.size() != 1 || !move_.exchange.reduced.placement.fully_replicated()) {
+      return false;
+    }
+    if (type.placement.axes_in<ia::Pending>().size() != type.grid.axes.size() || !type.holding.regular()) return false;
+    for (const Share& share : move_.exchange.shares) {
+      if (static_cast<int64_t>(share.holders.size()) != transport_.sites()) return false;
+    }
+    std::vector<Piece>& pieces = held_.begin()->second;
+    if (pieces.size() != 1) return false;
+    const Pin pin(pieces[0].block);
+    const CollectiveCall call{Collective::kAllReduce, move_.operation, SubGrids::all(transport_.sites()).groups()[0],
+                              move_.exchange.fold};
+    const auto reduced = transport_.native(call, pin.array());
+    if (reduced) pieces[0].block = store_.put(*reduced);
+    return reduced.has_value();
+  }
+
+  const PreparedMove& move_;
+  const relation::RelationType& relation_;
+  Layout layout_;
+  const StoredRelation& source_;
+  Transport& transport_;
+  storage::BlockStore& store_;
+  const Reducer& reduce_;
+  at::TensorOptions options_;
+  std::map<int64_t, std::vector<Piece>> held_;
+  std::map<std::vector<int64_t>, Block> joined_;
+  std::unique_ptr<StartedStage> started_;
+};
+
+}  // namespace
+
+PreparedMove::PreparedMove(std::string operation_name, const ia::PhysicalType& from, const ia::PhysicalType& to,
+                           const std::vector<int64_t>& local_sites)
+    : operation(std::move(operation_name)),
+      source(from),
+      target(to),
+      exchange(ia::exchange(from, to)),
+      reduce(stage_of(exchange.reduce, from.relation, local_sites)),
+      gather(stage_of(exchange.gather, from.relation, local_sites)),
+      copy(stage_of(exchange.copy, from.relation, local_sites)) {
+  for (const int64_t site : local_sites) {
+    source_boxes.emplace(site, from.stored(site));
+    target_boxes.emplace(site, to.stored(site));
+  }
+  for (const Stage* stage : {&reduce, &gather, &copy}) {
+    for (const auto& [site, bytes] : stage->received) received[site] = std::max(received[site], bytes);
+  }
+}
+
+std::unique_ptr<Move> start(const PreparedMove& move, const StoredRelation& source, Transport& transport,
+                            storage::BlockStore& store, const Reducer& reduce) {
+  return std::make_unique<MoveUnderway>(move, source, transport, store, reduce);
+}
+
+}  // namespace joinsum::runtime::communication

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ia/exchange.h"
+#include "runtime/communication/transport.h"
+#include "runtime/storage/relation.h"
+#include "runtime/storage/resident_bytes.h"
+
+namespace joinsum::runtime::communication {
+
+/// One stage of a move: its list in boxes, and the messages that carry them, one for each.
+struct Stage {
+  std::vector<ia::Transfer> transfers;
+  std::vector<Message> messages;
+  storage::ReceivedBytes received;  ///< by sites of this process
+};
+
+/// What the sites of one process need for a move from one type to another; made once.
+struct PreparedMove {
+  std::string operation;  ///< the operator as errors name it
+  ia::PhysicalType source;
+  ia::PhysicalType target;
+  ia::Exchange exchange;
+  Stage reduce;
+  Stage gather;
+  Stage copy;
+  std::map<int64_t, std::vector<Box>> source_boxes;  ///< by sites of this process
+  std::map<int64_t, std::vector<Box>> target_boxes;  ///< by sites of this process
+  storage::ReceivedBytes received;                   ///< in the stage in which a site receives most
+
+  PreparedMove(std::string operation, const ia::PhysicalType& source, const ia::PhysicalType& target,
+               const std::vector<int64_t>& local_sites);
+};
+
+/// Reduces blocks of one shape by a kernel, in order; the result is a block of its own where there are several.
+using Reducer = std::function<storage::Block(const std::string& kernel, const std::vector<storage::Block>& terms)>;
+
+/// A move that has been started.
+class Move {
+ public:
+  virtual ~Move() = default;
+  /// The relation at its target. Later stages of the move run here.
+  virtual storage::StoredRelation wait() = 0;
+};
+
+/// Starts the first stage of a move of `source`. Sites of one process that end up with the same blocks share them. All
+/// arguments outlive the move.
+std::unique_ptr<Move> start(const PreparedMove& move, const storage::StoredRelation& source, Transport& transport,
+                            storage::BlockStore& store, const Reducer& reduce);
+
+}  // namespace joinsum::runtime::communication

@@ -1,0 +1,181 @@
+#include "runtime/execution/executable.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "ia/text.h"
+#include "runtime/execution/tiled_recomputation.h"
+
+namespace joinsum::runtime::execution {
+
+using ia::Node;
+using ia::NodePtr;
+
+Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes)
+    : plan_(plan),
+      plan_text_(plan.text()),
+      hash_(plan.hash()),
+      materialization_(plan, most_joined_bytes),
+      further_results_(ia::further_results(plan)) {
+  add_values(local_sites);
+  add_steps(local_sites);
+  add_liveness();
+  add_results();
+}
+
+bool Executable::is_of(const ia::Plan& other) const {
+  return std::equal(plan_.outputs().begin(), plan_.outputs().end(), other.outputs().begin(), other.outputs().end(),
+                    [](const auto& a, const auto& b) {
+                      return a.node == b.node && a.name == b.name && a.tied_input == b.tied_input;
+                    });
+}
+
+void Executable::add_values(const std::vector<int64_t>& local_sites) {
+  const auto names = ia::node_names(plan_);
+  for (const NodePtr& node : plan_.order()) {
+    if (!materialization_.materialized(*node)) continue;
+    Value value{node.get(), names.at(node.get()), {}};
+    if (const auto* input = node->as<ia::Input>()) value.input = input->name;
+    for (const int64_t site : local_sites) value.boxes.emplace(site, node->type().stored(site));
+    position_.emplace(node.get(), values_.size());
+    values_.push_back(std::move(value));
+  }
+}
+
+void Executable::add_steps(const std::vector<int64_t>& local_sites) {
+  std::set<std::string> scalars;
+  for (const NodePtr& node : plan_.order()) {
+    for (const std::string& name : ia::scalars_of(node->operation())) {
+      if (scalars.insert(name).second) scalars_.emplace_back(name, ia::operation_text(node->operation(), node->type()));
+    }
+    if (!materialization_.materialized(*node)) continue;
+    const size_t own = position_.at(node.get());
+    Step step{ia::operation_text(node->operation(), node->type()),
+              ia::operator_name(node->operation()) + " " + values_[own].name,
+              {},
+              {},
+              {own},
+              {},
+              ReadInput{}};
+    for (const Node* operand : materialization_.operands(*node)) step.operands.push_back(position_.at(operand));
+    step.action = action_of(*node, step.label, local_sites);
+    steps_.push_back(std::move(step));
+  }
+  // Steps are the values' own, in their order.
+  for (const auto& [node, first] : further_results_) steps_[position_.at(first)].results.push_back(position_.at(node));
+  for (Step& step : steps_) std::sort(step.results.begin() + 1, step.results.end());
+}
+
+Action Executable::action_of(const Node& node, const std::string& label,
+                             const std::vector<int64_t>& local_sites) const {
+  if (const auto* input = node.as<ia::Input>()) return ReadInput{input->name};
+  if (further_results_.contains(&node)) return ComputedBefore{};
+  if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
+    return std::make_unique<const communication::PreparedMove>(label, node.input(0)->type(), node.type(), local_sites);
+  }
+  ComputeLocally compute;
+  if (const auto* op = node.as<ia::LocalCall>()) {
+    std::vector<const relation::RelationType*> types;
+    for (const NodePtr& input : node.inputs()) types.push_back(&input->type().relation);
+    compute.call = std::make_unique<const CallOperator>(op->call, std::move(types));
+    return compute;
+  }
+  if (materialization_.folds_recomputed(node)) {
+    const Node& reduced = node.as<ia::LocalAggregate>() != nullptr ? *node.input(0) : node;
+    for (const int64_t site : local_sites) compute.boxes.emplace(site, reduced.type().stored(site));
+    compute.operation = prepare_tiled_recomputation(materialization_, node, local_sites);
+  } else {
+    compute.operation = operator_of(node);
+  }
+  return compute;
+}
+
+LocalOperatorPtr Executable::operator_of(const Node& node) const {
+  const relation::RelationType& first = node.input(0)->type().relation;
+  if (const auto* op = node.as<ia::LocalJoin>()) return prepare_join(*op, first, node.input(1)->type().relation);
+  if (const auto* op = node.as<ia::LocalFilter>()) return prepare_filter(*op, first);
+  if (const auto* op = node.as<ia::LocalMap>()) return prepare_map(*op, first);
+  const auto& op = *node.as<ia::LocalAggregate>();
+  const Node& input = *node.input(0);
+  if (!materialization_.fused(input)) return prepare_aggregate(op, first);
+  return prepare_contraction(*input.as<ia::LocalJoin>(), op, input.input(0)->type().relation,
+                             input.input(1)->type().relation, first);
+}
+
+/// A value dies with the step that reads it last; results of the run never do. Of inputs only the tied ones may be
+/// overwritten.
+void Executable::add_liveness() {
+  std::set<std::string> tied;
+  for (const auto& output : plan_.outputs()) {
+    if (output.tied_input) tied.insert(*output.tied_input);
+  }
+  std::vector<int64_t> reads(values_.size(), 0);
+  for (const Step& step : steps_) {
+    for (const size_t operand : step.operands) ++reads[operand];
+  }
+  for (const auto& output : plan_.outputs()) ++reads[position_.at(output.node.get())];
+  for (Step& step : steps_) {
+    for (const size_t operand : step.operands) {
+      const auto times = std::count(step.operands.begin(), step.operands.end(), operand);
+      const Value& value = values_[operand];
+      step.overwritable.push_back(reads[operand] == times && (!value.input || tied.contains(*value.input)));
+    }
+    for (const size_t operand : step.operands) {
+      if (--reads[operand] == 0) step.last_reads.push_back(operand);
+    }
+  }
+}
+
+void Executable::add_results() {
+  std::set<size_t> returned;
+  for (const auto& output : plan_.outputs()) {
+    const size_t value = position_.at(output.node.get());
+    const bool repeated = !returned.insert(value).second;
+    results_.push_back({output.name, value, repeated || values_[value].input.has_value()});
+  }
+}
+
+namespace {
+
+struct ActionText {
+  std::string operator()(const ReadInput&) const { return "input"; }
+  std::string operator()(const ComputedBefore&) const { return "computed before"; }
+  std::string operator()(const ComputeLocally& compute) const {
+    return compute.call != nullptr ? "call" : compute.operation->text();
+  }
+  std::string operator()(const std::unique_ptr<const communication::PreparedMove>& move) const {
+    std::ostringstream out;
+    const std::pair<const char*, const communication::Stage*> stages[] = {
+        {"reduce", &move->reduce}, {"gather", &move->gather}, {"copy", &move->copy}};
+    for (const auto& [name, stage] : stages) {
+      if (stage->messages.empty()) continue;
+      int64_t bytes = 0;
+      for (const communication::Message& message : stage->messages) bytes += message.bytes;
+      out << (out.tellp() > 0 ? ", " : "") << name << ": " << stage->messages.size() << " messages, " << bytes << " B";
+    }
+    return out.tellp() > 0 ? out.str() : "no messages";
+  }
+};
+
+std::string names_of(const std::vector<size_t>& values, const std::vector<Value>& all) {
+  std::string text;
+  for (const size_t value : values) text += (text.empty() ? "" : ", ") + all[value].name;
+  return text;
+}
+
+}  // namespace
+
+std::string Executable::text() const {
+  std::ostringstream out;
+  for (const Step& step : steps_) {
+    out << names_of(step.results, values_) << " = " << step.operation;
+    if (!step.operands.empty()) out << "(" << names_of(step.operands, values_) << ")";
+    out << "; " << std::visit(ActionText{}, step.action);
+    if (!step.last_reads.empty()) out << "; frees " << names_of(step.last_reads, values_);
+    out << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace joinsum::runtime::execution

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ia/materialization.h"
+#include "runtime/communication/moves.h"
+#include "runtime/execution/local_operator.h"
+
+namespace joinsum::runtime::execution {
+
+/// What a run has of one node of the plan.
+struct Value {
+  const ia::Node* node = nullptr;
+  std::string name;                           ///< as the plan's text names it
+  std::map<int64_t, std::vector<Box>> boxes;  ///< that each site of this process stores
+  std::optional<std::string> input = {};      ///< its name, of an input
+};
+
+/// A step reads an input of the run.
+struct ReadInput {
+  std::string name;
+};
+
+/// A step computes results on each site from what the site holds.
+struct ComputeLocally {
+  LocalOperatorPtr operation;                 ///< of one result
+  std::unique_ptr<const CallOperator> call;   ///< of several
+  std::map<int64_t, std::vector<Box>> boxes;  ///< that a site goes through, where these are not those of its result
+};
+
+/// A step whose result an earlier step has computed with its own.
+struct ComputedBefore {};
+
+using Action =
+    std::variant<ReadInput, std::unique_ptr<const communication::PreparedMove>, ComputeLocally, ComputedBefore>;
+
+/// One node of the plan in a run. Numbers are positions in the executable's values.
+struct Step {
+  std::string operation;  ///< as the plan's text has it
+  std::string label;      ///< opens errors: `local_join a3`
+  std::vector<size_t> operands;
+  std::vector<bool> overwritable;  ///< operands that nothing reads later: results may be written into their blocks
+  std::vector<size_t> results;     ///< the node's own first
+  std::vector<size_t> last_reads;  ///< values that no later step reads
+  Action action;
+};
+
+/// A result of the run.
+struct Result {
+  std::string name;
+  size_t value = 0;
+  bool own_blocks = false;  ///< the value is an input or another result too
+};
+
+/// What a process needs to run a plan on its sites; made once for the plan and walked by each run, which derives
+/// nothing.
+class Executable {
+ public:
+  /// `most_joined_bytes`: as ia::Materialization has it.
+  Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes);
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  const ia::Plan& plan() const { return plan_; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<Result>& results() const { return results_; }
+  /// Names of the run-time scalars, each with the operation that reads it first.
+  const std::vector<std::pair<std::string, std::string>>& scalars() const { return scalars_; }
+  /// Whether this is of the same plan in memory.
+  bool is_of(const ia::Plan& plan) const;
+  /// The plan's text, which all sites must agree on, and its hash.
+  const std::string& plan_text() const { return plan_text_; }
+  uint64_t hash() const { return hash_; }
+  /// Steps in order: what they read and free, their messages in bytes, their kernels' modes.
+  std::string text() const;
+
+ private:
+  void add_values(const std::vector<int64_t>& local_sites);
+  void add_steps(const std::vector<int64_t>& local_sites);
+  void add_liveness();
+  void add_results();
+  Action action_of(const ia::Node& node, const std::string& label, const std::vector<int64_t>& local_sites) const;
+  LocalOperatorPtr operator_of(const ia::Node& node) const;
+
+  ia::Plan plan_;  ///< owns the nodes that the others point to
+  std::string plan_text_;
+  uint64_t hash_;
+  ia::Materialization materialization_;
+  std::unordered_map<const ia::Node*, const ia::Node*> further_results_;
+  std::vector<Value> values_;
+  std::unordered_map<const ia::Node*, size_t> position_;  ///< in values_
+  std::vector<Step> steps_;
+  std::vector<Result> results_;
+  std::vector<std::pair<std::string, std::string>> scalars_;
+};
+
+}  // namespace joinsum::runtime::execution

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ia/materialization.h"
+#include "runtime/communication/transport.h"
+#include "runtime/execution/executable.h"
+#include "runtime/storage/block_store.h"
+#include "runtime/storage/relation.h"
+
+namespace joinsum::runtime::execution {
+
+/// What one node of a run did, on the sites of this process together.
+struct NodeTrace {
+  std::string node;  ///< as the plan's text names it
+  std::string operation;
+  int64_t bytes_sent = 0;
+  int64_t bytes_received = 0;
+  int64_t kernel_calls = 0;
+  int64_t flops = 0;
+  double seconds = 0;
+  int64_t peak_bytes = 0;    ///< maximum of the store's bytes while the node ran
+  int64_t site_bytes = 0;    ///< maximum over the sites of the run's bytes then: inputs, live blocks and messages
+  int64_t pooled_bytes = 0;  ///< of freed blocks that the store had not returned to the system when the node ended
+};
+
+struct RunResult {
+  std::map<std::string, storage::StoredRelation> outputs;
+  std::vector<NodeTrace> trace;
+};
+
+/// Runs plans on one transport. The executables of the last plans are cached.
+class Executor {
+ public:
+  /// `most_joined_bytes`: as ia::Materialization has it.
+  Executor(std::shared_ptr<communication::Transport> transport, std::shared_ptr<storage::BlockStore> store,
+           int64_t most_joined_bytes = ia::kMostJoinedBytes);
+
+  /// Runs `plan` in dependency order; a block is freed after its last use. Inputs must have the plan's input types.
+  /// Blocks of an input that an output is tied to may be overwritten. All sites must run equal plans: checked before
+  /// anything moves.
+  RunResult run(const ia::Plan& plan, const std::map<std::string, storage::StoredRelation>& inputs,
+                const kernels::table::Scalars& scalars = {});
+
+  /// What runs of `plan` walk.
+  std::shared_ptr<const Executable> executable(const ia::Plan& plan);
+
+  /// Inputs of the last run, which may have failed, that it has overwritten or was about to.
+  const std::set<std::string>& overwritten() const { return overwritten_; }
+
+  communication::Transport& transport() { return *transport_; }
+  storage::BlockStore& store() { return *store_; }
+
+ private:
+  std::shared_ptr<communication::Transport> transport_;
+  std::shared_ptr<storage::BlockStore> store_;
+  int64_t most_joined_bytes_;
+  std::set<std::string> overwritten_;
+  std::vector<std::shared_ptr<const Executable>> cached_;  ///< of the last plans, the latest first
+};
+
+}  // namespace joinsum::runtime::execution

@@ -1,0 +1,185 @@
+"""Sources of lazy relations: a tensor, tuples, or a relation that is stored on the sites."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from joinsum import _C
+from joinsum.algebra.stored_relation import Place, StoredRelation, check_fit, check_links, fitted_type
+from joinsum.base.arguments import check_array, integers, shape_text, show
+from joinsum.base.dtypes import dtype_name
+from joinsum.base.errors import PlanError
+from joinsum.cluster.cluster import Cluster
+from joinsum.cluster.context import Context
+
+__all__ = ["Source", "StoredSource", "TensorSource", "TuplesSource", "source_of", "stored_source"]
+
+
+@dataclass(frozen=True, eq=False)
+class Source(ABC):
+    """Tuples of a type, and their initial placement; each run that reads them stores them on the sites."""
+
+    type: _C.RelationType
+    place: Place | None
+
+    @abstractmethod
+    def placed(self, target: _C.PhysicalType, context: Context, copy: bool) -> _C.StoredRelation:
+        """Blocks on the sites of this process. Without `copy` they are views where possible."""
+
+    def tuples(self) -> list[tuple[list[int], torch.Tensor]]:
+        """All tuples, ascending by key; every rank of a process group gets them."""
+        one_site = Context(_C.make_loopback(1), Cluster(), None, 1.0, _C.make_store("memory"))
+        everywhere = _C.Placement.replicated(one_site.grid)
+        target = _C.PhysicalType.placed("input", self.type, one_site.grid, everywhere)
+        return self.placed(target, one_site, False).tuples()
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of the arrays; None without arrays, and for arrays that are stored already."""
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSource(Source):
+    """A tensor cut into tiles."""
+
+    tensor: torch.Tensor
+
+    def placed(self, target: _C.PhysicalType, context: Context, copy: bool) -> _C.StoredRelation:
+        return _C.place_tensor(self.tensor, target, context.local_sites, context.store, copy)
+
+    @property
+    def device(self) -> torch.device | None:
+        return self.tensor.device
+
+
+@dataclass(frozen=True, eq=False)
+class TuplesSource(Source):
+    """Tuples with an array each."""
+
+    pairs: Sequence[tuple[list[int], torch.Tensor]]
+
+    def placed(self, target: _C.PhysicalType, context: Context, copy: bool) -> _C.StoredRelation:
+        return _C.place_tuples(list(self.pairs), target, context.local_sites, context.store, copy)
+
+    @property
+    def device(self) -> torch.device | None:
+        return self.pairs[0][1].device
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSource(Source):
+    """A relation that is stored on the sites. Plans move it only if it is `lazy`: the cached result of one."""
+
+    stored: StoredRelation
+    lazy: bool = False
+
+    def placed(self, target: _C.PhysicalType, context: Context, copy: bool) -> _C.StoredRelation:
+        stored = self.stored
+        core = stored.core()
+        if stored.context is not context:
+            raise PlanError(f"input: stored on the sites of an earlier init; give its to_tensor(): type={stored.type}")
+        if stored.type != target:
+            if not self.lazy:
+                spot = target.placement.text(target.relation.frontier)
+                raise PlanError(
+                    f"input: at another placement; give its move({spot!r}): wanted={target}, stored={stored.type}"
+                )
+            return stored.move(target.placement).core()
+        if not copy:
+            return core
+        return _C.place_tuples(core.tuples(), target, context.local_sites, context.store, True)
+
+    def tuples(self) -> list[tuple[list[int], torch.Tensor]]:
+        return [(list(key), array) for key, array in self.stored.tuples()]
+
+
+def tensor_source(x: torch.Tensor, parts: object, place: Place | None) -> TensorSource:
+    """`x` cut into `parts[a]` tiles along axis a; by default one."""
+    tensor = check_array("relation", x)
+    counts = [1] * tensor.dim() if parts is None else integers("relation", "parts", parts)
+    if len(counts) != tensor.dim():
+        raise PlanError(f"relation: parts name each axis once: parts={counts}, shape={shape_text(tensor)}")
+    if any(count < 1 for count in counts):
+        raise PlanError(f"relation: an axis has at least one part: parts={counts}")
+    type_ = _C.RelationType.of_tensor(dtype_name("relation", tensor.dtype), list(tensor.shape), counts)
+    return TensorSource(type_, place, tensor)
+
+
+def tuples_source(
+    tuples: Mapping[object, torch.Tensor] | Iterable[object], links: Sequence[int | None] | None, place: Place | None
+) -> TuplesSource:
+    """(key, array) pairs. An axis is linked as `links` says; by default axis a to key dimension a where there are as
+    many key dimensions as axes, and where the extents allow it."""
+    pairs = [_pair(entry) for entry in (tuples.items() if isinstance(tuples, Mapping) else tuples)]
+    if not pairs:
+        raise PlanError(
+            "relation: no tuples, so neither rank nor dtype is known; filter a relation that has some: tuples=0"
+        )
+    first_key, first = pairs[0]
+    for key, array in pairs:
+        if len(key) != len(first_key):
+            raise PlanError(f"relation: keys differ in length: key={key}, first key={first_key}")
+        if array.dim() != first.dim():
+            found = f"shape={shape_text(array)}, first shape={shape_text(first)}"
+            raise PlanError(f"relation: arrays differ in rank: key={key}, {found}")
+        if array.dtype != first.dtype or array.device != first.device:
+            got, wanted = f"{array.dtype} on {array.device}", f"{first.dtype} on {first.device}"
+            raise PlanError(f"relation: arrays differ in dtype or device: key={key}, array={got}, first={wanted}")
+    arity, rank = len(first_key), first.dim()
+    natural: list[int | None] = list(range(rank)) if arity == rank else [None] * rank
+    wanted_links = natural if links is None else check_links("relation", links, rank, arity)
+    shapes = [list(array.shape) for _, array in pairs]
+    type_ = fitted_type(
+        "relation", dtype_name("relation", first.dtype), [key for key, _ in pairs], shapes, wanted_links
+    )
+    if links is not None:
+        check_fit("relation", type_, wanted_links)
+    return TuplesSource(type_, place, pairs)
+
+
+def _pair(entry: object) -> tuple[list[int], torch.Tensor]:
+    if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+        raise PlanError(f"relation: tuples are (key, tensor) pairs: entry={show(entry)}")
+    key = integers("relation", "key", entry[0])
+    if any(component < 0 for component in key):
+        raise PlanError(f"relation: negative key: key={key}")
+    if any(component >= 2**62 for component in key):
+        raise PlanError(f"relation: key out of range: key={key}")
+    return key, check_array("relation", entry[1])
+
+
+def stored_source(stored: StoredRelation, lazy: bool = False) -> StoredSource:
+    """A stored relation. Plans read it at its placement, or, where no plan can, at the default placement."""
+    placement = stored.type.placement
+    startable = not placement.scattered and not placement.pending
+    return StoredSource(stored.type.relation, placement if startable else None, stored, lazy)
+
+
+def source_of(
+    x: object, parts: object = None, links: Sequence[int | None] | None = None, place: Place | None = None
+) -> Source:
+    """The source that the arguments of `joinsum.relation` describe."""
+    if place is not None and not isinstance(place, (str, Sequence, _C.Placement)):
+        raise PlanError(f"relation: a placement is text, a list or 'replicated': place={show(place)}")
+    if isinstance(x, torch.Tensor):
+        if links is not None:
+            raise PlanError(
+                f"relation: the axes of a tensor are linked already; links are for tuples: links={show(links)}"
+            )
+        return tensor_source(x, parts, place)
+    if parts is not None:
+        raise PlanError(f"relation: parts cut a tensor; tuples have theirs: parts={show(parts)}")
+    if isinstance(x, StoredRelation):
+        if place is not None:
+            raise PlanError(f"relation: a stored relation has its place; use its move(place): type={x.type}")
+        return stored_source(x)
+    if isinstance(x, (Mapping, list, tuple)):
+        return tuples_source(x, links, place)
+    raise PlanError(
+        f"relation: give a tensor, a dict or list of (key, tensor), or a stored relation: got={type(x).__name__}"
+    )

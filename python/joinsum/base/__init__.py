@@ -1,0 +1,1 @@
+"""Below all other rooms: errors, arguments of public functions, dtypes, text tables, files written atomically."""

@@ -1,0 +1,81 @@
+"""Checks of arguments that several calls share. Every one raises PlanError `who: what is wrong: name=value`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+import torch
+
+from joinsum import _C
+from joinsum.base.dtypes import dtype_name
+from joinsum.base.errors import PlanError
+
+__all__ = ["check_array", "integer", "integers", "kernel_named", "shape_text", "show"]
+
+_LONGEST = 80
+
+
+def show(value: object) -> str:
+    """`value` on one short line, for messages."""
+    if isinstance(value, torch.Tensor):
+        return f"tensor of shape {shape_text(value)}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def shape_text(array: torch.Tensor) -> str:
+    """Shape as messages print it.
+
+    >>> shape_text(torch.ones(2, 3))
+    '[2, 3]'
+    """
+    return str(list(array.shape))
+
+
+def integer(who: str, name: str, value: object) -> int:
+    """`value` as an int; booleans and floats are none.
+
+    >>> integer("tile", "axis", 1)
+    1
+    """
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise PlanError(f"{who}: {name} is an integer: {name}={show(value)}")
+    return operator.index(value)  # type: ignore[arg-type]
+
+
+def integers(who: str, name: str, value: object) -> list[int]:
+    """`value` as a list of ints: an int means a list of one.
+
+    >>> integers("aggregate", "keep", (0, 2)), integers("aggregate", "keep", 1)
+    ([0, 2], [1])
+    """
+    if hasattr(type(value), "__index__") and not isinstance(value, (bool, torch.Tensor)):
+        return [integer(who, name, value)]
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise PlanError(f"{who}: {name} is a list of integers: {name}={show(value)}")
+    return [integer(who, name, entry) for entry in value]
+
+
+def kernel_named(who: str, kernel: object) -> _C.Kernel:
+    """The kernel that `kernel` names, as plans do: `"matmul"`, `"scale[0.5]"`."""
+    if not isinstance(kernel, str):
+        raise PlanError(f"{who}: a kernel is named by text such as 'matmul' or 'scale[0.5]': kernel={show(kernel)}")
+    return _C.Kernel(kernel)
+
+
+def check_array(who: str, array: object) -> torch.Tensor:
+    """`array` detached; raises where it is not a dense tensor of a supported dtype without a gradient."""
+    if not isinstance(array, torch.Tensor):
+        remedy = "give a torch.Tensor, as torch.as_tensor returns one"
+        raise PlanError(f"{who}: not a tensor; {remedy}: got={type(array).__name__}")
+    if hasattr(array, "device_mesh"):
+        raise PlanError(f"{who}: a DTensor; give its full_tensor(): shape={shape_text(array)}")
+    if array.layout is not torch.strided or array.is_quantized:
+        raise PlanError(f"{who}: not a dense tensor; give its to_dense(): layout={array.layout}")
+    if array.device.type == "meta":
+        raise PlanError(f"{who}: a tensor without data: device=meta, shape={shape_text(array)}")
+    dtype_name(who, array.dtype)
+    if array.requires_grad:
+        raise PlanError(f"{who}: the algebra has no gradients; give x.detach(): requires_grad=True")
+    return array.detach().resolve_conj().resolve_neg()

@@ -1,0 +1,73 @@
+"""A graph of ATen operators that is to run on the sites, and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from joinsum import _C
+from joinsum.capture.recording.recorded import Recorded
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.planner.baseline_costs import PricedBaseline
+
+__all__ = ["CapturedGraph", "Executable"]
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """A graph of ATen operators, and how it is to run.
+
+    example_inputs   for each placeholder a tensor, that may be fake, or a number
+    names            what inputs are called in explanations and errors
+    ties             for a result, the input whose blocks it may overwrite
+    stay             results that stay distributed; the others are plain tensors on every rank
+    state            positions of the inputs that live on between runs, as parameters do; the others are data. The plan
+                     costs no more than the baselines, which depend on that; None where it is not known
+    replicate        operators without a rule, `aten::...`, that run whole on every site
+    """
+
+    gm: torch.fx.GraphModule
+    example_inputs: Sequence[Any]
+    names: Sequence[str] | None = None
+    ties: Mapping[int, int] = field(default_factory=dict)
+    stay: Collection[int] = frozenset()
+    state: Collection[int] | None = None
+    replicate: Collection[str] = ()
+
+
+class Executable(Protocol):
+    """A captured graph with its plan.
+
+    input_types   for each input, where the plan wants it; None for one that is no tensor or is not read
+    """
+
+    @property
+    def input_types(self) -> Sequence[_C.PhysicalType | None]: ...
+
+    @property
+    def recorded(self) -> Recorded:
+        """The recorded program."""
+        ...
+
+    @property
+    def planned(self) -> PlannedGraph:
+        """The program with the plan that ran last; before that, the one for whole inputs. On a process group all ranks
+        call."""
+        ...
+
+    def baselines(self) -> tuple[PricedBaseline, ...]:
+        """What the baselines cost beside the plan; empty unless the caller declared which inputs are state. Each costs
+        a search. On a process group all ranks call."""
+        ...
+
+    def modules(self) -> dict[str, str]:
+        """For nodes of the plan of `planned`, by name, the user's module that computes them, where that is known."""
+        ...
+
+    def __call__(self, args: list[Any]) -> list[torch.Tensor]:
+        """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order. The list may
+        be emptied."""
+        ...

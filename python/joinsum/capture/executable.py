@@ -1,0 +1,327 @@
+"""Captured graphs with their plans: run on tensors that are whole, or that lie on the sites."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from joinsum import _C
+from joinsum.algebra.plan import IaPlan
+from joinsum.algebra.stored_relation import StoredRelation
+from joinsum.base.errors import PlanError
+from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.capture.decompositions.random import SEEDS
+from joinsum.capture.record import record
+from joinsum.capture.recording.recorded import Input, Output, Recorded
+from joinsum.capture.single_site import SingleSiteExecutable
+from joinsum.cluster.context import Context, context
+from joinsum.distributed.block_tensor import axis_factors
+from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.execution.operands import checksum
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.graphs.contraction_order import best_orders
+from joinsum.planner.baseline_costs import PricedBaseline, ProgramBaselines
+from joinsum.planner.cost import cost
+from joinsum.planner.placement_baselines import ProgramInput
+from joinsum.planner.plan_choice import Ends, PlanChoice, PlanRequest, choose
+
+__all__ = ["DistributedExecutable", "PlannedProgram", "compile_fx"]
+
+# Vertices of a graph beyond which the search for its plan proves nothing, and up to which two searches are quick.
+_SEARCHED = 500
+_SEARCHED_TWICE = 4000
+
+# What an error calls the seed where ranks have different ones.
+_SEED = "seed (random numbers would differ between ranks; call torch.manual_seed with one number on all)"
+
+
+def compile_fx(graph: CapturedGraph) -> Executable:
+    """Plans a graph of ATen operators for the sites there are.
+
+    Raises CaptureError for an operator that is not captured, PlanError, KernelError.
+    """
+    if context().sites == 1:
+        return SingleSiteExecutable(graph, lambda: DistributedExecutable(graph))
+    return DistributedExecutable(graph)
+
+
+class DistributedExecutable:
+    """A captured graph with its plans: one for each set of types of the inputs that are distributed."""
+
+    def __init__(self, graph: CapturedGraph) -> None:
+        self._here = context()
+        self._graph = replace(graph, names=None if graph.names is None else _distinct(graph.names))
+        self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
+        self._first = self._latest = self._planned({})
+
+    @property
+    def recorded(self) -> Recorded:
+        """The program of whole inputs."""
+        return self._first.recorded
+
+    @property
+    def planned(self) -> PlannedGraph:
+        """The program with the plan that ran last; before that, the one for whole inputs."""
+        return self._latest
+
+    def baselines(self) -> tuple[PricedBaseline, ...]:
+        """What the baselines cost beside the plan that ran last."""
+        return self._latest.baselines()
+
+    def modules(self) -> dict[str, str]:
+        """For nodes of the plan that ran last, by name, the user's module that computes them, where that is known."""
+        return self._latest.modules()
+
+    @cached_property
+    def input_types(self) -> list[_C.PhysicalType | None]:
+        """For each input, where the plan for whole inputs wants it; None for one that is no tensor or is not read."""
+        wanted = dict(self._first.choice.plan.inputs)
+        types: list[_C.PhysicalType | None] = [None] * len(self._graph.example_inputs)
+        for each in self.recorded.inputs:
+            if each.position is not None:
+                types[each.position] = wanted.get(each.name)
+        return types
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
+        if context() is not self._here:
+            raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
+        stored = {i: x.physical_type for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
+        for other in (args[i] for i in stored if args[i].context is not self._here):
+            raise PlanError(
+                f"capture: a tensor is kept by the sites of another init: type={other.physical_type}; make it plain, "
+                "joinsum.gather(model), or give its full_tensor()"
+            )
+        self._latest = self._planned(stored, args)
+        return self._latest(args)
+
+    def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
+        place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
+        if place is None:
+            # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
+            with unset_fake_temporarily():
+                found: tuple[Mapping[int, _C.PhysicalType], PlannedProgram] = (stored, self._recorded(stored, args))
+        else:
+            found = self._plans.pop(place)
+        self._plans.insert(0, found)
+        return found[1]
+
+    def _recorded(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
+        """The program for inputs of these types; the same on every rank, or an error on all of them."""
+        graph = self._graph
+        with self._here.preparing("capture"):
+            axes = {i: axis_factors(args[i]) for i in stored}
+            recorded = record(graph.gm, graph.names, graph.replicate, axes, graph.ties)
+            program = PlannedProgram(self._here, recorded, stored, graph)
+        if not self._here.single_process:
+            self._here.transport.agree("capture", f"equal programs on every rank\n{program.core}")
+        return program
+
+
+class PlannedProgram(PlannedGraph):
+    """A recorded program with its plan: the planned graph that takes and gives what the FX graph does.
+
+    types   of the inputs that are stored on the sites already, by their positions
+    """
+
+    def __init__(
+        self, here: Context, recorded: Recorded, types: Mapping[int, _C.PhysicalType], graph: CapturedGraph
+    ) -> None:
+        self.recorded = recorded
+        self._stay = {output.name for output in recorded.outputs if output.position in graph.stay}
+        super().__init__(here, _binary(here, recorded.graph(self._stay)))
+        positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
+        self._stored = {name: types[position] for name, position in positions.items() if position in types}
+        self._constants: dict[str, _C.StoredRelation] = {}
+        self._baselines = None if graph.state is None else _baselines_of(here, recorded, graph.state)
+
+    @cached_property
+    def choice(self) -> PlanChoice:
+        """The plan, and what it was made from. On a process group all ranks must call."""
+        return self._chosen[0]
+
+    def baselines(self) -> tuple[PricedBaseline, ...]:
+        """What the baselines cost beside `choice`."""
+        if self._baselines is None:
+            return ()
+        return self._baselines.priced(self.choice, Ends(free=frozenset(self._stay)))
+
+    def modules(self) -> dict[str, str]:
+        """For nodes of `choice.plan`, by name, the user's module that computes them, where that is known."""
+        return self.recorded.modules_in(self.choice.plan, lambda graph: _orders(self.here, graph), self._stay)
+
+    @cached_property
+    def _starts(self) -> dict[str, _C.PhysicalType]:
+        return self._chosen[1]
+
+    @cached_property
+    def _chosen(self) -> tuple[PlanChoice, dict[str, _C.PhysicalType]]:
+        """The plan, and where inputs start.
+
+        Decomposing softmax and norms enlarges the graph, and a truncated search may do worse on it; so both forms are
+        planned, and the cheaper plan is taken.
+        """
+        graphs = [self.core]
+        if self.recorded.has_decompositions and _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
+            graphs.append(_binary(self.here, self.recorded.graph(self._stay, composite=True)))
+        baselines = None if self._baselines is None else self._baselines.warm_starts
+        choices = []
+        for graph in graphs:
+            starts = self._starts_of(graph)
+            ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
+            choices.append((choose(self.here, PlanRequest(graph, ends=ends, reuse=True, baselines=baselines)), starts))
+        if len(choices) == 1:
+            return choices[0]
+        return min(choices, key=lambda each: cost(IaPlan(each[0].plan), self.here.cluster).seconds)
+
+    def _starts_of(self, graph: _C.EinsumPlan) -> dict[str, _C.PhysicalType]:
+        """For inputs that are stored on the sites, the type in which the plan takes their blocks as they are. Inputs
+        whose layout no plan can express are gathered before each run."""
+        cuts = graph.even_cuts(self.here.sites)
+        found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._stored.items() if name in cuts}
+        for name in (name for name, type_ in found.items() if type_ is None):
+            warnings.warn(
+                f"capture: no plan can take this input as it lies, so it is gathered before each run: input={name}, "
+                f"type={self._stored[name]}",
+                stacklevel=2,
+            )
+        return {name: type_ for name, type_ in found.items() if type_ is not None}
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:  # type: ignore[override]
+        """The results, in order."""
+        here = self.here
+        given = {each.name: self._value(each, args) for each in self.recorded.inputs}
+        if not here.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
+            self._compare_inputs(given)
+            self._compared = True
+        ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
+        placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
+        taken = {name: x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)}
+        memory = self._memory(placed.values())
+        lost, spoilt = set(taken), set[str]()
+        try:
+            made = here.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
+        except BaseException:
+            lost &= spoilt  # what a run that failed has not overwritten is as it was
+            raise
+        finally:
+            for name in lost:
+                taken[name].take()
+        return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
+
+    def _memory(self, placed: Iterable[_C.StoredRelation]) -> set[int]:
+        """Where blocks of inputs and constants lie, if there are results that could lie there, too: what users write
+        into these is not to be seen in parameters, nor in a later run."""
+        if all(output.name in self._stay or math.prod(output.shape) <= 1 for output in self.recorded.outputs):
+            return set()
+        blocks = (block for relation in placed for block in relation.blocks())
+        return {block.untyped_storage().data_ptr() for block in blocks}
+
+    def _agreed(self, given: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        """What all ranks must have alike besides the plan: random numbers are functions of the seed. The agreement that
+        opens a run compares it."""
+        return {} if self.recorded.seed is None else {_SEED: float(given[self.recorded.seed])}
+
+    def _value(self, each: Input, args: Sequence[Any]) -> torch.Tensor:
+        if each.position is not None:
+            value = args[each.position]
+            return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
+        if each.name == self.recorded.seed:
+            return torch.randint(SEEDS, ())
+        return self.recorded.constants[each.name]
+
+    def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
+        here, type_ = self.here, self._types[name]
+        if isinstance(value, DistributedTensor):
+            if name in self._starts:
+                core = value.stored.core()
+                return core if core.type == type_ else _C.retyped(core, type_, here.store)
+            value, tied = value.full_tensor().detach(), True
+        if name in self.recorded.constants:
+            if name not in self._constants:
+                self._constants[name] = self._of_whole(value, type_, True)
+            return self._constants[name]
+        return self._of_whole(value, type_, tied)
+
+    def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
+        return _C.place_tensor(value, type_, self.here.local_sites, self.here.store, copied)
+
+    def _result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
+        if output.name in self._stay:
+            return DistributedTensor(StoredRelation(relation, self.here), output.shape)
+        whole = relation.whole_tensor(self.here.store)
+        value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
+        own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
+        # No view, which autograd would not let the user write into.
+        return value.detach() if own else value.clone(memory_format=torch.contiguous_format)
+
+    def _compare_inputs(self, given: Mapping[str, torch.Tensor]) -> None:
+        """Raises where the ranks' inputs differ."""
+        lines = [
+            f"input {name}: {list(x.shape)} {x.dtype}, "
+            + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum(x)}")
+            for name, x in given.items()
+            if name != self.recorded.seed
+        ]
+        self.here.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+
+
+def _binary(here: Context, graph: _C.EinsumPlan) -> _C.EinsumPlan:
+    return graph.binary(_orders(here, graph))
+
+
+def _orders(here: Context, graph: _C.EinsumPlan) -> dict[str, list[tuple[int, int]]]:
+    return {name: order.path for name, order in best_orders(graph, here, everywhere=True).items()}
+
+
+def _baselines_of(here: Context, recorded: Recorded, state: Collection[int]) -> ProgramBaselines:
+    inputs = [
+        ProgramInput(each.name, each.shape, each.axes, each.position in state)
+        for each in recorded.inputs
+        if each.position is not None
+    ]
+    return ProgramBaselines(here, inputs)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Names that plans can have, each once."""
+    out: list[str] = []
+    for name in names:
+        plain = "".join(c if c.isalnum() or c in "_." else "_" for c in name)
+        plain = plain if plain[:1] != "." else f"_{plain}"
+        out.append(plain if plain not in out else f"{plain}.{len(out)}")
+    return out
+
+
+def _relabelled(type_: _C.PhysicalType, wanted: _C.RelationType) -> _C.PhysicalType | None:
+    """The type of relation `wanted` whose blocks hold what those of `type_` do: its axes are the same, or factors of
+    them. None where no placement says that."""
+    dims: dict[int, int] = {}
+    place = 0
+    for axis in type_.relation.axes:
+        first, left = place, axis.extent
+        while left > 1:
+            left //= wanted.axes[place].extent
+            place += 1
+        key_dim = wanted.axes[first].key_dim if first < place else None
+        if axis.key_dim is not None and key_dim is not None:
+            inner = axis.extent // wanted.axes[first].extent
+            if [cut * inner for cut in wanted.axes[first].cuts] == list(axis.cuts):
+                dims[axis.key_dim] = key_dim
+    states: list[_C.AxisState] = []
+    for state in type_.placement.states:
+        if isinstance(state, _C.Replicated):
+            states.append(state)
+        elif isinstance(state, _C.Split) and state.dim in dims:
+            states.append(_C.Split(dims[state.dim], wanted.frontier[dims[state.dim]]))
+        else:
+            return None
+    return _C.PhysicalType.placed("capture", wanted, type_.grid, _C.Placement.of_states(states))

@@ -1,0 +1,201 @@
+"""Softmax and attention: in one call where the axes that they mix are not divided, else in calls on shards of these."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+from joinsum.base.dtypes import accumulation_dtype
+from joinsum.capture.operators.reduction import Over, reduced, summed
+from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.values import Value, axis_names
+from joinsum.capture.rules.along import Along
+from joinsum.capture.rules.composite import decomposed_or, with_materialized_operands
+from joinsum.capture.rules.form import Form
+from joinsum.capture.rules.row import Entry, Results, rows
+
+__all__ = ["ROWS"]
+
+_JOINSUM = torch.ops.joinsum
+_UNDECOMPOSED = Along(flops=10)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a softmax along axis `dim`.
+
+    full      names of all axes
+    partial   the same with one element in the place of `dim`
+    name      of `dim`
+    kind      shape and dtype of a sum along `dim`
+    """
+
+    dim: int
+    full: str
+    partial: str
+    name: str
+    kind: tuple[list[int], torch.dtype]
+
+    @staticmethod
+    def of(application: Application, value: Value) -> _Rows:
+        names = axis_names(len(value.axes))
+        dim = application.dim("dim", len(names))
+        partial = " ".join("1" if axis == dim else name for axis, name in enumerate(names))
+        shape = [1 if axis == dim else extent for axis, extent in enumerate(value.shape)]
+        return _Rows(dim, " ".join(names), partial, names[dim], (shape, accumulation_dtype(value.dtype)))
+
+
+def _softmax(application: Application) -> Results:
+    """Softmax and log softmax: the maximum, the sum of exponentials of the differences from it, and the quotient."""
+    application = with_materialized_operands(application)
+    composite = _UNDECOMPOSED(application)
+    value = application.value("self")
+    if not value.axes:
+        return composite
+    line = _Rows.of(application, value)
+    most = reduced(value, Over([line.dim]), "id", "max", value.dtype)
+    sums = Form(f"{line.full}, {line.partial} -> {line.partial}", fold=f"{line.name}=add", flops=f"5 {line.full}")
+    arguments: dict[str, object] = {"input": value, "most": most}
+    (total,) = sums.apply(application, _JOINSUM.softmax_total.default, {**arguments, "dim": line.dim}, line.kind)
+    arguments |= {"total": total, "dtype": application.dtype}
+    operator = _JOINSUM.log_softmax_of if "log" in application.name else _JOINSUM.softmax_of
+    quotient = Form(f"{line.full}, {line.partial}, {line.partial} -> {line.full}", flops=f"4 {line.full}")
+    return decomposed_or(composite, quotient.apply(application, operator.default, arguments, application.type))
+
+
+def _softmax_backward(application: Application) -> Results:
+    """The gradients of both: a sum along the rows, then each element by itself."""
+    application = with_materialized_operands(application)
+    composite = _UNDECOMPOSED(application)
+    grad, output = application.value("grad_output"), application.value("output")
+    if not grad.axes:
+        return composite
+    line = _Rows.of(application, grad)
+    arguments: dict[str, object] = {"grad": grad, "output": output}
+    if "log" in application.name:
+        operator, sums = _JOINSUM.log_softmax_grad_of, {"total": summed(grad, Over([line.dim]))}
+    else:
+        form = Form(f"{line.full}, {line.full} -> {line.partial}", fold=f"{line.name}=add", flops=f"2 {line.full}")
+        slope = form.apply(application, _JOINSUM.softmax_slope.default, {**arguments, "dim": line.dim}, line.kind)
+        operator, sums = _JOINSUM.softmax_grad_of, {"slope": slope[0]}
+    arguments |= {**sums, "dtype": application.dtype}
+    gradient = Form(f"{line.full}, {line.full}, {line.partial} -> {line.full}", flops=f"6 {line.full}")
+    return decomposed_or(composite, gradient.apply(application, operator.default, arguments, application.type))
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+_SHARDS = {"rows": "part l", "columns": "part s"}
+
+
+@dataclass(frozen=True)
+class _Heads:
+    """Names of the heads of queries, and of keys and values, each of which may serve several of the queries.
+
+    mask   axes of the mask: it is for all samples and heads, or has axes for them
+    """
+
+    query: str
+    key: str
+    mask: str
+
+    @staticmethod
+    def of(application: Application) -> _Heads:
+        grouped = application.value("query").shape[1] != application.value("key").shape[1]
+        query = "(g h)" if grouped else "h"
+        mask = application.optional("attn_mask")
+        axes = "l s"
+        if mask is not None and len(mask.axes) == 4:
+            # A pattern cannot repeat an axis for a product of two labels.
+            axes = "b 1 l s" if grouped and mask.shape[1] == 1 else f"b {query} l s"
+        return _Heads(query, "g" if grouped else "h", axes)
+
+    @property
+    def shared(self) -> str:
+        """The label of the queries that share a head of keys; empty where none do."""
+        return "h" if self.key == "g" else ""
+
+    def form(self, text: str, whole: str, fold: str, flops: str) -> Form:
+        """`Q`, `O`, `L` and `K` stand for queries, outputs, one number for each query, and keys or values."""
+        named = {"Q": f"b {self.query} l e", "O": f"b {self.query} l e", "L": f"b {self.query} l"}
+        named |= {"K": f"b {self.key} s e", "M": self.mask}
+        pattern = re.sub(r"[QOLKM]", lambda found: named[found[0]], text)
+        heads = "g h" if self.shared else "h"
+        return Form(pattern, whole, fold, flops=flops.replace("h", heads), parts=_SHARDS if fold else {})
+
+    def undecomposed(self) -> Form:
+        return self.form("Q, K, K, M -> O, L", "l s e", "", "4 b h l s e")
+
+    def undecomposed_backward(self) -> Form:
+        return self.form("O, Q, K, K, O, L, M -> Q, K, K", f"l s e {self.shared}".rstrip(), "", "10 b h l s e")
+
+
+def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, object]]:
+    """The operator with materialized operands, the names of its heads, and the arguments that all calls share."""
+    application = with_materialized_operands(application)
+    # Dropout inside would draw another mask on each shard.
+    if application.scalar("dropout_p") != 0:
+        application.refuse("dropout inside of attention has no rule: choose SDPBackend.MATH for it")
+    arguments: dict[str, object] = {name: application.value(name) for name in ("query", "key", "value")}
+    arguments |= {"mask": application.optional("attn_mask"), "causal": application.arguments["is_causal"]}
+    return application, _Heads.of(application), arguments | {"scale": application.arguments["scale"]}
+
+
+def _attention(application: Application) -> Results:
+    """Each query's sum of exponentials, then the weighted values: both are partial where keys are divided."""
+    application, heads, arguments = _scoring(application)
+    composite = heads.undecomposed()(application)
+    out, sums = application.types
+    form = heads.form("Q, K, K, M -> L", "e", "s=logaddexp", "1 b h l s e")
+    lse = form.apply(application, _JOINSUM.attention_lse.default, {**arguments, "dtype": sums[1]}, sums)
+    (first,) = decomposed_or(composite, lse, 1)
+    form = heads.form("Q, K, K, L, M -> O", "e", "s=add", "3 b h l s e")
+    weighted = form.apply(application, _JOINSUM.attention_of.default, {**arguments, "lse": first}, out)
+    return [decomposed_or(composite, weighted)[0], first]
+
+
+def _attention_backward(application: Application) -> Results:
+    """The queries' gradient is summed over keys, those of keys and values over queries, also of several heads."""
+    application, heads, arguments = _scoring(application)
+    composite = heads.undecomposed_backward()(application)
+    query, *others = application.types
+    arguments |= {"grad": application.value("grad_out"), "out": application.value("out")}
+    arguments["lse"] = application.value("logsumexp")
+    form = heads.form("O, Q, K, K, O, L, M -> Q", "e", "s=add", "4 b h l s e")
+    to_query = form.apply(application, _JOINSUM.attention_grad_query.default, arguments, query)
+    fold = " ".join(f"{name}=add" for name in ("l", heads.shared) if name)
+    form = heads.form("O, Q, K, K, O, L, M -> K, K", "e", fold, "6 b h l s e")
+    to_keys = form.apply(application, _JOINSUM.attention_grad_keys.default, arguments, *others)
+    return [decomposed_or(composite, to_query)[0], *decomposed_or(composite, to_keys, 1)[:2]]
+
+
+_PLAIN = _Heads("h", "h", "b h l s")
+_HOW = "in one call where l and s are not divided, else on shards of queries and keys, folded by add and logaddexp"
+
+ROWS = [
+    *rows(
+        "softmax",
+        Entry("_safe_softmax", _UNDECOMPOSED, "along `dim`, which is whole; all other labels free"),
+        Entry(
+            "_softmax _log_softmax",
+            _softmax,
+            "along `dim`: in one call where it is not divided, else of partial maxima and sums; all other labels free",
+        ),
+        Entry(
+            "_softmax_backward_data _log_softmax_backward_data",
+            _softmax_backward,
+            "along `dim`: in one call where it is not divided, else of partial sums; all other labels free",
+        ),
+    ),
+    *rows(
+        "attention",
+        Entry("_scaled_dot_product_flash_attention_for_cpu", _attention, f"`{_PLAIN.undecomposed().pattern}`: {_HOW}"),
+        Entry(
+            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            _attention_backward,
+            f"`{_PLAIN.undecomposed_backward().pattern}`: {_HOW}",
+        ),
+    ),
+]

@@ -1,0 +1,191 @@
+"""An operator where it occurs in an FX graph: its arguments by the names of its schema, and where the user wrote it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import torch
+from torch import fx
+
+from joinsum.base.errors import CaptureError
+from joinsum.capture.recording.recorder import Recorder
+from joinsum.capture.recording.values import Value
+
+__all__ = ["Application", "TensorType", "module_path", "operator_name", "refuse", "source_line"]
+
+TensorType = tuple[Sequence[int], torch.dtype]  # shape and dtype
+
+# Dynamo's path of a module: the variable that holds the model, then attributes.
+_MODULE = re.compile(r"[LG]\['[^']*'\]\.?(.*)")
+
+
+@dataclass(frozen=True)
+class Application:
+    """An operator and its arguments.
+
+    recorder    of the program that is being recorded
+    name        as plans write it: `aten::mm`, `aten::sum.dim_IntList`
+    arguments   by name; tensors are `Value`s, and arguments that are left out have their defaults
+    results     shape and dtype of each result; None for a result that is no tensor
+    """
+
+    recorder: Recorder
+    node: fx.Node
+    operator: torch._ops.OpOverload
+    name: str
+    arguments: dict[str, object]
+    results: tuple[TensorType | None, ...]
+
+    def tensors(self) -> Iterator[tuple[str, Value]]:
+        """Name and value of each argument that is one tensor."""
+        for name, value in self.arguments.items():
+            if isinstance(value, Value):
+                yield name, value
+
+    def all_tensors(self) -> list[Value]:
+        """The values of all tensors, also of those in lists."""
+        lists = [value if isinstance(value, list) else [value] for value in self.arguments.values()]
+        return [value for each in lists for value in each if isinstance(value, Value)]
+
+    def value(self, name: str) -> Value:
+        """An argument that is a tensor."""
+        value = self.arguments[name]
+        if not isinstance(value, Value):
+            self.refuse(f"argument {name} is no tensor")
+        return value
+
+    def values(self, name: str) -> list[Value]:
+        """An argument that is a list of tensors."""
+        values = self.arguments[name]
+        if not isinstance(values, list) or not all(isinstance(value, Value) for value in values):
+            self.refuse(f"argument {name} is no list of tensors")
+        return values
+
+    def optional(self, name: str) -> Value | None:
+        """An argument that is a tensor, or None."""
+        return None if self.arguments[name] is None else self.value(name)
+
+    def number(self, name: str) -> int:
+        """An argument that is an integer."""
+        value = self.arguments[name]
+        assert isinstance(value, int), (self.name, name, value)
+        return value
+
+    def scalar(self, name: str) -> float | int | bool:
+        """An argument that is a number."""
+        value = self.arguments[name]
+        assert isinstance(value, (int, float, bool)), (self.name, name, value)
+        return value
+
+    def numbers(self, name: str) -> list[int]:
+        """An argument that is a list of integers or booleans, an integer, or None, which is an empty list."""
+        value = self.arguments[name]
+        if isinstance(value, int):
+            return [value]
+        assert value is None or isinstance(value, (list, tuple)), (self.name, name, value)
+        return [int(each) for each in value or ()]
+
+    def dim(self, name: str, rank: int) -> int:
+        """An argument that is an axis, counted from the front."""
+        return self.number(name) % max(rank, 1)
+
+    def dims(self, name: str, rank: int) -> list[int]:
+        """An argument that is a list of axes, counted from the front."""
+        return [dim % rank for dim in self.numbers(name)] if rank else []
+
+    def with_arguments(self, changed: Mapping[str, object]) -> Application:
+        """The same with some other arguments."""
+        return replace(self, arguments={**self.arguments, **changed})
+
+    def of(self, operator: torch._ops.OpOverload, arguments: Mapping[str, object], *results: TensorType) -> Application:
+        """Another operator in the place of this one; arguments that are left out have their defaults."""
+        schema = operator._schema.arguments
+        defaults = {each.name: each.default_value if each.has_default_value() else None for each in schema}
+        types = tuple((tuple(shape), dtype) for shape, dtype in results)
+        return Application(
+            self.recorder, self.node, operator, operator_name(operator), {**defaults, **arguments}, types
+        )
+
+    @property
+    def types(self) -> list[TensorType]:
+        """Shape and dtype of each result that is a tensor."""
+        return [each for each in self.results if each is not None]
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and dtype of the first result."""
+        if not self.results or self.results[0] is None:
+            self.refuse("it has no tensor as result")
+        return self.results[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the first result."""
+        return tuple(self.type[0])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the first result."""
+        return self.type[1]
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raises CaptureError for this operator at this place."""
+        shapes = [list(value.shape) for value in self.all_tensors()]
+        refuse(self.name, self.node, why, shapes)
+
+
+def operator_name(operator: torch._ops.OpOverload) -> str:
+    """An overload as plans write it.
+
+    >>> operator_name(torch.ops.aten.sum.dim_IntList), operator_name(torch.ops.aten.mm.default)
+    ('aten::sum.dim_IntList', 'aten::mm')
+    """
+    overload = operator._overloadname
+    return operator._schema.name + ("" if overload == "default" else f".{overload}")
+
+
+def refuse(name: str, node: fx.Node, why: str, shapes: Sequence[Sequence[int]] = ()) -> NoReturn:
+    """Raises CaptureError with the operator, the user's module and line, shapes and the remedies."""
+    module = module_path(node)
+    of = f", module={module}" if module else ""
+    raise CaptureError(
+        f"capture: {why}: operator={name}, shapes={[list(shape) for shape in shapes]}{of}, at={source_line(node)}; "
+        f'give it a rule with joinsum.register_operator("{name}", ...), or run it on every site with '
+        f'replicate=["{name}"]'
+    )
+
+
+def module_path(node: fx.Node) -> str:
+    """The user's module in which an FX node was computed, as `named_modules` calls it: `layers.0.attention`. Empty
+    where Dynamo does not know it, and for the model itself.
+
+    >>> from torch import fx
+    >>> node = fx.Graph().placeholder("x")
+    >>> node.meta["nn_module_stack"] = {"1": ("L['self'].layers", object), "2": ("L['self'].layers.0", object)}
+    >>> module_path(node)
+    'layers.0'
+    """
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    paths = [path for path, *_ in stack.values()]
+    found = _MODULE.fullmatch(paths[-1]) if paths else None
+    return found[1].replace("['", ".").replace("']", "") if found is not None else ""
+
+
+def source_line(node: fx.Node) -> str:
+    """The user's line that an FX node comes from: file, number and text.
+
+    >>> from torch import fx
+    >>> source_line(fx.Graph().placeholder("x"))
+    'x (of no known line)'
+    """
+    trace = node.meta.get("stack_trace") or ""
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    places = [position for position, line in enumerate(lines) if line.startswith("File ")]
+    if not places:
+        return f"{node.name} (of no known line)"
+    last = places[-1]
+    text = lines[last + 1] if last + 1 < len(lines) else ""
+    return f"{lines[last]}: {text}" if text else lines[last]

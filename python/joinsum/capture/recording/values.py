@@ -1,0 +1,161 @@
+"""A program while it is recorded: values, whose axes are products of labels, and drafts of the vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from joinsum.capture.recording.axes import Axis, Dim, extent_of, leaves
+
+__all__ = [
+    "Arguments",
+    "BlockDraft",
+    "CallDraft",
+    "EinsumDraft",
+    "ExtentDraft",
+    "InputDraft",
+    "Names",
+    "Result",
+    "ShardDraft",
+    "Source",
+    "Value",
+    "axis_names",
+]
+
+Names = Sequence[str]  # a name for each axis; axes of one name are one label
+Arguments = tuple[list[object], dict[str, object]]  # of a call, by position and by name
+
+
+@dataclass(eq=False)
+class InputDraft:
+    """A tensor that is an argument of each run, or a constant of the program."""
+
+    name: str
+    position: int | None
+    shape: tuple[int, ...]
+    value: torch.Tensor | None = None
+
+
+@dataclass(eq=False)
+class EinsumDraft:
+    """An einsum whose letters are dims."""
+
+    inputs: list[Source]
+    operands: list[list[Dim]]
+    join: str
+    aggregate: str
+
+
+@dataclass(frozen=True)
+class BlockDraft:
+    """Argument of a call: an operand, reshaped to these axes."""
+
+    operand: int
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class ExtentDraft:
+    """Argument of a call: the local extent of an axis."""
+
+    axis: Axis
+
+
+@dataclass(frozen=True)
+class ShardDraft:
+    """Argument of a call: a list with one number for each letter of these dims.
+
+    what   `offset`, `local` (extent) or (global) `extent`; `part` is all three lists, one after another
+    """
+
+    what: str
+    dims: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of a call: the names that each axis is the product of, and extents of those that operands lack."""
+
+    dtype: torch.dtype
+    axes: Sequence[Names]
+    extents: Mapping[str, int]
+
+
+@dataclass(eq=False)
+class CallDraft:
+    """A call whose letters are dims.
+
+    results           dtype and axes of each result
+    composite         the undecomposed call, whose inputs are some of this one's
+    composite_first   which result of `composite` is the first result of this call
+    """
+
+    inputs: list[Source]
+    operands: list[list[Dim]]
+    function: str
+    results: list[tuple[torch.dtype, tuple[Axis, ...]]]
+    arguments: list[object]
+    keywords: dict[str, object] = field(default_factory=dict)
+    whole: list[Dim] = field(default_factory=list)
+    fold: list[tuple[list[Dim], str]] = field(default_factory=list)
+    flops: list[tuple[int, list[Dim]]] = field(default_factory=list)
+    same: list[Dim] = field(default_factory=list)
+    composite: CallDraft | None = None
+    composite_first: int = 0
+
+    def values(self) -> list[Value]:
+        """The results of this call."""
+        dims = [tuple(dim for axis in axes for dim in axis) for _, axes in self.results]
+        return [
+            Value(Source(self, own, dtype, output), axes)
+            for output, (own, (dtype, axes)) in enumerate(zip(dims, self.results, strict=True))
+        ]
+
+
+@dataclass(eq=False)
+class Source:
+    """What computes a tensor of the axes `dims`: an input, or result `output` of a vertex."""
+
+    draft: InputDraft | EinsumDraft | CallDraft
+    dims: tuple[Dim, ...]
+    dtype: torch.dtype
+    output: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the captured program. Its axes are products of the source's dims, each used once, and of other dims,
+    along which the elements repeat as after `torch.Tensor.expand`.
+
+    constant   the tensor itself where it does not depend on inputs and is small
+    """
+
+    source: Source
+    axes: tuple[Axis, ...]
+    constant: torch.Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of its axes."""
+        return tuple(extent_of(axis) for axis in self.axes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Its elements' dtype."""
+        return self.source.dtype
+
+    def repeated(self) -> list[Dim]:
+        """The dims along which the elements repeat."""
+        own = set(leaves(self.source.dims))
+        return [dim for axis in self.axes for dim in leaves(axis) if dim not in own]
+
+
+def axis_names(rank: int) -> list[str]:
+    """A different name for each axis.
+
+    >>> axis_names(2)
+    ['a0', 'a1']
+    """
+    return [f"a{axis}" for axis in range(rank)]

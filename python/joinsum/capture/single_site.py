@@ -1,0 +1,195 @@
+"""Captured graphs on one site: torch runs them as they are.
+
+Nothing is planned before a plan is asked for. Random operators are joinsum's own, with the numbers that more sites
+draw. New values of tied inputs overwrite the old ones, and intermediate values that nobody reads again their operands,
+as an optimizer of torch's does.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from joinsum import _C
+from joinsum.base.dtypes import dtype_name
+from joinsum.base.errors import PlanError
+from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.capture.decompositions.random import SEEDS
+from joinsum.capture.decompositions.random_nodes import replace_random_operators
+from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.operators.table import random_rule_of, rule_of
+from joinsum.capture.recording.application import operator_name, refuse
+from joinsum.capture.recording.recorded import Recorded
+from joinsum.cluster.context import Context, context
+from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.planner.baseline_costs import PricedBaseline
+
+__all__ = ["SingleSiteExecutable"]
+
+_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class SingleSiteExecutable:
+    """A captured graph that torch runs on the only site there is. It overwrites tied inputs that are distributed: plain
+    tensors stay as they are.
+
+    plan   makes the program and its plan, which explanations show; nothing runs them
+
+    Raises CaptureError for an operator that is not captured on more sites.
+    """
+
+    def __init__(self, graph: CapturedGraph, plan: Callable[[], Executable]) -> None:
+        gm = graph.gm
+        self._here: Context = context()
+        self._plan = plan
+        self._examples = [(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in graph.example_inputs]
+        self._tied = sorted(set(graph.ties.values()))
+        self._stay = sorted(graph.stay)
+        for node in gm.graph.nodes:
+            _check(node, graph.replicate)
+        self._gm = _copied(gm)
+        self._seeded = replace_random_operators(self._gm.graph, random_rule_of)
+        overwrite_operands(self._gm.graph, self._tied)
+        _take_from_list(self._gm.graph)
+        self._gm.recompile()
+        self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}
+
+    @cached_property
+    def _on_more_sites(self) -> Executable:
+        return self._plan()
+
+    @property
+    def recorded(self) -> Recorded:
+        """The program that more sites would run."""
+        return self._on_more_sites.recorded
+
+    @property
+    def planned(self) -> PlannedGraph:
+        """That program with its plan on one site."""
+        return self._on_more_sites.planned
+
+    def baselines(self) -> tuple[PricedBaseline, ...]:
+        """There are none on one site, which they say."""
+        return self._on_more_sites.baselines()
+
+    def modules(self) -> dict[str, str]:
+        """For nodes of the plan on one site, by name, the user's module that computes them, where that is known."""
+        return self._on_more_sites.modules()
+
+    @property
+    def input_types(self) -> list[_C.PhysicalType | None]:
+        """For each input that is a tensor, all of it on the site."""
+        return [None if each is None else self._type(*each) for each in self._examples]
+
+    def __call__(self, args: list[Any]) -> list[Any]:
+        """The results, for plain or distributed tensors and numbers, in the graph's order; the list is emptied, so that
+        what nobody else holds is freed once it is read."""
+        if context() is not self._here:
+            raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
+        values = [_array(x) for x in args]
+        taken = self._own(args, values)
+        versions = [(position, values[position], values[position]._version) for position in taken]
+        args.clear()
+        if self._seeded:
+            values.append(torch.randint(SEEDS, ()))
+        try:
+            with torch.no_grad():
+                results = list(self._gm.forward(values))
+        except BaseException:
+            # What a run that failed has not overwritten is as it was.
+            taken = {position: taken[position] for position, x, version in versions if x._version != version}
+            raise
+        finally:
+            for x in taken.values():
+                x.stored.take()
+        for position in self._stay:
+            results[position] = self._staying(results[position])
+        return results
+
+    def _own(self, args: Sequence[Any], values: list[Any]) -> dict[int, DistributedTensor]:
+        """Puts copies in the place of arrays that are not to be overwritten though the graph does; gives the tensors
+        whose blocks it overwrites, by their positions."""
+        if not self._tied:
+            return {}
+        uses: dict[int, int] = {}
+        for x in values:
+            if isinstance(x, torch.Tensor):
+                pointer = x.untyped_storage().data_ptr()
+                uses[pointer] = uses.get(pointer, 0) + 1
+        taken = {}
+        for position in self._tied:
+            x, value = args[position], values[position]
+            if isinstance(x, DistributedTensor):
+                taken[position] = x
+            if not isinstance(x, DistributedTensor) or uses[value.untyped_storage().data_ptr()] > 1:
+                values[position] = value.clone(memory_format=torch.contiguous_format)
+        return taken
+
+    def _staying(self, value: torch.Tensor) -> DistributedTensor:
+        type_ = self._type(value.shape, value.dtype)
+        return DistributedTensor.of_array(value.contiguous(), type_, self._here)
+
+    def _type(self, shape: torch.Size, dtype: torch.dtype) -> _C.PhysicalType:
+        key = (shape, dtype)
+        if key not in self._types:
+            relation = _C.RelationType.of_tensor(dtype_name("capture", dtype), list(shape), [1] * len(shape))
+            place = _C.Placement.replicated(self._here.grid)
+            self._types[key] = _C.PhysicalType.placed("capture", relation, self._here.grid, place)
+        return self._types[key]
+
+
+def _array(x: Any) -> Any:
+    """The array of a tensor on the only site, in the tensor's shape."""
+    if not isinstance(x, DistributedTensor):
+        return x
+    block = x.stored.only_block()
+    if block is None:
+        return x.unsharded()
+    return block if block.shape == x.shape else block.view(x.shape)
+
+
+def _check(node: fx.Node, replicate: Collection[str]) -> None:
+    """Raises for an operator that more sites would refuse."""
+    if node.op in ("placeholder", "output", "get_attr"):
+        return
+    if node.op != "call_function":
+        refuse(str(node.target), node, f"a graph of ATen operators has no {node.op}")
+    if node.target is operator.getitem or isinstance(node.meta.get("val"), _NUMBERS):
+        return
+    if not isinstance(node.target, torch._ops.OpOverload):
+        refuse(str(node.target), node, "it is no ATen operator")
+    name = operator_name(node.target)
+    if rule_of(name) is None and name not in replicate and node.all_input_nodes:
+        shapes = [
+            list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
+        ]
+        refuse(name, node, "there is no rule for this operator", shapes)
+
+
+def _take_from_list(graph: fx.Graph) -> None:
+    """The graph's only argument becomes a list, from which the values of its placeholders are taken."""
+    placeholders = graph.find_nodes(op="placeholder")
+    if not placeholders:
+        graph.placeholder("values")
+        return
+    with graph.inserting_before(placeholders[0]):
+        values = graph.placeholder("values")
+        for old in reversed(placeholders):
+            old.replace_all_uses_with(graph.call_method("pop", (values,)))
+    for old in placeholders:
+        graph.erase_node(old)
+
+
+def _copied(gm: fx.GraphModule) -> fx.GraphModule:
+    """The same graph, to be changed, over the same constants."""
+    graph = fx.Graph()
+    values: dict[fx.Node, fx.Node] = {}
+    output = graph.graph_copy(gm.graph, values)
+    graph.output(output)
+    return fx.GraphModule(gm, graph)

@@ -1,0 +1,139 @@
+"""The machine that costs are priced for."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from joinsum import _C
+from joinsum.base.arguments import show
+from joinsum.base.errors import PlanError
+from joinsum.base.text_table import seconds_text
+from joinsum.cluster.profile import Profile
+
+__all__ = ["Cluster", "measure"]
+
+_MATMUL_SECONDS = 0.05
+_LATENCY_ROUNDS = 10
+_RATE_ROUNDS = 2
+_RATE_ELEMENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Rates of one site and its link; `seconds` in a plan's cost is for this machine.
+
+    flops_per_second   floating-point operations per second of one site, > 0
+    bytes_per_second   bytes per second of one site's link in each direction, > 0
+    latency_seconds    seconds of one stage of an exchange, >= 0
+    memory_bytes       bytes that one site may hold; a plan that needs more is a PlanError. None: no limit
+    profile            measured rates (`joinsum.calibrate`), or None; the flat ones above are for what it does not say
+
+    Raises PlanError for a number outside its range.
+
+    >>> Cluster("two racks", flops_per_second=1e13, bytes_per_second=3e9, latency_seconds=2e-5)
+    Cluster(two racks: 1e+13 flop/s, 3e+09 B/s, 20 us)
+    """
+
+    name: str = "10 Gbit between sites, one device each"
+    flops_per_second: float = 1e11
+    bytes_per_second: float = 1.25e9
+    latency_seconds: float = 5e-5
+    memory_bytes: int | None = None
+    profile: Profile | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise PlanError(f"cluster: a name is text: name={show(self.name)}")
+        for name, least in (("flops_per_second", 1e-30), ("bytes_per_second", 1e-30), ("latency_seconds", 0.0)):
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or value < least:
+                raise PlanError(f"cluster: a rate is a positive number, a latency not negative: {name}={show(value)}")
+        memory = self.memory_bytes
+        if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
+            raise PlanError(f"cluster: memory is a number of bytes or None: memory_bytes={show(memory)}")
+        if self.profile is not None and not isinstance(self.profile, Profile):
+            raise PlanError(f"cluster: a profile is what joinsum.calibrate finds: profile={show(self.profile)}")
+
+    def __repr__(self) -> str:
+        memory = "" if self.memory_bytes is None else f", {self.memory_bytes:,} B"
+        latency = seconds_text(self.latency_seconds)
+        rates = f"{self.flops_per_second:.3g} flop/s, {self.bytes_per_second:.3g} B/s"
+        profile = "" if self.profile is None else f"; profile: {self.profile}"
+        return f"Cluster({self.name}: {rates}, {latency}{memory}{profile})"
+
+    @property
+    def origin(self) -> str:
+        """Where its figures come from: `calibrated`, `default` (joinsum ships it, for unknown sites), or `described`.
+
+        >>> Cluster().origin, Cluster(bytes_per_second=1e9).origin
+        ('default', 'described')
+        """
+        if self.profile is not None:
+            return "calibrated"
+        return "default" if replace(self, memory_bytes=None) == Cluster() else "described"
+
+    def core(self) -> _C.Cluster:
+        """The same for the C++ core."""
+        return _C.Cluster(
+            self.name,
+            float(self.flops_per_second),
+            float(self.bytes_per_second),
+            float(self.latency_seconds),
+            self.memory_bytes,
+            None if self.profile is None else self.profile.core,
+        )
+
+
+def measure(transport: _C.Transport, device: torch.device, name: str) -> Cluster:
+    """Times a matrix product and messages around the ring of sites, in less than 0.3 s; every site calls.
+
+    The slowest site's rates count, so all sites get the same answer. One site has no link; its rate is the default one.
+    """
+    flops = _matmul_flops(device)
+    if transport.sites == 1:
+        return Cluster(name, flops_per_second=flops)
+    latency = _median([_ring_seconds(transport, device, 1) for _ in range(_LATENCY_ROUNDS)][1:])
+    seconds = min(_ring_seconds(transport, device, _RATE_ELEMENTS) for _ in range(_RATE_ROUNDS))
+    rate = 4 * _RATE_ELEMENTS / max(seconds - latency, 1e-9)
+    slowest = transport.all_reduce_max([-flops, -rate, latency])
+    return Cluster(name, -slowest[0], -slowest[1], slowest[2])
+
+
+def _timed(device: torch.device, action: Callable[[], object]) -> float:
+    """Seconds that `action` takes on the device."""
+    start = time.perf_counter()
+    action()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _matmul_flops(device: torch.device) -> float:
+    """Floating-point operations per second of a float32 matrix product."""
+    size = 4096 if device.type == "cuda" else 512
+    x = torch.ones(size, size, device=device)
+    _timed(device, lambda: x @ x)
+    best, spent = math.inf, 0.0
+    while spent < _MATMUL_SECONDS:
+        seconds = _timed(device, lambda: x @ x)
+        best, spent = min(best, seconds), spent + seconds
+    return 2 * size**3 / best
+
+
+def _ring_seconds(transport: _C.Transport, device: torch.device, elements: int) -> float:
+    """Seconds until every site has sent `elements` float32 to the next one."""
+    sites = transport.sites
+    array = torch.ones(elements, device=device)
+    messages = [(site, (site + 1) % sites, array.nbytes) for site in range(sites)]
+    payload = dict.fromkeys(transport.local_sites, array)
+    return _timed(device, lambda: transport.exchange("init", messages, payload, array))
+
+
+def _median(values: list[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -1,0 +1,382 @@
+"""The sites that joinsum runs on: `init`, and what it set up."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from joinsum import _C
+from joinsum.base.arguments import integer, show
+from joinsum.base.errors import PlanError
+from joinsum.cluster.cached_rates import with_cached_rates
+from joinsum.cluster.calibration import RejectedCalibration, load
+from joinsum.cluster.cluster import Cluster, measure
+from joinsum.cluster.machine import Machine, machine_of
+from joinsum.cluster.trace import Trace
+
+__all__ = ["Context", "context", "grid", "init", "sites"]
+
+Made = TypeVar("Made")
+
+_PLANS_CACHED = 512
+
+
+class Context:
+    """Sites, the transport between them, and the store of their arrays. `joinsum.init` creates one.
+
+    sites         number of sites
+    grid          the same as a grid of prime factors; `str(grid)` is `2x2x2`
+    local_sites   sites of this process: all of them on loopback, one on a process group
+    cluster       the machine that costs are priced for
+    group         the process group, or None on loopback
+    timeout       seconds that another site may stay silent
+    caches_plans   whether plans of einsums are cached in the user's folder
+    """
+
+    def __init__(
+        self,
+        transport: _C.Transport,
+        cluster: Cluster,
+        group: dist.ProcessGroup | None,
+        timeout: float,
+        store: _C.BlockStore,
+    ) -> None:
+        self.cluster = cluster
+        self.group = group
+        self.timeout = timeout
+        self.caches_plans = True
+        self.store = store
+        self.sites = transport.sites
+        self.local_sites = list(transport.local_sites)
+        self.grid = _C.Grid.of_sites(self.sites)
+        self._last_run: _C.RunTrace | None = None
+        self._last_trace = Trace()
+        self._transport = transport
+        self._executor = _C.Executor(transport, self.store)
+        self._one_run = threading.Lock()
+        self._plans: dict[Hashable, Any] = {}
+        self._plans_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
+        grid = f" ({self.grid})" if len(self.grid.axes) > 1 else ""
+        return f"<joinsum on {where}{grid}, {self._transport.name}, costs for {self.cluster.name}>"
+
+    @property
+    def transport(self) -> _C.Transport:
+        """What moves arrays between the sites."""
+        return self._transport
+
+    @property
+    def device(self) -> torch.device:
+        """The default device of this process's arrays: its GPU on a group with NCCL."""
+        return _device_of(self.group)
+
+    @cached_property
+    def machine(self) -> Machine:
+        """Hosts, grid, transport and versions. Collective at its first use: every rank of a process group must call."""
+        return machine_of(self)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether all sites are in this process."""
+        return self.group is None
+
+    @property
+    def single_process(self) -> bool:
+        """Whether this process has all sites."""
+        return len(self.local_sites) == self.sites
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the blocks that the sites of this process hold now."""
+        return self.store.bytes
+
+    @property
+    def resident_bytes(self) -> int:
+        """`bytes`, and those of freed blocks that the store has not returned to the system."""
+        return self.store.bytes + self.store.pooled_bytes
+
+    @contextmanager
+    def preparing(self, what: str) -> Iterator[None]:
+        """For checks of arguments before the agreement that opens the call `what` (`run`, `optimize`): an error of one
+        site is also raised on the others, at that agreement, so that they do not wait."""
+        try:
+            yield
+        except _C.TransportError:
+            raise  # every site raises one
+        except Exception as error:
+            if not self.single_process and not getattr(error, "reported_to_other_sites", False):
+                error.reported_to_other_sites = True  # type: ignore[attr-defined]
+                # This site raises its own error, which says more.
+                with suppress(_C.TransportError), torch._C._DisableFuncTorch():
+                    self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")
+            raise
+
+    def cached(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """The result of `make` for `key`, cached; the least recently used ones are dropped. Threads that need one key
+        at the same time may each call `make`."""
+        with self._plans_lock:
+            known: Made | None = self._plans.pop(key, None)
+            if known is not None:
+                self._plans[key] = known
+                return known
+        result = make()
+        with self._plans_lock:
+            while len(self._plans) >= _PLANS_CACHED:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = result
+        return result
+
+    def from_first_site(self, what: str, text: str) -> str:
+        """Site 0's text, on every site; collective."""
+        return self._transport.gather_texts(what, text if 0 in self.local_sites else "")[0]
+
+    def all_gather(self, operation: str, array: torch.Tensor) -> list[torch.Tensor]:
+        """The arrays of all processes, in the order of the ranks; collective. They have one shape and dtype.
+        `operation` opens the message of the TransportError that is raised where another process is lost."""
+        if self.single_process:
+            return [array]
+        (gathered,) = self._transport.all_gather(operation, _C.SubGrids.all(self.sites), [array])
+        return list(gathered)
+
+    def execute(
+        self,
+        plan: _C.IaPlan,
+        inputs: Mapping[str, _C.StoredRelation],
+        scalars: Mapping[str, float],
+        *,
+        traced: bool = True,
+        overwritten: set[str] | None = None,
+    ) -> dict[str, _C.StoredRelation]:
+        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows. `overwritten` receives the
+        names of the tied inputs that a failed run has overwritten."""
+        with self._one_run:
+            try:
+                outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))
+            except BaseException:
+                if overwritten is not None:
+                    overwritten |= self._executor.overwritten()
+                raise
+            if traced:
+                self._last_run = trace
+        return outputs
+
+    def executable_text(self, plan: _C.IaPlan) -> str:
+        """The steps that a run of `plan` walks in this process."""
+        with self._one_run:
+            return self._executor.executable_text(plan)
+
+    @property
+    def last_trace(self) -> Trace:
+        """What the nodes of the last traced run did."""
+        if self._last_run is not None:
+            self._last_trace, self._last_run = Trace(self._last_run.entries()), None
+        return self._last_trace
+
+
+_current: Context | None = None
+_measured: weakref.WeakKeyDictionary[Any, Cluster] = weakref.WeakKeyDictionary()
+
+
+def init(
+    sites: int | None = None,
+    *,
+    group: object | None = None,
+    cluster: Cluster | None = None,
+    timeout: float = 300.0,
+    plan_cache: bool = True,
+    store: str | None = None,
+) -> Context:
+    """Sets up the sites; calling it again replaces them. Every other function calls `init()` if the program has not.
+
+    Without a process group, `sites` sites run in this process one after another (loopback, 1 by default): the same
+    plans, the same bytes counted. Where torch.distributed is initialised, or under `torchrun` (RANK and WORLD_SIZE are
+    set: then `init` creates the default process group, of gloo and, with CUDA, nccl), there is one site per rank.
+
+    sites     number of sites on loopback; on a process group it must be the group's size, if given
+    group     a ProcessGroup that this process is in, or a DeviceMesh of one dimension (`mesh["dp"]`); collective
+    cluster   the machine that costs are priced for; its `memory_bytes` also limits what freed blocks take beside the
+              sites' blocks. On loopback, by default a described one (10 Gbit). On a process group, by default
+              what `joinsum.calibrate` has measured on these sites, if there is a valid file; else a short measurement
+              (once for each group, in less than 0.3 s; the slowest site's rates). Where plans are cached, the rates of
+              earlier short measurements are used if they are close, so that cached plans stay valid
+    timeout   seconds that another site may stay silent before a run raises TransportError, > 0
+    plan_cache  whether plans of einsums are cached in the user's folder for the next process (`docs/einsum.md`);
+              JOINSUM_PLAN_CACHE=0 in the environment also turns that off
+    store     what holds the sites' blocks: "memory", or "relocating", which tests use: it moves every block that no
+              operation uses and poisons the memory that the block leaves. By default what JOINSUM_STORE in the
+              environment names, else "memory"
+
+    A calibration file of other sites, versions or layout is not used; a warning says what differs. Raises
+    PlanError for arguments that contradict each other, and for a damaged calibration file.
+    Source: the sites are those of the TRA paper, section 4; the grid is `docs/algebra.md`'s.
+
+    >>> import joinsum
+    >>> joinsum.init(sites=12)
+    <joinsum on 12 sites (2x2x3), loopback, costs for 10 Gbit between sites, one device each>
+    >>> joinsum.sites(), str(joinsum.grid())
+    (12, '2x2x3')
+    >>> _ = joinsum.init()
+    """
+    global _current
+    timeout = _seconds(timeout)
+    if sites is not None:
+        sites = integer("init", "sites", sites)
+        if sites < 1:
+            raise PlanError(f"init: at least one site: sites={sites}")
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise PlanError(f"init: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    blocks = _C.make_store(_store_name(store))
+    process_group = _process_group(group, timeout)
+    if process_group is None:
+        described = cluster if cluster is not None else Cluster()
+        _current = Context(_C.make_loopback(1 if sites is None else sites), described, None, timeout, blocks)
+    else:
+        _current = _on_group(process_group, sites, cluster, _Settings(timeout, bool(plan_cache), blocks))
+    _current.caches_plans = bool(plan_cache)
+    memory = _current.cluster.memory_bytes
+    if memory is not None:
+        blocks.set_budget(memory * len(_current.local_sites))
+    return _current
+
+
+def context() -> Context:
+    """The current context; calls `init()` if there is none.
+
+    >>> import joinsum
+    >>> joinsum.init(sites=2).loopback
+    True
+    >>> joinsum.context().local_sites
+    [0, 1]
+    """
+    return _current if _current is not None else init()
+
+
+def sites() -> int:
+    """Number of sites.
+
+    >>> import joinsum
+    >>> _ = joinsum.init(sites=3)
+    >>> joinsum.sites()
+    3
+    """
+    return context().sites
+
+
+def grid() -> _C.Grid:
+    """The sites as a grid of prime factors, the slowest link's axis first; a placement gives each axis a state.
+
+    >>> import joinsum
+    >>> _ = joinsum.init(sites=8)
+    >>> joinsum.grid().axes
+    [2, 2, 2]
+    """
+    return context().grid
+
+
+def _seconds(timeout: object) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise PlanError(f"init: a timeout is a positive number of seconds: timeout={show(timeout)}")
+    return float(timeout)
+
+
+def _store_name(store: object) -> str:
+    if store is None:
+        return os.environ.get("JOINSUM_STORE") or "memory"
+    if not isinstance(store, str):
+        raise PlanError(f"init: a store is a name: store={show(store)}, choices={', '.join(_C.store_names())}")
+    return store
+
+
+def _process_group(group: object | None, timeout: float) -> dist.ProcessGroup | None:
+    """The process group to run on; None for loopback."""
+    if group is None:
+        return _default_group(timeout)
+    if hasattr(group, "get_group") and hasattr(group, "mesh_dim_names"):
+        if group.ndim != 1:  # type: ignore[attr-defined]
+            raise PlanError(f"init: a mesh of one dimension; pick one, as in mesh['dp']: mesh={show(group)}")
+        group = group.get_group()
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise PlanError("init: this process is not in the group: rank=" + str(dist.get_rank()))
+    if not isinstance(group, dist.ProcessGroup):
+        raise PlanError(f"init: a group is a ProcessGroup or a DeviceMesh: group={show(group)}")
+    return group
+
+
+def _default_group(timeout: float) -> dist.ProcessGroup | None:
+    if not dist.is_available():
+        return None
+    if not dist.is_initialized():
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            return None
+        with_cuda = torch.cuda.is_available() and dist.is_nccl_available()
+        if with_cuda:
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        backend = "cpu:gloo,cuda:nccl" if with_cuda else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        atexit.register(_destroy_default_group)
+    return dist.group.WORLD
+
+
+def _destroy_default_group() -> None:
+    """Destroys the group that `init` created, unless the user has."""
+    _C.close_process_groups()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+class _Settings(NamedTuple):
+    """What `init` was called with, beside sites and cluster."""
+
+    timeout: float
+    caches_plans: bool
+    store: _C.BlockStore
+
+
+def _on_group(group: dist.ProcessGroup, sites: int | None, cluster: Cluster | None, settings: _Settings) -> Context:
+    if sites is not None and sites != group.size():
+        raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
+    transport = _C.make_process_group(group.group_name, settings.timeout, _C.Collectives.table)
+    described = cluster if cluster is not None else Cluster()
+    current = Context(transport, described, group, settings.timeout, settings.store)
+    if cluster is None:
+        current.cluster = _calibrated(current) or _measured_quickly(current, group, settings.caches_plans)
+    return current
+
+
+def _calibrated(current: Context) -> Cluster | None:
+    """The cluster of the calibration file of these sites, if there is a valid one."""
+    try:
+        return load(current)
+    except RejectedCalibration as rejected:
+        if 0 in current.local_sites:
+            warnings.warn(f"init: {rejected}", stacklevel=4)
+        return None
+
+
+def _measured_quickly(current: Context, group: dist.ProcessGroup, caches_plans: bool) -> Cluster:
+    """Rates of a short measurement; where plans are cached, those of earlier ones if they are close."""
+    cluster = _measured.get(group)
+    if cluster is None:
+        cluster = measure(
+            current.transport, current.device, f"measured quickly on {current.sites} ranks, not calibrated"
+        )
+        _measured[group] = cluster
+    return with_cached_rates(current, current.machine, cluster, caches_plans)
+
+
+def _device_of(group: dist.ProcessGroup | None) -> torch.device:
+    cuda = group is not None and "nccl" in dist.get_backend_config(group)
+    return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")

@@ -1,0 +1,229 @@
+"""Measured rates of a machine: `joinsum.calibrate` measures them, and the cost model prices `seconds` by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from joinsum import _C
+from joinsum.base.arguments import show
+from joinsum.base.errors import PlanError
+
+__all__ = ["Curve", "Elementwise", "Folds", "Links", "Products", "Profile", "monotone"]
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Seconds by size: linear between the measured sizes, and along the last piece beyond them; never falls."""
+
+    sizes: tuple[float, ...] = ()
+    seconds: tuple[float, ...] = ()
+
+    def lists(self) -> _C.CurveLists:
+        """The same for the C++ core."""
+        return self.sizes, self.seconds
+
+
+@dataclass(frozen=True)
+class Links:
+    """Seconds of messages that cross the grid axes `axes`, by the bytes of the busiest site in its busier direction.
+
+    all    every site sends to each other site of its sub-grid, in all sub-grids at once
+    pair   one site sends to another one, and no other site sends
+    """
+
+    axes: tuple[int, ...]
+    all: Curve
+    pair: Curve
+
+
+@dataclass(frozen=True)
+class Products:
+    """Seconds of the matrix products of one dtype for every triple (rows, inner, columns) of `extents`, row-major."""
+
+    dtype: str
+    extents: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Elementwise kernels whose rows have these facts, by the elements of the result."""
+
+    operands: int
+    flops_per_element: int
+    domain: str
+    element_bytes: int
+    seconds: Curve
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Folds inside an array (`rows`) and of a block's tuples (`keys`), by the elements read."""
+
+    element_bytes: int
+    rows: Curve
+    keys: Curve
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Times of the sites of one machine, measured on all of them at once; `docs/calibration.md` says how they are used.
+
+    run_seconds    of the agreement that opens a run
+    node_seconds   of a node that computes nothing; times of kernels are those of a node with one call
+    copies         of copies into new memory, by bytes
+
+    >>> flat = Profile(1e-3, 1e-5, copies=Curve((0.0, 1e9), (0.0, 0.1)))
+    >>> Profile.of_json(flat.to_json()) == flat
+    True
+    """
+
+    run_seconds: float
+    node_seconds: float
+    links: tuple[Links, ...] = ()
+    products: tuple[Products, ...] = ()
+    elementwise: tuple[Elementwise, ...] = ()
+    folds: tuple[Folds, ...] = ()
+    copies: Curve = Curve()
+
+    @cached_property
+    def core(self) -> _C.Profile:
+        """The same for the C++ core; raises PlanError for curves that fall."""
+        core = _C.Profile(self.run_seconds, self.node_seconds)
+        for link in self.links:
+            core.add_link(link.axes, link.all.lists(), link.pair.lists())
+        for table in self.products:
+            core.add_products(table.dtype, table.extents, table.seconds)
+        for row in self.elementwise:
+            core.add_elementwise(
+                row.operands, row.flops_per_element, row.domain, row.element_bytes, row.seconds.lists()
+            )
+        for fold in self.folds:
+            core.add_folds(fold.element_bytes, fold.rows.lists(), fold.keys.lists())
+        core.set_copies(self.copies.lists())
+        return core
+
+    def __str__(self) -> str:
+        links = "/".join("".join(map(str, link.axes)) for link in self.links)
+        dtypes = "/".join(table.dtype for table in self.products)
+        return f"links of axes {links or 'none'}, products {dtypes or 'none'}, {len(self.elementwise)} elementwise"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a calibration file holds it."""
+        found: dict[str, Any] = _json_of(self)
+        return found
+
+    @staticmethod
+    def of_json(value: object) -> Profile:
+        """The profile that `to_json` described; raises PlanError naming an entry that is missing or of another type."""
+        profile = _read(Profile, Reader(value, "profile"))
+        _ = profile.core
+        return profile
+
+
+def _json_of(value: Any) -> Any:
+    if isinstance(value, Curve):
+        return [[size, seconds] for size, seconds in zip(value.sizes, value.seconds, strict=True)]
+    if is_dataclass(value):
+        return {each.name: _json_of(getattr(value, each.name)) for each in fields(value)}
+    return [_json_of(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _read(kind: type[Row], reader: Reader) -> Row:
+    """An object of the dataclass `kind`, whose fields are numbers, texts, curves, and lists of numbers or of rows."""
+    readers: dict[Any, Callable[[str], Any]] = {
+        float: reader.number,
+        int: lambda name: int(reader.number(name)),
+        str: reader.text,
+        Curve: reader.curve,
+        tuple[float, ...]: reader.numbers,
+        tuple[int, ...]: lambda name: tuple(map(int, reader.numbers(name))),
+    }
+    found = {}
+    for name, annotation in get_type_hints(kind).items():
+        if annotation in readers:
+            found[name] = readers[annotation](name)
+        else:
+            found[name] = tuple(_read(get_args(annotation)[0], each) for each in reader.each(name))
+    return kind(**found)
+
+
+class Reader:
+    """Entries of a JSON object; errors name the entry that does not fit."""
+
+    def __init__(self, value: object, place: str) -> None:
+        if not isinstance(value, Mapping):
+            raise PlanError(f"{place}: expected an object: got={show(value)}")
+        self._value = value
+        self.place = place
+
+    def get(self, name: str) -> Any:
+        """The entry of that name."""
+        if name not in self._value:
+            raise PlanError(f"{self.place}.{name}: missing: entries={show(list(self._value))}")
+        return self._value[name]
+
+    def number(self, name: str) -> float:
+        """A number."""
+        return _number(self.get(name), f"{self.place}.{name}")
+
+    def text(self, name: str) -> str:
+        """A text."""
+        value = self.get(name)
+        if not isinstance(value, str):
+            raise PlanError(f"{self.place}.{name}: expected a text: got={show(value)}")
+        return value
+
+    def entries(self, name: str) -> list[Any]:
+        """A list."""
+        value = self.get(name)
+        if not isinstance(value, list):
+            raise PlanError(f"{self.place}.{name}: expected a list: got={show(value)}")
+        return value
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of numbers."""
+        return tuple(_number(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self.entries(name)))
+
+    def each(self, name: str) -> list[Reader]:
+        """A list of objects."""
+        return [Reader(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self.entries(name))]
+
+    def curve(self, name: str) -> Curve:
+        """A list of pairs."""
+        points = []
+        for i, point in enumerate(self.entries(name)):
+            place = f"{self.place}.{name}[{i}]"
+            if not isinstance(point, list) or len(point) != 2:
+                raise PlanError(f"{place}: expected a size and its seconds: got={show(point)}")
+            points.append((_number(point[0], place), _number(point[1], place)))
+        return Curve(tuple(size for size, _ in points), tuple(seconds for _, seconds in points))
+
+
+def _number(value: object, place: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise PlanError(f"{place}: expected a number: got={show(value)}")
+    return float(value)
+
+
+def monotone(values: Sequence[float]) -> list[float]:
+    """The nearest list, by squares, that never falls: neighbours that fall become their mean.
+
+    Source: Ayer, Brunk, Ewing, Reid, Silverman, An empirical distribution function for sampling with incomplete
+    information, 1955 (pool adjacent violators).
+
+    >>> monotone([1.0, 3.0, 2.0, 4.0])
+    [1.0, 2.5, 2.5, 4.0]
+    """
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        pools.append((value, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, n), (b, m) = pools[-2:]
+            pools[-2:] = [((a * n + b * m) / (n + m), n + m)]
+    return [mean for mean, count in pools for _ in range(count)]

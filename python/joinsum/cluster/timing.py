@@ -1,0 +1,150 @@
+"""Timing on all sites at once, for `joinsum.calibrate`."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from joinsum import _C
+from joinsum.base.dtypes import torch_dtype
+
+__all__ = ["Bench", "Stopwatch"]
+
+_MOST_CALLS = 500
+_MOST_EXCHANGES = 40
+_ROUNDS = 5
+# Below it, something else than the other sites slows a site down.
+_CROWDED = 1.25
+
+
+class Bench:
+    """Runs plans of one node on one site of this process, with the executor that runs every plan."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._store = _C.make_store("memory")
+        self._executor = _C.Executor(_C.make_loopback(1), self._store)
+
+    def node(self, text: str) -> Callable[[], float]:
+        """A function that runs the plan `text` on arrays of ones and returns the seconds of its last node.
+
+        >>> seconds = Bench(torch.device("cpu")).node("input A: f32[8]<1> ()\\noutput Z = map[(k0); relu](A)")
+        >>> seconds() > 0
+        True
+        """
+        plan = _C.IaPlan.parse(f"ia on 1\n{text}\n")
+        inputs = {name: self._ones(type_) for name, type_ in plan.inputs}
+        if self.device.type == "cuda":
+            return lambda: self.timed(lambda: self._executor.run(plan, inputs, {}))
+        return lambda: self._executor.run(plan, inputs, {})[1].entries()[-1].seconds
+
+    def timed(self, action: Callable[[], object]) -> float:
+        """Seconds of `action` on the device."""
+        self._finish()
+        start = time.perf_counter()
+        action()
+        self._finish()
+        return time.perf_counter() - start
+
+    def _finish(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _ones(self, type_: _C.PhysicalType) -> _C.StoredRelation:
+        relation = type_.relation
+        shape = [axis.extent for axis in relation.axes]
+        keys = itertools.product(*map(range, relation.frontier))
+        ones = torch.ones(shape, dtype=torch_dtype(relation.dtype), device=self.device)
+        return _C.place_tuples([(list(key), ones) for key in keys], type_, [0], self._store, True)
+
+
+class Stopwatch:
+    """Times actions that all sites perform at the same time. Every site gets the same result: the slowest site's.
+
+    window     seconds for each action; a longer action runs once or twice
+    crowding   factor by which work takes longer because sites share cores
+    """
+
+    def __init__(self, transport: _C.Transport, window: float, crowding: float = 1.0) -> None:
+        self.transport = transport
+        self.window = window
+        self.crowding = crowding
+        self._start = time.perf_counter()
+
+    def elapsed(self) -> float:
+        """Seconds since the start, equal on all sites."""
+        return self.transport.all_reduce_max([time.perf_counter() - self._start])[0]
+
+    def work(self, actions: Sequence[Callable[[], float]]) -> list[float]:
+        """Seconds of each of several actions that move nothing; an action returns its own. All sites start a window
+        together, so that they share caches and memory as in a run. The result is the median call, without the time in
+        which another process had its core, times `crowding`."""
+        self.transport.all_reduce_max([0.0])
+        return [
+            self.crowding * seconds for seconds in self.transport.all_reduce_max([self._median(a) for a in actions])
+        ]
+
+    def crowding_of(self, action: Callable[[], float]) -> float:
+        """The factor by which `action` takes longer because sites share cores; 1 where each has its own. It is the
+        least of several windows, as other programs on the machine are no property of the sites."""
+        crowding = []
+        for _ in range(_ROUNDS):
+            self.transport.all_reduce_max([0.0])
+            end, wall, own = time.perf_counter() + self.window / _ROUNDS, 0.0, 0.0
+            while own == 0.0 or time.perf_counter() < end:
+                seconds, undisturbed = _both_seconds(action)
+                wall, own = wall + seconds, own + undisturbed
+            crowding.append(wall / own)
+        least = min(self.transport.all_reduce_max(crowding))
+        return least if least > _CROWDED else 1.0
+
+    def _median(self, action: Callable[[], float]) -> float:
+        action()
+        end = time.perf_counter() + self.window
+        seconds: list[float] = []
+        while not seconds or (time.perf_counter() < end and len(seconds) < _MOST_CALLS):
+            seconds.append(_both_seconds(action)[1])
+        return statistics.median(seconds)
+
+    def exchange(self, action: Callable[[], object], work: Callable[[], object] | None = None) -> float:
+        """Seconds of an action in which sites wait for each other, from when all are ready until the last one is done;
+        the median call. All sites call it equally often.
+
+        work   what sites do before. In a run some exchanges follow kernels and some follow other exchanges: the result
+               is the mean of both, the former from when the last site has finished its work
+        """
+        first = self._together(action, work or _nothing, 1)
+        if first > self.window:
+            return first
+        calls = max(1, min(_MOST_EXCHANGES, round(self.window / 2 / max(first, 1e-6))))
+        idle = self._together(action, _nothing, calls)
+        return idle if work is None else (idle + self._together(action, work, calls)) / 2
+
+    def _together(self, action: Callable[[], object], work: Callable[[], object], calls: int) -> float:
+        worked, done = [], []
+        for _ in range(calls):
+            self.transport.all_reduce_max([0.0])
+            start = time.perf_counter()
+            work()
+            worked.append(time.perf_counter() - start)
+            action()
+            done.append(time.perf_counter() - start)
+        last_worked, last_done = self.transport.all_reduce_max(worked), self.transport.all_reduce_max(done)
+        return max(statistics.median(b - a for a, b in zip(last_worked, last_done, strict=True)), 1e-7)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _both_seconds(action: Callable[[], float]) -> tuple[float, float]:
+    """Seconds that `action` returns, and those of them in which this thread had a core. Where kernels use several
+    threads, both are wall time."""
+    start = time.thread_time()
+    wall = action()
+    own = time.thread_time() - start
+    return wall, min(wall, own) if torch.get_num_threads() == 1 and not torch.cuda.is_available() else wall

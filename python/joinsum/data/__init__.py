@@ -1,8 +1,0 @@
-"""Readers of data sets.
-
-`joinsum.data.extreme` reads the text format of the Extreme Classification Repository.
-"""
-
-from joinsum.data import extreme
-
-__all__ = ["extreme"]

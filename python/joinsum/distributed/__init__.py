@@ -1,0 +1,1 @@
+"""Distributed tensors: their operators, reductions, DTensor, checkpoints and batch shards."""

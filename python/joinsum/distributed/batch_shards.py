@@ -1,0 +1,66 @@
+"""Batches that are sharded over the ranks of a process group along the first axis of each tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from joinsum.base.errors import PlanError
+from joinsum.base.trees import tree_leaves, tree_map
+from joinsum.cluster.context import Context, context
+from joinsum.distributed.distributed_tensor import from_local_shards
+
+__all__ = ["BatchShards"]
+
+
+class BatchShards:
+    """Assembles batches from the ranks' shards, and takes shards of results. `caller` opens error messages."""
+
+    def __init__(self, caller: str) -> None:
+        self._caller = caller
+        self._agreed: set[str] = set()  # shapes of shards that all ranks are known to have
+
+    def joined(self, batch: Any) -> Any:
+        """The global batch, for this rank's shard; moves nothing. In a single process the shard is the batch."""
+        if context().single_process:
+            return batch
+        axes = [x for x in tree_leaves(batch) if _has_axes(x)]
+        if any(x.requires_grad for x in axes):
+            raise PlanError(f"{self._caller}: a rank's shard of a batch has no gradient; give x.detach()")
+        shapes = "\n".join(f"shard {i}: {list(x.shape)} {x.dtype}" for i, x in enumerate(axes))
+        if shapes not in self._agreed:
+            context().transport.agree(self._caller, f"shards of a batch have one shape on every rank\n{shapes}")
+            self._agreed.add(shapes)
+        return tree_map(lambda x: from_local_shards(x) if _has_axes(x) else x, batch)
+
+    def own(self, results: Any, batch: Any) -> Any:
+        """The results for a batch of `joined`: of each tensor whose first axis is as long as the batch's, this rank's
+        shard, in autograd; the others unchanged."""
+        here = context()
+        if here.single_process:
+            return results
+        extents = {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
+
+        def shard(x: Any) -> Any:
+            return _LocalShard.apply(x, here) if _has_axes(x) and x.shape[0] in extents else x  # type: ignore[no-untyped-call]
+
+        return tree_map(shard, results)
+
+
+def _has_axes(x: object) -> bool:
+    return isinstance(x, torch.Tensor) and x.dim() > 0
+
+
+class _LocalShard(torch.autograd.Function):
+    """This rank's shard of an unsharded tensor. Its gradient is that of the mean of the ranks' results."""
+
+    @staticmethod
+    def forward(ctx: Any, full: torch.Tensor, here: Context) -> torch.Tensor:
+        ctx.here = here
+        count = full.shape[0] // here.sites
+        return full.narrow(0, here.local_sites[0] * count, count).clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return torch.cat(ctx.here.all_gather("gradient of a batch shard", grad)) / ctx.here.sites, None

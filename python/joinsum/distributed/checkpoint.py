@@ -1,0 +1,217 @@
+"""Checkpoints of models and optimizers: written on some number of sites, read on any other, or into plain tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from joinsum.base.errors import CheckpointError
+from joinsum.cluster.context import Context, context
+from joinsum.distributed.flattened_state import check_same, flattened_optimizer, named_state, restore_optimizer
+
+__all__ = ["load_checkpoint", "save_checkpoint"]
+
+_CURRENT = "current.json"
+_FORMAT = "joinsum checkpoint 1"
+_OURS = re.compile(r"\.?joinsum-[0-9a-f]{16}(\.part|\.json)?")
+Path_ = str | os.PathLike[str]
+
+
+def save_checkpoint(
+    folder: Path_,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """Writes a model, an optimizer's state and counters, and `extra` (numbers, text, lists, dicts), each site its own
+    blocks, in the format of torch.distributed.checkpoint.
+
+    folder   created if it does not exist; all ranks of a process group see the same one
+
+    The folder holds the last complete checkpoint at any time, however the program ends: a new one is written beside it
+    and replaces it in one step. All ranks of a process group call.
+    Raises OSError where it cannot be written, TypeError for an `extra` that JSON has no form of.
+
+    >>> import joinsum, tempfile, torch
+    >>> model = torch.nn.Linear(2, 1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     joinsum.save_checkpoint(folder, model, extra={"epoch": 3})
+    ...     joinsum.load_checkpoint(folder, model)
+    {'epoch': 3}
+    """
+    here = context()
+    folder = Path(folder)
+    name = here.from_first_site("save_checkpoint", f"joinsum-{secrets.token_hex(8)}")
+    beside = folder / f".{name}.part"
+    first = 0 in here.local_sites
+    _on_first_site(here, lambda: beside.mkdir(parents=True))
+    tensors = _model_state(model)
+    groups: list[Any] = []
+    if optimizer is not None:
+        optimizer_tensors, groups = flattened_optimizer(model, optimizer)
+        tensors |= optimizer_tensors
+    note = {"extra": dict(extra or {}), "groups": groups}
+    try:
+        _write(here, tensors, beside)
+        _on_first_site(here, lambda: _finish(folder, beside, name, note))
+    except BaseException:
+        if first:
+            shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def load_checkpoint(
+    folder: Path_, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """Reads what `save_checkpoint` wrote, on any number of sites, into a distributed or plain model; returns `extra`.
+
+    All is read and checked before anything changes. Raises CheckpointError, naming the folder: for tensors that the
+    checkpoint or the model lacks (all of them are listed), other shapes, and files that are missing or cut off.
+    """
+    here = context()
+    folder = Path(folder)
+    data, note = _current(folder)
+    metadata = _read_metadata(data)
+    wanted = _model_state(model)
+    if optimizer is not None:
+        optimizer_tensors, _ = flattened_optimizer(model, optimizer, saved=metadata)
+        wanted |= optimizer_tensors
+    saved = {
+        name: f"{list(each.size)} {each.properties.dtype}"
+        for name, each in metadata.items()
+        if optimizer is not None or not name.startswith("optimizer.")
+    }
+    needed = {name: f"{list(tensor.shape)} {tensor.dtype}" for name, tensor in wanted.items()}
+    check_same(f"{folder}: a checkpoint of something else", saved, needed)
+    fresh = {name: torch.empty_like(tensor, memory_format=torch.contiguous_format) for name, tensor in wanted.items()}
+    _read(here, fresh, data)
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            if not name.startswith("optimizer."):
+                tensor.copy_(fresh[name])
+        if optimizer is not None:
+            restore_optimizer(model, optimizer, fresh, note["groups"])
+    extra: dict[str, Any] = note["extra"]
+    return extra
+
+
+def _model_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The model's tensors, by the user's names; a shared one has the first of its names."""
+    return {f"model.{name}": tensor for name, first, tensor in named_state(model) if name == first}
+
+
+def _on_first_site(here: Context, work: Callable[[], None]) -> None:
+    """Runs `work` on the first site; the others wait, and raise if it failed."""
+    status, failure = "done", None
+    if 0 in here.local_sites:
+        try:
+            work()
+        except Exception as error:
+            status, failure = f"{type(error).__name__}: {error}", error
+    first = here.from_first_site("save_checkpoint", status)
+    if failure is not None:
+        raise failure
+    if first != "done":
+        raise OSError(f"save_checkpoint: the first site could not write: cause={first}")
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def _write(here: Context, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+    writer = FileSystemWriter(folder)
+    try:
+        with _without_group_warning():
+            save(dict(tensors), storage_writer=writer, process_group=here.group, no_dist=here.group is None)
+    except CheckpointException as error:  # no Exception, and of all ranks
+        raise OSError(f"{folder}: cannot be written: cause={_cause(error)}") from error
+
+
+def _read(here: Context, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+    try:
+        reader = FileSystemReader(folder)
+        with _without_group_warning():
+            load(tensors, storage_reader=reader, process_group=here.group, no_dist=here.group is None)
+    except (CheckpointException, Exception) as error:  # whatever reading damaged files leads to
+        raise CheckpointError(f"{folder}: cannot be read: cause={_cause(error)}") from error
+
+
+@contextmanager
+def _without_group_warning() -> Iterator[None]:
+    """Silences torch's warning that there is no process group: on loopback there is none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        yield
+
+
+def _cause(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _finish(folder: Path, beside: Path, name: str, note: Mapping[str, Any]) -> None:
+    """Makes the checkpoint that was written beside the folder's the current one, and removes the others."""
+    files = {path.name: path.stat().st_size for path in sorted(beside.iterdir())}
+    text = json.dumps({"format": _FORMAT, "data": name, "files": files, **note})
+    for path in beside.iterdir():
+        _flush(path)
+    os.rename(beside, folder / name)
+    written = folder / f".{name}.json"
+    written.write_text(text)
+    _flush(written)
+    os.replace(written, folder / _CURRENT)
+    _flush(folder)
+    for path in folder.iterdir():
+        leftover = path.name != name and _OURS.fullmatch(path.name) is not None
+        if leftover and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif leftover:
+            path.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _current(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The folder's checkpoint and its metadata; all of its files exist with their sizes."""
+    try:
+        note: dict[str, Any] = json.loads((folder / _CURRENT).read_text())
+    except FileNotFoundError:
+        raise CheckpointError(f"{folder}: no checkpoint there: missing={_CURRENT}") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{folder}: not a checkpoint: file={_CURRENT}, cause={error}") from None
+    if not isinstance(note, dict) or note.get("format") != _FORMAT:
+        found = note.get("format") if isinstance(note, dict) else type(note).__name__
+        raise CheckpointError(f"{folder}: not a checkpoint of this program: format={found}, wanted={_FORMAT}")
+    data = folder / str(note["data"])
+    for name, size in note["files"].items():
+        found = (data / name).stat().st_size if (data / name).exists() else None
+        if found != size:
+            what = "a file is missing" if found is None else "a file is cut off or damaged"
+            raise CheckpointError(f"{folder}: {what}: file={data.name}/{name}, bytes={found}, wanted={size}")
+    return data, note
+
+
+def _read_metadata(data: Path) -> dict[str, Any]:
+    try:
+        return dict(FileSystemReader(data).read_metadata().state_dict_metadata)
+    except Exception as error:  # a pickle of torch's
+        raise CheckpointError(f"{data}: not a checkpoint: cause={type(error).__name__}: {error}") from error

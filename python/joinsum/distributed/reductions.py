@@ -1,0 +1,122 @@
+"""Reductions of all elements of distributed tensors: each process reduces its blocks, and then all partial results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from joinsum.base.dtypes import accumulation_dtype
+from joinsum.base.errors import PlanError
+from joinsum.distributed.block_tensor import BlockTensor, is_distributed
+
+__all__ = ["REDUCTIONS"]
+
+_aten = torch.ops.aten
+_INFINITY = float("inf")
+
+
+def _own_arrays(x: BlockTensor) -> list[torch.Tensor]:
+    """Arrays of which this process has the first replica; those of all processes are the tensor."""
+    here, type_ = x.context, x.physical_type
+    local = set(here.local_sites)
+    pairs = x.stored.core().tuples()
+    return [array for key, array in pairs if type_.sites_of(key)[0] in local]
+
+
+def _reduction(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -> Callable[..., torch.Tensor]:
+    """Reduces all elements; partial results are combined in the same way."""
+
+    def reduce(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+        (x,) = args[:1]
+        if any(each not in (None, [], False) for each in args[1:]):
+            raise PlanError(f"DistributedTensor: only all elements are reduced: operator={func}; give x.full_tensor()")
+        neutral = torch.tensor(_identity(identity, x.dtype), dtype=x.dtype, device=x.device)
+        partial = [func(array, **kwargs) for array in _own_arrays(x) if array.numel()]
+        partial = partial or [func(neutral.reshape(1), **kwargs)]
+        local = combine(torch.stack(partial))
+        return combine(torch.stack(x.context.all_gather(str(func), local)))
+
+    return reduce
+
+
+def _identity(identity: Any, dtype: torch.dtype) -> Any:
+    """The identity as an element of the dtype: for infinity of integers and booleans, their greatest or least value."""
+    if identity not in (_INFINITY, -_INFINITY) or dtype.is_floating_point:
+        return identity
+    if dtype is torch.bool:
+        return identity > 0
+    return torch.iinfo(dtype).max if identity > 0 else torch.iinfo(dtype).min
+
+
+_sum = _reduction(torch.sum, 0)
+
+
+def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    x, dtype = args[0], kwargs.get("dtype") or args[0].dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        raise PlanError(f"DistributedTensor: a mean is of floats or complex numbers: dtype={dtype}; give dtype=")
+    total: torch.Tensor = _sum(_aten.sum.default, (x,), {"dtype": accumulation_dtype(dtype)})
+    mean: torch.Tensor = (total / x.numel()).to(dtype)
+    return mean
+
+
+def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[torch.Tensor]:
+    """Norms of all elements of each tensor, in one exchange between the ranks."""
+    if order == 0:
+        raise PlanError("DistributedTensor: the norm of order 0 is a count; give (x != 0).sum()")
+    dtypes = [(dtype or x.dtype).to_real() for x in xs]
+    partial = [_partial_norm(x, order, accumulation_dtype(dtype or x.dtype)) for x in xs]
+    here = next(x.context for x in xs if is_distributed(x))
+    if not here.single_process:
+        columns = torch.stack(here.all_gather("norm", torch.stack(partial)))
+        norms = torch.linalg.vector_norm(columns, order, dim=0)
+        partial = [norm if is_distributed(x) else own for x, own, norm in zip(xs, partial, norms, strict=True)]
+    return [norm.to(own) for norm, own in zip(partial, dtypes, strict=True)]
+
+
+def _partial_norm(x: Any, order: float, dtype: torch.dtype) -> torch.Tensor:
+    """The norm of this process's blocks of the tensor."""
+    arrays = _own_arrays(x) if is_distributed(x) else [x]
+    partial = [torch.linalg.vector_norm(array, order, dtype=dtype) for array in arrays if array.numel()]
+    if not partial:
+        return torch.full((), _INFINITY if order < 0 else 0.0, dtype=dtype.to_real(), device=x.device)
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(partial), order)
+    return norm
+
+
+def _vector_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    values = dict(zip(["x", "ord", "dim", "keepdim"], args, strict=False)) | dict(kwargs)
+    dims = values.get("dim")
+    all_elements = dims is None or sorted(dim % args[0].dim() for dim in dims) == list(range(args[0].dim()))
+    if not all_elements or values.get("keepdim"):
+        raise PlanError(f"DistributedTensor: only norms of all elements: operator={func}; give x.full_tensor()")
+    order = values.get("ord", values.get("p", 2))
+    return _norms([args[0]], 2.0 if order is None else float(order), values.get("dtype"))[0]
+
+
+def _foreach_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    order = args[1] if len(args) > 1 else kwargs.get("ord", 2)
+    return _norms(args[0], float(order), kwargs.get("dtype"))
+
+
+_max = _reduction(torch.max, -_INFINITY)
+
+
+def _foreach_max(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    return [_max(_aten.max.default, (x,), {}) if is_distributed(x) else x.max() for x in args[0]]
+
+
+REDUCTIONS: dict[Any, Callable[..., Any]] = {
+    _aten.sum.default: _sum,
+    _aten.mean.default: _mean,
+    _aten.max.default: _max,
+    _aten.min.default: _reduction(torch.min, _INFINITY),
+    _aten.all.default: _reduction(torch.all, True),
+    _aten.any.default: _reduction(torch.any, False),
+    _aten.linalg_vector_norm.default: _vector_norm,
+    _aten.norm.Scalar: _vector_norm,
+    _aten._foreach_norm.Scalar: _foreach_norm,
+    _aten._foreach_max.default: _foreach_max,
+}

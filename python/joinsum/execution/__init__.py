@@ -1,0 +1,1 @@
+"""Runs plans: relations, einsum calls, compiled and planned graphs, their gradients and the torch operator."""

@@ -1,0 +1,471 @@
+"""Planning graphs of einsums: into how many parts each operation cuts each of its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from joinsum import _C
+from joinsum.algebra.plan import IaPlan
+from joinsum.base.arguments import integer, show
+from joinsum.base.errors import PlanError
+from joinsum.base.text_table import count_text, seconds_text, text_table
+from joinsum.cluster.cluster import Cluster
+from joinsum.cluster.context import context
+from joinsum.graphs.graph import Graph
+from joinsum.graphs.json_form import load_json, read_json_value
+from joinsum.planner.graph_placement import Baseline, PlacementRequest, place_graph
+
+__all__ = [
+    "OBJECTIVES",
+    "Baseline",
+    "GraphPlan",
+    "Pins",
+    "VertexPlan",
+    "pin_labels",
+    "plan_graph",
+    "plan_graph_file",
+    "plan_loaded",
+]
+
+# The EinDecomp paper's count, which needs no sites; and the costs of plans but the TRA paper's count.
+OBJECTIVES = ("paper", *(row.name for row in _C.objectives() if row.name != "paper_floats"))
+
+# Part counts by label, or in the order of the labels; of an input by axis. On real placements also a placement: the
+# label that each grid axis divides, or `*`, as text: "(b, b, *)".
+Pins = Mapping[str, Mapping[str, int] | Sequence[int] | str]
+
+_CALLS = 8
+_MOST_SITES = 4096
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class VertexPlan:
+    """How an operation runs, and what it moves.
+
+    parts         number of parts of each label; under "paper" their product is the number of kernel calls
+    join          elements that arrive at the kernel calls (these three: under "paper" only, else 0)
+    aggregation   elements that move to be aggregated
+    repartitions  elements that move because an operand is cut otherwise than it was computed or stored, by operand
+    placement     the label that each axis of the grid of sites divides, `*` where sites repeat the work; of an input
+                  the axis of its tensor. None under "paper"
+    wire_bytes    bytes that moves of its value send, in all
+    seconds       of its work, and of moves of its value
+    """
+
+    name: str
+    parts: Mapping[str, int]
+    join: int = 0
+    aggregation: int = 0
+    repartitions: tuple[int, ...] = ()
+    placement: str | None = None
+    wire_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def calls(self) -> int:
+        """The product of the parts: kernel calls, or sites that do different work."""
+        calls = 1
+        for parts in self.parts.values():
+            calls *= parts
+        return calls
+
+    @property
+    def cost(self) -> int:
+        """All elements that it moves, under "paper"."""
+        return self.join + self.aggregation + sum(self.repartitions)
+
+
+@dataclass(frozen=True, repr=False)
+class GraphPlan:
+    """What `joinsum.plan_graph` found; prints as a table of operations, their parts and their costs.
+
+    It is a report of divisions and costs, also for more sites than there are, and holds nothing that runs on tensors: a
+    graph that is planned to be called is a `PlannedGraph`.
+
+    cost          elements moved at worst, bytes on the wire, or seconds: by the objective, all operations together
+    lower_bound   no plan costs less
+    exact         whether the plan is proven best
+    method        what found it: "elimination", "linearisation", or the baseline that is returned
+    tables        under "paper": tables of costs that were computed, and that there would be if equal operations did not
+                  share them
+    sites         that it is for, on real placements (the fields from here are for those alone)
+    inputs        where inputs start, and what moving them costs
+    wire_bytes    bytes that all sites send
+    seconds       of the described machine
+    peak_bytes    that the site which needs most stores at one moment, and the largest tensor among them
+    baselines     standard plans such as data parallel, priced the same way
+    physical      the plan that `joinsum.run` runs
+    """
+
+    objective: str
+    calls: int
+    vertices: tuple[VertexPlan, ...]
+    cost: float
+    lower_bound: float
+    exact: bool
+    method: str
+    tables: tuple[int, int]
+    sites: int | None = None
+    inputs: tuple[VertexPlan, ...] = ()
+    wire_bytes: int = 0
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    peak_tensor: str = ""
+    baselines: tuple[Baseline, ...] = ()
+    physical: IaPlan | None = None
+
+    @property
+    def plan(self) -> dict[str, dict[str, int]]:
+        """The number of parts of each label, by operation."""
+        return {vertex.name: dict(vertex.parts) for vertex in self.vertices}
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as `json.dumps` takes it: plan, cost, exact, lower_bound; on real placements also sites, method,
+        placements of inputs and operations, wire_bytes, seconds, peak_bytes and baselines."""
+        found = {"plan": self.plan, "cost": self.cost, "exact": self.exact, "lower_bound": self.lower_bound}
+        if self.sites is None:
+            return found
+        return found | {
+            "sites": self.sites,
+            "method": self.method,
+            "placements": {vertex.name: vertex.placement for vertex in self.vertices},
+            "inputs": {vertex.name: vertex.placement for vertex in self.inputs},
+            "wire_bytes": self.wire_bytes,
+            "seconds": self.seconds,
+            "peak_bytes": self.peak_bytes,
+            "peak_tensor": self.peak_tensor,
+            "baselines": [
+                {"name": baseline.name, "cost": baseline.cost, "loses": self.loss(baseline), "reason": baseline.reason}
+                for baseline in self.baselines
+            ],
+        }
+
+    def loss(self, baseline: Baseline) -> float | None:
+        """How much more a baseline costs than the plan; None where the graph cannot be placed so."""
+        return None if baseline.cost is None else baseline.cost - self.cost
+
+    def __repr__(self) -> str:
+        return _paper_text(self) if self.sites is None else _placed_text(self)
+
+
+def _paper_text(plan: GraphPlan) -> str:
+    found = "proven best" if plan.exact else f"no plan moves less than {count_text(plan.lower_bound)}"
+    title = f"plan of {len(plan.vertices)} einsums for {plan.calls} calls each, found by {plan.method}, {found}"
+    rows = [_row(vertex) for vertex in plan.vertices[:_SHOWN]]
+    terms = [(vertex.join, vertex.aggregation, sum(vertex.repartitions), vertex.cost) for vertex in plan.vertices]
+    rows.append(["total", "", "", *(count_text(sum(term)) for term in zip(*terms, strict=True))])
+    header = ["einsum", "parts", "calls", "join", "aggregation", "repartition", "elements"]
+    return f"{title}\n{text_table(header, rows, right=range(2, 7))}{_more(plan)}"
+
+
+def _more(plan: GraphPlan) -> str:
+    rest = len(plan.vertices) - _SHOWN
+    return f"\nand {rest} more einsums" if rest > 0 else ""
+
+
+def _row(vertex: VertexPlan) -> list[str]:
+    counts = (vertex.join, vertex.aggregation, sum(vertex.repartitions), vertex.cost)
+    return [vertex.name, _parts_text(vertex), str(vertex.calls), *map(count_text, counts)]
+
+
+def _parts_text(vertex: VertexPlan) -> str:
+    return " ".join(f"{label}={parts}" for label, parts in vertex.parts.items())
+
+
+def _placed_text(plan: GraphPlan) -> str:
+    value = _value_text(plan.objective)
+    found = "proven best" if plan.exact else f"no plan costs less than {value(plan.lower_bound)}"
+    title = f"plan of {len(plan.vertices)} einsums on {plan.sites} sites by {plan.objective}, found by {plan.method}"
+    moved = [vertex for vertex in plan.inputs if vertex.wire_bytes > 0]
+    rows = [_placed_row(vertex) for vertex in (*moved, *plan.vertices[:_SHOWN])]
+    rows.append(["total", "", "", count_text(plan.wire_bytes), seconds_text(plan.seconds)])
+    table = text_table(["einsum", "parts", "placement", "wire B", "time"], rows, right=range(3, 5))
+    others = [
+        [baseline.name, "", "", baseline.reason or ""]
+        if baseline.cost is None
+        else [baseline.name, value(baseline.cost), value(baseline.cost - plan.cost), ""]
+        for baseline in plan.baselines
+    ]
+    compared = text_table(["baseline", "cost", "loses by", "not possible"], others, right=range(1, 3))
+    peak = f"a site keeps at most {count_text(plan.peak_bytes)} B; the largest tensor then is {plan.peak_tensor}"
+    return f"{title}, {found}\n{table}{_more(plan)}\n{compared}\n{peak}"
+
+
+def _placed_row(vertex: VertexPlan) -> list[str]:
+    moved = count_text(vertex.wire_bytes)
+    return [vertex.name, _parts_text(vertex), vertex.placement or "", moved, seconds_text(vertex.seconds)]
+
+
+def _value_text(objective: str) -> Any:
+    return seconds_text if objective == "seconds" else lambda value: f"{count_text(value)} B"
+
+
+def plan_graph(
+    graph: Mapping[str, Any] | Graph,
+    objective: str = "paper",
+    *,
+    sites: int | None = None,
+    calls: int | None = None,
+    pins: Pins | None = None,
+    memory_bytes: int | None = None,
+    parameters: Sequence[str] = (),
+    cluster: Cluster | None = None,
+    seconds: float | None = None,
+) -> GraphPlan:
+    """Finds, for every operation of a graph of einsums, the number of parts of each label that costs least.
+
+    graph         inputs, operations and outputs in JSON's form, as `joinsum.graphs.json_form` describes it, or a
+                  `joinsum.Graph`
+    objective     "paper": elements moved in the worst case, as the EinDecomp paper counts them. "wire_bytes": bytes
+                  between sites. "seconds": of the described machine. Inputs may start anywhere and results may end
+                  anywhere at no cost, unless pinned
+    sites         of the other two objectives: that there are, 1 to 4,096; by default the context's
+    calls         of "paper": kernel calls of each operation, by default 8, rounded up to a power of two. Parts are
+                  powers of two that divide their extents; an operation that cannot reach so many calls takes the most
+                  that it can
+    pins          what the plan must have, by the name of an operation, an output (then of the labels of its value; an
+                  operation's name is the operation) or an input (which is then stored so, and moving it is charged):
+                  part counts by label, or as a list in the order of the labels, of an input by axis. On sites also a
+                  placement, "(b, *, h)": the label that each axis of the grid of sites (the prime factors of their
+                  number, ascending) divides, or `*`
+    memory_bytes  that a site may store at once: inputs, intermediate values, gradients, and messages under way
+    parameters    inputs that are weights, for the baselines; by default those that share no label with the first axis
+                  of the first input, which is the batch
+    cluster       the machine that seconds are for; by default the context's
+    seconds       after which the best plan so far is returned
+
+    On sites the report compares the plan with the baselines (`docs/planner.md`); it never costs more.
+    An operation that no output needs is not planned. The plan is the best of the whole graph wherever the graph is
+    narrow enough; otherwise it says so, with a lower bound. Raises PlanError for what is no such graph, with the JSON
+    path of what is wrong, for an unknown objective, an option of another objective, for pins that contradict each
+    other, with the smallest set that does, and where no plan that was found fits the memory, with what is missing.
+    Source: EinDecomp paper, sections 6 to 8.
+
+    >>> import joinsum
+    >>> product = {"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "jk"], "out_labels": "ik", "agg": "sum"}
+    >>> relu = {"name": "R", "inputs": ["Z"], "in_labels": ["ik"], "out_labels": "ik", "join": "relu"}
+    >>> graph = {"inputs": {"X": [8, 8], "Y": [8, 8]}, "ops": [product, relu], "outputs": ["R"]}
+    >>> joinsum.plan_graph(graph, calls=16)
+    plan of 2 einsums for 16 calls each, found by elimination, proven best
+    einsum  parts        calls  join  aggregation  repartition  elements
+    ------  -----------  -----  ----  -----------  -----------  --------
+    Z       i=4 j=1 k=4     16   512            0            0       512
+    R       i=4 k=4         16    64            0            0        64
+    total                        576            0            0       576
+    >>> joinsum.plan_graph(graph, calls=16, pins={"R": {"k": 2}}).plan["R"]
+    {'i': 8, 'k': 2}
+    >>> joinsum.plan_graph(graph, "wire_bytes", sites=4, pins={"X": [1, 4], "Y": [1, 4]}).cost
+    640.0
+    """
+    options = _Options(objective, sites, calls, pins, memory_bytes, parameters, cluster, seconds)
+    return _planned(_named_operations(graph), options)
+
+
+def plan_graph_file(
+    path: str | Path, objective: str = "paper", calls: int | None = None, sites: int | None = None, **options: Any
+) -> GraphPlan:
+    """The plan of the graph in a JSON file; options are those of `joinsum.plan_graph`.
+
+    Raises as `joinsum.plan_graph`, and OSError as `open` does.
+
+    >>> import json, tempfile
+    >>> op = {"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "jk"], "out_labels": "ik", "agg": "sum"}
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    ...     json.dump({"inputs": {"X": [8, 8], "Y": [8, 8]}, "ops": [op], "outputs": ["Z"]}, file)
+    ...     file.flush()
+    ...     plan_graph_file(file.name, calls=16).to_json()
+    {'plan': {'Z': {'i': 4, 'j': 2, 'k': 2}}, 'cost': 448, 'exact': True, 'lower_bound': 448}
+    """
+    return plan_loaded(load_json("plan_graph", path), objective, calls, sites, **options)
+
+
+def plan_loaded(
+    graph: _C.JsonGraph, objective: str = "paper", calls: int | None = None, sites: int | None = None, **options: Any
+) -> GraphPlan:
+    """The plan of a graph that was read from JSON; options and errors are those of `joinsum.plan_graph`."""
+    return _planned(graph, _Options(objective, sites, calls, **options))
+
+
+@dataclass(frozen=True)
+class _Options:
+    objective: str
+    sites: int | None = None
+    calls: int | None = None
+    pins: Pins | None = None
+    memory_bytes: int | None = None
+    parameters: Sequence[str] = ()
+    cluster: Cluster | None = None
+    seconds: float | None = None
+
+
+def _named_operations(graph: Mapping[str, Any] | Graph) -> _C.JsonGraph:
+    return _C.JsonGraph.of_plan(graph.core) if isinstance(graph, Graph) else read_json_value("plan_graph", graph)
+
+
+def _planned(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
+    objective, limit = options.objective, options.seconds
+    if objective not in OBJECTIVES:
+        raise PlanError(f"plan_graph: no such objective; there is {', '.join(OBJECTIVES)}: objective={show(objective)}")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0):
+        raise PlanError(f"plan_graph: a limit is a number of seconds: seconds={show(limit)}")
+    paper = objective == "paper"
+    others = ("sites", "memory_bytes", "cluster", "parameters") if paper else ("calls",)
+    for name in others:
+        if getattr(options, name) not in (None, ()):
+            raise PlanError(
+                f"plan_graph: an option of other objectives: objective={objective}, "
+                f"{name}={show(getattr(options, name))}"
+            )
+    return _counted(graph, options) if paper else _placed(graph, options)
+
+
+def _counted(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
+    """By the paper's element counts."""
+    number = _count("calls", _CALLS if options.calls is None else options.calls)
+    pins: list[tuple[str, dict[str, int]]] = []
+    for name, parts in _pins(graph, options.pins).items():
+        if isinstance(parts, tuple):
+            raise PlanError(f"plan_graph: the paper's vectors have no placement; pin part counts: pin={name}")
+        pins.append((name, parts))
+    found = _C.partition(graph, pins, number, None if options.seconds is None else float(options.seconds))
+    vertices = tuple(
+        VertexPlan(
+            operation.name,
+            dict(zip(operation.labels, vertex.parts, strict=True)),
+            int(vertex.join),
+            int(vertex.aggregation),
+            tuple(map(int, vertex.repartitions)),
+        )
+        for operation, vertex in zip(graph.operations, found.vertices, strict=True)
+    )
+    tables = (found.distinct_tables, found.tables)
+    cost, bound = int(found.cost), int(found.lower_bound)
+    return GraphPlan(options.objective, number, vertices, cost, bound, found.exact, found.method, tables)
+
+
+def _placed(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
+    """On real placements."""
+    sites = context().sites if options.sites is None else _count("sites", options.sites)
+    if sites > _MOST_SITES:
+        raise PlanError(f"plan_graph: more sites than are planned for: sites={sites}, most={_MOST_SITES}")
+    for name in options.parameters:
+        if name not in graph.inputs:
+            raise PlanError(f"plan_graph: a parameter is an input: parameter={show(name)}, inputs={list(graph.inputs)}")
+    cluster = context().cluster if options.cluster is None else options.cluster
+    if options.memory_bytes is not None:
+        cluster = replace(cluster, memory_bytes=options.memory_bytes)
+    request = PlacementRequest(
+        graph,
+        options.objective,
+        sites,
+        _pins(graph, options.pins),
+        tuple(options.parameters),
+        cluster,
+        None if options.seconds is None else float(options.seconds),
+    )
+    found, bound, method, baselines = place_graph(request)
+    orders = {operation.name: operation.labels for operation in graph.operations}
+    rows = [
+        (
+            vertex.input,
+            VertexPlan(
+                vertex.name,
+                # Labels that an earlier step of the operation folds are that step's.
+                {
+                    label: vertex.parts[label]
+                    for label in orders.get(vertex.name, vertex.parts)
+                    if label in vertex.parts
+                },
+                placement=f"({', '.join(label or '*' for label in vertex.axes)})",
+                wire_bytes=vertex.wire_bytes,
+                seconds=vertex.seconds,
+            ),
+        )
+        for vertex in found.vertices
+    ]
+    vertices = tuple(vertex for is_input, vertex in rows if not is_input)
+    inputs = tuple(vertex for is_input, vertex in rows if is_input)
+    return GraphPlan(
+        options.objective,
+        sites,
+        vertices,
+        found.cost,
+        bound,
+        found.cost <= bound,
+        method,
+        (0, 0),
+        sites,
+        inputs,
+        found.wire_bytes,
+        found.seconds,
+        found.peak_bytes,
+        found.peak_value,
+        baselines,
+        IaPlan(found.plan),
+    )
+
+
+def _pins(graph: _C.JsonGraph, pins: Pins | None) -> dict[str, dict[str, int] | tuple[str, ...]]:
+    """Part counts by name and label, or labels by grid axis; those of unknown names go to the core, which rejects
+    them."""
+    if pins is None:
+        return {}
+    if not isinstance(pins, Mapping):
+        raise PlanError(f"plan_graph: pins are part counts by name: pins={show(pins)}")
+    orders = pin_labels(graph)
+    return {name: _pin(name, parts, orders.get(name)) for name, parts in pins.items()}
+
+
+def pin_labels(graph: _C.JsonGraph) -> dict[str, Sequence[str]]:
+    """What can be pinned, and its labels: of an operation; of an output those of its value; of an input its axes.
+
+    >>> from joinsum.graphs.json_form import read_json_value
+    >>> op = {"name": "Z", "inputs": ["X"], "in_labels": ["ij"], "out_labels": "i", "agg": "max"}
+    >>> pin_labels(read_json_value("plan_graph", {"inputs": {"X": [4, 8]}, "ops": [op], "outputs": {"most": "Z"}}))
+    {'X': ['0', '1'], 'Z': ['i', 'j'], 'most': ['i']}
+    """
+    orders: dict[str, Sequence[str]] = {
+        name: [str(axis) for axis in range(len(extents))] for name, extents in graph.inputs.items()
+    }
+    orders |= {operation.name: operation.labels for operation in graph.operations}
+    results = {operation.name: operation.out_labels for operation in graph.operations}
+    for name, of in graph.outputs.items():
+        orders.setdefault(name, results.get(of, orders[of]))
+    return orders
+
+
+def _pin(name: str, parts: object, order: Sequence[str] | None) -> dict[str, int] | tuple[str, ...]:
+    if isinstance(parts, str):
+        return _placement(name, parts)
+    if isinstance(parts, Mapping):
+        given = parts
+    elif isinstance(parts, Sequence) and not isinstance(parts, str):
+        if order is not None and len(parts) != len(order):
+            raise PlanError(
+                f"plan_graph: a list of part counts needs one per label: pin={name}, parts={show(parts)}, "
+                f"labels={list(order)}"
+            )
+        given = dict(zip(order or [], parts, strict=False))
+    else:
+        raise PlanError(f"plan_graph: part counts are given by label or as a list: pin={name}, parts={show(parts)}")
+    return {str(label): _count(f"{name}.{label}", count) for label, count in given.items()}
+
+
+def _placement(name: str, text: str) -> tuple[str, ...]:
+    """The label that each grid axis divides, or an empty one."""
+    inside = text.strip()
+    if not (inside.startswith("(") and inside.endswith(")")):
+        raise PlanError(f"plan_graph: a placement names a label or * for each grid axis: pin={name}, got={show(text)}")
+    labels = [label.strip() for label in inside[1:-1].split(",")] if inside[1:-1].strip() else []
+    return tuple("" if label == "*" else label for label in labels)
+
+
+def _count(name: str, value: object) -> int:
+    number = integer("plan_graph", name, value)
+    if not 1 <= number < 2**63:
+        raise PlanError(f"plan_graph: a number of calls or parts is at least 1, and fits 64 bits: {name}={number}")
+    return number

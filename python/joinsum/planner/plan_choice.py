@@ -1,0 +1,251 @@
+"""Choosing the plan of a graph of einsums: order, cuts and placements; or taking the one that is cached."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from joinsum import _C
+from joinsum.algebra.plan import TraPlan, verifying
+from joinsum.base.errors import Error, PlanError
+from joinsum.cluster.context import Context
+from joinsum.graphs.contraction_order import Order, best_orders
+from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_plan_cache
+from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, sizes_of
+from joinsum.planner.search import SearchOptions, WarmStarts, from_first_site, search_here
+
+__all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_program", "search_options"]
+
+# The part of the best plan's seconds up to which others are compared once more.
+_NEARLY = 1.01
+
+
+@dataclass(frozen=True)
+class PlanChoice:
+    """A graph's plan, and what it was computed from.
+
+    orders         of vertices of more than two operands, by name, where there is one to choose
+    binary         the graph in einsums of two operands, in the order that they are joined
+    program_text   the logical plan
+    plan           the physical plan; outputs are on every site
+    origin         where it comes from: planned here, the plan of another size, or the file that it was cached in
+    reuse          from which other size its plan is, and what it may lose; empty where it was planned for its own
+    """
+
+    orders: dict[str, Order]
+    binary: _C.EinsumPlan
+    program_text: str
+    plan: _C.IaPlan
+    origin: str
+    reuse: str = ""
+
+    @cached_property
+    def program(self) -> TraPlan:
+        """The logical plan."""
+        return TraPlan(_C.TraPlan.parse(self.program_text, {}))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where inputs start and outputs end.
+
+    starts   placements of inputs by name; others start anywhere at no cost
+    free     outputs that end anywhere; others end on every site, and one that is tied to an input where that starts
+    """
+
+    starts: Mapping[str, _C.Placement] = field(default_factory=dict)
+    free: frozenset[str] = frozenset()
+
+    def text(self, graph: _C.EinsumPlan) -> str:
+        """What a plan depends on besides its graph; empty where there is nothing else."""
+        ranks = {name: list(range(len(extents))) for name, (_, extents) in graph.inputs}
+        lines = [f"{name} starts at {place.text(ranks[name])}" for name, place in sorted(self.starts.items())]
+        return "\n".join([*lines, *(f"{name} ends anywhere" for name in sorted(self.free))])
+
+
+@dataclass(frozen=True)
+class Baselines:
+    """Parts of plans that a search also fills in: its own plan is no dearer than what they become.
+
+    text       what they depend on besides the graph
+    parts_of   the parts for a graph and its logical plan
+    """
+
+    text: str
+    parts_of: Callable[[_C.EinsumPlan, TraPlan], Iterable[_C.PartialPlan]]
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The graph that a plan is chosen for, and how.
+
+    cache       whether its plan is looked for in the user's cache folder first, and stored there
+    ends        where inputs start and outputs end
+    reuse       whether the plan of a graph that this process has planned before and that differs in the extent of one
+                axis alone will do, where that is modelled to lose at most a tenth
+    baselines   plans that the choice is never worse than
+    """
+
+    graph: _C.EinsumPlan
+    cache: bool = True
+    ends: Ends = Ends()
+    reuse: bool = False
+    baselines: Baselines | None = None
+
+    @property
+    def text(self) -> str:
+        """All that the plan depends on besides the sites."""
+        return f"{self.graph}{self.ends.text(self.graph)}{'' if self.baselines is None else self.baselines.text}"
+
+
+def choose(here: Context, request: PlanRequest) -> PlanChoice:
+    """The plan of least seconds for the context's sites, with outputs on every site.
+
+    On a process group site 0 chooses, and all sites get the same; all must call, with one graph. Raises PlanError.
+    """
+    with here.preparing("einsum"):
+        folder = user_plan_cache() if request.cache and here.caches_plans and not verifying() else None
+    if here.single_process:
+        return _looked_up(folder, here, request)
+    text = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{request.text}{here.cluster}"
+    here.transport.agree("einsum", text)  # before what follows, in which all take part
+    if folder is not None:
+        _ = here.machine
+    texts = from_first_site("einsum", here, text, lambda: _texts(_looked_up(folder, here, request)))
+    return _of_texts(texts, texts["origin"])
+
+
+def _looked_up(folder: PlanCache | None, here: Context, request: PlanRequest) -> PlanChoice:
+    if folder is None:
+        return _chosen(here, request, "")
+    key = CacheKey(request.text, here.machine, here.cluster)
+    note = ""
+    try:
+        texts = folder.read(key)
+        if texts is not None:
+            choice = _cached(texts, f"cached in {folder.path(key)}", here, request)
+            if request.reuse and not choice.reuse:
+                _offer_for_reuse(here, choice, request.ends)
+            return choice
+    except RejectedPlan as rejected:
+        note = f", as the kept plan was rejected: {rejected}"
+        if rejected.damaged:
+            warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
+    choice = _chosen(here, request, note)
+    folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
+    return choice
+
+
+def _chosen(here: Context, request: PlanRequest, note: str) -> PlanChoice:
+    """The plan of another size if that will do, else a new one."""
+    orders = best_orders(request.graph, here, everywhere=True)
+    binary = request.graph.binary({name: order.path for name, order in orders.items()})
+    program = logical_program(binary, here.sites)
+    known = sizes_of(here, binary, request.ends.free) if request.reuse else None
+    sized = SizedGraph(binary, program, request.ends.starts, here.cluster, here.sites)
+    reused = "" if known is None else known.reused(sized)
+    if isinstance(reused, ReusedPlan):
+        return PlanChoice(orders, binary, program.text, reused.plan, reused.origin + note, reused.origin)
+    plan = _searched(here, request, binary, program)
+    if known is not None:
+        known.add(PlannedSize(sized, plan))
+    return PlanChoice(orders, binary, program.text, plan, f"planned here{reused and f': {reused}'}{note}")
+
+
+def _offer_for_reuse(here: Context, choice: PlanChoice, ends: Ends) -> None:
+    """Makes a cached plan known to those of other sizes."""
+    sized = SizedGraph(choice.binary, choice.program, ends.starts, here.cluster, here.sites)
+    sizes_of(here, choice.binary, ends.free).add(PlannedSize(sized, choice.plan))
+
+
+def _texts(choice: PlanChoice) -> dict[str, Any]:
+    return {
+        "orders": json.dumps({name: asdict(order) for name, order in choice.orders.items()}),
+        "binary": str(choice.binary),
+        "program": choice.program_text,
+        "plan": str(choice.plan),
+        "reuse": choice.reuse,
+        "origin": choice.origin,
+    }
+
+
+def _of_texts(texts: dict[str, Any], origin: str) -> PlanChoice:
+    plan = _C.IaPlan.parse(texts["plan"], {})
+    orders = {
+        name: Order([(first, second) for first, second in order["path"]], order["compared"])
+        for name, order in json.loads(texts["orders"]).items()
+    }
+    binary = _C.EinsumPlan.parse(texts["binary"])
+    return PlanChoice(orders, binary, texts["program"], plan, origin, texts["reuse"])
+
+
+def _cached(texts: dict[str, Any], origin: str, here: Context, request: PlanRequest) -> PlanChoice:
+    """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites. Raises
+    RejectedPlan."""
+    graph = request.graph
+    try:
+        reuse = texts["reuse"]
+        choice = _of_texts(texts, f"{origin}: {reuse}" if reuse else origin)
+    except (Error, KeyError, TypeError, ValueError) as error:
+        raise RejectedPlan(f"it is damaged: {error}", damaged=True) from None
+    inputs = {name: (type_.relation.dtype, _extents(type_)) for name, type_ in choice.plan.inputs}
+    outputs = {name: (type_.relation.dtype, _extents(type_)) for name, type_, _ in choice.plan.outputs}
+    replicated = all(
+        type_.placement.fully_replicated
+        for name, type_, tied in choice.plan.outputs
+        if name not in request.ends.free and tied is None
+    )
+    if str(choice.plan.grid) != str(here.grid) or not replicated:
+        raise RejectedPlan("foreign: its plan is for other sites or results", damaged=True)
+    # An expression need not read its operands, so the plan may have fewer inputs.
+    if not inputs.items() <= _types(graph.inputs).items() or outputs != _types(graph.outputs):
+        raise RejectedPlan("foreign: its plan has other inputs or outputs than the graph", damaged=True)
+    return choice
+
+
+def _extents(type_: _C.PhysicalType) -> tuple[int, ...]:
+    return tuple(axis.extent for axis in type_.relation.axes)
+
+
+def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
+
+
+def _searched(here: Context, request: PlanRequest, binary: _C.EinsumPlan, program: TraPlan) -> _C.IaPlan:
+    baselines = request.baselines
+    starts = None if baselines is None else WarmStarts(tuple(baselines.parts_of(binary, program)))
+    result = search_here(here, program, search_options(here, request.graph, request.ends), starts)
+    best = result.plans[0].plan
+    plan = best.with_undecomposed_calls()
+    others = [each for each in result.completed if each is not None and str(each) != str(best)]
+    if not others:
+        return plan
+    # Undecomposed calls may reverse the order of plans that cost nearly the same.
+    most = _NEARLY * _seconds(here, best)
+    near = [each.with_undecomposed_calls() for each in others if _seconds(here, each) <= most]
+    return min([plan, *near], key=lambda each: _seconds(here, each))
+
+
+def search_options(here: Context, graph: _C.EinsumPlan, ends: Ends) -> SearchOptions:
+    """How a graph's plan is searched for."""
+    loose = ends.free | set(graph.ties)
+    pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
+    return SearchOptions(dict(ends.starts), pins, "seconds", here.cluster)
+
+
+def _seconds(here: Context, plan: _C.IaPlan) -> float:
+    """Predicted; infinite for a plan that a site has no memory for."""
+    try:
+        return _C.cost(plan, here.cluster.core()).seconds
+    except PlanError:
+        return math.inf
+
+
+def logical_program(binary: _C.EinsumPlan, sites: int) -> TraPlan:
+    """The plan over tuples, cut so that every division of the work among the sites is a placement."""
+    return TraPlan(binary.lower(binary.even_cuts(sites)))

@@ -1,0 +1,85 @@
+#include "kernels/torch_call/torch_call.h"
+
+#include <gtest/gtest.h>
+
+namespace joinsum::kernels::torch_call {
+namespace {
+
+call::Call parsed(const std::string& text) {
+  Scanner scanner(text);
+  return call::Call::parse(scanner);
+}
+
+std::vector<at::Tensor> results(const std::string& text, const std::vector<at::Tensor>& operands,
+                                const std::map<char, int64_t>& begins = {}) {
+  const call::Call call = parsed(text);
+  return run(call, operands, begins);
+}
+
+template <class Act>
+std::string error_of(const Act& act) {
+  try {
+    act();
+  } catch (const KernelError& error) {
+    const std::string message = error.what();
+    return message.substr(0, message.find(", call="));
+  }
+  return "no error";
+}
+
+at::Tensor count(at::IntArrayRef shape) { return at::arange(c10::multiply_integers(shape), at::kFloat).reshape(shape); }
+
+TEST(TorchCall, RunsAnOperatorOfTorchOnAxesInItsOwnOrder) {
+  const at::Tensor x = count({2, 3});
+  const auto found = results("0; aten::_softmax; ab -> ba:f32; (%0{b,a}, 0, false) -> {b,a}; whole=b", {x});
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_TRUE(at::allclose(found[0], at::softmax(x, 1).t()));
+  EXPECT_TRUE(found[0].is_contiguous());
+}
+
+TEST(TorchCall, LettersOfAGroupAreOneAxisOfTheOperator) {
+  const at::Tensor x = count({2, 3, 4});
+  const auto found = results("0; aten::sum.dim_IntList; abc -> a:f32; (%0{a,bc}, [1]) -> {a}; whole=bc", {x});
+  EXPECT_TRUE(at::equal(found[0], x.sum({1, 2})));
+}
+
+TEST(TorchCall, GivesEveryResultOfAnOperator) {
+  const at::Tensor x = count({2, 3});
+  const auto found = results("0; aten::max.dim; ab -> a:f32, a:i64; (%0{a,b}, 1) -> {a}, {a}; whole=b", {x});
+  ASSERT_EQ(found.size(), 2);
+  EXPECT_TRUE(at::equal(found[0], x.amax({1})));
+  EXPECT_TRUE(at::equal(found[1], x.argmax(1)));
+}
+
+TEST(TorchCall, ReadsExtentsAndTheBeginOfItsPart) {
+  const auto found = results("0; aten::add.Scalar; a -> a:f32; (%0{a}, @a, |a|) -> {a}", {count({4})}, {{'a', 10}});
+  EXPECT_TRUE(at::equal(found[0], count({4}) + 10 * 4));
+}
+
+TEST(TorchCall, RecordsNoGradient) {
+  const at::Tensor x = count({3}).requires_grad_();
+  EXPECT_FALSE(results("0; aten::exp; a -> a:f32; (%0{a}) -> {a}", {x})[0].requires_grad());
+}
+
+TEST(TorchCall, ErrorsNameTheOperator) {
+  const auto prepared = [](const std::string& text) {
+    return error_of([&] {
+      const call::Call call = parsed(text);
+      const PreparedCall made(call);
+    });
+  };
+  EXPECT_EQ(prepared("0; aten::no_such; a -> a:f32; (%0{a}) -> {a}"),
+            "call: torch has no such operator: operator=aten::no_such");
+  EXPECT_EQ(prepared("0; aten::add.Tensor; a -> a:f32; (%0{a}) -> {a}"),
+            "call: an argument is missing: argument=other, operator=aten::add.Tensor");
+  EXPECT_EQ(prepared("0; aten::exp; a -> a:f32; (%0{a}, 1) -> {a}"),
+            "call: arguments that the operator does not take: taken=1, given=2, operator=aten::exp");
+  const auto ran = [](const std::string& text) { return error_of([&] { results(text, {count({2, 3})}); }); };
+  EXPECT_EQ(ran("0; aten::exp; ab -> a:f32; (%0{a,b}) -> {a}; whole=b"),
+            "call: a result has another shape: shape=[2, 3], expected=[2], operator=aten::exp");
+  EXPECT_EQ(ran("0; aten::exp; ab -> ab:f64; (%0{a,b}) -> {a,b}"),
+            "call: a result has another dtype: dtype=Float, expected=f64, operator=aten::exp");
+}
+
+}  // namespace
+}  // namespace joinsum::kernels::torch_call

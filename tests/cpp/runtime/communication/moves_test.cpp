@@ -1,0 +1,95 @@
+#include "runtime/communication/moves.h"
+
+#include <gtest/gtest.h>
+
+#include "ia/nodes.h"
+#include "runtime/physical_types.h"
+#include "runtime/test_store.h"
+
+namespace joinsum::runtime::communication {
+namespace {
+
+using storage::Block;
+using storage::Ownership;
+using storage::Pin;
+using storage::StoredRelation;
+
+const std::vector<int64_t> kSites{0, 1, 2, 3};
+
+ia::PhysicalType typed(const std::string& placement) { return testing::physical_type("f64[8,4]<4,2>", placement, 4); }
+
+class MoveTest : public ::testing::Test {
+ protected:
+  StoredRelation moved(const StoredRelation& source, const PreparedMove& move) {
+    const Reducer reducer = [&](const std::string& kernel, const std::vector<Block>& terms) {
+      kernels_.push_back(kernel);
+      at::Tensor sum = Pin(terms[0]).array().clone();
+      for (size_t i = 1; i < terms.size(); ++i) sum.add_(Pin(terms[i]).array().reshape(sum.sizes()));
+      return store_->put(sum);
+    };
+    return start(move, source, *transport_, *store_, reducer)->wait();
+  }
+
+  const at::Tensor x_ = at::arange(32, at::kDouble).reshape({8, 4});
+  std::shared_ptr<storage::BlockStore> store_ = testing::make_test_store();
+  std::shared_ptr<Transport> transport_ = make_loopback(4);
+  std::vector<std::string> kernels_;
+};
+
+TEST_F(MoveTest, BringsEveryPlacementToEveryOtherByThePreparedMessages) {
+  const std::vector<std::string> placements{"(0, 1)", "(1, 0)", "(*, 0)", "(0, 0)", "(*, *)"};
+  for (const std::string& from : placements) {
+    for (const std::string& to : placements) {
+      const auto source = storage::place_tensor(x_, typed(from), kSites, *store_, Ownership::kCopied);
+      const PreparedMove move("shuffle a", typed(from), typed(to), kSites);
+      const int64_t before = transport_->counters().sent;
+      const auto result = moved(source, move);
+      EXPECT_TRUE(at::equal(storage::whole_tensor(result, *store_), x_)) << from << to;
+      EXPECT_EQ(transport_->counters().sent - before, ia::wire_bytes(typed(from), typed(to))) << from << to;
+      EXPECT_TRUE(kernels_.empty());
+    }
+  }
+}
+
+TEST_F(MoveTest, ReducesPendingPartialsInTheOrderOfTheirHolders) {
+  const auto input = ia::make_input("X", typed("(0, 1)"));
+  const auto partial = ia::make(ia::LocalAggregate{{1}, kernels::table::Kernel{"add", {}}}, {input});
+  const auto reduced = ia::broadcast(partial);
+  const PreparedMove move("broadcast b", partial->type(), reduced->type(), kSites);
+  ASSERT_FALSE(move.reduce.messages.empty());
+  StoredRelation partials{partial->type(), {}};
+  for (const int64_t site : kSites) {
+    for (const Box& box : partial->type().stored(site)) {
+      const storage::Layout layout(partial->type().relation);
+      partials.sites[site].push_back(
+          store_->put(at::full(layout.shape(box), static_cast<double>(site + 1), at::kDouble)));
+    }
+  }
+  const auto result = moved(partials, move);
+  EXPECT_FALSE(kernels_.empty());
+  for (const std::string& kernel : kernels_) EXPECT_EQ(kernel, "add");
+  const auto found = storage::tuples(result);
+  ASSERT_EQ(found.size(), 2U);
+  // Sites 0 and 2 hold partials of key 0, sites 1 and 3 of key 1.
+  EXPECT_TRUE((found[0].second == 1 + 3).all().item<bool>());
+  EXPECT_TRUE((found[1].second == 2 + 4).all().item<bool>());
+}
+
+TEST_F(MoveTest, CountsTheBytesThatASiteReceivesAtOnce) {
+  const PreparedMove move("broadcast b", typed("(0, 1)"), typed("(*, *)"), kSites);
+  for (const int64_t site : kSites) EXPECT_EQ(move.received.at(site), 3 * 8 * 8);
+  EXPECT_TRUE(PreparedMove("shuffle a", typed("(0, 1)"), typed("(0, 1)"), kSites).received.empty());
+}
+
+TEST_F(MoveTest, ResultsShareMemoryWithTheSourceUnderBlocksOfTheirOwn) {
+  const auto source = storage::place_tensor(x_, typed("(*, *)"), kSites, *store_, Ownership::kCopied);
+  const auto result = moved(source, PreparedMove("shuffle a", typed("(*, *)"), typed("(0, 1)"), kSites));
+  for (const int64_t site : kSites) {
+    const Block& block = result.sites.at(site)[0];
+    EXPECT_EQ(block.memory(), source.sites.at(site)[0].memory());
+    EXPECT_FALSE(block.exclusive());
+  }
+}
+
+}  // namespace
+}  // namespace joinsum::runtime::communication

@@ -1,0 +1,172 @@
+#include <c10/util/ScopeExit.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+
+#include "base/check.h"
+#include "runtime/communication/memory_group.h"
+#include "runtime/communication/transport.h"
+
+namespace joinsum::runtime::communication {
+namespace {
+
+/// Runs `body` with a transport on each rank of a new group; returns what each raised.
+std::vector<std::string> on_group(int ranks, const std::function<void(Transport&, int rank)>& body,
+                                  const std::string& backend = "gloo") {
+  static std::atomic<int> calls = 0;
+  const std::string prefix = "process group " + std::to_string(calls++) + " rank ";
+  testing::MemoryNetwork network(ranks, backend);
+  return testing::on_ranks(ranks, [&](int rank) {
+    const std::string name = prefix + std::to_string(rank);
+    const auto group = network.group(rank);
+    c10d::register_process_group(name, group);
+    const auto transport = make_process_group(name, 20, Collectives::kTable);
+    c10d::unregister_process_group(name);
+    const auto end = c10::make_scope_exit([&] { network.disconnect(rank); });  // as at the end of a process
+    body(*transport, rank);
+  });
+}
+
+void expect_no_errors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(ProcessGroup, HasOneSitePerRank) {
+  expect_no_errors(on_group(2, [](Transport& transport, int rank) {
+    EXPECT_EQ(transport.name(), "gloo");
+    EXPECT_EQ(transport.sites(), 2);
+    EXPECT_EQ(transport.local_sites(), std::vector<int64_t>{rank});
+    transport.agree("end", "");
+  }));
+}
+
+TEST(ProcessGroup, DeliversSmallAndLargeMessagesOfOnePairInTheirPlaces) {
+  // Small messages travel together, large ones alone; the middle one has no elements.
+  const std::vector<int64_t> sizes{3, 100'000, 0, 5, 20'000};
+  for (const std::string backend : {"gloo", "another"}) {
+    expect_no_errors(on_group(
+        2,
+        [&](Transport& transport, int rank) {
+          std::vector<Message> messages;
+          for (const int64_t size : sizes) messages.push_back({0, 1, 4 * size});
+          messages.push_back({1, 0, 8});
+          const auto received =
+              transport
+                  .start("move", messages, at::kInt,
+                         [&](size_t i) { return at::full({messages[i].bytes / 4}, static_cast<int>(i), at::kInt); })
+                  ->wait();
+          for (size_t i = 0; i < messages.size(); ++i) {
+            ASSERT_EQ(received[i].defined(), messages[i].to == rank) << i;
+            if (!received[i].defined()) continue;
+            EXPECT_EQ(received[i].nbytes(), messages[i].bytes);
+            EXPECT_TRUE((received[i] == static_cast<int>(i)).all().item<bool>());
+          }
+          const int64_t there = 4 * (3 + 100'000 + 5 + 20'000);
+          EXPECT_EQ(transport.counters().sent, rank == 0 ? there : 8);
+          EXPECT_EQ(transport.counters().received, rank == 0 ? 8 : there);
+          transport.agree("end", "");
+        },
+        backend));
+  }
+}
+
+TEST(ProcessGroup, NamesTheFirstLineInWhichSitesDiffer) {
+  const auto errors =
+      on_group(3, [](Transport& transport, int rank) { transport.agree("run", rank == 2 ? "a\nb\nd" : "a\nb\nc"); });
+  for (const std::string& error : errors) EXPECT_EQ(error, "run: sites differ: line=3, site 0: c, site 2: d");
+}
+
+TEST(ProcessGroup, NamesDifferentCalls) {
+  const auto errors =
+      on_group(2, [](Transport& transport, int rank) { transport.agree(rank == 0 ? "run" : "plan", ""); });
+  for (const std::string& error : errors)
+    EXPECT_EQ(error, "agree: sites make different calls: site 0: run, site 1: plan");
+}
+
+TEST(ProcessGroup, GathersTextsOfDifferentLengths) {
+  expect_no_errors(on_group(3, [](Transport& transport, int rank) {
+    const auto texts = transport.gather_texts("rates", std::string(rank, 'x'));
+    EXPECT_EQ(texts, (std::vector<std::string>{"", "x", "xx"}));
+    EXPECT_EQ(transport.counters().sent, 0);
+    transport.agree("end", "");
+  }));
+}
+
+TEST(ProcessGroup, TakesTheMaximumOfTheSitesValues) {
+  expect_no_errors(on_group(2, [](Transport& transport, int rank) {
+    EXPECT_EQ(transport.all_reduce_max({1.0 * rank, -1.0 * rank}), (std::vector<double>{1.0, 0.0}));
+    transport.agree("end", "");
+  }));
+  const auto errors =
+      on_group(2, [](Transport& transport, int rank) { transport.all_reduce_max(std::vector<double>(1 + rank)); });
+  for (const std::string& error : errors) {
+    EXPECT_EQ(error, "all_reduce_max: sites give lists of different lengths: site 0: 1, site 1: 2");
+  }
+}
+
+TEST(ProcessGroup, ARankThatEndsFailsTheCollectiveOfTheOthersAndAllLaterCalls) {
+  const SubGrids everyone = SubGrids::all(3);
+  const auto errors = on_group(3, [&](Transport& transport, int rank) {
+    const at::Tensor x = at::ones({4});
+    transport.all_reduce("sum", everyone, "add", {x});
+    transport.agree("again", "");
+    if (rank == 1) return;
+    std::string first;
+    try {
+      transport.all_gather("gather", everyone, {x});
+    } catch (const TransportError& error) {
+      first = error.what();
+    }
+    EXPECT_EQ(first, "gather: lost site 1: connection closed");
+    transport.agree("later", "");
+  });
+  EXPECT_EQ(errors[0], "gather: lost site 1: connection closed");
+  EXPECT_EQ(errors[1], "");
+  EXPECT_EQ(errors[2], errors[0]);
+}
+
+TEST(ProcessGroup, ARankThatReportsAFailureEndsTheWaitOfTheOthers) {
+  const SubGrids everyone = SubGrids::all(2);
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool failed = false;
+  const auto errors = on_group(2, [&](Transport& transport, int rank) {
+    transport.agree("run", "");
+    if (rank == 0) {
+      transport.report_failure(std::runtime_error("out of memory"));
+      std::unique_lock lock(mutex);  // the connections stay open
+      changed.wait(lock, [&] { return failed; });
+      return;
+    }
+    try {
+      transport.all_gather("gather", everyone, {at::ones({4})});
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failed = true;
+      changed.notify_all();
+      throw;
+    }
+  });
+  EXPECT_EQ(errors[1], "gather: lost site 0: it failed: out of memory");
+}
+
+TEST(ProcessGroup, AnExchangeThatNobodyWaitsForFailsTheGroup) {
+  const auto errors = on_group(2, [](Transport& transport, int rank) {
+    const auto payload = [](size_t) { return at::ones({1}); };
+    if (rank == 0) {
+      transport.start("dropped", {{0, 1, 4}, {1, 0, 4}}, at::kFloat, payload);
+      transport.agree("later", "");
+    } else {
+      transport.agree("run", "");
+    }
+  });
+  EXPECT_EQ(errors[0], "dropped: lost site 0: interrupted");
+  EXPECT_NE(errors[1].find("lost site 0"), std::string::npos) << errors[1];
+}
+
+TEST(ProcessGroup, RefusesUnknownNamesAndTimeouts) {
+  EXPECT_THROW(make_process_group("no such group", 10, Collectives::kTable), PlanError);
+  EXPECT_THROW(make_process_group("no such group", 0, Collectives::kTable), PlanError);
+}
+
+}  // namespace
+}  // namespace joinsum::runtime::communication

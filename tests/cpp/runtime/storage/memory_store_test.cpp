@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "runtime/storage/block_store.h"
+
+namespace joinsum::runtime::storage {
+namespace {
+
+constexpr int64_t kBytes = 1 << 20;
+
+Block made(BlockStore& store, int64_t bytes) { return store.put(store.allocate({bytes}, at::kByte)); }
+
+const void* address_of(const Block& block) { return Pin(block).array().data_ptr(); }
+
+TEST(MemoryStore, UsesFreedMemoryAgainForBlocksOfItsSize) {
+  const auto store = make_memory_store();
+  const void* const memory = address_of(made(*store, kBytes));
+  EXPECT_EQ(store->bytes(), 0);
+  EXPECT_EQ(store->pooled_bytes(), kBytes);
+  EXPECT_EQ(address_of(made(*store, kBytes)), memory);
+}
+
+TEST(MemoryStore, BlocksAndPoolNeverTakeMoreThanBlocksHave) {
+  const auto store = make_memory_store();
+  {
+    const Block a = made(*store, kBytes), b = made(*store, 2 * kBytes);
+  }
+  EXPECT_EQ(store->pooled_bytes(), 3 * kBytes);
+  const Block c = made(*store, 3 * kBytes / 2);
+  EXPECT_EQ(store->bytes() + store->pooled_bytes(), 3 * kBytes / 2 + kBytes);
+  const Block d = made(*store, 2 * kBytes);
+  EXPECT_EQ(store->pooled_bytes(), 0);
+}
+
+TEST(MemoryStore, MakesRoomInItsPoolBeforeABlockIsComputed) {
+  const auto store = make_memory_store();
+  made(*store, 2 * kBytes);
+  const at::Tensor array = store->allocate({kBytes}, at::kByte);
+  EXPECT_EQ(store->pooled_bytes(), 0);
+}
+
+TEST(MemoryStore, BlocksAndPoolStayWithinTheBudget) {
+  const auto store = make_memory_store();
+  made(*store, kBytes);
+  made(*store, 2 * kBytes);
+  store->set_budget(kBytes);
+  EXPECT_EQ(store->pooled_bytes(), 0);
+  made(*store, 2 * kBytes);
+  EXPECT_EQ(store->pooled_bytes(), 0);
+  made(*store, kBytes);
+  EXPECT_EQ(store->pooled_bytes(), kBytes);
+}
+
+TEST(MemoryStore, ReturnsItsPoolOnRequest) {
+  const auto store = make_memory_store();
+  made(*store, kBytes);
+  store->release_pool();
+  EXPECT_EQ(store->pooled_bytes(), 0);
+}
+
+TEST(MemoryStore, PoolsNoMemoryThatOthersSee) {
+  const auto store = make_memory_store();
+  const at::Tensor outside = made(*store, kBytes).export_array();
+  EXPECT_EQ(store->pooled_bytes(), 0);
+  store->share(at::empty({kBytes}, at::kByte).narrow(0, 0, kBytes / 2));
+  EXPECT_EQ(store->pooled_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace joinsum::runtime::storage

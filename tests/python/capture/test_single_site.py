@@ -1,0 +1,170 @@
+"""On one site torch runs captured graphs itself: the same numbers, with joinsum's random operators, in place."""
+
+from __future__ import annotations
+
+import weakref
+
+import joinsum
+import pytest
+import torch
+from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.capture.decompositions.random_nodes import replace_random_operators
+from joinsum.capture.evaluate import evaluate
+from joinsum.capture.executable import compile_fx
+from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.operators.table import random_rule_of
+from joinsum.capture.record import record
+from joinsum.capture.single_site import SingleSiteExecutable
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def traced(function, *tensors):
+    return make_fx(function, tracing_mode="fake")(*tensors)
+
+
+def changed(function, *tensors, inputs=()):
+    """The graph's result before and after operands are overwritten, and how many are."""
+    gm = traced(function, *tensors)
+    before = gm(*[x.clone() for x in tensors])
+    count = overwrite_operands(gm.graph, inputs)
+    gm.recompile()
+    given = [x.clone() for x in tensors]
+    after = gm(*given)
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
+    for position, (x, y) in enumerate(zip(tensors, given, strict=True)):
+        assert position in inputs or torch.equal(x, y), "an input was overwritten"
+    return count
+
+
+X, Y = torch.rand(3, 4), torch.rand(3, 4)
+
+
+def test_an_intermediate_value_that_nobody_reads_again_is_overwritten():
+    assert changed(lambda x: torch.exp(x * 2 + 1), X) == 2
+
+
+def test_a_value_that_is_read_later_is_not_overwritten():
+    assert changed(lambda x: torch.exp(y := x * 2) + y, X) == 1
+
+
+def test_a_value_whose_view_is_read_later_is_not_overwritten():
+    assert changed(lambda x: ((y := x * 2).t(), torch.exp(y)), X) == 0
+
+
+def test_a_returned_value_is_not_overwritten():
+    assert changed(lambda x: ((y := x * 2), torch.exp(y)), X) == 0
+
+
+def test_operands_of_another_shape_or_dtype_are_not_overwritten():
+    assert changed(lambda x: (x.sum(0) * 2) + x, X) == 1
+    assert changed(lambda x: (x * 2) > 1, X) == 0
+
+
+def test_a_square_overwrites_and_a_product_with_a_view_of_itself_does_not():
+    assert changed(lambda x: (y := x + 1) * y, X) == 1
+    assert changed(lambda x: (y := x + 1) * y.t(), torch.rand(3, 3)) == 0
+
+
+def test_only_inputs_that_may_be_are_overwritten():
+    assert changed(lambda x, y: (x + y) * 2, X, Y) == 1
+    assert changed(lambda x, y: (x + y) * 2, X, Y, inputs=[0]) == 2
+    assert changed(lambda x, y: (x + y, x), X, Y, inputs=[0]) == 0
+
+
+def test_each_draw_has_the_numbers_of_recording():
+    def draws(x):
+        # As AOTAutograd writes torch.nn.functional.dropout.
+        dropped, _ = torch.native_dropout(x, 0.5, True)
+        return torch.rand_like(x), dropped, torch.randn(3), torch.randint(2, 9, (5,))
+
+    gm = traced(draws, X)
+    recorded = record(gm)
+    truth = evaluate(recorded, [X], seed=7)
+    assert replace_random_operators(gm.graph, random_rule_of)
+    gm.recompile()
+    for result, expected in zip(gm(X, torch.tensor(7)), truth, strict=True):
+        assert torch.equal(result, expected)
+
+
+def test_dropout_has_the_mask_of_more_sites():
+    class Dropped(nn.Module):
+        def forward(self, x):
+            return nn.functional.dropout(x, 0.5) + torch.rand_like(x)
+
+    x = torch.rand(8, 6)
+    result = []
+    for sites in (1, 4):
+        joinsum.init(sites=sites)
+        torch._dynamo.reset()
+        torch.manual_seed(3)
+        result.append(torch.compile(Dropped(), backend="joinsum", fullgraph=True)(x))
+    torch.testing.assert_close(result[0], result[1])
+
+
+def test_a_step_overwrites_its_own_state_and_no_tensor_of_the_users():
+    joinsum.init(sites=1)
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    kept = model.weight.detach()  # the user's own memory
+    before = kept.clone()
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    x, y = torch.rand(5, 4), torch.rand(5, 3)
+    step(x, y)
+    assert torch.equal(kept, before)
+    first = model.weight.blocks()[0].data_ptr()
+    step(x, y)
+    assert model.weight.blocks()[0].data_ptr() == first
+    step.sync()
+    assert not torch.equal(model.weight, before)
+
+
+def test_two_inputs_of_one_memory_are_not_overwritten():
+    joinsum.init(sites=1)
+    gm = traced(lambda x, y: (x + 1, y * 2), X, Y)
+    shared = joinsum.DistributedTensor.of(X)
+    run = SingleSiteExecutable(CapturedGraph(gm, [X, Y], ties={0: 0}, stay=[0]), lambda: None)
+    first, second = run([shared, shared.blocks()[0]])
+    assert torch.equal(first.full_tensor(), X + 1)
+    assert torch.equal(second, X * 2)
+
+
+def test_an_operator_without_a_rule_is_refused_as_on_more_sites():
+    joinsum.init(sites=1)
+    run = torch.compile(lambda x: torch.linalg.inv_ex(x)[0] + 1, backend="joinsum", fullgraph=True)
+    with pytest.raises(Exception, match="there is no rule for this operator: operator=aten::linalg_inv_ex"):
+        run(torch.eye(3))
+
+
+def test_a_graph_of_other_sites_is_refused():
+    joinsum.init(sites=1)
+    run = SingleSiteExecutable(CapturedGraph(traced(lambda x: x + 1, X), [X]), lambda: None)
+    joinsum.init(sites=2)
+    with pytest.raises(joinsum.PlanError, match="compile again"):
+        run([X])
+
+
+def test_a_value_that_only_the_list_of_inputs_holds_is_freed_once_it_is_read():
+    joinsum.init(sites=1)
+    alive = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if func.namespace == "aten":
+                alive.append([each() is not None for each in seen])
+            return result
+
+    given = [torch.rand(3), torch.rand(3), torch.rand(3)]
+    graph = traced(lambda x, y, unread: (torch.exp(torch.sin(x) * y),), *given)
+    run = compile_fx(CapturedGraph(graph, given))
+    wanted = torch.exp(torch.sin(given[0]) * given[1])
+    seen = [weakref.ref(x) for x in given]
+    with Watch():
+        (result,) = run(given)
+    assert given == []
+    assert torch.equal(result, wanted)
+    # While sin, the product and exp run.
+    assert alive == [[True, True, False], [False, True, False], [False, False, False]]
+    joinsum.init()

@@ -1,0 +1,72 @@
+"""Explanations of models: their operators by the user's modules."""
+
+from __future__ import annotations
+
+import joinsum
+import pytest
+import torch
+from joinsum.explanation.model_text import Pass, names_text
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(16)
+        self.up = nn.Linear(16, 64)
+        self.down = nn.Linear(64, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.softmax(self.up(self.norm(x)), -1))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Block()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+PATHS = {f"layers.{layer}.{name}" for layer in range(2) for name in ("norm", "up", "down")}
+
+
+def modules(plan: Pass) -> set[str]:
+    return {vertex.module for vertex in plan.vertices}
+
+
+@pytest.mark.parametrize("sites", [1, 4])
+def test_operators_of_both_passes_name_the_users_modules(sites: int) -> None:
+    joinsum.init(sites=sites)
+    forward, backward = joinsum.explain(Model(), torch.rand(8, 16)).passes
+    assert modules(forward) >= PATHS
+    assert {path for path in PATHS if not path.endswith("norm")} <= modules(backward)
+
+
+def test_operators_of_a_training_step_name_the_users_modules() -> None:
+    joinsum.init(sites=2)
+    model = Model()
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    explained = step.explain(torch.rand(8, 16), torch.rand(8, 16))
+    assert modules(explained.passes[0]) >= PATHS
+
+
+def test_equal_operators_of_numbered_modules_are_one_line() -> None:
+    joinsum.init(sites=4)
+    lines = str(joinsum.explain(Model(), torch.rand(8, 16)).passes[0]).splitlines()
+    assert any(" layers.{0..1}.up " in line for line in lines)
+    assert any(line.split()[:3] == ["what", "module", "result"] for line in lines)
+
+
+def test_a_function_has_no_column_of_modules() -> None:
+    joinsum.init(sites=2)
+    text = str(joinsum.explain(lambda x: torch.tanh(x @ x), torch.rand(8, 8)))
+    assert "module" not in text
+
+
+def test_names_that_differ_in_numbers_are_one() -> None:
+    assert names_text([""]) == ""
+    assert names_text(["a.0.b", "a.2.b"]) == "a.*.b"

@@ -1,0 +1,106 @@
+"""Claims about tensors that stand for others in a trace: they say what theirs look like, and keep none."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import joinsum
+import pytest
+import torch
+from joinsum.base.trees import tree_map
+from joinsum.frontend.torch_internals import tracing_all
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+
+@pytest.fixture(autouse=True, params=[1, 2])
+def sites(request: pytest.FixtureRequest) -> Iterator[None]:
+    torch._dynamo.reset()
+    joinsum.init(sites=request.param)
+    yield
+    joinsum.init()
+
+
+class Difference(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.layer(x) - 2 * self.layer(y)
+
+
+def distributed() -> tuple[Difference, Difference]:
+    plain, model = Difference(), Difference()
+    joinsum.distribute(model, (torch.rand(5, 4), torch.rand(5, 4)))
+    return plain, model
+
+
+@torch.no_grad()
+def test_batches_that_look_alike_are_not_confused() -> None:
+    plain, model = distributed()
+    x, y = torch.rand(5, 4), torch.rand(5, 4)
+    for first, second in ((x, y), (y, x), (x, x), (y, y + 1), (x[:2], y[:2]), (y, x)):
+        torch.testing.assert_close(model(first, second), plain(first, second))
+
+
+def test_a_batch_that_requires_a_gradient_gets_it_and_the_next_one_does_not() -> None:
+    plain, model = distributed()
+    for asks in (False, True, False):
+        xs = [torch.rand(5, 4, generator=torch.Generator().manual_seed(1)).requires_grad_(asks) for _ in range(2)]
+        for x, each in zip(xs, (plain, model), strict=True):
+            each(x, torch.ones(5, 4)).sum().backward()
+        assert (xs[0].grad is not None) == asks
+        torch.testing.assert_close(xs[1].grad, xs[0].grad)
+
+
+@torch.no_grad()
+def test_a_batch_is_kept_by_nobody() -> None:
+    _, model = distributed()
+    x = torch.rand(5, 4)
+    seen = weakref.ref(x)
+    model(x, x)
+    del x
+    gc.collect()
+    assert seen() is None
+
+
+@torch.no_grad()
+def test_a_parameter_that_is_another_one_is_seen() -> None:
+    plain, model = distributed()
+    x = torch.rand(5, 4)
+    model(x, x)
+    for each in (plain, model):
+        each.layer.bias = nn.Parameter(torch.arange(3.0))
+    torch.testing.assert_close(model(x, x), plain(x, x))
+    for each in (plain, model):
+        each.layer = nn.Linear(4, 2)
+        each.layer.load_state_dict({"weight": torch.ones(2, 4), "bias": torch.zeros(2)})
+    torch.testing.assert_close(model(x, x), plain(x, x))
+
+
+def test_trees_are_mapped_as_torch_maps_them() -> None:
+    tree = {"a": [1, (2.0, None)], "b": OrderedDict(c=torch.ones(2), d="text"), "e": torch.Size([3]), "f": [], "g": ()}
+    given, wanted = tree_map(repr, tree), pytree.tree_map(repr, tree)
+    assert given == wanted
+    assert type(given["b"]) is OrderedDict
+
+
+def test_settings_of_torch_are_as_before_also_after_an_error() -> None:
+    settings = torch._dynamo.config
+
+    def fails() -> None:
+        with tracing_all():
+            assert settings.trace_autograd_ops
+            assert settings.recompile_limit == 64
+            raise ValueError("stop")
+
+    with torch._dynamo.config.patch(recompile_limit=5):
+        with pytest.raises(ValueError, match="stop"):
+            fails()
+        assert settings.recompile_limit == 5
+    assert not settings.trace_autograd_ops

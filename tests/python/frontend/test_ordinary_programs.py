@@ -1,0 +1,450 @@
+"""Claims about programs as people write them, on sites that divide the work: equal to plain torch, or a precise error
+after which everything goes on."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+import torch.nn.functional as F
+import torch.nn.utils.prune
+from joinsum import DistributedTensor
+from joinsum.distributed.distributed_tensor import gathered
+from torch import Tensor, nn
+from training import CUTTING
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def sites(request: pytest.FixtureRequest) -> Iterator[int]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    joinsum.init(sites=request.param, cluster=CUTTING if request.param > 1 else None, plan_cache=False)
+    yield request.param
+    joinsum.init()
+
+
+def same(given: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    for x, y in zip(given, wanted, strict=True):
+        torch.testing.assert_close(gathered(x), y.detach(), rtol=tolerance, atol=tolerance)
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 5))
+
+
+def batches(count: int = 3) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(7, 6, generator=generator), torch.randint(0, 5, (7,), generator=generator)) for _ in range(count)
+    ]
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, data: list[tuple[Tensor, Tensor]]) -> None:
+    for x, y in data:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+class Routed(nn.Module):
+    """Words to experts of a fixed capacity, by one_hot and cumsum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.experts = nn.Linear(6, 4), nn.Parameter(torch.randn(4, 6, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        score, chosen = self.gate(x).softmax(-1).max(-1)
+        taken = F.one_hot(chosen, 4)
+        place = (taken.cumsum(0) - 1) * taken
+        sent = F.one_hot(place.clamp(max=2), 3) * ((place < 3) & (taken > 0)).unsqueeze(-1)
+        given = torch.einsum("tec,td->ecd", sent.float(), x)
+        return torch.einsum("tec,ecd->td", sent.float(), torch.bmm(given, self.experts)) * score[:, None]
+
+
+class InHalves(nn.Module):
+    """Norms of halves with weights in single precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv1d(6, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.GELU(), nn.BatchNorm1d(8))
+        self.norm = nn.LayerNorm(5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.norm(self.body(x[..., None].expand(-1, -1, 5)).to(torch.bfloat16)).float()
+
+
+class Remembering(nn.Module):
+    """State that is assigned: buffers, plain attributes, a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.last = torch.zeros(7, 5)
+        self.count = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.layer(x) + self.last + self.count
+        self.mean = self.mean * 0.9 + 0.1 * made.detach().mean(0)
+        self.calls += 1
+        self.last = made.detach().tanh()
+        self.count += 1
+        return made - self.mean
+
+
+class Mapped(nn.Module):
+    """torch.func inside of a model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        slope = torch.func.grad(lambda z: (z @ self.weight).tanh().sum())(x)
+        return torch.vmap(lambda z: z @ self.weight)(x + slope)
+
+
+class Recurrent(nn.Module):
+    """Layers that torch keeps as one operator, and that hold their weights twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.long = nn.LSTM(6, 4, num_layers=2, bidirectional=True, proj_size=3)
+        self.gated, self.plain = nn.GRU(6, 7, batch_first=True), nn.RNN(7, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made, (hidden, _) = self.long(x[:6].reshape(3, 2, 6))
+        return self.plain(self.gated(made)[0])[0].sum(1) + hidden.sum()
+
+
+@pytest.mark.parametrize(
+    ("make", "tolerance"),
+    [(Routed, 1e-5), (InHalves, 0.05), (Remembering, 1e-5), (Mapped, 1e-5), (Recurrent, 1e-5)],
+)
+def test_models_train_in_steps_and_distributed_as_by_torch(make: Callable[[], nn.Module], tolerance: float) -> None:
+    model = make()
+    plain, stepped, spread = (copy.deepcopy(model) for _ in range(3))
+    one, two, three = (torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (plain, stepped, spread))
+    step = joinsum.train_step(stepped, lambda out, _: out.square().mean(), two)
+    joinsum.distribute(spread, batches()[0][0])
+    for x, y in batches():
+        wanted = plain(x).square().mean()
+        loss = spread(x).square().mean()
+        for value, optimizer in ((wanted, one), (loss, three)):
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+        same([loss, step(x, y)], [wanted, wanted], tolerance)
+    for made in (stepped, spread):
+        joinsum.gather(made)
+        same(made.state_dict().values(), plain.state_dict().values(), tolerance)
+        if isinstance(plain, Remembering):
+            assert isinstance(made, Remembering)
+            same([made.last], [plain.last])
+            assert made.count == plain.count
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_functions_of_recurrent_layers_are_captured(kind: type[nn.RNNBase]) -> None:
+    layer, x = kind(6, 5), torch.randn(4, 3, 6)
+    wanted = layer(x)[0]
+    made = joinsum.compile(lambda x: layer(x)[0])(x)
+    same([made], [wanted])
+    weights = list(layer.parameters())
+    same(torch.autograd.grad(made.square().sum(), weights), torch.autograd.grad(wanted.square().sum(), weights))
+
+
+def test_a_recurrent_layer_that_was_gathered_sees_other_weights() -> None:
+    layer, x = nn.GRU(6, 5), torch.randn(4, 3, 6)
+    joinsum.gather(joinsum.distribute(layer, x))
+    other = {name: torch.randn_like(weight) for name, weight in layer.named_parameters()}
+    again = nn.GRU(6, 5)
+    again.load_state_dict(other)
+    same([torch.func.functional_call(layer, other, (x,))[0]], [again(x)[0]])
+
+
+def test_encoder_layers_run_in_eval_mode_without_gradients() -> None:
+    layer, x = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True).eval(), torch.randn(3, 4, 6)
+    with torch.no_grad():
+        same([joinsum.compile(layer)(x)], [layer(x)])
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_one_element_is_put_in_all_places_of_a_mask() -> None:
+    def f(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+        y, z = x * 2, x.clone()
+        y[y > 0] = 0.5
+        z[row > 0] = -1
+        return y, z
+
+    x, row = torch.randn(4, 5, requires_grad=True), torch.randn(4)
+    made, wanted = joinsum.compile(f)(x, row), f(x, row)
+    same(made, wanted)
+    same(*([torch.autograd.grad(y.square().sum() + z.sum(), x)[0]] for y, z in (made, wanted)))
+
+
+@pytest.mark.parametrize("shaped", [Tensor.nonzero, torch.unique, lambda x: x[x > 0].sum()])
+def test_shapes_that_depend_on_data_are_refused_with_operator_and_line(shaped: Callable[[Tensor], Tensor]) -> None:
+    def f(x: Tensor) -> Tensor:
+        return shaped(x * 2)
+
+    message = r"capture: .*: operator=aten::\S+, .*at=.*test_ordinary_programs.py"
+    with pytest.raises(joinsum.CaptureError, match=message):
+        joinsum.compile(f)(torch.randn(4, 5))
+
+
+def test_numbers_keep_the_dtype_of_tensors_without_axes() -> None:
+    def f(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x.sum() / 20 + 0.5, i.max() + 1, torch.where(x > 0, x.sum(), 1.0)
+
+    given = torch.randn(3, 2, dtype=torch.bfloat16), torch.arange(3, dtype=torch.int32)
+    for made, wanted in zip(joinsum.compile(f)(*given), f(*given), strict=True):
+        torch.testing.assert_close(made, wanted)
+
+
+def test_losses_take_targets_that_repeat_one_number() -> None:
+    def f(x: Tensor) -> Tensor:
+        target = torch.full_like(x, 0.3)
+        weighed = F.binary_cross_entropy_with_logits(x, target, pos_weight=torch.arange(5.0))
+        return weighed + F.binary_cross_entropy(x.sigmoid(), target) + F.huber_loss(x, target)
+
+    x = torch.randn(7, 5)
+    torch.testing.assert_close(joinsum.compile(f)(x), f(x))
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(9, 6), nn.Linear(6, 5)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(self.table(words) + F.one_hot(words.clamp(min=0) // 2, 6))
+
+
+def test_a_step_goes_on_after_indices_that_are_out_of_range() -> None:
+    plain = Words()
+    model = copy.deepcopy(plain)
+    words, classes = torch.arange(6), torch.tensor([0, 1, 2, 3, 4, 0])
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.1)
+    step = joinsum.train_step(model, F.cross_entropy, torch.optim.AdamW(model.parameters(), lr=0.1))
+    for _ in range(2):
+        train(plain, optimizer, [(words, classes)])
+        step(words, classes)
+        for bad, error in ((words + 4, IndexError), (words + 90, (IndexError, RuntimeError)), (words - 1, IndexError)):
+            with pytest.raises(error, match=r"out of range|smaller than num_classes"):
+                step(bad, classes)
+        for classes_given in (classes + 1, classes - 1):
+            with pytest.raises(IndexError, match=r"out of (range|bounds)"):
+                step(words, classes_given)
+    step.sync()
+    same(model.state_dict().values(), plain.state_dict().values())
+
+
+def test_assertions_in_models_raise_and_the_step_goes_on() -> None:
+    model = nn.Linear(3, 2)
+
+    def loss(out: Tensor, classes: Tensor) -> Tensor:
+        return (out * F.one_hot(classes, 2)).sum()
+
+    step = joinsum.train_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.randn(4, 3)
+    with pytest.raises(RuntimeError, match="smaller than num_classes"):
+        step(x, torch.tensor([0, 1, 2, 0]))
+    assert step(x, torch.tensor([0, 1, 1, 0])).isfinite()
+
+
+def test_empty_batches_and_checks_of_matrices_are_refused_with_their_line() -> None:
+    if joinsum.sites() > 1:  # torch runs empty batches on one site
+        with pytest.raises(joinsum.CaptureError, match=r"no elements: operator=aten::sum.*at least one element"):
+            joinsum.compile(lambda x: x.tanh().sum())(torch.empty(0, 3))
+    model = nn.Linear(3, 3)
+    step = joinsum.train_step(model, lambda out, _: torch.linalg.inv(out).sum(), torch.optim.SGD(model.parameters()))
+    with pytest.raises(joinsum.CaptureError, match=r"operator=aten._linalg_check_errors.*_ex"):
+        step(torch.randn(3, 3), torch.zeros(()))
+
+
+def test_operators_without_a_rule_run_whole_where_that_is_asked() -> None:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return (x @ torch.linalg.matrix_exp(w)).tanh()
+
+    x, w = torch.randn(5, 6), 0.1 * torch.randn(6, 6)
+    with pytest.raises(joinsum.CaptureError, match="operator=aten::linalg_matrix_exp"):
+        joinsum.compile(f)(x, w)
+    whole = ["aten::linalg_matrix_exp"]
+    same([joinsum.compile(f, replicate=whole)(x, w)], [f(x, w)])
+    torch._dynamo.reset()
+    same([torch.compile(f, backend="joinsum", options={"replicate": whole})(x, w)], [f(x, w)])
+    with pytest.raises(joinsum.PlanError, match="replicate is a list of operators"):
+        joinsum.train_step(mlp(), None, torch.optim.SGD(mlp().parameters()), replicate="aten::linalg_matrix_exp")
+
+
+# --- state, hooks, optimizers -----------------------------------------------------------------------------------------
+
+
+def test_hooks_on_gradients_run_in_a_distributed_model_and_are_refused_in_a_step() -> None:
+    plain, model = mlp(), mlp()
+    seen: list[int] = []
+    handles = [m[0].weight.register_hook(lambda grad: grad * 2) for m in (plain, model)]
+    model[0].weight.register_post_accumulate_grad_hook(lambda p: seen.append(id(p)))
+    ((x, _),) = batches(1)
+    joinsum.distribute(model, x)
+    for _ in range(2):
+        for m in (plain, model):
+            m.zero_grad()
+            m(x).sum().backward()
+        same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+        for handle in handles:
+            handle.remove()
+    assert seen == [id(model[0].weight)] * 2
+    joinsum.gather(model)
+    step = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.PlanError, match=r"hooks on its gradient.*parameter=0\.weight.*joinsum\.distribute"):
+        step(*batches(1)[0])
+
+
+def test_a_model_whose_result_is_in_autograd_is_refused_and_stays_plain() -> None:
+    model = mlp()
+    ((x, _),) = batches(1)
+    kept = model(x).sum()
+    with pytest.raises(joinsum.PlanError, match="needed by a result that is still in autograd"):
+        joinsum.distribute(model, x)
+    assert not any(isinstance(p, DistributedTensor) for p in model.parameters())
+    del kept
+    joinsum.distribute(model, x)
+    assert all(isinstance(p, DistributedTensor) for p in model.parameters())
+
+
+OPTIMIZERS: list[Callable[[Any], torch.optim.Optimizer]] = [
+    lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True, foreach=False),
+    lambda p: torch.optim.Adam(p, lr=0.01, fused=True),
+    lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, fused=True),
+    lambda p: torch.optim.Adagrad(p, lr=0.1),
+    lambda p: torch.optim.Adamax(p, lr=0.1),
+    lambda p: torch.optim.Rprop(p, lr=0.1),
+]
+
+
+@pytest.mark.parametrize("index", range(len(OPTIMIZERS)))
+def test_optimizers_that_were_built_before_step_on_the_blocks(index: int) -> None:
+    plain, model = mlp(), mlp()
+    one, two = OPTIMIZERS[index](plain.parameters()), OPTIMIZERS[index](model.parameters())
+    joinsum.distribute(model, batches()[0][0])
+    train(plain, one, batches())
+    train(model, two, batches())
+    same(model.state_dict().values(), plain.state_dict().values())
+
+
+def test_a_distributed_model_goes_on_from_plain_states() -> None:
+    plain, model = mlp(), mlp()
+    one, two = torch.optim.AdamW(plain.parameters()), torch.optim.AdamW(model.parameters())
+    data = batches(4)
+    joinsum.distribute(model, data[0][0])
+    train(plain, one, data[:2])
+    train(model, two, [(x + 1, y) for x, y in data[:2]])
+    model.load_state_dict(plain.state_dict())
+    two.load_state_dict(copy.deepcopy(one.state_dict()))
+    train(plain, one, data[2:])
+    train(model, two, data[2:])
+    same(model.state_dict().values(), plain.state_dict().values())
+
+
+def test_a_distributed_model_is_copied_but_not_pickled() -> None:
+    plain, model = mlp(), mlp()
+    joinsum.distribute(model, batches()[0][0])
+    copied = copy.deepcopy(model)
+    train(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches())
+    train(copied, torch.optim.SGD(copied.parameters(), lr=0.1), batches())
+    assert all(isinstance(p, DistributedTensor) for p in copied.parameters())
+    same(copied.state_dict().values(), plain.state_dict().values())
+    same(model.state_dict().values(), mlp().state_dict().values())
+    with pytest.raises(joinsum.PlanError, match=r"joinsum\.(gather|save_checkpoint)"):
+        pickle.dumps(model)
+
+
+def test_a_step_of_a_distributed_model_names_the_remedy() -> None:
+    model = nn.Sequential(mlp(), nn.Linear(5, 5))
+    joinsum.distribute(model[0], batches()[0][0])
+    step = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.PlanError, match=r"module=0; joinsum\.gather"):
+        step(*batches()[0])
+    joinsum.gather(model[0])
+    assert step(*batches()[0]).isfinite()
+
+
+def test_a_second_backward_pass_and_penalties_on_parameters_add_up() -> None:
+    plain, model = mlp(), mlp()
+    ((x, _),) = batches(1)
+    joinsum.distribute(model, x)
+    for m in (plain, model):
+        made = m(x)
+        made.sum().backward(retain_graph=True)
+        (made.square().sum() + sum(p.norm() + p.abs().sum() for p in m.parameters())).backward()
+    same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
+
+
+def test_a_scaler_of_gradients_skips_steps_that_are_no_numbers() -> None:
+    plain, model = mlp(), mlp()
+    joinsum.distribute(model, batches()[0][0])
+    data = batches()
+    data[1] = (data[1][0] * float("inf"), data[1][1])
+    for m in (plain, model):
+        optimizer, scaler = torch.optim.SGD(m.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+        for x, y in data:
+            optimizer.zero_grad()
+            scaler.scale(F.cross_entropy(m(x), y)).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(m.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+        assert scaler.get_scale() == 2.0**15
+    same(model.state_dict().values(), plain.state_dict().values())
+
+
+def test_a_step_of_a_pruned_model_names_the_remedy() -> None:
+    model = mlp()
+    nn.utils.prune.l1_unstructured(model[0], "weight", 0.3)
+    step = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.CaptureError, match=r"value\.detach\(\).*prune\.remove"):
+        step(*batches()[0])
+    nn.utils.prune.remove(model[0], "weight")
+    again = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert again(*batches()[0]).isfinite()
+
+
+def test_products_of_several_dtypes_are_refused_as_by_torch() -> None:
+    model = joinsum.distribute(nn.Linear(4, 2), torch.ones(3, 4))
+    with pytest.raises((joinsum.PlanError, RuntimeError), match="dtype"):  # of one site torch's own
+        model(torch.ones(3, 4, dtype=torch.float64))
+    assert model(torch.ones(3, 4)).dtype is torch.float32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(torch.ones(3, 4)).dtype is torch.bfloat16
+
+
+def test_a_model_that_cannot_be_gathered_yet_stays_distributed() -> None:
+    joinsum.init(sites=3)
+    model = joinsum.distribute(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.ones(2, 4))
+    kept = model(torch.ones(2, 4))
+    with pytest.raises(joinsum.PlanError, match="still in autograd"):
+        joinsum.gather(model)
+    torch.testing.assert_close(model(torch.ones(2, 4)), kept)
+    del kept
+    joinsum.init(sites=2)
+    with pytest.raises(joinsum.PlanError, match="made for other sites"):
+        model(torch.ones(2, 4))
+    assert all(type(p) is nn.Parameter for p in joinsum.gather(model).parameters())
+    assert model(torch.ones(2, 4)).shape == (2, 4)

@@ -1,0 +1,138 @@
+"""Claims about tensors that are written between forward and backward pass: either that raises as torch does, or the
+gradients are those of the values that the forward pass has read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+import torch.nn.functional as F
+from joinsum.distributed.distributed_tensor import gathered
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def sites(request: pytest.FixtureRequest) -> Iterator[int]:
+    torch._dynamo.reset()
+    joinsum.init(sites=request.param)
+    yield request.param
+    joinsum.init()
+
+
+class Model(nn.Module):
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.rand(shape, generator=torch.Generator().manual_seed(1)) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, self.weight)
+
+
+# What is kept for the backward pass: a parameter, views of it and of the input, results, views of these, copies.
+CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
+    "square": (lambda x, w: w.square() + x, (8,)),
+    "product": (lambda x, w: x @ w, (8, 12)),
+    "batches": (lambda x, w: x.view(2, 3, 8) @ w, (2, 8, 5)),
+    "transposed": (lambda x, w: x * w.t(), (8, 6)),
+    "slice": (lambda x, w: x * w[:6], (12, 8)),
+    "repeated": (lambda x, w: x * w[:, None].expand(6, 8), (6,)),
+    "attention": (lambda x, w: F.scaled_dot_product_attention(x.view(1, 2, 3, 8), w, w), (1, 2, 5, 8)),
+    "copy": (lambda x, w: w.clone() * x, (6, 8)),
+    "result": (lambda x, w: (x @ w).tanh(), (8, 5)),
+    "view of a result": (lambda x, w: (x @ w).tanh().view(2, 15), (8, 5)),
+    "normed": (lambda x, w: F.layer_norm(x, (8,), w), (8,)),
+}
+WAYS: dict[str, Callable[[Model, Tensor], Callable[[Tensor], Tensor]]] = {
+    "torch": lambda model, x: model,
+    "compile": lambda model, x: joinsum.compile(model),
+    "distribute": lambda model, x: joinsum.distribute(model, x),
+}
+
+
+def outcome(way: str, case: str, write: Callable[[Model, Tensor, Tensor], None]) -> Any:
+    """What the backward pass raises, or the gradients of parameter and input."""
+    model = Model(*CASES[case])
+    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2)) + 0.5
+    call = WAYS[way](model, x)
+    x.requires_grad_()
+    y = call(x)
+    with torch.no_grad():
+        write(model, x, y)
+    try:
+        y.backward(torch.full_like(y, 0.7))
+    except RuntimeError as error:
+        return str(error)
+    assert model.weight.grad is not None
+    return gathered(model.weight.grad), x.grad
+
+
+def nothing(model: Model, x: Tensor, y: Tensor) -> None:
+    pass
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written_is_noticed_or_has_no_part_in_the_gradients(way: str, case: str) -> None:
+    torch.testing.assert_close(outcome(way, case, nothing), wanted := outcome("torch", case, nothing))
+    writes: dict[str, Callable[[Model, Tensor, Tensor], Any]] = {
+        "parameter": lambda model, x, y: model.weight.mul_(2),
+        "list": lambda model, x, y: torch._foreach_mul_([model.weight], 2),
+        "copied": lambda model, x, y: model.weight.copy_(model.weight * 2),
+        "input": lambda model, x, y: x.mul_(2),
+        "result": lambda model, x, y: y.mul_(2),
+    }
+    for written, write in writes.items():
+        given, theirs = outcome(way, case, write), outcome("torch", case, write)
+        if isinstance(given, str):
+            assert "modified by an inplace operation" in given
+            assert isinstance(theirs, str), written
+        else:
+            torch.testing.assert_close(given, wanted, msg=written)
+            assert not isinstance(theirs, str) or written == "result"
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+def test_results_are_written_in_place_in_autograd(way: str) -> None:
+    wanted = (Model(*CASES["product"])(torch.ones(6, 8)) / 2).sum()
+    model = Model(*CASES["product"])
+    made = WAYS[way](model, torch.ones(6, 8))(torch.ones(6, 8))
+    made /= 2
+    made.sum().backward()
+    torch.testing.assert_close(made.sum(), wanted)
+    assert model.weight.grad is not None
+    torch.testing.assert_close(gathered(model.weight.grad), torch.full((8, 12), 3.0))
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+def test_results_that_the_backward_pass_reads_are_whole_too(way: str) -> None:
+    def largest(x: Tensor, w: Tensor) -> Any:
+        return (x @ w).max(1)
+
+    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2))
+    model, plain = Model(largest, (8, 5)), Model(largest, (8, 5))
+    made, wanted = WAYS[way](model, x)(x), plain(x)
+    assert [type(each) for each in made] == [Tensor, Tensor]
+    torch.testing.assert_close(tuple(made), tuple(wanted))
+    made[0].sum().backward()
+    wanted[0].sum().backward()
+    assert model.weight.grad is not None
+    torch.testing.assert_close(gathered(model.weight.grad), plain.weight.grad)
+
+
+@pytest.mark.parametrize("way", ["compile", "distribute"])
+def test_results_share_no_memory_with_parameters_inputs_and_constants(way: str) -> None:
+    def copies(x: Tensor, w: Tensor) -> Any:
+        return w.clone(), w.t().contiguous(), w[0].clone(), x.clone(), torch.arange(8) + 0, w.sum()
+
+    x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2))
+    model, wanted = Model(copies, (8, 5)), Model(copies, (8, 5))(x)
+    call = WAYS[way](model, x)
+    for _ in range(2):
+        made = call(x)
+        torch.testing.assert_close(tuple(made), tuple(wanted))
+        for each in made:
+            each.detach().mul_(3)

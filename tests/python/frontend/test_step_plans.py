@@ -1,0 +1,46 @@
+"""Plans of whole training steps against closed forms: what each must move, and what a run moved.
+
+An all-reduce of e elements on s sites sends 2 (s - 1) e of them, whichever way the sites share it.
+"""
+
+from __future__ import annotations
+
+import joinsum
+import pytest
+import torch
+from closed_forms import BYTES, CLUSTER, all_reduces, layers
+from torch import nn
+
+
+def moved(model: nn.Module, batch: int, sites: int) -> tuple[int, int]:
+    """Bytes that the plan of a step is to send, and that a step from where that leaves the parameters sent."""
+    joinsum.init(sites=sites, cluster=CLUSTER, plan_cache=False)
+    torch._dynamo.reset()
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    x = torch.rand(batch, model[0].in_features)
+    y = torch.rand(batch, model[-1].out_features)
+    planned = joinsum.cost(joinsum.IaPlan(step.captured(x, y).planned.choice.plan)).wire_bytes
+    step(x, y)
+    step(x, y)
+    return planned, joinsum.trace().bytes_sent
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+def test_two_layers_with_a_large_batch_all_reduce_the_weights_gradients_alone(sites):
+    model = layers(48, 36, 24)
+    planned, sent = moved(model, 6144, sites)
+    weights = sum(p.numel() for p in model.parameters())
+    # The loss is the sum of a scalar for each block, at most sites * sites of them, which all sites get.
+    assert planned == sent
+    assert 0 <= planned - all_reduces(weights, sites) <= (sites - 1) * sites * sites * BYTES
+
+
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("count", [2, 4])
+def test_wide_layers_with_a_small_batch_all_reduce_one_activation_less_than_there_are_layers(sites, count):
+    width, batch = 768, 6
+    planned, sent = moved(layers(*[width] * (count + 1)), batch, sites)
+    activations = all_reduces((count - 1) * batch * width, sites)
+    # The loss is on every site, or its partial sums go there.
+    assert planned == sent
+    assert 0 <= planned - activations <= (sites - 1) * sites * sites * BYTES

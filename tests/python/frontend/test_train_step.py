@@ -1,0 +1,294 @@
+"""Claims about whole training steps: what they compute is what plain torch computes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from models import CASES, batches, new_model
+from rounding import rounding
+from torch import Tensor, fx, nn
+from training import CUTTING, Make, compare, note_graphs, same, train_by_torch
+
+
+@pytest.fixture(autouse=True)
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.GraphModule]]:
+    """The graphs of the steps, which three sites divide."""
+    torch._dynamo.reset()
+    joinsum.init(sites=3, cluster=CUTTING)
+    yield note_graphs(monkeypatch)
+    joinsum.init()
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.1, maximize=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True, weight_decay=0.1, betas=(0.8, 0.95)),
+        lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+        lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True, maximize=True, eps=1e-6),
+        lambda p: torch.optim.AdamW(p, lr=torch.tensor(0.01, dtype=torch.float64)),
+    ],
+)
+def test_options_of_optimizers_are_torchs(optimizer: Make) -> None:
+    compare("mlp", optimizer, torch.float64, 1e-12)
+
+
+def test_gradients_are_clipped_over_all_batches_of_an_update() -> None:
+    compare("mlp", lambda p: torch.optim.SGD(p, lr=1.0), torch.float64, 1e-12, max_norm=0.05, accumulate=2)
+    compare("mlp", lambda p: torch.optim.AdamW(p, lr=0.01), torch.float64, 1e-12, max_norm=1e9)
+
+
+def test_accumulated_batches_make_one_update(graphs: list[fx.GraphModule]) -> None:
+    compare("cnn", lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), torch.float64, 1e-12, accumulate=3)
+    assert len(graphs) == 3  # the first batch, the next ones, the last
+
+
+def test_schedules_and_groups_change_no_graph(graphs: list[fx.GraphModule]) -> None:
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    data, loss = batches("mlp", 9, dtype=torch.float64), CASES["mlp"].loss
+
+    def parts(model: nn.Module) -> tuple[torch.optim.Optimizer, Any]:
+        groups = [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1}]
+        groups += [{"params": [p for p in model.parameters() if p.dim() == 1], "lr": 0.5}]
+        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+        return optimizer, torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=[0.2, 0.4], total_steps=10)
+
+    (one, schedule1), (other, schedule2) = parts(plain), parts(planned)
+    step = joinsum.train_step(planned, loss, other)
+    for x, y in data:
+        train_by_torch(plain, loss, one, [(x, y)])
+        step(x, y)
+        schedule1.step()
+        schedule2.step()
+    step.sync()
+    same(planned, plain, 1e-12)
+    assert len(graphs) == 1
+
+
+def test_state_stays_on_the_sites_under_the_users_keys() -> None:
+    model = new_model("cnn")
+    keys, weight = list(model.state_dict()), model.conv.weight
+    optimizer = torch.optim.AdamW(model.parameters())
+    step = joinsum.train_step(model, CASES["cnn"].loss, optimizer)
+    for x, y in batches("cnn", 2):
+        step(x, y)
+    assert list(model.state_dict()) == keys
+    assert model.conv.weight is weight
+    assert isinstance(weight, nn.Parameter)
+    moment = optimizer.state[weight]["exp_avg"]
+    assert all(isinstance(x, joinsum.DistributedTensor) for x in (weight, moment, model.norm.running_mean))
+    assert int(model.norm.num_batches_tracked.full_tensor()) == 2
+    with pytest.raises(joinsum.PlanError, match="full_tensor"):
+        model(x)
+
+
+def test_a_synced_model_goes_on_by_itself_and_in_another_step() -> None:
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    data, loss = batches("mlp", 6, dtype=torch.float64), CASES["mlp"].loss
+    one, other = torch.optim.Adam(plain.parameters()), torch.optim.Adam(planned.parameters())
+    train_by_torch(plain, loss, one, data)
+    step = joinsum.train_step(planned, loss, other)
+    for x, y in data[:2]:
+        step(x, y)
+    step.sync()
+    train_by_torch(planned, loss, other, data[2:4])
+    for x, y in data[4:]:
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+    assert other.state_dict()["state"][0]["step"] == 6
+
+
+def test_frozen_and_unused_parameters_stay() -> None:
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    for model in (plain, planned):
+        model.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
+        model.layers[0].requires_grad_(False)
+    data, loss = batches("mlp", 6, dtype=torch.float64), CASES["mlp"].loss
+    one, other = (torch.optim.AdamW(m.parameters(), weight_decay=0.5) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other)
+    for i, (x, y) in enumerate(data):
+        if i == 3:
+            for model in (plain, planned):
+                model.layers[0].requires_grad_(True)
+        train_by_torch(plain, loss, one, [(x, y)])
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+    assert torch.equal(planned.unused, torch.ones(3, dtype=torch.float64))
+
+
+def test_train_and_eval_are_different_steps() -> None:
+    plain, planned = new_model("cnn", torch.float64), new_model("cnn", torch.float64)
+    data, loss = batches("cnn", 4, dtype=torch.float64), CASES["cnn"].loss
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other)
+    for i, (x, y) in enumerate(data):
+        for model in (plain, planned):
+            model.train(i % 2 == 0)
+        train_by_torch(plain, loss, one, [(x, y)])
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+    assert planned.norm.num_batches_tracked == 2
+
+
+def test_another_batch_size_is_another_graph_of_the_same_state(graphs: list[fx.GraphModule]) -> None:
+    plain, planned = new_model("gpt", torch.float64), new_model("gpt", torch.float64)
+    loss = CASES["gpt"].loss
+    data = [pair for n in (2, 5, 2) for pair in batches("gpt", 1, n)]
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other)
+    train_by_torch(plain, loss, one, data)
+    for x, y in data:
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+    assert len(graphs) == 2
+
+
+def test_what_a_model_reads_may_change_between_steps() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scale = nn.Linear(2, 1, bias=False), 1.0
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x) * self.scale
+
+    model = Scaled()
+    step = joinsum.train_step(model, lambda z, _: z.sum(), torch.optim.SGD(model.parameters(), lr=0.0))
+    x = torch.ones(3, 2)
+    first = step(x, x)
+    model.scale = -2.0
+    torch.testing.assert_close(step(x, x), -2 * first)
+
+
+def test_checkpointed_layers_give_the_same_step() -> None:
+    plain, planned = new_model("llama", torch.float64), new_model("llama", torch.float64)
+    planned.checkpointed = True
+    data, loss = batches("llama", 3), CASES["llama"].loss
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, planned))
+    train_by_torch(plain, loss, one, data)
+    step = joinsum.train_step(planned, loss, other)
+    for x, y in data:
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+
+
+def test_autocast_computes_in_half_width(graphs: list[fx.GraphModule]) -> None:
+    plain, planned = new_model("mlp"), new_model("mlp")
+    loss = CASES["mlp"].loss
+    ((x, y),) = batches("mlp", 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wanted = loss(plain(x), y)
+    step = joinsum.train_step(planned, loss, torch.optim.SGD(planned.parameters(), lr=0.1))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        given = step(x, y)
+    exact = loss(plain(x), y)
+    torch.testing.assert_close(given, wanted.detach(), rtol=1e-3, atol=0)
+    assert given != exact
+    wanted.backward()
+    torch.optim.SGD(plain.parameters(), lr=0.1).step()
+    step.sync()
+    same(planned, plain, 0.1 * rounding(torch.bfloat16, terms=12, roundings=2))
+    half = any(
+        isinstance(value, Tensor) and value.dtype is torch.bfloat16
+        for node in graphs[-1].graph.nodes
+        for value in [node.meta.get("val")]
+    )
+    assert half
+
+
+def test_a_model_that_gives_its_loss_needs_no_loss_function() -> None:
+    class WithLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x: Tensor, labels: Tensor) -> Any:
+            return torch.nn.functional.mse_loss(self.layer(x), labels)
+
+    model = WithLoss()
+    wanted = model(torch.ones(3, 2), labels=torch.zeros(3, 2)).detach()
+    step = joinsum.train_step(model, None, torch.optim.SGD(model.parameters(), lr=0.1))
+    torch.testing.assert_close(step(torch.ones(3, 2), labels=torch.zeros(3, 2)), wanted)
+
+
+def test_losses_that_are_no_numbers_propagate() -> None:
+    model = new_model("mlp")
+    step = joinsum.train_step(model, CASES["mlp"].loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    ((x, y),) = batches("mlp", 1)
+    assert step(x * float("nan"), y).isnan()
+    step.sync()
+    assert all(p.isnan().any() for p in model.parameters())
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+def test_other_optimizers_are_refused_with_the_remedy() -> None:
+    model = new_model("mlp")
+    with pytest.raises(joinsum.PlanError, match=r"optimizer=Adagrad, supported=\['SGD'.*joinsum.distribute"):
+        joinsum.train_step(model, None, torch.optim.Adagrad(model.parameters()))
+
+    class Mine(torch.optim.SGD):
+        pass
+
+    with pytest.raises(joinsum.PlanError, match="optimizer=Mine"):
+        joinsum.train_step(model, None, Mine(model.parameters()))
+
+
+def test_hooks_on_the_optimizers_step_are_refused() -> None:
+    model = new_model("mlp")
+    optimizer = torch.optim.SGD(model.parameters())
+    step = joinsum.train_step(model, CASES["mlp"].loss, optimizer)
+    optimizer.register_step_post_hook(lambda *_: None)
+    with pytest.raises(joinsum.PlanError, match="hooks"):
+        step(*batches("mlp", 1)[0])
+
+
+def test_branches_on_values_name_their_line() -> None:
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.layer(x).sum() > 0:
+                return x
+            return -x
+
+    model = Branching()
+    before = copy.deepcopy(model.state_dict())
+    step = joinsum.train_step(model, lambda z, _: z.sum(), torch.optim.SGD(model.parameters()))
+    with pytest.raises(joinsum.CaptureError, match=r"test_train_step.py:\d+ in forward, code=if self.layer"):
+        step(torch.ones(1, 2), torch.ones(1))
+    assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+    assert not any(isinstance(p, joinsum.DistributedTensor) for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_norm": 0.0}, "positive norm"), ({"accumulate": 0}, "at least one batch"), ({"accumulate": 1.5}, "integer")],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    model = new_model("mlp")
+    with pytest.raises(joinsum.PlanError, match=message):
+        joinsum.train_step(model, None, torch.optim.SGD(model.parameters()), **options)
+
+
+def test_parameters_that_share_memory_but_are_two_are_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight.data = model[0].weight.data
+    with pytest.raises(joinsum.PlanError, match=r"share memory: first=0.weight, second=1.weight"):
+        joinsum.train_step(model, None, torch.optim.SGD(model.parameters()))

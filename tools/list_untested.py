@@ -1,0 +1,346 @@
+"""Lists the sources without a test file of their own, and where they are tested instead: `tools/list_untested.py`.
+
+The test file of `csrc/ia/exchange.h` and `.cpp` is `tests/cpp/ia/exchange_test.cpp`, that of
+`python/joinsum/planner/cost.py` is `tests/python/planner/test_cost.py`. ELSEWHERE gives a reason for every other
+source. Exits with 1 for a source that has neither, and for a row of ELSEWHERE that no source needs any more or whose
+tests do not exist.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """Sources of a folder, by their names or patterns; what tests them, in tests/; why that is the right place."""
+
+    folder: str
+    names: str
+    tests: str
+    reason: str
+
+    def covers(self, source: str) -> bool:
+        """Whether a source, a path without suffix, is one of these."""
+        folder, _, name = source.rpartition("/")
+        return fnmatchcase(folder, self.folder) and any(fnmatchcase(name, each) for each in self.names.split())
+
+
+ELSEWHERE = (
+    Row("csrc/bindings", "bindings module", "python/package/test_package.py", "the module as it is imported"),
+    Row("csrc/bindings", "bind_base", "python/algebra/test_key_functions.py", "key functions, made in Python"),
+    Row("csrc/bindings", "bind_kernels python_kernel", "python/algebra/test_kernels.py", "kernels that users write"),
+    Row("csrc/bindings", "bind_tra bind_ia plans", "python/algebra/test_plan.py", "plans, made in Python and run"),
+    Row("csrc/bindings", "bind_einsum", "python/graphs/test_json_form.py", "graphs, made in Python"),
+    Row("csrc/bindings", "bind_optimizer", "python/planner/test_optimize.py", "searches that Python calls"),
+    Row("csrc/bindings", "bind_runtime", "python/cluster/test_context.py", "contexts, transports and stores"),
+    Row("csrc/einsum", "nodes", "cpp/einsum/infer_test.cpp", "data; making a node infers its type"),
+    Row("csrc/tra", "nodes", "cpp/tra/infer_test.cpp", "data; making a node infers its type"),
+    Row("csrc/ia", "nodes", "cpp/ia/infer_test.cpp", "data; making a node infers its type"),
+    Row("csrc/ia", "infer_call", "cpp/ia/infer_test.cpp", "a part of type inference"),
+    Row("csrc/einsum", "cuts", "cpp/einsum/lower_test.cpp", "the cut points that lowering uses"),
+    Row("csrc/einsum", "named_vertex", "cpp/einsum/text_test.cpp", "a vertex whose labels are words, as text"),
+    Row(
+        "csrc/einsum/json",
+        "graph json_write",
+        "cpp/einsum/json/json_test.cpp",
+        "reader and writer are tested as a round trip",
+    ),
+    Row(
+        "csrc/einsum/transforms",
+        "expression labelled simple tied_extremes vertex_gradient",
+        "cpp/einsum/transforms/gradient_test.cpp",
+        "parts of the gradient's rules",
+    ),
+    Row(
+        "csrc/kernels/dense",
+        "elementwise expression labelled loops",
+        "cpp/kernels/dense/dense_test.cpp",
+        "one table of kernels, by kinds of kernel",
+    ),
+    Row(
+        "csrc/kernels/semiring",
+        "cuda_pairs no_cuda_pairs",
+        "cpp/kernels/pairs/pairs_test.cpp",
+        "contractions on a GPU, or what stands for it",
+    ),
+    Row(
+        "csrc/kernels/semiring",
+        "pair_all_tiles pair_tile_loops pair_tiles pair_tiles_avx2 pair_tiles_avx512 pair_tiles_portable",
+        "cpp/kernels/pairs/pairs_test.cpp",
+        "the loops over tiles, by instruction sets: each agrees with the reference",
+    ),
+    Row(
+        "csrc/kernels/semiring",
+        "pair_plane_loops",
+        "cpp/kernels/pairs/pairs_test.cpp",
+        "the loops over real and imaginary parts",
+    ),
+    Row(
+        "csrc/kernels/pairs",
+        "cpu panels parallel planes",
+        "cpp/kernels/pairs/pairs_test.cpp",
+        "steps of one contraction, by kinds of elements",
+    ),
+    Row(
+        "csrc/kernels/reference",
+        "array",
+        "cpp/kernels/reference/reference_test.cpp",
+        "the arrays of the reference kernels",
+    ),
+    Row("csrc/kernels/call", "text", "cpp/kernels/call/call_test.cpp", "a call's text is tested as a round trip"),
+    Row(
+        "csrc/kernels/expression",
+        "derivative",
+        "cpp/kernels/expression/expression_test.cpp",
+        "a part of expressions",
+    ),
+    Row(
+        "csrc/kernels/table",
+        "expression_kernel",
+        "cpp/kernels/expression/expression_test.cpp",
+        "the kernels that expressions are",
+    ),
+    Row(
+        "csrc/kernels/table",
+        "elementwise_rows shapes",
+        "cpp/kernels/table/table_test.cpp",
+        "the rows of the table and their shape rules",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
+        "random",
+        "python/capture/decompositions/test_random.py",
+        "what a part draws is that part of what one process draws",
+    ),
+    Row("csrc/relation", "call_typing", "cpp/kernels/call/call_test.cpp", "the types of calls"),
+    Row("csrc/relation", "typing", "cpp/relation/join_typing_test.cpp", "declares the rules of the *_typing files"),
+    Row(
+        "csrc/relation",
+        "key_map key_operators key_parser",
+        "cpp/relation/key_expression_test.cpp",
+        "parts of key expressions",
+    ),
+    Row(
+        "csrc/optimizer",
+        "pairwise_joins",
+        "cpp/optimizer/contraction_order_test.cpp",
+        "the prices that the order minimises, compared with all orders",
+    ),
+    Row(
+        "csrc/optimizer",
+        "placement_problem",
+        "cpp/optimizer/graph_placement_test.cpp",
+        "its placements are compared with those of a brute force over all layouts",
+    ),
+    Row(
+        "csrc/optimizer/cost",
+        "flops local_seconds move_seconds plan_prices visited",
+        "cpp/optimizer/cost/cost_test.cpp",
+        "parts of a node's cost, which is compared with plain counting",
+    ),
+    Row(
+        "csrc/optimizer/eindecomp",
+        "graph linearise problem tables",
+        "cpp/optimizer/eindecomp/partition_test.cpp",
+        "parts of one search, whose plans are compared with an enumeration",
+    ),
+    Row(
+        "csrc/optimizer/min_sum",
+        "candidates deadline elimination improvement plan_elimination",
+        "cpp/optimizer/min_sum/min_sum_test.cpp",
+        "parts of one solver, which is compared with an enumeration",
+    ),
+    Row(
+        "csrc/optimizer/model",
+        "constraints least_work message_cache min_sum_tables move_prices operator_costs placement_cache "
+        "resharding_model strategies vertices",
+        "cpp/optimizer/graph_placement_test.cpp",
+        "the model of placements: a wrong price or a missing layout shows against the brute force",
+    ),
+    Row(
+        "csrc/optimizer/rules",
+        "composition families matrix_product physical repartition rewrite rule score",
+        "cpp/optimizer/rules/all_rules_test.cpp",
+        "rows of one table; every row has a plan on which it fires and one on which it does not",
+    ),
+    Row(
+        "csrc/optimizer/solvers",
+        "completion",
+        "cpp/optimizer/optimizer_test.cpp",
+        "completes warm starts; no plan may be more expensive than they are",
+    ),
+    Row(
+        "csrc/optimizer/verification",
+        "normal_form shrink",
+        "cpp/optimizer/verification/verify_test.cpp",
+        "the two ways in which the verifier compares plans",
+    ),
+    Row("python/base", "version", "python/package/test_package.py", "one constant"),
+    Row("python/base", "errors", "python/package/test_errors.py", "the class of each public call's errors"),
+    Row(
+        "python/base",
+        "arguments disjoint_sets dtypes text_table trees",
+        "python/package/test_doctests.py",
+        "small functions with their examples",
+    ),
+    Row("python/cluster", "timing", "python/cluster/test_calibrate.py", "the clocks of a calibration"),
+    Row("python/cluster", "cache_folder", "python/planner/test_plan_cache.py", "the folder of cached plans"),
+    Row(
+        "python/algebra",
+        "expression sources stored_relation",
+        "python/execution/test_relation.py",
+        "what lazy relations are made of",
+    ),
+    Row("python/algebra", "rules", "python/algebra/test_verify.py", "the table of rules"),
+    Row(
+        "python/graphs",
+        "equation transforms",
+        "python/execution/test_planned_graph.py",
+        "graphs are built to be run",
+    ),
+    Row(
+        "python/planner",
+        "cost graph_steps label_baselines",
+        "python/planner/test_graph_plan.py",
+        "figures of a planned graph",
+    ),
+    Row(
+        "python/planner",
+        "plan_choice search",
+        "python/planner/test_plan_cache.py",
+        "a plan is found or read from the cache",
+    ),
+    Row(
+        "python/planner",
+        "baseline_costs baselines placement_baselines",
+        "python/capture/test_baselines.py",
+        "baselines of captured programs",
+    ),
+    Row("python/graphs", "label_classes", "python/capture/test_baselines.py", "baselines divide classes of labels"),
+    Row("python/execution", "run", "python/algebra/test_plan.py", "plans are run there"),
+    Row(
+        "python/execution",
+        "autograd graph_call operands planned_einsum",
+        "python/execution/test_einsum.py",
+        "steps of an einsum call",
+    ),
+    Row(
+        "python/distributed",
+        "safetensors flattened_state dcp_blocks",
+        "python/distributed/test_checkpoint.py",
+        "what is written into files, and read again",
+    ),
+    Row(
+        "python/distributed",
+        "block_tensor operators reductions dtensor",
+        "python/distributed/test_distributed_tensor.py",
+        "parts of one class, and its conversions",
+    ),
+    Row("python/distributed", "batch_shards", "distributed", "processes are needed"),
+    Row(
+        "python/capture/operators",
+        "*",
+        "python/capture/operators/test_operators.py",
+        "each row of the table is compared with torch",
+    ),
+    Row(
+        "python/capture/rules",
+        "along form pointwise row undivided",
+        "python/capture/operators/test_operators.py",
+        "kinds of rule, of which the table's rows consist",
+    ),
+    Row(
+        "python/capture/decompositions",
+        "attention einsum gradients softmax_and_norms",
+        "python/capture/operators/test_operators.py",
+        "operators that the table's rows call",
+    ),
+    Row(
+        "python/capture/recording",
+        "application call recorded recorder resolve values vertices",
+        "python/capture/test_record.py",
+        "steps of recording",
+    ),
+    Row(
+        "python/capture",
+        "captured_graph evaluate executable rewrite",
+        "python/capture/test_captured_models.py",
+        "what happens to captured graphs",
+    ),
+    Row("python/capture", "in_place", "python/capture/test_single_site.py", "what a single site runs"),
+    Row("python/capture/decompositions", "random_nodes", "python/capture/test_single_site.py", "what one site draws"),
+    Row(
+        "python/frontend",
+        "optimizers optimizer_state step_function step_graph",
+        "python/frontend/test_train_step.py",
+        "optimizers, in whole steps",
+    ),
+    Row(
+        "python/frontend",
+        "distributed_einsum",
+        "python/frontend/test_einsum_in_captured_graphs.py",
+        "einsums in captured functions",
+    ),
+    Row(
+        "python/frontend",
+        "backend distribute errors mixed_precision program runner torch_internals",
+        "python/frontend/test_models_in_own_loops.py",
+        "steps from a model to its plan",
+    ),
+    Row("python/explanation", "explanation", "python/explanation/test_explain.py", "a value with its printed forms"),
+    Row("python/explanation", "callables", "python/explanation/test_model_text.py", "what is explained of models"),
+    Row("python/extreme", "checkpoint console", "python/extreme/test_train.py", "what training writes and prints"),
+    Row("python/extreme", "plans", "python/extreme/test_classifier.py", "the plans that the classifier runs"),
+    Row(
+        "python/cli",
+        "calibrate doctor options plan program tables train",
+        "python/cli/test_main.py",
+        "commands, each called through the group",
+    ),
+)
+
+
+def sources(project: Path) -> Iterator[tuple[str, Path]]:
+    """Each source without its suffix, a header and its .cpp once, and the test file that it should have."""
+    names = {path.with_suffix("") for path in (project / "csrc").rglob("*") if path.suffix in {".h", ".cpp", ".cu"}}
+    for path in sorted(names):
+        own = path.relative_to(project / "csrc")
+        yield f"csrc/{own.as_posix()}", project / "tests" / "cpp" / own.with_name(f"{own.name}_test.cpp")
+    package = project / "python" / "joinsum"
+    for path in sorted(package.rglob("*.py")):
+        own = path.relative_to(package)
+        if not path.name.startswith("_"):  # doors, and what the build writes
+            name = own.with_suffix("").as_posix()
+            yield f"python/{name}", project / "tests" / "python" / own.with_name(f"test_{own.name}")
+
+
+def main(arguments: list[str]) -> int:
+    project = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    untested, problems, used = [], [], set()
+    for source, test in sources(project):
+        if test.is_file():
+            continue
+        row = next((row for row in ELSEWHERE if row.covers(source)), None)
+        if row is None:
+            problems.append(
+                f"{source}: no {test.relative_to(project)}, and no row of ELSEWHERE says where it is tested"
+            )
+            continue
+        used.add(row)
+        untested.append(f"{source}: {row.reason}: tests/{row.tests}")
+    for row in ELSEWHERE:
+        if row not in used:
+            problems.append(f"{row.folder}: no source needs this row of ELSEWHERE: {row.names}")
+        if not (project / "tests" / row.tests).exists():
+            problems.append(f"{row.folder}: no such tests: tests/{row.tests}")
+    print("\n".join([*untested, *problems]))
+    print(f"list_untested: {len(untested)} sources are tested with others, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
