@@ -10,6 +10,7 @@ from pathlib import Path
 
 import joinsum
 import pytest
+from joinsum.capture import table
 
 PACKAGE = Path(__file__).parents[3] / "python" / "joinsum"
 DOCS = Path(__file__).parents[3] / "docs"
@@ -26,9 +27,11 @@ def one_site() -> Iterator[None]:
 @pytest.mark.parametrize("name", [name.removesuffix(".__init__") for name in MODULES])
 def test_the_examples_of_a_module_hold(name: str) -> None:
     importlib.import_module(name)
+    operators = {row.name for row in table()}
     # joinsum.plan, say, is a function too: the module is found here.
     failed, _ = doctest.testmod(sys.modules[name], optionflags=doctest.ELLIPSIS)
     assert failed == 0
+    assert {row.name for row in table()} == operators, "an example leaves an operator registered"
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,7 @@ def register_operator(
     ... def centred(x: torch.Tensor) -> torch.Tensor:
     ...     return x - x.mean(-1, keepdim=True)
     >>> joinsum.register_operator("mylib::centred", "*b d -> *b d", whole="d", flops="2 *b d")
+    >>> joinsum.unregister_operator("mylib::centred")
     """
     if not isinstance(name, str) or "::" not in name or not isinstance(rule, str) or "->" not in rule:
         raise CaptureError(

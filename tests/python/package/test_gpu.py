@@ -1,0 +1,167 @@
+"""The same computations in the memory of a GPU: loops of other pairs, einsums, models in one process and with NCCL."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from launch import play
+from models import CASES, batches, new_model
+from rounding import assert_rounded, rounding
+from torch import Tensor
+from torch_pairs import FOLDS, JOINS
+from training import CUTTING, adamw, sgd, train_by_torch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+PAIRS = [pair for pair in itertools.product(JOINS, FOLDS) if pair != ("mul", "sum")]
+SHAPES = [(1, 1, 1), (5, 7, 3), (64, 16, 64), (65, 17, 130), (2, 300, 70)]
+REAL = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+
+
+@pytest.fixture(autouse=True, params=[1, 3])
+def sites(request: pytest.FixtureRequest) -> Iterator[int]:
+    torch._dynamo.reset()
+    joinsum.init(sites=request.param, cluster=CUTTING if request.param > 1 else None)
+    yield request.param
+    joinsum.init()
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
+    """Numbers that any join takes: none is near zero."""
+    generator = torch.Generator().manual_seed(seed)
+    if not dtype.is_floating_point:
+        return torch.randint(1, 120, shape, generator=generator).to("cuda", dtype)
+    values = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
+    return values.to("cuda", dtype)
+
+
+# --- einsums ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+@pytest.mark.parametrize(("join", "agg"), PAIRS)
+def test_every_pair_is_torchs_on_floats(join: str, agg: str, dtype: torch.dtype) -> None:
+    for rows, inner, columns in SHAPES:
+        a, b = numbers(rows, inner, dtype=dtype), numbers(inner, columns, dtype=dtype, seed=1)
+        result = joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg)
+        assert isinstance(result, Tensor)
+        assert (result.device, result.dtype) == (a.device, dtype)
+        x, y = (a.float(), b.float()) if dtype.itemsize == 2 else (a, b)
+        near = rounding(dtype, terms=inner)
+        torch.testing.assert_close(
+            result, FOLDS[agg](JOINS[join](x[:, :, None], y[None])).to(dtype), rtol=near, atol=near
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8], ids=str)
+@pytest.mark.parametrize(("join", "agg"), [pair for pair in PAIRS if "div" not in pair and "logsumexp" not in pair])
+def test_every_pair_is_exactly_torchs_on_integers(join: str, agg: str, dtype: torch.dtype) -> None:
+    for rows, inner, columns in SHAPES:
+        a, b = numbers(rows, inner, dtype=dtype), numbers(inner, columns, dtype=dtype, seed=1)
+        result = joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg)
+        assert isinstance(result, Tensor)
+        assert torch.equal(result, FOLDS[agg](JOINS[join](a[:, :, None], b[None])))
+
+
+@pytest.mark.parametrize(("join", "agg"), [("add", "min"), ("squared_difference", "sum"), ("mul", "max")])
+def test_strides_and_batches_are_followed(join: str, agg: str) -> None:
+    a, b = numbers(70, 3, 65).permute(1, 2, 0), numbers(33, 3, 140, seed=1)[..., ::2].transpose(0, 1)
+    result = joinsum.einsum("bij,bkj->bik", a, b, join=join, agg=agg)
+    wanted = [joinsum.einsum("ij,kj->ik", x.cpu(), y.cpu(), join=join, agg=agg) for x, y in zip(a, b, strict=True)]
+    assert isinstance(result, Tensor)
+    torch.testing.assert_close(result.cpu(), torch.stack(wanted), rtol=1e-12, atol=1e-12)
+
+
+def test_infinities_and_nan_are_kept() -> None:
+    a = torch.tensor([[0.0, torch.inf, 3.0], [torch.nan, 1.0, 2.0]], device="cuda")
+    b = torch.tensor([[torch.inf, 1.0], [-torch.inf, 2.0], [1.0, 0.5]], device="cuda")
+    for join, agg in [("add", "min"), ("add", "max"), ("squared_difference", "sum"), ("mul", "max")]:
+        wanted = FOLDS[agg](JOINS[join](a[:, :, None], b[None]))
+        torch.testing.assert_close(joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg), wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("agg", ["argmax", "argmin"])
+def test_positions_are_torchs(agg: str) -> None:
+    a, b = numbers(9, 40), numbers(40, 5, seed=1)
+    joined = a[:, :, None] + b[None]
+    assert torch.equal(joinsum.einsum("ij,jk->ik", a, b, join="add", agg=agg), getattr(joined, agg)(1))
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "bij,bjk->bik", "ij->ji", "ii->i", "i,j->ij", "ij,jk,kl->il"])
+def test_einsums_and_their_gradients_are_torchs(equation: str) -> None:
+    left = equation.partition("->")[0].split(",")
+    operands = [numbers(*(dict(zip("bijkl", (3, 4, 4, 6, 5), strict=True))[x] for x in letters)) for letters in left]
+    gradients = []
+    for function in (joinsum.einsum, torch.einsum):
+        own = [x.clone().requires_grad_() for x in operands]
+        result = function(equation, *own)
+        result.sin().sum().backward()
+        gradients.append((result.detach(), *(x.grad for x in own)))
+    for got, wanted in zip(*gradients, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("join", "agg"), [("add", "max"), ("abs_difference", "sum"), ("add", "logsumexp")])
+def test_gradients_of_other_pairs_are_torchs(join: str, agg: str) -> None:
+    a, b = numbers(9, 20), numbers(20, 7, seed=1)
+    gradients = []
+    for function in (
+        lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg),
+        lambda x, y: FOLDS[agg](JOINS[join](x[:, :, None], y[None])),
+    ):
+        own = [x.clone().requires_grad_() for x in (a, b)]
+        function(*own).sin().sum().backward()
+        gradients.append([x.grad for x in own])
+    assert_rounded(gradients[0], gradients[1], torch.float64, terms=40)
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", [sgd, adamw])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "llama"])
+def test_steps_are_torchs(name: str, optimizer: Callable[[Any], torch.optim.Optimizer]) -> None:
+    plain, planned = (new_model(name, torch.float64).cuda() for _ in range(2))
+    data, loss = [(x.cuda(), y.cuda()) for x, y in batches(name, 5, dtype=torch.float64)], CASES[name].loss
+    wanted = train_by_torch(plain, loss, optimizer(plain.parameters()), data)
+    step = joinsum.train_step(planned, loss, optimizer(planned.parameters()))
+    losses = [step(x, y).item() for x, y in data]
+    assert losses == pytest.approx(wanted, rel=1e-8)
+    step.sync()
+    for (key, p), q in zip(plain.state_dict().items(), planned.state_dict().values(), strict=True):
+        assert q.device == p.device, key
+        torch.testing.assert_close(q, p, rtol=1e-8, atol=1e-8)
+
+
+def test_a_compiled_and_a_distributed_model_are_torchs() -> None:
+    plain = new_model("llama", torch.float64).cuda()
+    x = batches("llama", 1, dtype=torch.float64)[0][0].cuda()
+    wanted = plain(x)
+    torch.testing.assert_close(torch.compile(plain, backend="joinsum")(x), wanted, rtol=1e-9, atol=1e-9)
+    distributed = joinsum.distribute(new_model("llama", torch.float64).cuda(), x)
+    torch.testing.assert_close(distributed(x), wanted, rtol=1e-9, atol=1e-9)
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def test_one_rank_of_nccl_computes_what_one_process_does(tmp_path: Path) -> None:
+    values = play(1, ["gpu"], tmp_path, 300)
+    for scene in ("einsums_are_torchs", "steps_are_torchs", "rates_are_measured"):
+        values.values(scene)
+
+
+def test_doctor_finds_the_gpu() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "joinsum", "doctor"], capture_output=True, text=True, timeout=300, check=False
+    ).stdout
+    assert torch.cuda.get_device_name(0) in printed
+    assert "ok       nccl" in printed, printed
