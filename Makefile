@@ -98,7 +98,7 @@ RELOCATED_TESTS = $(addprefix tests/python/, \
   execution/test_relation.py \
   distributed/test_distributed_tensor.py \
   capture/test_single_site.py \
-  frontend/test_step_plans.py \
+  frontend/training/test_step_plans.py \
   explanation/test_analyze.py \
   nn/test_functional.py \
   extreme/test_classifier.py \
@@ -121,7 +121,7 @@ nightly: build ## Run what takes hours: 10,000 random graphs, all operators and 
 	  $(PY) -m pytest tests/python/capture/operators/test_operators.py $(ARGS)
 	JOINSUM_STORE=relocating $(PY) -m pytest -n $(WORKERS) --dist loadfile tests/python $(ARGS)
 	JOINSUM_ALL_OPERATORS=1 $(PY) -m pytest tests/python/capture/operators/test_all_operators.py $(ARGS)
-	JOINSUM_ALL_MODELS=1 $(PY) -m pytest tests/python/frontend/test_planned_training.py \
+	JOINSUM_ALL_MODELS=1 $(PY) -m pytest tests/python/frontend/training/test_planned_training.py \
 	  tests/distributed/test_planned_training.py $(ARGS)
 
 .PHONY: sweep

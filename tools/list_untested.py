@@ -204,7 +204,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/planner",
-        "cost graph_steps label_baselines",
+        "cost graph_steps",
         "python/planner/test_graph_plan.py",
         "figures of a planned graph",
     ),
@@ -216,7 +216,14 @@ ELSEWHERE = (
     ),
     Row(
         "python/planner",
-        "baseline_costs baselines placement_baselines",
+        "baseline_costs",
+        "python/capture/test_baselines.py",
+        "baselines of captured programs",
+    ),
+    Row("python/planner/baselines", "label_baselines", "python/planner/test_graph_plan.py", "baselines of graphs"),
+    Row(
+        "python/planner/baselines",
+        "placement_baselines table",
         "python/capture/test_baselines.py",
         "baselines of captured programs",
     ),
@@ -274,10 +281,16 @@ ELSEWHERE = (
     Row("python/capture", "in_place", "python/capture/test_single_site.py", "what a single site runs"),
     Row("python/capture/decompositions", "random_nodes", "python/capture/test_single_site.py", "what one site draws"),
     Row(
-        "python/frontend",
-        "optimizers optimizer_state step_function step_graph",
-        "python/frontend/test_train_step.py",
-        "optimizers, in whole steps",
+        "python/frontend/training",
+        "optimizers step_function step_graph",
+        "python/frontend/training/test_train_step.py",
+        "parts of a step",
+    ),
+    Row(
+        "python/frontend/tracing",
+        "errors mixed_precision torch_internals",
+        "python/frontend/test_models_in_own_loops.py",
+        "steps from a model to torch's graphs",
     ),
     Row(
         "python/frontend",
@@ -287,7 +300,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/frontend",
-        "backend distribute errors mixed_precision program runner torch_internals",
+        "backend distribute optimizer_state program",
         "python/frontend/test_models_in_own_loops.py",
         "steps from a model to its plan",
     ),

@@ -75,7 +75,7 @@ if _TYPE_CHECKING:
     from joinsum.frontend.backend import compile
     from joinsum.frontend.distribute import distribute, gather
     from joinsum.frontend.distributed_einsum import distributed_einsum
-    from joinsum.frontend.train_step import TrainStep, train_step
+    from joinsum.frontend.training.train_step import TrainStep, train_step
 
 __version__ = _VERSION
 

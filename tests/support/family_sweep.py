@@ -16,7 +16,7 @@ from families import Family
 from joinsum import _C
 from joinsum.capture.executable import PlannedProgram
 from joinsum.capture.recording.recorded import EinsumVertex
-from joinsum.frontend.errors import capturing
+from joinsum.frontend.tracing.errors import capturing
 
 __all__ = ["TOLERANCE", "Measured", "Spent", "measure", "relative"]
 

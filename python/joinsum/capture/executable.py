@@ -29,8 +29,8 @@ from joinsum.execution.operands import checksum
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.graphs.contraction_order import best_orders
 from joinsum.planner.baseline_costs import PricedBaseline, ProgramBaselines
+from joinsum.planner.baselines.placement_baselines import ProgramInput
 from joinsum.planner.cost import cost
-from joinsum.planner.placement_baselines import ProgramInput
 from joinsum.planner.plan_choice import Ends, PlanChoice, PlanRequest, choose
 
 __all__ = ["DistributedExecutable", "PlannedProgram", "compile_fx"]

@@ -12,7 +12,7 @@ from joinsum.capture.captured_graph import Executable
 from joinsum.explanation.explanation import Explanation
 from joinsum.explanation.model_text import ModelExplanation, Pass
 from joinsum.frontend.distribute import captured_model
-from joinsum.frontend.train_step import TrainStep, train_step
+from joinsum.frontend.training.train_step import TrainStep, train_step
 from joinsum.planner.cost import cost
 
 __all__ = ["TrainStep", "explain_callable", "explained", "train_step"]

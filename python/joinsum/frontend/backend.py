@@ -15,10 +15,16 @@ from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
-from joinsum.frontend.errors import capturing
 from joinsum.frontend.program import Program, keep_labels
 from joinsum.frontend.saved_tensors import SavedForBackward, check_unwritten, memory_of, separate_results
-from joinsum.frontend.torch_internals import aot_compile, backward_names, break_of, placeholder_names, tracing_all
+from joinsum.frontend.tracing.errors import capturing
+from joinsum.frontend.tracing.torch_internals import (
+    aot_compile,
+    backward_names,
+    break_of,
+    placeholder_names,
+    tracing_all,
+)
 
 __all__ = ["backend", "compile", "forward_and_backward", "names_of_operators"]
 

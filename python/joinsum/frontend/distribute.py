@@ -15,10 +15,10 @@ from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
 from joinsum.frontend.backend import forward_and_backward, names_of_operators
-from joinsum.frontend.fake_tensors import Captured, Traced, TracedFunction, module_tensors, tensor_names
-from joinsum.frontend.names import argument_names
 from joinsum.frontend.optimizer_state import place_states_at_steps
-from joinsum.frontend.torch_internals import both_passes
+from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, module_tensors, tensor_names
+from joinsum.frontend.tracing.names import argument_names
+from joinsum.frontend.tracing.torch_internals import both_passes
 
 __all__ = ["captured_model", "check_not_distributed", "distribute", "gather"]
 

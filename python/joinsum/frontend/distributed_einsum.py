@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from joinsum.base.errors import PlanError
 from joinsum.execution.einsum import einsum
-from joinsum.frontend.torch_internals import function_modes, wrap_checkpointed
+from joinsum.frontend.tracing.torch_internals import function_modes, wrap_checkpointed
 
 __all__ = ["distributed_einsum"]
 

@@ -10,8 +10,8 @@ from joinsum import _C
 from joinsum.algebra.plan import IaPlan, TraPlan
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
+from joinsum.planner.baselines.placement_baselines import PlacementBaseline, PlacementBaselines, ProgramInput
 from joinsum.planner.cost import PlanCost, cost
-from joinsum.planner.placement_baselines import PlacementBaseline, PlacementBaselines, ProgramInput
 from joinsum.planner.plan_choice import Baselines, Ends, PlanChoice, search_options
 from joinsum.planner.search import WarmStarts, from_first_site, search_here
 

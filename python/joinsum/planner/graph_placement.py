@@ -12,7 +12,7 @@ from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import KernelError, PlanError
 from joinsum.cluster.cluster import Cluster
 from joinsum.graphs.contraction_order import best_orders_on
-from joinsum.planner.label_baselines import LabelBaseline, LabelBaselines
+from joinsum.planner.baselines.label_baselines import LabelBaseline, LabelBaselines
 
 __all__ = ["Baseline", "PlacementRequest", "grid_of", "place_graph"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from joinsum import _C
 from joinsum.graphs.label_classes import Place, classes_of
-from joinsum.planner.baselines import BASELINES, BaselineBuilder
+from joinsum.planner.baselines.table import BASELINES, BaselineBuilder
 
 __all__ = ["PlacementBaseline", "PlacementBaselines", "ProgramInput"]
 

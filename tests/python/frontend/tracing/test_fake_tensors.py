@@ -11,7 +11,7 @@ import joinsum
 import pytest
 import torch
 from joinsum.base.trees import tree_map
-from joinsum.frontend.torch_internals import tracing_all
+from joinsum.frontend.tracing.torch_internals import tracing_all
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 

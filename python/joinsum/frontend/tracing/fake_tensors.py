@@ -13,8 +13,8 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from joinsum.base.errors import PlanError
 from joinsum.base.trees import tree_map
 from joinsum.distributed.distributed_tensor import DistributedTensor
-from joinsum.frontend.errors import capturing
-from joinsum.frontend.torch_internals import (
+from joinsum.frontend.tracing.errors import capturing
+from joinsum.frontend.tracing.torch_internals import (
     FakeTensor,
     FakeTensors,
     graph_examples,

@@ -12,9 +12,9 @@ from torch import Tensor
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
-from joinsum.frontend.fake_tensors import Captured, Traced
 from joinsum.frontend.program import Outcome, Program, keep_labels
-from joinsum.frontend.torch_internals import aot_compile
+from joinsum.frontend.tracing.fake_tensors import Captured, Traced
+from joinsum.frontend.tracing.torch_internals import aot_compile
 
 __all__ = ["StepArguments", "StepGraph", "TrainedParameter", "keep_state"]
 

@@ -15,11 +15,11 @@ from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
-from joinsum.frontend.fake_tensors import Traced, TracedFunction, tensor_names
-from joinsum.frontend.names import argument_names
-from joinsum.frontend.optimizers import update_of
-from joinsum.frontend.step_function import LossFunction, StepOptions, step_function
-from joinsum.frontend.step_graph import StepArguments, StepGraph, TrainedParameter, keep_state
+from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, tensor_names
+from joinsum.frontend.tracing.names import argument_names
+from joinsum.frontend.training.optimizers import update_of
+from joinsum.frontend.training.step_function import LossFunction, StepOptions, step_function
+from joinsum.frontend.training.step_graph import StepArguments, StepGraph, TrainedParameter, keep_state
 
 __all__ = ["TrainStep", "train_step"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from joinsum import _C
 from joinsum.graphs.label_classes import LabelClasses, Place
-from joinsum.planner.baselines import BaselineBuilder
+from joinsum.planner.baselines.table import BaselineBuilder
 
 __all__ = ["LabelBaseline", "LabelBaselines"]
 

@@ -30,7 +30,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
-from joinsum.frontend.mixed_precision import MIXED_PRECISION
+from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
 
 __all__ = [
     "BackendCompilerFailed",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from joinsum.frontend.optimizers import Update
+from joinsum.frontend.training.optimizers import Update
 
 __all__ = ["LossFunction", "StepOptions", "step_function"]
 

@@ -12,7 +12,7 @@ import torch
 
 from joinsum.base.errors import CaptureError, Error, KernelError, PlanError
 from joinsum.cluster.context import context
-from joinsum.frontend.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
+from joinsum.frontend.tracing.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
 
 __all__ = ["capturing"]
 

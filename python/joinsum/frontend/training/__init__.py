@@ -1,0 +1,1 @@
+"""The training step: forward, loss, backward and update of a model as one graph."""
