@@ -59,6 +59,16 @@ std::vector<std::variant<int64_t, double, std::string>> parameters_of(const Kern
   return out;
 }
 
+at::Tensor run_kernel(const Kernel& kernel, const std::vector<at::Tensor>& operands) {
+  return kernels::dense::run(kernel, operands);
+}
+
+at::Tensor reduce_axes(const Kernel& kernel, const at::Tensor& x, const Dims& axes) {
+  JOINSUM_KERNEL_CHECK(kernels::dense::folds_axes(kernel), kernel.name,
+                       ": no axes are reduced by it: kernel=", kernel.text());
+  return kernels::dense::fold_axes(kernel.name, x, axes);
+}
+
 Call parse_call(const std::string& text) {
   Scanner scanner(text);
   Call call = Call::parse(scanner);
@@ -73,6 +83,8 @@ void bind_values(py::module_& module) {
       .def_property_readonly("parameters", &parameters_of)
       .def_readonly("epilogue", &Kernel::epilogue)
       .def("reorders", &kernels::table::reorders, py::arg("fold"))
+      .def("run", &run_kernel, py::arg("operands"), WithoutGil())
+      .def("reduce", &reduce_axes, py::arg("x"), py::arg("axes"), WithoutGil())
       .def("__repr__", &Kernel::text);
   py::class_<Call>(module, "Call")
       .def_static("parse", &parse_call, py::arg("text"))

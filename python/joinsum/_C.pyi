@@ -132,6 +132,10 @@ class Kernel:
     def epilogue(self) -> list[Kernel]: ...
     def reorders(self, fold: str) -> bool:
         """Whether it joins operands in any order, and labels may be folded as soon as no other operand has them."""
+    def run(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The kernel and its epilogue on tensors."""
+    def reduce(self, x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
+        """`x` without these axes; raises KernelError for a kernel by which nothing is reduced."""
 
 class Call:
     """One result of an operator of torch's dispatcher on operands whose axes have letters."""

@@ -15,7 +15,6 @@ from typing import Any, cast
 import torch
 
 from joinsum import _C
-from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import InternalError, PlanError
 from joinsum.capture.recording.call import Argument, Block, Call, CallResult, LocalExtent, Offset
 from joinsum.capture.recording.recorded import EinsumVertex, Recorded
@@ -23,29 +22,6 @@ from joinsum.capture.recording.recorded import EinsumVertex, Recorded
 __all__ = ["check_composite", "check_shards", "evaluate", "run_call", "run_einsum"]
 
 Shard = Mapping[str, tuple[int, int]]  # begin and end along each letter that is divided
-
-_PAIRS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "max": torch.maximum,
-    "min": torch.minimum,
-}
-_FOLDS: dict[str, Callable[[torch.Tensor, list[int]], torch.Tensor]] = {
-    "add": lambda value, dims: value.sum(dims, dtype=value.dtype),
-    "max": lambda value, dims: value.amax(dims),
-    "min": lambda value, dims: value.amin(dims),
-    "logaddexp": lambda value, dims: value.logsumexp(dims),
-    "mul": lambda value, dims: functools.reduce(torch.prod, reversed(dims), value),
-}
-_MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "id": lambda value: value,
-    "negate": torch.neg,
-    "square": torch.square,
-    "abs": torch.abs,
-    "sqrt": torch.sqrt,
-}
 
 
 def evaluate(
@@ -99,7 +75,7 @@ def run_einsum(vertex: EinsumVertex, operands: Sequence[torch.Tensor]) -> torch.
         folded = _joined(vertex, operands, known)
         lost = [position for position, letter in enumerate(known) if letter not in vertex.result]
         if lost:
-            folded = _FOLDS[vertex.aggregate](folded, lost)
+            folded = _C.Kernel(vertex.aggregate).reduce(folded, lost)
         folded = folded.permute([[each for each in known if each in left].index(letter) for letter in left])
     for position, letter in enumerate(vertex.result):
         if letter not in known:
@@ -111,10 +87,11 @@ def _joined(vertex: EinsumVertex, operands: Sequence[torch.Tensor], letters: str
     """⊗ of the operands, with an axis for each letter."""
     kernel = _C.Kernel(vertex.join)
     aligned = [_aligned(value, own, letters) for value, own in zip(operands, vertex.operands, strict=True)]
-    joined = functools.reduce(_PAIRS[kernel.name], aligned) if len(aligned) > 1 else aligned[0]
-    for each in kernel.epilogue if len(aligned) > 1 else [kernel, *kernel.epilogue]:
-        joined = _map(each, joined)
-    return joined
+    if len(aligned) == 1:
+        return kernel.run(aligned)
+    pair = _C.Kernel(kernel.name)
+    joined = functools.reduce(lambda left, right: pair.run([left, right]), aligned)
+    return functools.reduce(lambda value, each: each.run([value]), kernel.epilogue, joined)
 
 
 def _aligned(value: torch.Tensor, own: str, letters: str) -> torch.Tensor:
@@ -123,14 +100,6 @@ def _aligned(value: torch.Tensor, own: str, letters: str) -> torch.Tensor:
         if letter not in own:
             value = value.unsqueeze(position)
     return value
-
-
-def _map(kernel: _C.Kernel, value: torch.Tensor) -> torch.Tensor:
-    if kernel.name == "scale":
-        return value * float(kernel.parameters[0])
-    if kernel.name == "cast":
-        return value.to(torch_dtype(str(kernel.parameters[0])))
-    return _MAPS[kernel.name](value)
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -268,7 +237,7 @@ def _assembled(
         raise AssertionError(
             f"a result lacks a letter that may be divided and is not folded: letter={letter}, call={call.text}"
         )
-    return _FOLDS[call.fold[letter]](torch.stack(results), [0])
+    return _C.Kernel(call.fold[letter]).reduce(torch.stack(results), [0])
 
 
 def _tolerance(dtype: torch.dtype) -> float:

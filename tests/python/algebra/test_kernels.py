@@ -12,6 +12,7 @@ from typing import Any
 import joinsum
 import pytest
 import torch
+from joinsum import _C
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,16 @@ def test_the_table_lists_what_plans_may_name() -> None:
     assert rows["scale"].parameters == "n"
     assert rows["contract"].form == "labelled"
     assert "matrix product AB" in repr(joinsum.kernels())
+
+
+def test_a_kernel_of_the_table_runs_on_tensors_with_its_epilogue_and_reduces_axes() -> None:
+    x = torch.tensor([[1.0, -2.0], [3.0, 4.0]])
+    assert torch.equal(_C.Kernel("sub | square").run([x, torch.ones(1, 2)]), (x - 1).square())
+    for row in (row for row in joinsum.kernels() if row.name in ("add", "mul", "max", "min", "logaddexp")):
+        kernel = _C.Kernel(row.name)
+        assert torch.allclose(kernel.reduce(x, [1]), kernel.run([x[:, 0], x[:, 1]])), row.name
+    with pytest.raises(joinsum.KernelError, match=r"^div: no axes are reduced by it: kernel=div$"):
+        _C.Kernel("div").reduce(x, [1])
 
 
 def test_a_registered_kernel_is_a_row_until_it_is_unregistered() -> None:
