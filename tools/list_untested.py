@@ -155,11 +155,28 @@ ELSEWHERE = (
         "parts of one solver, which is compared with an enumeration",
     ),
     Row(
-        "csrc/optimizer/model",
-        "constraints least_work message_cache min_sum_tables move_prices operator_costs placement_cache "
-        "resharding_model strategies vertices",
+        "csrc/optimizer/layouts",
+        "least_work move_prices operator_costs placement_cache",
         "cpp/optimizer/graph_placement_test.cpp",
-        "the model of placements: a wrong price or a missing layout shows against the brute force",
+        "prices of placements: a wrong one shows against the brute force",
+    ),
+    Row(
+        "csrc/optimizer/model",
+        "constraints min_sum_tables strategies vertices",
+        "cpp/optimizer/graph_placement_test.cpp",
+        "the model of placements: a missing strategy or layout shows against the brute force",
+    ),
+    Row(
+        "csrc/optimizer/resharding",
+        "message_cache",
+        "cpp/optimizer/resharding/resharding_test.cpp",
+        "messages are compared with an enumeration, also those that the cache answers",
+    ),
+    Row(
+        "csrc/optimizer/resharding",
+        "resharding_model",
+        "cpp/optimizer/graph_placement_test.cpp",
+        "the model of placements as a resharding problem: a wrong cost shows against the brute force",
     ),
     Row(
         "csrc/optimizer/rules",

@@ -24,7 +24,7 @@ constexpr int64_t kPending = -2;
 
 /// The result of a join: its operands, and the price so far.
 struct Result {
-  const model::Layout* layout = nullptr;
+  const layouts::Layout* layout = nullptr;
   Price price;
   Set left = 0;
   size_t left_result = 0;
@@ -209,7 +209,7 @@ class Order {
     if (value.given) return Fetched{};
     const auto [known, fresh] = value.fetched.try_emplace(layout);
     if (fresh) {
-      const model::Layout* target = nullptr;
+      const layouts::Layout* target = nullptr;
       known->second = cheapest(value, [&](const Result& result) {
         if (target == nullptr || target->relation != result.layout->relation) {
           target = joins_.placed(result.layout->type.relation, layout, value.tensor.labels);

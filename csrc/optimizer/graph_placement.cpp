@@ -7,7 +7,7 @@
 #include "base/contradiction.h"
 #include "optimizer/cost/peak.h"
 #include "optimizer/cost/plan_prices.h"
-#include "optimizer/model/least_work.h"
+#include "optimizer/layouts/least_work.h"
 
 namespace joinsum::optimizer {
 namespace {
@@ -105,7 +105,7 @@ GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, e
     : grid_(std::move(grid)),
       objective_(objective),
       cluster_(std::move(cluster)),
-      memory_(std::make_shared<model::PlacementCache>(grid_, objective_, cluster_)) {
+      memory_(std::make_shared<layouts::PlacementCache>(grid_, objective_, cluster_)) {
   Counterparts<einsum::Node, einsum::Plan> rewritten;
   const einsum::Plan binary = einsum::transforms::binary(plan, paths, rewritten);
   const auto steps = steps_of(vertices, rewritten);
@@ -170,8 +170,8 @@ std::optional<int64_t> GraphPlacer::dim_of(const GraphPin& pin, const Target& ta
   return at - target.keys.begin();
 }
 
-model::DivisionConstraint GraphPlacer::constraint_of(const GraphPin& pin, const Target& target) const {
-  model::DivisionConstraint out;
+division::DivisionConstraint GraphPlacer::constraint_of(const GraphPin& pin, const Target& target) const {
+  division::DivisionConstraint out;
   for (const auto& [label, parts] : pin.parts) {
     const auto dim = dim_of(pin, target, label);
     JOINSUM_USER_CHECK(dim || parts == 1, "place: a label that is left whole has one part: pin=", pin.name, ".", label,
@@ -184,7 +184,7 @@ model::DivisionConstraint GraphPlacer::constraint_of(const GraphPin& pin, const 
                      ", axes=", pin.axes->size(), ", grid=", grid_.text());
   out.axes.emplace();
   for (const std::string& label : *pin.axes) {
-    const auto dim = label.empty() ? std::optional(model::kNothing) : dim_of(pin, target, label);
+    const auto dim = label.empty() ? std::optional(division::kNothing) : dim_of(pin, target, label);
     JOINSUM_USER_CHECK(dim, "place: no axis divides a label that is left whole: pin=", pin.name, ", label=", label);
     out.axes->push_back(*dim);
   }
@@ -193,14 +193,14 @@ model::DivisionConstraint GraphPlacer::constraint_of(const GraphPin& pin, const 
 
 /// Raises where no division has these parts, with the smallest set of parts that none has.
 void GraphPlacer::check_possible(const GraphPin& pin, const Target& target,
-                                 const model::DivisionConstraint& cut) const {
-  std::vector<model::Divisible> dims;
+                                 const division::DivisionConstraint& cut) const {
+  std::vector<division::Divisible> dims;
   for (size_t d = 0; d < target.extents.size(); ++d) dims.push_back({target.extents[d], static_cast<int64_t>(d)});
-  const std::vector<Dims> divisions = model::divisions(grid_, dims, false);
+  const std::vector<Dims> divisions = division::divisions(grid_, dims, false);
   using Demand = std::pair<int64_t, int64_t>;
   const auto set = smallest_contradiction(
       std::vector<Demand>(cut.parts.begin(), cut.parts.end()), [&](const std::vector<Demand>& some) {
-        const model::DivisionConstraint constraint{.parts = {some.begin(), some.end()}};
+        const division::DivisionConstraint constraint{.parts = {some.begin(), some.end()}};
         return std::any_of(divisions.begin(), divisions.end(),
                            [&](const Dims& split) { return constraint.met_by(grid_, target.extents, split); });
       });
@@ -216,7 +216,7 @@ model::PlacementConstraints GraphPlacer::constraints_of(const std::vector<GraphP
   model::PlacementConstraints out;
   for (const GraphPin& pin : pins) {
     const Target target = target_of(pin);
-    model::DivisionConstraint cut = constraint_of(pin, target);
+    division::DivisionConstraint cut = constraint_of(pin, target);
     check_possible(pin, target, cut);
     switch (target.kind) {
       case Target::Kind::kWork:
@@ -277,7 +277,7 @@ double GraphPlacer::least_seconds(const std::vector<std::string>& in_any_order) 
     if (std::find(in_any_order.begin(), in_any_order.end(), vertex.name) != in_any_order.end())
       steps.insert(vertex.operators.begin(), vertex.operators.end());
   }
-  return model::least_work_seconds(logical_, grid_.sites(), cluster_, steps);
+  return layouts::least_work_seconds(logical_, grid_.sites(), cluster_, steps);
 }
 
 GraphPlacement GraphPlacer::described(const PlacementSolution& placed) const {

@@ -101,8 +101,8 @@ class GraphPlacer {
 
   Target target_of(const GraphPin& pin) const;
   static std::optional<int64_t> dim_of(const GraphPin& pin, const Target& target, const std::string& label);
-  model::DivisionConstraint constraint_of(const GraphPin& pin, const Target& target) const;
-  void check_possible(const GraphPin& pin, const Target& target, const model::DivisionConstraint& cut) const;
+  division::DivisionConstraint constraint_of(const GraphPin& pin, const Target& target) const;
+  void check_possible(const GraphPin& pin, const Target& target, const division::DivisionConstraint& cut) const;
   model::PlacementConstraints constraints_of(const std::vector<GraphPin>& pins) const;
   GraphPlacement described(const PlacementSolution& placed) const;
   void set_bound(GraphPlacement& out, double bound) const;
@@ -112,7 +112,7 @@ class GraphPlacer {
   ia::Grid grid_;
   cost::Objective objective_;
   cost::Cluster cluster_;
-  std::shared_ptr<model::PlacementCache> memory_;  ///< of all placements
+  std::shared_ptr<layouts::PlacementCache> memory_;  ///< of all placements
   std::vector<Vertex> vertices_;
   std::map<std::string, einsum::Labels> output_labels_;
 };

@@ -9,7 +9,7 @@
 #include "ia/moves.h"
 #include "ia/text.h"
 #include "optimizer/cost/plan_prices.h"
-#include "optimizer/model/divisions.h"
+#include "optimizer/division/divisions.h"
 #include "optimizer/verification/verify.h"
 #include "tra/lower.h"
 #include "tra/text.h"
@@ -230,7 +230,7 @@ class Optimizer {
 
   void choose_placements() {
     PlacementProblem problem(plan_, {.inputs = inputs_, .pins = pins_, .warm_starts = warm_starts_},
-                             std::make_shared<model::PlacementCache>(grid_, options_.minimize, options_.cluster));
+                             std::make_shared<layouts::PlacementCache>(grid_, options_.minimize, options_.cluster));
     min_sum::Limits limits;
     limits.deadline = deadline_;
     if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;

@@ -18,23 +18,23 @@ PairwiseJoins::PairwiseJoins(const einsum::Einsum& op, const std::vector<einsum:
       labels_(einsum::labels_of(op.operands)) {}
 
 std::vector<Division> PairwiseJoins::divisions_of(const einsum::Labels& labels) const {
-  std::vector<model::Divisible> dims;
+  std::vector<division::Divisible> dims;
   Dims numbers;
   for (const std::string& label : labels) {
     if (parts_of(label) == 1) continue;
     numbers.push_back(einsum::axis_of(labels_, label));
     dims.push_back({parts_of(label), numbers.back()});
   }
-  std::vector<Division> out = model::divisions(wanted_.grid, dims, !cost::row_of(wanted_.objective).prices_work);
+  std::vector<Division> out = division::divisions(wanted_.grid, dims, !cost::row_of(wanted_.objective).prices_work);
   for (Division& division : out) {
-    for (int64_t& dim : division) dim = dim == model::kNothing ? model::kNothing : numbers[dim];
+    for (int64_t& dim : division) dim = dim == division::kNothing ? division::kNothing : numbers[dim];
   }
   return out;
 }
 
 Division PairwiseJoins::projected(Division division, const einsum::Labels& labels, int64_t missing) const {
   for (int64_t& label : division) {
-    if (label != model::kNothing && !einsum::has(labels, labels_[label])) label = missing;
+    if (label != division::kNothing && !einsum::has(labels, labels_[label])) label = missing;
   }
   return division;
 }
@@ -56,8 +56,8 @@ JoinProgram PairwiseJoins::program_of(const LabelledTensor& left, const Labelled
 std::optional<PairwiseJoins::Run> PairwiseJoins::run(const JoinProgram& program, const LabelledTensor& left,
                                                      const LabelledTensor& right, const Division& division) {
   try {
-    const model::Layout* operands[] = {placed(program.operands[0], projected(division, left.labels), left.labels),
-                                       placed(program.operands[1], projected(division, right.labels), right.labels)};
+    const layouts::Layout* operands[] = {placed(program.operands[0], projected(division, left.labels), left.labels),
+                                         placed(program.operands[1], projected(division, right.labels), right.labels)};
     Counterparts<tra::Node, ia::Plan> local;
     const auto plan = translated<ia::Plan>(program.plan, local, [&](const tra::NodePtr& node, auto inputs) {
       const auto* input = node->as<tra::Input>();
@@ -77,24 +77,24 @@ std::optional<PairwiseJoins::Run> PairwiseJoins::run(const JoinProgram& program,
   return std::nullopt;
 }
 
-const model::Layout* PairwiseJoins::placed(const relation::RelationType& relation, const Division& division,
-                                           const einsum::Labels& labels) {
+const layouts::Layout* PairwiseJoins::placed(const relation::RelationType& relation, const Division& division,
+                                             const einsum::Labels& labels) {
   Dims split = division;
   for (int64_t& label : split) {
-    if (label != model::kNothing) label = relation.axes[einsum::axis_of(labels, labels_[label])].key_dim;
+    if (label != division::kNothing) label = relation.axes[einsum::axis_of(labels, labels_[label])].key_dim;
   }
-  return layouts_.placed(layouts_.number(relation), model::placement_of(split, relation.frontier));
+  return layouts_.placed(layouts_.number(relation), division::placement_of(split, relation.frontier));
 }
 
-double PairwiseJoins::price_of_result(const model::Layout& from) {
+double PairwiseJoins::price_of_result(const layouts::Layout& from) {
   if (wanted_.everywhere) return prices_(from, *layouts_.replicated(from.relation));
   if (!from.type.placement.pending()) return 0;
   const relation::RelationType& relation = from.type.relation;
-  std::vector<model::Divisible> dims;
+  std::vector<division::Divisible> dims;
   for (int64_t d = 0; d < relation.arity(); ++d) dims.push_back({relation.frontier[d], d});
   double least = min_sum::kForbidden;
-  for (const Dims& division : model::divisions(wanted_.grid, dims, false)) {
-    const ia::Placement target = model::placement_of(division, relation.frontier);
+  for (const Dims& division : division::divisions(wanted_.grid, dims, false)) {
+    const ia::Placement target = division::placement_of(division, relation.frontier);
     least = std::min(least, prices_(from, *layouts_.placed(from.relation, target)));
   }
   return least;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "optimizer/contraction_order.h"
-#include "optimizer/model/divisions.h"
-#include "optimizer/model/move_prices.h"
+#include "optimizer/division/divisions.h"
+#include "optimizer/layouts/move_prices.h"
 #include "tra/nodes.h"
 
 namespace joinsum::optimizer {
@@ -19,7 +19,7 @@ struct Price {
   auto operator<=>(const Price&) const = default;
 };
 
-/// For each grid axis the number of the label that it divides, or `model::kNothing`.
+/// For each grid axis the number of the label that it divides, or `division::kNothing`.
 using Division = Dims;
 
 /// A tensor whose axes have labels.
@@ -45,13 +45,13 @@ class PairwiseJoins {
   /// The ways to divide a join of tensors with these labels among the sites.
   std::vector<Division> divisions_of(const einsum::Labels& labels) const;
   /// A division, as a tensor that has only `labels` shows it: other labels become `missing`.
-  Division projected(Division division, const einsum::Labels& labels, int64_t missing = model::kNothing) const;
+  Division projected(Division division, const einsum::Labels& labels, int64_t missing = division::kNothing) const;
 
   /// The join of two tensors to one with the labels `result`; `last`: to the result of the einsum.
   JoinProgram program_of(const LabelledTensor& left, const LabelledTensor& right, const einsum::Labels& result,
                          bool last) const;
   struct Run {
-    const model::Layout* result = nullptr;
+    const layouts::Layout* result = nullptr;
     Price price;
   };
   /// The join on each site's shards of operands that are divided so; nothing where the sites cannot run it.
@@ -59,11 +59,11 @@ class PairwiseJoins {
                          const Division& division);
 
   /// The layout of a relation whose axes have `labels`, divided so.
-  const model::Layout* placed(const relation::RelationType& relation, const Division& division,
-                              const einsum::Labels& labels);
-  double move_price(const model::Layout& from, const model::Layout& to) { return prices_(from, to); }
+  const layouts::Layout* placed(const relation::RelationType& relation, const Division& division,
+                                const einsum::Labels& labels);
+  double move_price(const layouts::Layout& from, const layouts::Layout& to) { return prices_(from, to); }
   /// The least price of a move to where the result is wanted.
-  double price_of_result(const model::Layout& from);
+  double price_of_result(const layouts::Layout& from);
 
  private:
   int64_t parts_of(const std::string& label) const;
@@ -71,8 +71,8 @@ class PairwiseJoins {
 
   const einsum::Einsum& op_;
   const OrderFor& wanted_;
-  model::Layouts layouts_;
-  model::MovePrices prices_;
+  layouts::Layouts layouts_;
+  layouts::MovePrices prices_;
   einsum::Extents extents_;
   einsum::Labels labels_;
 };

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
-#include "optimizer/model/resharding_model.h"
 #include "optimizer/model/strategies.h"
+#include "optimizer/resharding/resharding_model.h"
 #include "optimizer/solvers/branch_and_bound.h"
 #include "optimizer/solvers/crossing.h"
 #include "optimizer/solvers/message_passing.h"
@@ -36,7 +36,7 @@ constexpr double kSlackBytes = 0.2;
 }  // namespace
 
 PlacementProblem::PlacementProblem(const tra::Plan& plan, const model::PlacementConstraints& constraints,
-                                   std::shared_ptr<model::PlacementCache> cache)
+                                   std::shared_ptr<layouts::PlacementCache> cache)
     : plan_(plan),
       constraints_(constraints),
       cache_(std::move(cache)),
@@ -56,7 +56,7 @@ std::optional<PlacementSolution> PlacementProblem::solve(const std::optional<std
 
 PlacementWithin PlacementProblem::within(int64_t limit, double most) const {
   if (!solvers::is_searchable(model_)) return {};
-  const model::ReshardingModel resharding(model_);
+  const resharding::ReshardingModel resharding(model_);
   solvers::MessagePassing bound(resharding.problem());
   for (int pass = 0; pass < kPassesToFit; ++pass) bound.ascend(most);
   const auto fitted = solvers::branch_and_bound(model_, resharding, bound, {limit, most});
@@ -169,8 +169,8 @@ std::vector<int64_t> PlacementProblem::divided_labels(const model::Vertex& verte
 
 /// Choices come from the passes that raise the bound; where these leave a large gap, elimination proposes another one.
 std::optional<PlacementSolution> PlacementProblem::bounded(const min_sum::Limits& limits) {
-  const model::ReshardingModel resharding(model_);
-  const model::ReshardingProblem& problem = resharding.problem();
+  const resharding::ReshardingModel resharding(model_);
+  const resharding::ReshardingProblem& problem = resharding.problem();
   solvers::MessagePassing bound(problem, solvers::MessagePassing::kMostReaders,
                                 constraints_.thorough ? kJointEntriesThorough : solvers::MessagePassing::kJointEntries);
   const double most_entries = constraints_.thorough ? kMostEntriesThorough : kMostEntries;

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "optimizer/division/label_classes.h"
 #include "optimizer/lowering/placement_lowering.h"
-#include "optimizer/model/label_classes.h"
 #include "optimizer/model/min_sum_tables.h"
 #include "optimizer/solvers/completion.h"
 
@@ -43,11 +43,11 @@ struct PlacementWithin {
 class PlacementProblem {
  public:
   PlacementProblem(const tra::Plan& plan, const model::PlacementConstraints& constraints,
-                   std::shared_ptr<model::PlacementCache> cache);
+                   std::shared_ptr<layouts::PlacementCache> cache);
   PlacementProblem(const PlacementProblem&) = delete;
   PlacementProblem& operator=(const PlacementProblem&) = delete;
 
-  const model::LabelClasses& labels() const { return labels_; }
+  const division::LabelClasses& labels() const { return labels_; }
   /// The best placement; with `only`, operators that have one of these labels divide no other ones. Nothing where no
   /// placement is allowed.
   std::optional<PlacementSolution> solve(const std::optional<std::vector<int64_t>>& only = {},
@@ -76,9 +76,9 @@ class PlacementProblem {
 
   const tra::Plan plan_;
   const model::PlacementConstraints constraints_;
-  std::shared_ptr<model::PlacementCache> cache_;
+  std::shared_ptr<layouts::PlacementCache> cache_;
   std::unique_lock<std::mutex> turn_;  ///< problems that share a cache take turns
-  model::LabelClasses labels_;
+  division::LabelClasses labels_;
   std::vector<model::Vertex> vertices_;
   std::vector<std::vector<double>> costs_;  ///< of vertices, by strategy
   model::PlacementModel model_;             ///< of the above

@@ -12,7 +12,7 @@ namespace {
 /// The moves of nodes: one for each node and target.
 class Moves {
  public:
-  explicit Moves(model::PlacementCache& cache) : cache_(cache) {}
+  explicit Moves(layouts::PlacementCache& cache) : cache_(cache) {}
 
   ia::NodePtr move(const ia::NodePtr& node, const ia::Placement& target) {
     auto& moved = moved_[node.get()];
@@ -28,15 +28,15 @@ class Moves {
     if (produced->type().placement == required) return produced;
     if (staged->type().placement == required) return staged;
     if (produced == staged) return move(staged, required);
-    model::Layouts& layouts = cache_.layouts;
-    const model::Layout* target = layouts.placed(layouts.number(produced->type().relation), required);
+    layouts::Layouts& layouts = cache_.layouts;
+    const layouts::Layout* target = layouts.placed(layouts.number(produced->type().relation), required);
     const bool straight = cache_.move_prices(*layouts.of(produced->type()), *target) <
                           cache_.move_prices(*layouts.of(staged->type()), *target);
     return move(straight ? produced : staged, required);
   }
 
  private:
-  model::PlacementCache& cache_;
+  layouts::PlacementCache& cache_;
   std::unordered_map<const ia::Node*, std::vector<ia::NodePtr>> moved_;
 };
 
@@ -47,7 +47,7 @@ ia::PhysicalType start_of(const model::PlacementModel& model, const model::Choic
   const ia::PhysicalType& start = choice.strategies[v]->result->type;
   const std::string& name = vertex.input()->name;
   if (!may_start_as_read(model, vertex) || !start.placement.fully_replicated()) return start;
-  const model::Layout* required = nullptr;
+  const layouts::Layout* required = nullptr;
   for (const auto& output : model.plan.outputs()) {
     if (output.node.get() == vertex.node || output.tied_input == name) return start;
   }
@@ -103,7 +103,7 @@ ia::Plan lowered(const model::PlacementModel& model, const model::Choice& choice
     nodes[vertex.node] = produced.back();
     if (vertex.join != nullptr) nodes[vertex.join] = produced.back()->input(0);
     if (input != nullptr) starts.emplace(input->name, produced.back()->type().placement);
-    const model::Layout* beside = choice.staged[v];
+    const layouts::Layout* beside = choice.staged[v];
     staged.push_back(beside == nullptr ? produced.back() : moves.move(produced.back(), beside->type.placement));
     if (model.constraints.pins.contains(vertex.node)) produced.back() = staged.back();
   }

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "optimizer/model/divisions.h"
+#include "optimizer/division/divisions.h"
 #include "tra/nodes.h"
 
 namespace joinsum::optimizer::model {
@@ -28,17 +28,18 @@ struct PartialPlacement {
 struct PlacementConstraints {
   InputPlacements inputs = {};
   Pins pins = {};
-  std::unordered_map<const tra::Node*, DivisionConstraint> work = {};  ///< on how joins and maps divide their tuples
-  std::map<std::string, DivisionConstraint> starts = {};               ///< on inputs, by name
-  std::map<std::string, DivisionConstraint> ends = {};                 ///< on outputs, by name
-  std::vector<PartialPlacement> warm_starts = {};                      ///< partial plans that the search completes too
+  std::unordered_map<const tra::Node*, division::DivisionConstraint> work =
+      {};                                                           ///< on how joins and maps divide their tuples
+  std::map<std::string, division::DivisionConstraint> starts = {};  ///< on inputs, by name
+  std::map<std::string, division::DivisionConstraint> ends = {};    ///< on outputs, by name
+  std::vector<PartialPlacement> warm_starts = {};                   ///< partial plans that the search completes too
   double byte_price = 0;  ///< added to the cost for each byte on the site that holds most of a value
   /// Whether to spend more time on many operators: all axes of the grid divide independently, not in bundles, and
   /// solvers look at more entries.
   bool thorough = false;
   bool may_repeat = false;  ///< whether dividable work may be repeated under every objective
 
-  const DivisionConstraint* work_of(const tra::Node* node) const {
+  const division::DivisionConstraint* work_of(const tra::Node* node) const {
     const auto found = work.find(node);
     return found == work.end() ? nullptr : &found->second;
   }

@@ -9,6 +9,8 @@
 namespace joinsum::optimizer::model {
 namespace {
 
+using layouts::Layout;
+
 /// Up to so many combinations of produced and staging layouts, both are chosen; beyond, the staging layout alone. The
 /// first is a limit for all values together, the others bound the share of one value.
 constexpr size_t kStatesOfAll = 15000;
@@ -272,7 +274,7 @@ class TableBuilder {
 
   const tra::Plan& plan_;
   const PlacementConstraints& constraints_;
-  PlacementCache& cache_;
+  layouts::PlacementCache& cache_;
   const std::vector<Vertex>& vertices_;
   std::vector<Consumers> consumers_;
   std::unordered_map<const tra::Node*, int64_t> number_;

@@ -10,8 +10,8 @@ namespace joinsum::optimizer::model {
 
 /// The layouts from which a value may be read: produced and staged, equal if it is not staged.
 struct Sources {
-  const Layout* produced = nullptr;  ///< null: it is read from its staging layout
-  const Layout* staged = nullptr;
+  const layouts::Layout* produced = nullptr;  ///< null: it is read from its staging layout
+  const layouts::Layout* staged = nullptr;
 };
 
 /// The costs of moves between the values of two variables.

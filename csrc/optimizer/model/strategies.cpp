@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "kernels/table/table.h"
-#include "optimizer/model/key_dims.h"
+#include "optimizer/division/key_dims.h"
 
 namespace joinsum::optimizer::model {
 namespace {
+
+using layouts::Layout;
 
 /// Adds a layout unless the list has its placement; null is none.
 void add_layout(std::vector<const Layout*>& layouts, const Layout* layout) {
@@ -37,8 +39,8 @@ std::vector<int64_t> ranks_of(const std::vector<int64_t>& labels) {
 
 class StrategyEnumerator {
  public:
-  StrategyEnumerator(const tra::Plan& plan, const PlacementConstraints& constraints, PlacementCache& cache,
-                     const LabelClasses& labels)
+  StrategyEnumerator(const tra::Plan& plan, const PlacementConstraints& constraints, layouts::PlacementCache& cache,
+                     const division::LabelClasses& labels)
       : plan_(plan),
         constraints_(constraints),
         cache_(cache),
@@ -71,7 +73,7 @@ class StrategyEnumerator {
   // -----------------------------------------------------------------------------------------------------
 
   const Layout* placed(const Vertex& vertex, const Dims& split) {
-    return cache_.layouts.placed(vertex.relation, placement_of(split, vertex.node->type().frontier));
+    return cache_.layouts.placed(vertex.relation, division::placement_of(split, vertex.node->type().frontier));
   }
 
   /// Whether a vertex must divide its work over every axis that its extents allow: a contraction, where work is free.
@@ -82,23 +84,25 @@ class StrategyEnumerator {
 
   /// Whether this division of tuples violates the constraints on the work of `work`.
   bool refused(const tra::Node& work, const std::optional<Dims>& split) const {
-    const DivisionConstraint* cut = constraints_.work_of(&work);
+    const division::DivisionConstraint* cut = constraints_.work_of(&work);
     if (cut == nullptr) return false;
     const Dims& frontier = work.as<tra::Join>() != nullptr ? work.type().frontier : work.input(0)->type().frontier;
     return !split || !cut->met_by(grid_, frontier, *split);
   }
 
-  std::vector<Dims> divided_by(const std::vector<Divisible>& dims, bool divide_all) const {
-    return coarse_ ? divisions_in_bundles(grid_, dims, divide_all) : divisions(grid_, dims, divide_all);
+  std::vector<Dims> divided_by(const std::vector<division::Divisible>& dims, bool divide_all) const {
+    return coarse_ ? division::divisions_in_bundles(grid_, dims, divide_all)
+                   : division::divisions(grid_, dims, divide_all);
   }
 
   /// The ways to divide the work of a join or call. Those that meet constraints need not divide all work.
-  std::vector<Dims> divisions_of(const Vertex& vertex, const tra::Node& work, const std::vector<KeyDim>& dims) const {
-    const DivisionConstraint* constraint = vertex.joined() == nullptr ? nullptr : constraints_.work_of(&work);
+  std::vector<Dims> divisions_of(const Vertex& vertex, const tra::Node& work,
+                                 const std::vector<division::KeyDim>& dims) const {
+    const division::DivisionConstraint* constraint = vertex.joined() == nullptr ? nullptr : constraints_.work_of(&work);
     if (constraint != nullptr && constraint->axes) return {*constraint->axes};
     Dims extents;
-    std::vector<Divisible> divisible;
-    for (const KeyDim& dim : dims) {
+    std::vector<division::Divisible> divisible;
+    for (const division::KeyDim& dim : dims) {
       const auto& [operand, at] = dim.at.front();
       extents.push_back(dim.keys);
       divisible.push_back({dim.keys, labels_.of(*work.input(operand))[at]});
@@ -137,10 +141,10 @@ class StrategyEnumerator {
   /// Adds a strategy for each way to divide the key dimensions of the work. Owners of a dimension are computed on the
   /// largest of its operands' extents.
   void divide(Vertex& vertex, const tra::Node& work) {
-    const std::vector<KeyDim> dims = key_dims(work);
+    const std::vector<division::KeyDim> dims = division::key_dims(work);
     std::vector<Dims> domains;
     for (const auto& input : work.inputs()) domains.push_back(input->type().frontier);
-    for (const KeyDim& dim : dims) {
+    for (const division::KeyDim& dim : dims) {
       int64_t domain = 0;
       for (const auto& [operand, at] : dim.at) domain = std::max(domain, domains[operand][at]);
       for (const auto& [operand, at] : dim.at) domains[operand][at] = domain;
@@ -150,8 +154,10 @@ class StrategyEnumerator {
       for (size_t i = 0; i < domains.size(); ++i) {
         Dims split;
         for (const int64_t dim : division)
-          split.push_back(dim == kNothing ? kNothing : dims[dim].of(i).value_or(kNothing));
-        layouts.push_back(cache_.layouts.find(vertices_[vertex.operands[i]].relation, placement_of(split, domains[i])));
+          split.push_back(dim == division::kNothing ? division::kNothing
+                                                    : dims[dim].of(i).value_or(division::kNothing));
+        layouts.push_back(
+            cache_.layouts.find(vertices_[vertex.operands[i]].relation, division::placement_of(split, domains[i])));
       }
       const bool possible = std::find(layouts.begin(), layouts.end(), nullptr) == layouts.end();
       if (possible) add_strategy(vertex, std::move(layouts));
@@ -159,7 +165,7 @@ class StrategyEnumerator {
   }
 
   void add_strategy(Vertex& vertex, std::vector<const Layout*> operands) {
-    const OperatorCost& run = cache_.operator_costs.of(vertex.operation, operands);
+    const layouts::OperatorCost& run = cache_.operator_costs.of(vertex.operation, operands);
     if (run.result != nullptr) vertex.strategies.push_back({std::move(operands), run.result, run.value, run.flops});
   }
 
@@ -180,7 +186,7 @@ class StrategyEnumerator {
                                const Layout* meets) {
     std::vector<const Layout*> operands{layout, layout};
     operands[1 - side] = meets;
-    const OperatorCost& run = cache_.operator_costs.of(vertex.operation, operands);
+    const layouts::OperatorCost& run = cache_.operator_costs.of(vertex.operation, operands);
     if (run.result == nullptr || refused(join, run.split) || (run.undivided && divides_all(vertex))) return;
     add_layout(vertices_[vertex.operands[1 - side]].layouts, meets);
     add_strategy(vertex, std::move(operands));
@@ -213,7 +219,7 @@ class StrategyEnumerator {
   /// Strategies of an operator of one operand: one for each layout of the operand in which it can run.
   void add_unary_strategies(Vertex& vertex) {
     for (const Layout* operand : vertices_[vertex.operands[0]].layouts) {
-      if (!refused(*vertex.node, split_of(operand->type.placement))) add_strategy(vertex, {operand});
+      if (!refused(*vertex.node, division::split_of(operand->type.placement))) add_strategy(vertex, {operand});
     }
   }
 
@@ -245,7 +251,7 @@ class StrategyEnumerator {
       return;
     }
     for (const Layout* layout : vertex.layouts) {
-      const auto split = split_of(layout->type.placement);
+      const auto split = division::split_of(layout->type.placement);
       const bool met = constraint == constraints_.starts.end() ||
                        (split && constraint->second.met_by(grid_, layout->type.relation.frontier, *split));
       if (met) vertex.strategies.push_back({{}, layout});
@@ -268,7 +274,7 @@ class StrategyEnumerator {
         if (reader.operands[i] != v || (reader.joined() == nullptr && reader.call() == nullptr)) continue;
         for (const Strategy& strategy : reader.strategies) add_layout(vertex.layouts, strategy.operand_layouts[i]);
       }
-      const DivisionConstraint* cut = constraints_.work_of(reader.node);
+      const division::DivisionConstraint* cut = constraints_.work_of(reader.node);
       if (reader.joined() == nullptr && reader.call() == nullptr && cut != nullptr && cut->axes)
         add_layout(vertex.layouts, placed(vertex, *cut->axes));
     }
@@ -298,7 +304,7 @@ class StrategyEnumerator {
     const std::vector<int64_t> ranks = ranks_of(labels_.of(*vertex.node));
     const auto [at, fresh] = reduced_.try_emplace({vertex.relation, ranks});
     if (fresh) {
-      std::vector<Divisible> dims;
+      std::vector<division::Divisible> dims;
       for (int64_t d = 0; d < relation.arity(); ++d) dims.push_back({relation.frontier[d], ranks[d]});
       for (const Dims& division : divided_by(dims, false)) add_layout(at->second, placed(vertex, division));
     }
@@ -345,11 +351,11 @@ class StrategyEnumerator {
   /// An output with constraints reads its value in each layout that they allow.
   void complete_end(Vertex& vertex) {
     Vertex& source = vertices_[vertex.operands[0]];
-    const DivisionConstraint& constraint = constraints_.ends.at(plan_.outputs()[*vertex.output].name);
+    const division::DivisionConstraint& constraint = constraints_.ends.at(plan_.outputs()[*vertex.output].name);
     const relation::RelationType& relation = vertex.node->type();
     if (constraint.axes) add_layout(source.layouts, placed(vertex, *constraint.axes));
     for (const Layout* layout : source.layouts) {
-      const auto split = split_of(layout->type.placement);
+      const auto split = division::split_of(layout->type.placement);
       if (split && constraint.met_by(grid_, relation.frontier, *split)) vertex.strategies.push_back({{layout}, layout});
     }
   }
@@ -364,11 +370,11 @@ class StrategyEnumerator {
 
   const tra::Plan& plan_;
   const PlacementConstraints& constraints_;
-  PlacementCache& cache_;
+  layouts::PlacementCache& cache_;
   const ia::Grid& grid_;
   cost::Objective objective_;
   bool coarse_;
-  const LabelClasses& labels_;
+  const division::LabelClasses& labels_;
   std::vector<Vertex> vertices_;
   std::map<WorkKey, std::vector<Strategy>> divided_;
   std::map<std::pair<size_t, std::vector<int64_t>>, std::vector<const Layout*>> reduced_;  ///< by relation and ranks
@@ -379,7 +385,7 @@ class StrategyEnumerator {
 }  // namespace
 
 std::vector<Vertex> enumerated_vertices(const tra::Plan& plan, const PlacementConstraints& constraints,
-                                        PlacementCache& cache, const LabelClasses& labels) {
+                                        layouts::PlacementCache& cache, const division::LabelClasses& labels) {
   return StrategyEnumerator(plan, constraints, cache, labels).run();
 }
 

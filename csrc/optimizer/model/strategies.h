@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "optimizer/model/label_classes.h"
+#include "optimizer/division/label_classes.h"
 #include "optimizer/model/vertices.h"
 
 namespace joinsum::optimizer::model {
@@ -10,6 +10,6 @@ namespace joinsum::optimizer::model {
 /// The vertices of a logical plan, with the strategies of each operator and the layouts of each value: what
 /// `PlacementProblem` chooses from.
 std::vector<Vertex> enumerated_vertices(const tra::Plan& plan, const PlacementConstraints& constraints,
-                                        PlacementCache& cache, const LabelClasses& labels);
+                                        layouts::PlacementCache& cache, const division::LabelClasses& labels);
 
 }  // namespace joinsum::optimizer::model

@@ -28,7 +28,8 @@ std::set<const tra::Node*> joins_below_sums(const tra::Plan& plan, const Placeme
 }  // namespace
 
 bool in_bundles(const tra::Plan& plan, const PlacementConstraints& constraints, const ia::Grid& grid) {
-  return !constraints.thorough && plan.order().size() > kManyOperators && bundles_of(grid) != all_dims(grid.rank());
+  return !constraints.thorough && plan.order().size() > kManyOperators &&
+         division::bundles_of(grid) != all_dims(grid.rank());
 }
 
 const tra::Node* Vertex::joined() const {
@@ -36,16 +37,16 @@ const tra::Node* Vertex::joined() const {
   return !output && node->as<tra::Join>() != nullptr ? node : nullptr;
 }
 
-const Layout* Vertex::layout_like(const Layout* layout) const {
+const layouts::Layout* Vertex::layout_like(const layouts::Layout* layout) const {
   const auto at = std::find_if(layouts.begin(), layouts.end(),
-                               [&](const Layout* other) { return other->placement == layout->placement; });
+                               [&](const layouts::Layout* other) { return other->placement == layout->placement; });
   JOINSUM_CHECK(at != layouts.end(), "optimize: a value has no layout of this placement: placement=",
                 layout->type.placement.text(layout->type.relation.frontier));
   return *at;
 }
 
-std::vector<Vertex> vertices_of(const tra::Plan& plan, const PlacementConstraints& constraints, PlacementCache& cache,
-                                const LabelClasses& labels) {
+std::vector<Vertex> vertices_of(const tra::Plan& plan, const PlacementConstraints& constraints,
+                                layouts::PlacementCache& cache, const division::LabelClasses& labels) {
   std::vector<Vertex> out;
   std::unordered_map<const tra::Node*, int64_t> number;
   const auto inner = joins_below_sums(plan, constraints);

@@ -4,16 +4,16 @@
 #include <set>
 #include <vector>
 
+#include "optimizer/division/label_classes.h"
+#include "optimizer/layouts/placement_cache.h"
 #include "optimizer/model/constraints.h"
-#include "optimizer/model/label_classes.h"
-#include "optimizer/model/placement_cache.h"
 
 namespace joinsum::optimizer::model {
 
 /// A strategy of an operator: the layouts that its operands must have, and that of its result.
 struct Strategy {
-  std::vector<const Layout*> operand_layouts;
-  const Layout* result = nullptr;
+  std::vector<const layouts::Layout*> operand_layouts;
+  const layouts::Layout* result = nullptr;
   double value = 0;  ///< of the local work, by the objective
   double flops = 0;
 };
@@ -28,27 +28,27 @@ struct Vertex {
   size_t relation = 0;              ///< number of the type of its value (`Layouts::number`)
   size_t operation = 0;             ///< number of the operator (`OperatorCosts::number`)
   std::vector<Strategy> strategies;
-  std::vector<const Layout*> layouts;  ///< one for each placement
+  std::vector<const layouts::Layout*> layouts;  ///< one for each placement
 
   /// The join that it runs: alone, or as one with the sum that reads it.
   const tra::Node* joined() const;
   const tra::Input* input() const { return node->as<tra::Input>(); }
   const tra::Call* call() const { return output ? nullptr : node->as<tra::Call>(); }
   /// The one of the value's layouts that has the placement of `layout`.
-  const Layout* layout_like(const Layout* layout) const;
+  const layouts::Layout* layout_like(const layouts::Layout* layout) const;
 };
 
 /// The vertices of a logical plan, inputs before their readers, without strategies and layouts. A sum that can leave
 /// partials is one vertex with the join below it, unless that is pinned or has other readers. Outputs with constraints
 /// on their layout are vertices that read their values.
-std::vector<Vertex> vertices_of(const tra::Plan& plan, const PlacementConstraints& constraints, PlacementCache& cache,
-                                const LabelClasses& labels);
+std::vector<Vertex> vertices_of(const tra::Plan& plan, const PlacementConstraints& constraints,
+                                layouts::PlacementCache& cache, const division::LabelClasses& labels);
 
 /// A logical plan whose values are to be placed: its vertices, and what each of their strategies costs.
 struct PlacementModel {
   const tra::Plan& plan;
   const PlacementConstraints& constraints;
-  PlacementCache& cache;
+  layouts::PlacementCache& cache;
   const std::vector<Vertex>& vertices;
   const std::vector<std::vector<double>>& costs;  ///< of vertices, by strategy
 };
@@ -56,7 +56,7 @@ struct PlacementModel {
 /// The strategy of each vertex, and its value's staging layout; null if it is not staged.
 struct Choice {
   std::vector<const Strategy*> strategies;
-  std::vector<const Layout*> staged;
+  std::vector<const layouts::Layout*> staged;
 };
 
 /// What reads a value.

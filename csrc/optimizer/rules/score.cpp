@@ -5,7 +5,7 @@
 
 #include "ia/materialization.h"
 #include "kernels/table/table.h"
-#include "optimizer/model/divisions.h"
+#include "optimizer/division/divisions.h"
 
 namespace joinsum::optimizer::rules {
 namespace {
@@ -45,7 +45,7 @@ int64_t undivided_contractions(const ia::Plan& plan) {
     const auto* join = node->as<ia::LocalJoin>();
     if (join == nullptr) continue;
     const bool contracts = folded.contains(node.get()) || kernels::table::contracts(join->kernel);
-    if (contracts && model::leaves_undivided(node->type())) ++count;
+    if (contracts && division::leaves_undivided(node->type())) ++count;
   }
   return count;
 }

@@ -43,7 +43,7 @@ std::vector<bool> possibly_unstored(const model::PlacementModel& model) {
 
 class BranchAndBound {
  public:
-  BranchAndBound(const model::PlacementModel& model, const model::ReshardingModel& resharding,
+  BranchAndBound(const model::PlacementModel& model, const resharding::ReshardingModel& resharding,
                  const MessagePassing& bound, const SearchLimits& limits)
       : model_(model),
         resharding_(resharding),
@@ -125,7 +125,7 @@ class BranchAndBound {
 
   /// Enumerates staging layouts from this value on; `cost` is fixed except for staging.
   void try_stagings(size_t value, double cost) {
-    const model::ReshardingProblem& problem = resharding_.problem();
+    const resharding::ReshardingProblem& problem = resharding_.problem();
     if (value == problem.values.size()) {
       for (size_t x = 0; x < strategies_.size(); ++x) cost += problem.costs[x][strategies_[x]];
       if (cost < most_ - kRounding * std::abs(most_ < min_sum::kForbidden ? most_ : 0)) consider(cost);
@@ -163,7 +163,7 @@ class BranchAndBound {
     return cost::peak_of(plan, received).bytes <= limit_;
   }
 
-  const Bytes& bytes_of(const model::Layout* layout) {
+  const Bytes& bytes_of(const layouts::Layout* layout) {
     Bytes& out = bytes_[layout];
     if (out.empty()) {
       for (int64_t site = 0; site < layout->type.sites(); ++site) out.push_back(layout->type.bytes(site));
@@ -172,7 +172,7 @@ class BranchAndBound {
   }
 
   const Bytes& received_by(const ia::Node& move) {
-    model::Layouts& layouts = model_.cache.layouts;
+    layouts::Layouts& layouts = model_.cache.layouts;
     Bytes& out = received_[{layouts.of(move.input(0)->type()), layouts.of(move.type())}];
     if (out.empty()) {
       cost::ReceivedBytes received;
@@ -183,12 +183,12 @@ class BranchAndBound {
   }
 
   const model::PlacementModel& model_;
-  const model::ReshardingModel& resharding_;
+  const resharding::ReshardingModel& resharding_;
   const MessagePassing& bound_;
   int64_t limit_;
   std::vector<bool> unstored_;  ///< by vertex
-  std::unordered_map<const model::Layout*, Bytes> bytes_;
-  std::map<std::pair<const model::Layout*, const model::Layout*>, Bytes> received_;
+  std::unordered_map<const layouts::Layout*, Bytes> bytes_;
+  std::map<std::pair<const layouts::Layout*, const layouts::Layout*>, Bytes> received_;
   First first_ = First::kCheap;
   std::vector<size_t> strategies_;
   std::vector<size_t> staged_;  ///< by value of the problem
@@ -208,7 +208,7 @@ bool is_searchable(const model::PlacementModel& model) {
   return model.vertices.size() <= kMostVertices && !tied && !calls;
 }
 
-BranchAndBoundResult branch_and_bound(const model::PlacementModel& model, const model::ReshardingModel& resharding,
+BranchAndBoundResult branch_and_bound(const model::PlacementModel& model, const resharding::ReshardingModel& resharding,
                                       const MessagePassing& bound, const SearchLimits& limits) {
   return BranchAndBound(model, resharding, bound, limits).run();
 }

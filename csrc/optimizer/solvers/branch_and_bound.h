@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "optimizer/model/resharding_model.h"
+#include "optimizer/resharding/resharding_model.h"
 #include "optimizer/solvers/message_passing.h"
 
 namespace joinsum::optimizer::solvers {
@@ -27,7 +27,7 @@ struct SearchLimits {
 /// partial placement is pruned where its lower bound (`MessagePassing`) is no less than the best cost so far, or where
 /// some site cannot hold what it implies: all inputs, and the operands and result of one operator. Complete placements
 /// are lowered, and their plans must fit.
-BranchAndBoundResult branch_and_bound(const model::PlacementModel& model, const model::ReshardingModel& resharding,
+BranchAndBoundResult branch_and_bound(const model::PlacementModel& model, const resharding::ReshardingModel& resharding,
                                       const MessagePassing& bound, const SearchLimits& limits);
 
 }  // namespace joinsum::optimizer::solvers

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "optimizer/model/resharding_model.h"
+#include "optimizer/resharding/resharding_model.h"
 #include "optimizer/solvers/crossing.h"
 #include "optimizer/solvers/message_passing.h"
 
@@ -21,7 +21,7 @@ constexpr double kRounding = 1e-12;
 constexpr size_t kReaders = 3;
 
 bool everywhere(const model::Vertex& vertex, const model::Strategy& strategy) {
-  const auto whole = [](const model::Layout* layout) { return layout->type.placement.fully_replicated(); };
+  const auto whole = [](const layouts::Layout* layout) { return layout->type.placement.fully_replicated(); };
   return std::all_of(strategy.operand_layouts.begin(), strategy.operand_layouts.end(), whole) &&
          (vertex.input() != nullptr || whole(strategy.result));
 }
@@ -53,14 +53,14 @@ std::vector<std::vector<double>> allowed_costs(const model::PlacementModel& mode
   return out;
 }
 
-int passes_of(const model::ReshardingProblem& problem) {
+int passes_of(const resharding::ReshardingProblem& problem) {
   double strategies = 0;
   for (const auto& costs : problem.costs) strategies += static_cast<double>(costs.size());
   return std::clamp(static_cast<int>(kModes / strategies), kPassesBetweenChoices, kMostPasses);
 }
 
 /// A good choice, found by a few passes.
-Incumbent searched(const model::ReshardingProblem& problem, const min_sum::Deadline& deadline) {
+Incumbent searched(const resharding::ReshardingProblem& problem, const min_sum::Deadline& deadline) {
   MessagePassing bound(problem, kReaders);
   Incumbent best(problem, deadline);
   best.consider(bound.choose());
@@ -79,7 +79,7 @@ std::optional<Completion> complete(const model::PlacementModel& model, const mod
                                    const min_sum::Deadline& deadline) {
   Completion out{constraints_with(model.constraints, warm_start), 0, {}, {}};
   const auto costs = allowed_costs(model, out.constraints, warm_start.everywhere);
-  const model::ReshardingModel resharding({model.plan, out.constraints, model.cache, model.vertices, costs});
+  const resharding::ReshardingModel resharding({model.plan, out.constraints, model.cache, model.vertices, costs});
   const Incumbent best = searched(resharding.problem(), deadline);
   if (!best.found()) return std::nullopt;
   out.cost = best.cost();

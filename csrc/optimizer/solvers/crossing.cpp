@@ -140,9 +140,9 @@ class Elimination {
 
 /// The cost of resharding `value` for each subset of `vertices` that runs as in `second`; all others run as in
 /// `strategies`.
-std::vector<double> joint_costs(const model::ReshardingProblem& problem, const model::ReshardingProblem::Value& value,
-                                const std::vector<size_t>& vertices, const std::vector<size_t>& second,
-                                std::vector<size_t>& strategies) {
+std::vector<double> joint_costs(const resharding::ReshardingProblem& problem,
+                                const resharding::ReshardingProblem::Value& value, const std::vector<size_t>& vertices,
+                                const std::vector<size_t>& second, std::vector<size_t>& strategies) {
   std::vector<size_t> before;
   for (const size_t x : vertices) before.push_back(strategies[x]);
   std::vector<double> out;
@@ -158,7 +158,7 @@ std::vector<double> joint_costs(const model::ReshardingProblem& problem, const m
 }
 
 /// Members of a value in which the choices differ, each once.
-std::vector<size_t> differing(const model::ReshardingProblem::Value& value, const std::vector<size_t>& first,
+std::vector<size_t> differing(const resharding::ReshardingProblem::Value& value, const std::vector<size_t>& first,
                               const std::vector<size_t>& second) {
   std::vector<size_t> out;
   for (const auto& member : value.members) {
@@ -171,7 +171,7 @@ std::vector<size_t> differing(const model::ReshardingProblem::Value& value, cons
 
 }  // namespace
 
-std::vector<size_t> crossover(const model::ReshardingProblem& problem, const std::vector<size_t>& first,
+std::vector<size_t> crossover(const resharding::ReshardingProblem& problem, const std::vector<size_t>& first,
                               const std::vector<size_t>& second) {
   std::vector<size_t> strategies = first;
   std::vector<size_t> vertices;

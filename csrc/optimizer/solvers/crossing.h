@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "optimizer/model/resharding_problem.h"
+#include "optimizer/resharding/resharding_problem.h"
 
 namespace joinsum::optimizer::solvers {
 
@@ -12,13 +12,13 @@ namespace joinsum::optimizer::solvers {
 /// The vertices in which the two differ are binary variables, which elimination solves. A vertex whose elimination
 /// would read too many entries keeps the first choice's strategy, and a value with too many such members counts each of
 /// them alone; then the result may miss the best.
-std::vector<size_t> crossover(const model::ReshardingProblem& problem, const std::vector<size_t>& first,
+std::vector<size_t> crossover(const resharding::ReshardingProblem& problem, const std::vector<size_t>& first,
                               const std::vector<size_t>& second);
 
 /// The best choice of strategies found so far.
 class Incumbent {
  public:
-  Incumbent(const model::ReshardingProblem& problem, min_sum::Deadline deadline)
+  Incumbent(const resharding::ReshardingProblem& problem, min_sum::Deadline deadline)
       : problem_(problem), deadline_(deadline) {}
 
   /// Adopts `strategies`, crossed with the best so far and (if `improves`) improved one vertex at a time, if that costs
@@ -29,7 +29,7 @@ class Incumbent {
   double cost() const { return cost_; }
 
  private:
-  const model::ReshardingProblem& problem_;
+  const resharding::ReshardingProblem& problem_;
   min_sum::Deadline deadline_;
   std::vector<size_t> strategies_;
   double cost_ = min_sum::kForbidden;

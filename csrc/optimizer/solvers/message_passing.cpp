@@ -7,9 +7,10 @@ namespace joinsum::optimizer::solvers {
 namespace {
 
 /// The same routes at a fraction of the prices.
-std::shared_ptr<const model::Routes> scaled(const std::shared_ptr<const model::Routes>& routes, double factor) {
+std::shared_ptr<const resharding::Routes> scaled(const std::shared_ptr<const resharding::Routes>& routes,
+                                                 double factor) {
   if (factor == 1) return routes;
-  auto out = std::make_shared<model::Routes>(*routes);
+  auto out = std::make_shared<resharding::Routes>(*routes);
   for (auto* prices : {&out->staging_costs, &out->fetch_costs, &out->fetch_costs_by_source}) {
     for (double& price : *prices) price *= factor;
   }
@@ -26,13 +27,13 @@ constexpr int kDigits = 26;
 size_t factors_of(size_t readers, size_t most) { return std::max<size_t>(1, (readers + most - 1) / most); }
 
 /// About how many entries a pass reads.
-double entries_of(const model::ReshardingProblem& problem, size_t most_readers) {
+double entries_of(const resharding::ReshardingProblem& problem, size_t most_readers) {
   double out = 0;
   for (const auto& value : problem.values) {
     const size_t readers = value.members.size() - 1;
     const auto parts = static_cast<double>(factors_of(readers, most_readers));
     out += 2 * static_cast<double>(readers + 1) * parts *
-           model::Resharding::entries(*value.routes, std::min(readers, most_readers));
+           resharding::Resharding::entries(*value.routes, std::min(readers, most_readers));
   }
   return out;
 }
@@ -42,7 +43,7 @@ constexpr int kPassesBetweenBounds = 3;
 
 }  // namespace
 
-MessagePassing::MessagePassing(const model::ReshardingProblem& problem, size_t most_readers, double joint_entries)
+MessagePassing::MessagePassing(const resharding::ReshardingProblem& problem, size_t most_readers, double joint_entries)
     : costs_(problem.costs), links_(problem.costs.size()) {
   const double entries = entries_of(problem, most_readers);
   large_ = entries > kManyEntries;
@@ -52,19 +53,19 @@ MessagePassing::MessagePassing(const model::ReshardingProblem& problem, size_t m
 }
 
 /// Resharding to some of a value's readers costs no more than resharding to all.
-void MessagePassing::add(const model::ReshardingProblem::Value& value, size_t most_readers) {
+void MessagePassing::add(const resharding::ReshardingProblem::Value& value, size_t most_readers) {
   const size_t readers = value.members.size() - 1;
   const size_t parts = factors_of(readers, most_readers);
   auto& routes = scaled_routes_[{value.routes.get(), parts}];
   if (routes == nullptr) routes = scaled(value.routes, 1.0 / static_cast<double>(parts));
   for (size_t factor = 0; factor < parts; ++factor) {
-    std::vector<const model::ReshardingProblem::Member*> members{&value.members[0]};
+    std::vector<const resharding::ReshardingProblem::Member*> members{&value.members[0]};
     for (size_t i = factor * readers / parts; i < (factor + 1) * readers / parts; ++i) {
       members.push_back(&value.members[i + 1]);
     }
     const size_t all = members.size();
     factors_.push_back(
-        {model::Resharding(routes, all - 1, cache_.get()), std::move(members), 0, std::vector<int64_t>(all, 0)});
+        {resharding::Resharding(routes, all - 1, cache_.get()), std::move(members), 0, std::vector<int64_t>(all, 0)});
     link(factors_.size() - 1);
   }
 }

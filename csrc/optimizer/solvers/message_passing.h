@@ -3,7 +3,7 @@
 #include <map>
 #include <vector>
 
-#include "optimizer/model/resharding_problem.h"
+#include "optimizer/resharding/resharding_problem.h"
 
 namespace joinsum::optimizer::solvers {
 
@@ -24,7 +24,7 @@ class MessagePassing {
   /// The entries of a pass up to which one resharding serves so many readers.
   static constexpr double kJointEntries = 3e7;
   /// Values with more readers than `most_readers` have several reshardings.
-  explicit MessagePassing(const model::ReshardingProblem& problem, size_t most_readers = kMostReaders,
+  explicit MessagePassing(const resharding::ReshardingProblem& problem, size_t most_readers = kMostReaders,
                           double joint_entries = kJointEntries);
 
   /// One pass forward and one backward. Drops strategies with which every choice costs more than `limit`.
@@ -39,7 +39,7 @@ class MessagePassing {
   std::vector<size_t> choose() const;
 
  private:
-  using Messages = std::vector<model::Resharding::Messages>;
+  using Messages = std::vector<resharding::Resharding::Messages>;
 
  public:
   /// The strategies of some vertices, with what bounds the cost of all choices that extend them.
@@ -58,8 +58,8 @@ class MessagePassing {
  private:
   /// The resharding of a value to all its readers, or to some of many; the prices of its moves are then divided.
   struct Factor {
-    model::Resharding resharding;
-    std::vector<const model::ReshardingProblem::Member*> members;
+    resharding::Resharding resharding;
+    std::vector<const resharding::ReshardingProblem::Member*> members;
     int64_t changes = 0;              ///< of all members' charges
     std::vector<int64_t> changes_of;  ///< of each member's charges
   };
@@ -71,7 +71,7 @@ class MessagePassing {
     std::vector<double> message = {};  ///< from the other members, valid after so many changes of theirs
     int64_t changes = -1;
   };
-  void add(const model::ReshardingProblem::Value& value, size_t most_readers);
+  void add(const resharding::ReshardingProblem::Value& value, size_t most_readers);
   void link(size_t factor);
   void update(size_t vertex, bool forward, double limit);
   std::vector<double> gathered(size_t vertex);
@@ -83,9 +83,9 @@ class MessagePassing {
   void charge(Messages& messages, const Link& link, const std::vector<double>& allotted) const;
   void fix(Messages& messages, size_t vertex, size_t strategy) const;
 
-  std::shared_ptr<model::MessageCache> cache_ = std::make_shared<model::MessageCache>();
+  std::shared_ptr<resharding::MessageCache> cache_ = std::make_shared<resharding::MessageCache>();
   std::vector<std::vector<double>> costs_;  ///< of vertices, by strategy
-  std::map<std::pair<const model::Routes*, size_t>, std::shared_ptr<const model::Routes>> scaled_routes_;
+  std::map<std::pair<const resharding::Routes*, size_t>, std::shared_ptr<const resharding::Routes>> scaled_routes_;
   std::vector<Factor> factors_;
   std::vector<std::vector<Link>> links_;                    ///< by vertex
   std::vector<std::vector<std::vector<double>>> allotted_;  ///< by factor, member and strategy

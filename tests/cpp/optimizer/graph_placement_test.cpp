@@ -28,7 +28,8 @@ struct Starts {
       const relation::RelationType& relation = input->type();
       const std::string& name = input->as<tra::Input>()->name;
       const bool cut = relation.arity() > 0;
-      placements.emplace(name, model::placement_of(Dims(grid.rank(), cut ? 0 : model::kNothing), relation.frontier));
+      placements.emplace(name,
+                         division::placement_of(Dims(grid.rank(), cut ? 0 : division::kNothing), relation.frontier));
       const auto first = std::find_if(relation.axes.begin(), relation.axes.end(),
                                       [](const relation::Axis& axis) { return axis.linked() && axis.key_dim == 0; });
       const std::string label = cut ? std::to_string(first - relation.axes.begin()) : "";

@@ -6,7 +6,7 @@
 #include "ia/materialization.h"
 #include "ia/moves.h"
 #include "kernels/table/table.h"
-#include "optimizer/model/divisions.h"
+#include "optimizer/division/divisions.h"
 #include "optimizer/rules/score.h"
 #include "tra/lower.h"
 
@@ -51,7 +51,7 @@ class BruteForce {
     for (int64_t axis = 0; axis < grid_.rank(); ++axis) {
       std::vector<Dims> longer;
       for (const Dims& split : splits) {
-        for (int64_t dim = model::kNothing; dim < relation.arity(); ++dim) {
+        for (int64_t dim = division::kNothing; dim < relation.arity(); ++dim) {
           longer.push_back(split);
           longer.back().push_back(dim);
         }
@@ -59,7 +59,7 @@ class BruteForce {
       splits = std::move(longer);
     }
     std::vector<ia::Placement> out;
-    for (const Dims& split : splits) out.push_back(model::placement_of(split, relation.frontier));
+    for (const Dims& split : splits) out.push_back(division::placement_of(split, relation.frontier));
     return out;
   }
 
@@ -143,7 +143,7 @@ class BruteForce {
       result = ia::make(tra::local_operation(reads), operands);
       const bool contracts = &reads != node.get() || (reads.as<tra::Join>() != nullptr &&
                                                       kernels::table::contracts(reads.as<tra::Join>()->kernel));
-      if (contracts && objective_ != cost::Objective::kSeconds && model::leaves_undivided(result->type())) return;
+      if (contracts && objective_ != cost::Objective::kSeconds && division::leaves_undivided(result->type())) return;
       if (&reads == node.get()) {
         cost += price(result, cost::Fusion::kNone);
       } else {

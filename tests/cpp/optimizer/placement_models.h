@@ -11,8 +11,8 @@ namespace joinsum::optimizer {
 struct OwnedModel {
   tra::Plan plan;
   model::PlacementConstraints constraints = {};
-  model::PlacementCache cache;
-  model::LabelClasses labels{plan};
+  layouts::PlacementCache cache;
+  division::LabelClasses labels{plan};
   std::vector<model::Vertex> vertices = model::enumerated_vertices(plan, constraints, cache, labels);
   std::vector<std::vector<double>> costs = {};
 

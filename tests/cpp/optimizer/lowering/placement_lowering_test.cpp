@@ -14,12 +14,12 @@ namespace joinsum::optimizer::lowering {
 namespace {
 
 /// Whether a move can give a value this layout.
-bool reachable(const model::Layout* layout) {
+bool reachable(const layouts::Layout* layout) {
   return layout->type.placement.grid() != nullptr && !layout->type.placement.pending();
 }
 
-const model::Layout* one_of(const std::vector<const model::Layout*>& layouts, std::mt19937_64& random) {
-  std::vector<const model::Layout*> some;
+const layouts::Layout* one_of(const std::vector<const layouts::Layout*>& layouts, std::mt19937_64& random) {
+  std::vector<const layouts::Layout*> some;
   std::copy_if(layouts.begin(), layouts.end(), std::back_inserter(some), reachable);
   return some.empty() ? nullptr : some[random() % some.size()];
 }

@@ -21,7 +21,7 @@ class Enumeration {
     model::Choice choice;
   };
 
-  Enumeration(OwnedModel& owned, const model::ReshardingModel& resharding)
+  Enumeration(OwnedModel& owned, const resharding::ReshardingModel& resharding)
       : owned_(owned), resharding_(resharding), strategies_(owned.vertices.size()) {
     choose_strategies(0);
   }
@@ -43,7 +43,7 @@ class Enumeration {
   }
 
   void choose_staging(size_t value, double cost) {
-    const model::ReshardingProblem& problem = resharding_.problem();
+    const resharding::ReshardingProblem& problem = resharding_.problem();
     if (value == staged_.size()) {
       for (size_t v = 0; v < strategies_.size(); ++v) cost += problem.costs[v][strategies_[v]];
       if (cost < min_sum::kForbidden) lower(cost);
@@ -66,7 +66,7 @@ class Enumeration {
   }
 
   OwnedModel& owned_;
-  const model::ReshardingModel& resharding_;
+  const resharding::ReshardingModel& resharding_;
   std::vector<size_t> strategies_;
   std::vector<size_t> staged_;
   std::vector<Lowered> all_;
@@ -87,7 +87,7 @@ TEST(BranchAndBound, FindsTheCheapestOfAllPlacementsThatFit) {
     OwnedModel owned(random_logical_plan(seed, 1 + seed % 2, 2), ia::Grid::of_sites(2), cost::Objective::kSeconds);
     const model::PlacementModel model = owned.model();
     if (!is_searchable(model)) continue;
-    const model::ReshardingModel resharding(model);
+    const resharding::ReshardingModel resharding(model);
     const Enumeration enumeration(owned, resharding);
     if (!enumeration.complete() || enumeration.all().empty()) continue;
     std::set<int64_t> limits;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "optimizer/model/resharding_problems.h"
+#include "optimizer/resharding/resharding_problems.h"
 
 namespace joinsum::optimizer::solvers {
 namespace {
@@ -12,8 +12,8 @@ constexpr uint64_t kProblems = 300;
 TEST(Crossing, IsTheBestOfAllThatTakeEachStrategyFromOneOfTwo) {
   int64_t better = 0;
   for (uint64_t seed = 0; seed < kProblems; ++seed) {
-    model::RandomReshardings random(seed);
-    const model::ReshardingProblem problem =
+    resharding::RandomReshardings random(seed);
+    const resharding::ReshardingProblem problem =
         random.problem(3 + random.below(6), 2 + random.below(6), 1 + random.below(6));
     const auto first = random.choice(problem);
     const auto second = random.choice(problem);
@@ -21,7 +21,7 @@ TEST(Crossing, IsTheBestOfAllThatTakeEachStrategyFromOneOfTwo) {
     if (problem.cost(first) == min_sum::kForbidden || problem.cost(second) == min_sum::kForbidden) continue;
     const auto found = crossover(problem, first, second);
     for (size_t x = 0; x < found.size(); ++x) EXPECT_TRUE(found[x] == first[x] || found[x] == second[x]);
-    const double all = model::least_of_all(
+    const double all = resharding::least_of_all(
         problem, [&](size_t x, size_t strategy) { return strategy == first[x] || strategy == second[x]; });
     EXPECT_EQ(problem.cost(found), all) << "seed " << seed;
     if (all < least) ++better;
@@ -33,8 +33,8 @@ TEST(Crossing, IsTheBestOfAllThatTakeEachStrategyFromOneOfTwo) {
 TEST(Crossing, OfLargeProblemsIsNoDearerThanEither) {
   int64_t better = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
-    model::RandomReshardings random(seed);
-    const model::ReshardingProblem problem = random.problem(60, 90, 5 + random.below(20));
+    resharding::RandomReshardings random(seed);
+    const resharding::ReshardingProblem problem = random.problem(60, 90, 5 + random.below(20));
     auto first = random.choice(problem);
     auto second = random.choice(problem);
     for (auto* strategies : {&first, &second}) {
@@ -44,7 +44,7 @@ TEST(Crossing, OfLargeProblemsIsNoDearerThanEither) {
     }
     const double least = std::min(problem.cost(first), problem.cost(second));
     ASSERT_LT(least, min_sum::kForbidden);
-    const double found = model::enumerated_cost(problem, crossover(problem, first, second));
+    const double found = resharding::enumerated_cost(problem, crossover(problem, first, second));
     EXPECT_LE(found, least) << "seed " << seed;
     if (found < least) ++better;
   }

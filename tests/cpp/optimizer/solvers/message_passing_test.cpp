@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "optimizer/model/resharding_problems.h"
+#include "optimizer/resharding/resharding_problems.h"
 #include "optimizer/solvers/crossing.h"
 
 namespace joinsum::optimizer::solvers {
@@ -10,20 +10,20 @@ namespace {
 
 constexpr uint64_t kProblems = 300;
 
-model::ReshardingProblem small(model::RandomReshardings& random) {
+resharding::ReshardingProblem small(resharding::RandomReshardings& random) {
   return random.problem(3 + random.below(5), 2 + random.below(5), 1 + random.below(9));
 }
 
-double least_of_all(const model::ReshardingProblem& problem) {
-  return model::least_of_all(problem, [](size_t, size_t) { return true; });
+double least_of_all(const resharding::ReshardingProblem& problem) {
+  return resharding::least_of_all(problem, [](size_t, size_t) { return true; });
 }
 
 /// Whether reshardings are to all readers at once or in parts, and whatever the passes have dropped.
 TEST(MessagePassing, BoundsTheLeastCostOfAllChoicesFromBelow) {
   int64_t met = 0;
   for (uint64_t seed = 0; seed < kProblems; ++seed) {
-    model::RandomReshardings random(seed);
-    const model::ReshardingProblem problem = small(random);
+    resharding::RandomReshardings random(seed);
+    const resharding::ReshardingProblem problem = small(random);
     const double least = least_of_all(problem);
     if (least == min_sum::kForbidden) continue;
     for (const size_t readers : {size_t{1}, size_t{2}, size_t{3}, MessagePassing::kMostReaders}) {
