@@ -75,8 +75,8 @@ class Attention(nn.Module):
 def turned(x: Tensor) -> Tensor:
     """Rotary embedding of positions."""
     half = x.shape[-1] // 2
-    frequency = 10000 ** (-torch.arange(half, dtype=x.dtype) / half)
-    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * frequency
+    frequency = 10000 ** (-torch.arange(half, dtype=x.dtype, device=x.device) / half)
+    angle = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None] * frequency
     angle = torch.cat([angle, angle], -1)
     return x * angle.cos() + torch.cat([-x[..., half:], x[..., :half]], -1) * angle.sin()
 
@@ -112,7 +112,7 @@ class Gpt(nn.Module):
         self.head.weight = self.tokens.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = x + block["attention"](block["norm1"](x))
             x = x + block["mlp"](block["norm2"](x))
@@ -168,7 +168,7 @@ class T5(nn.Module):
         self.head = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        steps = torch.arange(ids.shape[1])
+        steps = torch.arange(ids.shape[1], device=ids.device)
         bias = self.bias((steps[:, None] - steps).clamp(-4, 4) + 4).permute(2, 0, 1)[None]
         source = self.tokens(ids)
         source = source + self.encoder(self.norms[0](source), bias=bias)

@@ -64,6 +64,9 @@ JOINSUM_INLINE V combine(V a, V b) {
   if constexpr (join == Join::kUnsignedDifference) return V(larger<true>(a, b) - smaller<true>(a, b));
   const V difference = V(a - b);
   if constexpr (join == Join::kSquaredDifference) return V(difference * difference);
+  // Not as below: for Hopper, ptxas 13.0 compiles the maximum of `-d`, `d` and a third integer to that of the last two.
+  if constexpr (join == Join::kAbsDifference && std::is_integral_v<V>)
+    return difference < 0 ? V(0 - difference) : difference;
   // Not `-difference`: the opposite of 0 is 0, and |-0| is 0 too.
   if constexpr (join == Join::kAbsDifference) return larger<true>(V(0 - difference), difference);
 }
