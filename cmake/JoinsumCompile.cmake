@@ -14,6 +14,12 @@ if(JOINSUM_SANITIZE)
   add_link_options(${sanitize_flags})
 endif()
 
+# Where the compiler links libstdc++ statically, joinsum keeps its copy to itself: exported, it would be mixed with the
+# shared one that torch loads, and errors could not be raised.
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  add_link_options(LINKER:--exclude-libs,libstdc++.a)
+endif()
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Paths are hashed relative to the project, so a copy of it (a package under test) shares the cache; the sloppiness

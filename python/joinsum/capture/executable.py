@@ -140,7 +140,7 @@ class PlannedProgram(PlannedGraph):
         super().__init__(here, _binary(here, recorded.graph(self._stay)))
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
-        self._constants: dict[str, _C.StoredRelation] = {}
+        self._constants: dict[tuple[str, torch.device], _C.StoredRelation] = {}
         self._baselines = None if graph.state is None else _baselines_of(here, recorded, graph.state)
 
     @cached_property
@@ -203,7 +203,12 @@ class PlannedProgram(PlannedGraph):
             self._compare_inputs(given)
             self._compared = True
         ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
-        placed = {name: self._placed(name, value, name in ties) for name, value in given.items() if name in self._types}
+        device = next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), here.device)
+        placed = {
+            name: self._placed(name, value, name in ties, device)
+            for name, value in given.items()
+            if name in self._types
+        }
         taken = {name: x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)}
         memory = self._memory(placed.values())
         lost, spoilt = set(taken), set[str]()
@@ -238,7 +243,9 @@ class PlannedProgram(PlannedGraph):
             return torch.randint(SEEDS, ())
         return self.recorded.constants[each.name]
 
-    def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
+    def _placed(self, name: str, value: torch.Tensor, tied: bool, device: torch.device) -> _C.StoredRelation:
+        """The blocks of an input. Constants and scalars, which torch takes from the CPU, come to the other inputs'
+        device, but for those that the run overwrites."""
         here, type_ = self.here, self._types[name]
         if isinstance(value, DistributedTensor):
             if name in self._starts:
@@ -246,10 +253,10 @@ class PlannedProgram(PlannedGraph):
                 return core if core.type == type_ else _C.retyped(core, type_, here.store)
             value, tied = value.full_tensor().detach(), True
         if name in self.recorded.constants:
-            if name not in self._constants:
-                self._constants[name] = self._of_whole(value, type_, True)
-            return self._constants[name]
-        return self._of_whole(value, type_, tied)
+            if (name, device) not in self._constants:
+                self._constants[name, device] = self._of_whole(value.to(device), type_, True)
+            return self._constants[name, device]
+        return self._of_whole(value if tied or value.dim() else value.to(device), type_, tied)
 
     def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
         return _C.place_tensor(value, type_, self.here.local_sites, self.here.store, copied)
