@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from joinsum.extreme.plans import Sizes, Training, data_parallel, model_parallel
+from joinsum.extreme.plans import PLANS, Sizes, Training, step_plan
 
 __all__ = ["plans"]
 
@@ -18,8 +18,9 @@ def plans(ranks: int, quick: bool) -> dict[str, str]:
     step = Training("sgd", loss=False)
     for sizes in (Sizes(256, 2048, 512, 1024), Sizes(2048, 1024, 256, 512)):
         scaled = Sizes(*(size // scale for size in sizes))
-        for name, write in (("data", data_parallel), ("model", model_parallel)):
-            found[f"network {'x'.join(map(str, sizes))}: {name} parallel"] = untied(write(scaled, ranks, step))
+        for name in PLANS:
+            text = untied(step_plan(scaled, ranks, name, step))
+            found[f"network {'x'.join(map(str, sizes))}: {name} parallel"] = text
     for points, dims in ((20000, 256), (3000, 1024)):
         for name, text in neighbours(ranks, points // scale, dims // scale).items():
             found[f"neighbours {points}x{dims}: {name}"] = text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from joinsum import _C
-from joinsum.base.arguments import integer, integers, show
+from joinsum.base.arguments import integer, integers, is_number, show
 from joinsum.base.errors import KernelError
 from joinsum.base.text_table import text_table
 
@@ -194,7 +194,7 @@ def _facts(name: str, facts: Facts) -> _C.Facts:
     for fact, value in declared.items():
         if fact in _FLAGS and isinstance(value, bool):
             setattr(result, fact, value)
-        elif fact in _NUMBERS and isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif fact in _NUMBERS and is_number(value):
             setattr(result, fact, float(value))
         elif fact == "distributes_over":
             result.distributes_over = _distributions(name, value)

@@ -6,12 +6,13 @@ import operator
 from collections.abc import Iterable
 
 import torch
+from typing_extensions import TypeIs
 
 from joinsum import _C
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 
-__all__ = ["check_array", "integer", "integers", "kernel_named", "shape_text", "show"]
+__all__ = ["check_array", "integer", "integers", "is_number", "kernel_named", "shape_text", "show", "time_limit"]
 
 _LONGEST = 80
 
@@ -31,6 +32,22 @@ def shape_text(array: torch.Tensor) -> str:
     '[2, 3]'
     """
     return str(list(array.shape))
+
+
+def is_number(value: object) -> TypeIs[int | float]:
+    """Whether `value` is an int or a float; a boolean is none.
+
+    >>> is_number(0.5), is_number(True)
+    (True, False)
+    """
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def time_limit(who: str, seconds: object) -> float | None:
+    """`seconds` as a float that is not negative; None means no limit."""
+    if seconds is not None and not (is_number(seconds) and seconds >= 0):
+        raise PlanError(f"{who}: a limit is a number of seconds: seconds={show(seconds)}")
+    return None if seconds is None else float(seconds)
 
 
 def integer(who: str, name: str, value: object) -> int:

@@ -199,7 +199,7 @@ def _plan_graph(request: _Request) -> None:
     from joinsum import PlanError
     from joinsum.cli.program import ProgramError
     from joinsum.graphs.json_form import load_json
-    from joinsum.planner.graph_plan import plan_loaded
+    from joinsum.planner.graph_plan import plan_graph
 
     _refuse_options(request, "not for a graph of einsums, which has --objective", _OF_PROGRAMS)
     objective = request.objective or "paper"
@@ -214,7 +214,7 @@ def _plan_graph(request: _Request) -> None:
     except PlanError as error:
         raise ProgramError(f"{error}; docs/planner.md has the format") from None
     _check_pins(graph, request.pin, objective)
-    found = plan_loaded(graph, objective, pins=request.pin or None, **options)
+    found = plan_graph(graph, objective, pins=request.pin or None, **options)
     click.echo(json.dumps(found.to_json()) if request.as_json else str(found))
 
 

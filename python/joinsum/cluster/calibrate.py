@@ -16,14 +16,14 @@ from typing import NamedTuple
 import torch
 
 from joinsum import _C
-from joinsum.base.arguments import show
+from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.calibration import Calibration, cluster_of
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context, context
 from joinsum.cluster.machine import Machine, machine_of
 from joinsum.cluster.profile import Curve, Elementwise, Folds, Links, Products, Profile, monotone
-from joinsum.cluster.timing import Bench, Stopwatch
+from joinsum.cluster.timing import Bench, Stopwatch, synchronize, timed
 
 __all__ = ["calibrate"]
 
@@ -65,7 +65,7 @@ def calibrate(seconds: float = 20.0, path: str | Path | None = None, progress: b
     Cluster(calibrated ... on loopback, 10 Gbit between sites: ... flop/s, 1.25e+09 B/s, 50 us; profile: links of axes \
 none, products f32/f64/bf16, ... elementwise)
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < float("inf"):
+    if not is_number(seconds) or not 0 < seconds < float("inf"):
         raise PlanError(f"calibrate: seconds are a positive number: seconds={show(seconds)}")
     sites = context()
     machine = machine_of(sites)
@@ -185,8 +185,7 @@ class _Calibrator:
 
     def _send(self, messages: list[tuple[int, int, int]], payload: dict[int, torch.Tensor], like: torch.Tensor) -> None:
         self.context.transport.exchange("calibrate", messages, payload, like)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
 
     # --- kernels ------------------------------------------------------------------------------------------------------
 
@@ -251,7 +250,7 @@ class _Calibrator:
         self.tick("copies")
         watch = self._stopwatch("copies", len(_COPY_BYTES))
         copies = [partial(_copy, torch.ones(size // 4, device=self.device)) for size in _COPY_BYTES]
-        seconds = watch.work([partial(self.bench.timed, copy) for copy in copies])
+        seconds = watch.work([partial(timed, self.device, copy) for copy in copies])
         return Curve(tuple(map(float, _COPY_BYTES)), tuple(monotone(seconds)))
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+import statistics
 from dataclasses import dataclass, replace
 
 import torch
 
 from joinsum import _C
-from joinsum.base.arguments import show
+from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import seconds_text
 from joinsum.cluster.profile import Profile
+from joinsum.cluster.timing import timed
 
 __all__ = ["Cluster", "measure"]
 
@@ -51,8 +51,7 @@ class Cluster:
             raise PlanError(f"cluster: a name is text: name={show(self.name)}")
         for name, least in (("flops_per_second", 1e-30), ("bytes_per_second", 1e-30), ("latency_seconds", 0.0)):
             value = getattr(self, name)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or value < least:
+            if not is_number(value) or not math.isfinite(value) or value < least:
                 raise PlanError(f"cluster: a rate is a positive number, a latency not negative: {name}={show(value)}")
         memory = self.memory_bytes
         if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
@@ -98,30 +97,21 @@ def measure(transport: _C.Transport, device: torch.device, name: str) -> Cluster
     flops = _matmul_flops(device)
     if transport.sites == 1:
         return Cluster(name, flops_per_second=flops)
-    latency = _median([_ring_seconds(transport, device, 1) for _ in range(_LATENCY_ROUNDS)][1:])
+    latency = statistics.median([_ring_seconds(transport, device, 1) for _ in range(_LATENCY_ROUNDS)][1:])
     seconds = min(_ring_seconds(transport, device, _RATE_ELEMENTS) for _ in range(_RATE_ROUNDS))
     rate = 4 * _RATE_ELEMENTS / max(seconds - latency, 1e-9)
     slowest = transport.all_reduce_max([-flops, -rate, latency])
     return Cluster(name, -slowest[0], -slowest[1], slowest[2])
 
 
-def _timed(device: torch.device, action: Callable[[], object]) -> float:
-    """Seconds that `action` takes on the device."""
-    start = time.perf_counter()
-    action()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
-
-
 def _matmul_flops(device: torch.device) -> float:
     """Floating-point operations per second of a float32 matrix product."""
     size = 4096 if device.type == "cuda" else 512
     x = torch.ones(size, size, device=device)
-    _timed(device, lambda: x @ x)
+    timed(device, lambda: x @ x)
     best, spent = math.inf, 0.0
     while spent < _MATMUL_SECONDS:
-        seconds = _timed(device, lambda: x @ x)
+        seconds = timed(device, lambda: x @ x)
         best, spent = min(best, seconds), spent + seconds
     return 2 * size**3 / best
 
@@ -132,8 +122,4 @@ def _ring_seconds(transport: _C.Transport, device: torch.device, elements: int) 
     array = torch.ones(elements, device=device)
     messages = [(site, (site + 1) % sites, array.nbytes) for site in range(sites)]
     payload = dict.fromkeys(transport.local_sites, array)
-    return _timed(device, lambda: transport.exchange("init", messages, payload, array))
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
+    return timed(device, lambda: transport.exchange("init", messages, payload, array))

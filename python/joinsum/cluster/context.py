@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from joinsum import _C
-from joinsum.base.arguments import integer, show
+from joinsum.base.arguments import integer, is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.cached_rates import with_cached_rates
 from joinsum.cluster.calibration import RejectedCalibration, load
@@ -25,7 +25,7 @@ from joinsum.cluster.cluster import Cluster, measure
 from joinsum.cluster.machine import Machine, machine_of
 from joinsum.cluster.trace import Trace
 
-__all__ = ["Context", "context", "grid", "init", "sites"]
+__all__ = ["Context", "cluster_or_current", "context", "grid", "init", "sites"]
 
 Made = TypeVar("Made")
 
@@ -236,8 +236,7 @@ def init(
         sites = integer("init", "sites", sites)
         if sites < 1:
             raise PlanError(f"init: at least one site: sites={sites}")
-    if cluster is not None and not isinstance(cluster, Cluster):
-        raise PlanError(f"init: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    _check_cluster("init", cluster)
     blocks = _C.make_store(_store_name(store))
     process_group = _process_group(group, timeout)
     if process_group is None:
@@ -286,8 +285,19 @@ def grid() -> _C.Grid:
     return context().grid
 
 
+def cluster_or_current(who: str, cluster: object) -> Cluster:
+    """`cluster`, or the context's for None. Raises PlanError for what is no cluster; `who` opens the message."""
+    return _check_cluster(who, cluster) or context().cluster
+
+
+def _check_cluster(who: str, cluster: object) -> Cluster | None:
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise PlanError(f"{who}: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    return cluster
+
+
 def _seconds(timeout: object) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+    if not is_number(timeout) or not timeout > 0:
         raise PlanError(f"init: a timeout is a positive number of seconds: timeout={show(timeout)}")
     return float(timeout)
 

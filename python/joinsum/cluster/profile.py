@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from joinsum import _C
-from joinsum.base.arguments import show
+from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 
 __all__ = ["Curve", "Elementwise", "Folds", "Links", "Products", "Profile", "monotone"]
@@ -206,7 +206,7 @@ class Reader:
 
 
 def _number(value: object, place: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise PlanError(f"{place}: expected a number: got={show(value)}")
     return float(value)
 

@@ -1,4 +1,4 @@
-"""Timing on all sites at once, for `joinsum.calibrate`."""
+"""Timing: on one device, and on all sites at once for `joinsum.calibrate`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,28 @@ import torch
 from joinsum import _C
 from joinsum.base.dtypes import torch_dtype
 
-__all__ = ["Bench", "Stopwatch"]
+__all__ = ["Bench", "Stopwatch", "synchronize", "timed"]
 
 _MOST_CALLS = 500
 _MOST_EXCHANGES = 40
 _ROUNDS = 5
 # Below it, something else than the other sites slows a site down.
 _CROWDED = 1.25
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits until the device has finished."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(device: torch.device, action: Callable[[], object]) -> float:
+    """Seconds that `action` takes on the device."""
+    synchronize(device)
+    start = time.perf_counter()
+    action()
+    synchronize(device)
+    return time.perf_counter() - start
 
 
 class Bench:
@@ -39,20 +54,8 @@ class Bench:
         plan = _C.IaPlan.parse(f"ia on 1\n{text}\n")
         inputs = {name: self._ones(type_) for name, type_ in plan.inputs}
         if self.device.type == "cuda":
-            return lambda: self.timed(lambda: self._executor.run(plan, inputs, {}))
+            return lambda: timed(self.device, lambda: self._executor.run(plan, inputs, {}))
         return lambda: self._executor.run(plan, inputs, {})[1].entries()[-1].seconds
-
-    def timed(self, action: Callable[[], object]) -> float:
-        """Seconds of `action` on the device."""
-        self._finish()
-        start = time.perf_counter()
-        action()
-        self._finish()
-        return time.perf_counter() - start
-
-    def _finish(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def _ones(self, type_: _C.PhysicalType) -> _C.StoredRelation:
         relation = type_.relation

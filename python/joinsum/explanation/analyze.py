@@ -7,7 +7,7 @@ from joinsum.algebra.plan import IaPlan
 from joinsum.cluster.context import Context, context
 from joinsum.cluster.trace import Trace
 from joinsum.execution.run import Scalars, rehearse
-from joinsum.explanation.measured import Figures, Measured, MeasuredNode
+from joinsum.explanation.measured import Figures, Measured
 
 __all__ = ["measured_run"]
 
@@ -18,7 +18,7 @@ def measured_run(plan: IaPlan, sources: NamedSources, scalars: Scalars | None) -
     sites = context()
     figures, slowest = _of_all_sites(sites, trace, seconds)
     pooled = int(sites.transport.all_reduce_max([float(trace.pooled_bytes)])[0])
-    nodes = tuple(MeasuredNode(entry.node, each) for entry, each in zip(trace, figures, strict=True))
+    nodes = {entry.node: each for entry, each in zip(trace, figures, strict=True)}
     return Measured(nodes, slowest, _text(sites), sites.loopback, pooled)
 
 

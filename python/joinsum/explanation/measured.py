@@ -10,7 +10,7 @@ from typing import NamedTuple
 from joinsum.algebra.plan import IaPlan, PlanNode
 from joinsum.planner.cost import PlanCost
 
-__all__ = ["Comparison", "Figures", "Measured", "MeasuredNode", "compared"]
+__all__ = ["Comparison", "Figures", "Measured", "compared"]
 
 # A figure is wrong when one of the two is more than so many times the other.
 _FACTOR = 2.0
@@ -32,24 +32,16 @@ class Figures(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MeasuredNode:
-    """What one node of a run did on all sites."""
-
-    node: str
-    figures: Figures
-
-
-@dataclass(frozen=True)
 class Measured:
     """A run, node by node.
 
-    nodes     in the order they ran; a join that is computed with the sum above it is part of that
+    nodes     figures by node, in the order they ran; a join that is computed with the sum above it is part of that
     seconds   of the whole run, with the agreement that opens it
     sites     the sites in words
     pooled_bytes  of freed blocks that the process which has most had not returned to the system at the end
     """
 
-    nodes: tuple[MeasuredNode, ...]
+    nodes: Mapping[str, Figures]
     seconds: float
     sites: str
     loopback: bool
@@ -58,7 +50,7 @@ class Measured:
     @property
     def total(self) -> Figures:
         """Of the whole run: all bytes, its seconds, the highest peak."""
-        figures = [node.figures for node in self.nodes]
+        figures = self.nodes.values()
         peak = max((each.peak_bytes for each in figures), default=0)
         return Figures(sum(each.wire_bytes for each in figures), self.seconds, peak)
 
@@ -108,13 +100,12 @@ def compared(plan: IaPlan, cost: PlanCost, measured: Measured) -> tuple[Comparis
     predicted = {node.node: node for node in cost.nodes}
     nodes = {node.name: node for node in plan.nodes}
     rows = []
-    for ran in measured.nodes:
-        if not nodes[ran.node].inputs:
+    for name, figures in measured.nodes.items():
+        if not nodes[name].inputs:
             continue
-        own = predicted[ran.node]
-        seconds = own.seconds + sum(predicted[name].seconds for name in _computed_in(nodes, ran.node))
-        figures = Figures(own.wire_bytes, seconds, own.peak_bytes)
-        rows.append(Comparison(ran.node, own.operation, figures, ran.figures))
+        own = predicted[name]
+        seconds = own.seconds + sum(predicted[each].seconds for each in _computed_in(nodes, name))
+        rows.append(Comparison(name, own.operation, Figures(own.wire_bytes, seconds, own.peak_bytes), figures))
     total = Figures(cost.wire_bytes, cost.seconds, cost.peak_bytes)
     rows.append(Comparison("", "whole run", total, measured.total))
     return tuple(rows)

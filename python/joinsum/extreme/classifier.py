@@ -18,14 +18,13 @@ import torch
 
 import joinsum
 from joinsum.extreme.plans import (
-    STEP_PLANS,
+    PLANS,
     Decision,
     Sizes,
     Training,
     choose,
-    data_parallel,
-    model_parallel,
     scores_plan,
+    step_plan,
     step_program,
 )
 
@@ -35,9 +34,8 @@ __all__ = [
     "Sizes",
     "Training",
     "choose",
-    "data_parallel",
-    "model_parallel",
     "scores_plan",
+    "step_plan",
     "step_program",
 ]
 
@@ -67,8 +65,8 @@ class Classifier:
         self.sizes = sizes
         self.training = replace(training, loss=True)
         self.plan = choose(sizes, joinsum.sites(), training=self.training).chosen if plan == "auto" else plan
-        if self.plan not in STEP_PLANS:
-            raise joinsum.PlanError(f"classifier: no such plan: plan={plan}, plans={['auto', *STEP_PLANS]}")
+        if self.plan not in PLANS:
+            raise joinsum.PlanError(f"classifier: no such plan: plan={plan}, plans={['auto', *PLANS]}")
         self.steps = 0
         self._plans: dict[tuple[str, int], joinsum.IaPlan] = {}
         self._state: dict[str, joinsum.StoredRelation] = {}
@@ -124,10 +122,8 @@ class Classifier:
         """Plans are cached by batch size: an epoch has two of them."""
         if (kind, points) not in self._plans:
             sizes = self.sizes._replace(points=points)
-            if kind == "step":
-                text = STEP_PLANS[self.plan](sizes, joinsum.sites(), self.training)
-            else:
-                text = scores_plan(sizes, joinsum.sites(), self.plan)
+            here = (sizes, joinsum.sites(), self.plan)
+            text = step_plan(*here, self.training) if kind == "step" else scores_plan(*here)
             self._plans[kind, points] = cast(joinsum.IaPlan, joinsum.parse(text))
         return self._plans[kind, points]
 

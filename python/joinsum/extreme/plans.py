@@ -2,8 +2,8 @@
 
 X [n, d] holds points, Y [n, l] their labels (0 or 1), W1 [d, h] and W2 [h, l] the weights; there are no biases. The
 scores of a point are relu(X W1) W2; the loss of a batch is binary cross entropy, summed over labels and averaged over
-points. `step_program` is a training step; `data_parallel` and `model_parallel` are its plans, with a
-placement for each relation; `choose` prices both. `joinsum.extreme.classifier` runs them.
+points. `step_program` is a training step; `step_plan` writes its plans, with a placement for each relation; `choose`
+prices both. `joinsum.extreme.classifier` runs them.
 
 Source: TRA paper, section 5.4 (the step, TRA-DP and TRA-MP) and tables 7 to 9 (its experiments); where the printed
 program has slips, `docs/deviations.md` has the corrections.
@@ -27,15 +27,14 @@ import joinsum
 
 __all__ = [
     "FIGURES",
-    "STEP_PLANS",
+    "PLANS",
     "Decision",
     "Sizes",
     "Training",
     "choose",
-    "data_parallel",
     "figure_text",
-    "model_parallel",
     "scores_plan",
+    "step_plan",
     "step_program",
 ]
 
@@ -109,6 +108,7 @@ _STRATEGIES = {
         "two partial results of N × H = {points:,} × {hidden:,}",
     ),
 }
+PLANS = tuple(_STRATEGIES)
 
 _SCORES = (
     ("Z1", "agg[0, 2; add](join[1; 0; matmul](X, {W1}))"),
@@ -251,26 +251,18 @@ def step_program(sizes: Sizes, parts: int, training: Training = _ADAM) -> str:
     return _logical(_step(sizes, parts, training))
 
 
-def data_parallel(sizes: Sizes, sites: int, training: Training = _ADAM) -> str:
-    """Returns TRA-DP, the step as text of the physical algebra: points, and for storage weights, split over sites.
+def step_plan(sizes: Sizes, sites: int, plan: str, training: Training = _ADAM) -> str:
+    """Returns the step as text of the physical algebra, in one of the two plans.
 
-    A step gives every site all weights (broadcast) and sums the gradients where the weights are stored (shuffle).
-    Arguments, inputs and outputs are those of `step_program`; all dimensions are cut into as many tiles as there are
-    sites. Source: TRA paper, section 5.4.
+    data    TRA-DP: points, and for storage weights, are split over sites. A step gives every site all weights
+            (broadcast) and sums the gradients where the weights are stored (shuffle)
+    model   TRA-MP: features and labels, and weights with them, are split. A step sums two partial results of n x h and
+            gives every site the sums; weights and gradients never move
+
+    Inputs and outputs are those of `step_program`; all dimensions are cut into as many tiles as there are sites. Raises
+    PlanError for another plan. Source: TRA paper, section 5.4.
     """
-    return _physical(_step(sizes, sites, training), _STRATEGIES["data"], sites)
-
-
-def model_parallel(sizes: Sizes, sites: int, training: Training = _ADAM) -> str:
-    """Returns TRA-MP, the step as text of the physical algebra: features and labels, and weights with them, split.
-
-    A step sums two partial results of n x h and gives every site the sums; weights and gradients never move.
-    Arguments, inputs and outputs are those of `data_parallel`. Source: TRA paper, section 5.4.
-    """
-    return _physical(_step(sizes, sites, training), _STRATEGIES["model"], sites)
-
-
-STEP_PLANS = {"data": data_parallel, "model": model_parallel}
+    return _physical(_step(sizes, sites, training), _strategy("step_plan", plan), sites)
 
 
 def scores_plan(sizes: Sizes, sites: int, plan: str) -> str:
@@ -278,9 +270,13 @@ def scores_plan(sizes: Sizes, sites: int, plan: str) -> str:
 
     `plan` is `data` or `model`. Raises PlanError for another one.
     """
+    return _physical(_scores(sizes, sites), _strategy("scores_plan", plan), sites)
+
+
+def _strategy(who: str, plan: str) -> _Strategy:
     if plan not in _STRATEGIES:
-        raise joinsum.PlanError(f"scores_plan: no such plan: plan={plan}, plans={list(_STRATEGIES)}")
-    return _physical(_scores(sizes, sites), _STRATEGIES[plan], sites)
+        raise joinsum.PlanError(f"{who}: no such plan: plan={plan}, plans={list(_STRATEGIES)}")
+    return _STRATEGIES[plan]
 
 
 @dataclass(frozen=True)
@@ -322,8 +318,8 @@ def choose(
         raise joinsum.PlanError(f"choose: no such figure: by={by}, figures={list(FIGURES)}")
     cluster = joinsum.context().cluster if cluster is None else cluster
     costs, refused = {}, {}
-    for name, write in STEP_PLANS.items():
-        plan = joinsum.parse(write(sizes, sites, training))
+    for name in PLANS:
+        plan = joinsum.parse(step_plan(sizes, sites, name, training))
         costs[name] = joinsum.cost(plan, replace(cluster, memory_bytes=None))
         try:
             joinsum.cost(plan, cluster)

@@ -117,9 +117,8 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
             continue
         only_returned = all(user.op == "output" for user in node.users)
         if node.target is not torch.ops.aten.copy_.default or node.args[0] not in inputs or not only_returned:
-            line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
             raise CaptureError(
-                f"capture: an operator writes into a tensor: operator={node.target}, code={' | '.join(line)}; "
+                f"capture: an operator writes into a tensor: operator={node.target}, code={_line_of(node)}; "
                 "write it without the trailing underscore"
             )
         writes.append((inputs[node.args[0]], node.args[1]))
@@ -131,11 +130,16 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
 def _check_effects(graph: Graph) -> None:
     """Raises CaptureError for operators with side effects, which torch keeps in order by tokens."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
-        line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
         raise CaptureError(
-            f"capture: an operator has a side effect: operator={node.args[1]}, code={' | '.join(line)}; move it out of "
+            f"capture: an operator has a side effect: operator={node.args[1]}, code={_line_of(node)}; move it out of "
             "the captured code (of torch.linalg's functions use those with _ex, which do not check)"
         )
+
+
+def _line_of(node: Node) -> str:
+    """The place in the user's code that calls the operator: file and line, then the code; empty if it is unknown."""
+    lines = (node.meta.get("stack_trace") or "").splitlines()
+    return " | ".join([line.strip() for line in lines if line.strip()][-2:])
 
 
 def _lift_checks(graph: Graph) -> list[Node]:
@@ -146,9 +150,8 @@ def _lift_checks(graph: Graph) -> list[Node]:
             continue
         condition = node.args[0]
         message = node.args[1] if len(node.args) > 1 else "the assertion of a tensor failed"
-        line = (node.meta.get("stack_trace") or "").strip().splitlines()[-2:]
         # Quotes and semicolons are syntax in the text of plans.
-        text = " | ".join([str(message), *(each.strip() for each in line)]).translate(str.maketrans("';\n", '", '))
+        text = " | ".join(filter(None, [str(message), _line_of(node)])).translate(str.maketrans("';\n", '", '))
         with graph.inserting_before(node):
             check = graph.call_function(torch.ops.joinsum.checked.default, (condition, text))
         check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from joinsum.base.arguments import integer, integers, show
+from joinsum.base.arguments import integer, integers, is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.execution.graph_call import evaluate
 
@@ -261,6 +261,6 @@ def _repeated(who: str, mask: torch.Tensor, labels: str, shape: Sequence[int]) -
 
 
 def _number(who: str, value: float) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise PlanError(f"{who}: not a number: value={show(value)}")
     return f"({float(value)!r})"

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan, TraPlan
-from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.cluster.cluster import Cluster
-from joinsum.cluster.context import context
+from joinsum.cluster.context import cluster_or_current
 from joinsum.planner.search import plan_of_run_here
 
 __all__ = ["NodeCost", "PlanCost", "cost", "seconds_of_work"]
@@ -89,10 +88,7 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
     """
     if not isinstance(plan, (TraPlan, IaPlan)):
         raise PlanError(f"cost: a plan is what joinsum.plan, lower or parse gives: got={type(plan).__name__}")
-    if cluster is None:
-        cluster = context().cluster
-    if not isinstance(cluster, Cluster):
-        raise PlanError(f"cost: a cluster is a joinsum.Cluster: cluster={show(cluster)}")
+    cluster = cluster_or_current("cost", cluster)
     physical = plan if isinstance(plan, IaPlan) else plan_of_run_here(plan, cluster)
     core = _C.cost(physical.core, cluster.core())
     nodes = tuple(

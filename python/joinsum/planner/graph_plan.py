@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan
-from joinsum.base.arguments import integer, show
+from joinsum.base.arguments import integer, show, time_limit
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.cluster.cluster import Cluster
-from joinsum.cluster.context import context
+from joinsum.cluster.context import cluster_or_current, context
 from joinsum.graphs.graph import Graph
 from joinsum.graphs.json_form import load_json, read_json_value
 from joinsum.planner.graph_placement import Baseline, PlacementRequest, place_graph
@@ -27,7 +27,6 @@ __all__ = [
     "pin_labels",
     "plan_graph",
     "plan_graph_file",
-    "plan_loaded",
 ]
 
 # The EinDecomp paper's count, which needs no sites; and the costs of plans but the TRA paper's count.
@@ -205,13 +204,12 @@ def _value_text(objective: str) -> Any:
 
 
 def plan_graph(
-    graph: Mapping[str, Any] | Graph,
+    graph: Mapping[str, Any] | Graph | _C.JsonGraph,
     objective: str = "paper",
     *,
     sites: int | None = None,
     calls: int | None = None,
     pins: Pins | None = None,
-    memory_bytes: int | None = None,
     parameters: Sequence[str] = (),
     cluster: Cluster | None = None,
     seconds: float | None = None,
@@ -232,10 +230,10 @@ def plan_graph(
                   part counts by label, or as a list in the order of the labels, of an input by axis. On sites also a
                   placement, "(b, *, h)": the label that each axis of the grid of sites (the prime factors of their
                   number, ascending) divides, or `*`
-    memory_bytes  that a site may store at once: inputs, intermediate values, gradients, and messages under way
     parameters    inputs that are weights, for the baselines; by default those that share no label with the first axis
                   of the first input, which is the batch
-    cluster       the machine that seconds are for; by default the context's
+    cluster       the machine that seconds are for; by default the context's. Its `memory_bytes` limit what a site
+                  stores at once: inputs, intermediate values, gradients, and messages under way
     seconds       after which the best plan so far is returned
 
     On sites the report compares the plan with the baselines (`docs/planner.md`); it never costs more.
@@ -261,8 +259,21 @@ def plan_graph(
     >>> joinsum.plan_graph(graph, "wire_bytes", sites=4, pins={"X": [1, 4], "Y": [1, 4]}).cost
     640.0
     """
-    options = _Options(objective, sites, calls, pins, memory_bytes, parameters, cluster, seconds)
-    return _planned(_named_operations(graph), options)
+    loaded = _json_graph(graph)
+    if objective not in OBJECTIVES:
+        raise PlanError(f"plan_graph: no such objective; there is {', '.join(OBJECTIVES)}: objective={show(objective)}")
+    limit = time_limit("plan_graph", seconds)
+    if objective == "paper":
+        _refuse(objective, sites=sites, cluster=cluster, parameters=parameters)
+        return _counted(loaded, calls, pins, limit)
+    _refuse(objective, calls=calls)
+    count = _site_count(sites)
+    for name in parameters:
+        if name not in loaded.inputs:
+            inputs = list(loaded.inputs)
+            raise PlanError(f"plan_graph: a parameter is an input: parameter={show(name)}, inputs={inputs}")
+    machine = cluster_or_current("plan_graph", cluster)
+    return _placed(PlacementRequest(loaded, objective, count, _pins(loaded, pins), tuple(parameters), machine, limit))
 
 
 def plan_graph_file(
@@ -280,58 +291,31 @@ def plan_graph_file(
     ...     plan_graph_file(file.name, calls=16).to_json()
     {'plan': {'Z': {'i': 4, 'j': 2, 'k': 2}}, 'cost': 448, 'exact': True, 'lower_bound': 448}
     """
-    return plan_loaded(load_json("plan_graph", path), objective, calls, sites, **options)
+    return plan_graph(load_json("plan_graph", path), objective, calls=calls, sites=sites, **options)
 
 
-def plan_loaded(
-    graph: _C.JsonGraph, objective: str = "paper", calls: int | None = None, sites: int | None = None, **options: Any
-) -> GraphPlan:
-    """The plan of a graph that was read from JSON; options and errors are those of `joinsum.plan_graph`."""
-    return _planned(graph, _Options(objective, sites, calls, **options))
-
-
-@dataclass(frozen=True)
-class _Options:
-    objective: str
-    sites: int | None = None
-    calls: int | None = None
-    pins: Pins | None = None
-    memory_bytes: int | None = None
-    parameters: Sequence[str] = ()
-    cluster: Cluster | None = None
-    seconds: float | None = None
-
-
-def _named_operations(graph: Mapping[str, Any] | Graph) -> _C.JsonGraph:
+def _json_graph(graph: Mapping[str, Any] | Graph | _C.JsonGraph) -> _C.JsonGraph:
+    if isinstance(graph, _C.JsonGraph):
+        return graph
     return _C.JsonGraph.of_plan(graph.core) if isinstance(graph, Graph) else read_json_value("plan_graph", graph)
 
 
-def _planned(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
-    objective, limit = options.objective, options.seconds
-    if objective not in OBJECTIVES:
-        raise PlanError(f"plan_graph: no such objective; there is {', '.join(OBJECTIVES)}: objective={show(objective)}")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0):
-        raise PlanError(f"plan_graph: a limit is a number of seconds: seconds={show(limit)}")
-    paper = objective == "paper"
-    others = ("sites", "memory_bytes", "cluster", "parameters") if paper else ("calls",)
-    for name in others:
-        if getattr(options, name) not in (None, ()):
-            raise PlanError(
-                f"plan_graph: an option of other objectives: objective={objective}, "
-                f"{name}={show(getattr(options, name))}"
-            )
-    return _counted(graph, options) if paper else _placed(graph, options)
+def _refuse(objective: str, **others: object) -> None:
+    """Raises PlanError for options of other objectives."""
+    for name, value in others.items():
+        if value not in (None, ()):
+            raise PlanError(f"plan_graph: an option of other objectives: objective={objective}, {name}={show(value)}")
 
 
-def _counted(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
+def _counted(graph: _C.JsonGraph, calls: int | None, requested: Pins | None, limit: float | None) -> GraphPlan:
     """By the paper's element counts."""
-    number = _count("calls", _CALLS if options.calls is None else options.calls)
+    number = _count("calls", _CALLS if calls is None else calls)
     pins: list[tuple[str, dict[str, int]]] = []
-    for name, parts in _pins(graph, options.pins).items():
+    for name, parts in _pins(graph, requested).items():
         if isinstance(parts, tuple):
             raise PlanError(f"plan_graph: the paper's vectors have no placement; pin part counts: pin={name}")
         pins.append((name, parts))
-    found = _C.partition(graph, pins, number, None if options.seconds is None else float(options.seconds))
+    found = _C.partition(graph, pins, number, limit)
     vertices = tuple(
         VertexPlan(
             operation.name,
@@ -344,31 +328,20 @@ def _counted(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
     )
     tables = (found.distinct_tables, found.tables)
     cost, bound = int(found.cost), int(found.lower_bound)
-    return GraphPlan(options.objective, number, vertices, cost, bound, found.exact, found.method, tables)
+    return GraphPlan("paper", number, vertices, cost, bound, found.exact, found.method, tables)
 
 
-def _placed(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
+def _site_count(sites: int | None) -> int:
+    count = context().sites if sites is None else _count("sites", sites)
+    if count > _MOST_SITES:
+        raise PlanError(f"plan_graph: more sites than are planned for: sites={count}, most={_MOST_SITES}")
+    return count
+
+
+def _placed(request: PlacementRequest) -> GraphPlan:
     """On real placements."""
-    sites = context().sites if options.sites is None else _count("sites", options.sites)
-    if sites > _MOST_SITES:
-        raise PlanError(f"plan_graph: more sites than are planned for: sites={sites}, most={_MOST_SITES}")
-    for name in options.parameters:
-        if name not in graph.inputs:
-            raise PlanError(f"plan_graph: a parameter is an input: parameter={show(name)}, inputs={list(graph.inputs)}")
-    cluster = context().cluster if options.cluster is None else options.cluster
-    if options.memory_bytes is not None:
-        cluster = replace(cluster, memory_bytes=options.memory_bytes)
-    request = PlacementRequest(
-        graph,
-        options.objective,
-        sites,
-        _pins(graph, options.pins),
-        tuple(options.parameters),
-        cluster,
-        None if options.seconds is None else float(options.seconds),
-    )
     found, bound, method, baselines = place_graph(request)
-    orders = {operation.name: operation.labels for operation in graph.operations}
+    orders = {operation.name: operation.labels for operation in request.graph.operations}
     rows = [
         (
             vertex.input,
@@ -390,15 +363,15 @@ def _placed(graph: _C.JsonGraph, options: _Options) -> GraphPlan:
     vertices = tuple(vertex for is_input, vertex in rows if not is_input)
     inputs = tuple(vertex for is_input, vertex in rows if is_input)
     return GraphPlan(
-        options.objective,
-        sites,
+        request.objective,
+        request.sites,
         vertices,
         found.cost,
         bound,
         found.cost <= bound,
         method,
         (0, 0),
-        sites,
+        request.sites,
         inputs,
         found.wire_bytes,
         found.seconds,

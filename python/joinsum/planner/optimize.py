@@ -9,11 +9,11 @@ from typing import Any
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan, TraPlan
 from joinsum.algebra.stored_relation import Place
-from joinsum.base.arguments import integer, show
+from joinsum.base.arguments import integer, show, time_limit
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.cluster.cluster import Cluster
-from joinsum.cluster.context import context
+from joinsum.cluster.context import cluster_or_current, context
 from joinsum.planner.cost import PlanCost, cost
 from joinsum.planner.search import (
     FoundPlan,
@@ -186,9 +186,7 @@ def _options(plan: TraPlan, arguments: _Arguments) -> SearchOptions:
     if not isinstance(plan, TraPlan):
         raise PlanError(f"optimize: not a logical plan: got={type(plan).__name__}")
     here = context()
-    machine = here.cluster if arguments.cluster is None else arguments.cluster
-    if not isinstance(machine, Cluster):
-        raise PlanError(f"optimize: a cluster is a joinsum.Cluster: cluster={show(machine)}")
+    machine = cluster_or_current("optimize", arguments.cluster)
     plans = integer("optimize", "plans", arguments.plans)
     if plans < 1:
         raise PlanError(f"optimize: at least one plan is looked at: plans={plans}")
@@ -202,7 +200,7 @@ def _options(plan: TraPlan, arguments: _Arguments) -> SearchOptions:
         machine,
         tuple(arguments.without),
         plans,
-        _limit(arguments.seconds),
+        time_limit("optimize", arguments.seconds),
     )
 
 
@@ -224,15 +222,6 @@ def _optimized(plan: TraPlan, options: SearchOptions, result: SearchResult) -> O
         result.phases,
         result.out_of_time,
     )
-
-
-def _limit(seconds: float | None) -> float | None:
-    if seconds is None:
-        return None
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not seconds >= 0:
-        raise PlanError(f"optimize: a limit is a number of seconds: seconds={show(seconds)}")
-    return float(seconds)
 
 
 def _candidate(found: FoundPlan, cluster: Cluster) -> Candidate:

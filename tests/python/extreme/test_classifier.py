@@ -1,4 +1,4 @@
-"""Claims about `joinsum.extreme_plans` and `joinsum.extreme_classifier`."""
+"""Claims about `joinsum.extreme.plans` and `joinsum.extreme.classifier`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from joinsum.extreme.classifier import (
     Sizes,
     Training,
     choose,
-    data_parallel,
-    model_parallel,
     scores_plan,
+    step_plan,
     step_program,
 )
 from torch.nn.functional import binary_cross_entropy_with_logits
@@ -26,7 +25,7 @@ DEBIAN = pathlib.Path(__file__).parents[3] / "data" / "debian-xml"
 UNEVEN = Sizes(points=10, features=7, hidden=6, labels=9)
 SHORT = Sizes(points=2, features=7, hidden=3, labels=9)
 BARE = Training("sgd", rate=0.5, loss=False)
-PLANS = {"data": data_parallel, "model": model_parallel}
+PLANS = ("data", "model")
 
 
 def batch_of(sizes: Sizes, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
@@ -123,7 +122,7 @@ def test_both_plans_compute_what_the_equations_say(name: str, sites: int, traini
         inputs = inputs_of(sizes, training)
         scalars = {"step": 1.0}
         wanted = joinsum.interpret(joinsum.parse(step_program(sizes, sites, training)), inputs, scalars)
-        found = joinsum.run(joinsum.parse(PLANS[name](sizes, sites, training)), inputs, scalars)
+        found = joinsum.run(joinsum.parse(step_plan(sizes, sites, name, training)), inputs, scalars)
         assert found.keys() == wanted.keys()
         for output, stored in found.items():
             whole = wanted[output][0][1] if output == "loss" else tensor_of(wanted[output])
@@ -132,7 +131,7 @@ def test_both_plans_compute_what_the_equations_say(name: str, sites: int, traini
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_loss_is_computed_first_and_state_is_tied_to_itself(name: str) -> None:
-    plan = joinsum.parse(PLANS[name](UNEVEN, 4))
+    plan = joinsum.parse(step_plan(UNEVEN, 4, name))
     assert next(iter(plan.outputs)) == "loss"
     state = [weight + ending for weight in ("W1", "W2") for ending in ("", "_first", "_second")]
     assert plan.ties == {name: name for name in state}
@@ -143,9 +142,10 @@ def test_the_loss_is_computed_first_and_state_is_tied_to_itself(name: str) -> No
 def test_the_placements_are_the_papers() -> None:
     placed = {
         name: {
-            entry: str(kind).split(" on ")[1] for entry, kind in joinsum.parse(write(UNEVEN, 6, BARE)).inputs.items()
+            entry: str(kind).split(" on ")[1]
+            for entry, kind in joinsum.parse(step_plan(UNEVEN, 6, name, BARE)).inputs.items()
         }
-        for name, write in PLANS.items()
+        for name in PLANS
     }
     assert placed["data"] == dict.fromkeys(["X", "Y", "W1", "W2"], "2x3 (0, 0)")
     assert placed["model"] == {"X": "2x3 (1, 1)", "Y": "2x3 (1, 1)", "W1": "2x3 (0, 0)", "W2": "2x3 (1, 1)"}
@@ -156,7 +156,7 @@ def test_the_placements_are_the_papers() -> None:
 def test_runs_send_the_bytes_that_the_cost_predicts(name: str, sites: int) -> None:
     joinsum.init(sites=sites)
     training = Training()
-    plan = joinsum.parse(PLANS[name](UNEVEN, sites, training))
+    plan = joinsum.parse(step_plan(UNEVEN, sites, name, training))
     joinsum.run(plan, inputs_of(UNEVEN, training), {"step": 1})
     assert joinsum.trace().bytes_sent == joinsum.cost(plan).wire_bytes
 

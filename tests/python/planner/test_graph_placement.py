@@ -345,12 +345,14 @@ def test_wrong_pins_are_named(pins: Any, message: str) -> None:
 
 def test_a_plan_fits_the_memory_or_says_what_is_missing() -> None:
     free = joinsum.plan_graph(STEP, "wire_bytes", sites=4)
-    small = joinsum.plan_graph(STEP, "wire_bytes", sites=4, memory_bytes=free.peak_bytes * 3 // 4)
+    small = joinsum.plan_graph(
+        STEP, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=free.peak_bytes * 3 // 4)
+    )
     assert small.peak_bytes <= free.peak_bytes * 3 // 4
     assert small.cost >= free.cost
     assert joinsum.cost(small.physical).peak_bytes == small.peak_bytes
     with pytest.raises(joinsum.PlanError) as raised:
-        joinsum.plan_graph(STEP, "wire_bytes", sites=4, memory_bytes=2000)
+        joinsum.plan_graph(STEP, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=2000))
     told = str(raised.value)
     assert "short by=" in told
     assert "largest tensor=" in told
@@ -369,7 +371,7 @@ def test_a_plan_fits_whatever_memory_pins_show_to_be_enough() -> None:
         "outputs": ["w"],
     }
     pinned = joinsum.plan_graph(graph, "wire_bytes", sites=3, pins={"X": "(2)", "v": "(c)", "w": "(b)"})
-    found = joinsum.plan_graph(graph, "wire_bytes", sites=3, memory_bytes=pinned.peak_bytes)
+    found = joinsum.plan_graph(graph, "wire_bytes", sites=3, cluster=joinsum.Cluster(memory_bytes=pinned.peak_bytes))
     assert found.peak_bytes <= pinned.peak_bytes < joinsum.plan_graph(graph, "wire_bytes", sites=3).peak_bytes
 
 
@@ -388,14 +390,16 @@ def test_small_graphs_get_the_cheapest_plan_that_fits(seed: int, objective: str)
     costs = []
     for memory in sorted(shown)[:3]:
         costs.append(shown[memory])
-        found = joinsum.plan_graph(graph, objective, sites=sites, memory_bytes=memory)
+        found = joinsum.plan_graph(graph, objective, sites=sites, cluster=joinsum.Cluster(memory_bytes=memory))
         assert found.peak_bytes <= memory
         assert found.cost <= min(costs) * (1 + 1e-9)
 
 
 def test_memory_in_which_no_plan_fits_is_told_from_one_in_which_none_was_found() -> None:
     with pytest.raises(joinsum.PlanError, match=r"no plan fits a site's memory; .*short by=\d+ B.*largest tensor="):
-        joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, memory_bytes=3 * 64 * 64 * 4 // 4 - 1)
+        joinsum.plan_graph(
+            PRODUCT, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=3 * 64 * 64 * 4 // 4 - 1)
+        )
     chain = {
         "inputs": {f"W{step}": [64, 64] for step in range(25)},
         "ops": [
@@ -411,12 +415,14 @@ def test_memory_in_which_no_plan_fits_is_told_from_one_in_which_none_was_found()
         "outputs": ["T24"],
     }
     with pytest.raises(joinsum.PlanError, match=r"no plan that was found fits .*short by=\d+ B.*largest tensor="):
-        joinsum.plan_graph(chain, "wire_bytes", sites=4, memory_bytes=25 * 64 * 64 * 4 // 4 + 100)
+        joinsum.plan_graph(
+            chain, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=25 * 64 * 64 * 4 // 4 + 100)
+        )
 
 
 def test_memory_that_the_inputs_alone_pass_is_refused() -> None:
     with pytest.raises(joinsum.PlanError, match=r"short by=\d+ B, needs=\d+ B, memory_bytes=100"):
-        joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, memory_bytes=100)
+        joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=100))
 
 
 CHAIN = {
