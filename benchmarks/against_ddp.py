@@ -22,7 +22,7 @@ import click
 import joinsum
 import torch
 import torch.distributed as dist
-from one_site_models import Work, made
+from one_site_models import Work, new_work
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -42,7 +42,9 @@ def classifier(features: int = 65536, hidden: int = 256, classes: int = 65536, b
 
 def work_of(name: str) -> Work:
     return (
-        classifier() if name == "classifier" else made("llama", layers=6, width=512, tokens=8192, batch=4, length=256)
+        classifier()
+        if name == "classifier"
+        else new_work("llama", layers=6, width=512, tokens=8192, batch=4, length=256)
     )
 
 

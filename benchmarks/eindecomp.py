@@ -107,8 +107,8 @@ def _graph(
 ) -> dict[str, Any]:
     ops = []
     for name, equation, operands, join, agg in steps:
-        given, result = equation.split("->")
-        op = {"name": name, "inputs": operands.split(), "in_labels": given.split(","), "out_labels": result}
+        terms, result = equation.split("->")
+        op = {"name": name, "inputs": operands.split(), "in_labels": terms.split(","), "out_labels": result}
         ops.append(op | {"join": join} | ({"agg": agg} if agg else {}))
     return {"inputs": inputs, "ops": ops, "outputs": outputs}
 

@@ -97,8 +97,10 @@ def parts_of_a_call(sites: int, seconds: float) -> dict[str, float]:
     types = dict(plan.inputs)
 
     def place() -> dict[str, _C.StoredRelation]:
-        given = {"x0": x, "x1": y}
-        return {name: _C.place_tensor(given[name], types[name], here.local_sites, here.store, False) for name in given}
+        operands = {"x0": x, "x1": y}
+        return {
+            name: _C.place_tensor(operands[name], types[name], here.local_sites, here.store, False) for name in operands
+        }
 
     placed = place()
     result = here.execute(plan, placed, {})["z"]
@@ -134,7 +136,7 @@ PLANNED = {
 
 
 def planning(name: str, rounds: int) -> dict[str, float]:
-    """Seconds until a plan is ready: made, from the folder, from memory."""
+    """Seconds until a plan is ready: planned, from the folder, from memory."""
     equation, *shapes = PLANNED[name]
 
     def plan() -> object:
@@ -142,7 +144,7 @@ def planning(name: str, rounds: int) -> dict[str, float]:
 
     with own_cache_folder():
         joinsum.init(sites=8)
-        made = seconds_of(lambda: joinsum.einsum_plan(equation, *shapes, cache=False))
+        planned = seconds_of(lambda: joinsum.einsum_plan(equation, *shapes, cache=False))
         plan()
         from_disk = []
         for _ in range(rounds):
@@ -150,7 +152,7 @@ def planning(name: str, rounds: int) -> dict[str, float]:
             from_disk.append(seconds_of(plan))
         from_memory = median(seconds_of(plan) for _ in range(1000))
     joinsum.init()
-    return {"made": made, "disk": median(from_disk), "memory": from_memory}
+    return {"planned": planned, "disk": median(from_disk), "memory": from_memory}
 
 
 def main(quick: bool = False, file: Path | None = None) -> None:

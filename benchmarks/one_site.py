@@ -19,7 +19,7 @@ from typing import NamedTuple
 import click
 import joinsum
 import torch
-from one_site_models import NAMES, Work, made, small
+from one_site_models import NAMES, Work, new_work, small
 from torch import nn
 
 LIMIT = 1.05  # times plain torch
@@ -155,7 +155,7 @@ def measured(
     for model in models:
         for way in ways:
             torch._dynamo.reset()
-            first, second = WAYS[way](made(model, *sizes), made(model, *sizes))
+            first, second = WAYS[way](new_work(model, *sizes), new_work(model, *sizes))
             if model in ("llama", "cnn"):
                 one, other = first(), second()
                 assert abs(one - other) < 1e-3 * abs(one), (model, way, one, other)

@@ -32,8 +32,8 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         parts = self.project(self.norm1(x)).chunk(3, -1)
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        made = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(made.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
         return x + self.mlp(self.norm2(x))
 
 
@@ -82,8 +82,8 @@ class LlamaLayer(nn.Module):
         key, value = self.keys(y).unflatten(-1, (self.heads, self.size)).transpose(1, 2).chunk(2, 1)
         query, key = self.turned(query, cos, sin), self.turned(key, cos, sin)
         key, value = key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
-        made = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(made.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
         y = self.norm2(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
@@ -128,7 +128,7 @@ def token_loss(scores: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(scores.flatten(0, 1), target.flatten())
 
 
-def made(name: str, layers: int, width: int, tokens: int, batch: int, length: int) -> Work:
+def new_work(name: str, layers: int, width: int, tokens: int, batch: int, length: int) -> Work:
     """The model of that name, the same at each call, and its batch."""
     torch.manual_seed(1)
     ids, target = torch.randint(tokens, (2, batch, length))

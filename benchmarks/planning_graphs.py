@@ -31,9 +31,9 @@ class Writer:
         return name
 
     def op(self, name: str, equation: str, *inputs: str, join: str = "mul", agg: str = "sum") -> str:
-        given, out = equation.split("->")
-        entry = {"name": name, "inputs": list(inputs), "in_labels": given.split(","), "out_labels": out, "join": join}
-        vanishing = set(given) - {","} - set(out)
+        terms, out = equation.split("->")
+        entry = {"name": name, "inputs": list(inputs), "in_labels": terms.split(","), "out_labels": out, "join": join}
+        vanishing = set(terms) - {","} - set(out)
         self.ops.append(entry | ({"agg": agg} if vanishing else {}))
         return name
 
@@ -160,13 +160,13 @@ def products(labels: int) -> dict[str, Any]:
     """A chain of eight products of tensors of `labels` axes, each of which sums over one axis and adds another."""
     names = "abcdefghijklmnop"[: labels + 1]
     write = Writer(dict.fromkeys(names, 64))
-    value, folded, made = write.input("x", names[:-1]), 0, labels
+    value, folded, added = write.input("x", names[:-1]), 0, labels
     for step in range(8):
-        inside = "".join(name for name in names if name != names[made])
+        inside = "".join(name for name in names if name != names[added])
         outside = "".join(name for name in names if name != names[folded])
-        weight = write.input(f"w{step}", names[folded] + names[made])
-        value = write.op(f"y{step}", f"{inside},{names[folded]}{names[made]}->{outside}", value, weight)
-        folded, made = (folded + 1) % len(names), folded
+        weight = write.input(f"w{step}", names[folded] + names[added])
+        value = write.op(f"y{step}", f"{inside},{names[folded]}{names[added]}->{outside}", value, weight)
+        folded, added = (folded + 1) % len(names), folded
     return write.graph([value])
 
 

@@ -71,8 +71,8 @@ class Layer(nn.Module):
         query, key = turned(query, cos, sin), turned(key, cos, sin)
         repeats = self.shape.heads // self.shape.key_heads
         key, value = (y.unsqueeze(2).expand(-1, -1, repeats, -1, -1).flatten(1, 2) for y in (key, value))
-        made = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.out(made.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.out(attended.transpose(1, 2).flatten(2))
 
 
 class Llama(nn.Module):

@@ -60,14 +60,14 @@ def batches(points: extreme.SparsePoints, size: int) -> Iterator[tuple[torch.Ten
 
 
 def measure(
-    steps: dict[str, Step], given: Iterator[tuple[torch.Tensor, torch.Tensor]], rounds: int, count: int
+    steps: dict[str, Step], stream: Iterator[tuple[torch.Tensor, torch.Tensor]], rounds: int, count: int
 ) -> dict[str, list[float]]:
     """Seconds of a step, by contestant and round; making the batches dense is not counted."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for index in range(rounds + 1):
         for name, step in steps.items():
             spent = 0.0
-            for x, y in itertools.islice(given, count):
+            for x, y in itertools.islice(stream, count):
                 start = time.perf_counter()
                 step(x, y)
                 spent += time.perf_counter() - start
@@ -110,15 +110,15 @@ def compare(sizes: Sizes, sites: int, rounds: int, count: int, traced: bool) -> 
     classifiers = {f"joinsum {plan}": Classifier(sizes, plan, Training(rate=RATE)) for plan in decision.costs}
     steps: dict[str, Step] = {"torch": TorchClassifier(sizes).step}
     steps.update({name: classifier.step for name, classifier in classifiers.items()})
-    given = batches(points, sizes.points)
-    figures = report(measure(steps, given, rounds, count), sizes.points)
+    stream = batches(points, sizes.points)
+    figures = report(measure(steps, stream, rounds, count), sizes.points)
     chosen = f"joinsum {decision.chosen}"
     click.echo(f"chosen plan, {decision.chosen} parallel: {figures[chosen]['ratio']:.2f} times torch's time")
     if traced:
         for name, classifier in classifiers.items():
             traces = []
             for _ in range(5):
-                classifier.step(*next(given))
+                classifier.step(*next(stream))
                 traces.append(joinsum.trace())
             show_trace(name, traces)
     machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}

@@ -165,8 +165,8 @@ class Run:
             draw(self.arguments.out / "loss.png", self.losses, held_out, joinsum.sites())
         for seed in range(2):
             start = self.text.held_out[seed * 1000 : seed * 1000 + self.arguments.context]
-            made = sample(self.model, start, 300, self.arguments.context, seed)
-            self.say(f"--- after {self.text.show(start)[-40:]!r}\n{self.text.show(made[len(start) :])}")
+            sampled = sample(self.model, start, 300, self.arguments.context, seed)
+            self.say(f"--- after {self.text.show(start)[-40:]!r}\n{self.text.show(sampled[len(start) :])}")
 
 
 def main() -> None:

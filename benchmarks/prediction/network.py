@@ -80,10 +80,10 @@ def network(ranks: int, link: str) -> Iterator[Network]:
         try:
             _call("ip", "link", "add", bridge, "type", "bridge")
             _call("ip", "link", "set", bridge, "up")
-            made = Network(names)
+            network = Network(names)
             for rank, name in enumerate(names):
-                _add_rank(name, bridge, f"{tag}v{rank}", made.address(rank), link)
-            yield made
+                _add_rank(name, bridge, f"{tag}v{rank}", network.address(rank), link)
+            yield network
         finally:
             for rank, name in enumerate(names):
                 _call("ip", "link", "del", f"{tag}v{rank}", quietly=True)

@@ -46,11 +46,11 @@ def main() -> None:
     wanted = torch.nn.functional.scaled_dot_product_attention(*inputs.values())
     slopes = torch.autograd.grad(wanted, list(inputs.values()), arriving)
 
-    given = {name: x.detach() for name, x in inputs.items()}
-    forward, moved = run(graph, given)
+    values = {name: x.detach() for name, x in inputs.items()}
+    forward, moved = run(graph, values)
     print(f"forward: {moved}")
     print(f"equal to torch: {torch.allclose(forward['Z'], wanted, rtol=1e-10, atol=1e-12)}")
-    gradients, moved = run(backward, given | {"d_Z": arriving})
+    gradients, moved = run(backward, values | {"d_Z": arriving})
     print(f"backward, {str(backward).count('einsum[')} einsums: {moved}")
     for name, slope in zip(inputs, slopes, strict=True):
         print(f"d_{name} equal to torch: {torch.allclose(gradients[f'd_{name}'], slope, rtol=1e-10, atol=1e-12)}")

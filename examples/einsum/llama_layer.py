@@ -45,8 +45,8 @@ def layer(extents: Mapping[str, int] = EXTENTS) -> dict[str, Any]:
     """The graph for these extents of labels, as `joinsum.plan_graph` reads it."""
     ops = []
     for name, equation, inputs, join, agg in STEPS:
-        given, result = equation.split("->")
-        op = {"name": name, "inputs": inputs.split(), "in_labels": given.split(","), "out_labels": result, "join": join}
+        terms, result = equation.split("->")
+        op = {"name": name, "inputs": inputs.split(), "in_labels": terms.split(","), "out_labels": result, "join": join}
         ops.append(op | ({"agg": agg} if agg else {}))
     inputs = {name: [extents[label] for label in labels] for name, labels in INPUTS.items()}
     return {"inputs": inputs, "ops": ops, "outputs": ["out"]}

@@ -14,7 +14,7 @@ import torch
 from joinsum import extreme
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "debian-xml"
-KNOWN, ASKED, DIRECTIONS = 4000, 500, 64
+KNOWN, QUERIES, DIRECTIONS = 4000, 500, 64
 
 
 def projected(path: Path, count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,18 +32,18 @@ def projected(path: Path, count: int) -> tuple[torch.Tensor, torch.Tensor]:
 def main() -> None:
     joinsum.init(sites=4)
     known, known_labels = projected(DATA / "train.txt.gz", KNOWN)
-    asked, asked_labels = projected(DATA / "test.txt.gz", ASKED)
-    distances = joinsum.einsum("ad,kd->ak", asked, known, join="squared_difference")
+    queries, query_labels = projected(DATA / "test.txt.gz", QUERIES)
+    distances = joinsum.einsum("ad,kd->ak", queries, known, join="squared_difference")
     nearest = distances.min(1)
-    as_torch = torch.allclose(distances, torch.cdist(asked, known) ** 2, rtol=1e-4, atol=1e-4)
-    print(f"{ASKED} packages against {KNOWN}, {DIRECTIONS} directions, on 4 sites; as torch.cdist: {as_torch}")
+    as_torch = torch.allclose(distances, torch.cdist(queries, known) ** 2, rtol=1e-4, atol=1e-4)
+    print(f"{QUERIES} packages against {KNOWN}, {DIRECTIONS} directions, on 4 sites; as torch.cdist: {as_torch}")
 
-    right = (known_labels[nearest.indices] & asked_labels).sum()
-    told = known_labels[nearest.indices].sum()
+    right = (known_labels[nearest.indices] & query_labels).sum()
+    predicted = known_labels[nearest.indices].sum()
     frequent = known_labels.sum(0).topk(5).indices
-    baseline = asked_labels[:, frequent].float().mean()
-    print(f"dependencies that the nearest package has too: {right / asked_labels.sum():.3f} of those there are")
-    print(f"precision: {right / told:.3f}; of the five most frequent dependencies: {baseline:.3f}")
+    baseline = query_labels[:, frequent].float().mean()
+    print(f"dependencies that the nearest package has too: {right / query_labels.sum():.3f} of those there are")
+    print(f"precision: {right / predicted:.3f}; of the five most frequent dependencies: {baseline:.3f}")
     joinsum.init()
 
 

@@ -165,8 +165,8 @@ __all__ = [
     "verify",
 ]
 
-# Ways in from PyTorch code, and where they are: torch's compiler, which they need, is imported with the first of them.
-_WAYS_IN = {
+# Entry points for PyTorch code, and where they are: torch's compiler, which they need, is imported with the first one.
+_ENTRY_POINTS = {
     "DistributedTensor": "joinsum.distributed.distributed_tensor",
     "TrainStep": "joinsum.explanation.callables",
     "compile": "joinsum.frontend.backend",
@@ -184,9 +184,9 @@ _WAYS_IN = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _WAYS_IN:
+    if name not in _ENTRY_POINTS:
         raise AttributeError(f"module 'joinsum' has no attribute {name!r}")
-    value = getattr(_import_module(_WAYS_IN[name]), name)
+    value = getattr(_import_module(_ENTRY_POINTS[name]), name)
     globals()[name] = value
     return value
 

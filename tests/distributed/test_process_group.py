@@ -323,7 +323,7 @@ def test_einsum_finds_operands_that_differ_between_ranks(plays: Any, ranks: int)
         assert "operand 0 (x0): [3, 3] torch.float32, requires a gradient, checksum" in text, text
     named = plays(ranks).values("the_operand_that_differs_is_named")
     planned = plays(ranks).values("a_planned_einsum_compares_operands_until_they_were_equal_once")
-    for text in [*named, *(text for told in planned for text in told)]:
+    for text in [*named, *(text for messages in planned for text in messages)]:
         assert "operand 1 (x1)" in text, text
         assert "operand 0" not in text, text
 
@@ -342,19 +342,19 @@ def test_ranks_that_call_different_einsums_all_raise(plays: Any, ranks: int) -> 
 
 @every_size
 def test_an_einsum_that_is_wrong_on_one_rank_raises_on_all(plays: Any, ranks: int) -> None:
-    for told in plays(ranks).values("what_is_wrong_on_one_rank_raises_on_all"):
-        assert len(told) == 5
+    for messages in plays(ranks).values("what_is_wrong_on_one_rank_raises_on_all"):
+        assert len(messages) == 5
 
 
 @every_size
 def test_rank_0_alone_caches_plans_and_all_run_the_same(plays: Any, ranks: int) -> None:
-    told = plays(ranks).values("rank_0_keeps_the_plan_that_all_run")
-    for new, kept, damaged, off in told:
+    reports = plays(ranks).values("rank_0_caches_the_plan_that_all_run")
+    for new, cached, damaged, off in reports:
         assert new == "planned here"
-        assert kept.startswith("cached in ")
-        assert damaged.startswith("planned here, as the kept plan was rejected: it is cut off or damaged")
-        assert "site 0: a plan, site 1: a plan, which may be kept" in off
-    assert len({tuple(origins[::2]) for origins in told}) == 1
+        assert cached.startswith("cached in ")
+        assert damaged.startswith("planned here, as the cached plan was rejected: it is cut off or damaged")
+        assert "site 0: a plan, site 1: a plan, which may be cached" in off
+    assert len({tuple(origins[::2]) for origins in reports}) == 1
 
 
 @every_size
@@ -363,7 +363,7 @@ def test_a_second_start_without_a_calibration_has_the_plan_of_the_first_on_all_r
         assert first == "planned here"
         assert second.startswith("cached in ")
         assert third == second
-        assert slower.startswith("planned here, as the kept plan was rejected: stale: it was planned for other rates")
+        assert slower.startswith("planned here, as the cached plan was rejected: stale: it was planned for other rates")
 
 
 @every_size

@@ -37,11 +37,11 @@ class Captured:
         numbers = [node.meta.get("val") for node in gm.graph.nodes if node.op == "output"]
         assert len(numbers) == 1
 
-        def run(*given: Any) -> list[Any]:
-            tensors = [value for value in given if isinstance(value, torch.Tensor)]
-            made = evaluate(program, tensors, self._seed, self._check)
+        def run(*arguments: Any) -> list[Any]:
+            tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
+            results = evaluate(program, tensors, self._seed, self._check)
             outputs: list[Any] = [None] * count
-            for output, value in zip(program.outputs, made, strict=True):
+            for output, value in zip(program.outputs, results, strict=True):
                 if output.tied is not None:
                     tensors[names.index(output.tied)].copy_(value)
                 else:
@@ -83,10 +83,10 @@ class Planned(Captured):
         self._note(gm)
         program = Program(CapturedGraph(gm, inputs))
 
-        def run(*given: Any) -> list[Any]:
-            outcome = program.run(list(given))
+        def run(*arguments: Any) -> list[Any]:
+            outcome = program.run(list(arguments))
             for position, value in outcome.written.items():
-                given[position].copy_(value)
+                arguments[position].copy_(value)
             return outcome.results
 
         return make_boxed_func(run)

@@ -100,8 +100,8 @@ class Family:
 
     def inputs(self) -> dict[str, Any]:
         """Arguments of the model, in its dtype; it returns the loss first."""
-        made = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in self.batch().items()}
-        return {**made, **self.call, "return_dict": False}
+        inputs = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in self.batch().items()}
+        return {**inputs, **self.call, "return_dict": False}
 
 
 def _wav2vec2(model: Any, inputs: Mapping[str, Any]) -> None:

@@ -98,7 +98,7 @@ def measure(family: Family, sites: int) -> Measured:
         found += [_step(compiled, model, family) for _ in expected[1:]]
     except joinsum.CaptureError as error:
         return Measured(family.name, sites, "refused", str(error))
-    except Exception as error:  # what fails is told in the table
+    except Exception as error:  # what fails is shown in the table
         return Measured(family.name, sites, "failed", f"{type(error).__name__}: {error}")
     worst, where = max(_differing(x, y) for x, y in zip(expected, found, strict=True))
     equal = worst <= TOLERANCE[family.dtype]
@@ -150,14 +150,14 @@ def _watched() -> Iterator[Spent]:
         start = time.process_time()
         _ = self.choice
         planned = time.process_time()
-        made = original(self, args)
+        outcome = original(self, args)
         spent.plan += planned - start
         spent.run += time.process_time() - planned
         einsums = sum(isinstance(vertex, EinsumVertex) for vertex in self.recorded.vertices)
         spent.einsums += einsums
         spent.moved += _C.cost(self.choice.plan, self.here.cluster.core()).wire_bytes
         spent.calls += len(self.recorded.vertices) - einsums
-        return made
+        return outcome
 
     with mock.patch.object(PlannedProgram, "__call__", run):
         yield spent

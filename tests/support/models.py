@@ -65,8 +65,10 @@ class Attention(nn.Module):
             query, key = turned(query), turned(key)
         repeats = self.heads // self.key_heads
         key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
-        made = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, is_causal=self.causal and bias is None)
-        return self.out(made.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, is_causal=self.causal and bias is None
+        )
+        return self.out(attended.transpose(1, 2).flatten(2))
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.size)).transpose(1, 2)

@@ -43,22 +43,22 @@ def samples_of(op: Any, count: int) -> Iterator[tuple[Callable[..., Tensors], Te
             for place, tensor in zip(places, tensors, strict=True):
                 filled[place] = tensor
             positional, named = tree_unflatten(filled, spec)
-            made = tree_flatten(op.op(*positional, **named))[0]
-            return [each for each in made if isinstance(each, torch.Tensor)]
+            results = tree_flatten(op.op(*positional, **named))[0]
+            return [each for each in results if isinstance(each, torch.Tensor)]
 
-        given = [flat[place] for place in places]
-        if all(each.numel() for each in [*given, *function(*given)]):
-            yield function, given
+        operands = [flat[place] for place in places]
+        if all(each.numel() for each in [*operands, *function(*operands)]):
+            yield function, operands
 
 
-def compare(function: Callable[..., Tensors], given: Tensors, captured: Captured) -> set[str]:
+def compare(function: Callable[..., Tensors], operands: Tensors, captured: Captured) -> set[str]:
     """Runs the function by torch and captured, forward and backward; the operators that occurred."""
-    ours, theirs = ([each.detach().clone().requires_grad_(each.requires_grad) for each in given] for _ in range(2))
+    ours, theirs = ([each.detach().clone().requires_grad_(each.requires_grad) for each in operands] for _ in range(2))
     expected = function(*theirs)
     found = captured.of(function)(*ours)
     close = functools.partial(torch.testing.assert_close, equal_nan=True, rtol=1e-4, atol=1e-5)
-    if any(each.dtype is torch.bfloat16 for each in given):
-        longest = max(max(each.shape, default=1) for each in given)
+    if any(each.dtype is torch.bfloat16 for each in operands):
+        longest = max(max(each.shape, default=1) for each in operands)
         close = functools.partial(assert_rounded, dtype=torch.bfloat16, terms=longest)
     close(found, expected)
     pairs = [pair for pair in zip(found, expected, strict=True) if pair[1].requires_grad]

@@ -17,12 +17,12 @@ def rounding(dtype: torch.dtype, terms: int = 1, roundings: int = 1) -> float:
     return roundings * (torch.finfo(dtype).eps + terms * torch.finfo(sums).eps)
 
 
-def assert_rounded(given: Any, wanted: Any, dtype: torch.dtype, terms: int = 1, roundings: int = 1) -> None:
+def assert_rounded(actual: Any, wanted: Any, dtype: torch.dtype, terms: int = 1, roundings: int = 1) -> None:
     """Asserts that tensors differ by `rounding` at most, relative to the largest element of each wanted one."""
     if not isinstance(wanted, torch.Tensor):
-        for a, b in zip(given, wanted, strict=True):
+        for a, b in zip(actual, wanted, strict=True):
             assert_rounded(a, b, dtype, terms, roundings)
         return
     tolerance = rounding(dtype, terms, roundings)
     largest = float(wanted.abs().nan_to_num(0, 0, 0).max()) if wanted.numel() else 0.0
-    torch.testing.assert_close(given, wanted, rtol=tolerance, atol=tolerance * largest, equal_nan=True)
+    torch.testing.assert_close(actual, wanted, rtol=tolerance, atol=tolerance * largest, equal_nan=True)

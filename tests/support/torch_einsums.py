@@ -135,9 +135,9 @@ def evaluate(vertex: Vertex, operands: Sequence[Value], most: float) -> Value:
         _check_map(name, tensor, bound, exact)
         tensor, bound = MAPS[name][0](tensor), MAPS[name][1](bound)
         exact = exact and _stays_exact(name, whole, bound, most)
-    kept = [label for label in order if label in vertex.result]
-    tensor, bound, exact = _folded(vertex.agg, tensor, bound, len(kept), exact, whole, most)
-    return Value(placed(tensor, kept, vertex), placed(bound, kept, vertex), exact)
+    remaining = [label for label in order if label in vertex.result]
+    tensor, bound, exact = _folded(vertex.agg, tensor, bound, len(remaining), exact, whole, most)
+    return Value(placed(tensor, remaining, vertex), placed(bound, remaining, vertex), exact)
 
 
 def _order(vertex: Vertex) -> list[str]:
@@ -185,17 +185,17 @@ def spread(x: torch.Tensor, labels: Sequence[str], order: Sequence[str]) -> torc
 
 
 def _folded(
-    agg: str, tensor: torch.Tensor, bound: torch.Tensor, kept: int, exact: bool, whole: bool, most: float
+    agg: str, tensor: torch.Tensor, bound: torch.Tensor, remaining: int, exact: bool, whole: bool, most: float
 ) -> tuple[torch.Tensor, torch.Tensor, bool]:
     if agg in ("any", "all"):
         if tensor.dtype is not torch.bool and not exact and bool((tensor.abs() <= MARGIN * bound).any()):
             raise Unstable(f"{agg} of a number that is all but 0")
-        truth = (tensor != 0).reshape([*tensor.shape[:kept], _count(tensor.shape[kept:])])
+        truth = (tensor != 0).reshape([*tensor.shape[:remaining], _count(tensor.shape[remaining:])])
         value = truth.any(-1) if agg == "any" else truth.all(-1)
         return value, torch.ones(value.shape, dtype=torch.float64), True
-    if kept == tensor.ndim:
+    if remaining == tensor.ndim:
         return tensor, bound, exact
-    tensor, bound = (x.reshape([*x.shape[:kept], _count(x.shape[kept:])]) for x in (tensor, bound))
+    tensor, bound = (x.reshape([*x.shape[:remaining], _count(x.shape[remaining:])]) for x in (tensor, bound))
     if agg == "sum":
         value, limit = tensor.sum(-1), bound.sum(-1)
     elif agg == "prod":
@@ -237,10 +237,10 @@ def _extreme(agg: str, tensor: torch.Tensor, bound: torch.Tensor, exact: bool) -
     return tensor.amax(-1) if agg == "max" else tensor.amin(-1)
 
 
-def placed(x: torch.Tensor, kept: Sequence[str], vertex: Vertex) -> torch.Tensor:
+def placed(x: torch.Tensor, remaining: Sequence[str], vertex: Vertex) -> torch.Tensor:
     """With the axes of the result: broadcasts, and zeros beside the diagonals of labels that it repeats."""
     once = list(dict.fromkeys(vertex.result))
-    x = spread(x, kept, once)
+    x = spread(x, remaining, once)
     x = x.expand([vertex.extents.get(label, x.shape[axis]) for axis, label in enumerate(once)])
     shape = [x.shape[once.index(label)] for label in vertex.result]
     firsts = [axis for axis, label in enumerate(vertex.result) if label not in vertex.result[:axis]]

@@ -92,9 +92,9 @@ def inside(model: nn.Module) -> list[str]:
     return found
 
 
-def same(given: nn.Module, wanted: nn.Module, tolerance: float) -> None:
+def same(actual: nn.Module, wanted: nn.Module, tolerance: float) -> None:
     """Asserts that two models have equal parameters and buffers."""
-    for (name, x), y in zip(given.state_dict().items(), wanted.state_dict().values(), strict=True):
+    for (name, x), y in zip(actual.state_dict().items(), wanted.state_dict().values(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")
 
 

@@ -50,7 +50,7 @@ class Calibration:
         return json.dumps(found, indent=1) + "\n"
 
     def write(self, path: str | Path | None, sites: Sites) -> None:
-        """Writes the file, whole or not at all, on the process of site 0; all sites must call. Raises PlanError on
+        """Writes the file atomically on the process of site 0; all sites must call. Raises PlanError on
         each of them where that fails."""
         problem = ""
         if 0 in sites.local_sites:

@@ -27,7 +27,7 @@ from joinsum.cluster.trace import Trace
 
 __all__ = ["Context", "cluster_or_current", "context", "grid", "init", "sites"]
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 
 _PLANS_CACHED = 512
 
@@ -124,11 +124,11 @@ class Context:
                     self._transport.agree(what, f"(no plan) {type(error).__name__}: {error}")
             raise
 
-    def cached(self, key: Hashable, make: Callable[[], Made]) -> Made:
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The result of `make` for `key`, cached; the least recently used ones are dropped. Threads that need one key
         at the same time may each call `make`."""
         with self._plans_lock:
-            known: Made | None = self._plans.pop(key, None)
+            known: Value | None = self._plans.pop(key, None)
             if known is not None:
                 self._plans[key] = known
                 return known

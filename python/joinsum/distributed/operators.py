@@ -74,7 +74,7 @@ def _refused(what: str, remedy: str) -> Handler:
 
 
 _FILLS = {"aten::zero_", "aten::fill_", "aten::masked_fill_", "aten::masked_fill"}
-# Whole updates, elementwise, on lists as those of _foreach_ operators.
+# Updates of optimizers, elementwise, on lists as those of _foreach_ operators.
 _FUSED = {"aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_", "aten::_fused_adagrad_"}
 
 

@@ -241,7 +241,7 @@ def relation(
     place: Place | None = None,
     name: str | None = None,
 ) -> Relation:
-    """A lazy relation of a tensor, of tuples, or of a relation that the sites keep.
+    """A lazy relation of a tensor, of tuples, or of a stored relation.
 
     x       a dense tensor without gradient; or a dict, or a list that may repeat keys, of (key, tensor): a key is a
             tuple of ints or an int, the arrays have one rank, dtype and device; or a `StoredRelation`
@@ -253,7 +253,7 @@ def relation(
             key dimension that the axis splits or `"*"`. By default split along its key dimensions in order
     name    of the plan's input; by default r0, r1, ... in the order of first use
 
-    A tensor is read, not copied, when a plan runs. On a process group every rank gives the whole tensor.
+    A tensor is read, not copied, when a plan runs. On a process group every rank passes the unsharded tensor.
     Raises PlanError. Source: TRA paper, section 3; cut points as in `docs/algebra.md`, section 1.
 
     >>> import joinsum, torch

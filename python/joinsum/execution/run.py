@@ -21,7 +21,7 @@ from joinsum.planner.search import plan_of_run
 
 __all__ = ["Input", "Scalars", "evaluate_relation", "interpret", "rehearse", "run", "sources_of", "trace"]
 
-# What a run takes as an input: a tensor, a lazy relation, or one that the sites keep.
+# What a run takes as an input: a tensor, a lazy relation, or a stored one.
 Input = torch.Tensor | Expression | StoredRelation
 Scalars = Mapping[str, float | torch.Tensor]
 

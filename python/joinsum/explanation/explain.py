@@ -120,7 +120,7 @@ def _explain_plan(
     if unknown:
         raise TypeError(f"explain() got an unexpected keyword argument {min(unknown)!r}")
     inputs, scalars = options.get("inputs"), options.get("scalars")
-    search: dict[str, Any] = _given({"place": place, **{name: options.get(name) for name in _OF_SEARCH}})
+    search: dict[str, Any] = _set_options({"place": place, **{name: options.get(name) for name in _OF_SEARCH}})
     sources: NamedSources | None = None
     if isinstance(x, Expression):
         if inputs is not None:
@@ -132,7 +132,7 @@ def _explain_plan(
         search["pins"] = dict.fromkeys(x.outputs, "replicated") | dict(search.get("pins") or {})
     explained = _explained(x, search, options.get("cluster"))
     if not options.get("analyze", False):
-        needless = _given({"inputs": inputs, "scalars": scalars})
+        needless = _set_options({"inputs": inputs, "scalars": scalars})
         if needless:
             raise PlanError(f"explain: data are for analyze=True only: given={list(needless)}")
         return explained
@@ -142,8 +142,8 @@ def _explain_plan(
     return replace(explained, measured=measured_run(explained.plan, sources, scalars))
 
 
-def _given(options: Mapping[str, object]) -> dict[str, object]:
-    """Those that are not left out."""
+def _set_options(options: Mapping[str, object]) -> dict[str, object]:
+    """The options that the caller has set."""
     return {name: value for name, value in options.items() if value not in (None, (), [])}
 
 

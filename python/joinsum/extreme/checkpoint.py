@@ -65,7 +65,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def prepare_path(path: str | os.PathLike[str]) -> None:
-    """Makes the folder of `path` if need be; raises OSError unless a file could be put there now."""
+    """Creates the folder of `path` if need be; raises OSError unless a file can be created there now."""
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"{path}: is a directory")

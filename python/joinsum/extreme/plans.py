@@ -121,7 +121,7 @@ _LOSS = (("loss_sum", "agg[; add](transform[total](join[0, 1; 0, 1; bce_with_log
 def _gradients(mean: str) -> tuple[tuple[str, str], ...]:
     """The equations from the scores to both gradients; `mean` divides by the number of points, or does nothing.
 
-    The division is put on A1 and E1, which are small; by linearity that is the gradient divided.
+    The division applies to A1 and E1, which are small; by linearity that is the gradient divided.
     """
     return (
         ("A2", "transform[sigmoid](Z2)"),

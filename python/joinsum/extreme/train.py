@@ -194,7 +194,7 @@ class _Run:
         if forced:
             if options.plan in decision.refused:
                 raise joinsum.PlanError(decision.refused[options.plan])
-            reason = f"{options.plan} parallel, because it was asked for"
+            reason = f"{options.plan} parallel, because it was requested"
             decision = replace(decision, chosen=options.plan, reason=reason)
         self.console.report(f"costs are for {cluster.name}")
         self.console.show_plans(decision, forced)

@@ -146,8 +146,8 @@ def common_dtype(
 def _without(equation: str, labels: Collection[str]) -> str:
     """The equation without these labels in its result."""
     operands, arrow, result = equation.partition("->")
-    kept = (each for each in _LABEL.findall(result) if each.strip("{}") not in labels)
-    return operands + arrow + "".join(kept)
+    others = (each for each in _LABEL.findall(result) if each.strip("{}") not in labels)
+    return operands + arrow + "".join(others)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------

@@ -256,8 +256,8 @@ def _changed(
     for start in starts:
         peaks.setdefault(start.peak_bytes, start)
     for peak in sorted(peaks)[:_STARTS]:
-        yield (made := _by_single_changes(placer, peaks[peak], request))
-        if _short(made, request) <= 0:
+        yield (changed := _by_single_changes(placer, peaks[peak], request))
+        if _short(changed, request) <= 0:
             return
 
 
@@ -300,7 +300,7 @@ def _placed_so(
     try:
         return [placer.place(pins, request.seconds, 0.0, False)]
     except PlanError:
-        return []  # no axis divides a label that is left whole
+        return []  # the pins need a label that no axis divides
 
 
 def _other_axes(vertex: _C.VertexPlacement, now: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

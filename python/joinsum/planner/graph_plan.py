@@ -415,17 +415,17 @@ def _pin(name: str, parts: object, order: Sequence[str] | None) -> dict[str, int
     if isinstance(parts, str):
         return _placement(name, parts)
     if isinstance(parts, Mapping):
-        given = parts
+        counts = parts
     elif isinstance(parts, Sequence) and not isinstance(parts, str):
         if order is not None and len(parts) != len(order):
             raise PlanError(
                 f"plan_graph: a list of part counts needs one per label: pin={name}, parts={show(parts)}, "
                 f"labels={list(order)}"
             )
-        given = dict(zip(order or [], parts, strict=False))
+        counts = dict(zip(order or [], parts, strict=False))
     else:
         raise PlanError(f"plan_graph: part counts are given by label or as a list: pin={name}, parts={show(parts)}")
-    return {str(label): _count(f"{name}.{label}", count) for label, count in given.items()}
+    return {str(label): _count(f"{name}.{label}", count) for label, count in counts.items()}
 
 
 def _placement(name: str, text: str) -> tuple[str, ...]:

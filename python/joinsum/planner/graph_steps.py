@@ -24,7 +24,7 @@ class Step:
     operation    what is done: `local_join[1; 0; contract[ab,bc->ac]]`
     inputs       names of the inputs and steps that it reads
     parts        the partition vector: into how many parts the sites divide each label that is cut; 1 is a label that
-                 every site has whole. A cut by a rewriting rule counts as `k0`, `k1`, ...
+                 no site divides. A cut by a rewriting rule counts as `k0`, `k1`, ...
     placement    of the result, as plans print it: `(0, *)`
     wire_bytes   bytes that move between sites
     seconds      predicted, on the cluster that the plan was chosen for

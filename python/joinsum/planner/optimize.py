@@ -124,8 +124,8 @@ def optimize(
 
     place      where inputs start, by name, as for `joinsum.relation`; by default as their relations said. An input of
                which nothing is said may start anywhere: the plan says where
-    pins       where values must be put, by the names of outputs and of the nodes in the plan's text; an output stays
-               there, of another value every reader takes it from there (then the placement phase alone makes plans)
+    pins       placements that values must have, by the names of outputs and of the nodes in the plan's text. An output
+               stays there; every reader of another value takes it from there (then only the placement phase plans)
     minimize   "seconds" (of `cluster`), "wire_bytes" or "paper_floats"; ties go to fewer flops, then fewer operators
     cluster    the machine; by default the context's
     without    phases (lower, placement, products, rewrite) and rules to leave out, by name

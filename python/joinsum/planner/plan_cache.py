@@ -2,7 +2,7 @@
 
 One file for each graph on each set of sites. A file is used when all that its plan depends on is the same: the graph
 with its extents and dtypes, hosts, grid and transport, the cluster's rates or calibration, versions, and joinsum's own
-code. Anything else is rejected with the reason. Files are written whole or not at all, so processes may share the
+code. Anything else is rejected with the reason. Files are written atomically, so processes may share the
 folder; the ones that were used longest ago go when the folder is full.
 """
 
@@ -34,8 +34,8 @@ _FIELDS = ("orders", "binary", "program", "plan", "reuse")
 
 
 class RejectedPlan(Exception):
-    """A file that is not used, and why. `damaged`: it is no whole file of a plan, or has another plan's name. Otherwise
-    it is stale."""
+    """A file that is not used, and why. `damaged`: it is no complete file of a plan, or has another plan's name;
+    otherwise it is stale."""
 
     def __init__(self, reason: str, damaged: bool) -> None:
         super().__init__(reason)
@@ -146,7 +146,7 @@ class PlanCache:
             self._prune(len(text))
         except OSError as error:
             warnings.warn(
-                f"einsum: the plan cannot be kept; set {PLAN_CACHE_VARIABLE}=0 to keep none: folder={self.folder}, "
+                f"einsum: the plan cannot be cached; set {PLAN_CACHE_VARIABLE}=0 to cache none: folder={self.folder}, "
                 f"reason={error.strerror or error}",
                 stacklevel=2,
             )
@@ -190,7 +190,7 @@ def user_plan_cache() -> PlanCache | None:
 
 
 def _checked_content(content: bytes) -> dict[str, Any]:
-    """A file's fields; raises RejectedPlan for what is no whole file of this format."""
+    """A file's fields; raises RejectedPlan for what is no complete file of this format."""
     try:
         fields = json.loads(content)
     except (ValueError, RecursionError):

@@ -112,7 +112,7 @@ def choose(here: Context, request: PlanRequest) -> PlanChoice:
         folder = user_plan_cache() if request.cache and here.caches_plans and not verifying() else None
     if here.single_process:
         return _looked_up(folder, here, request)
-    text = f"{'a plan' if folder is None else 'a plan, which may be kept'}\n{request.text}{here.cluster}"
+    text = f"{'a plan' if folder is None else 'a plan, which may be cached'}\n{request.text}{here.cluster}"
     here.transport.agree("einsum", text)  # before what follows, in which all take part
     if folder is not None:
         _ = here.machine
@@ -133,9 +133,9 @@ def _looked_up(folder: PlanCache | None, here: Context, request: PlanRequest) ->
                 _offer_for_reuse(here, choice, request.ends)
             return choice
     except RejectedPlan as rejected:
-        note = f", as the kept plan was rejected: {rejected}"
+        note = f", as the cached plan was rejected: {rejected}"
         if rejected.damaged:
-            warnings.warn(f"einsum: a kept plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
+            warnings.warn(f"einsum: a cached plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
     choice = _chosen(here, request, note)
     folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
     return choice

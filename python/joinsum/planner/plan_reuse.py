@@ -128,7 +128,7 @@ class Sizes:
         for each in _nearest(known):
             rebuilt = _rebuilt(each, requested)
             if isinstance(rebuilt, str):
-                reason = f"{each} cannot be carried over: {rebuilt}"
+                reason = f"{each} cannot be reused: {rebuilt}"
             elif best is None or rebuilt[0] < best[0]:
                 best = *rebuilt, each
         if best is None:
@@ -138,7 +138,7 @@ class Sizes:
         if loss > MOST_LOSS:
             return self._anew(source, f"{source} would lose up to {_percent(loss)}")
         origin = f"{source}, modelled loss at most {_percent(loss)}"
-        _log.debug("a plan is carried over to batch %d: %s", source.scaling.requested, origin)
+        _log.debug("a plan is reused for batch %d: %s", source.scaling.requested, origin)
         return ReusedPlan(plan, origin)
 
     def _anew(self, known: _Known, reason: str) -> str:
@@ -206,7 +206,7 @@ def _rebuilt(known: _Known, requested: SizedGraph) -> tuple[float, _C.IaPlan] | 
     if verifying():
         verdict = _C.verify(plan, requested.program.core, 0, 4)
         if verdict.kind not in ("proved", "tested"):
-            raise InternalError(f"carried: the verifier does not accept a plan: {verdict.kind}: {verdict.reason}")
+            raise InternalError(f"plan reuse: the verifier does not accept a plan: {verdict.kind}: {verdict.reason}")
     return seconds, plan
 
 

@@ -48,9 +48,9 @@ def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
     here = joinsum.init()
     file = cache_folder() / machine_of(here).name
     if rank() == 0:
-        told = json.loads(file.read_text())
-        told["machine"]["libraries"]["torch"] = "1.0"
-        file.write_text(json.dumps(told))
+        fields = json.loads(file.read_text())
+        fields["machine"]["libraries"]["torch"] = "1.0"
+        file.write_text(json.dumps(fields))
     here.transport.agree("written", "")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

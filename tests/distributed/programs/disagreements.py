@@ -81,7 +81,7 @@ def rank_0_plans_for_all_and_its_errors_are_everyones() -> list[object]:
     enter(on_group())
     planners = []
     core = joinsum._C.optimize
-    joinsum._C.optimize = lambda *given: planners.append(rank()) or core(*given)
+    joinsum._C.optimize = lambda *arguments: planners.append(rank()) or core(*arguments)
     try:
         program = joinsum.parse(
             "tra\ninput A: f32[6,4]<3,2>\ninput B: f32[4,5]<2,2>\n"
@@ -94,9 +94,9 @@ def rank_0_plans_for_all_and_its_errors_are_everyones() -> list[object]:
         joinsum._C.optimize = core
     assert planners == ([0, 0] if rank() == 0 else []), planners
     assert (name, seconds < SOON) == ("PlanError", True)
-    given = {"A": torch.ones(6, 4), "B": torch.ones(4, 5)}
+    inputs = {"A": torch.ones(6, 4), "B": torch.ones(4, 5)}
     for candidate in found.candidates:
-        assert torch.equal(joinsum.run(candidate.plan, given)["C"].to_tensor(), torch.full((6, 5), 4.0))
+        assert torch.equal(joinsum.run(candidate.plan, inputs)["C"].to_tensor(), torch.full((6, 5), 4.0))
     check_usable()
     rules = [[step.rule for step in candidate.rules] for candidate in found.candidates]
     return [text, [str(candidate.plan) for candidate in found.candidates], rules]

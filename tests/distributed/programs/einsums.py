@@ -165,14 +165,14 @@ def a_planned_einsum_compares_operands_until_they_were_equal_once() -> list[str]
     enter(on_group())
     same, other = torch.ones(3, 3), torch.full((3, 3), float(rank()))
     run = joinsum.einsum_plan("ij,jk->ik", (3, 3), (3, 3))
-    told = []
+    messages = []
     for _ in range(2):
         kind, text, _ = error_of(lambda: run(same, other))
         assert kind == "TransportError", text
-        told.append(text)
+        messages.append(text)
     torch.testing.assert_close(run(same, same), same @ same)
     run(same, other)  # compared no more
-    return told
+    return messages
 
 
 @scene(SCENES)
@@ -185,13 +185,13 @@ def ranks_that_call_different_equations_all_raise() -> list[str]:
     known = "ij,jk->ik" if rank() == 0 else "ij,kj->ik"
     new = "ij,jk->i" if rank() == 0 else "ij,jk->k"
     mixed = "ij,jk->ik" if rank() == 0 else "ij,ij->ij"
-    told = []
+    messages = []
     for equation in (known, new, mixed, "no equation" if rank() == 0 else known):
         kind, text, _ = error_of(lambda e=equation: joinsum.einsum(e, x, x))
         assert kind in ("TransportError", "PlanError"), text
-        told.append(text)
+        messages.append(text)
     torch.testing.assert_close(joinsum.einsum("ij,jk->ik", x, x), x @ x)  # the group goes on
-    return told
+    return messages
 
 
 @scene(SCENES)
@@ -204,7 +204,7 @@ def what_is_wrong_on_one_rank_raises_on_all() -> list[str]:
     value = g.einsum("ij->i", g.input("X", (3, 3)))
     empty = joinsum.Graph() if rank() == 0 else g
     g.output("Z", value)
-    told = []
+    messages = []
     for call in (
         lambda: joinsum.einsum("ij,jk->ik", x, wrong),
         lambda: joinsum.einsum_plan("ij,jk->i", x, wrong),
@@ -215,13 +215,13 @@ def what_is_wrong_on_one_rank_raises_on_all() -> list[str]:
         kind, text, seconds = error_of(call)
         assert kind == ("PlanError" if rank() == 0 else "TransportError"), text
         assert seconds < 20
-        told.append(text)
+        messages.append(text)
     torch.testing.assert_close(run(x, x), x @ x)
-    return told
+    return messages
 
 
 @contextmanager
-def kept_plans() -> Iterator[Path]:
+def cached_plans() -> Iterator[Path]:
     """A folder of plans for each rank, turned on."""
     with tempfile.TemporaryDirectory() as folder:
         saved = {name: os.environ.get(name) for name in ("XDG_CACHE_HOME", "JOINSUM_PLAN_CACHE")}
@@ -237,9 +237,9 @@ def kept_plans() -> Iterator[Path]:
 
 
 @scene(SCENES)
-def rank_0_keeps_the_plan_that_all_run() -> list[str]:
-    """The origins of four plans: new, kept, of a damaged file, and with another rank's folder turned off."""
-    with kept_plans() as folder:
+def rank_0_caches_the_plan_that_all_run() -> list[str]:
+    """The origins of four plans: new, cached, of a damaged file, and with another rank's folder turned off."""
+    with cached_plans() as folder:
         origins = []
 
         def plan() -> None:
@@ -290,7 +290,7 @@ def starts_without_a_calibration_share_plans() -> list[str]:
             module._measured.clear()
         origins.append(joinsum.einsum_plan("ij,jk->ik", (5, 3), (3, 4)).origin)
 
-    with kept_plans() as folder:
+    with cached_plans() as folder:
         for times in (1.0, 0.4, 1.3, 0.05):
             start(times)
         enter(on_group())

@@ -74,12 +74,12 @@ def dtensors_are_the_same_memory() -> int:
         placements += [(axes, [Shard(0), Replicate()]), (axes, [Shard(1), Shard(0)]), (axes, [Shard(0), Shard(0)])]
     for shape, states in placements:
         x = draw(9, 6)  # nine rows are not even
-        given = distribute_tensor(x.clone(), init_device_mesh("cpu", shape), states)
-        own = joinsum.from_dtensor(given)
+        source = distribute_tensor(x.clone(), init_device_mesh("cpu", shape), states)
+        own = joinsum.from_dtensor(source)
         assert torch.equal(own.full_tensor(), x)
         own.mul_(3)
-        assert torch.equal(given.full_tensor(), 3 * x)
-        back = joinsum.to_dtensor(own, given.device_mesh)
+        assert torch.equal(source.full_tensor(), 3 * x)
+        back = joinsum.to_dtensor(own, source.device_mesh)
         assert torch.equal(back.full_tensor(), 3 * x)
         back.to_local().zero_()
         assert not own.full_tensor().any()

@@ -124,8 +124,8 @@ def test_a_tied_run_never_writes_what_others_see() -> None:
     assert before.alive
     assert before.to_tensor().tolist() == [-1] * 4
     seen = torch.zeros(4)
-    kept = joinsum.relation(seen, parts=2).stored()
-    joinsum.run(plan, {"W": kept, "G": torch.ones(4)}, {"rate": 1.0})
+    stored = joinsum.relation(seen, parts=2).stored()
+    joinsum.run(plan, {"W": stored, "G": torch.ones(4)}, {"rate": 1.0})
     assert torch.equal(seen, torch.zeros(4))
     both = joinsum.relation(torch.ones(4), parts=2).transform("scale[2]").stored()
     assert joinsum.run(plan, {"W": both, "G": both}, {"rate": 0.5})["W2"].to_tensor().tolist() == [1] * 4

@@ -22,12 +22,12 @@ MATMUL = str(PLANS / "matmul.tra")
 GRAPH = str(PLANS / "product.json")
 
 
-def call(*arguments: object, given: str | None = None) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=given)
+def call(*arguments: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
 
 
-def printed(*arguments: object, given: str | None = None) -> str:
-    done = call(*arguments, given=given)
+def printed(*arguments: object, stdin: str | None = None) -> str:
+    done = call(*arguments, stdin=stdin)
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -38,8 +38,8 @@ def printed(*arguments: object, given: str | None = None) -> str:
 def test_plan_prints_the_explanation() -> None:
     output = printed("plan", MATMUL, "--sites", 4, "--place", "A=(1,1)", "--minimize", "wire_bytes")
     joinsum.init(sites=4)
-    told = joinsum.explain(joinsum.parse(Path(MATMUL).read_text()), {"A": [1, 1]}, minimize="wire_bytes")
-    assert output == f"{told}\n"
+    explained = joinsum.explain(joinsum.parse(Path(MATMUL).read_text()), {"A": [1, 1]}, minimize="wire_bytes")
+    assert output == f"{explained}\n"
 
 
 def test_plan_prints_json_that_follows_the_schema() -> None:
@@ -55,7 +55,7 @@ def test_plan_writes_page_and_graph(tmp_path: Path) -> None:
 
 
 def test_plan_replaces_sizes_and_reads_the_standard_input() -> None:
-    output = printed("plan", "-", "--size", "n=1000", "--size", "p=4", given=SIZED)
+    output = printed("plan", "-", "--size", "n=1000", "--size", "p=4", stdin=SIZED)
     assert "input X: f32[1000,64]<4,1>" in output
 
 
@@ -86,13 +86,13 @@ def test_plan_obeys_pins_of_einsums_inputs_and_outputs(pins: list[str], vector: 
     file.write_text(json.dumps(graph))
     arguments = [part for pin in pins for part in ("--pin", pin)]
     found = json.loads(printed("plan", file, "--calls", 16, "--json", *arguments))
-    given: dict[str, Any] = {}
+    wanted: dict[str, Any] = {}
     for pin in pins:
         name, parts = pin.split(":")
         pairs = [each.split("=") for each in parts.split(",") if "=" in each]
         by_label = {label: int(number) for label, number in pairs}
-        given[name] = by_label or [int(number) for number in parts.split(",")]
-    assert found == joinsum.plan_graph(graph, calls=16, pins=given).to_json()
+        wanted[name] = by_label or [int(number) for number in parts.split(",")]
+    assert found == joinsum.plan_graph(graph, calls=16, pins=wanted).to_json()
     assert found["plan"]["Z"] == vector
 
 
@@ -135,7 +135,7 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "code", "message"),
+    ("arguments", "stdin", "code", "message"),
     [
         (["-"], "", 3, "a plan begins with `tra`, or with `ia on` and a grid"),
         (
@@ -187,8 +187,8 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
         ([str(PLANS / "gather.ia"), "--without", "lower"], None, 2, "--without: a physical plan is not searched for"),
     ],
 )
-def test_plan_says_what_is_wrong_and_where(arguments: list[str], given: str | None, code: int, message: str) -> None:
-    done = call("plan", *arguments, given=given)
+def test_plan_says_what_is_wrong_and_where(arguments: list[str], stdin: str | None, code: int, message: str) -> None:
+    done = call("plan", *arguments, stdin=stdin)
     assert done.exit_code == code, done.output
     assert message in done.output
     assert "Traceback" not in done.output

@@ -61,7 +61,7 @@ def test_other_hosts_layouts_and_versions_have_rates_of_their_own(other: Machine
     assert look(other, times=1.2).flops_per_second == 1.2 * FIRST.flops_per_second
 
 
-def test_nothing_is_kept_where_plans_are_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_rate_is_cached_where_plans_are_not(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look(caches_plans=False)
     monkeypatch.setenv("JOINSUM_PLAN_CACHE", "0")
     look()

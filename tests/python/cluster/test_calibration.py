@@ -38,9 +38,9 @@ def error_of(text: str) -> str:
 
 
 def damaged(change: Any) -> str:
-    told = json.loads(CALIBRATION.text())
-    change(told)
-    return error_of(json.dumps(told))
+    fields = json.loads(CALIBRATION.text())
+    change(fields)
+    return error_of(json.dumps(fields))
 
 
 def test_a_file_is_read_as_it_was_written() -> None:
@@ -58,22 +58,24 @@ def test_a_file_that_is_cut_off_is_an_error_with_place_and_remedy(part: float) -
 
 
 def test_what_is_wrong_in_a_file_is_named_by_its_place() -> None:
-    assert "profile.node_seconds: missing" in damaged(lambda told: told["profile"].pop("node_seconds"))
+    assert "profile.node_seconds: missing" in damaged(lambda fields: fields["profile"].pop("node_seconds"))
     assert "profile.links[0].all[1]: expected a size and its seconds" in damaged(
-        lambda told: told["profile"]["links"][0]["all"].__setitem__(1, 3)
+        lambda fields: fields["profile"]["links"][0]["all"].__setitem__(1, 3)
     )
     assert "profile.copies[0]: expected a number" in damaged(
-        lambda told: told["profile"]["copies"].__setitem__(0, ["a", 1])
+        lambda fields: fields["profile"]["copies"].__setitem__(0, ["a", 1])
     )
-    assert "seconds of a curve never fall" in damaged(lambda told: told["profile"]["copies"].__setitem__(1, [1000, -1]))
-    assert "file.format: not a calibration" in damaged(lambda told: told.update(format="poem"))
+    assert "seconds of a curve never fall" in damaged(
+        lambda fields: fields["profile"]["copies"].__setitem__(1, [1000, -1])
+    )
+    assert "file.format: not a calibration" in damaged(lambda fields: fields.update(format="poem"))
     assert "expected an object" in error_of("[]")
 
 
 def test_another_version_of_the_format_is_rejected() -> None:
-    told = json.loads(CALIBRATION.text()) | {"version": 99}
+    fields = json.loads(CALIBRATION.text()) | {"version": 99}
     with pytest.raises(joinsum.RejectedCalibration, match="another version of the format: file=99, here=2"):
-        read(json.dumps(told))
+        read(json.dumps(fields))
 
 
 def test_a_file_that_cannot_be_written_is_an_error_with_its_path(tmp_path: Path) -> None:

@@ -132,8 +132,8 @@ def in_place_operators() -> list[str]:
 @pytest.mark.parametrize("name", in_place_operators())
 def test_each_elementwise_operator_in_place_is_torchs(sites: int, name: str) -> None:
     compared = 0
-    given = draw(5, 4, seed=2)
-    for others in ([], [0.5], [2], [given.abs()], [0.2, 0.6], [given, draw(5, 4, seed=3).abs()], [given > 0, 0.5]):
+    other = draw(5, 4, seed=2)
+    for others in ([], [0.5], [2], [other.abs()], [0.2, 0.6], [other, draw(5, 4, seed=3).abs()], [other > 0, 0.5]):
         for start in (draw(5, 4).abs() / 2, (draw(5, 4) * 9).to(torch.int64), draw(5, 4) > 0):
             floats = [isinstance(x, Tensor) and x.dtype is not torch.bool for x in others]
             rest = [x.to(start.dtype) if each else x for x, each in zip(others, floats, strict=True)]

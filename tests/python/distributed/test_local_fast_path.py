@@ -53,10 +53,10 @@ def test_new_tensors_are_torchs(sites: int, name: str, grad_mode: bool) -> None:
     with torch.set_grad_enabled(grad_mode):
         wanted = called(x, name, ARGUMENTS[name](y))
         a, b = blocks(x, sites), blocks(y, sites)
-        given = called(a, name, ARGUMENTS[name](b))
-    assert isinstance(given, DistributedTensor)
-    assert given.physical_type == a.physical_type
-    assert torch.equal(given.full_tensor(), wanted)
+        actual = called(a, name, ARGUMENTS[name](b))
+    assert isinstance(actual, DistributedTensor)
+    assert actual.physical_type == a.physical_type
+    assert torch.equal(actual.full_tensor(), wanted)
     assert torch.equal(a.full_tensor(), x)
 
 
@@ -75,16 +75,16 @@ def test_what_is_written_in_place_is_torchs(sites: int, name: str, grad_mode: bo
 def test_dtypes_are_promoted_as_torch_does(sites: int) -> None:
     whole, floats = torch.arange(12).reshape(6, 2), drawn(3, 6, 2)
     counts, single = blocks(whole, sites), blocks(floats, sites)
-    for given, wanted in (
+    for actual, wanted in (
         (counts / 2, whole / 2),
         (counts * single, whole * floats),
         (single.add(blocks(floats.double(), sites)), floats.add(floats.double())),
         (single.add_(blocks(floats.double(), sites)), floats.add_(floats.double())),
         (single.mul(torch.tensor(2.0)), floats.mul(2.0)),
     ):
-        assert isinstance(given, DistributedTensor)
-        assert given.dtype is wanted.dtype
-        assert torch.equal(given.full_tensor(), wanted)
+        assert isinstance(actual, DistributedTensor)
+        assert actual.dtype is wanted.dtype
+        assert torch.equal(actual.full_tensor(), wanted)
     with pytest.raises(RuntimeError, match="can't be cast"):
         counts.mul_(0.5)
 
@@ -151,8 +151,8 @@ def test_fused_optimizers_step_on_the_blocks(sites: int, kind: Any, options: Any
 @pytest.mark.parametrize("make", [torch._foreach_mul, torch._foreach_add])
 def test_lists_of_blocks_are_torchs(sites: int, make: Any) -> None:
     xs, ys = [drawn(i, 4, 3) for i in range(3)], [drawn(i + 3, 4, 3) for i in range(3)]
-    given = make([blocks(x, sites) for x in xs], [blocks(y, sites) for y in ys])
-    for a, b in zip(given, make(xs, ys), strict=True):
+    actual = make([blocks(x, sites) for x in xs], [blocks(y, sites) for y in ys])
+    for a, b in zip(actual, make(xs, ys), strict=True):
         assert isinstance(a, DistributedTensor)
         assert torch.equal(a.full_tensor(), b)
 

@@ -97,8 +97,8 @@ def test_every_division_gives_what_torch_gives(name: str, sites: int) -> None:
     call, tensors, expected = cases()[name]
     here = joinsum.init(sites=sites)
     for division in divisions(call, here.grid.axes):
-        made = run(call, tensors, division, sites)
-        torch.testing.assert_close(made, expected, rtol=1e-10, atol=1e-10, msg=lambda m, d=division: f"{d}: {m}")
+        result = run(call, tensors, division, sites)
+        torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10, msg=lambda m, d=division: f"{d}: {m}")
 
 
 @pytest.mark.parametrize("sites", [1, 3, 4])
@@ -107,11 +107,11 @@ def test_an_offset_is_the_first_index_of_the_part(sites: int) -> None:
     x = torch.zeros(7, dtype=torch.float64)
     parts = min(7, sites)
     for division in divisions(ARANGE, here.grid.axes):
-        made = run(ARANGE, [x], division, sites)
+        result = run(ARANGE, [x], division, sites)
         if all(letter == "a" for letter in division):
             begins = [-(-part * 7 // parts) for part in range(parts + 1)]
             expected = [float(begin) for begin, end in itertools.pairwise(begins) for _ in range(end - begin)]
-            assert made.tolist() == expected
+            assert result.tolist() == expected
 
 
 @pytest.mark.parametrize("sites", [2, 4])
@@ -130,10 +130,10 @@ def test_results_of_one_call_are_computed_once(sites: int) -> None:
         name: _C.place_tensor(value, wanted[name], here.local_sites, here.store, False)
         for name, value in {"x0": x, "x1": w, "x2": b}.items()
     }
-    made = here.execute(plan, placed, {})
+    results = here.execute(plan, placed, {})
     expected = torch.native_layer_norm(x.reshape(4, 4, 8), [8], w.reshape(8), b.reshape(8), 1e-5)
     for k in range(3):
-        whole = made[f"z{k}"].whole_tensor(here.store)
+        whole = results[f"z{k}"].whole_tensor(here.store)
         torch.testing.assert_close(whole, expected[k].reshape(whole.shape))
     flops = [node.flops for node in here.last_trace if "local_call" in node.operation]
     assert sorted(flops) == [0, 0, math.prod(x.shape) * 8]

@@ -154,9 +154,9 @@ def test_any_labels_and_strides_are_followed(join: str, agg: str, data: st.DataO
         for x, own in zip(given_operands, subscripts, strict=True)
     ]
     joined = JOINS[join](*full).expand([extents[letter] for letter in used])
-    kept = [used.index(letter) for letter in out]
-    gone = [i for i in range(len(used)) if i not in kept]
-    flat = joined.permute([*kept, *gone]).reshape([extents[letter] for letter in out] + [-1])
+    remaining = [used.index(letter) for letter in out]
+    gone = [i for i in range(len(used)) if i not in remaining]
+    flat = joined.permute([*remaining, *gone]).reshape([extents[letter] for letter in out] + [-1])
     expected = {
         "min": lambda x: x.amin(-1),
         "max": lambda x: x.amax(-1),

@@ -120,8 +120,8 @@ def test_forward_mode_outside_functorch_is_torchs(sites: int) -> None:
 
 
 def batched_gradients(f: Function, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    given = (x.clone().requires_grad_(), y.clone().requires_grad_())
-    return torch.autograd.grad(f(*given), given, torch.eye(y.shape[1], dtype=y.dtype), is_grads_batched=True)
+    leaves = (x.clone().requires_grad_(), y.clone().requires_grad_())
+    return torch.autograd.grad(f(*leaves), leaves, torch.eye(y.shape[1], dtype=y.dtype), is_grads_batched=True)
 
 
 AUTOGRADS_VMAP: dict[str, Callable[[Function, torch.Tensor, torch.Tensor], Any]] = {

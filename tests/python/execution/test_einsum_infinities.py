@@ -17,13 +17,13 @@ Function = Callable[..., torch.Tensor]
 
 
 def gradients(function: Function, operands: Sequence[torch.Tensor], twice: bool = False) -> list[torch.Tensor]:
-    given = [x.clone().requires_grad_() for x in operands]
-    value = function(*given)
+    leaves = [x.clone().requires_grad_() for x in operands]
+    value = function(*leaves)
     weights = torch.linspace(0.5, 1.5, value.numel(), dtype=F64).reshape(value.shape)
-    found = list(torch.autograd.grad((value * weights).sum(), given, create_graph=twice))
+    found = list(torch.autograd.grad((value * weights).sum(), leaves, create_graph=twice))
     if twice:
         again = sum((x * torch.linspace(1, 2, x.numel(), dtype=F64).reshape(x.shape)).sum() for x in found)
-        found += torch.autograd.grad(again.real if again.is_complex() else again, given)
+        found += torch.autograd.grad(again.real if again.is_complex() else again, leaves)
     return [x.detach() for x in found]
 
 

@@ -244,8 +244,8 @@ def test_gradients_of_extremes_with_what_is_not_a_number_are_torchs(sites: int, 
     weights = torch.arange(15.0, dtype=F64).reshape(3, 5)
     found = []
     for f in (lambda x, y: joinsum.einsum("ij,kj->ik", x, y, join=join), lambda x, y: of_torch(x[:, None], y).sum(-1)):
-        given = (x.clone().requires_grad_(), y.clone().requires_grad_())
-        found.append(torch.autograd.grad(f(*given), given, weights))
+        leaves = (x.clone().requires_grad_(), y.clone().requires_grad_())
+        found.append(torch.autograd.grad(f(*leaves), leaves, weights))
     torch.testing.assert_close(*found)
     assert all(bool((each[:, 1] != 0).any()) for each in found[0])  # what is not a number passes it on, and its partner
 
@@ -317,9 +317,9 @@ def test_integers_on_the_way_cut_the_gradient_as_torchs(sites: int) -> None:
     floor = g.einsum("i->i", g.einsum("i->i", value, join="cast[i64]"), join="cast[f64]")
     g.output("floor", floor)
     g.output("scaled", g.einsum("i,i->i", value, floor))
-    made = g.plan()(X=x)
-    assert not made["floor"].requires_grad
-    (slope,) = torch.autograd.grad(made["scaled"].sum(), x)
+    results = g.plan()(X=x)
+    assert not results["floor"].requires_grad
+    (slope,) = torch.autograd.grad(results["scaled"].sum(), x)
     assert torch.equal(slope, x.detach().long().double())
     tangent = torch.func.jvp(lambda x: joinsum.einsum("i->i", x, join="cast[i64] | cast[f64]") + x, (x,), (x,))[1]
     assert torch.equal(tangent, x.detach())
@@ -376,9 +376,9 @@ FOLDS: list[tuple[str, Callable[..., torch.Tensor]]] = [
 
 def _spread(x: torch.Tensor, labels: str, order: str) -> torch.Tensor:
     """With an axis for each label of `order`, of extent 1 for those that it lacks."""
-    kept = [label for label in order if label in labels]
-    x = x.permute([labels.index(label) for label in kept])
-    return x.reshape([x.shape[kept.index(label)] if label in kept else 1 for label in order])
+    remaining = [label for label in order if label in labels]
+    x = x.permute([labels.index(label) for label in remaining])
+    return x.reshape([x.shape[remaining.index(label)] if label in remaining else 1 for label in order])
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -401,9 +401,9 @@ def test_random_graphs_have_torchs_first_and_second_derivatives(data: st.DataObj
     def ours(*xs: torch.Tensor) -> torch.Tensor:
         value = xs[0]
         for (left, right, result, (join, _), (agg, _)), x in zip(steps, xs[1:], strict=True):
-            made = joinsum.einsum(f"{left},{right}->{result}", value, x, join=join, agg=agg)
-            assert isinstance(made, torch.Tensor)
-            value = made
+            folded = joinsum.einsum(f"{left},{right}->{result}", value, x, join=join, agg=agg)
+            assert isinstance(folded, torch.Tensor)
+            value = folded
         return value
 
     def torchs(*xs: torch.Tensor) -> torch.Tensor:

@@ -85,7 +85,7 @@ def test_what_a_graph_cannot_record_is_said(arguments: Any, said: str) -> None:
 
 
 @pytest.mark.parametrize("agg", ["argmax", "argmin"])
-def test_positions_are_not_asked_for(sites: int, agg: str) -> None:
+def test_positions_are_no_arguments(sites: int, agg: str) -> None:
     find = {"argmax": torch.argmax, "argmin": torch.argmin}[agg]
     x = torch.randperm(35).reshape(5, 7).to(F64)
     run = joinsum.einsum_plan("{row}{column}->{row}", x, agg=agg)
@@ -104,12 +104,12 @@ def test_positions_are_not_asked_for(sites: int, agg: str) -> None:
     assert torch.equal(meant["first"].long(), find(x, dim=1))
     for graph in (g, joinsum.Graph.from_json(g.to_json())):
         assert list(graph.inputs) == ["X", "shift"]
-        made = graph.plan()(leaf, shift=moved)
-        assert torch.equal(made["first"], find(x, dim=1))
-        assert torch.equal(made["shifted"], find(x + moved, dim=1))
-        assert torch.equal(made["scaled"], (x * 3)[:, :, None].expand(5, 7, 2))
-        assert not made["first"].requires_grad
-        (slope,) = torch.autograd.grad(made["scaled"].sum(), leaf)
+        results = graph.plan()(leaf, shift=moved)
+        assert torch.equal(results["first"], find(x, dim=1))
+        assert torch.equal(results["shifted"], find(x + moved, dim=1))
+        assert torch.equal(results["scaled"], (x * 3)[:, :, None].expand(5, 7, 2))
+        assert not results["first"].requires_grad
+        (slope,) = torch.autograd.grad(results["scaled"].sum(), leaf)
         assert torch.equal(slope, torch.full_like(x, 6))
     with pytest.raises(PlanError, match=r"no such input: input='e1.positions', inputs=\['X', 'shift'\]"):
         g.plan()(x, moved, **{"e1.positions": torch.arange(7)})
@@ -122,9 +122,9 @@ def test_more_is_added_to_a_graph_that_has_positions() -> None:
     again = joinsum.Graph.parse(g.text)
     again.output("all", again.einsum("ij->", again.inputs["X"], agg="argmin"))
     x = torch.randperm(35).reshape(5, 7).to(F64)
-    made = again.plan()(x)
-    assert torch.equal(made["first"], x.argmax(1))
-    assert torch.equal(made["all"], x.argmin())
+    results = again.plan()(x)
+    assert torch.equal(results["first"], x.argmax(1))
+    assert torch.equal(results["all"], x.argmin())
     joinsum.init()
 
 
@@ -244,9 +244,9 @@ def test_relations_take_expressions_and_words_but_no_positions() -> None:
     joinsum.init(sites=2)
     x = torch.rand(4, 6, dtype=F64)
     relation = joinsum.relation(x, parts=(2, 2), name="X")
-    made = joinsum.einsum("{row}j,{other}j->{row}{other}", relation, relation, join="exp(x - y)")
-    assert isinstance(made, joinsum.Relation)
-    torch.testing.assert_close(made.to_tensor(), torch.exp(x[:, None] - x[None]).sum(2))
+    lazy = joinsum.einsum("{row}j,{other}j->{row}{other}", relation, relation, join="exp(x - y)")
+    assert isinstance(lazy, joinsum.Relation)
+    torch.testing.assert_close(lazy.to_tensor(), torch.exp(x[:, None] - x[None]).sum(2))
     with pytest.raises(PlanError, match=r"argmax is of tensors; give to_tensor\(\) of each relation"):
         joinsum.einsum("ij->i", relation, agg="argmax")
     joinsum.init()

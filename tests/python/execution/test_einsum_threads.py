@@ -41,7 +41,7 @@ def test_threads_neither_wait_for_each_other_forever_nor_mix_their_results() -> 
     assert done.stdout == "wrong: []\n"
 
 
-def test_threads_may_remember_more_plans_than_are_kept() -> None:
+def test_threads_may_use_more_plans_than_are_cached() -> None:
     here = joinsum.init(plan_cache=False)
     failed: list[Exception] = []
 

@@ -37,8 +37,8 @@ def gradients(function: Callable[..., torch.Tensor], *operands: torch.Tensor) ->
     return [result.detach(), *torch.autograd.grad(result, own, weights)]
 
 
-def near(given: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> bool:
-    return bool(((given.double() - wanted.double()).abs() <= tolerance * wanted.abs().max().double()).all())
+def near(actual: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> bool:
+    return bool(((actual.double() - wanted.double()).abs() <= tolerance * wanted.abs().max().double()).all())
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -53,8 +53,8 @@ def test_gradients_of_large_pairs_are_torchs(join: str, agg: str, sites: int, ti
         a, b = (2 * a).round(), (2 * b).round()
     got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
     wanted = gradients(lambda x, y: FOLDS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
-    for given, expected in zip(got, wanted, strict=True):
-        assert near(given, expected, 1e-12)
+    for actual, expected in zip(got, wanted, strict=True):
+        assert near(actual, expected, 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -64,8 +64,8 @@ def test_gradients_in_few_digits_give_all_that_arrives(join: str, agg: str, dtyp
     a, b = torch.randn(230, 220).to(dtype), torch.randn(220, 210).to(dtype)
     got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
     wanted = gradients(lambda x, y: FOLDS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
-    for given, expected in zip(got, wanted, strict=True):
-        assert_rounded(given, expected, dtype, terms=230, roundings=2)  # of the result and of its gradient
+    for actual, expected in zip(got, wanted, strict=True):
+        assert_rounded(actual, expected, dtype, terms=230, roundings=2)  # of the result and of its gradient
 
 
 def test_second_derivatives_of_large_pairs_are_torchs() -> None:
@@ -79,8 +79,8 @@ def test_second_derivatives_of_large_pairs_are_torchs() -> None:
 
     got = second(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join="add", agg="logsumexp"))
     wanted = second(lambda x, y: (x[:, :, None] + y[None]).logsumexp(1))
-    for given, expected in zip(got, wanted, strict=True):
-        assert near(given, expected, 1e-11)
+    for actual, expected in zip(got, wanted, strict=True):
+        assert near(actual, expected, 1e-11)
 
 
 @pytest.mark.parametrize("sites", [1, 4])
@@ -113,8 +113,8 @@ def test_large_expressions_of_three_operands_are_torchs(sites: int) -> None:
         x, y, z = x[:, :, None, None], y[None, :, :, None], z[None, None]
         return torch.where(x < y, x * y, torch.exp(z - x)).sum((1, 2))
 
-    for given, expected in zip(got, gradients(whole, a, b, c), strict=True):
-        assert near(given, expected, 1e-12)
+    for actual, expected in zip(got, gradients(whole, a, b, c), strict=True):
+        assert near(actual, expected, 1e-12)
 
 
 def test_the_predicted_peak_knows_what_is_not_formed() -> None:

@@ -49,7 +49,7 @@ def test_shapes_and_tensors_without_data_are_planned_as_tensors_are(sites: int) 
     torch.testing.assert_close(shaped(x, y), x @ y)
 
 
-def test_a_plan_is_made_once_unless_told_otherwise(sites: int) -> None:
+def test_a_plan_is_cached_unless_the_caller_declines(sites: int) -> None:
     first = joinsum.einsum_plan("ij,jk->ik", (8, 6), (6, 4))
     assert joinsum.einsum_plan("ij,jk->ik", torch.ones(8, 6), torch.ones(6, 4)) is first
     assert joinsum.einsum_plan("ij,jk->ik", (8, 6), (6, 4), cache=False) is not first
@@ -180,13 +180,13 @@ def test_outputs_without_gradient_stand_beside_those_with_one(sites: int) -> Non
     x, n = g.input("X", (4, 3), torch.float64), g.input("N", (4,), torch.int64)
     g.output("Z", g.einsum("ij->j", x))
     g.output("count", g.einsum("i->", n))
-    given = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
-    made = g.plan()(given, torch.arange(4))
-    assert made["Z"].requires_grad
-    assert not made["count"].requires_grad
-    assert int(made["count"]) == 6
-    made["Z"].sum().backward()
-    assert torch.equal(given.grad, torch.ones(4, 3, dtype=torch.float64))
+    leaf = torch.rand(4, 3, dtype=torch.float64, requires_grad=True)
+    results = g.plan()(leaf, torch.arange(4))
+    assert results["Z"].requires_grad
+    assert not results["count"].requires_grad
+    assert int(results["count"]) == 6
+    results["Z"].sum().backward()
+    assert torch.equal(leaf.grad, torch.ones(4, 3, dtype=torch.float64))
 
 
 def test_what_einsum_converts_and_repeats_a_graph_does_too(sites: int) -> None:
@@ -196,13 +196,13 @@ def test_what_einsum_converts_and_repeats_a_graph_does_too(sites: int) -> None:
     g.output("total", total)
     g.output("product", product)
     numbers, a, b = torch.arange(6, dtype=torch.int32).reshape(3, 2), torch.rand(2, 1), torch.rand(3, 4)
-    made = g.plan()(n=numbers, thin=a, wide=b)
+    results = g.plan()(n=numbers, thin=a, wide=b)
     for name, value, wanted in (
         ("total", total, torch.einsum("ij->i", numbers)),
         ("product", product, torch.einsum("ij,jk->ik", a, b)),
     ):
         assert (value.shape, value.dtype) == (wanted.shape, wanted.dtype)
-        torch.testing.assert_close(made[name], wanted)
+        torch.testing.assert_close(results[name], wanted)
 
 
 def test_a_graph_is_read_from_what_it_is_written_as() -> None:
@@ -221,9 +221,9 @@ def test_graphs_are_explained() -> None:
     g = joinsum.Graph()
     g.output("Z", g.einsum("ij,jk->ik", g.input("X", (512, 512)), g.input("Y", (512, 512))))
     run = g.plan()
-    told = joinsum.explain(g)
-    assert told.found is not None
-    assert told.plan == run.plan
+    explained = joinsum.explain(g)
+    assert explained.found is not None
+    assert explained.plan == run.plan
     assert joinsum.explain(run.graph).plan == run.plan
     shown = joinsum.explain(run, analyze=True, inputs={"X": torch.rand(512, 512), "Y": torch.rand(512, 512)})
     assert shown.program == run.program
@@ -263,9 +263,9 @@ def test_what_a_graph_cannot_record_is_said(call: Any, said: str) -> None:
 def test_inputs_of_a_plan_are_checked(positional: int, named: dict[str, Any], said: str) -> None:
     g = joinsum.Graph()
     g.output("Z", g.einsum("ij,jk->ik", g.input("X", (2, 3)), g.input("Y", (3, 2))))
-    given = [torch.ones(2, 3), torch.ones(3, 2), torch.ones(1)][:positional]
+    tensors = [torch.ones(2, 3), torch.ones(3, 2), torch.ones(1)][:positional]
     with pytest.raises(PlanError, match=f"plan: .*{said}"):
-        g.plan()(*given, **named)
+        g.plan()(*tensors, **named)
 
 
 def test_plans_inside_autocast_are_others(sites: int) -> None:
@@ -286,6 +286,6 @@ def test_a_copy_of_a_module_with_a_plan_runs_it_and_a_pickle_says_what_to_keep()
     assert torch.allclose(copy.deepcopy(module).run(x, y), x @ y)
     with pytest.raises(PlanError, match=r"is not pickled; pickle its graph"):
         pickle.dumps(run)
-    kept = pickle.loads(pickle.dumps(run.graph))
-    assert kept == run.graph == copy.deepcopy(run.graph)
-    assert torch.allclose(kept.plan()(x, y)["z"], x @ y)
+    loaded = pickle.loads(pickle.dumps(run.graph))
+    assert loaded == run.graph == copy.deepcopy(run.graph)
+    assert torch.allclose(loaded.plan()(x, y)["z"], x @ y)

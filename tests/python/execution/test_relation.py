@@ -283,14 +283,14 @@ def test_tuples_may_repeat_keys_and_leave_holes() -> None:
     assert listed(bag.aggregate(keep=[1]).tuples()) == [((0,), [4.0]), ((1,), [0.0])]
 
 
-def test_a_result_shares_no_memory_with_what_it_was_made_of() -> None:
+def test_a_result_shares_no_memory_with_its_source() -> None:
     x = torch.zeros(4)
-    kept = joinsum.relation(x, parts=2)
-    kept.to_tensor().add_(1)
-    for _, array in kept.tuples():
+    lazy = joinsum.relation(x, parts=2)
+    lazy.to_tensor().add_(1)
+    for _, array in lazy.tuples():
         array.add_(1)
     assert torch.equal(x, torch.zeros(4))
-    assert torch.equal(kept.to_tensor(), torch.zeros(4))
+    assert torch.equal(lazy.to_tensor(), torch.zeros(4))
 
 
 def test_a_result_is_computed_once() -> None:

@@ -14,8 +14,8 @@ from explained_programs import PROGRAM, STEP, tensors
 @pytest.mark.parametrize("minimize", ["seconds", "wire_bytes"])
 def test_measured_bytes_are_the_predicted_ones_and_memory_stays_below(sites: int, minimize: str) -> None:
     joinsum.init(sites=sites)
-    given = tensors()
-    explained = joinsum.explain(joinsum.parse(PROGRAM), minimize=minimize, analyze=True, inputs=given)
+    inputs = tensors()
+    explained = joinsum.explain(joinsum.parse(PROGRAM), minimize=minimize, analyze=True, inputs=inputs)
     assert explained.measured is not None
     assert explained.measured.loopback
     for row in explained.comparisons:

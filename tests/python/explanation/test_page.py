@@ -36,10 +36,10 @@ browser = browser_tools()
 needs_browser = pytest.mark.skipif(browser.find() is None and not os.environ.get("JOINSUM_CI"), reason=browser.REMEDY)
 
 
-def written(told: joinsum.Explanation, folder: Path, script: str = "") -> Path:
+def written(report: joinsum.Explanation, folder: Path, script: str = "") -> Path:
     """The page in a file, with `script` run after its own."""
     page = folder / "plan.html"
-    page.write_text(told.to_html() + (f"<script>{script}</script>" if script else ""), encoding="utf-8")
+    page.write_text(report.to_html() + (f"<script>{script}</script>" if script else ""), encoding="utf-8")
     return page
 
 
@@ -61,18 +61,18 @@ def opened(dom: str) -> str:
 
 @needs_browser
 def test_the_page_draws_every_node(tmp_path: Path) -> None:
-    told = explained()
-    dom = browser.rendered(written(told, tmp_path))
-    assert re.findall(r'data-node="(\w+)"', dom) == [node.name for node in told.plan.nodes]
-    assert len(re.findall(r'class="edge"', dom)) == sum(len(node.inputs) for node in told.plan.nodes)
+    report = explained()
+    dom = browser.rendered(written(report, tmp_path))
+    assert re.findall(r'data-node="(\w+)"', dom) == [node.name for node in report.plan.nodes]
+    assert len(re.findall(r'class="edge"', dom)) == sum(len(node.inputs) for node in report.plan.nodes)
 
 
 @needs_browser
 @pytest.mark.parametrize("name", ["t0", "t1", "t2"])
 def test_the_address_opens_a_node_and_its_grids_are_the_placements(tmp_path: Path, name: str) -> None:
-    told = explained()
-    nodes = {node.name: node for node in told.plan.nodes}
-    dom = browser.rendered(written(told, tmp_path), f"#node={name}")
+    report = explained()
+    nodes = {node.name: node for node in report.plan.nodes}
+    dom = browser.rendered(written(report, tmp_path), f"#node={name}")
     assert opened(dom) == name
     for when, type_ in (("before", nodes[nodes[name].inputs[0]].type), ("after", nodes[name].type)):
         keys = type_.relation.all_keys()
@@ -109,14 +109,14 @@ def test_in_a_notebook_a_click_opens_a_node_too(tmp_path: Path) -> None:
 def test_what_was_measured_stands_beside_what_was_predicted(tmp_path: Path) -> None:
     joinsum.init(sites=2)
     x = joinsum.relation(torch.ones(8), parts=2, place=[0], name="X")
-    told = x.aggregate(keep=[]).explain(minimize="wire_bytes", analyze=True)
-    dom = browser.rendered(written(told, tmp_path), "#node=t1")
+    report = x.aggregate(keep=[]).explain(minimize="wire_bytes", analyze=True)
+    dom = browser.rendered(written(report, tmp_path), "#node=t1")
     assert "Measured on 2 sites of loopback, all in this process" in dom
     assert dom.count("<th>wrong by</th>") == 2
 
 
 @needs_browser
-def test_a_partial_result_is_told_from_a_whole_one(tmp_path: Path) -> None:
+def test_a_partial_result_is_marked_as_such(tmp_path: Path) -> None:
     plan = "ia on 2\ninput X: f32[4]<2> (0)\noutput Y = broadcast(agg[; add](X))"
     dom = browser.rendered(written(explained(plan), tmp_path), "#node=t1")
     before, after = (re.search(rf'data-grid="{when}">(.*?)</table>', dom) for when in ("before", "after"))
@@ -129,9 +129,9 @@ def test_a_partial_result_is_told_from_a_whole_one(tmp_path: Path) -> None:
 @needs_browser
 def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
     name = "</script><script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
-    told = explained(cluster=joinsum.Cluster(name, bytes_per_second=1e9))
-    assert name not in told.to_html()
-    dom = browser.rendered(written(told, tmp_path))
+    report = explained(cluster=joinsum.Cluster(name, bytes_per_second=1e9))
+    assert name not in report.to_html()
+    dom = browser.rendered(written(report, tmp_path))
     assert "<title>joinsum plan</title>" in dom
     assert name in unescape(dom)
 
@@ -140,9 +140,9 @@ def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
 def test_two_hundred_nodes_on_64_sites_are_drawn_and_many_tuples_are_cut_short(tmp_path: Path) -> None:
     lines = ["ia on 2x2x2x2x2x2", "input X: f32[512,512]<64,64> (0, 0, 0, 1, 1, 1)", "t0 = shuffle[1](X)"]
     lines += [f"t{i} = {'shuffle[0]' if i % 3 == 0 else 'map[(k0, k1); relu]'}(t{i - 1})" for i in range(1, 200)]
-    told = explained("\n".join([*lines, "output Y = t199"]))
-    assert len(told.to_html()) < 8_000_000
-    dom = browser.rendered(written(told, tmp_path), "#node=t0")
+    report = explained("\n".join([*lines, "output Y = t199"]))
+    assert len(report.to_html()) < 8_000_000
+    dom = browser.rendered(written(report, tmp_path), "#node=t0")
     assert len(re.findall(r"data-node=", dom)) == 201
     assert "64 of 4,096 tuples are shown" in dom
     assert len(held_cells(dom, "after")) == 64
@@ -154,9 +154,9 @@ def test_the_page_names_no_address_but_that_of_svg() -> None:
 
 
 def test_a_notebook_gets_the_page_in_a_frame_of_its_own() -> None:
-    told = explained()
-    frame = told._repr_html_()
+    report = explained()
+    frame = report._repr_html_()
     assert frame.startswith("<iframe srcdoc=")
     (source,) = re.findall(r'srcdoc="([^"]*)"', frame)
-    assert unescape(source) == told.to_html()
+    assert unescape(source) == report.to_html()
     assert 'sandbox="allow-scripts"' in frame

@@ -336,11 +336,11 @@ def test_loaded_tensors_stay_the_callers() -> None:
     x, y = batch_of(UNEVEN, torch.float32)
     classifier = Classifier(UNEVEN, "model", seed=1)
     state = classifier.state_dict()
-    kept = {name: value.clone() for name, value in state.items() if name != "steps"}
+    copies = {name: value.clone() for name, value in state.items() if name != "steps"}
     classifier.load_state_dict(state)
     for _ in range(3):
         classifier.step(x, y)
-    for name, value in kept.items():
+    for name, value in copies.items():
         assert torch.equal(state[name], value)
 
 

@@ -52,7 +52,7 @@ def test_a_line_may_have_no_features(tmp_path: pathlib.Path) -> None:
     assert load_text(tmp_path, "2 2 2\n0,1\n1 \n").indptr.tolist() == [0, 0, 0]
 
 
-def test_an_explicit_zero_is_kept(tmp_path: pathlib.Path) -> None:
+def test_an_explicit_zero_is_stored(tmp_path: pathlib.Path) -> None:
     assert load_text(tmp_path, "1 3 1\n0 2:0 1:0.0 0:-0e0\n").values.tolist() == [0.0, 0.0, 0.0]
 
 

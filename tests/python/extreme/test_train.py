@@ -178,13 +178,13 @@ def test_files_may_be_named_and_compressed(folder: pathlib.Path) -> None:
     (folder / "train.txt").unlink()
     result = command(folder, "--data", packed, "--test", folder / "test.txt", "--plan", "data", "--limit-steps", 1)
     assert result.exit_code == 0, result.output
-    assert "plan: data parallel, because it was asked for" in result.output
+    assert "plan: data parallel, because it was requested" in result.output
     (folder / "test.txt").rename(folder / "other.txt")
     alone = command(folder, "--data", packed, "--limit-steps", 1)
     assert "no test file: precision is not measured" in alone.output
 
 
-def test_folders_of_outputs_are_made(folder: pathlib.Path) -> None:
+def test_folders_of_outputs_are_created(folder: pathlib.Path) -> None:
     save, curve = folder / "new" / "run.pt", folder / "other" / "new" / "loss.png"
     assert command(folder, "--save", save, "--curve", curve, "--limit-steps", 1).exit_code == 0
     assert save.exists()

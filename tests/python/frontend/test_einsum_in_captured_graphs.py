@@ -119,10 +119,10 @@ def operands(case: Case) -> list[torch.Tensor]:
 
 
 def value_and_gradients(function: Callable[..., torch.Tensor], case: Case) -> list[torch.Tensor]:
-    given = operands(case)
-    value = function(*given)
+    inputs = operands(case)
+    value = function(*inputs)
     weights = torch.linspace(-1, 2, value.numel(), dtype=value.dtype).reshape(value.shape)
-    return [value.detach(), *torch.autograd.grad((value * weights).sum(), given)]
+    return [value.detach(), *torch.autograd.grad((value * weights).sum(), inputs)]
 
 
 @SITES

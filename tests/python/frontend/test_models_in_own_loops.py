@@ -28,8 +28,8 @@ def three_sites() -> Iterator[None]:
     joinsum.init()
 
 
-def same_state(given: nn.Module, wanted: nn.Module) -> None:
-    for x, y in zip(given.state_dict().values(), wanted.state_dict().values(), strict=True):
+def same_state(actual: nn.Module, wanted: nn.Module) -> None:
+    for x, y in zip(actual.state_dict().values(), wanted.state_dict().values(), strict=True):
         torch.testing.assert_close(gathered(x), y)
 
 
@@ -75,7 +75,7 @@ def test_torch_compile_finds_the_backend(name: str, monkeypatch: pytest.MonkeyPa
     same_state(model, plain)
 
 
-def test_a_function_that_is_not_one_graph_is_told_with_its_line() -> None:
+def test_a_function_that_is_not_one_graph_is_reported_with_its_line() -> None:
     def halved(x: Tensor) -> Tensor:
         doubled = x * 2
         return doubled if doubled.sum() < 0 else doubled - 1
@@ -117,8 +117,8 @@ def test_a_compiled_function_is_torchs_and_keeps_its_name() -> None:
     wanted = torch.softmax(query @ key.T * 0.5, -1)
     torch.testing.assert_close(weights, wanted)
     torch.testing.assert_close(made_, wanted @ value)
-    given = torch.autograd.grad(made_.square().sum(), [query, key, value])
-    torch.testing.assert_close(given, torch.autograd.grad((wanted @ value).square().sum(), [query, key, value]))
+    actual = torch.autograd.grad(made_.square().sum(), [query, key, value])
+    torch.testing.assert_close(actual, torch.autograd.grad((wanted @ value).square().sum(), [query, key, value]))
     assert attend.__name__ == "attend"
     assert attend.__doc__ == "Attention."
 
@@ -224,8 +224,8 @@ def test_checkpointed_layers_have_one_mask_in_both_passes() -> None:
         return nn.functional.dropout(attended * weight, 0.5)
 
     def step(x: Tensor) -> Tensor:
-        made: Tensor = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
-        return made.sum()
+        hidden: Tensor = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+        return hidden.sum()
 
     total = joinsum.compile(step)(x)
     total.backward()
@@ -290,9 +290,9 @@ def test_contractions_inside_the_block_run_on_the_sites() -> None:
     v = torch.randn(4, generator=draw).requires_grad_()
     wanted = contractions(x, y, v)
     with joinsum.distributed_einsum():
-        given = contractions(x, y, v)
-    torch.testing.assert_close(given, wanted)
-    for mine, theirs in zip(given[4:7], wanted[4:7], strict=True):
+        actual = contractions(x, y, v)
+    torch.testing.assert_close(actual, wanted)
+    for mine, theirs in zip(actual[4:7], wanted[4:7], strict=True):
         torch.testing.assert_close(torch.autograd.grad(mine.sum(), v), torch.autograd.grad(theirs.sum(), v))
 
 

@@ -28,8 +28,8 @@ def sites(request: pytest.FixtureRequest) -> Iterator[int]:
     joinsum.init()
 
 
-def same(given: Any, wanted: Any, tolerance: float = 1e-5) -> None:
-    for x, y in zip(given, wanted, strict=True):
+def same(actual: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    for x, y in zip(actual, wanted, strict=True):
         torch.testing.assert_close(gathered(x), y.detach(), rtol=tolerance, atol=tolerance)
 
 
@@ -67,8 +67,8 @@ class Routed(nn.Module):
         taken = F.one_hot(chosen, 4)
         place = (taken.cumsum(0) - 1) * taken
         sent = F.one_hot(place.clamp(max=2), 3) * ((place < 3) & (taken > 0)).unsqueeze(-1)
-        given = torch.einsum("tec,td->ecd", sent.float(), x)
-        return torch.einsum("tec,ecd->td", sent.float(), torch.bmm(given, self.experts)) * score[:, None]
+        routed = torch.einsum("tec,td->ecd", sent.float(), x)
+        return torch.einsum("tec,ecd->td", sent.float(), torch.bmm(routed, self.experts)) * score[:, None]
 
 
 class InHalves(nn.Module):
@@ -96,12 +96,12 @@ class Remembering(nn.Module):
         self.count = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        made = self.layer(x) + self.last + self.count
-        self.mean = self.mean * 0.9 + 0.1 * made.detach().mean(0)
+        hidden = self.layer(x) + self.last + self.count
+        self.mean = self.mean * 0.9 + 0.1 * hidden.detach().mean(0)
         self.calls += 1
-        self.last = made.detach().tanh()
+        self.last = hidden.detach().tanh()
         self.count += 1
-        return made - self.mean
+        return hidden - self.mean
 
 
 class Mapped(nn.Module):
@@ -125,8 +125,8 @@ class Recurrent(nn.Module):
         self.gated, self.plain = nn.GRU(6, 7, batch_first=True), nn.RNN(7, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        made, (hidden, _) = self.long(x[:6].reshape(3, 2, 6))
-        return self.plain(self.gated(made)[0])[0].sum(1) + hidden.sum()
+        states, (hidden, _) = self.long(x[:6].reshape(3, 2, 6))
+        return self.plain(self.gated(states)[0])[0].sum(1) + hidden.sum()
 
 
 @pytest.mark.parametrize(
@@ -147,23 +147,23 @@ def test_models_train_in_steps_and_distributed_as_by_torch(make: Callable[[], nn
             value.backward()
             optimizer.step()
         same([loss, step(x, y)], [wanted, wanted], tolerance)
-    for made in (stepped, spread):
-        joinsum.gather(made)
-        same(made.state_dict().values(), plain.state_dict().values(), tolerance)
+    for trained in (stepped, spread):
+        joinsum.gather(trained)
+        same(trained.state_dict().values(), plain.state_dict().values(), tolerance)
         if isinstance(plain, Remembering):
-            assert isinstance(made, Remembering)
-            same([made.last], [plain.last])
-            assert made.count == plain.count
+            assert isinstance(trained, Remembering)
+            same([trained.last], [plain.last])
+            assert trained.count == plain.count
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_functions_of_recurrent_layers_are_captured(kind: type[nn.RNNBase]) -> None:
     layer, x = kind(6, 5), torch.randn(4, 3, 6)
     wanted = layer(x)[0]
-    made = joinsum.compile(lambda x: layer(x)[0])(x)
-    same([made], [wanted])
+    result = joinsum.compile(lambda x: layer(x)[0])(x)
+    same([result], [wanted])
     weights = list(layer.parameters())
-    same(torch.autograd.grad(made.square().sum(), weights), torch.autograd.grad(wanted.square().sum(), weights))
+    same(torch.autograd.grad(result.square().sum(), weights), torch.autograd.grad(wanted.square().sum(), weights))
 
 
 def test_a_recurrent_layer_that_was_gathered_sees_other_weights() -> None:
@@ -182,7 +182,7 @@ def test_encoder_layers_run_in_eval_mode_without_gradients() -> None:
     assert torch.backends.mha.get_fastpath_enabled()
 
 
-def test_one_element_is_put_in_all_places_of_a_mask() -> None:
+def test_one_element_is_written_wherever_a_mask_is_true() -> None:
     def f(x: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         y, z = x * 2, x.clone()
         y[y > 0] = 0.5
@@ -190,9 +190,9 @@ def test_one_element_is_put_in_all_places_of_a_mask() -> None:
         return y, z
 
     x, row = torch.randn(4, 5, requires_grad=True), torch.randn(4)
-    made, wanted = joinsum.compile(f)(x, row), f(x, row)
-    same(made, wanted)
-    same(*([torch.autograd.grad(y.square().sum() + z.sum(), x)[0]] for y, z in (made, wanted)))
+    result, wanted = joinsum.compile(f)(x, row), f(x, row)
+    same(result, wanted)
+    same(*([torch.autograd.grad(y.square().sum() + z.sum(), x)[0]] for y, z in (result, wanted)))
 
 
 @pytest.mark.parametrize("shaped", [Tensor.nonzero, torch.unique, lambda x: x[x > 0].sum()])
@@ -209,9 +209,9 @@ def test_numbers_keep_the_dtype_of_tensors_without_axes() -> None:
     def f(x: Tensor, i: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x.sum() / 20 + 0.5, i.max() + 1, torch.where(x > 0, x.sum(), 1.0)
 
-    given = torch.randn(3, 2, dtype=torch.bfloat16), torch.arange(3, dtype=torch.int32)
-    for made, wanted in zip(joinsum.compile(f)(*given), f(*given), strict=True):
-        torch.testing.assert_close(made, wanted)
+    inputs = torch.randn(3, 2, dtype=torch.bfloat16), torch.arange(3, dtype=torch.int32)
+    for result, wanted in zip(joinsum.compile(f)(*inputs), f(*inputs), strict=True):
+        torch.testing.assert_close(result, wanted)
 
 
 def test_losses_take_targets_that_repeat_one_number() -> None:
@@ -278,7 +278,7 @@ def test_empty_batches_and_checks_of_matrices_are_refused_with_their_line() -> N
         step(torch.randn(3, 3), torch.zeros(()))
 
 
-def test_operators_without_a_rule_run_whole_where_that_is_asked() -> None:
+def test_operators_without_a_rule_run_unsharded_on_request() -> None:
     def f(x: Tensor, w: Tensor) -> Tensor:
         return (x @ torch.linalg.matrix_exp(w)).tanh()
 
@@ -320,11 +320,11 @@ def test_hooks_on_gradients_run_in_a_distributed_model_and_are_refused_in_a_step
 def test_a_model_whose_result_is_in_autograd_is_refused_and_stays_plain() -> None:
     model = mlp()
     ((x, _),) = batches(1)
-    kept = model(x).sum()
+    loss = model(x).sum()
     with pytest.raises(joinsum.PlanError, match="needed by a result that is still in autograd"):
         joinsum.distribute(model, x)
     assert not any(isinstance(p, DistributedTensor) for p in model.parameters())
-    del kept
+    del loss
     joinsum.distribute(model, x)
     assert all(isinstance(p, DistributedTensor) for p in model.parameters())
 
@@ -391,9 +391,9 @@ def test_a_second_backward_pass_and_penalties_on_parameters_add_up() -> None:
     ((x, _),) = batches(1)
     joinsum.distribute(model, x)
     for m in (plain, model):
-        made = m(x)
-        made.sum().backward(retain_graph=True)
-        (made.square().sum() + sum(p.norm() + p.abs().sum() for p in m.parameters())).backward()
+        result = m(x)
+        result.sum().backward(retain_graph=True)
+        (result.square().sum() + sum(p.norm() + p.abs().sum() for p in m.parameters())).backward()
     same([p.grad for p in model.parameters()], [p.grad for p in plain.parameters()])
 
 
@@ -438,11 +438,11 @@ def test_products_of_several_dtypes_are_refused_as_by_torch() -> None:
 def test_a_model_that_cannot_be_gathered_yet_stays_distributed() -> None:
     joinsum.init(sites=3)
     model = joinsum.distribute(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.ones(2, 4))
-    kept = model(torch.ones(2, 4))
+    before = model(torch.ones(2, 4))
     with pytest.raises(joinsum.PlanError, match="still in autograd"):
         joinsum.gather(model)
-    torch.testing.assert_close(model(torch.ones(2, 4)), kept)
-    del kept
+    torch.testing.assert_close(model(torch.ones(2, 4)), before)
+    del before
     joinsum.init(sites=2)
     with pytest.raises(joinsum.PlanError, match="made for other sites"):
         model(torch.ones(2, 4))

@@ -32,7 +32,7 @@ class Model(nn.Module):
         return self.function(x, self.weight)
 
 
-# What is kept for the backward pass: a parameter, views of it and of the input, results, views of these, copies.
+# What is saved for the backward pass: a parameter, views of it and of the input, results, views of these, copies.
 CASES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...]]] = {
     "square": (lambda x, w: w.square() + x, (8,)),
     "product": (lambda x, w: x @ w, (8, 12)),
@@ -86,12 +86,12 @@ def test_what_is_written_is_noticed_or_has_no_part_in_the_gradients(way: str, ca
         "result": lambda model, x, y: y.mul_(2),
     }
     for written, write in writes.items():
-        given, theirs = outcome(way, case, write), outcome("torch", case, write)
-        if isinstance(given, str):
-            assert "modified by an inplace operation" in given
+        actual, theirs = outcome(way, case, write), outcome("torch", case, write)
+        if isinstance(actual, str):
+            assert "modified by an inplace operation" in actual
             assert isinstance(theirs, str), written
         else:
-            torch.testing.assert_close(given, wanted, msg=written)
+            torch.testing.assert_close(actual, wanted, msg=written)
             assert not isinstance(theirs, str) or written == "result"
 
 
@@ -99,10 +99,10 @@ def test_what_is_written_is_noticed_or_has_no_part_in_the_gradients(way: str, ca
 def test_results_are_written_in_place_in_autograd(way: str) -> None:
     wanted = (Model(*CASES["product"])(torch.ones(6, 8)) / 2).sum()
     model = Model(*CASES["product"])
-    made = WAYS[way](model, torch.ones(6, 8))(torch.ones(6, 8))
-    made /= 2
-    made.sum().backward()
-    torch.testing.assert_close(made.sum(), wanted)
+    result = WAYS[way](model, torch.ones(6, 8))(torch.ones(6, 8))
+    result /= 2
+    result.sum().backward()
+    torch.testing.assert_close(result.sum(), wanted)
     assert model.weight.grad is not None
     torch.testing.assert_close(gathered(model.weight.grad), torch.full((8, 12), 3.0))
 
@@ -114,10 +114,10 @@ def test_results_that_the_backward_pass_reads_are_whole_too(way: str) -> None:
 
     x = torch.rand(6, 8, generator=torch.Generator().manual_seed(2))
     model, plain = Model(largest, (8, 5)), Model(largest, (8, 5))
-    made, wanted = WAYS[way](model, x)(x), plain(x)
-    assert [type(each) for each in made] == [Tensor, Tensor]
-    torch.testing.assert_close(tuple(made), tuple(wanted))
-    made[0].sum().backward()
+    results, wanted = WAYS[way](model, x)(x), plain(x)
+    assert [type(each) for each in results] == [Tensor, Tensor]
+    torch.testing.assert_close(tuple(results), tuple(wanted))
+    results[0].sum().backward()
     wanted[0].sum().backward()
     assert model.weight.grad is not None
     torch.testing.assert_close(gathered(model.weight.grad), plain.weight.grad)
@@ -132,7 +132,7 @@ def test_results_share_no_memory_with_parameters_inputs_and_constants(way: str) 
     model, wanted = Model(copies, (8, 5)), Model(copies, (8, 5))(x)
     call = WAYS[way](model, x)
     for _ in range(2):
-        made = call(x)
-        torch.testing.assert_close(tuple(made), tuple(wanted))
-        for each in made:
+        results = call(x)
+        torch.testing.assert_close(tuple(results), tuple(wanted))
+        for each in results:
             each.detach().mul_(3)

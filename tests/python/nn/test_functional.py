@@ -86,9 +86,9 @@ def test_gradients_of_softmax_look_for_no_ties() -> None:
 def test_norms(sites: int, shape: tuple[int, ...], affine: bool) -> None:
     x = torch.randn(3, 5, 4, dtype=F64)
     weight, bias = torch.randn(shape, dtype=F64), torch.randn(shape, dtype=F64)
-    given = (weight, bias) if affine else ()
-    check(lambda x, *wb: ours.layer_norm(x, shape, *wb), lambda x, *wb: torchs.layer_norm(x, shape, *wb), x, *given)
-    check(lambda x, *w: ours.rms_norm(x, shape, *w), lambda x, *w: torchs.rms_norm(x, shape, *w), x, *given[:1])
+    weights = (weight, bias) if affine else ()
+    check(lambda x, *wb: ours.layer_norm(x, shape, *wb), lambda x, *wb: torchs.layer_norm(x, shape, *wb), x, *weights)
+    check(lambda x, *w: ours.rms_norm(x, shape, *w), lambda x, *w: torchs.rms_norm(x, shape, *w), x, *weights[:1])
     check(lambda x: ours.rms_norm(x, shape, eps=0.5), lambda x: torchs.rms_norm(x, shape, eps=0.5), x)
 
 

@@ -55,7 +55,7 @@ def test_shortest_paths_are_those_of_a_breadth_first_search() -> None:
         assert steps[i].tolist() == [known.get(name, float("inf")) for name in packages]
 
 
-def test_prefill_of_llama_is_never_slower_than_plans_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prefill_of_llama_is_never_slower_than_the_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     of = example("llama_prefill")
     extents = {"b": 2, "s": 24, "t": 24, "a": 32, "h": 4, "d": 8, "f": 48}

@@ -80,7 +80,7 @@ def test_strides_and_batches_are_followed(join: str, agg: str) -> None:
     torch.testing.assert_close(result.cpu(), torch.stack(wanted), rtol=1e-12, atol=1e-12)
 
 
-def test_infinities_and_nan_are_kept() -> None:
+def test_infinities_and_nan_are_preserved() -> None:
     a = torch.tensor([[0.0, torch.inf, 3.0], [torch.nan, 1.0, 2.0]], device="cuda")
     b = torch.tensor([[torch.inf, 1.0], [-torch.inf, 2.0], [1.0, 0.5]], device="cuda")
     for join, agg in [("add", "min"), ("add", "max"), ("squared_difference", "sum"), ("mul", "max")]:

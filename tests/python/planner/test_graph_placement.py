@@ -130,8 +130,8 @@ def test_no_pinned_plan_costs_less_than_the_bound(objective: str) -> None:
         for op in STEP["ops"]:
             labels = sorted({*"".join(op["in_labels"])})
             pins[op["name"]] = f"({', '.join(draw.choice(labels) for _ in range(3))})"
-        kept = dict(draw.sample(list(pins.items()), draw.randint(1, len(pins))))
-        assert joinsum.plan_graph(STEP, objective, sites=8, pins=kept).cost >= free.lower_bound, kept
+        chosen = dict(draw.sample(list(pins.items()), draw.randint(1, len(pins))))
+        assert joinsum.plan_graph(STEP, objective, sites=8, pins=chosen).cost >= free.lower_bound, chosen
 
 
 def test_thousands_of_sites_are_planned() -> None:
@@ -159,8 +159,8 @@ def test_baselines_of_a_training_step_are_what_people_write() -> None:
     assert costs["tensor parallel"] == 2 * 3 * 64 * 16 * 4
     assert plan.cost <= min(cost for cost in costs.values() if cost is not None)
     assert "data parallel" in repr(plan)
-    told = json.loads(json.dumps(plan.to_json()))
-    assert told["baselines"][0]["loses"] == 6 * weights - plan.cost
+    report = json.loads(json.dumps(plan.to_json()))
+    assert report["baselines"][0]["loses"] == 6 * weights - plan.cost
 
 
 def test_a_baseline_that_a_graph_cannot_have_is_listed_with_the_reason() -> None:
@@ -171,8 +171,8 @@ def test_a_baseline_that_a_graph_cannot_have_is_listed_with_the_reason() -> None
 
 
 def op(name: str, equation: str, *inputs: str, **functions: str) -> dict[str, Any]:
-    given, out = equation.split("->")
-    return {"name": name, "inputs": list(inputs), "in_labels": given.split(","), "out_labels": out, **functions}
+    terms, out = equation.split("->")
+    return {"name": name, "inputs": list(inputs), "in_labels": terms.split(","), "out_labels": out, **functions}
 
 
 UNEVEN_MLP = {
@@ -306,7 +306,7 @@ def test_merged_axes_have_no_bound_where_products_are_too_small_for_all_sites() 
     assert not plan.exact
 
 
-def test_pins_are_kept() -> None:
+def test_plans_have_what_is_pinned() -> None:
     pins: dict[str, Any] = {"A": {"b": 2, "h": 2}, "H": "(h, h)", "W1": [4, 1], "dW2": {"o": 1, "b": 4}}
     plan = joinsum.plan_graph(STEP, "wire_bytes", sites=4, pins=pins)
     assert plan.plan["A"] == {"b": 2, "i": 1, "h": 2}
@@ -320,10 +320,10 @@ def test_pins_are_kept() -> None:
 def test_an_output_ends_as_it_is_pinned() -> None:
     pins = {"X": [4, 1], "Y": [1, 1]}
     free = joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins)
-    told = joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins | {"product": [1, 4]})
+    planned = joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins | {"product": [1, 4]})
     assert free.cost == 0
     # Y is everywhere, so is X only by 3 of 4 parts; of Z each site lacks 3 of the 4 blocks of its columns.
-    assert told.cost == min(4 * 3 * 16 * 16 * 4, 4 * 48 * 64 * 4)
+    assert planned.cost == min(4 * 3 * 16 * 16 * 4, 4 * 48 * 64 * 4)
     assert joinsum.plan_graph(PRODUCT, "wire_bytes", sites=4, pins=pins | {"product": "(i, i)"}).cost == 0
 
 
@@ -353,15 +353,15 @@ def test_a_plan_fits_the_memory_or_says_what_is_missing() -> None:
     assert joinsum.cost(small.physical).peak_bytes == small.peak_bytes
     with pytest.raises(joinsum.PlanError) as raised:
         joinsum.plan_graph(STEP, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=2000))
-    told = str(raised.value)
-    assert "short by=" in told
-    assert "largest tensor=" in told
-    short, needs = (int(told.split(f"{name}=")[1].split(" ")[0]) for name in ("short by", "needs"))
+    message = str(raised.value)
+    assert "short by=" in message
+    assert "largest tensor=" in message
+    short, needs = (int(message.split(f"{name}=")[1].split(" ")[0]) for name in ("short by", "needs"))
     assert needs - short == 2000
 
 
 def test_a_plan_fits_whatever_memory_pins_show_to_be_enough() -> None:
-    # X lies divided along its last axis, which no price of all kept bytes together makes the best.
+    # X lies divided along its last axis, which no price of all resident bytes together makes the best.
     graph = {
         "inputs": {"X": [5, 12, 2]},
         "ops": [
@@ -395,7 +395,7 @@ def test_small_graphs_get_the_cheapest_plan_that_fits(seed: int, objective: str)
         assert found.cost <= min(costs) * (1 + 1e-9)
 
 
-def test_memory_in_which_no_plan_fits_is_told_from_one_in_which_none_was_found() -> None:
+def test_the_error_says_whether_no_plan_fits_or_none_was_found() -> None:
     with pytest.raises(joinsum.PlanError, match=r"no plan fits a site's memory; .*short by=\d+ B.*largest tensor="):
         joinsum.plan_graph(
             PRODUCT, "wire_bytes", sites=4, cluster=joinsum.Cluster(memory_bytes=3 * 64 * 64 * 4 // 4 - 1)

@@ -30,11 +30,11 @@ def tensors() -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("minimize", ["seconds", "wire_bytes", "paper_floats"])
 def test_every_candidate_runs_and_equals_torch(sites: int, minimize: str) -> None:
     joinsum.init(sites=sites)
-    given = tensors()
-    wanted = (given["X"] @ given["W1"]).relu() @ given["W2"]
+    inputs = tensors()
+    wanted = (inputs["X"] @ inputs["W1"]).relu() @ inputs["W2"]
     found = joinsum.optimize(joinsum.parse(PROGRAM), minimize=minimize)
     for candidate in found.candidates:
-        result = joinsum.run(candidate.plan, given)["Y"].to_tensor()
+        result = joinsum.run(candidate.plan, inputs)["Y"].to_tensor()
         torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-4)
         assert sum(entry.bytes_sent for entry in joinsum.trace()) == candidate.cost.wire_bytes
 
@@ -63,8 +63,8 @@ def test_pinned_values_lie_where_the_pins_say(sites: int) -> None:
     axes = len(joinsum.grid().axes)
     rows, columns = f"({', '.join(['0'] * axes)})", f"({', '.join(['1'] * axes)})"
     everywhere = f"({', '.join(['*'] * axes)})"
-    given = tensors()
-    wanted = (given["X"] @ given["W1"]).relu() @ given["W2"]
+    inputs = tensors()
+    wanted = (inputs["X"] @ inputs["W1"]).relu() @ inputs["W2"]
     for pins in ({"Y": columns}, {"Y": "replicated"}, {"t2": rows}, {"t2": columns}, {"t2": columns, "Y": rows}):
         found = joinsum.optimize(joinsum.parse(PROGRAM), pins=pins, minimize="wire_bytes")
         for candidate in found.candidates:
@@ -74,7 +74,7 @@ def test_pinned_values_lie_where_the_pins_say(sites: int) -> None:
             if "t2" in pins:
                 since = str(candidate.plan).split("relu](")[1].splitlines()
                 assert any(": f32[24,30]<6,6>" in line and line.endswith(pins["t2"]) for line in since), candidate.plan
-            result = joinsum.run(candidate.plan, given)["Y"].to_tensor()
+            result = joinsum.run(candidate.plan, inputs)["Y"].to_tensor()
             torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-4)
 
 
@@ -94,7 +94,7 @@ def test_the_environment_can_have_every_candidate_verified(value: str, monkeypat
     found = joinsum.optimize(joinsum.parse(PROGRAM), minimize="wire_bytes")
     assert all(joinsum.verify(candidate.plan, joinsum.parse(PROGRAM)).accepted for candidate in found.candidates)
     called = []
-    monkeypatch.setattr(joinsum._C, "verify", lambda *given: called.append(given) or REFUTED)
+    monkeypatch.setattr(joinsum._C, "verify", lambda *arguments: called.append(arguments) or REFUTED)
     if value == "1":
         with pytest.raises(joinsum.InternalError, match="refuted: seen by the test"):
             joinsum.lower(joinsum.parse(PROGRAM))

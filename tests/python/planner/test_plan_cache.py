@@ -62,7 +62,7 @@ def test_the_code_is_that_of_the_whole_package(tmp_path: Path) -> None:
 # --- hits -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_kept_plan_is_used_without_planning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_plan_is_used_without_planning(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = planned()
     assert first.origin == "planned here"
     monkeypatch.setattr(_C, "optimize", never)
@@ -74,7 +74,7 @@ def test_a_kept_plan_is_used_without_planning(folder: Path, monkeypatch: pytest.
     torch.testing.assert_close(second(*operands), torch.einsum(EQUATION, *operands))
 
 
-def test_einsum_and_its_gradients_are_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_einsum_and_its_gradients_are_cached_too(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = torch.rand(8, 6, requires_grad=True), torch.rand(6, 5)
     joinsum.einsum("ij,jk->ik", x, y).sum().backward()
     joinsum.init(sites=4)
@@ -98,15 +98,15 @@ def test_other_sites_shapes_dtypes_and_graphs_have_other_files(folder: Path) -> 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Changes a file's fields, and makes its checksum fit."""
-    told = json.loads(path.read_text())
-    change(told)
-    del told["checksum"]
-    told["checksum"] = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-    path.write_text(json.dumps(told))
+    fields = json.loads(path.read_text())
+    change(fields)
+    del fields["checksum"]
+    fields["checksum"] = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+    path.write_text(json.dumps(fields))
 
 
-def of_other_sites(told: dict[str, Any]) -> None:
-    told["plan"] = told["plan"].replace("ia on 2x2", "ia on 3").replace("(*, *)", "(*)")
+def of_other_sites(fields: dict[str, Any]) -> None:
+    fields["plan"] = fields["plan"].replace("ia on 2x2", "ia on 3").replace("(*, *)", "(*)")
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -114,13 +114,16 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "cut off": (lambda path: path.write_bytes(path.read_bytes()[:-20]), "cut off or damaged"),
     "not text": (lambda path: path.write_bytes(b"\xff\xfe" + path.read_bytes()), "cut off or damaged"),
     "deep lists": (lambda path: path.write_text("[" * 200_000), "cut off or damaged"),
-    "another kind of key": (lambda path: rewrite(path, lambda told: told.update(key=5)), "fields are not those"),
+    "another kind of key": (lambda path: rewrite(path, lambda fields: fields.update(key=5)), "fields are not those"),
     "no sites in the key": (
-        lambda path: rewrite(path, lambda told: told["key"].pop("machine")),
+        lambda path: rewrite(path, lambda fields: fields["key"].pop("machine")),
         "fields are not those",
     ),
-    "a plan that is no text": (lambda path: rewrite(path, lambda told: told.update(plan=[1])), "fields are not those"),
-    "no plan": (lambda path: rewrite(path, lambda told: told.pop("plan")), "fields are not those"),
+    "a plan that is no text": (
+        lambda path: rewrite(path, lambda fields: fields.update(plan=[1])),
+        "fields are not those",
+    ),
+    "no plan": (lambda path: rewrite(path, lambda fields: fields.pop("plan")), "fields are not those"),
     "another format": (lambda path: path.write_text('{"format": "recipe"}'), "no plan of joinsum's"),
     "no object": (lambda path: path.write_text("[1, 2]"), "no plan of joinsum's"),
     "one letter": (lambda path: path.write_text(path.read_text().replace("ij", "ik", 1)), "its checksum is another"),
@@ -129,10 +132,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "its checksum is another",
     ),
     "another graph": (
-        lambda path: rewrite(path, lambda told: told["key"].update(graph=told["key"]["graph"] + " ")),
+        lambda path: rewrite(path, lambda fields: fields["key"].update(graph=fields["key"]["graph"] + " ")),
         "the plan of another graph",
     ),
-    "an unreadable plan": (lambda path: rewrite(path, lambda told: told.update(plan="ia on mars")), "it is damaged: "),
+    "an unreadable plan": (
+        lambda path: rewrite(path, lambda fields: fields.update(plan="ia on mars")),
+        "it is damaged: ",
+    ),
     "a plan of other sites": (lambda path: rewrite(path, of_other_sites), "damaged|for other sites"),
     "a folder": (lambda path: (path.unlink(), path.mkdir()), "cannot be read"),
 }
@@ -143,22 +149,22 @@ def test_a_damaged_or_foreign_file_is_rejected_with_a_warning_and_replaced(folde
     damage, said = DAMAGES[name]
     wanted = planned().plan
     damage(the_file(folder))
-    with pytest.warns(UserWarning, match=f"a kept plan is rejected: .*({said}).*: file={the_file(folder)}"):
+    with pytest.warns(UserWarning, match=f"a cached plan is rejected: .*({said}).*: file={the_file(folder)}"):
         second = planned()
     assert second.plan == wanted
-    assert second.origin.startswith("planned here, as the kept plan was rejected: ")
+    assert second.origin.startswith("planned here, as the cached plan was rejected: ")
     assert planned().origin == f"cached in {the_file(folder)}"
 
 
 def test_a_file_that_cannot_be_read_or_replaced_is_two_warnings(folder: Path) -> None:
     wanted = planned().plan
     DAMAGES["a folder"][0](the_file(folder))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert planned().plan == wanted
-    said = [str(each.message) for each in told]
-    assert "a kept plan is rejected: it cannot be read" in said[0]
-    assert "the plan cannot be kept; set JOINSUM_PLAN_CACHE=0" in said[1]
+    said = [str(each.message) for each in caught]
+    assert "a cached plan is rejected: it cannot be read" in said[0]
+    assert "the plan cannot be cached; set JOINSUM_PLAN_CACHE=0" in said[1]
 
 
 def test_the_plan_of_another_graph_under_this_name_is_rejected(folder: Path) -> None:
@@ -173,17 +179,23 @@ def test_the_plan_of_another_graph_under_this_name_is_rejected(folder: Path) -> 
 
 STALE: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "torch": (
-        lambda told: told["key"]["machine"]["libraries"].update(torch="1.0"),
+        lambda fields: fields["key"]["machine"]["libraries"].update(torch="1.0"),
         "stale, libraries have changed: torch: file=1.0",
     ),
     "joinsum": (
-        lambda told: told["key"]["machine"]["libraries"].update(joinsum="0.0.1"),
+        lambda fields: fields["key"]["machine"]["libraries"].update(joinsum="0.0.1"),
         "stale, libraries have changed: joinsum: file=0.0.1",
     ),
-    "host": (lambda told: told["key"]["machine"]["sites"].__setitem__(0, "elsewhere: cpu"), "another machine: site=0"),
-    "grid": (lambda told: told["key"]["machine"]["layout"].update(grid="4"), "another layout: grid: file=4, here=2x2"),
-    "build": (lambda told: told["key"].update(code="0"), "another build of joinsum made it"),
-    "format": (lambda told: told.update(version=0), f"another version of the format: file=0, here={VERSION}"),
+    "host": (
+        lambda fields: fields["key"]["machine"]["sites"].__setitem__(0, "elsewhere: cpu"),
+        "another machine: site=0",
+    ),
+    "grid": (
+        lambda fields: fields["key"]["machine"]["layout"].update(grid="4"),
+        "another layout: grid: file=4, here=2x2",
+    ),
+    "build": (lambda fields: fields["key"].update(code="0"), "another build of joinsum made it"),
+    "format": (lambda fields: fields.update(version=0), f"another version of the format: file=0, here={VERSION}"),
 }
 
 
@@ -276,8 +288,8 @@ for turn in range(3):
 def test_processes_share_the_folder(folder: Path) -> None:
     started = [subprocess.Popen([sys.executable, "-c", PROCESS], stderr=subprocess.PIPE, text=True) for _ in range(3)]
     for process in started:
-        _, told = process.communicate(timeout=300)
-        assert process.returncode == 0, told
+        _, output = process.communicate(timeout=300)
+        assert process.returncode == 0, output
     names = sorted(path.name for path in folder.iterdir())
     assert len(names) == 14
     assert all(name.endswith(".json") for name in names)

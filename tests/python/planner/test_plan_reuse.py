@@ -1,4 +1,4 @@
-"""Claims about one plan for a range of batch sizes: what it computes, what it may lose, and when a search is made."""
+"""Claims about one plan for a range of batch sizes: what it computes, what it may lose, and when there is a search."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def on(sites: int, cluster: joinsum.Cluster) -> None:
 
 def origin(x: Any, *args: Any) -> list[str]:
     """Where the plans of a step, a model or a function come from, pass by pass."""
-    told = x.explain() if isinstance(x, joinsum.TrainStep) else joinsum.explain(x, *args)
-    return [each.origin for each in told.passes]
+    explained = x.explain() if isinstance(x, joinsum.TrainStep) else joinsum.explain(x, *args)
+    return [each.origin for each in explained.passes]
 
 
 def planned_step(model: nn.Module, batch: int, *features: int) -> PlanChoice:
@@ -161,7 +161,7 @@ def all_reduce(elements: int, sites: int) -> int:
     return 2 * (sites - 1) * elements * 4
 
 
-def test_a_plan_that_would_move_too_much_at_another_size_is_made_anew_and_told(
+def test_a_plan_that_would_move_too_much_at_another_size_is_replaced_and_the_log_says_so(
     searches: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sites, width = 4, 96
@@ -175,8 +175,8 @@ def test_a_plan_that_would_move_too_much_at_another_size_is_made_anew_and_told(
     lost = re.fullmatch(r"planned here: the plan of batch 12 would lose up to (\d+) %", large.origin)
     assert lost is not None
     assert int(lost[1]) > 10
-    told = [record.getMessage() for record in caplog.records if record.name == "joinsum"]
-    assert told == [f"planning anew for batch 1536: the plan of batch 12 would lose up to {lost[1]} %"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "joinsum"]
+    assert messages == [f"planning anew for batch 1536: the plan of batch 12 would lose up to {lost[1]} %"]
     assert len(searches) == 2
     # Both are known now: each serves the sizes near it.
     assert planned_step(layers(2, width), 1500, width, width).origin.startswith("the plan of batch 1536, ")
@@ -235,7 +235,7 @@ def test_a_batch_of_fewer_elements_than_sites_is_cut_in_other_parts_and_planned(
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU())
     planned_step(model, 16, 6, 8)
     few = planned_step(model, 3, 6, 8)
-    assert "planned here: the plan of batch 16 cannot be carried over: " in few.origin
+    assert "planned here: the plan of batch 16 cannot be reused: " in few.origin
     assert "cut in other parts" in few.origin
     assert len(searches) == 2
 
@@ -262,17 +262,17 @@ from training import CUTTING, sgd
 joinsum.init(sites=3, cluster=CUTTING)
 from joinsum.planner import plan_choice
 count, search = 0, plan_choice._searched
-def counted(*given):
+def counted(*arguments):
     global count
     count += 1
-    return search(*given)
+    return search(*arguments)
 plan_choice._searched = counted
-model, told = new_model("mlp"), []
+model, steps = new_model("mlp"), []
 step = joinsum.train_step(model, CASES["mlp"].loss, sgd(model.parameters()))
 for n in map(int, sys.argv[1:]):
     loss = step(*batches("mlp", 1, n)[0]).item()
-    told.append((loss, step.explain().passes[0].origin))
-print(json.dumps([count, told]))
+    steps.append((loss, step.explain().passes[0].origin))
+print(json.dumps([count, steps]))
 """
 
 
@@ -285,8 +285,8 @@ def test_a_second_process_takes_planned_and_reused_plans_from_disk(
 
     def run(*sizes: int) -> tuple[int, list[tuple[float, str]]]:
         command = [sys.executable, "-c", PROGRAM, *map(str, sizes)]
-        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        count, steps = json.loads(told)
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        count, steps = json.loads(output)
         return count, steps
 
     first, second = run(33, 33, 30), run(33, 33, 30)
@@ -298,7 +298,7 @@ def test_a_second_process_takes_planned_and_reused_plans_from_disk(
     assert re.fullmatch(rf"cached in {folder}/\w+\.json", second[1][0][1])
     assert re.match(rf"cached in {folder}/\w+\.json: {carried}", second[1][2][1])
     assert all(math.isclose(a[0], b[0], rel_tol=1e-6) for a, b in zip(first[1], second[1], strict=True))
-    # A process that meets another size takes the kept plan for it: no search.
+    # A process that meets another size takes the cached plan for it: no search.
     third = run(33, 33, 27)
     assert third[0] == 0
     assert third[1][2][1].startswith(carried)

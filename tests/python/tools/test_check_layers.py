@@ -293,7 +293,7 @@ def test_the_extreme_classifier_reaches_public_names_only(tmp_path: Path) -> Non
     assert found.endswith("extreme must not reach base (allowed: joinsum): joinsum.base.a")
 
 
-def test_a_module_name_that_is_put_together_is_reported(tmp_path: Path) -> None:
+def test_a_module_name_that_is_composed_is_reported(tmp_path: Path) -> None:
     text = "import importlib\ndef g(name):\n    return importlib.import_module(f'joinsum.{name}')\n"
     found = the_one_breach(tmp_path, {"python/joinsum/execution/x.py": text})
     assert found.startswith("python/joinsum/execution/x.py:3: a module's name is written whole")

@@ -51,8 +51,8 @@ def step_function(model: torch.nn.Module, update: Update, options: StepOptions) 
             updated = []
             for i, gradient in enumerate(gradients):
                 cohort, traits = kinds[i]
-                given = places[i], gradient, states[i], numbers[cohort], traits
-                updated.append(None if gradient is None else new(*given))
+                operands = places[i], gradient, states[i], numbers[cohort], traits
+                updated.append(None if gradient is None else new(*operands))
         return loss.detach(), updated
 
     return step

@@ -131,7 +131,7 @@ class PlacementBaselines(BaselineBuilder[PlacementBaseline]):
 
     def _narrowed(self, matrices: Sequence[Collection[Place]]) -> list[Place]:
         """Classes of which every matrix has one, in the order in which vertices read them. The most frequent are left
-        out where all matrices have another one too: the width of a stream that layers add to stays whole."""
+        out where all matrices have another one too: the width of a stream that layers add to stays undivided."""
         count = Counter(of for axes in matrices for of in axes)
         order = [of for of in self.classes.in_order() if of in count]
         left = [set(axes) for axes in matrices]

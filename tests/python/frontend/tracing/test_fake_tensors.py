@@ -59,7 +59,7 @@ def test_a_batch_that_requires_a_gradient_gets_it_and_the_next_one_does_not() ->
 
 
 @torch.no_grad()
-def test_a_batch_is_kept_by_nobody() -> None:
+def test_no_reference_to_a_batch_remains() -> None:
     _, model = distributed()
     x = torch.rand(5, 4)
     seen = weakref.ref(x)
@@ -85,9 +85,9 @@ def test_a_parameter_that_is_another_one_is_seen() -> None:
 
 def test_trees_are_mapped_as_torch_maps_them() -> None:
     tree = {"a": [1, (2.0, None)], "b": OrderedDict(c=torch.ones(2), d="text"), "e": torch.Size([3]), "f": [], "g": ()}
-    given, wanted = tree_map(repr, tree), pytree.tree_map(repr, tree)
-    assert given == wanted
-    assert type(given["b"]) is OrderedDict
+    actual, wanted = tree_map(repr, tree), pytree.tree_map(repr, tree)
+    assert actual == wanted
+    assert type(actual["b"]) is OrderedDict
 
 
 def test_settings_of_torch_are_as_before_also_after_an_error() -> None:

@@ -21,8 +21,8 @@ class Block(nn.Module):
         self.invert = invert
 
     def forward(self, x: Tensor) -> Tensor:
-        made = self.net(x) + self.shift
-        return torch.linalg.inv_ex(made)[0] if self.invert else made  # type: ignore[no-any-return]
+        result = self.net(x) + self.shift
+        return torch.linalg.inv_ex(result)[0] if self.invert else result  # type: ignore[no-any-return]
 
 
 class Model(nn.Module):
@@ -91,16 +91,16 @@ def variables(names: Any) -> set[str]:
 
 def test_explain_of_a_model_names_what_it_reads_as_state_dict_and_the_signature_do() -> None:
     args, keywords = arguments()
-    told = joinsum.explain(Model(), *args, **keywords)
-    assert variables(told.passes[0].inputs) == PARAMETERS | INPUTS
+    explained = joinsum.explain(Model(), *args, **keywords)
+    assert variables(explained.passes[0].inputs) == PARAMETERS | INPUTS
     assert Model().state_dict().keys() >= PARAMETERS
 
 
 def test_the_backward_pass_calls_parameters_as_the_forward_pass_does() -> None:
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), torch.rand(4, 4)
-    told = joinsum.explain(model, x)
-    assert variables(told.passes[0].inputs) == {"0.weight", "0.bias", "1.weight", "1.bias", "input"}
-    assert {"1.weight", "gradient.0", "input"} <= told.passes[1].inputs.keys()
+    explained = joinsum.explain(model, x)
+    assert variables(explained.passes[0].inputs) == {"0.weight", "0.bias", "1.weight", "1.bias", "input"}
+    assert {"1.weight", "gradient.0", "input"} <= explained.passes[1].inputs.keys()
 
 
 def test_a_distributed_model_names_what_it_reads_as_state_dict_and_the_signature_do(
@@ -116,7 +116,7 @@ def test_a_training_step_names_state_inputs_target_and_the_optimizers_numbers() 
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.Adam(model.parameters()))
     names = variables(step.explain(torch.rand(8, 4), torch.rand(8, 4)).passes[0].inputs)
-    state = {f"{name}{kept}" for name in model.state_dict() for kept in ("", ".exp_avg", ".exp_avg_sq")}
+    state = {f"{name}{ending}" for name in model.state_dict() for ending in ("", ".exp_avg", ".exp_avg_sq")}
     assert state | {"input", "target"} <= names
     assert all(name.startswith("optimizer.0.") for name in names - state - {"input", "target"})
 

@@ -193,10 +193,10 @@ def test_autocast_computes_in_half_width(graphs: list[fx.GraphModule]) -> None:
         wanted = loss(plain(x), y)
     step = joinsum.train_step(planned, loss, torch.optim.SGD(planned.parameters(), lr=0.1))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        given = step(x, y)
+        actual = step(x, y)
     exact = loss(plain(x), y)
-    torch.testing.assert_close(given, wanted.detach(), rtol=1e-3, atol=0)
-    assert given != exact
+    torch.testing.assert_close(actual, wanted.detach(), rtol=1e-3, atol=0)
+    assert actual != exact
     wanted.backward()
     torch.optim.SGD(plain.parameters(), lr=0.1).step()
     step.sync()
