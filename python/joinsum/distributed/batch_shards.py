@@ -1,4 +1,4 @@
-"""Batches that are sharded over the ranks of a process group along the first axis of each tensor."""
+"""Batches of ranks: equal on all, or sharded over a process group along the first axis of each tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.base.trees import tree_leaves, tree_map
 from joinsum.cluster.context import Context, context
@@ -15,15 +16,21 @@ __all__ = ["BatchShards"]
 
 
 class BatchShards:
-    """Assembles batches from the ranks' shards, and takes shards of results. `caller` opens error messages."""
+    """Assembles batches from the ranks' shards, and takes shards of results. `caller` opens error messages.
 
-    def __init__(self, caller: str) -> None:
+    data   "sharded"; or "whole", where every rank has the full batch and nothing is to be done
+    """
+
+    def __init__(self, caller: str, data: str) -> None:
+        if data not in ("whole", "sharded"):
+            raise PlanError(f"{caller}: batches are whole or sharded: data={show(data)}")
         self._caller = caller
+        self._sharded = data == "sharded"
         self._agreed: set[str] = set()  # shapes of shards that all ranks are known to have
 
     def joined(self, batch: Any) -> Any:
         """The global batch, for this rank's shard; moves nothing. In a single process the shard is the batch."""
-        if context().single_process:
+        if not self._sharded or context().single_process:
             return batch
         axes = [x for x in tree_leaves(batch) if _has_axes(x)]
         if any(x.requires_grad for x in axes):
@@ -38,7 +45,7 @@ class BatchShards:
         """The results for a batch of `joined`: of each tensor whose first axis is as long as the batch's, this rank's
         shard, in autograd; the others unchanged."""
         here = context()
-        if here.single_process:
+        if not self._sharded or here.single_process:
             return results
         extents = {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
 

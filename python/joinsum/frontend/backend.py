@@ -123,27 +123,22 @@ def forward_and_backward(
         stay = saved if context().sites > 1 else frozenset[int]()
         separate_results(graph.graph, saved, stay)
         protected = SavedForBackward(graph.graph, stay) if stay else None
-        program = Program(CapturedGraph(graph, inputs, known, stay=stay, state=persistent, replicate=replicate))
-        programs.append(program)
-        return _runner(program, protected=protected)
+        programs.append(Program(CapturedGraph(graph, inputs, known, stay=stay, state=persistent, replicate=replicate)))
+        return _runner(programs[-1], protected=protected)
 
     def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
         stay = {i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}
         names = backward_names(graph, input_names)
-        program = Program(CapturedGraph(graph, inputs, names, stay=stay, replicate=replicate))
-        programs.append(program)
-        run = _runner(program, state)
-        return _checked(run) if context().sites > 1 else run
+        programs.append(Program(CapturedGraph(graph, inputs, names, stay=stay, replicate=replicate)))
+        run = _runner(programs[-1], state)
+
+        def checked(args: list[Any]) -> Any:
+            check_unwritten(args)
+            return run(args)
+
+        return checked
 
     return aot_compile(gm, example_inputs, forward, backward), programs
-
-
-def _checked(run: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(args: list[Any]) -> Any:
-        check_unwritten(args)
-        return run(args)
-
-    return checked
 
 
 def _runner(

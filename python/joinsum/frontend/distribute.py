@@ -69,8 +69,8 @@ def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keyword
 class _Forward:
     """The forward method of a distributed model."""
 
-    def __init__(self, model: torch.nn.Module, sharded: bool, replicate: Collection[str]) -> None:
-        self._shards = BatchShards("distribute") if sharded else None
+    def __init__(self, model: torch.nn.Module, shards: BatchShards, replicate: Collection[str]) -> None:
+        self._shards = shards
         self._model = model
         self._replicate = replicate
         original = type(model).forward
@@ -99,7 +99,7 @@ class _Forward:
             raise PlanError(
                 "distribute: a distributed model's forward pass is copied only with the model: copy.deepcopy(model)"
             )
-        return _Forward(copied, self._shards is not None, self._replicate)
+        return _Forward(copied, self._shards, self._replicate)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise PlanError(
@@ -109,16 +109,13 @@ class _Forward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         _ = self._names  # must be found before fake tensors replace the tensors
-        if self._shards is None:
-            return self._traced(*args, **kwargs)
         batch, keywords = self._shards.joined((args, kwargs))
         return self._shards.own(self._traced(*batch, **keywords), (batch, keywords))
 
     def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
         """The graph for sample inputs."""
         _ = self._names
-        if self._shards is not None:
-            args, kwargs = self._shards.joined((args, kwargs))
+        args, kwargs = self._shards.joined((args, kwargs))
         with both_passes():
             found = self._traced.graph_for(*args, **kwargs)
         assert isinstance(found, _InAutograd)
@@ -163,10 +160,9 @@ def distribute(
     if not isinstance(model, torch.nn.Module):
         raise PlanError(f"distribute: a model is a torch.nn.Module: got={show(model)}")
     check_not_distributed("distribute", model)
-    if data not in ("whole", "sharded"):
-        raise PlanError(f"distribute: inputs are whole or sharded: data={show(data)}")
+    shards = BatchShards("distribute", data)
     args = sample_inputs if isinstance(sample_inputs, tuple) else (sample_inputs,)
-    forward = _Forward(model, data == "sharded", names_of_operators("distribute", replicate))
+    forward = _Forward(model, shards, names_of_operators("distribute", replicate))
     captured = forward.graph_for(args, sample_keywords or {})
     wanted = _wanted_types(captured)
     plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]

@@ -75,14 +75,8 @@ def place_graph(request: PlacementRequest) -> tuple[_C.GraphPlacement, float, st
     found = [(first, "elimination")]
     if _short(first, request) > 0:
         found += [(placed, "elimination") for placed in _smaller(placer, pins, first, request)]
-    baselines = []
-    for strategy in LabelBaselines(
-        request.graph, request.sites, request.parameters, request.objective == "seconds"
-    ).all():
-        baseline, placed = _baseline(placer, grid, _of_steps(strategy, first), request)
-        baselines.append(baseline)
-        if placed is not None:
-            found.append((placed, strategy.name))
+    baselines = _baselines(placer, grid, first, request)
+    found += [(placed, baseline.name) for baseline, placed in baselines if placed is not None]
     complete = False
     if _short(first, request) > 0:
         within, complete = _within(placer, pins, found, request)
@@ -101,7 +95,7 @@ def place_graph(request: PlacementRequest) -> tuple[_C.GraphPlacement, float, st
         bound = _least_work(request, placer, first) if seconds else _least_bytes(request, plan.binary(paths), placer_on)
         if not seconds and bound > best.cost:  # it leaves work undivided that shorter axes would divide
             bound = 0.0
-    return best, min(best.cost, bound), method, tuple(baselines)
+    return best, min(best.cost, bound), method, tuple(baseline for baseline, _ in baselines)
 
 
 def _least_work(request: PlacementRequest, placer: _C.GraphPlacer, placed: _C.GraphPlacement) -> float:
@@ -319,6 +313,15 @@ def _of_steps(strategy: LabelBaseline, placed: _C.GraphPlacement) -> LabelBaseli
         if vertex.vertex in strategy.axes and (not label or label in vertex.parts):
             axes[vertex.name] = label
     return replace(strategy, axes=axes)
+
+
+def _baselines(
+    placer: _C.GraphPlacer, grid: _C.Grid, first: _C.GraphPlacement, request: PlacementRequest
+) -> list[tuple[Baseline, _C.GraphPlacement | None]]:
+    """The baselines, each with its placement if there is one; `first` says in which steps operations run."""
+    repeating = request.objective == "seconds"
+    strategies = LabelBaselines(request.graph, request.sites, request.parameters, repeating).all()
+    return [_baseline(placer, grid, _of_steps(strategy, first), request) for strategy in strategies]
 
 
 def _baseline(

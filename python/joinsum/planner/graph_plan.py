@@ -342,24 +342,7 @@ def _placed(request: PlacementRequest) -> GraphPlan:
     """On real placements."""
     found, bound, method, baselines = place_graph(request)
     orders = {operation.name: operation.labels for operation in request.graph.operations}
-    rows = [
-        (
-            vertex.input,
-            VertexPlan(
-                vertex.name,
-                # Labels that an earlier step of the operation folds are that step's.
-                {
-                    label: vertex.parts[label]
-                    for label in orders.get(vertex.name, vertex.parts)
-                    if label in vertex.parts
-                },
-                placement=f"({', '.join(label or '*' for label in vertex.axes)})",
-                wire_bytes=vertex.wire_bytes,
-                seconds=vertex.seconds,
-            ),
-        )
-        for vertex in found.vertices
-    ]
+    rows = [(vertex.input, _vertex_plan(vertex, orders.get(vertex.name))) for vertex in found.vertices]
     vertices = tuple(vertex for is_input, vertex in rows if not is_input)
     inputs = tuple(vertex for is_input, vertex in rows if is_input)
     return GraphPlan(
@@ -379,6 +362,18 @@ def _placed(request: PlacementRequest) -> GraphPlan:
         found.peak_value,
         baselines,
         IaPlan(found.plan),
+    )
+
+
+def _vertex_plan(vertex: _C.VertexPlacement, order: Sequence[str] | None) -> VertexPlan:
+    """`order` is that of an operation's labels. Labels that an earlier step of the operation folds are that step's."""
+    labels = [label for label in order or vertex.parts if label in vertex.parts]
+    return VertexPlan(
+        vertex.name,
+        {label: vertex.parts[label] for label in labels},
+        placement=f"({', '.join(label or '*' for label in vertex.axes)})",
+        wire_bytes=vertex.wire_bytes,
+        seconds=vertex.seconds,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.training.optimizers import Update
 
 __all__ = ["LossFunction", "StepOptions", "step_function"]
@@ -22,9 +23,9 @@ class StepOptions:
     """The options of `joinsum.train_step`, which documents them."""
 
     loss_function: LossFunction | None
+    shards: BatchShards
     max_norm: float | None = None
     accumulate: int = 1
-    sharded: bool = False
     replicate: Collection[str] = ()
 
 

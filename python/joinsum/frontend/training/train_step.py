@@ -31,7 +31,6 @@ class TrainStep:
 
     def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: StepOptions) -> None:
         self._options = options
-        self._shards = BatchShards("train_step") if options.sharded else None
         self._model = model
         self._optimizer = optimizer
         self._update = update_of(optimizer)
@@ -56,8 +55,7 @@ class TrainStep:
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
         check_not_distributed("train_step", self._model)
-        if self._shards is not None:
-            batch, keywords = self._shards.joined((batch, keywords))
+        batch, keywords = self._options.shards.joined((batch, keywords))
         call = self._current = self._arguments()
         try:
             loss, updated = self._traced(batch, keywords, call.as_tuple())
@@ -89,8 +87,7 @@ class TrainStep:
     def captured(self, *batch: Any, **keywords: Any) -> Executable:
         """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
         model's tensors may be fake ones, without memory. Raises what a step raises."""
-        if self._shards is not None:
-            batch, keywords = self._shards.joined((batch, keywords))
+        batch, keywords = self._options.shards.joined((batch, keywords))
         call = self._current = self._arguments()
         try:
             self._traced.graph_for(batch, keywords, call.as_tuple())
@@ -265,8 +262,7 @@ def train_step(
     count = integer("train_step", "accumulate", accumulate)
     if count < 1:
         raise PlanError(f"train_step: at least one batch makes an update: accumulate={count}")
-    if data not in ("whole", "sharded"):
-        raise PlanError(f"train_step: batches are whole or sharded: data={show(data)}")
+    shards = BatchShards("train_step", data)
     norm = None if max_norm is None else float(max_norm)
     named = names_of_operators("train_step", replicate)
-    return TrainStep(model, optimizer, StepOptions(loss_function, norm, count, data == "sharded", named))
+    return TrainStep(model, optimizer, StepOptions(loss_function, shards, norm, count, named))
