@@ -69,41 +69,179 @@ def place_graph(request: PlacementRequest) -> tuple[_C.GraphPlacement, float, st
     def placer_on(sites: _C.Grid) -> _C.GraphPlacer:
         return _C.GraphPlacer(plan, paths, nodes, sites, request.objective, request.cluster.core())
 
-    placer = placer_on(grid)
-    pins = [_core_pin(name, pin) for name, pin in request.pins.items()]
-    first = placer.place(pins, request.seconds, 0.0, True)
+    search = _Search(request, placer_on(grid), grid)
+    first = search.first
     found = [(first, "elimination")]
-    if _short(first, request) > 0:
-        found += [(placed, "elimination") for placed in _smaller(placer, pins, first, request)]
-    baselines = _baselines(placer, grid, first, request)
+    if search.short(first) > 0:
+        found += [(placed, "elimination") for placed in search.smaller()]
+    baselines = search.baselines()
     found += [(placed, baseline.name) for baseline, placed in baselines if placed is not None]
     complete = False
-    if _short(first, request) > 0:
-        within, complete = _within(placer, pins, found, request)
+    if search.short(first) > 0:
+        within, complete = search.within(found)
         found += [(placed, "looking at all") for placed in within]
-    if not complete and all(_short(placed, request) > 0 for placed, _ in found) and _inputs_fit(request, values):
-        found += [
-            (placed, "single changes") for placed in _changed(placer, grid, [placed for placed, _ in found], request)
-        ]
-    fitting = [(placed, method) for placed, method in found if _short(placed, request) <= 0]
+    if not complete and all(search.short(placed) > 0 for placed, _ in found) and _inputs_fit(request, values):
+        found += [(placed, "single changes") for placed in search.changed([placed for placed, _ in found])]
+    fitting = [(placed, method) for placed, method in found if search.short(placed) <= 0]
     if not fitting:
-        _raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), request, complete)
+        search.raise_short(min((placed for placed, _ in found), key=lambda placed: placed.peak_bytes), complete)
     best, method = min(fitting, key=lambda pair: pair[0].cost)
     bound = first.lower_bound
     if grid != _C.Grid.of_sites(request.sites):  # what bounds the plans on merged axes does not bound the others
         seconds = request.objective == "seconds"
-        bound = _least_work(request, placer, first) if seconds else _least_bytes(request, plan.binary(paths), placer_on)
+        bound = search.least_work() if seconds else _least_bytes(request, plan.binary(paths), placer_on)
         if not seconds and bound > best.cost:  # it leaves work undivided that shorter axes would divide
             bound = 0.0
     return best, min(best.cost, bound), method, tuple(baseline for baseline, _ in baselines)
 
 
-def _least_work(request: PlacementRequest, placer: _C.GraphPlacer, placed: _C.GraphPlacement) -> float:
-    """A bound of seconds that holds on any grid: by the work. An operation of several operands may be joined in several
-    orders, so its steps count nothing."""
-    several = {operation.name for operation in request.graph.operations if len(operation.inputs) > 2}
-    steps = [each.name for each in placed.vertices if each.vertex in several]
-    return placer.least_seconds(steps)
+class _Search:
+    """The search for one placement, by a placer of the request's graph on a grid.
+
+    first   the best placement, whatever the memory
+    """
+
+    def __init__(self, request: PlacementRequest, placer: _C.GraphPlacer, grid: _C.Grid) -> None:
+        self._request = request
+        self._placer = placer
+        self._grid = grid
+        self._pins = [_core_pin(name, pin) for name, pin in request.pins.items()]
+        self.first = placer.place(self._pins, request.seconds, 0.0, True)
+
+    def _place(self, pins: list[_C.GraphPin], price: float = 0.0) -> _C.GraphPlacement:
+        """The best placement with these pins, if a resident byte has this price."""
+        return self._placer.place(pins, self._request.seconds, price, False)
+
+    def least_work(self) -> float:
+        """A bound of seconds that holds on any grid: by the work. An operation of several operands may be joined in
+        several orders, so its steps count nothing."""
+        several = {operation.name for operation in self._request.graph.operations if len(operation.inputs) > 2}
+        return self._placer.least_seconds([each.name for each in self.first.vertices if each.vertex in several])
+
+    # --- memory -------------------------------------------------------------------------------------------------------
+
+    def short(self, placed: _C.GraphPlacement) -> int:
+        """Bytes that a site lacks; not above 0 where the plan fits."""
+        limit = self._request.cluster.memory_bytes
+        return 0 if limit is None else placed.peak_bytes - limit
+
+    def raise_short(self, placed: _C.GraphPlacement, complete: bool) -> NoReturn:
+        """Raises PlanError. `complete`: all plans were looked at."""
+        which = "no plan" if complete else "no plan that was found"
+        limit = self._request.cluster.memory_bytes
+        raise PlanError(
+            f"plan_graph: {which} fits a site's memory; use more sites, or more memory: short by="
+            f"{self.short(placed)} B, needs={placed.peak_bytes} B, memory_bytes={limit}, "
+            f"largest tensor={placed.peak_value} ({placed.peak_value_bytes} B)"
+        )
+
+    def smaller(self) -> list[_C.GraphPlacement]:
+        """Plans that need less memory: a resident byte costs more and more until a plan fits, then by bisection as
+        little as it can.
+
+        Source: Everett, Generalized Lagrange multiplier method, 1963.
+        """
+        found = []
+        fits = False
+        price = low = max(self.first.cost, 1e-12) / max(self.first.peak_bytes, 1) * _FIRST_PRICE
+        for _ in range(_PRICES):
+            found.append(self._place(self._pins, price))
+            fits = self.short(found[-1]) <= 0
+            if fits:
+                break
+            low, price = price, 4 * price
+        for _ in range(_BISECTIONS if fits else 0):
+            middle = (low * price) ** 0.5
+            found.append(self._place(self._pins, middle))
+            if self.short(found[-1]) <= 0:
+                price = middle
+            else:
+                low = middle
+        return found
+
+    def within(self, found: Sequence[tuple[_C.GraphPlacement, str]]) -> tuple[list[_C.GraphPlacement], bool]:
+        """The best plan of a small graph that fits, if it is better than those that were found; and whether all plans
+        were looked at. Plans that repeat work which they could divide count where no other fits."""
+        limit = self._request.cluster.memory_bytes
+        assert limit is not None
+        fitting = [placed.cost for placed, _ in found if self.short(placed) <= 0]
+        best, complete = self._placer.within(self._pins, limit, min(fitting, default=math.inf), False)
+        if complete and best is None and not fitting and self._request.objective != "seconds":
+            best, complete = self._placer.within(self._pins, limit, math.inf, True)
+        return [] if best is None else [best], complete
+
+    def changed(self, found: Sequence[_C.GraphPlacement]) -> Iterator[_C.GraphPlacement]:
+        """Plans that need less memory than those that were found, until one fits. A price of resident bytes counts
+        those of all values together, so that the plans with the least peak may have no price that finds them."""
+        starts = list(found)
+        for strategy in LabelBaselines(self._request.graph, self._request.sites).uniform()[: _changes(found[0])]:
+            starts += self._placed_so(self._divided(_of_steps(strategy, found[0])))
+        peaks: dict[int, _C.GraphPlacement] = {}
+        for start in starts:
+            peaks.setdefault(start.peak_bytes, start)
+        for peak in sorted(peaks)[:_STARTS]:
+            yield (changed := self._by_single_changes(peaks[peak]))
+            if self.short(changed) <= 0:
+                return
+
+    def _by_single_changes(self, start: _C.GraphPlacement) -> _C.GraphPlacement:
+        """The plan from `start` where dividing one value after the other otherwise lowers the peak; the first that
+        fits, or the last one."""
+        best = start
+        tried = 0
+        for _ in range(_ROUNDS):
+            before = best.peak_bytes
+            for index, vertex in enumerate(start.vertices):
+                if vertex.name in self._request.pins:
+                    continue
+                for axes in _other_axes(vertex, tuple(best.vertices[index].axes)):
+                    if self.short(best) <= 0 or tried >= _changes(start):
+                        return best
+                    tried += 1
+                    divided = {each.name: tuple(each.axes) for each in best.vertices} | {vertex.name: axes}
+                    best = min([best, *self._placed_so(divided)], key=lambda each: (each.peak_bytes, each.cost))
+            if best.peak_bytes == before:
+                break
+        return best
+
+    def _placed_so(self, axes: Mapping[str, tuple[str, ...]]) -> list[_C.GraphPlacement]:
+        """The plan of these axes and the pins; none where there is none."""
+        try:
+            return [self._place(self._with_pins(axes))]
+        except PlanError:
+            return []  # the pins need a label that no axis divides
+
+    def _with_pins(self, axes: Mapping[str, tuple[str, ...]]) -> list[_C.GraphPin]:
+        return [_core_pin(name, pin) for name, pin in {**axes, **self._request.pins}.items()]
+
+    # --- baselines ----------------------------------------------------------------------------------------------------
+
+    def baselines(self) -> list[tuple[Baseline, _C.GraphPlacement | None]]:
+        """The baselines, each with its placement if there is one."""
+        request = self._request
+        repeating = request.objective == "seconds"
+        strategies = LabelBaselines(request.graph, request.sites, request.parameters, repeating).all()
+        return [self._baseline(_of_steps(strategy, self.first)) for strategy in strategies]
+
+    def _baseline(self, strategy: LabelBaseline) -> tuple[Baseline, _C.GraphPlacement | None]:
+        if strategy.reason is not None:
+            return Baseline(strategy.name, None, strategy.reason), None
+        pins = self._with_pins(self._divided(strategy)) + [
+            _C.GraphPin(name, {}, [label or ""] * len(self._grid.axes), output=True)
+            for name, label in strategy.ends.items()
+            if name not in self._request.pins
+        ]
+        try:
+            placed = self._place(pins)
+        except PlanError as error:
+            return Baseline(strategy.name, None, str(error)), None
+        if (short := self.short(placed)) > 0:
+            return Baseline(strategy.name, None, f"a site lacks {short} B for {placed.peak_value}"), placed
+        return Baseline(strategy.name, placed.cost), placed
+
+    def _divided(self, strategy: LabelBaseline) -> dict[str, tuple[str, ...]]:
+        """The label that each grid axis divides, by name, or an empty one."""
+        return {name: (label or "",) * len(self._grid.axes) for name, label in strategy.axes.items()}
 
 
 def _least_bytes(
@@ -167,12 +305,6 @@ def grid_of(sites: int) -> _C.Grid:
     return _C.Grid.of_axes(sorted(merged))
 
 
-def _short(placed: _C.GraphPlacement, request: PlacementRequest) -> int:
-    """Bytes that a site lacks; not above 0 where the plan fits."""
-    limit = request.cluster.memory_bytes
-    return 0 if limit is None else placed.peak_bytes - limit
-
-
 def _inputs_fit(request: PlacementRequest, values: Mapping[str, _C.EinsumNode]) -> bool:
     """Whether a site can hold its share of the inputs, as every plan makes some site do."""
     inputs = request.graph.inputs
@@ -181,120 +313,8 @@ def _inputs_fit(request: PlacementRequest, values: Mapping[str, _C.EinsumNode]) 
     return request.cluster.memory_bytes is None or total <= request.sites * request.cluster.memory_bytes
 
 
-def _within(
-    placer: _C.GraphPlacer,
-    pins: list[_C.GraphPin],
-    found: Sequence[tuple[_C.GraphPlacement, str]],
-    request: PlacementRequest,
-) -> tuple[list[_C.GraphPlacement], bool]:
-    """The best plan of a small graph that fits, if it is better than those that were found; and whether all plans were
-    looked at. Plans that repeat work which they could divide count where no other fits."""
-    limit = request.cluster.memory_bytes
-    assert limit is not None
-    fitting = [placed.cost for placed, _ in found if _short(placed, request) <= 0]
-    best, complete = placer.within(pins, limit, min(fitting, default=math.inf), False)
-    if complete and best is None and not fitting and request.objective != "seconds":
-        best, complete = placer.within(pins, limit, math.inf, True)
-    return [] if best is None else [best], complete
-
-
-def _raise_short(placed: _C.GraphPlacement, request: PlacementRequest, complete: bool) -> NoReturn:
-    """`complete`: all plans were looked at."""
-    which = "no plan" if complete else "no plan that was found"
-    raise PlanError(
-        f"plan_graph: {which} fits a site's memory; use more sites, or more memory: short by="
-        f"{_short(placed, request)} B, needs={placed.peak_bytes} B, memory_bytes={request.cluster.memory_bytes}, "
-        f"largest tensor={placed.peak_value} ({placed.peak_value_bytes} B)"
-    )
-
-
-def _smaller(
-    placer: _C.GraphPlacer, pins: list[_C.GraphPin], first: _C.GraphPlacement, request: PlacementRequest
-) -> list[_C.GraphPlacement]:
-    """Plans that need less memory: a resident byte costs more and more until a plan fits, then by bisection as little
-    as it can.
-
-    Source: Everett, Generalized Lagrange multiplier method, 1963.
-    """
-    found = []
-    fits = None
-    price = max(first.cost, 1e-12) / max(first.peak_bytes, 1) * _FIRST_PRICE
-    low = price
-    for _ in range(_PRICES):
-        found.append(placer.place(pins, request.seconds, price, False))
-        if _short(found[-1], request) <= 0:
-            fits = price
-            break
-        low, price = price, 4 * price
-    for _ in range(_BISECTIONS if fits is not None else 0):
-        middle = (low * price) ** 0.5
-        found.append(placer.place(pins, request.seconds, middle, False))
-        if _short(found[-1], request) <= 0:
-            price = middle
-        else:
-            low = middle
-    return found
-
-
-def _changed(
-    placer: _C.GraphPlacer, grid: _C.Grid, found: Sequence[_C.GraphPlacement], request: PlacementRequest
-) -> Iterator[_C.GraphPlacement]:
-    """Plans that need less memory than those that were found, until one fits. A price of resident bytes counts those of
-    all values together, so that the plans with the least peak may have no price that finds them."""
-    starts = list(found)
-    for strategy in LabelBaselines(request.graph, request.sites).uniform()[: _changes(found[0])]:
-        axes = _of_steps(strategy, found[0]).axes
-        divided = {name: (label or "",) * len(grid.axes) for name, label in axes.items()}
-        starts += _placed_so(placer, request, divided)
-    peaks: dict[int, _C.GraphPlacement] = {}
-    for start in starts:
-        peaks.setdefault(start.peak_bytes, start)
-    for peak in sorted(peaks)[:_STARTS]:
-        yield (changed := _by_single_changes(placer, peaks[peak], request))
-        if _short(changed, request) <= 0:
-            return
-
-
-def _by_single_changes(
-    placer: _C.GraphPlacer, start: _C.GraphPlacement, request: PlacementRequest
-) -> _C.GraphPlacement:
-    """The plan from `start` where dividing one value after the other otherwise lowers the peak; the first that fits, or
-    the last one."""
-    best = start
-    tried = 0
-    for _ in range(_ROUNDS):
-        before = best.peak_bytes
-        for index, vertex in enumerate(start.vertices):
-            if vertex.name in request.pins:
-                continue
-            for axes in _other_axes(vertex, tuple(best.vertices[index].axes)):
-                if _short(best, request) <= 0 or tried >= _changes(start):
-                    return best
-                tried += 1
-                divided = {each.name: tuple(each.axes) for each in best.vertices} | {vertex.name: axes}
-                best = min([best, *_placed_so(placer, request, divided)], key=_peak_then_cost)
-        if best.peak_bytes == before:
-            break
-    return best
-
-
 def _changes(placed: _C.GraphPlacement) -> int:
     return min(_CHANGES, _CHANGED_VALUES // len(placed.vertices))
-
-
-def _peak_then_cost(placed: _C.GraphPlacement) -> tuple[int, float]:
-    return placed.peak_bytes, placed.cost
-
-
-def _placed_so(
-    placer: _C.GraphPlacer, request: PlacementRequest, axes: Mapping[str, tuple[str, ...]]
-) -> list[_C.GraphPlacement]:
-    """The plan of these axes and the pins; none where there is none."""
-    pins = [_core_pin(name, pin) for name, pin in {**axes, **request.pins}.items()]
-    try:
-        return [placer.place(pins, request.seconds, 0.0, False)]
-    except PlanError:
-        return []  # the pins need a label that no axis divides
 
 
 def _other_axes(vertex: _C.VertexPlacement, now: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -313,36 +333,6 @@ def _of_steps(strategy: LabelBaseline, placed: _C.GraphPlacement) -> LabelBaseli
         if vertex.vertex in strategy.axes and (not label or label in vertex.parts):
             axes[vertex.name] = label
     return replace(strategy, axes=axes)
-
-
-def _baselines(
-    placer: _C.GraphPlacer, grid: _C.Grid, first: _C.GraphPlacement, request: PlacementRequest
-) -> list[tuple[Baseline, _C.GraphPlacement | None]]:
-    """The baselines, each with its placement if there is one; `first` says in which steps operations run."""
-    repeating = request.objective == "seconds"
-    strategies = LabelBaselines(request.graph, request.sites, request.parameters, repeating).all()
-    return [_baseline(placer, grid, _of_steps(strategy, first), request) for strategy in strategies]
-
-
-def _baseline(
-    placer: _C.GraphPlacer, grid: _C.Grid, strategy: LabelBaseline, request: PlacementRequest
-) -> tuple[Baseline, _C.GraphPlacement | None]:
-    if strategy.reason is not None:
-        return Baseline(strategy.name, None, strategy.reason), None
-    divided = {name: (label or "",) * len(grid.axes) for name, label in strategy.axes.items()}
-    pins = [_core_pin(name, pin) for name, pin in {**divided, **request.pins}.items()]
-    pins += [
-        _C.GraphPin(name, {}, [label or ""] * len(grid.axes), output=True)
-        for name, label in strategy.ends.items()
-        if name not in request.pins
-    ]
-    try:
-        placed = placer.place(pins, request.seconds, 0.0, False)
-    except PlanError as error:
-        return Baseline(strategy.name, None, str(error)), None
-    if (short := _short(placed, request)) > 0:
-        return Baseline(strategy.name, None, f"a site lacks {short} B for {placed.peak_value}"), placed
-    return Baseline(strategy.name, placed.cost), placed
 
 
 def _core_pin(name: str, pin: Mapping[str, int] | tuple[str, ...]) -> _C.GraphPin:
