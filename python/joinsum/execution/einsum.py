@@ -55,8 +55,8 @@ def einsum(
                          min, squared_difference, abs_difference, or a chain such as "sub | square"; more than two are
                          taken from the left. Of a single operand a map: "exp", or nothing. Or an expression of the
                          operands x0, x1, ... (or x, y, z): "exp(x - y) * 2", "where(x0 < x1, pow(x2, 3), 0)"
-    agg                  what labels fold by that the result lacks: sum, prod, max, min, logsumexp, any, all; argmax and
-                         argmin give the first position of the extreme, as torch's of the folded labels flattened in
+    agg                  what reduces labels that the result lacks: sum, prod, max, min, logsumexp, any, all; argmax and
+                         argmin give the first position of the extreme, as torch's of the reduced labels flattened in
                          the order of the operands: 64-bit integers, without a gradient
     extents              extents of labels that only the result has, along which it repeats: `{"j": 5}`
     out                  a tensor of the result's shape, dtype and device that the result is written into and that is

@@ -209,7 +209,7 @@ class PlannedGraph:
 
     @cached_property
     def _keeping_nans(self) -> PlannedGraph | None:
-        """The same, without folding an infinity away before it meets one of the other sign; slower, as it joins all
+        """The same, without aggregating an infinity before it meets one of the other sign; slower, as it joins all
         operands of such a vertex first. None where there is none."""
         if not self.core.may_lose_nans:
             return None

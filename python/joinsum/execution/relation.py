@@ -95,7 +95,7 @@ class Relation(Expression):
         return Relation(_C.tra_join(self.node, other.node, left, right, named), (self, other))
 
     def aggregate(self, keep: Iterable[int], kernel: str = "add") -> Relation:
-        """Folds the tuples that agree on the key dimensions `keep`, which become the key in that order.
+        """Aggregates the tuples that agree on the key dimensions `keep`, which become the key in that order.
 
         kernel   of two operands of one shape, associative and commutative where several keys fall together
 

@@ -23,7 +23,7 @@ from joinsum.explanation.explanation import Explanation
 from joinsum.explanation.model_text import ModelExplanation
 from joinsum.graphs.graph import Graph
 from joinsum.planner.cost import cost as cost_of
-from joinsum.planner.optimize import Optimized, optimize_here
+from joinsum.planner.optimize import Optimized, optimize_in_process
 from joinsum.planner.plan_choice import logical_program
 
 __all__ = ["explain"]
@@ -154,7 +154,7 @@ def _program(graph: Graph) -> TraPlan:
 
 def _explained(x: object, search: Mapping[str, Any], cluster: Cluster | None) -> Explanation:
     if isinstance(x, TraPlan):
-        found = optimize_here(x, cluster=cluster, **search)
+        found = optimize_in_process(x, cluster=cluster, **search)
         return Explanation(found.plan, found.cost, x, found)
     if search:
         raise PlanError(f"explain: the plan is chosen already, so nothing is searched: options={list(search)}")

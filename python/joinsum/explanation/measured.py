@@ -95,8 +95,8 @@ def _computed_in(nodes: Mapping[str, PlanNode], name: str) -> set[str]:
 
 
 def compared(plan: IaPlan, cost: PlanCost, measured: Measured) -> tuple[Comparison, ...]:
-    """Every operator that ran beside its prediction, the whole run last. A fold is predicted with what is computed in
-    it, each value once."""
+    """Every operator that ran beside its prediction, the whole run last. An aggregation is predicted with what is
+    computed in it, each value once."""
     predicted = {node.node: node for node in cost.nodes}
     nodes = {node.name: node for node in plan.nodes}
     rows = []

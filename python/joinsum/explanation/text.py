@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from joinsum import _C
 from joinsum.algebra.plan import IaPlan, PlanNode
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.explanation.measured import Comparison, Figures
 from joinsum.explanation.model import Alternative, ExplainedPlan, value_of
+from joinsum.planner.cost import amount_text
 
-__all__ = ["amount_text", "cluster_text", "explanation_text", "tree_lines"]
+__all__ = ["cluster_text", "explanation_text", "tree_lines"]
 
 _ALTERNATIVES = 8
 # The plan without any choice, which is always listed.
@@ -43,18 +43,6 @@ def cluster_text(explained: ExplainedPlan) -> str:
     """The machine that the costs are for, and where its figures come from."""
     figures = repr(explained.cluster).removeprefix("Cluster(").removesuffix(")")
     return f"{figures}; {_ORIGINS[explained.cluster.origin]}"
-
-
-def amount_text(minimized: str, value: float) -> str:
-    """A cost with its unit; one that is infinite is of a plan that fits no site's memory.
-
-    >>> amount_text("seconds", 0.5), amount_text("wire_bytes", 1200), amount_text("paper_floats", 3)
-    ('500 ms', '1,200 B', '3 floats')
-    """
-    if math.isinf(value):
-        return "none fits"
-    unit = next(row.unit for row in _C.objectives() if row.name == minimized)
-    return seconds_text(value) if unit == "s" else f"{count_text(value)} {unit}"
 
 
 def tree_lines(plan: IaPlan) -> Iterator[tuple[str, PlanNode | None]]:

@@ -13,7 +13,7 @@ from joinsum.cluster.context import Context
 from joinsum.planner.baselines.placement_baselines import PlacementBaseline, PlacementBaselines, ProgramInput
 from joinsum.planner.cost import PlanCost, cost
 from joinsum.planner.plan_choice import Baselines, Ends, PlanChoice, search_options
-from joinsum.planner.search import WarmStarts, from_first_site, search_here
+from joinsum.planner.search import WarmStarts, from_first_site, search_in_process
 
 __all__ = ["PricedBaseline", "ProgramBaselines"]
 
@@ -67,7 +67,7 @@ class ProgramBaselines:
         def answer() -> dict[str, Any]:
             starts = WarmStarts([_part(each, names) for each in possible], all=True)
             options = search_options(here, graph, loose)
-            plans = search_here(here, program, options, starts).completed if possible else ()
+            plans = search_in_process(here, program, options, starts).completed if possible else ()
             texts = {each.name: _text_or_reason(here, plan) for each, plan in zip(possible, plans, strict=True)}
             return {"plans": [texts.get(each.name, (None, each.reason)) for each in baselines]}
 

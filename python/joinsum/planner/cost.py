@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 from joinsum import _C
@@ -10,9 +11,9 @@ from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import cluster_or_current
-from joinsum.planner.search import plan_of_run_here
+from joinsum.planner.search import plan_of_run_in_process
 
-__all__ = ["NodeCost", "PlanCost", "cost", "seconds_of_work"]
+__all__ = ["NodeCost", "PlanCost", "amount_text", "cost", "seconds_of_work"]
 
 _COLUMNS = ["node", "operation", "paper floats", "wire B", "flops", "time"]
 
@@ -89,7 +90,7 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
     if not isinstance(plan, (TraPlan, IaPlan)):
         raise PlanError(f"cost: a plan is what joinsum.plan, lower or parse gives: got={type(plan).__name__}")
     cluster = cluster_or_current("cost", cluster)
-    physical = plan if isinstance(plan, IaPlan) else plan_of_run_here(plan, cluster)
+    physical = plan if isinstance(plan, IaPlan) else plan_of_run_in_process(plan, cluster)
     core = _C.cost(physical.core, cluster.core())
     nodes = tuple(
         NodeCost(
@@ -99,6 +100,18 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
     )
     figures = (core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds)
     return PlanCost(*figures, cluster, core.run_seconds, nodes)
+
+
+def amount_text(minimized: str, value: float) -> str:
+    """A cost with its unit; one that is infinite is of a plan that fits no site's memory.
+
+    >>> amount_text("seconds", 0.5), amount_text("wire_bytes", 1200), amount_text("paper_floats", 3)
+    ('500 ms', '1,200 B', '3 floats')
+    """
+    if math.isinf(value):
+        return "none fits"
+    unit = next(row.unit for row in _C.objectives() if row.name == minimized)
+    return seconds_text(value) if unit == "s" else f"{count_text(value)} {unit}"
 
 
 def seconds_of_work(graph: _C.EinsumPlan, cluster: Cluster, sites: int) -> float:

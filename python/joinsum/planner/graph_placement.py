@@ -274,7 +274,7 @@ def _pin_of_fewer(name: str, request: PlacementRequest, sites: int) -> _C.GraphP
 
 
 def _products(binary: _C.EinsumPlan) -> Iterator[list[int]]:
-    """Extents of all labels of each vertex of two operands that folds any."""
+    """Extents of all labels of each vertex of two operands that aggregates."""
     shapes = binary.shapes
     for _, inputs, operands, result, _, _, new in binary.vertices:
         extents = dict(new)
@@ -325,7 +325,7 @@ def _other_axes(vertex: _C.VertexPlacement, now: tuple[str, ...]) -> Iterator[tu
 
 
 def _of_steps(strategy: LabelBaseline, placed: _C.GraphPlacement) -> LabelBaseline:
-    """The strategy for the steps that operations of several operands run in: a label that a step folds, later ones
+    """The strategy for the steps that operations of several operands run in: a label that a step aggregates, later ones
     lack."""
     axes: dict[str, str | None] = {}
     for vertex in placed.vertices:

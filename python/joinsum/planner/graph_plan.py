@@ -16,6 +16,7 @@ from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import cluster_or_current, context
 from joinsum.graphs.graph import Graph
 from joinsum.graphs.json_form import load_json, read_json_value
+from joinsum.planner.cost import amount_text
 from joinsum.planner.graph_placement import Baseline, PlacementRequest, place_graph
 
 __all__ = [
@@ -176,8 +177,7 @@ def _parts_text(vertex: VertexPlan) -> str:
 
 
 def _placed_text(plan: GraphPlan) -> str:
-    value = _value_text(plan.objective)
-    found = "proven best" if plan.exact else f"no plan costs less than {value(plan.lower_bound)}"
+    found = "proven best" if plan.exact else f"no plan costs less than {amount_text(plan.objective, plan.lower_bound)}"
     title = f"plan of {len(plan.vertices)} einsums on {plan.sites} sites by {plan.objective}, found by {plan.method}"
     moved = [vertex for vertex in plan.inputs if vertex.wire_bytes > 0]
     rows = [_placed_row(vertex) for vertex in (*moved, *plan.vertices[:_SHOWN])]
@@ -186,7 +186,11 @@ def _placed_text(plan: GraphPlan) -> str:
     others = [
         [baseline.name, "", "", baseline.reason or ""]
         if baseline.cost is None
-        else [baseline.name, value(baseline.cost), value(baseline.cost - plan.cost), ""]
+        else [
+            baseline.name,
+            *(amount_text(plan.objective, cost) for cost in (baseline.cost, baseline.cost - plan.cost)),
+            "",
+        ]
         for baseline in plan.baselines
     ]
     compared = text_table(["baseline", "cost", "loses by", "not possible"], others, right=range(1, 3))
@@ -197,10 +201,6 @@ def _placed_text(plan: GraphPlan) -> str:
 def _placed_row(vertex: VertexPlan) -> list[str]:
     moved = count_text(vertex.wire_bytes)
     return [vertex.name, _parts_text(vertex), vertex.placement or "", moved, seconds_text(vertex.seconds)]
-
-
-def _value_text(objective: str) -> Any:
-    return seconds_text if objective == "seconds" else lambda value: f"{count_text(value)} B"
 
 
 def plan_graph(
@@ -366,7 +366,8 @@ def _placed(request: PlacementRequest) -> GraphPlan:
 
 
 def _vertex_plan(vertex: _C.VertexPlacement, order: Sequence[str] | None) -> VertexPlan:
-    """`order` is that of an operation's labels. Labels that an earlier step of the operation folds are that step's."""
+    """`order` is that of an operation's labels. Labels that an earlier step of the operation aggregates are that
+    step's."""
     labels = [label for label in order or vertex.parts if label in vertex.parts]
     return VertexPlan(
         vertex.name,

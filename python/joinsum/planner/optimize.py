@@ -24,10 +24,10 @@ from joinsum.planner.search import (
     checked_pins,
     checked_placements,
     search,
-    search_here,
+    search_in_process,
 )
 
-__all__ = ["Candidate", "Optimized", "Phase", "RuleApplied", "optimize", "optimize_here"]
+__all__ = ["Candidate", "Optimized", "Phase", "RuleApplied", "optimize", "optimize_in_process"]
 
 _SHOWN = 8
 
@@ -163,10 +163,10 @@ def optimize(
     return _optimized(plan, options, search("optimize", here, plan, options))
 
 
-def optimize_here(plan: TraPlan, place: Mapping[str, Place] | None = None, **arguments: Any) -> Optimized:
+def optimize_in_process(plan: TraPlan, place: Mapping[str, Place] | None = None, **arguments: Any) -> Optimized:
     """What `optimize` finds for its arguments, without the other ranks: they need not call."""
     options = _options(plan, _Arguments(place, **arguments))
-    return _optimized(plan, options, search_here(context(), plan, options))
+    return _optimized(plan, options, search_in_process(context(), plan, options))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from joinsum.cluster.context import Context
 from joinsum.graphs.contraction_order import Order, best_orders
 from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_plan_cache
 from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, sizes_of
-from joinsum.planner.search import SearchOptions, WarmStarts, from_first_site, search_here
+from joinsum.planner.search import SearchOptions, WarmStarts, from_first_site, search_in_process
 
 __all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_program", "search_options"]
 
@@ -219,7 +219,7 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
 def _searched(here: Context, request: PlanRequest, binary: _C.EinsumPlan, program: TraPlan) -> _C.IaPlan:
     baselines = request.baselines
     starts = None if baselines is None else WarmStarts(tuple(baselines.parts_of(binary, program)))
-    result = search_here(here, program, search_options(here, request.graph, request.ends), starts)
+    result = search_in_process(here, program, search_options(here, request.graph, request.ends), starts)
     best = result.plans[0].plan
     plan = best.with_undecomposed_calls()
     others = [each for each in result.completed if each is not None and str(each) != str(best)]

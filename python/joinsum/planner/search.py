@@ -26,9 +26,9 @@ __all__ = [
     "checked_placements",
     "from_first_site",
     "plan_of_run",
-    "plan_of_run_here",
+    "plan_of_run_in_process",
     "search",
-    "search_here",
+    "search_in_process",
 ]
 
 _ERRORS = {error.__name__: error for error in (InternalError, KernelError, PlanError)}
@@ -107,9 +107,9 @@ def search(what: str, here: Context, plan: TraPlan, options: SearchOptions) -> S
 
     what   the call that they are searched for: `optimize`, `run`"""
     if here.single_process:
-        return search_here(here, plan, options)
+        return search_in_process(here, plan, options)
     request = _request(plan, options)
-    reply = from_first_site(what, here, request, lambda: _reply_of(search_here(here, plan, options)))
+    reply = from_first_site(what, here, request, lambda: _reply_of(search_in_process(here, plan, options)))
     return _result_of(reply, plan.core.tables)
 
 
@@ -134,7 +134,9 @@ def _answer_or_error(what: str, answer: Callable[[], dict[str, Any]]) -> dict[st
         return {"error": name if known else InternalError.__name__, "message": message}
 
 
-def search_here(here: Context, plan: TraPlan, options: SearchOptions, starts: WarmStarts | None = None) -> SearchResult:
+def search_in_process(
+    here: Context, plan: TraPlan, options: SearchOptions, starts: WarmStarts | None = None
+) -> SearchResult:
     """The same without the other ranks. The search also completes the parts of plans in `starts`; its best plan costs
     no more than what these become."""
     core = _C.optimize(
@@ -177,11 +179,11 @@ def plan_of_run(plan: TraPlan, place: Mapping[str, Place]) -> IaPlan:
     return here.cached((plan, places, tables), make)
 
 
-def plan_of_run_here(plan: TraPlan, cluster: Cluster) -> IaPlan:
+def plan_of_run_in_process(plan: TraPlan, cluster: Cluster) -> IaPlan:
     """The same for any cluster, without the other ranks: they need not call."""
     here = context()
     options = SearchOptions(checked_placements(plan, {}, here.grid), {}, "seconds", cluster)
-    return IaPlan(search_here(here, plan, options).plans[0].plan)
+    return IaPlan(search_in_process(here, plan, options).plans[0].plan)
 
 
 def checked_placements(plan: TraPlan, place: Mapping[str, Place] | None, grid: _C.Grid) -> dict[str, _C.Placement]:

@@ -14,7 +14,7 @@ import torch
 from joinsum import _C, PlanError
 from joinsum.algebra.plan import TraPlan
 from joinsum.graphs.contraction_order import best_orders, paths_of
-from joinsum.planner.search import SearchOptions, search_here
+from joinsum.planner.search import SearchOptions, search_in_process
 
 Path = list[tuple[int, int]]
 
@@ -32,7 +32,7 @@ def bytes_of(plan: _C.EinsumPlan, path: Path | None, everywhere: bool) -> int:
     here = joinsum.context()
     pairs = plan.binary({} if path is None else {"t0": path})
     pins = {"z": _C.Placement.replicated(here.grid)} if everywhere else {}
-    found = search_here(
+    found = search_in_process(
         here, TraPlan(pairs.lower(pairs.even_cuts(here.sites))), SearchOptions({}, pins, "wire_bytes", here.cluster)
     )
     return joinsum.cost(joinsum.IaPlan(found.plans[0].plan)).wire_bytes

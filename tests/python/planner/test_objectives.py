@@ -6,8 +6,8 @@ import pytest
 from joinsum import _C
 from joinsum.cli.plan import plan
 from joinsum.cli.train import train
-from joinsum.explanation.text import amount_text
 from joinsum.extreme.plans import FIGURES
+from joinsum.planner.cost import amount_text
 from joinsum.planner.graph_plan import OBJECTIVES
 
 NAMES = [row.name for row in _C.objectives()]

@@ -133,7 +133,7 @@ class LabelBaselines(BaselineBuilder[LabelBaseline]):
         return None if axis is None or self.extent(name, axis) < self.sites else str(axes[axis])
 
     def tensor_parallel(self, name: str) -> LabelBaseline:
-        """Parameters along classes that no data has: columns where a product makes one, rows where it folds it."""
+        """Parameters along classes that no data has: columns where a product makes one, rows where it reduces it."""
         of_data = {place for data in self.data for place in self.classes_of(data)}
         hidden = {place for parameter in self.parameters for place in self.classes_of(parameter)} - of_data
         found = (

@@ -106,8 +106,8 @@ class PlacementBaselines(BaselineBuilder[PlacementBaseline]):
         return PlacementBaseline(name, {**plain.placements, **shards}, plain.values, reason=plain.reason)
 
     def tensor_parallel(self, name: str) -> PlacementBaseline:
-        """Data everywhere, state along classes that no data has: columns of a product whose result the next one folds
-        along its rows. Source: Megatron-LM, section 3.
+        """Data everywhere, state along classes that no data has: columns of a product whose result the next one
+        reduces along its rows. Source: Megatron-LM, section 3.
         """
         of_data = {of for each in self.data for of in self.axes_of(each).values()}
         hidden = {

@@ -24,8 +24,8 @@ class BaselineBuilder(ABC, Generic[Baseline]):
 
     @abstractmethod
     def tensor_parallel(self, name: str) -> Baseline:
-        """Parameters along axes that no data has: columns of a product whose result the next one folds along its rows.
-        Source: Megatron-LM, section 3."""
+        """Parameters along axes that no data has: columns of a product whose result the next one reduces along its
+        rows. Source: Megatron-LM, section 3."""
 
     @abstractmethod
     def replicated(self, name: str) -> Baseline:
