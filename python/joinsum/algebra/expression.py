@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 
 from joinsum import _C
 from joinsum.algebra.sources import Source
-from joinsum.algebra.stored_relation import StoredRelation
+from joinsum.algebra.stored_relation import Place, StoredRelation
 
-__all__ = ["Expression", "NamedSources", "build_plan"]
+__all__ = ["Expression", "NamedSources", "build_plan", "places_of"]
 
 # The sources that a plan reads, by the names of its inputs.
 NamedSources = dict[str, Source]
+
+
+def places_of(sources: NamedSources) -> dict[str, Place]:
+    """The initial placements that sources specify, by the names of their inputs."""
+    return {name: source.place for name, source in sources.items() if source.place is not None}
 
 
 class Expression(ABC):

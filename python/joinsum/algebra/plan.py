@@ -9,14 +9,24 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 
 from joinsum import _C
-from joinsum.algebra.expression import Expression, build_plan
+from joinsum.algebra.expression import Expression, build_plan, places_of
 from joinsum.algebra.key_functions import table_entries
 from joinsum.algebra.stored_relation import Place, resolve_place
 from joinsum.base.arguments import show
 from joinsum.base.errors import InternalError, PlanError
 from joinsum.cluster.context import context
 
-__all__ = ["IaPlan", "PlanNode", "TraPlan", "lower", "parse", "plan", "verifying"]
+__all__ = [
+    "IaPlan",
+    "PlanNode",
+    "TraPlan",
+    "check_verified",
+    "initial_placements",
+    "lower",
+    "parse",
+    "plan",
+    "verifying",
+]
 
 Core = TypeVar("Core", bound=_C.TraPlan | _C.IaPlan)
 Type = TypeVar("Type", bound=_C.RelationType | _C.PhysicalType)
@@ -25,10 +35,10 @@ Type = TypeVar("Type", bound=_C.RelationType | _C.PhysicalType)
 class _Plan(Generic[Core, Type]):
     """Named outputs over a graph of operators; immutable."""
 
-    def __init__(self, core: Core, inputs: Mapping[str, Type], outputs: Mapping[str, Type]) -> None:
+    def __init__(self, core: Core) -> None:
         self._core: Core = core
-        self._inputs: dict[str, Type] = dict(inputs)
-        self._outputs: dict[str, Type] = dict(outputs)
+        self._inputs: dict[str, Type] = dict(core.inputs)  # type: ignore[arg-type]  # the types are those of the core
+        self._outputs: dict[str, Type] = {name: type_ for name, type_, _ in core.outputs}  # type: ignore[misc]
 
     @property
     def core(self) -> Core:
@@ -84,7 +94,7 @@ class TraPlan(_Plan[_C.TraPlan, _C.RelationType]):
     """
 
     def __init__(self, core: _C.TraPlan, places: Mapping[str, Place] | None = None) -> None:
-        super().__init__(core, dict(core.inputs), {name: type_ for name, type_, _ in core.outputs})
+        super().__init__(core)
         self._places = dict(places or {})
 
     @property
@@ -134,9 +144,6 @@ class IaPlan(_Plan[_C.IaPlan, _C.PhysicalType]):
     >>> str(plan.grid), str(plan.outputs["Y"])
     ('2', 'f32[4,4]<2,2> on 2 (*)')
     """
-
-    def __init__(self, core: _C.IaPlan) -> None:
-        super().__init__(core, dict(core.inputs), {name: type_ for name, type_, _ in core.outputs})
 
     @property
     def grid(self) -> _C.Grid:
@@ -194,7 +201,7 @@ def plan(*, ties: Mapping[str, str] | None = None, **outputs: Expression) -> Tra
         if output not in outputs:
             raise PlanError(f"plan: a tie of an unknown output: output={show(output)}, outputs={list(outputs)}")
     core, sources = build_plan(outputs, tied)
-    return TraPlan(core, {name: source.place for name, source in sources.items() if source.place is not None})
+    return TraPlan(core, places_of(sources))
 
 
 def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
@@ -218,21 +225,31 @@ def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
     """
     if not isinstance(plan, TraPlan):
         raise PlanError(f"lower: not a logical plan: got={type(plan).__name__}")
+    grid = context().grid
+    lowered = plan.core.lower(grid, initial_placements("lower", plan, place, grid))
+    check_verified("lower", lowered, plan.core)
+    return IaPlan(lowered)
+
+
+def initial_placements(
+    who: str, plan: TraPlan, place: Mapping[str, Place] | None, grid: _C.Grid
+) -> dict[str, _C.Placement]:
+    """Where inputs start, by name: as their relations specify, and as `place` does."""
     inputs = plan.inputs
     places = plan.places | dict(place or {})
     for name in places:
         if name not in inputs:
-            raise PlanError(f"lower: a placement for an unknown input: input={show(name)}, inputs={list(inputs)}")
-    grid = context().grid
-    placements = {
-        name: resolve_place(f"input {name}", spot, grid, inputs[name].frontier) for name, spot in places.items()
-    }
-    lowered = plan.core.lower(grid, placements)
-    if verifying():
-        verdict = _C.verify(lowered, plan.core, 0, 4)
-        if verdict.kind not in ("proved", "tested"):
-            raise InternalError(f"lower: the verifier does not accept a plan: {verdict.kind}: {verdict.reason}")
-    return IaPlan(lowered)
+            raise PlanError(f"{who}: a placement for an unknown input: input={show(name)}, inputs={list(inputs)}")
+    return {name: resolve_place(f"input {name}", spot, grid, inputs[name].frontier) for name, spot in places.items()}
+
+
+def check_verified(who: str, plan: _C.IaPlan, program: _C.TraPlan) -> None:
+    """Raises InternalError for a plan that the verifier does not accept, if every plan is verified."""
+    if not verifying():
+        return
+    verdict = _C.verify(plan, program, 0, 4)
+    if verdict.kind not in ("proved", "tested"):
+        raise InternalError(f"{who}: the verifier does not accept a plan: {verdict.kind}: {verdict.reason}")
 
 
 def verifying() -> bool:

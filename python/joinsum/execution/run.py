@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from joinsum import _C
-from joinsum.algebra.expression import Expression, NamedSources
+from joinsum.algebra.expression import Expression, NamedSources, places_of
 from joinsum.algebra.plan import IaPlan, TraPlan
 from joinsum.algebra.sources import Source, TensorSource, stored_source
-from joinsum.algebra.stored_relation import Place, StoredRelation
+from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.base.arguments import check_array, shape_text, show
 from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
@@ -56,7 +56,7 @@ def run(
     here = context()
     with here.preparing("run"):
         sources = sources_of("run", plan, inputs)
-        lowered = plan if isinstance(plan, IaPlan) else plan_of_run(plan, _places(sources))
+        lowered = plan if isinstance(plan, IaPlan) else plan_of_run(plan, places_of(sources))
         tied = set(lowered.ties.values())
         taken = [value for name, value in inputs.items() if name in tied and isinstance(value, StoredRelation)]
         copied = {name for name in tied if not isinstance(inputs[name], StoredRelation)}
@@ -68,7 +68,7 @@ def run(
 def evaluate_relation(plan: _C.TraPlan, sources: NamedSources) -> StoredRelation:
     """Runs the plan of one lazy relation."""
     with context().preparing("run"):
-        lowered = plan_of_run(TraPlan(plan), _places(sources))
+        lowered = plan_of_run(TraPlan(plan), places_of(sources))
         placed = _placed(lowered, sources, set())
     (output,) = _run(lowered, placed, [], {}).values()
     return output
@@ -170,10 +170,6 @@ def _tensor_source(who: str, x: torch.Tensor, type_: _C.RelationType) -> Source:
     if shape != list(tensor.shape):
         raise PlanError(f"{who}: it has another shape: wanted={shape}, got={shape_text(tensor)}")
     return TensorSource(type_, None, tensor)
-
-
-def _places(sources: NamedSources) -> dict[str, Place]:
-    return {name: source.place for name, source in sources.items() if source.place is not None}
 
 
 def _checked_scalars(scalars: Scalars | None) -> dict[str, float]:

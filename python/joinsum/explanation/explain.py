@@ -8,7 +8,7 @@ from typing import Any, TypedDict, get_args, overload
 
 from typing_extensions import Unpack
 
-from joinsum.algebra.expression import Expression, NamedSources, build_plan
+from joinsum.algebra.expression import Expression, NamedSources, build_plan, places_of
 from joinsum.algebra.plan import IaPlan, TraPlan
 from joinsum.algebra.stored_relation import Place
 from joinsum.base.arguments import show
@@ -126,7 +126,7 @@ def _explain_plan(
         if inputs is not None:
             raise PlanError(f"explain: a relation has its own inputs: inputs={show(sorted(inputs))}")
         core, sources = build_plan({"out": x}, {})
-        x = TraPlan(core, {name: source.place for name, source in sources.items() if source.place is not None})
+        x = TraPlan(core, places_of(sources))
     if isinstance(x, Graph):
         x = _program(x)
         search["pins"] = dict.fromkeys(x.outputs, "replicated") | dict(search.get("pins") or {})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joinsum import _C
-from joinsum.algebra.plan import IaPlan, TraPlan
+from joinsum.algebra.plan import IaPlan, TraPlan, initial_placements
 from joinsum.algebra.stored_relation import Place
 from joinsum.base.arguments import integer, show, time_limit
 from joinsum.base.errors import PlanError
@@ -22,7 +22,6 @@ from joinsum.planner.search import (
     SearchOptions,
     SearchResult,
     checked_pins,
-    checked_placements,
     search,
     search_in_process,
 )
@@ -194,7 +193,7 @@ def _options(plan: TraPlan, arguments: _Arguments) -> SearchOptions:
     if not isinstance(arguments.minimize, str):
         raise PlanError(f"optimize: the cost is named by text: minimize={show(arguments.minimize)}")
     return SearchOptions(
-        checked_placements(plan, arguments.place, here.grid),
+        initial_placements("optimize", plan, arguments.place, here.grid),
         checked_pins(plan, arguments.pins, here.grid),
         arguments.minimize,
         machine,

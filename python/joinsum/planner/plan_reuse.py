@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from joinsum import _C
-from joinsum.algebra.plan import TraPlan, verifying
-from joinsum.base.errors import InternalError, PlanError
+from joinsum.algebra.plan import TraPlan, check_verified
+from joinsum.base.errors import PlanError
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
 from joinsum.planner.cost import seconds_of_work
@@ -203,10 +203,7 @@ def _rebuilt(known: _Known, requested: SizedGraph) -> tuple[float, _C.IaPlan] | 
         seconds = _C.cost(plan, requested.cluster.core()).seconds
     except PlanError as error:
         return str(error)
-    if verifying():
-        verdict = _C.verify(plan, requested.program.core, 0, 4)
-        if verdict.kind not in ("proved", "tested"):
-            raise InternalError(f"plan reuse: the verifier does not accept a plan: {verdict.kind}: {verdict.reason}")
+    check_verified("plan reuse", plan, requested.program.core)
     return seconds, plan
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from joinsum import _C
-from joinsum.algebra.plan import IaPlan, TraPlan, verifying
+from joinsum.algebra.plan import IaPlan, TraPlan, initial_placements, verifying
 from joinsum.algebra.stored_relation import Place, resolve_place
 from joinsum.base.arguments import show
 from joinsum.base.errors import InternalError, KernelError, PlanError
@@ -23,7 +23,6 @@ __all__ = [
     "SearchResult",
     "WarmStarts",
     "checked_pins",
-    "checked_placements",
     "from_first_site",
     "plan_of_run",
     "plan_of_run_in_process",
@@ -169,7 +168,7 @@ def search_in_process(
 def plan_of_run(plan: TraPlan, place: Mapping[str, Place]) -> IaPlan:
     """The plan that a run of `plan` takes: of least seconds among those found in a moment. The context remembers it."""
     here = context()
-    placements = checked_placements(plan, place, here.grid)
+    placements = initial_placements("run", plan, place, here.grid)
 
     def make() -> IaPlan:
         return IaPlan(search("run", here, plan, SearchOptions(placements, {}, "seconds", here.cluster)).plans[0].plan)
@@ -182,20 +181,8 @@ def plan_of_run(plan: TraPlan, place: Mapping[str, Place]) -> IaPlan:
 def plan_of_run_in_process(plan: TraPlan, cluster: Cluster) -> IaPlan:
     """The same for any cluster, without the other ranks: they need not call."""
     here = context()
-    options = SearchOptions(checked_placements(plan, {}, here.grid), {}, "seconds", cluster)
+    options = SearchOptions(initial_placements("run", plan, None, here.grid), {}, "seconds", cluster)
     return IaPlan(search_in_process(here, plan, options).plans[0].plan)
-
-
-def checked_placements(plan: TraPlan, place: Mapping[str, Place] | None, grid: _C.Grid) -> dict[str, _C.Placement]:
-    """Where inputs start, by name: as their relations said, and as `place` says."""
-    inputs = plan.inputs
-    places = plan.places | dict(place or {})
-    for name in places:
-        if name not in inputs:
-            raise PlanError(
-                f"optimize: a place for an input that is not there: input={show(name)}, inputs={list(inputs)}"
-            )
-    return {name: resolve_place(f"input {name}", spot, grid, inputs[name].frontier) for name, spot in places.items()}
 
 
 def checked_pins(plan: TraPlan, pins: Mapping[str, Place] | None, grid: _C.Grid) -> dict[str, _C.Placement]:

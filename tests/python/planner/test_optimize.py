@@ -127,7 +127,7 @@ def test_phases_and_rules_can_be_left_out() -> None:
         ({"without": "rewrite"}, "optimize: names to leave out are a list"),
         ({"plans": 0}, "optimize: at least one plan"),
         ({"seconds": -1}, "optimize: a limit is a number of seconds"),
-        ({"place": {"Z": "replicated"}}, "optimize: a place for an input that is not there"),
+        ({"place": {"Z": "replicated"}}, "optimize: a placement for an unknown input"),
         (
             {"cluster": joinsum.Cluster("small", memory_bytes=10)},
             "optimize: no plan that was found fits a site's memory;",
