@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -239,16 +239,15 @@ def init(
     _check_cluster("init", cluster)
     blocks = _C.make_store(_store_name(store))
     process_group = _process_group(group, timeout)
-    if process_group is None:
-        described = cluster if cluster is not None else Cluster()
-        _current = Context(_C.make_loopback(1 if sites is None else sites), described, None, timeout, blocks)
-    else:
-        _current = _on_group(process_group, sites, cluster, _Settings(timeout, bool(plan_cache), blocks))
-    _current.caches_plans = bool(plan_cache)
-    memory = _current.cluster.memory_bytes
-    if memory is not None:
-        blocks.set_budget(memory * len(_current.local_sites))
-    return _current
+    transport = _transport(process_group, sites, timeout)
+    new = Context(transport, Cluster() if cluster is None else cluster, process_group, timeout, blocks)
+    new.caches_plans = bool(plan_cache)
+    if process_group is not None and cluster is None:
+        new.cluster = _calibrated(new) or _measured_quickly(new, process_group)
+    if new.cluster.memory_bytes is not None:
+        blocks.set_budget(new.cluster.memory_bytes * len(new.local_sites))
+    _current = new
+    return new
 
 
 def context() -> Context:
@@ -347,23 +346,12 @@ def _destroy_default_group() -> None:
         dist.destroy_process_group()
 
 
-class _Settings(NamedTuple):
-    """What `init` was called with, beside sites and cluster."""
-
-    timeout: float
-    caches_plans: bool
-    store: _C.BlockStore
-
-
-def _on_group(group: dist.ProcessGroup, sites: int | None, cluster: Cluster | None, settings: _Settings) -> Context:
+def _transport(group: dist.ProcessGroup | None, sites: int | None, timeout: float) -> _C.Transport:
+    if group is None:
+        return _C.make_loopback(1 if sites is None else sites)
     if sites is not None and sites != group.size():
         raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
-    transport = _C.make_process_group(group.group_name, settings.timeout, _C.Collectives.table)
-    described = cluster if cluster is not None else Cluster()
-    current = Context(transport, described, group, settings.timeout, settings.store)
-    if cluster is None:
-        current.cluster = _calibrated(current) or _measured_quickly(current, group, settings.caches_plans)
-    return current
+    return _C.make_process_group(group.group_name, timeout, _C.Collectives.table)
 
 
 def _calibrated(current: Context) -> Cluster | None:
@@ -372,11 +360,11 @@ def _calibrated(current: Context) -> Cluster | None:
         return load(current)
     except RejectedCalibration as rejected:
         if 0 in current.local_sites:
-            warnings.warn(f"init: {rejected}", stacklevel=4)
+            warnings.warn(f"init: {rejected}", stacklevel=3)
         return None
 
 
-def _measured_quickly(current: Context, group: dist.ProcessGroup, caches_plans: bool) -> Cluster:
+def _measured_quickly(current: Context, group: dist.ProcessGroup) -> Cluster:
     """Rates of a short measurement; where plans are cached, those of earlier ones if they are close."""
     cluster = _measured.get(group)
     if cluster is None:
@@ -384,7 +372,7 @@ def _measured_quickly(current: Context, group: dist.ProcessGroup, caches_plans: 
             current.transport, current.device, f"measured quickly on {current.sites} ranks, not calibrated"
         )
         _measured[group] = cluster
-    return with_cached_rates(current, current.machine, cluster, caches_plans)
+    return with_cached_rates(current, current.machine, cluster, current.caches_plans)
 
 
 def _device_of(group: dist.ProcessGroup | None) -> torch.device:

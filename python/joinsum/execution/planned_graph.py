@@ -26,7 +26,7 @@ from joinsum.execution.operands import (
     share_memory,
 )
 from joinsum.graphs.contraction_order import Order
-from joinsum.graphs.equation import is_positions, positions
+from joinsum.graphs.equation import position_inputs, positions
 from joinsum.graphs.graph import Graph
 from joinsum.graphs.transforms import batched_graph, numbered
 from joinsum.planner.cost import PlanCost, cost
@@ -69,7 +69,7 @@ class PlannedGraph:
         self.names = [name for name, _ in core.inputs]
         self.dtypes = [torch_dtype(dtype) for _, (dtype, _) in core.inputs]
         self.outputs = [name for name, _ in core.outputs]
-        self._positions = {name: extents for name, (dtype, extents) in core.inputs if is_positions(name, dtype)}
+        self._positions = position_inputs(core)
         self._arguments = {name: each for name, each in core.inputs if name not in self._positions}
         self._compared = False  # whether the ranks' operands were once found equal
         self._gradients: dict[tuple[tuple[bool, ...], bool], PlannedGraph | None] = {}

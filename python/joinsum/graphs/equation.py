@@ -21,9 +21,9 @@ __all__ = [
     "Reading",
     "View",
     "common_dtype",
-    "is_positions",
     "lettered",
     "new_labels",
+    "position_inputs",
     "positions",
     "read_arguments",
     "read_operations",
@@ -279,13 +279,14 @@ def read_operations(who: str, join: object, agg: object, extents: object) -> Ope
     return Operations(str(join), str(agg), tuple(pairs))
 
 
-def is_positions(name: str, dtype: str) -> bool:
-    """Whether an input of a graph holds the positions that argmax and argmin take: no caller passes it.
+def position_inputs(graph: _C.EinsumPlan) -> dict[str, list[int]]:
+    """Inputs that hold the positions that argmax and argmin take, with their extents; no caller passes them.
 
-    >>> is_positions("Z.positions", "i64"), is_positions("Z", "i64")
-    (True, False)
+    >>> text = "einsum\\ninput x.positions: i64[4]\\noutput z = einsum[i->; id; max](x.positions)"
+    >>> position_inputs(_C.EinsumPlan.parse(text))
+    {'x.positions': [4]}
     """
-    return dtype == "i64" and name.endswith(".positions")
+    return {name: extents for name, (dtype, extents) in graph.inputs if dtype == "i64" and name.endswith(".positions")}
 
 
 def positions(shape: Sequence[int], device: torch.device) -> torch.Tensor:

@@ -17,8 +17,8 @@ from joinsum.graphs.contraction_order import paths_of
 from joinsum.graphs.equation import (
     ARGUMENTS,
     common_dtype,
-    is_positions,
     new_labels,
+    position_inputs,
     positions,
     read_arguments,
     read_operations,
@@ -117,7 +117,7 @@ class Graph:
         """The graph that a C++ one is."""
         graph = Graph()
         nodes = dict(core.nodes)
-        graph._positions = {name for name, (dtype, _) in core.inputs if is_positions(name, dtype)}
+        graph._positions = set(position_inputs(core))
         graph._inputs = {
             name: GraphValue(graph, nodes[name], name) for name, _ in core.inputs if name not in graph._positions
         }
@@ -143,10 +143,7 @@ class Graph:
 
     def input(self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> GraphValue:
         """An input of that shape, which a run is given by this name. Raises PlanError for a name that is taken."""
-        if not isinstance(name, str) or not name.isidentifier():
-            raise PlanError(f"graph: an input's name is an identifier: name={show(name)}")
-        if name in self._inputs:
-            raise PlanError(f"graph: an input of that name is there: name={name}")
+        _check_name("an input", name, self._inputs)
         if not isinstance(dtype, torch.dtype):
             raise PlanError(f"graph: a dtype is torch's: input={name}, dtype={show(dtype)}")
         extents = integers("graph", f"the shape of input {name}", shape)
@@ -206,10 +203,7 @@ class Graph:
 
     def output(self, name: str, value: GraphValue) -> None:
         """Names a result. Raises PlanError for a name that is taken, and for a value of another graph."""
-        if not isinstance(name, str) or not name.isidentifier():
-            raise PlanError(f"graph: an output's name is an identifier: name={show(name)}")
-        if name in self._outputs:
-            raise PlanError(f"graph: an output of that name is there: name={name}")
+        _check_name("an output", name, self._outputs)
         if not isinstance(value, GraphValue) or value.graph is not self:
             raise PlanError(f"graph: an output is a value of this graph: output={name}, value={show(value)}")
         self._outputs[name] = value
@@ -282,7 +276,7 @@ class Graph:
 
         `{"inputs": {name: [extents]}, "ops": [...], "outputs": [names of ops]}`, an op being `{"name", "inputs":
         [names], "in_labels": ["ij", "jk"], "out_labels": "ik", "join": "mul", "agg": "sum"}`. An op Z of argmax or
-        argmin becomes its vertices, and adds an input `Z.positions` (`joinsum.graphs.equation.is_positions`).
+        argmin becomes its vertices, and adds an input `Z.positions` (`joinsum.graphs.equation.position_inputs`).
         Raises PlanError, or KernelError for a kernel, with the JSON path of what is wrong.
 
         >>> import joinsum
@@ -338,9 +332,7 @@ class Graph:
         Inputs `Z.positions` of 64-bit integers, which argmax and argmin read, need not be given.
         """
         device = torch.device("cpu")
-        arguments = {
-            name: positions(extents, device) for name, (dtype, extents) in self.core.inputs if is_positions(name, dtype)
-        }
+        arguments = {name: positions(extents, device) for name, extents in position_inputs(self.core).items()}
         arguments |= inputs
         arrays = {name: _C.Array(tensor.detach()) for name, tensor in arguments.items()}
         return {name: array.tensor() for name, array in self.core.interpret(arrays, {}).items()}
@@ -354,6 +346,14 @@ class Graph:
         Inputs that no output needs are not arguments of the plan. Raises PlanError.
         """
         return Graph.planner(self, cache)
+
+
+def _check_name(what: str, name: object, taken: Mapping[str, GraphValue]) -> None:
+    """Raises PlanError for what is no identifier, and for a name that is taken."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise PlanError(f"graph: {what}'s name is an identifier: name={show(name)}")
+    if name in taken:
+        raise PlanError(f"graph: {what} of that name is there: name={name}")
 
 
 def _converted(node: _C.EinsumNode, dtype: torch.dtype | None) -> _C.EinsumNode:
@@ -373,5 +373,5 @@ def _without_repeated(
     if len(left) == len(labels):
         return node, labels
     axes = [f"a{axis}" for axis in range(len(labels))]
-    folded = _C.einsum_vertex([node], [axes], [axes[axis] for axis in left], _C.Kernel("id"), _C.Kernel("add"), {})
-    return folded, [labels[axis] for axis in left]
+    reduced = _C.einsum_vertex([node], [axes], [axes[axis] for axis in left], _C.Kernel("id"), _C.Kernel("add"), {})
+    return reduced, [labels[axis] for axis in left]
