@@ -176,7 +176,7 @@ def _of_batches(graph: GraphFunction, tensors: Sequence[torch.Tensor]) -> dict[s
     and `torch.autograd.functional.jacobian(..., vectorize=True)` hand the backward pass samples as one tensor."""
     level = torch._C._vmapmode_increment_nesting()
     torch._C._vmapmode_decrement_nesting()
-    level -= 1  # of the innermost vmap, which is at work
+    level -= 1  # of the innermost vmap, which is active
     # A tensor of outer vmaps alone gets an axis of the extent that is given, 0, which no vmap has.
     opened = [torch._remove_batch_dim(x, level, 0, 0) if _is_batch(x) else None for x in tensors]
     which = tuple(x is not None and x.shape[0] > 0 for x in opened)

@@ -65,7 +65,7 @@ def einsum(
     Tensors give a tensor, in torch's autograd and its functional transforms (`torch.func`). On a process group every
     rank calls with equal tensors, and gets the result and the gradients of one process; the first call of each plan
     compares checksums of the operands, every call with JOINSUM_CHECK=1 in the environment. Relations give a relation
-    that is computed when it is requested for; labels that they share are cut alike. Floats of half width are summed in
+    that is computed when it is requested; labels that they share are cut alike. Floats of half width are summed in
     single precision.
 
     Raises PlanError where the equation does not fit the operands (the place is marked), for operands without data, on
@@ -112,7 +112,7 @@ def einsum(
         return result if out is None else result_into(out, result)
     if any(isinstance(x, Relation) for x in operands):
         if out is not None:
-            raise PlanError("einsum: relations are computed when they are requested for, so there is no out=")
+            raise PlanError("einsum: relations are computed when they are requested, so there is no out=")
         return _of_relations(equation, operands, read_operations("einsum", join, agg, extents))
     result = _of_tensors(equation, operands, (join, agg, extents))
     return result if out is None else result_into(out, result)

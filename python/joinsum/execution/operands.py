@@ -117,7 +117,7 @@ def result_into(out: object, result: torch.Tensor) -> torch.Tensor:
             raise PlanError(f"einsum: out has another {name} than the result: out={shown[0]}, result={shown[1]}")
     if torch.is_grad_enabled() and (out.requires_grad or result.requires_grad):
         raise PlanError("einsum: out= is not differentiated; leave it out, or call inside torch.no_grad()")
-    # Whoever records a copy knows what shares memory.
+    # Dynamo itself tracks what shares memory.
     if not torch.compiler.is_dynamo_compiling() and share_memory(result, out):
         result = result.clone()
     return out.copy_(result)

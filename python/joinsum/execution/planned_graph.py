@@ -336,8 +336,8 @@ Graph.planner = _plan
 
 # --- a graph as one of torch's operators, which recordings hold -------------------------------------------------------
 #
-# Whoever captures a recording takes its einsums one by one and plans them with all others; run as it is, the operator
-# is a graph with a plan of its own.
+# Capture takes the einsums out of such an operator and plans them with all others. Run by itself, the operator is a
+# graph with a plan of its own.
 
 
 @torch.library.custom_op("joinsum::einsum_graph", mutates_args=())

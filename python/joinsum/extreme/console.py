@@ -65,7 +65,7 @@ class EpochProgress:
         self._done, self._loss = 0, float("nan")
 
     def __enter__(self) -> EpochProgress:
-        self._start = self._said = time.perf_counter()
+        self._start = self._reported = time.perf_counter()
         if self._console.rich.is_terminal and not self._console.silent:
             from rich import progress
 
@@ -95,8 +95,8 @@ class EpochProgress:
         rate = f"loss {loss:.4g}  {self.points_per_second:,.0f} points/s"
         if self._bar is not None:
             self._bar.update(self._task, completed=self._done, rate=rate)
-        elif time.perf_counter() - self._said >= _SECONDS_BETWEEN_LINES:
-            self._said = time.perf_counter()
+        elif time.perf_counter() - self._reported >= _SECONDS_BETWEEN_LINES:
+            self._reported = time.perf_counter()
             self._console.report(f"{self._title}: {self._done:,}/{self._points:,} points  {rate}")
 
 

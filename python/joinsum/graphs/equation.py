@@ -40,7 +40,7 @@ _LABEL = re.compile(r"\{[^{}]*\}|.", re.DOTALL)  # that, or a letter
 
 
 def read_arguments(arguments: Sequence[object], who: str = "einsum", shapes: bool = False) -> tuple[str, list[Any]]:
-    """The equation as text, and the operands, which nobody has checked yet: of either of torch.einsum's forms.
+    """The equation as text, and the unchecked operands: of either of torch.einsum's forms.
 
     who      opens messages
     shapes   whether an operand may be a shape, so that a list of numbers is one operand

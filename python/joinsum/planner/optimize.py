@@ -121,8 +121,8 @@ def optimize(
     products and plans that divide one or two dimensions only are candidates beside it; rewriting rules then improve the
     best ones. On a process group every rank calls; rank 0 plans and sends its plans to the others.
 
-    place      where inputs start, by name, as for `joinsum.relation`; by default as their relations said. An input of
-               which nothing is said may start anywhere: the plan says where
+    place      where inputs start, by name, as for `joinsum.relation`; by default as their relations specify. Any
+               other input may start anywhere: the plan says where
     pins       placements that values must have, by the names of outputs and of the nodes in the plan's text. An output
                stays there; every reader of another value takes it from there (then only the placement phase plans)
     minimize   "seconds" (of `cluster`), "wire_bytes" or "paper_floats"; ties go to fewer flops, then fewer operators
