@@ -68,7 +68,7 @@ def test_a_registered_kernel_is_a_row_until_it_is_unregistered() -> None:
 
 
 @pytest.mark.parametrize("sites", [1, 2, 4])
-def test_an_elementwise_kernel_joins_and_folds(sites: int) -> None:
+def test_an_elementwise_kernel_joins_and_aggregates(sites: int) -> None:
     joinsum.init(sites=sites)
     facts = {"associative": True, "commutative": True, "idempotent": False, "identity": float("-inf")}
     joinsum.register_kernel("log_add", torch.logaddexp, elementwise=True, operands=2, facts=facts)

@@ -64,7 +64,7 @@ def test_equal_plans_compare_hash_and_print_alike() -> None:
     assert lowered != one
 
 
-def test_a_relation_remembers_its_place_in_the_plan() -> None:
+def test_a_relation_specifies_its_placement_in_the_plan() -> None:
     joinsum.init(sites=4)
     x = joinsum.relation(torch.ones(4, 4), parts=(2, 2), place=[1, "*"], name="X")
     assert "(1, *)" in joinsum.lower(x.transform("relu").plan()).text

@@ -168,7 +168,7 @@ def test_any_labels_and_strides_are_followed(join: str, agg: str, data: st.DataO
 
 
 @pytest.mark.parametrize("shape", [(0, 3, 4), (3, 0, 4), (3, 4, 0)])
-def test_a_fold_of_nothing_is_its_identity(shape: tuple[int, int, int]) -> None:
+def test_an_aggregation_of_nothing_is_its_identity(shape: tuple[int, int, int]) -> None:
     a, b = operands(torch.float32, shape)
     for agg, value in {
         "min": float("inf"),
@@ -227,7 +227,7 @@ def test_long_sums_of_equal_terms_keep_their_digits() -> None:
 
 
 @pytest.mark.parametrize("sites", [2, 3, 4])
-def test_sites_fold_pieces_into_one_result(sites: int) -> None:
+def test_sites_reduce_pieces_into_one_result(sites: int) -> None:
     a, b = operands(torch.float64, (7, 29, 11))
     for join, agg in PAIRS:
         joinsum.init(sites=sites)

@@ -103,7 +103,7 @@ def test_any_and_all_take_expressions(sites: int) -> None:
     assert torch.equal(got, (x[:, :, None] < y).any(1))
 
 
-def test_an_expression_that_folds_never_forms_the_joined_tensor() -> None:
+def test_an_expression_that_is_aggregated_never_forms_the_joined_tensor() -> None:
     joinsum.init(sites=1)
     plan = Graph.parse(
         "einsum\ninput x: f32[512,512]\ninput y: f32[512,512]\n"
@@ -307,7 +307,7 @@ def test_ties_share_alike_in_every_order(path: list[tuple[int, int]]) -> None:
     torch.testing.assert_close([got["d_X"], got["d_Y"], got["d_W"]], list(wanted))
 
 
-def test_integers_on_the_way_cut_the_gradient_as_torchs(sites: int) -> None:
+def test_integers_between_input_and_result_stop_the_gradient_as_torchs(sites: int) -> None:
     x = torch.tensor([0.5, 1.5, -2.5], dtype=F64, requires_grad=True)
     whole = joinsum.einsum("i->i", x, join="cast[i64] | cast[f64]")
     assert torch.equal(whole, x.long().double())

@@ -108,7 +108,7 @@ def test_results_are_written_in_place_in_autograd(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["compile", "distribute"])
-def test_results_that_the_backward_pass_reads_are_whole_too(way: str) -> None:
+def test_results_that_the_backward_pass_reads_are_unsharded_for_the_user(way: str) -> None:
     def largest(x: Tensor, w: Tensor) -> Any:
         return (x @ w).max(1)
 

@@ -58,7 +58,7 @@ def test_inputs_stay_where_they_are_said_to_start() -> None:
 
 
 @pytest.mark.parametrize("sites", [2, 4, 6])
-def test_pinned_values_lie_where_the_pins_say(sites: int) -> None:
+def test_pinned_values_have_the_pinned_placements(sites: int) -> None:
     joinsum.init(sites=sites)
     axes = len(joinsum.grid().axes)
     rows, columns = f"({', '.join(['0'] * axes)})", f"({', '.join(['1'] * axes)})"
