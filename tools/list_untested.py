@@ -221,7 +221,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/planner",
-        "cost graph_steps",
+        "cost graph_report graph_steps",
         "python/planner/test_graph_plan.py",
         "figures of a planned graph",
     ),

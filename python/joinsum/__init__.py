@@ -64,7 +64,8 @@ from joinsum.explanation.diff import Difference, PlanDiff, diff
 from joinsum.explanation.explain import explain
 from joinsum.graphs.graph import Graph, GraphValue
 from joinsum.planner.cost import NodeCost, PlanCost, cost
-from joinsum.planner.graph_plan import GraphPlan, VertexPlan, plan_graph, plan_graph_file
+from joinsum.planner.graph_plan import plan_graph, plan_graph_file
+from joinsum.planner.graph_report import GraphPlan, VertexPlan
 from joinsum.planner.optimize import Optimized, optimize
 
 if _TYPE_CHECKING:
