@@ -32,18 +32,10 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A plan that was considered.
+class Candidate(FoundPlan):
+    """A plan that was considered, with its cost."""
 
-    `name` says where it comes from, `exact` that it is the best of the placements that it was chosen from, `rules` what
-    was applied to it.
-    """
-
-    name: str
-    plan: IaPlan
     cost: PlanCost
-    exact: bool
-    rules: tuple[RuleApplied, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -217,15 +209,10 @@ def _optimized(plan: TraPlan, options: SearchOptions, result: SearchResult) -> O
     return Optimized(
         plan,
         options.minimize,
-        tuple(_candidate(each, options.cluster) for each in result.plans),
+        tuple(Candidate(**vars(each), cost=cost(each.plan, options.cluster)) for each in result.plans),
         result.phases,
         result.out_of_time,
     )
-
-
-def _candidate(found: FoundPlan, cluster: Cluster) -> Candidate:
-    plan = IaPlan(found.plan)
-    return Candidate(found.name, plan, cost(plan, cluster), found.exact, found.rules)
 
 
 def _value(minimized: str, value: float) -> str:

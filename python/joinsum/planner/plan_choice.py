@@ -220,7 +220,7 @@ def _searched(here: Context, request: PlanRequest, binary: _C.EinsumPlan, progra
     baselines = request.baselines
     starts = None if baselines is None else WarmStarts(tuple(baselines.parts_of(binary, program)))
     result = search_in_process(here, program, search_options(here, request.graph, request.ends), starts)
-    best = result.plans[0].plan
+    best = result.plans[0].plan.core
     plan = best.with_undecomposed_calls()
     others = [each for each in result.completed if each is not None and str(each) != str(best)]
     if not others:

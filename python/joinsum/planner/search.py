@@ -55,10 +55,15 @@ class Phase:
 
 @dataclass(frozen=True)
 class FoundPlan:
-    """A plan that the optimizer considered; the fields are those of `joinsum.optimize`'s candidates."""
+    """A plan that the optimizer considered.
+
+    name    where it comes from
+    exact   whether it is the best of the placements that it was chosen from
+    rules   those that were applied to it
+    """
 
     name: str
-    plan: _C.IaPlan
+    plan: IaPlan
     exact: bool
     rules: tuple[RuleApplied, ...]
 
@@ -155,7 +160,7 @@ def search_in_process(
     plans = tuple(
         FoundPlan(
             candidate.name,
-            candidate.plan,
+            IaPlan(candidate.plan),
             candidate.exact,
             tuple(RuleApplied(step.rule, step.node, step.before, step.after) for step in candidate.steps),
         )
@@ -171,7 +176,7 @@ def plan_of_run(plan: TraPlan, place: Mapping[str, Place]) -> IaPlan:
     placements = initial_placements("run", plan, place, here.grid)
 
     def make() -> IaPlan:
-        return IaPlan(search("run", here, plan, SearchOptions(placements, {}, "seconds", here.cluster)).plans[0].plan)
+        return search("run", here, plan, SearchOptions(placements, {}, "seconds", here.cluster)).plans[0].plan
 
     places = tuple((name, spot.text(plan.inputs[name].frontier)) for name, spot in placements.items())
     tables = tuple((name, tuple(values)) for name, values in plan.core.tables.items())
@@ -182,7 +187,7 @@ def plan_of_run_in_process(plan: TraPlan, cluster: Cluster) -> IaPlan:
     """The same for any cluster, without the other ranks: they need not call."""
     here = context()
     options = SearchOptions(initial_placements("run", plan, None, here.grid), {}, "seconds", cluster)
-    return IaPlan(search_in_process(here, plan, options).plans[0].plan)
+    return search_in_process(here, plan, options).plans[0].plan
 
 
 def checked_pins(plan: TraPlan, pins: Mapping[str, Place] | None, grid: _C.Grid) -> dict[str, _C.Placement]:
@@ -229,7 +234,7 @@ def _result_of(reply: dict[str, Any], tables: dict[str, list[int]]) -> SearchRes
     plans = tuple(
         FoundPlan(
             each["name"],
-            _C.IaPlan.parse(each["plan"], tables),
+            IaPlan(_C.IaPlan.parse(each["plan"], tables)),
             each["exact"],
             tuple(RuleApplied(**rule) for rule in each["rules"]),
         )

@@ -35,7 +35,7 @@ def bytes_of(plan: _C.EinsumPlan, path: Path | None, everywhere: bool) -> int:
     found = search_in_process(
         here, TraPlan(pairs.lower(pairs.even_cuts(here.sites))), SearchOptions({}, pins, "wire_bytes", here.cluster)
     )
-    return joinsum.cost(joinsum.IaPlan(found.plans[0].plan)).wire_bytes
+    return joinsum.cost(found.plans[0].plan).wire_bytes
 
 
 def every_order(operands: int) -> Iterator[Path]:
