@@ -223,10 +223,9 @@ def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
     output Y = t1
     <BLANKLINE>
     """
-    if not isinstance(plan, TraPlan):
-        raise PlanError(f"lower: not a logical plan: got={type(plan).__name__}")
     grid = context().grid
-    lowered = plan.core.lower(grid, initial_placements("lower", plan, place, grid))
+    placements = initial_placements("lower", plan, place, grid)
+    lowered = plan.core.lower(grid, placements)
     check_verified("lower", lowered, plan.core)
     return IaPlan(lowered)
 
@@ -234,7 +233,10 @@ def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
 def initial_placements(
     who: str, plan: TraPlan, place: Mapping[str, Place] | None, grid: _C.Grid
 ) -> dict[str, _C.Placement]:
-    """Where inputs start, by name: as their relations specify, and as `place` does."""
+    """Where inputs start, by name: as their relations specify, and as `place` does. Raises PlanError for an unknown
+    input, and for what is no logical plan."""
+    if not isinstance(plan, TraPlan):
+        raise PlanError(f"{who}: not a logical plan: got={type(plan).__name__}")
     inputs = plan.inputs
     places = plan.places | dict(place or {})
     for name in places:

@@ -174,8 +174,6 @@ class _Arguments:
 
 
 def _options(plan: TraPlan, arguments: _Arguments) -> SearchOptions:
-    if not isinstance(plan, TraPlan):
-        raise PlanError(f"optimize: not a logical plan: got={type(plan).__name__}")
     here = context()
     machine = cluster_or_current("optimize", arguments.cluster)
     plans = integer("optimize", "plans", arguments.plans)
