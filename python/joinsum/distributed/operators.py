@@ -282,12 +282,8 @@ def _each_block(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Bl
             f"sites={args[0].device}; give x.full_tensor().to(device)"
         )
     options = {key: value for key, value in kwargs.items() if key not in ("memory_format", "device", "layout")}
-    x: BlockTensor = args[0]
-    first = _first_blocks(x)
-    results = {i: func(x.blocks()[i], *args[1:], **options) for i in set(first)}
-    if not results:
-        return x.with_blocks([], func(_emptied(x), *args[1:], **options).dtype)
-    return x.with_blocks([results[i] for i in first])
+    result: BlockTensor = _elementwise(func, args, options)
+    return result
 
 
 def _new_like(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
