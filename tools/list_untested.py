@@ -138,7 +138,7 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/optimizer/cost",
-        "flops local_seconds move_seconds plan_prices visited",
+        "flops local_seconds move_seconds visited",
         "cpp/optimizer/cost/cost_test.cpp",
         "parts of a node's cost, which is compared with plain counting",
     ),

@@ -290,7 +290,7 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("paper_floats", &PlanCost::paper_floats)
       .def_readonly("wire_bytes", &PlanCost::wire_bytes)
       .def_readonly("flops", &PlanCost::flops)
-      .def_readonly("peak_bytes", &PlanCost::peak_bytes)
+      .def_property_readonly("peak_bytes", [](const PlanCost& cost) { return cost.peak.bytes; })
       .def_readonly("run_seconds", &PlanCost::run_seconds)
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);

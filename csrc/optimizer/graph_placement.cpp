@@ -5,8 +5,6 @@
 #include <set>
 
 #include "base/contradiction.h"
-#include "optimizer/cost/peak.h"
-#include "optimizer/cost/plan_prices.h"
 #include "optimizer/layouts/least_work.h"
 
 namespace joinsum::optimizer {
@@ -290,21 +288,20 @@ GraphPlacement GraphPlacer::described(const PlacementSolution& placed) const {
   }
   std::unordered_map<const ia::Node*, size_t> by;
   for (const auto& [node, lowered] : placed.nodes) by[lowered.get()] = owner.at(node);
-  const cost::PlanPrices prices(placed.plan, cluster_);
-  for (const ia::NodePtr& node : placed.plan.order()) {
-    if (!by.contains(node.get())) by[node.get()] = by.at(node->input(0).get());
-    const cost::Figures& price = prices.of(*node);
-    VertexPlacement& vertex = out.vertices[by.at(node.get())];
-    vertex.wire_bytes += price.wire_bytes;
-    vertex.seconds += price.seconds;
+  const cost::PlanCost cost = cost::estimated_cost(placed.plan, cluster_);
+  for (size_t i = 0; i < cost.nodes.size(); ++i) {
+    const ia::Node& node = *placed.plan.order()[i];
+    if (!by.contains(&node)) by[&node] = by.at(node.input(0).get());
+    VertexPlacement& vertex = out.vertices[by.at(&node)];
+    vertex.wire_bytes += cost.nodes[i].wire_bytes;
+    vertex.seconds += cost.nodes[i].seconds;
   }
-  out.wire_bytes = prices.total().wire_bytes;
-  out.seconds = prices.total().seconds;
-  out.cost = cost::value_of(prices.total(), objective_);
+  out.wire_bytes = cost.wire_bytes;
+  out.seconds = cost.seconds;
+  out.cost = cost::value_of(cost, objective_);
   set_bound(out, placed.lower_bound);
-  const cost::Peak peak = cost::peak_of(placed.plan, prices.received());
-  out.peak_bytes = peak.bytes;
-  for (const auto& [node, bytes] : peak.held) {
+  out.peak_bytes = cost.peak.bytes;
+  for (const auto& [node, bytes] : cost.peak.held) {
     if (bytes <= out.peak_value_bytes) continue;
     out.peak_value_bytes = bytes;
     out.peak_value = out.vertices[by.at(node)].name;

@@ -8,7 +8,6 @@
 
 #include "ia/moves.h"
 #include "ia/text.h"
-#include "optimizer/cost/plan_prices.h"
 #include "optimizer/division/divisions.h"
 #include "optimizer/verification/verify.h"
 #include "tra/lower.h"
@@ -82,7 +81,7 @@ class Optimizer {
     const ia::Plan* nearest = nullptr;
     cost::Peak least;
     for (const Candidate& candidate : out_.candidates) {
-      cost::Peak peak = cost::peak_of(candidate.plan, cost::PlanPrices(candidate.plan, options_.cluster).received());
+      cost::Peak peak = cost::estimated_cost(candidate.plan, options_.cluster).peak;
       if (nearest != nullptr && peak.bytes >= least.bytes) continue;
       nearest = &candidate.plan;
       least = std::move(peak);

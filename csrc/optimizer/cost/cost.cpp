@@ -13,6 +13,9 @@
 namespace joinsum::optimizer::cost {
 namespace {
 
+/// Sites up to which an estimate lists the messages of moves one by one.
+constexpr int64_t kMostSitesListed = 64;
+
 /// The total of the messages of a move.
 struct Traffic {
   int64_t bytes = 0;
@@ -32,6 +35,16 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
     for (size_t site = 0; site < out.received.size(); ++site)
       out.received[site] = std::max(out.received[site], traffic.received[site]);
   }
+  return out;
+}
+
+NodeCost move_in_closed_form(const ia::Node& move, const Cluster& cluster) {
+  const ia::PhysicalType& source = move.input(0)->type();
+  const ia::Volume volume = ia::volume(source, move.type());
+  NodeCost out;
+  out.paper_floats = paper_floats(move);
+  out.wire_bytes = volume.elements() * byte_size(source.relation.dtype);
+  out.seconds = link_seconds(volume, source, move.type(), cluster);
   return out;
 }
 
@@ -84,6 +97,35 @@ class Pricing {
   ReceivedBytes* received_;
 };
 
+/// Prices a plan that may take `limit` bytes on a site. Moves are priced by their messages if these are `listed`, else
+/// in closed form.
+PlanCost priced(const ia::Plan& plan, const Cluster& cluster, bool listed, std::optional<int64_t> limit) {
+  const Fusions fusions(plan);
+  const auto names = ia::node_names(plan);
+  ReceivedBytes received;
+  const Pricing pricing(cluster, &received);
+  PlanCost out;
+  if (cluster.profile && plan.grid().sites() > 1) out.run_seconds = cluster.profile->run_seconds;
+  out.seconds = out.run_seconds;
+  for (const ia::NodePtr& node : plan.order()) {
+    NodeCost cost = listed || !ia::is_move(node->operation()) ? pricing.price(*node, fusions.of(*node))
+                                                              : move_in_closed_form(*node, cluster);
+    cost.node = names.at(node.get());
+    cost.operation = ia::operation_text(node->operation(), node->type());
+    out.paper_floats += cost.paper_floats;
+    out.wire_bytes += cost.wire_bytes;
+    out.flops += cost.flops;
+    out.seconds += cost.seconds;
+    out.nodes.push_back(std::move(cost));
+  }
+  out.peak = peak_of(plan, received, limit);
+  for (size_t i = 0; i < out.nodes.size(); ++i) {
+    const auto found = out.peak.by_node.find(plan.order()[i].get());
+    if (found != out.peak.by_node.end()) out.nodes[i].peak_bytes = found->second;
+  }
+  return out;
+}
+
 }  // namespace
 
 double paper_floats(const ia::Node& node) {
@@ -108,31 +150,11 @@ NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, 
 }
 
 PlanCost plan_cost(const ia::Plan& plan, const Cluster& cluster) {
-  const Fusions fusions(plan);
-  const auto names = ia::node_names(plan);
-  ReceivedBytes received;
-  const Pricing pricing(cluster, &received);
-  PlanCost out;
-  out.cluster = cluster;
-  if (cluster.profile && plan.grid().sites() > 1) out.run_seconds = cluster.profile->run_seconds;
-  out.seconds = out.run_seconds;
-  for (const ia::NodePtr& node : plan.order()) {
-    NodeCost cost = pricing.price(*node, fusions.of(*node));
-    cost.node = names.at(node.get());
-    cost.operation = ia::operation_text(node->operation(), node->type());
-    out.paper_floats += cost.paper_floats;
-    out.wire_bytes += cost.wire_bytes;
-    out.flops += cost.flops;
-    out.seconds += cost.seconds;
-    out.nodes.push_back(std::move(cost));
-  }
-  const Peak peak = peak_of(plan, received, cluster.memory_bytes);
-  out.peak_bytes = peak.bytes;
-  for (size_t i = 0; i < out.nodes.size(); ++i) {
-    const auto found = peak.by_node.find(plan.order()[i].get());
-    if (found != peak.by_node.end()) out.nodes[i].peak_bytes = found->second;
-  }
-  return out;
+  return priced(plan, cluster, true, cluster.memory_bytes);
+}
+
+PlanCost estimated_cost(const ia::Plan& plan, const Cluster& cluster) {
+  return priced(plan, cluster, plan.grid().sites() <= kMostSitesListed, {});
 }
 
 }  // namespace joinsum::optimizer::cost

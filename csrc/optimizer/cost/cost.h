@@ -27,31 +27,25 @@ struct Cluster {
 
 /// The figures of a cost; they are never mixed.
 struct Figures {
-  double paper_floats = 0;
-  int64_t wire_bytes = 0;
+  double paper_floats = 0;  ///< broadcast of f floats over axes of size p: f·p; shuffle: f; f by the frontier
+  int64_t wire_bytes = 0;   ///< payload between different sites, exact
   double seconds = 0;
 };
 
 /// Cost of one node.
-struct NodeCost {
+struct NodeCost : Figures {
   std::string node;
   std::string operation;
-  double paper_floats = 0;  ///< broadcast of f floats over axes of size p: f·p; shuffle: f; f by the frontier
-  int64_t wire_bytes = 0;   ///< payload between different sites, exact
-  int64_t flops = 0;        ///< of the site that does most
-  double seconds = 0;
+  int64_t flops = 0;       ///< of the site that does most
   int64_t peak_bytes = 0;  ///< of the site that holds most while it runs; 0 of a fused join
 };
 
-struct PlanCost {
-  std::vector<NodeCost> nodes;
-  double paper_floats = 0;
-  int64_t wire_bytes = 0;
-  int64_t flops = 0;       ///< sum over nodes of the busiest site's
-  int64_t peak_bytes = 0;  ///< of the site that needs most: inputs, live blocks and messages
-  double run_seconds = 0;  ///< of the agreement that opens a run; in `seconds`
-  double seconds = 0;      ///< one node after another, as the executor runs them: nothing overlaps
-  Cluster cluster;
+/// Cost of a plan: seconds are those of one node after another, as the executor runs them; nothing overlaps.
+struct PlanCost : Figures {
+  std::vector<NodeCost> nodes;  ///< in the plan's order
+  int64_t flops = 0;            ///< sum over nodes of the busiest site's
+  double run_seconds = 0;       ///< of the agreement that opens a run; in `seconds`
+  Peak peak;                    ///< inputs, live blocks and messages
 };
 
 /// The role of a node in what the executor computes as one.
@@ -84,5 +78,9 @@ double paper_floats(const ia::Node& node);
 /// Prices a plan. Raises PlanError when a site would need more than `cluster.memory_bytes`, naming the node and the
 /// shortfall. Sources: TRA paper, section 5.3 (`paper_floats`); docs/algebra.md for the other two.
 PlanCost plan_cost(const ia::Plan& plan, const Cluster& cluster = {});
+
+/// The same whatever memory the plan takes, and quickly on many sites: there moves are priced in closed form, which is
+/// exact in bytes, takes the busiest receiver for the busiest link, and counts neither folds nor received bytes.
+PlanCost estimated_cost(const ia::Plan& plan, const Cluster& cluster);
 
 }  // namespace joinsum::optimizer::cost

@@ -39,11 +39,8 @@ const ObjectiveRow& row_of(Objective objective);
 Objective objective_named(const std::string& name);
 const std::string& name_of(Objective objective);
 
-/// The value that the objective gives a cost: one with the members `paper_floats`, `wire_bytes` and `seconds`.
-template <class Cost>
-double value_of(const Cost& cost, Objective objective) {
-  return row_of(objective).value({cost.paper_floats, cost.wire_bytes, cost.seconds});
-}
+/// The value that the objective gives a cost.
+inline double value_of(const Figures& cost, Objective objective) { return row_of(objective).value(cost); }
 
 /// The most by which rounding, and the small weight of flops in ties, lets two equal values differ.
 double slack_of(double value, Objective objective);

@@ -50,11 +50,11 @@ int64_t undivided_contractions(const ia::Plan& plan) {
   return count;
 }
 
-const Pricer::Price& Pricer::price(const ia::NodePtr& node, cost::Fusion fusion) {
+const cost::NodeCost& Pricer::price(const ia::NodePtr& node, cost::Fusion fusion) {
   const auto [at, fresh] = prices_[static_cast<size_t>(fusion)].try_emplace(node.get());
   if (!fresh) return at->second;
   if (!ia::is_move(node->operation()) || node->input(0)->type().placement.grid() == nullptr)
-    return at->second = computed(*node, fusion);
+    return at->second = cost::node_cost(*node, fusion, cluster_);
   const ia::PhysicalType& from = node->input(0)->type();
   const ia::PhysicalType& to = node->type();
   const bool pending = from.placement.pending();
@@ -64,22 +64,17 @@ const Pricer::Price& Pricer::price(const ia::NodePtr& node, cost::Fusion fusion)
     const bool held = !pending || (other.from.holding == from.holding && other.to.holding == to.holding);
     return other.from == from && other.to == to && held;
   });
-  if (same == known.end()) same = known.insert(same, {from, to, computed(*node, fusion)});
+  if (same == known.end()) same = known.insert(same, {from, to, cost::node_cost(*node, fusion, cluster_)});
   return at->second = same->price;
-}
-
-Pricer::Price Pricer::computed(const ia::Node& node, cost::Fusion fusion) {
-  const cost::NodeCost cost = cost::node_cost(node, fusion, cluster_);
-  return {cost::value_of(cost, objective_), static_cast<double>(cost.flops)};
 }
 
 Score Pricer::score(const ia::Plan& plan) {
   Score out;
   const cost::Fusions fusions(plan);
   for (const ia::NodePtr& node : plan.order()) {
-    const Price& priced = price(node, fusions.of(*node));
-    out.value += priced.value;
-    out.flops += priced.flops;
+    const cost::NodeCost& cost = price(node, fusions.of(*node));
+    out.value += cost::value_of(cost, objective_);
+    out.flops += static_cast<double>(cost.flops);
     out.operators += node->inputs().empty() ? 0 : 1;
   }
   if (!cost::row_of(objective_).prices_work) out.undivided = static_cast<double>(undivided_contractions(plan));

@@ -33,23 +33,18 @@ class Pricer {
   Score score(const ia::Plan& plan);
 
  private:
-  struct Price {
-    double value = 0;
-    double flops = 0;
-  };
-  const Price& price(const ia::NodePtr& node, cost::Fusion fusion);
-  Price computed(const ia::Node& node, cost::Fusion fusion);
+  const cost::NodeCost& price(const ia::NodePtr& node, cost::Fusion fusion);
 
   /// A move on the grid, which its types and what they hold price.
   struct Move {
     ia::PhysicalType from;
     ia::PhysicalType to;
-    Price price;
+    cost::NodeCost price;
   };
 
   cost::Objective objective_;
   cost::Cluster cluster_;
-  std::unordered_map<const ia::Node*, Price> prices_[4];
+  std::unordered_map<const ia::Node*, cost::NodeCost> prices_[4];
   std::unordered_map<uint64_t, std::vector<Move>> moves_;
 };
 

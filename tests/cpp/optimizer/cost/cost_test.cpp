@@ -201,8 +201,8 @@ void check_plan(const ia::Plan& plan) {
   const bool tied =
       std::any_of(plan.outputs().begin(), plan.outputs().end(), [](const auto& o) { return o.tied_input; });
   const int64_t results = peak_without_moves(plan);
-  EXPECT_TRUE(tied || cost.peak_bytes >= results);
-  EXPECT_TRUE(tied || cost.wire_bytes > 0 || cost.peak_bytes == results);
+  EXPECT_TRUE(tied || cost.peak.bytes >= results);
+  EXPECT_TRUE(tied || cost.wire_bytes > 0 || cost.peak.bytes == results);
 }
 
 TEST(Cost, AgreesWithPlainCountingOnRandomPlans) {

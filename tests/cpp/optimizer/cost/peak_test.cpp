@@ -9,9 +9,9 @@ namespace {
 
 TEST(Peak, HoldsInputsResultsAndMessages) {
   // Broadcast: A 96, B 48, its copy 96, received 48. Product: A, B, the copy, and the result 64.
-  EXPECT_EQ(cost_of(kProduct).peak_bytes, 96 + 48 + 96 + 64);
+  EXPECT_EQ(cost_of(kProduct).peak.bytes, 96 + 48 + 96 + 64);
   const char* wide = "ia on 2\ninput A: f32[8]<2> (0)\noutput Z = broadcast(A)\n";
-  EXPECT_EQ(cost_of(wide).peak_bytes, 16 + 32 + 16);
+  EXPECT_EQ(cost_of(wide).peak.bytes, 16 + 32 + 16);
 }
 
 TEST(Peak, IsReportedForEachNodeAndTheLargestIsThePlans) {
@@ -24,10 +24,10 @@ TEST(Peak, IsReportedForEachNodeAndTheLargestIsThePlans) {
 
 TEST(Peak, FreesResultsAfterTheirLastUse) {
   const std::string chain = "ia on 1\ninput A: f32[100]<1> ()\nX = map[(k0); relu](A)\nY = map[(k0); negate](X)\n";
-  EXPECT_EQ(cost_of(chain + "output Z = map[(k0); relu](Y)\n").peak_bytes, 3 * 400);
-  EXPECT_EQ(cost_of(chain + "output Z = join[0; 0; add](X, Y)\n").peak_bytes, 4 * 400);
-  EXPECT_EQ(cost_of(chain + "output X = X\noutput Z = map[(k0); relu](Y)\n").peak_bytes, 4 * 400);
-  EXPECT_EQ(cost_of(chain + "output Z = join[0; 0; mul](Y, Y)\n").peak_bytes, 3 * 400);
+  EXPECT_EQ(cost_of(chain + "output Z = map[(k0); relu](Y)\n").peak.bytes, 3 * 400);
+  EXPECT_EQ(cost_of(chain + "output Z = join[0; 0; add](X, Y)\n").peak.bytes, 4 * 400);
+  EXPECT_EQ(cost_of(chain + "output X = X\noutput Z = map[(k0); relu](Y)\n").peak.bytes, 4 * 400);
+  EXPECT_EQ(cost_of(chain + "output Z = join[0; 0; mul](Y, Y)\n").peak.bytes, 3 * 400);
 }
 
 TEST(Peak, HoldsOperandsOfAFusedJoinForItsSum) {
@@ -37,16 +37,16 @@ X = map[(k0, k1); relu](A)
 J = join[1; 0; matmul](X, X)
 output Z = agg[0, 2; add](J)
 )";
-  EXPECT_EQ(cost_of(text).peak_bytes, 3 * 400);
+  EXPECT_EQ(cost_of(text).peak.bytes, 3 * 400);
 }
 
 TEST(Peak, OverwritesATiedInputOnlyWhereItDiesInAnElementwiseNode) {
   const std::string inputs = "ia on 1\ninput W: f32[100]<1> ()\ninput G: f32[100]<1> ()\n";
   const std::string update = "join[0; 0; sgd_update[0.1]](W, G)\n";
-  EXPECT_EQ(cost_of(inputs + "output N -> W = " + update).peak_bytes, 2 * 400);
-  EXPECT_EQ(cost_of(inputs + "output N = " + update).peak_bytes, 3 * 400);
-  EXPECT_EQ(cost_of(inputs + "output N -> W = " + update + "output V = map[(k0); relu](W)\n").peak_bytes, 4 * 400);
-  EXPECT_EQ(cost_of("ia on 1\ninput W: f32[10,10]<1,1> ()\noutput N -> W = map[(k1, k0); transpose](W)\n").peak_bytes,
+  EXPECT_EQ(cost_of(inputs + "output N -> W = " + update).peak.bytes, 2 * 400);
+  EXPECT_EQ(cost_of(inputs + "output N = " + update).peak.bytes, 3 * 400);
+  EXPECT_EQ(cost_of(inputs + "output N -> W = " + update + "output V = map[(k0); relu](W)\n").peak.bytes, 4 * 400);
+  EXPECT_EQ(cost_of("ia on 1\ninput W: f32[10,10]<1,1> ()\noutput N -> W = map[(k1, k0); transpose](W)\n").peak.bytes,
             2 * 400);
 }
 

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "optimizer/cost/plan_prices.h"
+#include "optimizer/cost/cost.h"
 #include "optimizer/lowering/placement_lowering.h"
 #include "optimizer/placement_models.h"
 
@@ -61,8 +61,7 @@ class Enumeration {
     lowering::LoweredNodes nodes;
     model::Choice choice = resharding_.choice(strategies_, staged_);
     const ia::Plan plan = lowering::lowered(owned_.model(), choice, nodes);
-    const cost::PlanPrices prices(plan, owned_.cache.cluster);
-    all_.push_back({cost, cost::peak_of(plan, prices.received()).bytes, std::move(choice)});
+    all_.push_back({cost, cost::estimated_cost(plan, owned_.cache.cluster).peak.bytes, std::move(choice)});
   }
 
   OwnedModel& owned_;
