@@ -258,7 +258,7 @@ void bind_graph_placement(py::module_& module) {
           [](const GraphPlacer& placer, const std::vector<GraphPin>& pins, int64_t limit, double most,
              bool may_repeat) {
             auto found = placer.within(pins, limit, most, may_repeat);
-            return std::pair(std::move(found.placement), found.complete);
+            return std::pair(std::move(found.best), found.complete);
           },
           py::arg("pins"), py::arg("limit"), py::arg("most"), py::arg("may_repeat"), WithoutGil())
       .def("least_seconds", &GraphPlacer::least_seconds, py::arg("in_any_order"), WithoutGil());

@@ -259,14 +259,14 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   return first;
 }
 
-GraphPlacementWithin GraphPlacer::within(const std::vector<GraphPin>& pins, int64_t limit, double most,
-                                         bool may_repeat) const {
+solvers::Searched<GraphPlacement> GraphPlacer::within(const std::vector<GraphPin>& pins, int64_t limit, double most,
+                                                      bool may_repeat) const {
   model::PlacementConstraints constraints = constraints_of(pins);
   constraints.thorough = true;
   constraints.may_repeat = may_repeat;
-  const PlacementWithin found = PlacementProblem(logical_, constraints, memory_).within(limit, most);
-  if (!found.placed) return {std::nullopt, found.complete};
-  return {described(*found.placed), found.complete};
+  const auto found = PlacementProblem(logical_, constraints, memory_).within(limit, most);
+  if (!found.best) return {std::nullopt, found.complete};
+  return {described(*found.best), found.complete};
 }
 
 double GraphPlacer::least_seconds(const std::vector<std::string>& in_any_order) const {

@@ -44,11 +44,6 @@ struct GraphPlacement {
   int64_t peak_value_bytes = 0;
 };
 
-struct GraphPlacementWithin {
-  std::optional<GraphPlacement> placement;
-  bool complete = false;  ///< whether it is the cheapest, or there is none
-};
-
 /// A graph of einsums whose vertices are to be placed on the sites of a grid: rewritten in binary einsums, cut and
 /// lowered once.
 class GraphPlacer {
@@ -72,7 +67,8 @@ class GraphPlacer {
   /// The best placement that meets `pins`, takes at most `limit` bytes on each site and costs less than `most`, of
   /// graphs that are small enough for an exhaustive search. `may_repeat`: also placements that repeat work that they
   /// could divide.
-  GraphPlacementWithin within(const std::vector<GraphPin>& pins, int64_t limit, double most, bool may_repeat) const;
+  solvers::Searched<GraphPlacement> within(const std::vector<GraphPin>& pins, int64_t limit, double most,
+                                           bool may_repeat) const;
 
   /// Seconds below which no placement is, whatever grid the sites form: those of the work alone. Vertices named in
   /// `in_any_order` are steps that other plans may take in another order; they count nothing.

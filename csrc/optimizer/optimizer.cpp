@@ -47,6 +47,7 @@ class Optimizer {
       const auto& phases = phase_names();
       if (std::find(phases.begin(), phases.end(), name) == phases.end()) rules::rule_named(name);
     }
+    for (const auto& [node, name] : tra::node_names(plan)) by_name_.emplace(name, node);
     set_pins();
     for (const PartialPlan& start : options.warm_starts) add_warm_start(start);
   }
@@ -122,15 +123,13 @@ class Optimizer {
   // --- pins ----------------------------------------------------------------------------------------------------------
 
   void set_pins() {
-    const auto names = tra::node_names(plan_);
     for (const auto& [name, placement] : options_.pins) {
       const auto is_output = [&](const auto& output) { return output.name == name; };
       const auto output = std::find_if(plan_.outputs().begin(), plan_.outputs().end(), is_output);
-      const auto node = std::find_if(plan_.order().begin(), plan_.order().end(),
-                                     [&](const tra::NodePtr& each) { return names.at(each.get()) == name; });
-      JOINSUM_USER_CHECK(output != plan_.outputs().end() || node != plan_.order().end(),
+      const auto node = by_name_.find(name);
+      JOINSUM_USER_CHECK(output != plan_.outputs().end() || node != by_name_.end(),
                          "optimize: no such value to pin; the plan's text names them: pin=", name);
-      const tra::Node* value = output != plan_.outputs().end() ? output->node.get() : node->get();
+      const tra::Node* value = output != plan_.outputs().end() ? output->node.get() : node->second;
       JOINSUM_USER_CHECK(value->as<tra::Input>() == nullptr || output != plan_.outputs().end(),
                          "optimize: an input is placed by where it starts, not by a pin: pin=", name);
       pin(name, *value, placement);
@@ -160,9 +159,6 @@ class Optimizer {
   }
 
   void add_warm_start(const PartialPlan& start) {
-    if (by_name_.empty()) {
-      for (const auto& [node, name] : tra::node_names(plan_)) by_name_.emplace(name, node);
-    }
     model::PartialPlacement& out =
         warm_starts_.emplace_back(model::PartialPlacement{start.inputs, {}, start.everywhere});
     for (const auto& [name, placement] : start.values) {
@@ -234,8 +230,7 @@ class Optimizer {
     limits.deadline = deadline_;
     if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;
     // Where values with several readers share moves to one more place, an elimination proves nothing.
-    const bool shares = !cost::row_of(options_.minimize).always_stages && !problem.complete();
-    if (auto best = shares ? problem.bounded(limits) : problem.solve({}, limits))
+    if (auto best = problem.complete() ? problem.solve({}, limits) : problem.bounded(limits))
       add({"placement", best->plan, {}, {}, best->exact});
     add_warm_start_candidates(problem, limits);
     if (plan_.order().size() > kMostNodesRewritten) return;

@@ -5,7 +5,6 @@
 
 #include "optimizer/model/strategies.h"
 #include "optimizer/resharding/resharding_model.h"
-#include "optimizer/solvers/branch_and_bound.h"
 #include "optimizer/solvers/crossing.h"
 #include "optimizer/solvers/message_passing.h"
 
@@ -54,15 +53,14 @@ std::optional<PlacementSolution> PlacementProblem::solve(const std::optional<std
   return lowered(tables().choice(solution->values), solution->lower_bound, solution->exact);
 }
 
-PlacementWithin PlacementProblem::within(int64_t limit, double most) const {
+solvers::Searched<PlacementSolution> PlacementProblem::within(int64_t limit, double most) const {
   if (!solvers::is_searchable(model_)) return {};
   const resharding::ReshardingModel resharding(model_);
   solvers::MessagePassing bound(resharding.problem());
   for (int pass = 0; pass < kPassesToFit; ++pass) bound.ascend(most);
-  const auto fitted = solvers::branch_and_bound(model_, resharding, bound, {limit, most});
-  PlacementWithin out{std::nullopt, fitted.complete};
-  if (fitted.choice) out.placed = lowered(*fitted.choice, 0, false);
-  return out;
+  const auto fitted = solvers::branch_and_bound(model_, resharding, bound, limit, most);
+  if (!fitted.best) return {std::nullopt, fitted.complete};
+  return {lowered(*fitted.best, 0, false), fitted.complete};
 }
 
 std::vector<std::optional<PlacementSolution>> PlacementProblem::warm_starts(double most,

@@ -10,6 +10,7 @@
 #include "optimizer/division/label_classes.h"
 #include "optimizer/lowering/placement_lowering.h"
 #include "optimizer/model/min_sum_tables.h"
+#include "optimizer/solvers/branch_and_bound.h"
 #include "optimizer/solvers/completion.h"
 
 namespace joinsum::optimizer {
@@ -21,12 +22,6 @@ struct PlacementSolution {
   bool exact = false;      ///< the placement is proven best
   /// The nodes that operators have become, including joins below a sum.
   std::unordered_map<const tra::Node*, ia::NodePtr> nodes = {};
-};
-
-/// A placement whose plan fits a limit of bytes per site.
-struct PlacementWithin {
-  std::optional<PlacementSolution> placed;
-  bool complete = false;  ///< whether it is proven the cheapest, or that there is none
 };
 
 /// Chooses the placement of every value of a logical plan, as one min-sum problem.
@@ -58,7 +53,7 @@ class PlacementProblem {
   /// expensive than the completed warm starts. Only for graphs without pins. Empty if none was found.
   std::optional<PlacementSolution> bounded(const min_sum::Limits& limits = {});
   /// The cheapest placement that costs less than `most` and takes at most `limit` bytes on each site, of small graphs.
-  PlacementWithin within(int64_t limit, double most) const;
+  solvers::Searched<PlacementSolution> within(int64_t limit, double most) const;
   /// For each warm start of the constraints, a placement that completes it; empty where none was found, or where its
   /// plan costs more than `most`.
   std::vector<std::optional<PlacementSolution>> warm_starts(double most, const min_sum::Limits& limits = {});

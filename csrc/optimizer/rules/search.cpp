@@ -8,6 +8,9 @@
 namespace joinsum::optimizer::rules {
 namespace {
 
+/// The plans from which each round of a beam search continues.
+constexpr size_t kBeamWidth = 8;
+
 using Roots = std::vector<const ia::Node*>;
 
 /// Interned plans are equal where their outputs are the same nodes.
@@ -127,7 +130,7 @@ Found beam(const ia::Plan& plan, const Search& search) {
     for (int64_t i = first_new; i < visits.size(); ++i) front.push_back(i);
     std::stable_sort(front.begin(), front.end(),
                      [&](int64_t a, int64_t b) { return visits.score(a) < visits.score(b); });
-    if (static_cast<int64_t>(front.size()) > search.limits.width) front.resize(search.limits.width);
+    if (front.size() > kBeamWidth) front.resize(kBeamWidth);
   }
   return visits.found(false);
 }

@@ -14,7 +14,6 @@ namespace joinsum::optimizer::rules {
 /// When a search stops. Without a deadline it is deterministic.
 struct SearchLimits {
   int64_t plans = 3000;                                   ///< that are considered, each once
-  int64_t width = 8;                                      ///< of a beam
   double cost = std::numeric_limits<double>::infinity();  ///< of plans that are followed, by the objective
   min_sum::Deadline deadline;
 };
@@ -48,8 +47,7 @@ struct Search {
 /// None of the three returns a plan that scores worse than `plan`.
 Found greedy(const ia::Plan& plan, const Search& search);
 
-/// Continues from the `width` best plans of each round, so that it also follows steps that make a plan worse for a
-/// while.
+/// Continues from a few best plans of each round, so that it also follows steps that make a plan worse for a while.
 Found beam(const ia::Plan& plan, const Search& search);
 
 /// Considers every plan that the rules reach, breadth first.

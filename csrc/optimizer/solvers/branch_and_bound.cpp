@@ -44,16 +44,16 @@ std::vector<bool> possibly_unstored(const model::PlacementModel& model) {
 class BranchAndBound {
  public:
   BranchAndBound(const model::PlacementModel& model, const resharding::ReshardingModel& resharding,
-                 const MessagePassing& bound, const SearchLimits& limits)
+                 const MessagePassing& bound, int64_t limit, double most)
       : model_(model),
         resharding_(resharding),
         bound_(bound),
-        limit_(limits.bytes),
+        limit_(limit),
         unstored_(possibly_unstored(model)),
-        most_(limits.cost) {}
+        most_(most) {}
 
   /// A result found in one order bounds the search in the other.
-  BranchAndBoundResult run() {
+  Searched<model::Choice> run() {
     for (const First first : {First::kCheap, First::kSmall}) {
       search(first);
       if (found_.complete) break;
@@ -149,7 +149,7 @@ class BranchAndBound {
     }
     model::Choice choice = resharding_.choice(strategies_, staged_);
     if (!fits(choice)) return;
-    found_.choice = std::move(choice);
+    found_.best = std::move(choice);
     most_ = cost;
   }
 
@@ -195,7 +195,7 @@ class BranchAndBound {
   double most_;                 ///< cost of the best placement found, at first the limit
   int64_t extended_ = 0;
   int64_t lowered_ = 0;
-  BranchAndBoundResult found_;
+  Searched<model::Choice> found_;
 };
 
 }  // namespace
@@ -208,9 +208,10 @@ bool is_searchable(const model::PlacementModel& model) {
   return model.vertices.size() <= kMostVertices && !tied && !calls;
 }
 
-BranchAndBoundResult branch_and_bound(const model::PlacementModel& model, const resharding::ReshardingModel& resharding,
-                                      const MessagePassing& bound, const SearchLimits& limits) {
-  return BranchAndBound(model, resharding, bound, limits).run();
+Searched<model::Choice> branch_and_bound(const model::PlacementModel& model,
+                                         const resharding::ReshardingModel& resharding, const MessagePassing& bound,
+                                         int64_t limit, double most) {
+  return BranchAndBound(model, resharding, bound, limit, most).run();
 }
 
 }  // namespace joinsum::optimizer::solvers

@@ -95,16 +95,16 @@ TEST(BranchAndBound, FindsTheCheapestOfAllPlacementsThatFit) {
     for (const int64_t bytes : limits) {
       const double least = least_within(enumeration.all(), bytes);
       const MessagePassing bound(resharding.problem());
-      const auto found = branch_and_bound(model, resharding, bound, {bytes, min_sum::kForbidden});
+      const auto found = branch_and_bound(model, resharding, bound, bytes, min_sum::kForbidden);
       ASSERT_TRUE(found.complete);
-      ASSERT_EQ(found.choice.has_value(), least < min_sum::kForbidden);
+      ASSERT_EQ(found.best.has_value(), least < min_sum::kForbidden);
       ++compared;
-      if (!found.choice) {
+      if (!found.best) {
         ++none;
         continue;
       }
       const auto same = std::find_if(enumeration.all().begin(), enumeration.all().end(), [&](const auto& each) {
-        return each.choice.strategies == found.choice->strategies && each.choice.staged == found.choice->staged;
+        return each.choice.strategies == found.best->strategies && each.choice.staged == found.best->staged;
       });
       ASSERT_NE(same, enumeration.all().end());
       EXPECT_LE(same->peak, bytes);
