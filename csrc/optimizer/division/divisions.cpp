@@ -63,6 +63,16 @@ class Divide {
   std::vector<Dims> out_;
 };
 
+/// For each axis the dimension that it divides, or `kNothing`.
+Dims divided_dims(const ia::GridPlacement& placement) {
+  Dims out;
+  for (const ia::AxisState& state : placement.states) {
+    const auto* by = std::get_if<ia::Split>(&state);
+    out.push_back(by != nullptr ? by->dim : kNothing);
+  }
+  return out;
+}
+
 }  // namespace
 
 int64_t parts_of(const ia::Grid& grid, const Dims& extents, const Dims& split, int64_t dim) {
@@ -82,12 +92,7 @@ bool DivisionConstraint::met_by(const ia::Grid& grid, const Dims& extents, const
 
 std::optional<Dims> split_of(const ia::Placement& placement) {
   if (placement.grid() == nullptr || placement.pending()) return std::nullopt;
-  Dims split;
-  for (const ia::AxisState& state : placement.grid()->states) {
-    const auto* by = std::get_if<ia::Split>(&state);
-    split.push_back(by != nullptr ? by->dim : kNothing);
-  }
-  return split;
+  return divided_dims(*placement.grid());
 }
 
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all) {
@@ -139,13 +144,8 @@ bool leaves_undivided(const ia::Grid& grid, const Dims& extents, const Dims& spl
 }
 
 bool leaves_undivided(const ia::PhysicalType& result) {
-  if (result.placement.grid() == nullptr) return false;
-  Dims split;
-  for (const ia::AxisState& state : result.placement.grid()->states) {
-    const auto* by = std::get_if<ia::Split>(&state);
-    split.push_back(by != nullptr ? by->dim : kNothing);
-  }
-  return leaves_undivided(result.grid, result.relation.frontier, split);
+  const ia::GridPlacement* placement = result.placement.grid();
+  return placement != nullptr && leaves_undivided(result.grid, result.relation.frontier, divided_dims(*placement));
 }
 
 ia::Placement placement_of(const Dims& split, const Dims& domains) {

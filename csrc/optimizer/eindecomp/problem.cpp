@@ -4,15 +4,16 @@
 #include <set>
 
 #include "optimizer/eindecomp/pins.h"
+#include "optimizer/min_sum/candidates.h"
 
 namespace joinsum::optimizer::eindecomp {
 namespace {
 
+using min_sum::size_of;
+
 constexpr int64_t kOpen = -1;
 /// Entries of a table of moves, 8 bytes each.
 constexpr double kMostMoves = 1e8;
-
-int64_t size_of(const auto& list) { return static_cast<int64_t>(list.size()); }
 
 /// Raises where the table of the moves to an operand would be too large.
 void check_moves(const einsum::json::JsonOperation& operation, const DistinctCuts& produced,

@@ -1,9 +1,11 @@
 #include "optimizer/eindecomp/tables.h"
 
+#include "optimizer/min_sum/candidates.h"
+
 namespace joinsum::optimizer::eindecomp {
 namespace {
 
-int64_t size_of(const auto& list) { return static_cast<int64_t>(list.size()); }
+using min_sum::size_of;
 
 void append(Dims& out, const Dims& list) {
   out.push_back(size_of(list));

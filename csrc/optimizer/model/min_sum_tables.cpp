@@ -59,7 +59,7 @@ class TableBuilder {
 
   std::vector<std::vector<Sources>>& sources() { return sources_; }
   std::vector<std::vector<double>>& source_costs() { return source_costs_; }
-  std::vector<MoveTable>& tables() { return tables_; }
+  std::vector<VariablePair>& tables() { return tables_; }
 
  private:
   /// Which combinations of produced and staging layouts a value may have.
@@ -281,7 +281,7 @@ class TableBuilder {
   std::vector<std::vector<const Layout*>> produced_;  ///< layouts in which a value is produced
   std::vector<std::vector<Sources>> sources_;
   std::vector<std::vector<double>> source_costs_;
-  std::vector<MoveTable> tables_;
+  std::vector<VariablePair> tables_;
   std::unordered_map<Key, min_sum::Problem::Entries, Key::Hash> by_key_;
 };
 
@@ -303,7 +303,7 @@ min_sum::Problem MinSumTables::problem(std::vector<std::vector<double>> costs) c
     problem.add_variable(std::move(costs[v]));
     problem.add_variable(source_costs_[v]);
   }
-  for (const MoveTable& table : tables_) problem.add_pair(table.first, table.second, table.costs);
+  for (const VariablePair& table : tables_) problem.add_pair(table.first, table.second, table.costs);
   return problem;
 }
 

@@ -15,7 +15,7 @@ struct Sources {
 };
 
 /// The costs of moves between the values of two variables.
-struct MoveTable {
+struct VariablePair {
   int64_t first;
   int64_t second;
   min_sum::Problem::Entries costs;
@@ -38,7 +38,7 @@ class MinSumTables {
   const std::vector<Vertex>& vertices_;
   std::vector<std::vector<Sources>> sources_;
   std::vector<std::vector<double>> source_costs_;
-  std::vector<MoveTable> tables_;
+  std::vector<VariablePair> tables_;
 };
 
 /// Whether the tables of a model let each value be read from all layouts that there are.
