@@ -9,9 +9,9 @@ namespace joinsum::optimizer::solvers {
 /// The best of all choices that take each vertex's strategy from one of two: no more expensive than either, unless that
 /// is forbidden. So it combines what two plans do well in different parts of the graph.
 ///
-/// The vertices in which the two differ are binary variables, which elimination solves. A vertex whose elimination
-/// would read too many entries keeps the first choice's strategy, and a value with too many such members counts each of
-/// them alone; then the result may miss the best.
+/// The vertices in which the two differ are binary variables of a min-sum problem. Where its eliminations would read
+/// too many entries, and where a value has too many such members, so that it counts each of them alone, the result may
+/// miss the best.
 std::vector<size_t> crossover(const resharding::ReshardingProblem& problem, const std::vector<size_t>& first,
                               const std::vector<size_t>& second);
 
