@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/contradiction.h"
+#include "optimizer/division/axis_labels.h"
 #include "optimizer/layouts/least_work.h"
 
 namespace joinsum::optimizer {
@@ -14,12 +15,6 @@ namespace {
 /// so that models of many layers are planned in seconds.
 constexpr double kFewEntries = 1e6;
 constexpr size_t kManyVertices = 500;
-
-einsum::Labels axis_numbers(const einsum::Node& node) {
-  einsum::Labels out;
-  for (size_t axis = 0; axis < node.type().extents.size(); ++axis) out.push_back(std::to_string(axis));
-  return out;
-}
 
 /// Labels of the key dimensions of a tensor's relation, whose axes have `labels`.
 einsum::Labels keys_of(const relation::RelationType& relation, const einsum::Labels& labels) {
@@ -76,26 +71,6 @@ std::unordered_map<const einsum::Node*, Step> steps_of(const GraphPlacer::Names&
   return steps;
 }
 
-einsum::Labels labels_of(const std::string& letters) {
-  einsum::Labels out;
-  for (const char letter : letters) out.emplace_back(1, letter);
-  return out;
-}
-
-/// Labels of a vertex, each once.
-einsum::Labels all_labels(const einsum::Node& node) {
-  std::vector<einsum::Labels> all;
-  if (const auto* op = node.as<einsum::Einsum>()) {
-    all = op->operands;
-    all.push_back(op->result);
-  } else {
-    const auto& call = *node.as<einsum::Call>();
-    for (const std::string& letters : call.operands) all.push_back(labels_of(letters));
-    all.push_back(labels_of(call.result().letters));
-  }
-  return einsum::labels_of(all);
-}
-
 }  // namespace
 
 GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, einsum::transforms::Path>& paths,
@@ -115,7 +90,7 @@ GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, e
   for (const auto& node : binary.inputs()) {
     const std::string& name = node->as<einsum::Input>()->name;
     if (!inputs.contains(name)) continue;
-    const einsum::Labels labels = axis_numbers(*node);
+    const einsum::Labels labels = division::axis_labels(*node).back();
     const tra::NodePtr& value = inputs.at(name);
     vertices_.push_back({name, name, true, labels, value, keys_of(value->type(), labels), {value.get()}});
     owned.insert(value.get());
@@ -124,15 +99,11 @@ GraphPlacer::GraphPlacer(const einsum::Plan& plan, const std::map<std::string, e
     if (node->as<einsum::Input>() != nullptr) continue;
     const einsum::LoweredVertex& vertex = lowered.at(node.get());
     const Step& step = steps.at(node.get());
-    vertices_.push_back({step.name, step.vertex, false, all_labels(*node), vertex.work, vertex.keys,
-                         operators_below(vertex.value, owned)});
+    vertices_.push_back({step.name, step.vertex, false, einsum::labels_of(division::axis_labels(*node)), vertex.work,
+                         vertex.keys, operators_below(vertex.value, owned)});
   }
   for (const auto& output : binary.outputs()) {
-    const auto* op = output.node->as<einsum::Einsum>();
-    const auto* call = output.node->as<einsum::Call>();
-    output_labels_[output.name] = op != nullptr     ? op->result
-                                  : call != nullptr ? labels_of(call->result().letters)
-                                                    : axis_numbers(*output.node);
+    output_labels_[output.name] = division::axis_labels(*output.node).back();
   }
 }
 

@@ -68,9 +68,8 @@ class StrategyEnumerator {
     return std::move(vertices_);
   }
 
- private:
-  // --- strategies
-  // -----------------------------------------------------------------------------------------------------
+  // --- strategies ----------------------------------------------------------------------------------------------------
+  // --- strategies ---------------------------------------------------------------------------------------------------
 
   const Layout* placed(const Vertex& vertex, const Dims& split) {
     return cache_.layouts.placed(vertex.relation, division::placement_of(split, vertex.node->type().frontier));

@@ -8,6 +8,7 @@
 
 #include "einsum/text.h"
 #include "ia/text.h"
+#include "optimizer/division/axis_labels.h"
 #include "tra/lower.h"
 
 namespace joinsum::optimizer::reuse {
@@ -70,8 +71,7 @@ bool same_wiring(const PlanT& a, const PlanT& b) {
   });
 }
 
-// --- graphs
-// -----------------------------------------------------------------------------------------------------------
+// --- graphs ----------------------------------------------------------------------------------------------------------
 
 /// Whether calls do the same work per element.
 bool same_work(const einsum::Call& a, const einsum::Call& b) {
@@ -92,36 +92,12 @@ bool same_operation(const einsum::Node& a, const einsum::Node& b) {
          without_numbers(x.aggregate.text()) == without_numbers(y.aggregate.text());
 }
 
-/// The labels of each tensor that a vertex meets, the operands' first; of an input its axes.
-std::vector<einsum::Labels> labels_met(const einsum::Node& node) {
-  std::vector<einsum::Labels> out;
-  if (const auto* op = node.as<einsum::Einsum>()) {
-    out = op->operands;
-    out.push_back(op->result);
-    return out;
-  }
-  const auto* call = node.as<einsum::Call>();
-  const auto single = [](const std::string& letters) {
-    einsum::Labels labels;
-    for (const char letter : letters) labels.emplace_back(1, letter);
-    return labels;
-  };
-  if (call != nullptr) {
-    for (const std::string& letters : call->operands) out.push_back(single(letters));
-    out.push_back(single(call->result().letters));
-    return out;
-  }
-  einsum::Labels axes;
-  for (size_t a = 0; a < node.type().extents.size(); ++a) axes.push_back(std::to_string(a));
-  return {axes};
-}
-
 using Change = std::pair<int64_t, int64_t>;  ///< of an extent
 
 /// The labels of a vertex whose extents differ; one that a tensor has twice counts twice.
 std::map<std::string, Change> changes(const einsum::Node& a, const einsum::Node& b) {
   std::map<std::string, Change> out;
-  const auto labels = labels_met(a);
+  const auto labels = division::axis_labels(a);
   const auto meet = [&](const einsum::Labels& axes, const einsum::Node& x, const einsum::Node& y) {
     for (size_t i = 0; i < axes.size(); ++i) {
       const Change change{x.type().extents[i], y.type().extents[i]};
@@ -135,8 +111,7 @@ std::map<std::string, Change> changes(const einsum::Node& a, const einsum::Node&
   return out;
 }
 
-// --- plans
-// ------------------------------------------------------------------------------------------------------------
+// --- plans -----------------------------------------------------------------------------------------------------------
 
 /// Finds the operator of a program that an operator of its physical plan computes, and the one of another program in
 /// its place. Operators that do the same on the same values are one, since a plan may compute them once.
