@@ -68,7 +68,7 @@ class StrategyEnumerator {
     return std::move(vertices_);
   }
 
-  // --- strategies ----------------------------------------------------------------------------------------------------
+ private:
   // --- strategies ---------------------------------------------------------------------------------------------------
 
   const Layout* placed(const Vertex& vertex, const Dims& split) {
