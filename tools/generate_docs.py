@@ -67,8 +67,8 @@ def operators_page() -> str:
         "For PyTorch users who look up an operator: what joinsum captures, generated from the table by `make docs`.",
         "",
         "In a captured program an operator of ATen becomes labels, einsums, or a call of the operator on blocks. A",
-        "form names the axes of operands and results. Sites may divide an axis unless it is *whole*; dividing a",
-        "*folded* axis leaves partial values. An operator that is not here raises `joinsum.CaptureError` with the",
+        "form names the axes of operands and results. Sites may divide an axis unless it is *undivided*; dividing",
+        "a *reduced* axis leaves partial values. An operator that is not here raises `joinsum.CaptureError` with the",
         "user's line, unless `joinsum.register_operator` adds a rule or",
         '`replicate=["aten::..."]` runs it on every site.',
     ]

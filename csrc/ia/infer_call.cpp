@@ -28,10 +28,11 @@ class CallState {
       const bool has = call_.operands[i].find(letter) != std::string::npos;
       check(!has || divided_letter(i), i);
     }
-    JOINSUM_USER_CHECK(call_.whole.find(letter) == std::string::npos,
-                       "local_call: an operand is divided by a letter that the call needs whole; broadcast it: letter=",
-                       letter, ", call=", call_.text());
-    if (const auto fold = call_.folds.find(letter); fold != call_.folds.end()) return Pending{fold->second};
+    JOINSUM_USER_CHECK(
+        call_.undivided.find(letter) == std::string::npos,
+        "local_call: an operand is divided by a letter that the call needs undivided; broadcast it: letter=", letter,
+        ", call=", call_.text());
+    if (const auto by = call_.reduce.find(letter); by != call_.reduce.end()) return Pending{by->second};
     if (call_.result().letters.find(letter) == std::string::npos) return Replicated{};
     return Split{*relation::key_of(call_.result().letters, result, letter), domain};
   }
@@ -94,11 +95,11 @@ PhysicalType infer_call(const LocalCall& op, const std::vector<const PhysicalTyp
   GridPlacement placement;
   for (size_t axis = 0; axis < inputs[0]->grid.axes.size(); ++axis)
     placement.states.push_back(CallState(call, inputs, axis).run(relation));
-  std::set<std::string> folds;
+  std::set<std::string> reductions;
   for (const AxisState& state : placement.states) {
-    if (const auto* pending = std::get_if<Pending>(&state)) folds.insert(pending->kernel);
+    if (const auto* pending = std::get_if<Pending>(&state)) reductions.insert(pending->kernel);
   }
-  JOINSUM_USER_CHECK(folds.size() < 2, "local_call: partials under different folds: call=", call.text());
+  JOINSUM_USER_CHECK(reductions.size() < 2, "local_call: partials of different reductions: call=", call.text());
   std::vector<std::optional<Box>> boxes;
   for (int64_t site = 0; site < inputs[0]->sites(); ++site) boxes.push_back(called_box(call, inputs, site, relation));
   return {std::move(relation), inputs[0]->grid, Placement(std::move(placement)), Holding::of_boxes(std::move(boxes))};

@@ -36,8 +36,8 @@ class Check {
       check(fresh.extent >= 0 && fresh.parts >= 1 && fresh.parts <= std::max<int64_t>(fresh.extent, 1),
             "a letter has an extent, and no more parts than elements: letter=", letter);
     }
-    for (const auto& [letter, fold] : call_.folds) {
-      check(foldable({fold, {}}), "partials are folded by an associative, commutative kernel: fold=", fold);
+    for (const auto& [letter, kernel] : call_.reduce) {
+      check(foldable({kernel, {}}), "partials are reduced by an associative, commutative kernel: kernel=", kernel);
     }
     check_letters();
     check_undecomposed();
@@ -86,26 +86,26 @@ class Check {
   }
 
   void check_letters() const {
-    for (const char letter : call_.whole) {
-      check((in_operand(letter) || call_.extents.contains(letter)) && !call_.folds.contains(letter),
+    for (const char letter : call_.undivided) {
+      check((in_operand(letter) || call_.extents.contains(letter)) && !call_.reduce.contains(letter),
             "a letter that is never divided is a tensor's, and leaves no partials: letter=", letter);
     }
     for (const char letter : call_.same) {
-      check(in_operand(letter) && !has(call_.whole, letter) && !call_.folds.contains(letter),
+      check(in_operand(letter) && !has(call_.undivided, letter) && !call_.reduce.contains(letter),
             "a letter of which results are the same is an operand's, and is divided freely: letter=", letter);
     }
-    for (const auto& [letter, fold] : call_.folds) {
+    for (const auto& [letter, kernel] : call_.reduce) {
       check(in_operand(letter), "a letter that leaves partials is an operand's: letter=", letter);
     }
     for (const CallResult& result : call_.results) {
       for (const char letter : result.letters) {
         check(in_operand(letter) || call_.extents.contains(letter), "a result's letter has no extent: letter=", letter);
-        check(!call_.folds.contains(letter), "a result lacks the letters that leave partials: letter=", letter);
+        check(!call_.reduce.contains(letter), "a result lacks the letters that leave partials: letter=", letter);
       }
       for (const std::string& letters : call_.operands) {
         for (const char letter : letters) {
-          check(has(result.letters, letter) || has(call_.whole, letter) || has(call_.same, letter) ||
-                    call_.folds.contains(letter),
+          check(has(result.letters, letter) || has(call_.undivided, letter) || has(call_.same, letter) ||
+                    call_.reduce.contains(letter),
                 "a result lacks a letter that is divided freely: letter=", letter);
         }
       }
@@ -114,20 +114,22 @@ class Check {
 
   void check_undecomposed() const {
     if (call_.undecomposed.empty()) return;
-    const Call& once = call_.undecomposed.front();
-    check(
-        once.undecomposed.empty() && once.extents.empty() && once.operands.size() == call_.undecomposed_operands.size(),
-        "what runs at once has as many operands as are named, and adds no letters: operands=",
-        call_.undecomposed_operands);
-    for (size_t i = 0; i < once.operands.size(); ++i) {
+    const Call& undecomposed = call_.undecomposed.front();
+    check(undecomposed.undecomposed.empty() && undecomposed.extents.empty() &&
+              undecomposed.operands.size() == call_.undecomposed_operands.size(),
+          "an undecomposed call has as many operands as are named, and adds no letters: operands=",
+          call_.undecomposed_operands);
+    for (size_t i = 0; i < undecomposed.operands.size(); ++i) {
       const int64_t from = call_.undecomposed_operands[i];
       check(from >= 0 && from < static_cast<int64_t>(call_.operands.size()),
             "there is no such operand: operand=", from);
-      check(call_.operands[from].size() == once.operands[i].size(),
-            "an operand has as many letters at once: operand=", from);
+      check(call_.operands[from].size() == undecomposed.operands[i].size(),
+            "an operand has as many letters in the undecomposed call: operand=", from);
     }
-    check(once.result().letters.size() == call_.result().letters.size() && once.result().dtype == call_.result().dtype,
-          "a result has as many letters, and its dtype, at once: result=", once.result().letters);
+    check(undecomposed.result().letters.size() == call_.result().letters.size() &&
+              undecomposed.result().dtype == call_.result().dtype,
+          "a result has as many letters, and its dtype, in the undecomposed call: result=",
+          undecomposed.result().letters);
   }
 
   const Call& call_;
@@ -148,7 +150,7 @@ uint64_t Call::hash() const { return hash_text(text()); }
 
 bool Call::runs_with(const Call& other) const {
   const auto all = [](const Call& call) {
-    return std::tie(call.function, call.operands, call.results, call.arguments, call.whole, call.same, call.folds,
+    return std::tie(call.function, call.operands, call.results, call.arguments, call.undivided, call.same, call.reduce,
                     call.extents, call.flops, call.undecomposed_operands);
   };
   if (all(*this) != all(other) || undecomposed.size() != other.undecomposed.size()) return false;

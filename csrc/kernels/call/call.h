@@ -53,9 +53,9 @@ struct NewLetter {
 
 /// One result of an operator of torch's dispatcher on operands whose axes have letters. The work may be divided by a
 /// letter: freely, if the operator does to each part what it does to the whole; leaving partials of the results, which
-/// lack the letter (`folds`); or not at all (`whole`). Prints as
-/// `0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; whole=b; flops=5 ab`. An operator in parts names the
-/// call that does the same at once: `...; undecomposed (0) {0; aten::_softmax; ab -> ab:f32; ...}`.
+/// lack the letter (`reduce`); or not at all (`undivided`). Prints as
+/// `0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b; flops=5 ab`. A decomposed operator
+/// names the call that does the same undecomposed: `...; undecomposed (0) {0; aten::_softmax; ab -> ab:f32; ...}`.
 /// Source: EinDecomp, section 2: a vertex of the graph runs as one kernel call for each part of its unique labels.
 struct Call {
   int64_t output = 0;  ///< which of the results it is; calls equal but for it run once
@@ -63,13 +63,14 @@ struct Call {
   std::vector<std::string> operands;  ///< letters of their axes, each once
   std::vector<CallResult> results;
   std::vector<CallArgument> arguments;
-  std::string whole;
-  std::string same;                   ///< letters of which results that lack them do not depend on the part at hand
-  std::map<char, std::string> folds;  ///< the kernel that folds partials
+  std::string undivided;
+  std::string same;                    ///< letters of which results that lack them do not depend on the part at hand
+  std::map<char, std::string> reduce;  ///< the kernel that reduces partials
   std::map<char, NewLetter> extents;
   std::vector<std::pair<double, std::string>> flops;  ///< a sum: each times the extents of the letters
   Dims undecomposed_operands;                         ///< those of this call that `undecomposed` has, in its order
-  std::vector<Call> undecomposed;  ///< none, or what has the same result where no letter is divided that it needs whole
+  std::vector<Call>
+      undecomposed;  ///< none, or what has the same result where no letter is divided that it needs undivided
 
   const CallResult& result() const { return results[output]; }
   std::string text() const;

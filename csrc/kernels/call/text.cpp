@@ -164,22 +164,22 @@ void parse_undecomposed(Scanner& scanner, Call& call) {
   scanner.expect("}");
 }
 
-/// `; whole=cd; same=e; fold v=add; extents a=5 b=7/4; flops=8 ab + 2 b; undecomposed ..`, each if it is there.
+/// `; undivided=cd; same=e; reduce v=add; extents a=5 b=7/4; flops=8 ab + 2 b; undecomposed ..`, each if it is there.
 void parse_properties(Scanner& scanner, Call& call) {
   while (scanner.accept(";")) {
-    if (scanner.accept("whole")) {
+    if (scanner.accept("undivided")) {
       scanner.expect("=");
-      call.whole = parse_letters(scanner);
+      call.undivided = parse_letters(scanner);
     } else if (scanner.accept("same")) {
       scanner.expect("=");
       call.same = parse_letters(scanner);
     } else if (scanner.accept("undecomposed")) {
       parse_undecomposed(scanner, call);
-    } else if (scanner.accept("fold")) {
+    } else if (scanner.accept("reduce")) {
       do {
         const char letter = parse_letter(scanner)[0];
         scanner.expect("=");
-        call.folds[letter] = scanner.name();
+        call.reduce[letter] = scanner.name();
       } while (scanner.peek_name());
     } else if (scanner.accept("extents")) {
       do {
@@ -233,14 +233,14 @@ std::string Call::text() const {
       " -> " + joined(results, [](const CallResult& each) { return each.letters + ":" + name_of(each.dtype); }, ", ");
   out += "; (" + joined(arguments, [](const CallArgument& each) { return each.print(); }, ", ") + ") -> ";
   out += joined(results, [](const CallResult& each) { return groups_text(each.groups); }, ", ");
-  if (!whole.empty()) out += "; whole=" + whole;
+  if (!undivided.empty()) out += "; undivided=" + undivided;
   if (!same.empty()) out += "; same=" + same;
   const auto property = [&](const char* name, const auto& items, const auto& value) {
     if (items.empty()) return;
     out += std::string("; ") + name;
     for (const auto& [letter, each] : items) out += std::string(" ") + letter + "=" + value(each);
   };
-  property("fold", folds, [](const std::string& fold) { return fold; });
+  property("reduce", reduce, [](const std::string& kernel) { return kernel; });
   property("extents", extents, [](const NewLetter& fresh) {
     return std::to_string(fresh.extent) + (fresh.parts > 1 ? "/" + std::to_string(fresh.parts) : "");
   });

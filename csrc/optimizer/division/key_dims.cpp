@@ -26,7 +26,7 @@ std::vector<KeyDim> dims_of_call(const tra::Node& node, const tra::Call& call) {
     const relation::RelationType& operand = node.input(i)->type();
     for (const char letter : call.operands[i]) {
       const auto dim = relation::key_of(call.operands[i], operand, letter);
-      if (!dim || call.whole.find(letter) != std::string::npos) continue;
+      if (!dim || call.undivided.find(letter) != std::string::npos) continue;
       const size_t number = std::min(letters.find(letter), letters.size());
       if (number == letters.size()) {
         letters += letter;

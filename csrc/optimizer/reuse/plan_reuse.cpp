@@ -119,7 +119,7 @@ class Operators {
  public:
   struct Found {
     size_t number = 0;
-    bool composite = false;  ///< the undecomposed call that a call names for operands that are not divided
+    bool undecomposed = false;  ///< the undecomposed call that a call names for operands that are not divided
   };
 
   Operators(const tra::Plan& planned, const tra::Plan& requested) : planned_(planned), requested_(requested) {
@@ -166,7 +166,7 @@ class Operators {
  private:
   static ia::Operation local(const tra::Plan& program, const Found& found) {
     const tra::Node& node = *program.order()[found.number];
-    if (found.composite) return ia::LocalCall{node.as<tra::Call>()->undecomposed.front()};
+    if (found.undecomposed) return ia::LocalCall{node.as<tra::Call>()->undecomposed.front()};
     return tra::local_operation(node);
   }
 

@@ -262,7 +262,7 @@ NodePtr join_without_left_copies(const NodePtr& node) {
   return ia::make(ia::LocalMap{1, relation::KeyMap::projection(keys), kIdentity}, {joined});
 }
 
-/// A call that also runs at once, which it can on one site, does.
+/// A call that may run undecomposed, which it can on one site, does.
 NodePtr call_at_once(const NodePtr& node) {
   const auto* op = node->as<ia::LocalCall>();
   if (op == nullptr || op->call.undecomposed.empty()) return nullptr;

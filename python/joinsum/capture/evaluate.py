@@ -1,7 +1,7 @@
 """The reference interpreter of captured programs: torch runs them, vertex by vertex.
 
 It also checks the property that distribution relies on: run on the shards of its operands along a letter that may be
-divided, an operator gives the shards of its result, or, where the letter is folded, results whose fold is the result.
+divided, an operator gives the shards of its result, or, where the letter is reduced, results that reduce to the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from joinsum.base.errors import InternalError, PlanError
 from joinsum.capture.recording.call import Argument, Block, Call, CallResult, LocalExtent, Offset
 from joinsum.capture.recording.recorded import EinsumVertex, Recorded
 
-__all__ = ["check_composite", "check_shards", "evaluate", "run_call", "run_einsum"]
+__all__ = ["check_shards", "check_undecomposed", "evaluate", "run_call", "run_einsum"]
 
 Shard = Mapping[str, tuple[int, int]]  # begin and end along each letter that is divided
 
@@ -53,7 +53,7 @@ def evaluate(
         if check and vertex.call.text not in checked:
             checked.add(vertex.call.text)
             check_shards(vertex.call, operands, values[-1])
-            check_composite(vertex.call, operands, values[-1])
+            check_undecomposed(vertex.call, operands, values[-1])
     return [output.of(values[output.node]) for output in recorded.outputs]
 
 
@@ -70,17 +70,17 @@ def run_einsum(vertex: EinsumVertex, operands: Sequence[torch.Tensor]) -> torch.
     known = "".join(dict.fromkeys("".join(vertex.operands)))
     left = [letter for letter in vertex.result if letter in known]
     if vertex.join == "mul" and vertex.aggregate == "add" and len(operands) > 1:
-        folded = torch.einsum(f"{','.join(vertex.operands)}->{''.join(left)}", *operands)
+        reduced = torch.einsum(f"{','.join(vertex.operands)}->{''.join(left)}", *operands)
     else:
-        folded = _joined(vertex, operands, known)
+        reduced = _joined(vertex, operands, known)
         lost = [position for position, letter in enumerate(known) if letter not in vertex.result]
         if lost:
-            folded = _C.Kernel(vertex.aggregate).reduce(folded, lost)
-        folded = folded.permute([[each for each in known if each in left].index(letter) for letter in left])
+            reduced = _C.Kernel(vertex.aggregate).reduce(reduced, lost)
+        reduced = reduced.permute([[each for each in known if each in left].index(letter) for letter in left])
     for position, letter in enumerate(vertex.result):
         if letter not in known:
-            folded = folded.unsqueeze(position)
-    return folded.expand([vertex.extents.get(letter, -1) for letter in vertex.result])
+            reduced = reduced.unsqueeze(position)
+    return reduced.expand([vertex.extents.get(letter, -1) for letter in vertex.result])
 
 
 def _joined(vertex: EinsumVertex, operands: Sequence[torch.Tensor], letters: str) -> torch.Tensor:
@@ -110,7 +110,7 @@ def run_call(call: Call, operands: Sequence[torch.Tensor], shard: Shard) -> list
 
     >>> from joinsum.capture.recording.call import Block, Call, CallResult
     >>> rows = CallResult("ab", torch.float32, ("a", "b"))
-    >>> call = Call(0, "aten::_softmax", ("ab",), (rows,), (Block(0, ("a", "b")), 1, False), whole="b")
+    >>> call = Call(0, "aten::_softmax", ("ab",), (rows,), (Block(0, ("a", "b")), 1, False), undivided="b")
     >>> run_call(call, [torch.zeros(4, 2)], {"a": (0, 1)})
     [tensor([[0.5000, 0.5000]])]
     """
@@ -186,7 +186,7 @@ def check_shards(call: Call, operands: Sequence[torch.Tensor], expected: torch.T
     """Runs the call on two and three uneven shards along each letter that may be divided, and along the first three of
     these letters together. Raises AssertionError where the assembled result differs from `expected`."""
     extents = _extents(call, operands)
-    divisible = [letter for letter in call.letters if letter not in call.whole and extents[letter] > 1]
+    divisible = [letter for letter in call.divisible if extents[letter] > 1]
     trials = [[(letter, count)] for letter in divisible for count in (2, 3) if extents[letter] >= count]
     trials += [[(letter, 2) for letter in divisible[:3]]] if len(divisible) > 1 else []
     for trial in trials:
@@ -194,11 +194,11 @@ def check_shards(call: Call, operands: Sequence[torch.Tensor], expected: torch.T
         _assert_close(_assembled(call, operands, bounds, {}), expected, f"{call.text}\non shards along {trial}")
 
 
-def check_composite(call: Call, operands: Sequence[torch.Tensor], expected: torch.Tensor) -> None:
+def check_undecomposed(call: Call, operands: Sequence[torch.Tensor], expected: torch.Tensor) -> None:
     """Raises AssertionError where the undecomposed call has another result."""
-    if call.composite is not None:
-        places, composite = call.composite
-        found = run_call(composite, [operands[place] for place in places], {})[composite.output]
+    if call.undecomposed is not None:
+        places, undecomposed = call.undecomposed
+        found = run_call(undecomposed, [operands[place] for place in places], {})[undecomposed.output]
         _assert_close(found, expected, f"{call.text}\nundecomposed")
 
 
@@ -233,11 +233,11 @@ def _assembled(
         for result in results[1:]:
             _assert_close(result, results[0], f"{call.text}\non shards along {letter}")
         return results[0]
-    if letter not in call.fold:
+    if letter not in call.reduce:
         raise AssertionError(
-            f"a result lacks a letter that may be divided and is not folded: letter={letter}, call={call.text}"
+            f"a result lacks a letter that may be divided and is not reduced: letter={letter}, call={call.text}"
         )
-    return _C.Kernel(call.fold[letter]).reduce(torch.stack(results), [0])
+    return _C.Kernel(call.reduce[letter]).reduce(torch.stack(results), [0])
 
 
 def _tolerance(dtype: torch.dtype) -> float:

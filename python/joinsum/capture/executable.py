@@ -171,7 +171,7 @@ class PlannedProgram(PlannedGraph):
         """
         graphs = [self.core]
         if self.recorded.has_decompositions and _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
-            graphs.append(_binary(self.here, self.recorded.graph(self._stay, composite=True)))
+            graphs.append(_binary(self.here, self.recorded.graph(self._stay, undecomposed=True)))
         baselines = None if self._baselines is None else self._baselines.warm_starts
         choices = []
         for graph in graphs:

@@ -71,7 +71,7 @@ def test_factors_that_do_not_nest_are_a_copy_in_which_they_are_undivided() -> No
     call = program.vertices[-1]
     assert isinstance(call, CallVertex)
     assert call.call.function == "aten::clone"
-    assert len(call.call.free) == 1
+    assert len(call.call.divisible) == 1
 
 
 def test_halves_of_an_axis_are_one_undivided_label_and_one_that_may_be_divided() -> None:
@@ -79,7 +79,7 @@ def test_halves_of_an_axis_are_one_undivided_label_and_one_that_may_be_divided()
     program = check(lambda x: torch.cat([-x[:, 4:], x[:, :4]], -1), x)
     calls = [vertex.call for vertex in program.vertices if isinstance(vertex, CallVertex)]
     assert {call.function for call in calls} == {"aten::select.int", "aten::stack"}
-    assert all(len(call.free) == 2 for call in calls)
+    assert all(len(call.divisible) == 2 for call in calls)
 
 
 def test_the_gradient_of_an_activation_is_not_repeated_inside_of_the_call() -> None:

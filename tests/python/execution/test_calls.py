@@ -14,18 +14,18 @@ from joinsum.base.dtypes import dtype_name
 
 NORM = (
     "{}; aten::native_layer_norm; abcd,cd,cd -> abcd:f64, ab:f64, ab:f64; (%0{{a,b,cd}}, [|cd|], %1{{cd}}, %2{{cd}}, "
-    "1e-05) -> {{a,b,cd}}, {{a,b,1}}, {{a,b,1}}; whole=cd; flops=8 abcd"
+    "1e-05) -> {{a,b,cd}}, {{a,b,1}}, {{a,b,1}}; undivided=cd; flops=8 abcd"
 )
-SOFTMAX = "0; aten::_softmax; abc -> abc:f64; (%0{a,b,c}, 2, false) -> {a,b,c}; whole=c"
+SOFTMAX = "0; aten::_softmax; abc -> abc:f64; (%0{a,b,c}, 2, false) -> {a,b,c}; undivided=c"
 MERGED = "0; aten::tanh; abc -> cab:f64; (%0{b,ac}) -> {b,ac}"
 ATTENTION = (
     "0; aten::_scaled_dot_product_flash_attention_for_cpu; bhqd,bhkd,bhkd -> bhqd:f64, bhq:f64; "
-    "(%0{b,h,q,d}, %1{b,h,k,d}, %2{b,h,k,d}) -> {b,h,q,d}, {b,h,q}; whole=kd; flops=4 bhqkd"
+    "(%0{b,h,q,d}, %1{b,h,k,d}, %2{b,h,k,d}) -> {b,h,q,d}, {b,h,q}; undivided=kd; flops=4 bhqkd"
 )
 ARANGE = "0; aten::add.Tensor; a -> a:f64; (%0{a}, @a) -> {a}"
-SUMMED = "0; aten::sum.dim_IntList; ab -> a:f64; (%0{a,b}, [1]) -> {a}; fold b=add"
+SUMMED = "0; aten::sum.dim_IntList; ab -> a:f64; (%0{a,b}, [1]) -> {a}; reduce b=add"
 FIRST_ROWS = "0; aten::expand; b -> vb:f64; (%0{b}, [|v|, |b|]) -> {v,b}; extents v=4"
-JOINED = "0; aten::cat; ab,cb -> db:f64; ([%0{a,b}, %1{c,b}], 0) -> {d,b}; whole=ac; extents d=9"
+JOINED = "0; aten::cat; ab,cb -> db:f64; ([%0{a,b}, %1{c,b}], 0) -> {d,b}; undivided=ac; extents d=9"
 
 
 def letters_of(call: str) -> list[str]:
@@ -34,9 +34,9 @@ def letters_of(call: str) -> list[str]:
 
 def divisions(call: str, grid: Sequence[int]) -> list[tuple[str, ...]]:
     """For each grid axis a letter that may be divided, or none."""
-    whole = call.split("whole=")[1].split(";")[0] if "whole=" in call else ""
-    free = sorted(set("".join(letters_of(call))) - set(whole))
-    return list(itertools.product([*free, ""], repeat=len(grid)))
+    undivided = call.split("undivided=")[1].split(";")[0] if "undivided=" in call else ""
+    divisible = sorted(set("".join(letters_of(call))) - set(undivided))
+    return list(itertools.product([*divisible, ""], repeat=len(grid)))
 
 
 def run(call: str, tensors: Sequence[torch.Tensor], division: Sequence[str], sites: int) -> torch.Tensor:

@@ -90,7 +90,7 @@ def _weights(scores: Tensor, lse: Tensor) -> Tensor:
     schema=f"(Tensor query, Tensor key, Tensor value, {_OPTIONS}, ScalarType dtype) -> Tensor",
 )
 def attention_lse(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Tensor:
-    """log Σ exp(score) for each query [b, h, l]; the results of shards of the keys are folded by logaddexp."""
+    """log Σ exp(score) for each query [b, h, l]; the results of shards of the keys are reduced by logaddexp."""
     *options, dtype = rest
     return _Options(*options).scores(query, key).logsumexp(-1).to(dtype)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["embedding_backward_part", "embedding_part", "local_index", "nll_backward_part", "nll_part"]
+__all__ = ["embedding_backward_shard", "embedding_shard", "local_index", "nll_backward_shard", "nll_shard"]
 
 
 def local_index(
@@ -48,8 +48,8 @@ def _check_range(index: torch.Tensor, extent: int) -> None:
         )
 
 
-@torch.library.custom_op("joinsum::embedding_part", mutates_args=())
-def embedding_part(
+@torch.library.custom_op("joinsum::embedding_shard", mutates_args=())
+def embedding_shard(
     table: torch.Tensor, index: torch.Tensor, offsets: Sequence[int], local: Sequence[int], extents: Sequence[int]
 ) -> torch.Tensor:
     """Rows of a shard of `table` [v, d] at `index`, zeros for rows of other shards; the results of all are summed."""
@@ -60,8 +60,8 @@ def embedding_part(
     return torch.where(present.unsqueeze(-1), table[found], 0)
 
 
-@torch.library.custom_op("joinsum::embedding_backward_part", mutates_args=())
-def embedding_backward_part(
+@torch.library.custom_op("joinsum::embedding_backward_shard", mutates_args=())
+def embedding_backward_shard(
     grad: torch.Tensor, index: torch.Tensor, rows: torch.Tensor, padding: int, extent: int
 ) -> torch.Tensor:
     """The gradient [v, d] of a shard of a table with `extent` rows; `rows` [v] has the numbers of its rows, ascending.
@@ -89,8 +89,8 @@ def _local_targets(target: torch.Tensor, ignored: int, *shard: Sequence[int]) ->
     return found, present & valid
 
 
-@torch.library.custom_op("joinsum::nll_part", mutates_args=(), schema=f"(Tensor score, {_NLL}) -> (Tensor, Tensor)")
-def nll_part(
+@torch.library.custom_op("joinsum::nll_shard", mutates_args=(), schema=f"(Tensor score, {_NLL}) -> (Tensor, Tensor)")
+def nll_shard(
     score: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignored: int, *shard: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Minus the weighted score of each target, and its weight; zeros for ignored targets and classes of other shards.
@@ -104,9 +104,9 @@ def nll_part(
 
 
 @torch.library.custom_op(
-    "joinsum::nll_backward_part", mutates_args=(), schema=f"(Tensor score, Tensor grad, {_NLL}) -> Tensor"
+    "joinsum::nll_backward_shard", mutates_args=(), schema=f"(Tensor score, Tensor grad, {_NLL}) -> Tensor"
 )
-def nll_backward_part(
+def nll_backward_shard(
     score: torch.Tensor, grad: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, *rest: Any
 ) -> torch.Tensor:
     """The gradient [n, c, *s] of a shard of the scores, of which only the shape is read; `grad` [n, *s] is the gradient

@@ -119,7 +119,9 @@ ROWS = rows(
     Entry("addmm baddbmm addbmm addmv addr", _product, "an einsum, and its sum with the added tensor"),
     Entry("joinsum::einsum", _einsum, "an einsum with these labels"),
     Entry("joinsum::einsum_graph", _einsum_graph, "the einsums of `joinsum.einsum` and its gradients"),
-    Entry("_grouped_mm", _grouped, "joinsum::grouped_product: groups are whole, what is contracted folds by add"),
+    Entry(
+        "_grouped_mm", _grouped, "joinsum::grouped_product: groups are undivided, what is contracted is reduced by add"
+    ),
     Entry("_cdist_forward", _DISTANCE),
     Entry("_cdist_backward", _DISTANCE_BACKWARD),
     Entry("transformers::grouped_mm_fallback", _GROUPED),

@@ -33,8 +33,8 @@ def _filled(application: Application) -> Results:
 
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
-_DROPOUT = Form("*a, -> *a, *a", parts=shard_of("*a"), flops="20 *a")
-_RANDOM = Form(", -> *a", sizes={"size": "*a"}, lists={"a": "size"}, parts=shard_of("*a"), flops="20 *a")
+_DROPOUT = Form("*a, -> *a, *a", shards=shard_of("*a"), flops="20 *a")
+_RANDOM = Form(", -> *a", sizes={"size": "*a"}, lists={"a": "size"}, shards=shard_of("*a"), flops="20 *a")
 
 
 def _dropout(application: Application) -> Results:
@@ -106,7 +106,7 @@ def _bernoulli_node(nodes: RandomNodes, node: fx.Node) -> fx.Node:
 
 
 def _random_entry(names: str, rule: Rule, node: RandomRule, how: str) -> Entry:
-    return Entry(names, rule, f"joinsum::{how}: all labels free", Traits(random=node))
+    return Entry(names, rule, f"joinsum::{how}: all labels may be divided", Traits(random=node))
 
 
 _REPEATS = "a constant element that repeats; an empty tensor has zeros"
@@ -129,7 +129,7 @@ ROWS = [
         Entry(
             "arange arange.start arange.start_step linspace eye eye.m",
             undivided,
-            "a constant up to 65536 elements; else a call with all labels whole",
+            "a constant up to 65536 elements; else a call with all labels undivided",
         ),
     ),
     *rows(
@@ -137,13 +137,17 @@ ROWS = [
         Entry(
             "native_dropout",
             _dropout,
-            "joinsum::dropout: all labels free, the mask is that of the whole tensor",
+            "joinsum::dropout: all labels may be divided, the mask is that of the whole tensor",
             Traits(random=_dropout_node, may_alias=True),
         ),
         _random_entry("rand rand_like", _floats("uniform"), _floats_node("uniform"), "uniform"),
         _random_entry("randn randn_like", _floats("normal"), _floats_node("normal"), "normal"),
         _random_entry("randint randint.low", _integers, _integers_node, "integers"),
         _random_entry("bernoulli bernoulli.p", _bernoulli, _bernoulli_node, "uniform below the probability"),
-        Entry("native_dropout_backward", Pointwise(2), "each element by itself; shapes broadcast, all labels free"),
+        Entry(
+            "native_dropout_backward",
+            Pointwise(2),
+            "each element by itself; shapes broadcast, all labels may be divided",
+        ),
     ),
 ]

@@ -98,7 +98,7 @@ hardswish_backward hardsigmoid hardsigmoid_backward mish mish_backward log_sigmo
 logit logit_backward celu
 """
 
-EACH_ELEMENT = "each element by itself; shapes broadcast, all labels free"
+EACH_ELEMENT = "each element by itself; shapes broadcast, all labels may be divided"
 _CONVERTED = "the same value, or each element converted"
 
 ROWS = [
@@ -121,8 +121,8 @@ ROWS = [
         "activations",
         Entry(_ACTIVATIONS, Pointwise(8, equal=True), EACH_ELEMENT),
         Entry("_prelu_kernel _prelu_kernel_backward", Pointwise(2), EACH_ELEMENT),
-        Entry("glu", Along(flops=8), "along `dim`, which is whole"),
-        Entry("glu_backward", _glu_backward, "along `dim`, which is whole"),
+        Entry("glu", Along(flops=8), "along `dim`, which is undivided"),
+        Entry("glu_backward", _glu_backward, "along `dim`, which is undivided"),
     ),
     *rows(
         "copies",

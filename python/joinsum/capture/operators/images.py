@@ -173,16 +173,16 @@ _SAMPLED: dict[str, Form] = {
 ROWS = [
     *rows(
         "convolutions",
-        Entry("convolution", _convolution, f"`{_FORWARD.pattern}`, folded over c by add; then the bias"),
-        Entry("convolution_backward", _convolution_backward, "a call for each gradient, folded over what is summed"),
+        Entry("convolution", _convolution, f"`{_FORWARD.pattern}`, reduced over c by add; then the bias"),
+        Entry("convolution_backward", _convolution_backward, "a call for each gradient, reduced over what is summed"),
     ),
     *rows("pooling", *(Entry(names, form) for names, form in _POOLS)),
     *rows(
         "images",
         Entry("im2col", _patches, _PATCHES[4].described),
         Entry("col2im", _patches, _FROM_PATCHES[3].described),
-        Entry("unfold", _unfold, "windows of an axis, which is whole"),
-        Entry("unfold_backward", _unfold_backward, "the axis of windows is whole"),
+        Entry("unfold", _unfold, "windows of an axis, which is undivided"),
+        Entry("unfold_backward", _unfold_backward, "the axis of windows is undivided"),
         Entry("pixel_shuffle", _pixel_shuffle, "labels only"),
         Entry("pixel_unshuffle", _pixel_unshuffle, "labels only"),
         Entry("channel_shuffle", _channel_shuffle, "labels only"),

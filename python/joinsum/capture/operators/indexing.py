@@ -18,14 +18,14 @@ __all__ = ["ROWS"]
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
-_LOOKUP = Form("v d, *b -> *b d", fold="v=add", parts=shard_of("v"), flops="1 *b d")
-_LOOKUP_BACKWARD = Form("*b d, *b, v -> v d", fold="*b=add", flops="1 *b d")
-_BY_FREQUENCY = Form("*b d, *b -> v d", whole="*b v", sizes={"num_weights": "v"}, flops="1 *b d")
+_LOOKUP = Form("v d, *b -> *b d", reduce="v=add", shards=shard_of("v"), flops="1 *b d")
+_LOOKUP_BACKWARD = Form("*b d, *b, v -> v d", reduce="*b=add", flops="1 *b d")
+_BY_FREQUENCY = Form("*b d, *b -> v d", undivided="*b v", sizes={"num_weights": "v"}, flops="1 *b d")
 
 
 def _embedding(application: Application) -> Results:
     arguments = {"table": application.value("weight"), "index": application.value("indices")}
-    return _LOOKUP.apply(application, torch.ops.joinsum.embedding_part.default, arguments, application.type)
+    return _LOOKUP.apply(application, torch.ops.joinsum.embedding_shard.default, arguments, application.type)
 
 
 def _embedding_backward(application: Application) -> Results:
@@ -40,7 +40,7 @@ def _embedding_backward(application: Application) -> Results:
         "padding": application.arguments["padding_idx"],
         "extent": extent,
     }
-    operator = torch.ops.joinsum.embedding_backward_part.default
+    operator = torch.ops.joinsum.embedding_backward_shard.default
     return _LOOKUP_BACKWARD.apply(application, operator, arguments, application.type)
 
 
@@ -100,7 +100,7 @@ def _index(application: Application) -> Results:
     def arguments(labels: Labels) -> Arguments:
         return indices.arguments(labels, value), {}
 
-    rule = CallRule(whole=indices.indexed)
+    rule = CallRule(undivided=indices.indexed)
     return call_operator(application.name, indices.operands(value), [result], arguments, rule)
 
 
@@ -120,7 +120,7 @@ def _index_put(application: Application) -> Results:
     def arguments(labels: Labels) -> Arguments:
         return [*indices.arguments(labels, value), labels.block(len(operands) - 1, source, own), accumulate], {}
 
-    rule = CallRule(whole=[*indices.indexed, *indices.names])
+    rule = CallRule(undivided=[*indices.indexed, *indices.names])
     return call_operator("aten::index_put", operands, [result], arguments, rule)
 
 
@@ -248,32 +248,36 @@ def _search(application: Application) -> Results:
 ROWS = [
     *rows(
         "lookups",
-        Entry("embedding", _embedding, "joinsum::embedding_part: rows fold by add, columns and batch are free"),
+        Entry(
+            "embedding",
+            _embedding,
+            "joinsum::embedding_shard: rows are reduced by add, columns and batch may be divided",
+        ),
         Entry(
             "embedding_dense_backward",
             _embedding_backward,
-            "joinsum::embedding_backward_part: the batch folds by add, rows and columns are free",
+            "joinsum::embedding_backward_shard: the batch is reduced by add, rows and columns may be divided",
         ),
-        Entry("_embedding_bag _embedding_bag_backward", undivided, "all labels whole"),
+        Entry("_embedding_bag _embedding_bag_backward", undivided, "all labels undivided"),
     ),
     *rows(
         "indexing",
-        Entry("index.Tensor _unsafe_index.Tensor", _index, "the axes that indices point into are whole"),
-        Entry("index_put _unsafe_index_put", _index_put, "the axes pointed into and those of indices are whole"),
-        Entry("gather", _gather, "`dim` is whole, that of the index is free"),
+        Entry("index.Tensor _unsafe_index.Tensor", _index, "the axes that indices point into are undivided"),
+        Entry("index_put _unsafe_index_put", _index_put, "the axes pointed into and those of indices are undivided"),
+        Entry("gather", _gather, "`dim` is undivided, that of the index may be divided"),
         Entry(
             "scatter.src scatter.value scatter_add scatter_reduce.two",
             _scatter,
-            "`dim` is whole in all tensors; other labels free",
+            "`dim` is undivided in all tensors; other labels may be divided",
         ),
-        Entry("index_select", _index_select, "`dim` is whole, that of the index is free"),
-        Entry("index_add index_copy", _index_add, "`dim` is whole in all tensors"),
-        Entry("index_fill.int_Scalar index_fill.int_Tensor", _index_fill, "`dim` is whole"),
+        Entry("index_select", _index_select, "`dim` is undivided, that of the index may be divided"),
+        Entry("index_add index_copy", _index_add, "`dim` is undivided in all tensors"),
+        Entry("index_fill.int_Scalar index_fill.int_Tensor", _index_fill, "`dim` is undivided"),
         Entry("take", _TAKE),
         Entry("bucketize.Tensor", _BUCKETS),
-        Entry("searchsorted.Tensor", _search, "the sorted axis is whole"),
+        Entry("searchsorted.Tensor", _search, "the sorted axis is undivided"),
         Entry("isin.Tensor_Tensor", _AMONG),
         Entry("put", _put, _PUT.described),
-        Entry("masked_scatter masked_scatter_backward", undivided, "all labels whole"),
+        Entry("masked_scatter masked_scatter_backward", undivided, "all labels undivided"),
     ),
 ]

@@ -45,8 +45,8 @@ def _loss_backward(application: Application) -> Results:
 
 # --- the negative log-likelihood --------------------------------------------------------------------------------------
 
-_NLL = Form("n c *s, n *s, c -> n *s, n *s", fold="c=add", parts=shard_of("c"), flops="2 n *s")
-_NLL_BACKWARD = Form("n c *s, n *s, n *s, c -> n c *s", parts=shard_of("c"), flops="2 n *s")
+_NLL = Form("n c *s, n *s, c -> n *s, n *s", reduce="c=add", shards=shard_of("c"), flops="2 n *s")
+_NLL_BACKWARD = Form("n c *s, n *s, n *s, c -> n c *s", shards=shard_of("c"), flops="2 n *s")
 
 
 def _classes(application: Application) -> tuple[Value, Value, dict[str, object]]:
@@ -59,10 +59,10 @@ def _classes(application: Application) -> tuple[Value, Value, dict[str, object]]
 
 
 def _nll_forward(application: Application) -> Results:
-    """The scores of the targets and their weights, each folded; the mean is over the weights."""
+    """The scores of the targets and their weights, each reduced; the mean is over the weights."""
     score, target, arguments = _classes(application)
     reduction, kind = application.number("reduction"), (target.shape, score.dtype)
-    losses, weights = _NLL.apply(application, torch.ops.joinsum.nll_part.default, arguments, kind, kind)
+    losses, weights = _NLL.apply(application, torch.ops.joinsum.nll_shard.default, arguments, kind, kind)
     if reduction == 0:
         losses = losses if len(application.value("self").axes) > 1 else reshaped(losses, ())
         return [losses, application.recorder.constant(torch.zeros((), dtype=score.dtype))]
@@ -78,7 +78,7 @@ def _nll_backward(application: Application) -> Results:
         grad = einsum([(grad, ()), (application.value("total_weight"), ())], (), "div")
     if reduction != 0 or len(shape) == 1:
         grad = expanded(reshaped(grad, ()), target.shape)
-    operator = torch.ops.joinsum.nll_backward_part.default
+    operator = torch.ops.joinsum.nll_backward_shard.default
     (gradient,) = _NLL_BACKWARD.apply(application, operator, {**arguments, "grad": grad}, (score.shape, score.dtype))
     return [reshaped(gradient, shape)]
 
@@ -93,6 +93,6 @@ ROWS = rows(
         _loss_backward,
         "each element by itself, the gradient over the number of elements",
     ),
-    Entry("nll_loss_forward nll_loss2d_forward", _nll_forward, "the picked scores, folded over classes by add"),
+    Entry("nll_loss_forward nll_loss2d_forward", _nll_forward, "the picked scores, reduced over classes by add"),
     Entry("nll_loss_backward nll_loss2d_backward", _nll_backward, "each target by itself; classes may be divided"),
 )

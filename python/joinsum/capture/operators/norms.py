@@ -14,7 +14,7 @@ from joinsum.base.dtypes import accumulation_dtype
 from joinsum.capture.operators.reduction import Over, summed
 from joinsum.capture.recording.application import Application, TensorType
 from joinsum.capture.recording.values import Value, axis_names
-from joinsum.capture.rules.composite import decomposed_or, with_materialized_operands
+from joinsum.capture.rules.decomposed import decomposed_or, with_materialized_operands
 from joinsum.capture.rules.form import Form
 from joinsum.capture.rules.row import Entry, Results, Traits, rows
 
@@ -58,7 +58,7 @@ _SHAPE = {"normalized_shape": "*n"}
 _NORMED = {"n": "normalized_shape"}
 _DIMS = {"n": "dims"}
 _LAYER_NORM = Form("*a *n, *n, *n -> *a *n, *a 1*n, *a 1*n", "*n", sizes=_SHAPE, lists=_NORMED, flops="8 *a *n")
-_LAYER_NORM_SQUARES = Form("*a *n, *a 1*n -> *a 1*n", fold="*n=add", lists=_DIMS, flops="3 *a *n")
+_LAYER_NORM_SQUARES = Form("*a *n, *a 1*n -> *a 1*n", reduce="*n=add", lists=_DIMS, flops="3 *a *n")
 _LAYER_NORM_OF_SUMS = Form(
     "*a *n, *a 1*n, *a 1*n, *n, *n -> *a *n, *a 1*n, *a 1*n", same="*n", lists=_DIMS, flops="5 *a *n"
 )
@@ -66,20 +66,20 @@ _LAYER_NORM_TO_INPUT = Form(
     "*a *n, *a *n, *a 1*n, *a 1*n, *n -> *a *n", "*n", sizes=_SHAPE, lists=_NORMED, flops="12 *a *n"
 )
 _LAYER_NORM_SLOPES = Form(
-    "*a *n, *a *n, *a 1*n, *a 1*n, *n -> *a 1*n, *a 1*n", fold="*n=add", lists=_DIMS, flops="7 *a *n"
+    "*a *n, *a *n, *a 1*n, *a 1*n, *n -> *a 1*n, *a 1*n", reduce="*n=add", lists=_DIMS, flops="7 *a *n"
 )
 _LAYER_NORM_TO_INPUT_OF_SLOPES = Form(
     "*a *n, *a *n, *a 1*n, *a 1*n, *n, *a 1*n, *a 1*n -> *a *n", lists=_DIMS, flops="7 *a *n"
 )
 _LAYER_NORM_TO_AFFINE = Form(
-    "*a *n, *a *n, *a 1*n, *a 1*n -> *n, *n", fold="*a=add", sizes=_SHAPE, lists=_NORMED, flops="6 *a *n"
+    "*a *n, *a *n, *a 1*n, *a 1*n -> *n, *n", reduce="*a=add", sizes=_SHAPE, lists=_NORMED, flops="6 *a *n"
 )
 
 
 def _layer_norm(application: Application) -> Results:
     """Mean and deviation of two sums."""
     application = with_materialized_operands(application)
-    composite = _LAYER_NORM(application)
+    undecomposed = _LAYER_NORM(application)
     value, kinds = application.value("input"), application.types
     dims = _normalized(application, value)
     total = summed(value, Over(dims))
@@ -88,7 +88,7 @@ def _layer_norm(application: Application) -> Results:
     (squares,) = _LAYER_NORM_SQUARES.apply(application, operator, arguments, (total.shape, total.dtype))
     arguments |= _named(application, "weight bias eps") | {"squares": squares, "statistics": kinds[1][1]}
     results = _LAYER_NORM_OF_SUMS.apply(application, _JOINSUM.layer_norm_of.default, arguments, *kinds)
-    return decomposed_or(composite, results)
+    return decomposed_or(undecomposed, results)
 
 
 def _layer_norm_backward(application: Application) -> Results:
@@ -107,7 +107,7 @@ def _layer_norm_backward(application: Application) -> Results:
 def _layer_norm_to_input(application: Application) -> Results:
     """joinsum::layer_norm_grad_input, of two sums."""
     application = with_materialized_operands(application)
-    composite = _LAYER_NORM_TO_INPUT(application)
+    undecomposed = _LAYER_NORM_TO_INPUT(application)
     value = application.value("input")
     dims = _normalized(application, value)
     arguments = _named(application, "grad input mean rstd weight") | {"dims": dims}
@@ -117,7 +117,7 @@ def _layer_norm_to_input(application: Application) -> Results:
     arguments |= {"first": first, "second": second, "count": _count(value, dims)}
     operator = _JOINSUM.layer_norm_grad_of.default
     return decomposed_or(
-        composite, _LAYER_NORM_TO_INPUT_OF_SLOPES.apply(application, operator, arguments, application.type)
+        undecomposed, _LAYER_NORM_TO_INPUT_OF_SLOPES.apply(application, operator, arguments, application.type)
     )
 
 
@@ -154,14 +154,14 @@ def _group_norm_backward(application: Application) -> Results:
 # --- batch norm -------------------------------------------------------------------------------------------------------
 
 _TRAINING = Form("n c *s, c, c, c, c -> n c *s, c, c, c, c", "n *s", flops="8 n c *s")
-_TRAINING_SQUARES = Form("n c *s, 1 c 1*s -> 1 c 1*s", fold="n=add *s=add", flops="3 n c *s")
+_TRAINING_SQUARES = Form("n c *s, 1 c 1*s -> 1 c 1*s", reduce="n=add *s=add", flops="3 n c *s")
 _TRAINING_OF_SUMS = Form("n c *s, 1 c 1*s, 1 c 1*s, c, c, c, c -> n c *s, c, c, c, c", same="n *s", flops="5 n c *s")
 _TRAINING_BACKWARD = Form("n c *s, n c *s, c, c, c, c, c -> n c *s, c, c", "n *s", flops="12 n c *s")
-_TRAINING_SLOPES = Form("n c *s, n c *s, c, c -> c, c", fold="n=add *s=add", flops="6 n c *s")
+_TRAINING_SLOPES = Form("n c *s, n c *s, c, c -> c, c", reduce="n=add *s=add", flops="6 n c *s")
 _TRAINING_BACKWARD_OF_SLOPES = Form("n c *s, n c *s, c, c, c, c, c -> n c *s, c, c", same="n *s", flops="8 n c *s")
 _EVALUATION = Form("n c *s, c, c, c, c -> n c *s", flops="4 n c *s")
 _EVALUATION_TO_INPUT = Form("n c *s, c, c -> n c *s", flops="2 n c *s")
-_EVALUATION_TO_AFFINE = Form("n c *s, n c *s, c, c -> c, c", fold="n=add *s=add", flops="4 n c *s")
+_EVALUATION_TO_AFFINE = Form("n c *s, n c *s, c, c -> c, c", reduce="n=add *s=add", flops="4 n c *s")
 
 
 def _batch_norm(application: Application) -> Results:
@@ -178,7 +178,7 @@ def _batch_norm(application: Application) -> Results:
 def _batch_norm_in_training(application: Application) -> Results:
     """Mean and deviation of two sums over batch and pixels."""
     application = with_materialized_operands(application)
-    composite = _TRAINING(application)
+    undecomposed = _TRAINING(application)
     value, kinds = application.value("input"), application.types
     dims = [dim for dim in range(len(value.axes)) if dim != 1]
     total = summed(value, Over(dims))
@@ -189,7 +189,7 @@ def _batch_norm_in_training(application: Application) -> Results:
     arguments |= {"squares": squares, "statistics": kinds[1][1]}
     operator = _JOINSUM.batch_norm_of.default
     results = _TRAINING_OF_SUMS.apply(application, operator, arguments, *[*kinds, *kinds[1:3]][:5])
-    return decomposed_or(composite, results[: len(kinds)])
+    return decomposed_or(undecomposed, results[: len(kinds)])
 
 
 def _batch_norm_backward(application: Application) -> Results:
@@ -217,7 +217,7 @@ def _batch_norm_backward(application: Application) -> Results:
 def _batch_norm_in_training_backward(application: Application) -> Results:
     """All three gradients, of two sums over batch and pixels."""
     application = with_materialized_operands(application)
-    composite = _TRAINING_BACKWARD(application)
+    undecomposed = _TRAINING_BACKWARD(application)
     value, mean = application.value("input"), application.value("save_mean")
     arguments = {"grad": application.value("grad_out"), "input": value, "mean": mean}
     arguments["rstd"] = application.value("save_invstd")
@@ -228,7 +228,7 @@ def _batch_norm_in_training_backward(application: Application) -> Results:
     operator = _JOINSUM.batch_norm_grad_of.default
     arguments_of_slopes = {**arguments, **_named(application, "weight"), **options}
     results = _TRAINING_BACKWARD_OF_SLOPES.apply(application, operator, arguments_of_slopes, *application.types)
-    return decomposed_or(composite, results)
+    return decomposed_or(undecomposed, results)
 
 
 # --- weight norm ------------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def _weight_norm(application: Application) -> Results:
     return form.apply(application, operator, arguments, *application.types)
 
 
-_OF_SHARDS = "in one call where its axes are not divided, else on shards, folded by add"
+_OF_SHARDS = "in one call where its axes are not divided, else on shards, reduced by add"
 
 ROWS = rows(
     "norms",
@@ -260,23 +260,25 @@ ROWS = rows(
     Entry(
         "native_layer_norm_backward",
         _layer_norm_backward,
-        f"the input's gradient {_OF_SHARDS}; the others fold the batch",
+        f"the input's gradient {_OF_SHARDS}; the others reduce the batch",
     ),
     Entry("native_group_norm", _GROUP_NORM),
-    Entry("native_group_norm_backward", _group_norm_backward, "the input's gradient; the others fold the batch"),
+    Entry("native_group_norm_backward", _group_norm_backward, "the input's gradient; the others reduce the batch"),
     Entry(
         "_native_batch_norm_legit_functional _native_batch_norm_legit.no_stats _native_batch_norm_legit_no_training",
         _batch_norm,
-        f"in training {_OF_SHARDS} over batch and pixels; in evaluation all labels are free",
+        f"in training {_OF_SHARDS} over batch and pixels; in evaluation all labels may be divided",
         Traits(without_elements=True),
     ),
     Entry(
         "native_batch_norm_backward",
         _batch_norm_backward,
-        f"in training {_OF_SHARDS} over batch and pixels; in evaluation the gradients of weight and bias fold them",
+        f"in training {_OF_SHARDS} over batch and pixels; in evaluation the gradients of weight and bias reduce them",
         Traits(without_elements=True),
     ),
     Entry(
-        "_weight_norm_interface _weight_norm_interface_backward", _weight_norm, "all labels but that of `dim` are whole"
+        "_weight_norm_interface _weight_norm_interface_backward",
+        _weight_norm,
+        "all labels but that of `dim` are undivided",
     ),
 )

@@ -101,22 +101,22 @@ def _vector_norm(application: Application) -> Results:
     return [as_dtype(mapped(squares, "sqrt"), dtype)]
 
 
-_ALONG = "along `dim`, which is whole; all other labels free"
+_ALONG = "along `dim`, which is undivided; all other labels may be divided"
 
 ROWS = [
     *rows(
         "reductions",
-        Entry("sum sum.dim_IntList", _sum, "an einsum folded by add"),
-        Entry("mean mean.dim", _mean, "an einsum folded by add, over the number of elements"),
-        Entry("prod prod.dim_int", _prod, "an einsum folded by mul"),
-        Entry("amax amin max min", _extreme, "an einsum folded by max or min"),
+        Entry("sum sum.dim_IntList", _sum, "an einsum reduced by add"),
+        Entry("mean mean.dim", _mean, "an einsum reduced by add, over the number of elements"),
+        Entry("prod prod.dim_int", _prod, "an einsum reduced by mul"),
+        Entry("amax amin max min", _extreme, "an einsum reduced by max or min"),
         Entry("any any.dim any.dims all all.dim all.dims", _any_or_all, "an einsum of truth values"),
-        Entry("aminmax", _both_extremes, "two einsums, folded by min and max"),
-        Entry("count_nonzero count_nonzero.dim_IntList", _count, "an einsum of truth values folded by add"),
+        Entry("aminmax", _both_extremes, "two einsums, reduced by min and max"),
+        Entry("count_nonzero count_nonzero.dim_IntList", _count, "an einsum of truth values reduced by add"),
         Entry(
             "linalg_vector_norm norm.ScalarOpt_dim",
             _vector_norm,
-            "2: the root of an einsum folded by add; else axes whole",
+            "2: the root of an einsum reduced by add; else axes undivided",
         ),
         Entry(
             "argmax argmin max.dim min.dim logsumexp var.correction var_mean.correction std.correction "
@@ -124,7 +124,7 @@ ROWS = [
             Along(),
             _ALONG,
         ),
-        Entry("histc median nanmedian trace", undivided, "all labels whole"),
+        Entry("histc median nanmedian trace", undivided, "all labels undivided"),
     ),
     *rows(
         "scans",

@@ -121,7 +121,7 @@ def _stacked(values: Sequence[Value], dim: int, dtype: torch.dtype) -> Value:
 
     result = Result(dtype, [["chunk"], *([name] for name in names)], {"chunk": len(values)})
     operands = [(value, names) for value in values]
-    (stacked,) = call_operator("aten::stack", operands, [result], arguments, CallRule(whole=["chunk"]))
+    (stacked,) = call_operator("aten::stack", operands, [result], arguments, CallRule(undivided=["chunk"]))
     return permuted(stacked, [*range(1, dim + 1), 0, *range(dim + 1, len(names) + 1)])
 
 
@@ -153,7 +153,7 @@ def _concatenated(application: Application, values: Sequence[Value], dim: int) -
 
     operands = list(zip((as_dtype(value, application.dtype) for value in values), names, strict=True))
     result = Result(application.dtype, [[name] for name in shared], {shared[dim]: application.shape[dim]})
-    rule = CallRule(whole=[shared[dim], *(own[dim] for own in names)])
+    rule = CallRule(undivided=[shared[dim], *(own[dim] for own in names)])
     return call_operator("aten::cat", operands, [result], arguments, rule)
 
 
@@ -199,28 +199,28 @@ def _scatter_along(application: Application) -> Results:
     return form_of([names, [*names[:dim], *cut, *names[dim + 1 :]]], [names], [names[dim], *cut])(application)
 
 
-_CHUNK = "labels only where it is one of at most 8 equal chunks, which a call picks; else a call with the label whole"
-_NEW = "a call with a new label, which is whole"
+_CHUNK = "labels only where it is one of at most 8 equal chunks, which a call picks; else the label is undivided"
+_NEW = "a call with a new label, which is undivided"
 
 ROWS = rows(
     "views",
     Entry("slice.Tensor", _slice, _CHUNK),
     Entry("split.Tensor split_with_sizes unsafe_split.Tensor", _split, _CHUNK),
-    Entry("select.int", _select, "a call in which the axis is whole"),
-    Entry("unbind.int", _unbind, "a call for each element of the axis, which is whole"),
+    Entry("select.int", _select, "a call in which the axis is undivided"),
+    Entry("unbind.int", _unbind, "a call for each element of the axis, which is undivided"),
     Entry("stack", _stack, _NEW),
     Entry(
         "cat",
         _cat,
-        "at most 8 equal chunks: a new label in front of theirs; else the axis is whole",
+        "at most 8 equal chunks: a new label in front of theirs; else the axis is undivided",
         Traits(without_elements=True),
     ),
     Entry("select_backward", _select_backward, _NEW),
     Entry(
         "slice_backward",
         _slice_backward,
-        "one of at most 8 equal chunks: as select_backward; else whole",
+        "one of at most 8 equal chunks: as select_backward; else undivided",
         Traits(without_elements=True),
     ),
-    Entry("slice_scatter select_scatter", _scatter_along, "along `dim`, which is whole"),
+    Entry("slice_scatter select_scatter", _scatter_along, "along `dim`, which is undivided"),
 )

@@ -12,7 +12,7 @@ from joinsum.capture.operators.reduction import Over, reduced, summed
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.values import Value, axis_names
 from joinsum.capture.rules.along import Along
-from joinsum.capture.rules.composite import decomposed_or, with_materialized_operands
+from joinsum.capture.rules.decomposed import decomposed_or, with_materialized_operands
 from joinsum.capture.rules.form import Form
 from joinsum.capture.rules.row import Entry, Results, rows
 
@@ -50,44 +50,44 @@ class _Rows:
 def _softmax(application: Application) -> Results:
     """Softmax and log softmax: the maximum, the sum of exponentials of the differences from it, and the quotient."""
     application = with_materialized_operands(application)
-    composite = _UNDECOMPOSED(application)
+    undecomposed = _UNDECOMPOSED(application)
     value = application.value("self")
     if not value.axes:
-        return composite
+        return undecomposed
     line = _Rows.of(application, value)
     most = reduced(value, Over([line.dim]), "id", "max", value.dtype)
-    sums = Form(f"{line.full}, {line.partial} -> {line.partial}", fold=f"{line.name}=add", flops=f"5 {line.full}")
+    sums = Form(f"{line.full}, {line.partial} -> {line.partial}", reduce=f"{line.name}=add", flops=f"5 {line.full}")
     arguments: dict[str, object] = {"input": value, "most": most}
     (total,) = sums.apply(application, _JOINSUM.softmax_total.default, {**arguments, "dim": line.dim}, line.kind)
     arguments |= {"total": total, "dtype": application.dtype}
     operator = _JOINSUM.log_softmax_of if "log" in application.name else _JOINSUM.softmax_of
     quotient = Form(f"{line.full}, {line.partial}, {line.partial} -> {line.full}", flops=f"4 {line.full}")
-    return decomposed_or(composite, quotient.apply(application, operator.default, arguments, application.type))
+    return decomposed_or(undecomposed, quotient.apply(application, operator.default, arguments, application.type))
 
 
 def _softmax_backward(application: Application) -> Results:
     """The gradients of both: a sum along the rows, then each element by itself."""
     application = with_materialized_operands(application)
-    composite = _UNDECOMPOSED(application)
+    undecomposed = _UNDECOMPOSED(application)
     grad, output = application.value("grad_output"), application.value("output")
     if not grad.axes:
-        return composite
+        return undecomposed
     line = _Rows.of(application, grad)
     arguments: dict[str, object] = {"grad": grad, "output": output}
     if "log" in application.name:
         operator, sums = _JOINSUM.log_softmax_grad_of, {"total": summed(grad, Over([line.dim]))}
     else:
-        form = Form(f"{line.full}, {line.full} -> {line.partial}", fold=f"{line.name}=add", flops=f"2 {line.full}")
+        form = Form(f"{line.full}, {line.full} -> {line.partial}", reduce=f"{line.name}=add", flops=f"2 {line.full}")
         slope = form.apply(application, _JOINSUM.softmax_slope.default, {**arguments, "dim": line.dim}, line.kind)
         operator, sums = _JOINSUM.softmax_grad_of, {"slope": slope[0]}
     arguments |= {**sums, "dtype": application.dtype}
     gradient = Form(f"{line.full}, {line.full}, {line.partial} -> {line.full}", flops=f"6 {line.full}")
-    return decomposed_or(composite, gradient.apply(application, operator.default, arguments, application.type))
+    return decomposed_or(undecomposed, gradient.apply(application, operator.default, arguments, application.type))
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
-_SHARDS = {"rows": "part l", "columns": "part s"}
+_SHARDS = {"rows": "shard l", "columns": "shard s"}
 
 
 @dataclass(frozen=True)
@@ -117,13 +117,13 @@ class _Heads:
         """The label of the queries that share a head of keys; empty where none do."""
         return "h" if self.key == "g" else ""
 
-    def form(self, text: str, whole: str, fold: str, flops: str) -> Form:
+    def form(self, text: str, undivided: str, reduce: str, flops: str) -> Form:
         """`Q`, `O`, `L` and `K` stand for queries, outputs, one number for each query, and keys or values."""
         named = {"Q": f"b {self.query} l e", "O": f"b {self.query} l e", "L": f"b {self.query} l"}
         named |= {"K": f"b {self.key} s e", "M": self.mask}
         pattern = re.sub(r"[QOLKM]", lambda found: named[found[0]], text)
         heads = "g h" if self.shared else "h"
-        return Form(pattern, whole, fold, flops=flops.replace("h", heads), parts=_SHARDS if fold else {})
+        return Form(pattern, undivided, reduce, flops=flops.replace("h", heads), shards=_SHARDS if reduce else {})
 
     def undecomposed(self) -> Form:
         return self.form("Q, K, K, M -> O, L", "l s e", "", "4 b h l s e")
@@ -146,47 +146,48 @@ def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, o
 def _attention(application: Application) -> Results:
     """Each query's sum of exponentials, then the weighted values: both are partial where keys are divided."""
     application, heads, arguments = _scoring(application)
-    composite = heads.undecomposed()(application)
+    undecomposed = heads.undecomposed()(application)
     out, sums = application.types
     form = heads.form("Q, K, K, M -> L", "e", "s=logaddexp", "1 b h l s e")
     lse = form.apply(application, _JOINSUM.attention_lse.default, {**arguments, "dtype": sums[1]}, sums)
-    (first,) = decomposed_or(composite, lse, 1)
+    (first,) = decomposed_or(undecomposed, lse, 1)
     form = heads.form("Q, K, K, L, M -> O", "e", "s=add", "3 b h l s e")
     weighted = form.apply(application, _JOINSUM.attention_of.default, {**arguments, "lse": first}, out)
-    return [decomposed_or(composite, weighted)[0], first]
+    return [decomposed_or(undecomposed, weighted)[0], first]
 
 
 def _attention_backward(application: Application) -> Results:
     """The queries' gradient is summed over keys, those of keys and values over queries, also of several heads."""
     application, heads, arguments = _scoring(application)
-    composite = heads.undecomposed_backward()(application)
+    undecomposed = heads.undecomposed_backward()(application)
     query, *others = application.types
     arguments |= {"grad": application.value("grad_out"), "out": application.value("out")}
     arguments["lse"] = application.value("logsumexp")
     form = heads.form("O, Q, K, K, O, L, M -> Q", "e", "s=add", "4 b h l s e")
     to_query = form.apply(application, _JOINSUM.attention_grad_query.default, arguments, query)
-    fold = " ".join(f"{name}=add" for name in ("l", heads.shared) if name)
-    form = heads.form("O, Q, K, K, O, L, M -> K, K", "e", fold, "6 b h l s e")
+    reduce = " ".join(f"{name}=add" for name in ("l", heads.shared) if name)
+    form = heads.form("O, Q, K, K, O, L, M -> K, K", "e", reduce, "6 b h l s e")
     to_keys = form.apply(application, _JOINSUM.attention_grad_keys.default, arguments, *others)
-    return [decomposed_or(composite, to_query)[0], *decomposed_or(composite, to_keys, 1)[:2]]
+    return [decomposed_or(undecomposed, to_query)[0], *decomposed_or(undecomposed, to_keys, 1)[:2]]
 
 
 _PLAIN = _Heads("h", "h", "b h l s")
-_HOW = "in one call where l and s are not divided, else on shards of queries and keys, folded by add and logaddexp"
+_HOW = "in one call where l and s are not divided, else on shards of queries and keys, reduced by add and logaddexp"
 
 ROWS = [
     *rows(
         "softmax",
-        Entry("_safe_softmax", _UNDECOMPOSED, "along `dim`, which is whole; all other labels free"),
+        Entry("_safe_softmax", _UNDECOMPOSED, "along `dim`, which is undivided; all other labels may be divided"),
         Entry(
             "_softmax _log_softmax",
             _softmax,
-            "along `dim`: in one call where it is not divided, else of partial maxima and sums; all other labels free",
+            "along `dim`: in one call where it is not divided, else of partial maxima and sums; all other labels "
+            "may be divided",
         ),
         Entry(
             "_softmax_backward_data _log_softmax_backward_data",
             _softmax_backward,
-            "along `dim`: in one call where it is not divided, else of partial sums; all other labels free",
+            "along `dim`: in one call where it is not divided, else of partial sums; all other labels may be divided",
         ),
     ),
     *rows(

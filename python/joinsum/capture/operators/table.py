@@ -56,23 +56,23 @@ def register_operator(
     name: str,
     rule: str,
     *,
-    whole: str = "",
-    fold: str = "",
+    undivided: str = "",
+    reduce: str = "",
     sizes: dict[str, str] | None = None,
     flops: str = "",
 ) -> None:
     """Registers how the axes of an operator belong together, so that captured programs may contain it.
 
-    name    as `torch.ops` has it, with its overload unless that is `default`: `"mylib::scaled"`, `"aten::frac"`
-    rule    names of the axes of the operands, in the order of the schema's tensors, and of the results, as in
-            `"b s d, d -> b s d"`; `*b` is any number of axes, `1` an axis of one element
-    whole   names along which the operator mixes elements: these axes are never divided between sites
-    fold    `"k=add"` (also max, min): where an axis `k`, which no result has, is divided, partial results are folded
-    sizes   arguments that hold the extents of the tensors: {"normalized_shape": "d"}
-    flops   work, as coefficients and names: `"2 b s d"`
+    name       as `torch.ops` has it, with its overload unless that is `default`: `"mylib::scaled"`, `"aten::frac"`
+    rule       names of the axes of the operands, in the order of the schema's tensors, and of the results, as in
+               `"b s d, d -> b s d"`; `*b` is any number of axes, `1` an axis of one element
+    undivided  names along which the operator mixes elements: these axes are never divided between sites
+    reduce     `"k=add"` (also max, min): where an axis `k` that no result has is divided, partial results are reduced
+    sizes      arguments that hold the extents of the tensors: {"normalized_shape": "d"}
+    flops      work, as coefficients and names: `"2 b s d"`
 
     All other axes may be divided: run on a shard of its operands along such an axis, the operator gives that shard of
-    its results. Results are wrong if a mixed axis is not declared `whole`; `joinsum.capture.evaluate.evaluate` with
+    its results. Results are wrong if a mixed axis is not declared `undivided`; `joinsum.capture.evaluate.evaluate` with
     `check=True` detects it.
 
     Raises CaptureError for an operator that joinsum has a rule for, and for a rule without `->`.
@@ -81,7 +81,7 @@ def register_operator(
     >>> @torch.library.custom_op("mylib::centred", mutates_args=())
     ... def centred(x: torch.Tensor) -> torch.Tensor:
     ...     return x - x.mean(-1, keepdim=True)
-    >>> joinsum.register_operator("mylib::centred", "*b d -> *b d", whole="d", flops="2 *b d")
+    >>> joinsum.register_operator("mylib::centred", "*b d -> *b d", undivided="d", flops="2 *b d")
     >>> joinsum.unregister_operator("mylib::centred")
     """
     if not isinstance(name, str) or "::" not in name or not isinstance(rule, str) or "->" not in rule:
@@ -90,7 +90,7 @@ def register_operator(
         )
     if name in _BUILT_IN:
         raise CaptureError(f"register_operator: joinsum has a rule for this operator: name={name}")
-    form = Form(rule, whole, fold, sizes or {}, {}, flops)
+    form = Form(rule, undivided, reduce, sizes or {}, {}, flops)
     _USERS[name] = Row(name, "registered", form, form.described)
 
 

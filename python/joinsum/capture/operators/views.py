@@ -58,8 +58,8 @@ def _pad(application: Application) -> Results:
     if not padded:
         return [value]
     after = [f"p{axis}" if axis in padded else name for axis, name in enumerate(names)]
-    whole = [name for axis in padded for name in (names[axis], after[axis])]
-    return form_of([names], [after], whole)(application)
+    undivided = [name for axis in padded for name in (names[axis], after[axis])]
+    return form_of([names], [after], undivided)(application)
 
 
 def _border(application: Application) -> Results:
@@ -80,15 +80,15 @@ def _diagonal_axes(application: Application, rank: int) -> tuple[list[str], list
 
 
 def _diagonal(application: Application) -> Results:
-    names, diagonal, whole = _diagonal_axes(application, len(application.value("self").axes))
-    return form_of([names], [diagonal], whole)(application)
+    names, diagonal, undivided = _diagonal_axes(application, len(application.value("self").axes))
+    return form_of([names], [diagonal], undivided)(application)
 
 
 def _diagonal_backward(application: Application) -> Results:
     """diagonal_backward and diag_embed."""
-    names, diagonal, whole = _diagonal_axes(application, len(application.shape))
+    names, diagonal, undivided = _diagonal_axes(application, len(application.shape))
     sizes = "input_sizes" if "input_sizes" in application.arguments else ""
-    return form_of([diagonal], [names], whole, sizes)(application)
+    return form_of([diagonal], [names], undivided, sizes)(application)
 
 
 def _rot90(application: Application) -> Results:
@@ -131,7 +131,7 @@ def _as_strided_scatter(application: Application) -> Results:
 
 _LABELS = "labels only"
 _REPEATED = "labels along which the elements repeat"
-_PAIR = "the two axes are whole"
+_PAIR = "the two axes are undivided"
 
 ROWS = rows(
     "views",
@@ -142,18 +142,18 @@ ROWS = rows(
     Entry("t transpose.int", _transpose, _LABELS),
     Entry("expand expand_copy", _expand, _REPEATED),
     Entry("repeat", _repeat, _REPEATED),
-    Entry("constant_pad_nd", _pad, "axes that are padded are whole"),
+    Entry("constant_pad_nd", _pad, "axes that are padded are undivided"),
     Entry(
         "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d reflection_pad1d_backward "
         "reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward",
         _border,
-        "axes that are padded are whole",
+        "axes that are padded are undivided",
     ),
     Entry("diagonal diagonal_copy", _diagonal, _PAIR),
     Entry("diagonal_backward diag_embed", _diagonal_backward, _PAIR),
-    Entry("roll flip", Along("dims"), "along `dims`, which are whole"),
-    Entry("rot90", _rot90, "the two axes of `dims` are whole"),
+    Entry("roll flip", Along("dims"), "along `dims`, which are undivided"),
+    Entry("rot90", _rot90, "the two axes of `dims` are undivided"),
     Entry("tril triu", Form("*b i j -> *b i j", "i j", flops="1 *b i j")),
-    Entry("as_strided", _as_strided, "all labels whole"),
-    Entry("as_strided_scatter", _as_strided_scatter, "all labels whole"),
+    Entry("as_strided", _as_strided, "all labels undivided"),
+    Entry("as_strided_scatter", _as_strided_scatter, "all labels undivided"),
 )

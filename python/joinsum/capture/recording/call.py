@@ -3,9 +3,9 @@
     output; function; operand letters -> result letters:dtype, ...; (arguments) -> groups of each result; key=value; ...
 
 >>> rows = CallResult("ab", torch.float32, ("a", "b"))
->>> call = Call(0, "aten::_softmax", ("ab",), (rows,), (Block(0, ("a", "b")), 1, False), (), whole="b")
+>>> call = Call(0, "aten::_softmax", ("ab",), (rows,), (Block(0, ("a", "b")), 1, False), (), undivided="b")
 >>> call.text
-'0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; whole=b'
+'0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b'
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ class CallResult:
 class Call:
     """An operator and how blocks of its operands and results belong together.
 
-    output     which of the results
-    function   name of the operator: `aten::embedding`, `aten::sum.dim_IntList`
-    operands   letters of each operand
-    whole      letters that are never divided
-    same       letters of which results that lack them do not depend: any shard of them gives the same results
-    fold       kernels that fold the partial results where a letter is divided that no result has
-    extents    of the letters that no operand has
-    flops      work as coefficients of products of letters
-    composite  operands, and the undecomposed call of them that has the same result where no letter that it mixes is
-               divided
+    output        which of the results
+    function      name of the operator: `aten::embedding`, `aten::sum.dim_IntList`
+    operands      letters of each operand
+    undivided     letters that are never divided
+    same          letters of which results that lack them do not depend: any shard of them gives the same results
+    reduce        kernels that reduce the partial results where a letter is divided that no result has
+    extents       of the letters that no operand has
+    flops         work as coefficients of products of letters
+    undecomposed  operands, and the undecomposed call of them that has the same result where no letter that it mixes is
+                  divided
     """
 
     output: int
@@ -77,12 +77,12 @@ class Call:
     results: tuple[CallResult, ...]
     arguments: tuple[Argument, ...]
     keywords: tuple[tuple[str, Argument], ...] = ()
-    whole: str = ""
-    fold: Mapping[str, str] = field(default_factory=dict)
+    undivided: str = ""
+    reduce: Mapping[str, str] = field(default_factory=dict)
     extents: Mapping[str, int] = field(default_factory=dict)
     flops: tuple[tuple[int, str], ...] = ()
     same: str = ""
-    composite: tuple[tuple[int, ...], Call] | None = None
+    undecomposed: tuple[tuple[int, ...], Call] | None = None
 
     @property
     def letters(self) -> str:
@@ -91,9 +91,9 @@ class Call:
         return "".join(dict.fromkeys("".join(texts)))
 
     @property
-    def free(self) -> str:
-        """The letters along which a shard of the operands gives the same shard of the results."""
-        return "".join(letter for letter in self.letters if letter not in self.whole and letter not in self.fold)
+    def divisible(self) -> str:
+        """The letters along which operands may be divided."""
+        return "".join(letter for letter in self.letters if letter not in self.undivided)
 
     @property
     def text(self) -> str:
@@ -104,16 +104,16 @@ class Call:
         groups = ", ".join(_groups(each.groups) for each in self.results)
         fields = [str(self.output), self.function, f"{','.join(self.operands)} -> {results}"]
         fields.append(f"({arguments}) -> {groups}")
-        fields += [f"whole={self.whole}"] if self.whole else []
+        fields += [f"undivided={self.undivided}"] if self.undivided else []
         fields += [f"same={self.same}"] if self.same else []
-        for name, values in (("fold", self.fold), ("extents", self.extents)):
+        for name, values in (("reduce", self.reduce), ("extents", self.extents)):
             if values:
                 fields.append(f"{name} " + " ".join(f"{letter}={value}" for letter, value in values.items()))
         if self.flops:
             fields.append("flops=" + " + ".join(f"{count} {letters}".rstrip() for count, letters in self.flops))
-        if self.composite is not None:
-            operands, composite = self.composite
-            fields.append(f"undecomposed ({','.join(map(str, operands))}) {{{composite.text}}}")
+        if self.undecomposed is not None:
+            operands, undecomposed = self.undecomposed
+            fields.append(f"undecomposed ({','.join(map(str, operands))}) {{{undecomposed.text}}}")
         return "; ".join(fields)
 
 

@@ -136,16 +136,16 @@ class Recorded:
     @property
     def has_decompositions(self) -> bool:
         """Whether it has decomposed operators, which may also run undecomposed."""
-        return any(isinstance(vertex, CallVertex) and vertex.call.composite is not None for vertex in self.vertices)
+        return any(isinstance(vertex, CallVertex) and vertex.call.undecomposed is not None for vertex in self.vertices)
 
-    def graph(self, laid_out: Collection[str] = (), composite: bool = False) -> _C.EinsumPlan:
+    def graph(self, laid_out: Collection[str] = (), undecomposed: bool = False) -> _C.EinsumPlan:
         """The program as a graph for the planner. Raises PlanError.
 
-        laid_out    outputs that get the user's axes, without repeated elements, as all tied outputs do; others have the
-                    axes of their nodes
-        composite   whether operators that have decompositions are left undecomposed
+        laid_out      outputs that get the user's axes, without repeated elements, as all tied outputs do; others have
+                      the axes of their nodes
+        undecomposed  whether operators that have decompositions are left undecomposed
         """
-        return self._plan(self._nodes(composite), laid_out)
+        return self._plan(self._nodes(undecomposed), laid_out)
 
     def modules_in(
         self, plan: _C.IaPlan, orders: Callable[[_C.EinsumPlan], Mapping[str, Path]], laid_out: Collection[str] = ()
@@ -171,13 +171,13 @@ class Recorded:
             read[node.name] = own if passes else set()
         return known
 
-    def _nodes(self, composite: bool = False) -> list[_C.EinsumNode]:
+    def _nodes(self, undecomposed: bool = False) -> list[_C.EinsumNode]:
         nodes = [
             _C.einsum_input(each.name, dtype_name(f"capture: input {each.name}", each.dtype), each.extents)
             for each in self.inputs
         ]
         for vertex in self.vertices:
-            nodes.append(_node([nodes[number] for number in vertex.inputs], vertex, composite))
+            nodes.append(_node([nodes[number] for number in vertex.inputs], vertex, undecomposed))
         return nodes
 
     def _plan(self, nodes: Sequence[_C.EinsumNode], laid_out: Collection[str]) -> _C.EinsumPlan:
@@ -220,13 +220,13 @@ def _laid_out(node: _C.EinsumNode, output: Output) -> _C.EinsumNode:
     return _C.einsum_vertex([node], [labels], result, _C.Kernel("id"), _C.Kernel("add"), new)
 
 
-def _node(inputs: Sequence[_C.EinsumNode], vertex: Vertex, composite: bool) -> _C.EinsumNode:
+def _node(inputs: Sequence[_C.EinsumNode], vertex: Vertex, undecomposed: bool) -> _C.EinsumNode:
     if isinstance(vertex, EinsumVertex):
         operands = [list(letters) for letters in vertex.operands]
         join, aggregate = _C.Kernel(vertex.join), _C.Kernel(vertex.aggregate)
         return _C.einsum_vertex(inputs, operands, list(vertex.result), join, aggregate, vertex.extents)
-    if composite and vertex.call.composite is not None:
-        places, call = vertex.call.composite
+    if undecomposed and vertex.call.undecomposed is not None:
+        places, call = vertex.call.undecomposed
         return _C.einsum_call([inputs[place] for place in places], _C.Call.parse(call.text))
     return _C.einsum_call(inputs, _C.Call.parse(vertex.call.text))
 

@@ -137,21 +137,23 @@ def _call(output: int, draft: CallDraft, operands: tuple[str, ...], letters: _Le
         results,
         tuple(_argument(value, letters) for value in draft.arguments),
         tuple((name, _argument(value, letters)) for name, value in draft.keywords.items()),
-        letters.of(draft.whole),
-        {letter: kernel for dims, kernel in draft.fold for letter in letters.of(dims)},
+        letters.of(draft.undivided),
+        {letter: kernel for dims, kernel in draft.reduce for letter in letters.of(dims)},
         letters.extents(operands),
         tuple((count, letters.of(dims)) for count, dims in draft.flops),
         letters.of(draft.same),
-        None if draft.composite is None else _composite(output + draft.composite_first, draft, draft.composite),
+        None
+        if draft.undecomposed is None
+        else _undecomposed(output + draft.undecomposed_first, draft, draft.undecomposed),
     )
 
 
-def _composite(output: int, draft: CallDraft, composite: CallDraft) -> tuple[tuple[int, ...], Call]:
-    """Which inputs of `draft` the call `composite` reads, and that call with its result number `output`."""
+def _undecomposed(output: int, draft: CallDraft, undecomposed: CallDraft) -> tuple[tuple[int, ...], Call]:
+    """Which inputs of `draft` the call `undecomposed` reads, and that call with its result number `output`."""
     letters = _Letters()
-    places = tuple(draft.inputs.index(source) for source in composite.inputs)
-    operands = tuple(letters.of(dims) for dims in composite.operands)
-    return places, _call(output, composite, operands, letters)
+    places = tuple(draft.inputs.index(source) for source in undecomposed.inputs)
+    operands = tuple(letters.of(dims) for dims in undecomposed.operands)
+    return places, _call(output, undecomposed, operands, letters)
 
 
 def _result(dtype: torch.dtype, axes: Sequence[Sequence[Dim]], letters: _Letters) -> CallResult:
@@ -179,6 +181,6 @@ def _shard(value: ShardDraft, letters: _Letters) -> Argument:
     names = letters.of(dims)
     offsets = tuple(Offset(letter) for letter in names)
     local = tuple(LocalExtent(letter) for letter in names)
-    if value.what == "part":
+    if value.what == "shard":
         return (*offsets, *local, *(dim.extent for dim in dims))
     return offsets if value.what == "offset" else local

@@ -67,7 +67,7 @@ class ExtentDraft:
 class ShardDraft:
     """Argument of a call: a list with one number for each letter of these dims.
 
-    what   `offset`, `local` (extent) or (global) `extent`; `part` is all three lists, one after another
+    what   `offset`, `local` (extent) or (global) `extent`; `shard` is all three lists, one after another
     """
 
     what: str
@@ -87,9 +87,9 @@ class Result:
 class CallDraft:
     """A call whose letters are dims.
 
-    results           dtype and axes of each result
-    composite         the undecomposed call, whose inputs are some of this one's
-    composite_first   which result of `composite` is the first result of this call
+    results              dtype and axes of each result
+    undecomposed         the undecomposed call, whose inputs are some of this one's
+    undecomposed_first   which result of `undecomposed` is the first result of this call
     """
 
     inputs: list[Source]
@@ -98,12 +98,12 @@ class CallDraft:
     results: list[tuple[torch.dtype, tuple[Axis, ...]]]
     arguments: list[object]
     keywords: dict[str, object] = field(default_factory=dict)
-    whole: list[Dim] = field(default_factory=list)
-    fold: list[tuple[list[Dim], str]] = field(default_factory=list)
+    undivided: list[Dim] = field(default_factory=list)
+    reduce: list[tuple[list[Dim], str]] = field(default_factory=list)
     flops: list[tuple[int, list[Dim]]] = field(default_factory=list)
     same: list[Dim] = field(default_factory=list)
-    composite: CallDraft | None = None
-    composite_first: int = 0
+    undecomposed: CallDraft | None = None
+    undecomposed_first: int = 0
 
     def values(self) -> list[Value]:
         """The results of this call."""

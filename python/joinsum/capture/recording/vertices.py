@@ -136,14 +136,14 @@ def as_dtype(value: Value, dtype: torch.dtype) -> Value:
 class CallRule:
     """Which labels of a call may be divided, by the names of axes, and the work of the call.
 
-    whole   names that are never divided
-    fold    kernels that fold the partial results where a name is divided that no result has
-    same    names of which results that lack them do not depend: any shard of them gives the same results
-    flops   coefficients of products of names
+    undivided  names that are never divided
+    reduce     kernels that reduce the partial results where a name is divided that no result has
+    same       names of which results that lack them do not depend: any shard of them gives the same results
+    flops      coefficients of products of names
     """
 
-    whole: Names = ()
-    fold: Mapping[str, str] = field(default_factory=dict)
+    undivided: Names = ()
+    reduce: Mapping[str, str] = field(default_factory=dict)
     same: Names = ()
     flops: Sequence[tuple[int, Names]] = ()
 
@@ -173,8 +173,8 @@ def call_operator(
         [(result.dtype, tuple(tuple(labels.all(names)) for names in result.axes)) for result in results],
         positional,
         keywords,
-        whole=labels.all(rule.whole),
-        fold=[(labels.all([name]), kernel) for name, kernel in rule.fold.items()],
+        undivided=labels.all(rule.undivided),
+        reduce=[(labels.all([name]), kernel) for name, kernel in rule.reduce.items()],
         flops=[(count, labels.all(names)) for count, names in rule.flops],
         same=labels.all(rule.same),
     )
@@ -286,7 +286,7 @@ def _regrouped(value: Value, positions: Sequence[int], extents: Sequence[int]) -
         return [BlockDraft(0, (*axes[:first], merged, *axes[last:]))], {}
 
     result = Result(value.dtype, groups, dict(zip(new, extents, strict=True)))
-    rule = CallRule(whole=[*before[first:last], *new])
+    rule = CallRule(undivided=[*before[first:last], *new])
     (copy,) = call_operator("aten::clone", [(value, before)], [result], arguments, rule)
     dims = list(copy.axes[first])
     axes: list[Axis] = [(dims.pop(0),) if extent > 1 else () for extent in extents]

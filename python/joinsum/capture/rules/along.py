@@ -36,16 +36,16 @@ class Along:
             application.refuse("its tensors differ in the number of axes")
         names = axis_names(rank)
         known = dict(zip(names, values[0][1].shape, strict=True))
-        whole = [names[axis] for axis in mixed]
-        results = [_result(application, kind, known, whole) for kind in application.results]
+        undivided = [names[axis] for axis in mixed]
+        results = [_result(application, kind, known, undivided) for kind in application.results]
 
         def arguments(labels: Labels) -> Arguments:
             blocks = {name: labels.block(number, value, names) for number, (name, value) in enumerate(values)}
             return call_arguments(application, blocks)
 
-        whole += [name for result in results for axes in result.axes for name in axes if name not in known]
+        undivided += [name for result in results for axes in result.axes for name in axes if name not in known]
         operands = [(value, names) for _, value in values]
-        rule = CallRule(whole=whole, flops=[(self.flops, names)])
+        rule = CallRule(undivided=undivided, flops=[(self.flops, names)])
         return call_operator(application.name, operands, results, arguments, rule)
 
 

@@ -39,18 +39,18 @@ Axes = list[Names]  # names whose product each axis is
 
 
 def shard_of(names: str) -> dict[str, str]:
-    """`Form.parts` of an operator that takes `offsets`, `local` extents and `extents` of the shard along some names."""
+    """`Form.shards` of an operator that takes `offsets`, `local` and global `extents` of the shard along some names."""
     return {"offsets": f"offset {names}", "local": f"local {names}", "extents": f"extent {names}"}
 
 
-def form_of(operands: Sequence[Names], results: Sequence[Names], whole: Names = (), sizes: str = "") -> Form:
+def form_of(operands: Sequence[Names], results: Sequence[Names], undivided: Names = (), sizes: str = "") -> Form:
     """A form of the names of axes; `sizes` is the argument that holds the extents of the first result.
 
     >>> form_of([["a", "b"]], [["b", "a"]], ["b"]).described
-    '`a b -> b a`, whole: b'
+    '`a b -> b a`, undivided: b'
     """
     left, right = (", ".join(" ".join(names) for names in side) for side in (operands, results))
-    return Form(f"{left} -> {right}", " ".join(whole), sizes={sizes: " ".join(results[0])} if sizes else {})
+    return Form(f"{left} -> {right}", " ".join(undivided), sizes={sizes: " ".join(results[0])} if sizes else {})
 
 
 class _Operand(NamedTuple):
@@ -69,37 +69,37 @@ class _Operand(NamedTuple):
 class Form:
     """A rule for a call of the operator on blocks.
 
-    pattern  as above
-    whole    names that are never divided
-    fold     name=kernel of names that leave partial results where they are divided: `"v=add"`
-    sizes    arguments that hold local extents, and the names of these: {"normalized_shape": "*n"}
-    counts   integer arguments that are the number of groups, the extent of a name in a product: {"groups": "g"}
-    flops    work: coefficients and names, as in `"2 n o c *k *t"`
-    lists    list arguments with an entry for each axis of a star: {"n": "normalized_shape"}
-    parts    arguments that describe the shard of a name: {"offsets": "offset v", "local": "local v"}
-    same     names of which results that lack them do not depend: any shard of them gives the same results
+    pattern    as above
+    undivided  names that are never divided
+    reduce     name=kernel of names that leave partial results where they are divided: `"v=add"`
+    sizes      arguments that hold local extents, and the names of these: {"normalized_shape": "*n"}
+    counts     integer arguments that are the number of groups, the extent of a name in a product: {"groups": "g"}
+    flops      work: coefficients and names, as in `"2 n o c *k *t"`
+    lists      list arguments with an entry for each axis of a star: {"n": "normalized_shape"}
+    shards     arguments that describe the shard of a name: {"offsets": "offset v", "local": "local v"}
+    same       names of which results that lack them do not depend: any shard of them gives the same results
     """
 
     pattern: str
-    whole: str = ""
-    fold: str = ""
+    undivided: str = ""
+    reduce: str = ""
     sizes: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, str] = field(default_factory=dict)
     flops: str = ""
     lists: Mapping[str, str] = field(default_factory=dict)
-    parts: Mapping[str, str] = field(default_factory=dict)
+    shards: Mapping[str, str] = field(default_factory=dict)
     same: str = ""
 
     @property
     def described(self) -> str:
         """The form in words, for the table of operators.
 
-        >>> Form("n c *s -> n c *t", whole="*s *t").described
-        '`n c *s -> n c *t`, whole: *s *t'
+        >>> Form("n c *s -> n c *t", undivided="*s *t").described
+        '`n c *s -> n c *t`, undivided: *s *t'
         """
         texts = [f"`{self.pattern}`"]
-        texts += [f"whole: {self.whole}"] if self.whole else []
-        texts += [f"fold: {self.fold}"] if self.fold else []
+        texts += [f"undivided: {self.undivided}"] if self.undivided else []
+        texts += [f"reduce: {self.reduce}"] if self.reduce else []
         return ", ".join(texts)
 
     def apply(
@@ -136,9 +136,9 @@ class Form:
         return [None if each is None else next(remaining) for each in results]
 
     def _call_rule(self, stars: Mapping[str, int]) -> CallRule:
-        folds = [text.split("=") for text in self.fold.split()]
-        fold = {name: kernel for names, kernel in folds for name in _names(names, stars)}
-        return CallRule(_names(self.whole, stars), fold, _names(self.same, stars), _work(self.flops, stars))
+        pairs = [text.split("=") for text in self.reduce.split()]
+        reduce = {name: kernel for names, kernel in pairs for name in _names(names, stars)}
+        return CallRule(_names(self.undivided, stars), reduce, _names(self.same, stars), _work(self.flops, stars))
 
     def _arguments(
         self, application: Application, operands: Sequence[_Operand], stars: Mapping[str, int], labels: Labels
@@ -151,8 +151,8 @@ class Form:
             drafts[name] = sizes if isinstance(application.arguments[name], (list, tuple)) else sizes[0]
         for name, each in self.counts.items():
             drafts[name] = ExtentDraft(labels.axis(each))
-        for name, part in self.parts.items():
-            what, _, of = part.partition(" ")
+        for name, shard in self.shards.items():
+            what, _, of = shard.partition(" ")
             drafts[name] = ShardDraft(what, tuple(labels.all(_names(of, stars))))
         return call_arguments(application, drafts)
 

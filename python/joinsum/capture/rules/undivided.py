@@ -38,4 +38,4 @@ def undivided(application: Application) -> Results:
         return call_arguments(application, {name: replaced(value) for name, value in application.arguments.items()})
 
     operands = list(zip(values, names, strict=True))
-    return call_operator(application.name, operands, results, arguments, CallRule(whole=every))
+    return call_operator(application.name, operands, results, arguments, CallRule(undivided=every))

@@ -13,18 +13,18 @@ namespace joinsum::kernels::call {
 namespace {
 
 constexpr const char* kSoftmax =
-    "0; aten::_softmax; abc -> abc:f32; (%0{a,b,c}, 2, false) -> {a,b,c}; whole=c; flops=5.0 abc";
+    "0; aten::_softmax; abc -> abc:f32; (%0{a,b,c}, 2, false) -> {a,b,c}; undivided=c; flops=5.0 abc";
 constexpr const char* kNorm =
     "1; aten::native_layer_norm; abcd,cd,cd -> abcd:f32, ab:f32, ab:f32; (%0{a,b,cd}, [|cd|], %1{cd}, %2{cd}, 1e-05) "
     "-> "
-    "{a,b,cd}, {a,b,1}, {a,b,1}; whole=cd; flops=8.0 abcd + 2.0 ab";
+    "{a,b,cd}, {a,b,1}, {a,b,1}; undivided=cd; flops=8.0 abcd + 2.0 ab";
 constexpr const char* kEmbedding =
-    "0; joinsum::embedding_part; vd,bs -> bsd:f32; (%0{v,d}, %1{b,s}, @v) -> {b,s,d}; fold v=add; flops=1.0 bsd";
+    "0; joinsum::embedding_shard; vd,bs -> bsd:f32; (%0{v,d}, %1{b,s}, @v) -> {b,s,d}; reduce v=add; flops=1.0 bsd";
 
-// A softmax of its folds, with the sum of each row as a second result.
+// A softmax of its partial sums, with the sum of each row as a second result.
 constexpr const char* kQuotient =
     "0; joinsum::quotient; ab,a -> ab:f32, a:f32; (%0{a,b}, %1{a}) -> {a,b}, {a}; same=b; flops=4.0 ab; "
-    "undecomposed (0) {0; aten::_softmax; xy -> xy:f32; (%0{x,y}, 1, false) -> {x,y}; whole=y; flops=5.0 xy}";
+    "undecomposed (0) {0; aten::_softmax; xy -> xy:f32; (%0{x,y}, 1, false) -> {x,y}; undivided=y; flops=5.0 xy}";
 
 Call parsed(const std::string& text) {
   Scanner scanner(text);
@@ -49,7 +49,7 @@ TEST(Call, PrintsAndReadsBackTheSame) {
   for (const std::string text : {kSoftmax, kNorm, kEmbedding, kQuotient,
                                  "0; aten::x.y; a -> b:i64; (none, true, 'text', f16, -inf, nan, [1, [2.5]], "
                                  "name=[|a|, @a], other=%0{a}) -> {b}; "
-                                 "whole=a; extents b=8/4"}) {
+                                 "undivided=a; extents b=8/4"}) {
     EXPECT_EQ(parsed(text).text(), text);
     EXPECT_EQ(parsed(parsed(text).text()), parsed(text));
   }
@@ -67,17 +67,18 @@ TEST(Call, RefusesWhatMakesNoSense) {
   expect_error("0; a::b; ab -> ab:f32; (%0{a}) -> {a,b}", "axes have each letter of a tensor once");
   expect_error("0; a::b; ab -> ab:f32; (%1{a,b}) -> {a,b}", "no such operand");
   expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}", "lacks a letter that is divided freely: letter=b");
-  expect_error("0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; fold b=add",
+  expect_error("0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; reduce b=add",
                "a result lacks the letters that leave partials");
-  expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; fold b=sub", "folded by an associative, commutative kernel");
+  expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; reduce b=sub", "reduced by an associative, commutative kernel");
   expect_error("0; a::b; a -> ac:f32; (%0{a}) -> {a,c}", "a result's letter has no extent: letter=c");
   expect_error("0; a::b; a -> a:f32; (|c|) -> {a}", "no tensor has the letter: letter=c");
-  expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; whole=b; same=b", "a letter of which results are the same");
+  expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; undivided=b; same=b", "a letter of which results are the same");
   const std::string call = "0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; undecomposed ";
   expect_error(call + "(1) {0; a::c; ab -> ab:f32; (%0{a,b}) -> {a,b}}", "there is no such operand: operand=1");
   expect_error(call + "(0,0) {0; a::c; ab -> ab:f32; (%0{a,b}) -> {a,b}}", "as many operands as are named");
-  expect_error(call + "(0) {0; a::c; a -> a:f32; (%0{a}) -> {a}}", "an operand has as many letters at once");
-  expect_error(call + "(0) {0; a::c; ab -> ab:f64; (%0{a,b}) -> {a,b}}", "and its dtype, at once");
+  expect_error(call + "(0) {0; a::c; a -> a:f32; (%0{a}) -> {a}}",
+               "an operand has as many letters in the undecomposed call");
+  expect_error(call + "(0) {0; a::c; ab -> ab:f64; (%0{a,b}) -> {a,b}}", "and its dtype, in the undecomposed call");
   expect_error("0; a::b; a -> a:f99; (%0{a}) -> {a}", "no such dtype");
   expect_error("0; a::b; a -> a:f32; (word) -> {a}", "an argument is");
 }
@@ -106,7 +107,7 @@ TEST(LocalCall, CarriesADividedLetterToTheResult) {
   EXPECT_EQ(type_of("input X: f32[4,6,8]<4,4,4> (0, 1)\n", kSoftmax, "X"), "f32[4,6,8]<4,4,4> on 2x2 (0, 1)");
 }
 
-TEST(LocalCall, LeavesPartialsWhereALetterIsFolded) {
+TEST(LocalCall, LeavesPartialsWhereALetterIsReduced) {
   const char* inputs = "input W: f32[9,8]<4,4> (0, *)\ninput I: i64[4,6]<4,4> (*, 1)\n";
   EXPECT_EQ(type_of(inputs, kEmbedding, "W, I"), "f32[4,6,8]<4,4,4> on 2x2 (+add, 1)");
 }
@@ -130,7 +131,7 @@ TEST(LocalCall, RefusesOperandsThatDoNotMeet) {
   const auto has = [](const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
   };
-  EXPECT_TRUE(has(error("input X: f32[4,6,8]<4,4,4> (2, *)\n", kSoftmax, "X"), "the call needs whole"));
+  EXPECT_TRUE(has(error("input X: f32[4,6,8]<4,4,4> (2, *)\n", kSoftmax, "X"), "the call needs undivided"));
   const std::string add = "0; aten::add.Tensor; ab,ab -> ab:f32; (%0{a,b}, %1{a,b}) -> {a,b}";
   EXPECT_TRUE(has(error("input X: f32[4,4]<4,4> (0, *)\ninput Y: f32[4,4]<4,4> (1, *)\n", add, "X, Y"),
                   "operands do not meet on one site"));

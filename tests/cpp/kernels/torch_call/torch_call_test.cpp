@@ -31,7 +31,7 @@ at::Tensor count(at::IntArrayRef shape) { return at::arange(c10::multiply_intege
 
 TEST(TorchCall, RunsAnOperatorOfTorchOnAxesInItsOwnOrder) {
   const at::Tensor x = count({2, 3});
-  const auto found = results("0; aten::_softmax; ab -> ba:f32; (%0{b,a}, 0, false) -> {b,a}; whole=b", {x});
+  const auto found = results("0; aten::_softmax; ab -> ba:f32; (%0{b,a}, 0, false) -> {b,a}; undivided=b", {x});
   ASSERT_EQ(found.size(), 1);
   EXPECT_TRUE(at::allclose(found[0], at::softmax(x, 1).t()));
   EXPECT_TRUE(found[0].is_contiguous());
@@ -39,13 +39,13 @@ TEST(TorchCall, RunsAnOperatorOfTorchOnAxesInItsOwnOrder) {
 
 TEST(TorchCall, LettersOfAGroupAreOneAxisOfTheOperator) {
   const at::Tensor x = count({2, 3, 4});
-  const auto found = results("0; aten::sum.dim_IntList; abc -> a:f32; (%0{a,bc}, [1]) -> {a}; whole=bc", {x});
+  const auto found = results("0; aten::sum.dim_IntList; abc -> a:f32; (%0{a,bc}, [1]) -> {a}; undivided=bc", {x});
   EXPECT_TRUE(at::equal(found[0], x.sum({1, 2})));
 }
 
 TEST(TorchCall, GivesEveryResultOfAnOperator) {
   const at::Tensor x = count({2, 3});
-  const auto found = results("0; aten::max.dim; ab -> a:f32, a:i64; (%0{a,b}, 1) -> {a}, {a}; whole=b", {x});
+  const auto found = results("0; aten::max.dim; ab -> a:f32, a:i64; (%0{a,b}, 1) -> {a}, {a}; undivided=b", {x});
   ASSERT_EQ(found.size(), 2);
   EXPECT_TRUE(at::equal(found[0], x.amax({1})));
   EXPECT_TRUE(at::equal(found[1], x.argmax(1)));
@@ -75,7 +75,7 @@ TEST(TorchCall, ErrorsNameTheOperator) {
   EXPECT_EQ(prepared("0; aten::exp; a -> a:f32; (%0{a}, 1) -> {a}"),
             "call: arguments that the operator does not take: taken=1, given=2, operator=aten::exp");
   const auto ran = [](const std::string& text) { return error_of([&] { results(text, {count({2, 3})}); }); };
-  EXPECT_EQ(ran("0; aten::exp; ab -> a:f32; (%0{a,b}) -> {a}; whole=b"),
+  EXPECT_EQ(ran("0; aten::exp; ab -> a:f32; (%0{a,b}) -> {a}; undivided=b"),
             "call: a result has another shape: shape=[2, 3], expected=[2], operator=aten::exp");
   EXPECT_EQ(ran("0; aten::exp; ab -> ab:f64; (%0{a,b}) -> {a,b}"),
             "call: a result has another dtype: dtype=Float, expected=f64, operator=aten::exp");

@@ -57,15 +57,15 @@ output Z = einsum[ik->ik; negate; add](h)
 }
 
 TEST(ComputedVertices, AreThoseOfDecompositionsThatRunAtOnce) {
-  const std::string once = "{0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; whole=b}";
+  const std::string undecomposed = "{0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b}";
   const ia::Plan plan = ia::parse("ia on 2\ninput X: f32[8,4]<2,2> (0)\noutput Z = local_call[" +
-                                  once.substr(1, once.size() - 2) + "](X)\n");
+                                  undecomposed.substr(1, undecomposed.size() - 2) + "](X)\n");
   const auto found = computed(plan,
                               "input X: f32[8,4]\n"
-                              "s = call[0; joinsum::total; ab -> a:f32; (%0{a,b}) -> {a}; fold b=add](X)\n"
+                              "s = call[0; joinsum::total; ab -> a:f32; (%0{a,b}) -> {a}; reduce b=add](X)\n"
                               "output Z = call[0; joinsum::quotient; ab,a -> ab:f32; (%0{a,b}, %1{a}) -> {a,b}; "
                               "undecomposed (0) " +
-                                  once + "](X, s)\n");
+                                  undecomposed + "](X, s)\n");
   EXPECT_EQ(found, (std::map<std::string, size_t>{{"t0", 1}}));
 }
 

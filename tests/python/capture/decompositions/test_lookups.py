@@ -102,7 +102,7 @@ def test_gradients_of_shards_of_the_rows_are_shards_of_torchs(cuts: list[int], p
     whole = torch.ops.aten.embedding_dense_backward(grad, index, 10, padding, False)
     rows = torch.arange(10)
     parts = [
-        torch.ops.joinsum.embedding_backward_part(grad, index, rows[begin:end], padding, 10)
+        torch.ops.joinsum.embedding_backward_shard(grad, index, rows[begin:end], padding, 10)
         for begin, end in pairwise(cuts)
     ]
     assert [len(part) for part in parts] == [end - begin for begin, end in pairwise(cuts)]

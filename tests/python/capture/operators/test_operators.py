@@ -273,7 +273,7 @@ def test_a_label_that_must_not_be_divided_is_found() -> None:
         with pytest.raises(AssertionError, match="on shards along"):
             Captured().of(torch.ops.joinsum_test.mixed)(torch.randn(4, 6))
         joinsum.unregister_operator("joinsum_test::mixed")
-        joinsum.register_operator("joinsum_test::mixed", "a b -> a b", whole="b")
+        joinsum.register_operator("joinsum_test::mixed", "a b -> a b", undivided="b")
         x = torch.randn(4, 6)
         torch.testing.assert_close(Captured().of(torch.ops.joinsum_test.mixed)(x), torch.softmax(x, -1))
     finally:
@@ -298,4 +298,4 @@ def test_no_label_of_a_replicated_operator_is_divided() -> None:
     x = torch.randn(4, 3)
     torch.testing.assert_close(captured.of(cross)(x), cross(x))
     text = next(line for line in str(captured.programs[0]).splitlines() if "linalg_cross" in line)
-    assert "whole=abcd" in text or "whole=ab" in text
+    assert "undivided=abcd" in text or "undivided=ab" in text

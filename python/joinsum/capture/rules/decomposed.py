@@ -12,20 +12,20 @@ from joinsum.capture.rules.row import Results
 __all__ = ["decomposed_or", "with_materialized_operands"]
 
 
-def decomposed_or(composite: Results, results: Sequence[Value], first: int = 0) -> Results:
-    """The results of the last call of a decomposition; where no axis is divided, `composite` runs in its place.
+def decomposed_or(undecomposed: Results, results: Sequence[Value], first: int = 0) -> Results:
+    """The results of the last call of a decomposition; where no axis is divided, the undecomposed operator runs.
 
-    composite   results of the undecomposed operator, of which the decomposition has those from number `first` on
+    undecomposed   results of the undecomposed operator, of which the decomposition has those from number `first` on
 
-    Gives `composite` alone where that has no axis to divide, or reads an operand in another layout.
+    Gives `undecomposed` alone where that has no axis to divide, or reads an operand in another layout.
     """
     draft = results[0].source.draft
-    undecomposed = next(value for value in composite if value is not None).source.draft
+    call = next(value for value in undecomposed if value is not None).source.draft
     assert isinstance(draft, CallDraft)
-    assert isinstance(undecomposed, CallDraft)
-    if not undecomposed.whole or any(source not in draft.inputs for source in undecomposed.inputs):
-        return composite[first:]
-    draft.composite, draft.composite_first = undecomposed, first
+    assert isinstance(call, CallDraft)
+    if not call.undivided or any(source not in draft.inputs for source in call.inputs):
+        return undecomposed[first:]
+    draft.undecomposed, draft.undecomposed_first = call, first
     return results
 
 
