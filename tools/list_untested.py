@@ -291,7 +291,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/capture",
-        "captured_graph evaluate executable rewrite",
+        "captured_graph executable interpret rewrite",
         "python/capture/test_captured_models.py",
         "what happens to captured graphs",
     ),

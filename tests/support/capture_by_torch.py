@@ -1,5 +1,5 @@
-"""Compilers for AOTAutograd: one records each graph and evaluates it vertex by vertex, checking what is left free; the
-other runs it by its plan."""
+"""Compilers for AOTAutograd: one records each graph and interprets it vertex by vertex, checking what may be divided;
+the other runs it by its plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from functorch.compile import aot_function, default_partition, make_boxed_func
 from joinsum.capture import Recorded, record
 from joinsum.capture.captured_graph import CapturedGraph
-from joinsum.capture.evaluate import evaluate
+from joinsum.capture.interpret import interpret
 from joinsum.capture.recording.application import operator_name
 from joinsum.frontend.program import Program
 from torch import fx
@@ -27,7 +27,7 @@ class Captured:
         self._seed = seed
 
     def compiler(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        """The graph, as a function that evaluates its program."""
+        """The graph, as a function that interprets its program."""
         self._note(gm)
         program = record(gm, replicate=self._replicate)
         self.programs.append(program)
@@ -39,7 +39,7 @@ class Captured:
 
         def run(*arguments: Any) -> list[Any]:
             tensors = [value for value in arguments if isinstance(value, torch.Tensor)]
-            results = evaluate(program, tensors, self._seed, self._check)
+            results = interpret(program, tensors, self._seed, self._check)
             outputs: list[Any] = [None] * count
             for output, value in zip(program.outputs, results, strict=True):
                 if output.tied is not None:

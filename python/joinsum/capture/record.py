@@ -51,7 +51,7 @@ def record(
     Raises CaptureError for an operator without a rule, with the user's line and the remedies.
 
     >>> import torch
-    >>> from joinsum.capture.evaluate import evaluate
+    >>> from joinsum.capture.interpret import interpret
     >>> from torch.fx.experimental.proxy_tensor import make_fx
     >>> x, w = torch.rand(4, 3), torch.rand(3, 2)
     >>> graph = make_fx(lambda x, w: torch.tanh(x @ w), tracing_mode="fake")(x, w)
@@ -62,7 +62,7 @@ def record(
     2: einsum ab,bc->ac; mul; add (0, 1)
     3: 0; aten::tanh; ab -> ab:f32; (%0{a,b}) -> {a,b}; flops=8 ab (2)
     output output.0 = 3
-    >>> torch.allclose(evaluate(program, [x, w])[0], torch.tanh(x @ w))
+    >>> torch.allclose(interpret(program, [x, w])[0], torch.tanh(x @ w))
     True
     """
     # Dynamo calls its compiler under a fake tensor mode; constants of the program are real tensors.
@@ -154,7 +154,7 @@ class _Tracer:
     def _note_module(self, node: fx.Node, made: Iterable[Value | None]) -> None:
         """Notes the user's module for all vertices that are new."""
         path = module_path(node)
-        drafts = [value.source.draft for value in made if value is not None]
+        drafts = [value.producer.draft for value in made if value is not None]
         while drafts:
             draft = drafts.pop()
             if draft not in self.modules and not isinstance(draft, InputDraft):
@@ -241,7 +241,7 @@ class _Tracer:
                     self.outputs.append(OutputDraft(f"output.{number}", value, None, number))
                     continue
                 value = with_factors_of(self.inputs[into], value)
-                draft = self.inputs[into].source.draft
+                draft = self.inputs[into].producer.draft
                 assert isinstance(draft, InputDraft)
                 self.outputs.append(OutputDraft(f"output.{number}", value, draft.name, number))
 

@@ -16,7 +16,7 @@ from joinsum.base.errors import Error, PlanError
 from joinsum.cluster.context import Context
 from joinsum.graphs.contraction_order import Order, best_orders
 from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_plan_cache
-from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, sizes_of
+from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, planned_sizes
 from joinsum.planner.search import SearchOptions, WarmStarts, from_first_site, search_in_process
 
 __all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_program", "search_options"]
@@ -146,7 +146,7 @@ def _chosen(here: Context, request: PlanRequest, note: str) -> PlanChoice:
     orders = best_orders(request.graph, here, everywhere=True)
     binary = request.graph.binary({name: order.path for name, order in orders.items()})
     program = logical_program(binary, here.sites)
-    known = sizes_of(here, binary, request.ends.free) if request.reuse else None
+    known = planned_sizes(here, binary, request.ends.free) if request.reuse else None
     sized = SizedGraph(binary, program, request.ends.starts, here.cluster, here.sites)
     reused = "" if known is None else known.reused(sized)
     if isinstance(reused, ReusedPlan):
@@ -160,7 +160,7 @@ def _chosen(here: Context, request: PlanRequest, note: str) -> PlanChoice:
 def _offer_for_reuse(here: Context, choice: PlanChoice, ends: Ends) -> None:
     """Makes a cached plan known to those of other sizes."""
     sized = SizedGraph(choice.binary, choice.program, ends.starts, here.cluster, here.sites)
-    sizes_of(here, choice.binary, ends.free).add(PlannedSize(sized, choice.plan))
+    planned_sizes(here, choice.binary, ends.free).add(PlannedSize(sized, choice.plan))
 
 
 def _texts(choice: PlanChoice) -> dict[str, Any]:

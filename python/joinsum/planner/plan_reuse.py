@@ -16,7 +16,7 @@ from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
 from joinsum.planner.cost import seconds_of_work
 
-__all__ = ["MOST_LOSS", "PlannedSize", "ReusedPlan", "SizedGraph", "Sizes", "sizes_of"]
+__all__ = ["MOST_LOSS", "PlannedSize", "PlannedSizes", "ReusedPlan", "SizedGraph", "planned_sizes"]
 
 MOST_LOSS = 0.10
 """The modelled loss up to which the plan of another size is taken."""
@@ -102,7 +102,7 @@ class _Known:
         return f"the plan of batch {self.scaling.planned}"
 
 
-class Sizes:
+class PlannedSizes:
     """Planned graphs that differ in the extent of one axis, the batch, and in constants alone.
 
     The plan of another size is taken where it is modelled to lose at most `MOST_LOSS` against the best plan, whose
@@ -155,11 +155,11 @@ class Sizes:
                     yield _Known(planned, scaling)
 
 
-def sizes_of(here: Context, graph: _C.EinsumPlan, free: Collection[str]) -> Sizes:
+def planned_sizes(here: Context, graph: _C.EinsumPlan, free: Collection[str]) -> PlannedSizes:
     """What is known of graphs like `graph`, whose outputs `free` end anywhere, in this process."""
     inputs = [(name, dtype, len(extents)) for name, (dtype, extents) in graph.inputs]
     structure = repr((inputs, graph.uses, graph.output_nodes, sorted(graph.ties.items()), sorted(free)))
-    return here.cached(("sizes", hashlib.sha256(structure.encode()).digest()), Sizes)
+    return here.cached(("sizes", hashlib.sha256(structure.encode()).digest()), PlannedSizes)
 
 
 def _least_seconds(known: Sequence[_Known], requested: SizedGraph) -> float:

@@ -9,7 +9,7 @@ import joinsum
 import pytest
 import torch
 from joinsum.capture import Recorded, record
-from joinsum.capture.evaluate import evaluate
+from joinsum.capture.interpret import interpret
 from joinsum.capture.recording.recorded import CallVertex, EinsumVertex
 from rounding import assert_rounded
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -22,7 +22,7 @@ def recorded(function: Callable[..., Any], *given: torch.Tensor, **options: Any)
 def check(function: Callable[..., torch.Tensor], *given: torch.Tensor) -> Recorded:
     """The program, after its evaluation has been compared with torch's."""
     program = recorded(function, *given)
-    torch.testing.assert_close(evaluate(program, list(given), check=True)[0], function(*given))
+    torch.testing.assert_close(interpret(program, list(given), check=True)[0], function(*given))
     return program
 
 
@@ -62,7 +62,7 @@ def test_equal_elements_are_one_constant() -> None:
     given = torch.ones(2, dtype=torch.bool)
     program = recorded(lambda x: torch.where(x, torch.tensor([-0.0, -0.0]), 2.0), given)
     assert all(constant.shape == () for constant in program.constants.values())
-    assert evaluate(program, [given])[0].signbit().all()
+    assert interpret(program, [given])[0].signbit().all()
 
 
 def test_factors_that_do_not_nest_are_a_copy_in_which_they_are_undivided() -> None:
@@ -124,7 +124,7 @@ def test_a_write_into_an_input_is_an_output_tied_to_it() -> None:
     w, g = torch.randn(3, 4), torch.randn(3, 4)
     program = recorded(step, w, g, names=["w", "g"])
     assert [(output.name, output.tied) for output in program.outputs] == [("w.new", "w"), ("output.0", None)]
-    new, twice = evaluate(program, [w, g])
+    new, twice = interpret(program, [w, g])
     torch.testing.assert_close(new, w - 0.5 * g)
     torch.testing.assert_close(twice, 2 * new)
 
@@ -132,7 +132,7 @@ def test_a_write_into_an_input_is_an_output_tied_to_it() -> None:
 def test_symbolic_sizes_are_those_of_the_trace() -> None:
     x = torch.randn(5, 8)
     graph = make_fx(lambda x: x.sum(0) / x.shape[0], tracing_mode="symbolic")(x)
-    torch.testing.assert_close(evaluate(record(graph), [x])[0], x.mean(0))
+    torch.testing.assert_close(interpret(record(graph), [x])[0], x.mean(0))
 
 
 def test_data_dependent_shapes_and_inner_writes_are_refused() -> None:

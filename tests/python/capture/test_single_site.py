@@ -9,9 +9,9 @@ import pytest
 import torch
 from joinsum.capture.captured_graph import CapturedGraph
 from joinsum.capture.decompositions.random_nodes import replace_random_operators
-from joinsum.capture.evaluate import evaluate
 from joinsum.capture.executable import compile_fx
 from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.interpret import interpret
 from joinsum.capture.operators.table import random_rule_of
 from joinsum.capture.record import record
 from joinsum.capture.single_site import SingleSiteExecutable
@@ -81,7 +81,7 @@ def test_each_draw_has_the_numbers_of_recording():
 
     gm = traced(draws, X)
     recorded = record(gm)
-    truth = evaluate(recorded, [X], seed=7)
+    truth = interpret(recorded, [X], seed=7)
     assert replace_random_operators(gm.graph, random_rule_of)
     gm.recompile()
     for result, expected in zip(gm(X, torch.tensor(7)), truth, strict=True):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from joinsum import CaptureError, KernelError, PlanError
 from joinsum.capture import record
-from joinsum.capture.evaluate import evaluate
+from joinsum.capture.interpret import interpret
 from joinsum.distributed.distributed_tensor import gathered
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -225,7 +225,7 @@ def test_captured_einsums_are_einsums_of_the_program() -> None:
         "2: einsum ab->ab; scale[2.0]; add (0)",
         "3: einsum ab,bc->ac; add; min (2, 1)",
     ]
-    torch.testing.assert_close(evaluate(program, [x, y])[0], (x[:, :, None] * 2 + y).amin(1))
+    torch.testing.assert_close(interpret(program, [x, y])[0], (x[:, :, None] * 2 + y).amin(1))
 
 
 def test_a_recording_computes_and_is_differentiated_anew() -> None:

@@ -83,7 +83,7 @@ def _vertex(
         operands = [(materialized(value), names) for value, names in operands]
     value = einsum(operands, [label for label in labels if label not in new], join, aggregate, dtype)
     axes = iter(value.axes)
-    return Value(value.source, tuple(fresh(new[label]) if label in new else next(axes) for label in labels))
+    return Value(value.producer, tuple(fresh(new[label]) if label in new else next(axes) for label in labels))
 
 
 # By the numbers of axes of the operands: the groups divide the axis t.

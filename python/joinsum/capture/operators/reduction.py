@@ -42,7 +42,7 @@ def reduced(value: Value, over: Over, kernel: str, aggregate: str, dtype: torch.
     if not over.keepdim:
         return result
     axes = iter(result.axes)
-    return Value(result.source, tuple(() if position in lost else next(axes) for position in range(len(names))))
+    return Value(result.producer, tuple(() if position in lost else next(axes) for position in range(len(names))))
 
 
 def summed(value: Value, over: Over) -> Value:

@@ -45,7 +45,7 @@ def _select(application: Application) -> Results:
 def _selected(application: Application, value: Value, dim: int, index: int) -> Value:
     """Element `index` of axis `dim`, which the result lacks."""
     if _repeats(value, dim):
-        return Value(value.source, (*value.axes[:dim], *value.axes[dim + 1 :]))
+        return Value(value.producer, (*value.axes[:dim], *value.axes[dim + 1 :]))
     names, shape = axis_names(len(value.axes)), list(value.shape)
     extent = shape.pop(dim)
     form = form_of([names], [[*names[:dim], *names[dim + 1 :]]], [names[dim]])
@@ -79,11 +79,11 @@ def _sliced(application: Application, value: Value, dim: int, bounds: tuple[int,
     if (begin, length) == (0, extent):
         return value
     if _repeats(value, dim):
-        return Value(value.source, (*before, fresh(length), *after))
+        return Value(value.producer, (*before, fresh(length), *after))
     if _is_chunk(begin, length, step, extent):
         factors = split(value.axes[dim], [extent // length, length])
         if factors is not None:
-            return _selected(application, Value(value.source, (*before, *factors, *after)), dim, begin // length)
+            return _selected(application, Value(value.producer, (*before, *factors, *after)), dim, begin // length)
     names, shape = axis_names(len(value.axes)), list(value.shape)
     shape[dim] = length
     form = form_of([names], [[*names[:dim], "cut", *names[dim + 1 :]]], [names[dim], "cut"])

@@ -72,8 +72,8 @@ def register_operator(
     flops      work, as coefficients and names: `"2 b s d"`
 
     All other axes may be divided: run on a shard of its operands along such an axis, the operator gives that shard of
-    its results. Results are wrong if a mixed axis is not declared `undivided`; `joinsum.capture.evaluate.evaluate` with
-    `check=True` detects it.
+    its results. Results are wrong if a mixed axis is not declared `undivided`; `joinsum.capture.interpret.interpret`
+    with `check=True` detects it.
 
     Raises CaptureError for an operator that joinsum has a rule for, and for a rule without `->`.
 

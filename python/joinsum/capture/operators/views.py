@@ -44,7 +44,7 @@ def _repeat(application: Application) -> Results:
     """A repeated axis is the product of a label along which the elements repeat, and of the axis itself."""
     value, counts = application.value("self"), application.numbers("repeats")
     axes: list[Axis] = [*[()] * (len(counts) - len(value.axes)), *value.axes]
-    return [Value(value.source, tuple((*fresh(count), *axis) for count, axis in zip(counts, axes, strict=True)))]
+    return [Value(value.producer, tuple((*fresh(count), *axis) for count, axis in zip(counts, axes, strict=True)))]
 
 
 # --- calls on undivided axes ------------------------------------------------------------------------------------------

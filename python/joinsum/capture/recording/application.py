@@ -45,6 +45,13 @@ class Application:
             if isinstance(value, Value):
                 yield name, value
 
+    def tensor_arguments(self) -> list[str]:
+        """Names of the operator's arguments that are one tensor, in the order of its schema.
+
+        Numbers in the place of tensors do not count.
+        """
+        return [each.name for each in self.operator._schema.arguments if "Tensor" in str(each.type)]
+
     def all_tensors(self) -> list[Value]:
         """The values of all tensors, also of those in lists."""
         lists = [value if isinstance(value, list) else [value] for value in self.arguments.values()]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from joinsum.capture.recording.axes import fresh
-from joinsum.capture.recording.values import InputDraft, Source, Value
+from joinsum.capture.recording.values import InputDraft, Producer, Value
 
 __all__ = ["Recorder"]
 
@@ -21,7 +21,7 @@ class Recorder:
     """Collects the inputs of a program."""
 
     def __init__(self) -> None:
-        self.inputs: list[Source] = []
+        self.inputs: list[Producer] = []
         self._scalars: dict[tuple[torch.dtype, str], Value] = {}
         self._seed: Value | None = None
         self._streams = 0
@@ -32,9 +32,9 @@ class Recorder:
 
     def _input(self, draft: InputDraft, dtype: torch.dtype) -> Value:
         axes = tuple(fresh(extent) for extent in draft.shape)
-        source = Source(draft, tuple(dim for axis in axes for dim in axis), dtype)
-        self.inputs.append(source)
-        return Value(source, axes)
+        producer = Producer(draft, tuple(dim for axis in axes for dim in axis), dtype)
+        self.inputs.append(producer)
+        return Value(producer, axes)
 
     def constant(self, tensor: torch.Tensor) -> Value:
         """A constant of the program; one of equal elements is stored as a single element, which repeats."""
@@ -55,7 +55,7 @@ class Recorder:
             draft = InputDraft(f"constant.{len(self.inputs)}", None, (), element)
             self._scalars[key] = replace(self._input(draft, element.dtype), constant=element)
         scalar = self._scalars[key]
-        return Value(scalar.source, tuple(fresh(extent) for extent in shape), None if shape else element)
+        return Value(scalar.producer, tuple(fresh(extent) for extent in shape), None if shape else element)
 
     def seed(self) -> Value:
         """The integer that random operators read."""

@@ -19,8 +19,8 @@ from joinsum.capture.recording.values import (
     EinsumDraft,
     ExtentDraft,
     InputDraft,
+    Producer,
     ShardDraft,
-    Source,
     Value,
 )
 
@@ -48,49 +48,49 @@ def resolve(recorder: Recorder, outputs: Sequence[OutputDraft], modules: Mapping
 
     modules   the user's module of each vertex, where it is known
     """
-    sources = _in_order([output.value.source for output in outputs])
-    drafts = [(source, source.draft) for source in recorder.inputs if isinstance(source.draft, InputDraft)]
-    inputs = [(source, draft) for source, draft in drafts if source in sources or draft.position is not None]
-    vertices = [source for source in sources if not isinstance(source.draft, InputDraft)]
-    numbers = {source: number for number, source in enumerate([*(source for source, _ in inputs), *vertices])}
+    producers = _in_order([output.value.producer for output in outputs])
+    drafts = [(producer, producer.draft) for producer in recorder.inputs if isinstance(producer.draft, InputDraft)]
+    inputs = [(producer, draft) for producer, draft in drafts if producer in producers or draft.position is not None]
+    vertices = [producer for producer in producers if not isinstance(producer.draft, InputDraft)]
+    numbers = {producer: number for number, producer in enumerate([*(producer for producer, _ in inputs), *vertices])}
     return Recorded(
-        tuple(_input(source, draft) for source, draft in inputs),
-        tuple(_vertex(source, numbers) for source in vertices),
+        tuple(_input(producer, draft) for producer, draft in inputs),
+        tuple(_vertex(producer, numbers) for producer in vertices),
         tuple(_output(output, numbers) for output in outputs),
         {draft.name: draft.value for _, draft in inputs if draft.value is not None},
         recorder.seed_name if any(draft.name == recorder.seed_name for _, draft in inputs) else None,
-        tuple(modules.get(source.draft, "") for source in vertices),
+        tuple(modules.get(producer.draft, "") for producer in vertices),
     )
 
 
-def _in_order(wanted: Sequence[Source]) -> dict[Source, None]:
-    """The sources that compute the wanted ones, each after its operands; without recursion, as chains are long."""
-    order: dict[Source, None] = {}
-    stack = [(source, False) for source in reversed(wanted)]
+def _in_order(wanted: Sequence[Producer]) -> dict[Producer, None]:
+    """The producers that compute the wanted ones, each after its operands; without recursion, as chains are long."""
+    order: dict[Producer, None] = {}
+    stack = [(producer, False) for producer in reversed(wanted)]
     while stack:
-        source, ready = stack.pop()
-        if source in order:
+        producer, ready = stack.pop()
+        if producer in order:
             continue
-        if ready or isinstance(source.draft, InputDraft):
-            order[source] = None
+        if ready or isinstance(producer.draft, InputDraft):
+            order[producer] = None
             continue
-        stack.append((source, True))
-        stack += [(each, False) for each in reversed(source.draft.inputs)]
+        stack.append((producer, True))
+        stack += [(each, False) for each in reversed(producer.draft.inputs)]
     return order
 
 
-def _input(source: Source, draft: InputDraft) -> Input:
-    dims = iter(source.dims)
+def _input(producer: Producer, draft: InputDraft) -> Input:
+    dims = iter(producer.dims)
     axes = [leaves([next(dims)]) if extent != 1 else [] for extent in draft.shape]
     extents = tuple(tuple(dim.extent for dim in axis) for axis in axes)
-    return Input(draft.name, draft.position, draft.shape, source.dtype, extents)
+    return Input(draft.name, draft.position, draft.shape, producer.dtype, extents)
 
 
-def _output(draft: OutputDraft, numbers: Mapping[Source, int]) -> Output:
+def _output(draft: OutputDraft, numbers: Mapping[Producer, int]) -> Output:
     value = draft.value
-    places = {dim: place for place, dim in enumerate(leaves(value.source.dims))}
+    places = {dim: place for place, dim in enumerate(leaves(value.producer.dims))}
     axes = tuple(tuple(Factor(places.get(dim), dim.extent) for dim in leaves(axis)) for axis in value.axes)
-    return Output(draft.name, numbers[value.source], axes, value.dtype, draft.tied, draft.position)
+    return Output(draft.name, numbers[value.producer], axes, value.dtype, draft.tied, draft.position)
 
 
 class _Letters:
@@ -116,16 +116,16 @@ class _Letters:
         return {letter: dim.extent for dim, letter in self.known.items() if letter not in own}
 
 
-def _vertex(source: Source, numbers: Mapping[Source, int]) -> Vertex:
-    draft = source.draft
+def _vertex(producer: Producer, numbers: Mapping[Producer, int]) -> Vertex:
+    draft = producer.draft
     assert not isinstance(draft, InputDraft)
     letters = _Letters()
     inputs = tuple(numbers[each] for each in draft.inputs)
     operands = tuple(letters.of(dims) for dims in draft.operands)
     if isinstance(draft, EinsumDraft):
-        result = letters.of(source.dims)
+        result = letters.of(producer.dims)
         return EinsumVertex(inputs, operands, result, draft.join, draft.aggregate, letters.extents(operands))
-    return CallVertex(inputs, _call(source.output, draft, operands, letters))
+    return CallVertex(inputs, _call(producer.output, draft, operands, letters))
 
 
 def _call(output: int, draft: CallDraft, operands: tuple[str, ...], letters: _Letters) -> Call:
@@ -151,7 +151,7 @@ def _call(output: int, draft: CallDraft, operands: tuple[str, ...], letters: _Le
 def _undecomposed(output: int, draft: CallDraft, undecomposed: CallDraft) -> tuple[tuple[int, ...], Call]:
     """Which inputs of `draft` the call `undecomposed` reads, and that call with its result number `output`."""
     letters = _Letters()
-    places = tuple(draft.inputs.index(source) for source in undecomposed.inputs)
+    places = tuple(draft.inputs.index(producer) for producer in undecomposed.inputs)
     operands = tuple(letters.of(dims) for dims in undecomposed.operands)
     return places, _call(output, undecomposed, operands, letters)
 

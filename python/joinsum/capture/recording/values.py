@@ -17,9 +17,9 @@ __all__ = [
     "ExtentDraft",
     "InputDraft",
     "Names",
+    "Producer",
     "Result",
     "ShardDraft",
-    "Source",
     "Value",
     "axis_names",
 ]
@@ -42,7 +42,7 @@ class InputDraft:
 class EinsumDraft:
     """An einsum whose letters are dims."""
 
-    inputs: list[Source]
+    inputs: list[Producer]
     operands: list[list[Dim]]
     join: str
     aggregate: str
@@ -92,7 +92,7 @@ class CallDraft:
     undecomposed_first   which result of `undecomposed` is the first result of this call
     """
 
-    inputs: list[Source]
+    inputs: list[Producer]
     operands: list[list[Dim]]
     function: str
     results: list[tuple[torch.dtype, tuple[Axis, ...]]]
@@ -109,13 +109,13 @@ class CallDraft:
         """The results of this call."""
         dims = [tuple(dim for axis in axes for dim in axis) for _, axes in self.results]
         return [
-            Value(Source(self, own, dtype, output), axes)
+            Value(Producer(self, own, dtype, output), axes)
             for output, (own, (dtype, axes)) in enumerate(zip(dims, self.results, strict=True))
         ]
 
 
 @dataclass(eq=False)
-class Source:
+class Producer:
     """What computes a tensor of the axes `dims`: an input, or result `output` of a vertex."""
 
     draft: InputDraft | EinsumDraft | CallDraft
@@ -126,13 +126,13 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the captured program. Its axes are products of the source's dims, each used once, and of other dims,
-    along which the elements repeat as after `torch.Tensor.expand`.
+    """A tensor of the captured program. Its axes are products of its producer's dims, each used once, and of other
+    dims, along which the elements repeat as after `torch.Tensor.expand`.
 
     constant   the tensor itself where it does not depend on inputs and is small
     """
 
-    source: Source
+    producer: Producer
     axes: tuple[Axis, ...]
     constant: torch.Tensor | None = None
 
@@ -144,11 +144,11 @@ class Value:
     @property
     def dtype(self) -> torch.dtype:
         """Its elements' dtype."""
-        return self.source.dtype
+        return self.producer.dtype
 
     def repeated(self) -> list[Dim]:
         """The dims along which the elements repeat."""
-        own = set(leaves(self.source.dims))
+        own = set(leaves(self.producer.dims))
         return [dim for axis in self.axes for dim in leaves(axis) if dim not in own]
 
 

@@ -16,8 +16,8 @@ from joinsum.capture.recording.values import (
     EinsumDraft,
     ExtentDraft,
     Names,
+    Producer,
     Result,
-    Source,
     Value,
     axis_names,
 )
@@ -59,13 +59,13 @@ class Labels:
                 value = _aligned(value, position, self.dims[name])
         return value
 
-    def of_source(self, value: Value, names: Names) -> list[Dim]:
-        """The letters of the axes of a bound operand's source."""
+    def of_producer(self, value: Value, names: Names) -> list[Dim]:
+        """The letters of the axes of a bound operand's producer."""
         pairs: dict[Dim, Dim] = {}
         for name, axis in zip(names, value.axes, strict=True):
             if extent_of(axis) > 1:
                 pairs |= zip(leaves(axis), leaves(self.dims[name]), strict=True)
-        return [pairs[dim] for dim in leaves(value.source.dims)]
+        return [pairs[dim] for dim in leaves(value.producer.dims)]
 
     def axis(self, name: str) -> Axis:
         """The dims of a name; none where its extent is one."""
@@ -97,12 +97,12 @@ def einsum(
     """
     labels = Labels()
     bound = [(labels.bind(value, names), names) for value, names in operands]
-    letters = [labels.of_source(value, names) for value, names in bound]
+    letters = [labels.of_producer(value, names) for value, names in bound]
     known = {dim for operand in letters for dim in operand}
     axes = tuple(labels.axis(name) for name in result)
-    draft = EinsumDraft([value.source for value, _ in bound], letters, join, aggregate)
+    draft = EinsumDraft([value.producer for value, _ in bound], letters, join, aggregate)
     dims = tuple(dim for axis in axes for dim in axis if dim in known)
-    value = Value(Source(draft, dims, dtype or bound[0][0].dtype), axes)
+    value = Value(Producer(draft, dims, dtype or bound[0][0].dtype), axes)
     remaining = {dim for axis in axes for dim in axis}
     lost = [dim for dim in labels.all(list(labels.dims)) if dim not in known and dim not in remaining]
     return scaled(value, extent_of(lost)) if lost and aggregate == "add" else value
@@ -164,10 +164,10 @@ def call_operator(
     for result in results:
         for name in (name for names in result.axes for name in names if name not in labels.dims):
             labels.dims[name] = fresh(result.extents.get(name, 1))
-    letters = [labels.of_source(value, names) for value, names in bound]
+    letters = [labels.of_producer(value, names) for value, names in bound]
     positional, keywords = arguments(labels)
     draft = CallDraft(
-        [value.source for value, _ in bound],
+        [value.producer for value, _ in bound],
         letters,
         function,
         [(result.dtype, tuple(tuple(labels.all(names)) for names in result.axes)) for result in results],
@@ -196,7 +196,7 @@ def pointwise(
     labels = Labels()
     named = [order[len(order) - len(value.axes) :] for value in operands]
     bound = [labels.bind(value, names) for value, names in zip(operands, named, strict=True)]
-    letters = [labels.of_source(value, names) for value, names in zip(bound, named, strict=True)]
+    letters = [labels.of_producer(value, names) for value, names in zip(bound, named, strict=True)]
     known = {dim for operand in letters for dim in operand}
     dims = [dim for dim in labels.all(order) if dim in known]
     blocks: list[object] = []
@@ -205,11 +205,11 @@ def pointwise(
         blocks.append(BlockDraft(number, tuple(axes) if value.axes else ()))
     result: tuple[Axis, ...] = tuple((dim,) for dim in dims) or (((),) if order else ())
     positional, keywords = arguments(blocks)
-    sources = [value.source for value in bound]
+    producers = [value.producer for value in bound]
     results = [(dtype, result) for dtype in dtypes]
-    draft = CallDraft(sources, letters, function, results, positional, keywords, flops=[(flops, dims)])
+    draft = CallDraft(producers, letters, function, results, positional, keywords, flops=[(flops, dims)])
     axes_of_results = tuple(labels.axis(name) for name in order)
-    return [Value(value.source, axes_of_results) for value in draft.values()]
+    return [Value(value.producer, axes_of_results) for value in draft.values()]
 
 
 def materialized(value: Value) -> Value:
@@ -220,13 +220,13 @@ def materialized(value: Value) -> Value:
     pairs: dict[Dim, Dim] = {}
     for old, new in zip(value.axes, axes, strict=True):
         pairs |= zip(leaves(old), new, strict=True)
-    letters = [pairs[dim] for dim in leaves(value.source.dims)]
+    letters = [pairs[dim] for dim in leaves(value.producer.dims)]
     dims = tuple(dim for axis in axes for dim in axis)
     block = BlockDraft(0, tuple((dim,) if dim in set(letters) else () for dim in dims))
     sizes = [ExtentDraft((dim,)) for dim in dims]
     result = (value.dtype, tuple((dim,) for dim in dims))
-    draft = CallDraft([value.source], [letters], "aten::expand", [result], [block, sizes])
-    return Value(Source(draft, dims, value.dtype), axes)
+    draft = CallDraft([value.producer], [letters], "aten::expand", [result], [block, sizes])
+    return Value(Producer(draft, dims, value.dtype), axes)
 
 
 def with_factors_of(other: Value, value: Value) -> Value:
@@ -250,7 +250,7 @@ def _aligned(value: Value, position: int, axis: Axis) -> Value:
 
 def permuted(value: Value, order: Sequence[int]) -> Value:
     """`value` with its axes in another order."""
-    return Value(value.source, tuple(value.axes[axis] for axis in order))
+    return Value(value.producer, tuple(value.axes[axis] for axis in order))
 
 
 def expanded(value: Value, shape: Sequence[int]) -> Value:
@@ -259,7 +259,7 @@ def expanded(value: Value, shape: Sequence[int]) -> Value:
     axes = [fresh(extent) for extent in shape[:missing]]
     for axis, own, extent in zip(value.axes, value.shape, shape[missing:], strict=True):
         axes.append(axis if own == extent or extent == -1 else fresh(extent))
-    return Value(value.source, tuple(axes))
+    return Value(value.producer, tuple(axes))
 
 
 def reshaped(value: Value, shape: Sequence[int]) -> Value:
@@ -270,7 +270,7 @@ def reshaped(value: Value, shape: Sequence[int]) -> Value:
         if factors is None:
             return reshaped(_regrouped(value, range(start, stop), extents), shape)
         axes += factors
-    return Value(value.source, tuple(axes), None if value.constant is None else value.constant.reshape(tuple(shape)))
+    return Value(value.producer, tuple(axes), None if value.constant is None else value.constant.reshape(tuple(shape)))
 
 
 def _regrouped(value: Value, positions: Sequence[int], extents: Sequence[int]) -> Value:
@@ -290,7 +290,7 @@ def _regrouped(value: Value, positions: Sequence[int], extents: Sequence[int]) -
     (copy,) = call_operator("aten::clone", [(value, before)], [result], arguments, rule)
     dims = list(copy.axes[first])
     axes: list[Axis] = [(dims.pop(0),) if extent > 1 else () for extent in extents]
-    return Value(copy.source, (*copy.axes[:first], *axes, *copy.axes[first + 1 :]))
+    return Value(copy.producer, (*copy.axes[:first], *axes, *copy.axes[first + 1 :]))
 
 
 def _runs(own: Sequence[int], wanted: Sequence[int]) -> list[tuple[int, int, list[int]]]:

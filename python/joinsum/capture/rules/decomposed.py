@@ -19,11 +19,11 @@ def decomposed_or(undecomposed: Results, results: Sequence[Value], first: int = 
 
     Gives `undecomposed` alone where that has no axis to divide, or reads an operand in another layout.
     """
-    draft = results[0].source.draft
-    call = next(value for value in undecomposed if value is not None).source.draft
+    draft = results[0].producer.draft
+    call = next(value for value in undecomposed if value is not None).producer.draft
     assert isinstance(draft, CallDraft)
     assert isinstance(call, CallDraft)
-    if not call.undivided or any(source not in draft.inputs for source in call.inputs):
+    if not call.undivided or any(producer not in draft.inputs for producer in call.inputs):
         return undecomposed[first:]
     draft.undecomposed, draft.undecomposed_first = call, first
     return results

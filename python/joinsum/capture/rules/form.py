@@ -31,7 +31,7 @@ from joinsum.capture.recording.values import (
 from joinsum.capture.recording.vertices import CallRule, Labels, call_operator, reshaped
 from joinsum.capture.rules.row import Results
 
-__all__ = ["Form", "call_arguments", "form_of", "shard_of", "tensor_names"]
+__all__ = ["Form", "call_arguments", "form_of", "shard_of"]
 
 _TOKEN = re.compile(r"\([^()]*\)|\S+")
 _OTHER_KEYWORDS = ("layout", "device", "pin_memory", "memory_format", "generator")
@@ -157,14 +157,6 @@ class Form:
         return call_arguments(application, drafts)
 
 
-def tensor_names(application: Application) -> list[str]:
-    """Names of the operator's arguments that are one tensor, in the order of its schema.
-
-    Numbers in the place of tensors do not count.
-    """
-    return [each.name for each in application.operator._schema.arguments if "Tensor" in str(each.type)]
-
-
 def call_arguments(application: Application, drafts: Mapping[str, object]) -> Arguments:
     """All arguments of the operator, by position and by name, some of them replaced by drafts."""
     schema = application.operator._schema.arguments
@@ -189,7 +181,7 @@ def _block_axes(labels: Labels, value: Value, axes: Axes) -> tuple[Axis, ...]:
 
 
 def _operands(application: Application, text: str, stars: dict[str, int]) -> list[_Operand]:
-    texts = dict(zip(tensor_names(application), text.split(","), strict=False))
+    texts = dict(zip(application.tensor_arguments(), text.split(","), strict=False))
     operands: list[_Operand] = []
     for name, value in application.tensors():
         if name not in texts:

@@ -11,7 +11,7 @@ import torch
 from joinsum.capture.recording import vertices
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.values import Arguments, Value
-from joinsum.capture.rules.form import call_arguments, tensor_names
+from joinsum.capture.rules.form import call_arguments
 from joinsum.capture.rules.row import Results
 
 __all__ = ["Pointwise"]
@@ -31,7 +31,7 @@ class Pointwise:
     def __call__(self, application: Application) -> Results:
         """The results of the operator."""
         tensors = dict(application.tensors())
-        for name in tensor_names(application):
+        for name in application.tensor_arguments():
             if isinstance(application.arguments[name], (int, float)):
                 tensors[name] = _constant(application, application.scalar(name))
         names = [name for name in application.arguments if name in tensors]

@@ -7,7 +7,7 @@ import math
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from joinsum.capture.evaluate import evaluate
+from joinsum.capture.interpret import interpret
 from joinsum.capture.recording.axes import Atom, Dim, align, extent_of, fresh, leaves, split
 from joinsum.capture.recording.recorder import Recorder
 from joinsum.capture.recording.resolve import OutputDraft, resolve
@@ -52,7 +52,7 @@ def test_a_reshape_is_that_of_torch_whether_labels_can_say_it_or_not(shape: list
         wanted = data.draw(_factorisations(expected.numel()))
         value, expected = reshaped(value, wanted), expected.reshape(wanted)
     program = resolve(recorder, [OutputDraft("z", value)], {})
-    (found,) = evaluate(program, [tensor], check=True)
+    (found,) = interpret(program, [tensor], check=True)
     assert torch.equal(found, expected)
 
 

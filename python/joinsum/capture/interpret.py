@@ -19,12 +19,12 @@ from joinsum.base.errors import InternalError, PlanError
 from joinsum.capture.recording.call import Argument, Block, Call, CallResult, LocalExtent, Offset
 from joinsum.capture.recording.recorded import EinsumVertex, Recorded
 
-__all__ = ["check_shards", "check_undecomposed", "evaluate", "run_call", "run_einsum"]
+__all__ = ["check_shards", "check_undecomposed", "interpret", "run_call", "run_einsum"]
 
 Shard = Mapping[str, tuple[int, int]]  # begin and end along each letter that is divided
 
 
-def evaluate(
+def interpret(
     recorded: Recorded, tensors: Sequence[torch.Tensor], seed: int = 0, check: bool = False
 ) -> list[torch.Tensor]:
     """The outputs of a program.
