@@ -48,7 +48,7 @@ def test_a_reshape_is_that_of_torch_whether_labels_can_say_it_or_not(shape: list
     for _ in range(data.draw(st.integers(1, 4))):
         order = data.draw(st.permutations(range(expected.dim())))
         expected = expected.permute(order)
-        value = type(value)(value.source, tuple(value.axes[axis] for axis in order))
+        value = type(value)(value.producer, tuple(value.axes[axis] for axis in order))
         wanted = data.draw(_factorisations(expected.numel()))
         value, expected = reshaped(value, wanted), expected.reshape(wanted)
     program = resolve(recorder, [OutputDraft("z", value)], {})
