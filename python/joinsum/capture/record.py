@@ -13,11 +13,12 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum.base.errors import CaptureError, PlanError
-from joinsum.capture.operators.table import rule_of, traits_of
+from joinsum.capture.decompositions.random_nodes import with_random_operators
+from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
 from joinsum.capture.recording.application import Application, module_path, operator_name, refuse, source_line
 from joinsum.capture.recording.axes import split
 from joinsum.capture.recording.recorded import Recorded
-from joinsum.capture.recording.recorder import Recorder
+from joinsum.capture.recording.recorder import SEED, Recorder
 from joinsum.capture.recording.resolve import Draft, OutputDraft, resolve
 from joinsum.capture.recording.values import InputDraft, Value
 from joinsum.capture.recording.vertices import with_factors_of
@@ -86,8 +87,11 @@ class _Tracer:
 
     def run(self) -> Recorded:
         position = 0
-        for node in self.gm.graph.nodes:
-            if node.op == "placeholder":
+        graph, seed = with_random_operators(self.gm.graph, random_rule_of)
+        for node in graph.nodes:
+            if seed is not None and node is seed:
+                self.values[node] = self.recorder.input(SEED, None, (), torch.int64)
+            elif node.op == "placeholder":
                 self._placeholder(node, position)
                 position += 1
             elif node.op == "get_attr":

@@ -20,7 +20,7 @@ from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.random import SEEDS
-from joinsum.capture.decompositions.random_nodes import replace_random_operators
+from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.in_place import overwrite_operands
 from joinsum.capture.operators.table import random_rule_of, rule_of
 from joinsum.capture.recording.application import operator_name, refuse
@@ -45,19 +45,18 @@ class SingleSiteExecutable:
     """
 
     def __init__(self, graph: CapturedGraph, plan: Callable[[], Executable]) -> None:
-        gm = graph.gm
         self._here: Context = context()
         self._plan = plan
         self._examples = [(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in graph.example_inputs]
         self._tied = sorted(set(graph.ties.values()))
         self._stay = sorted(graph.stay)
-        for node in gm.graph.nodes:
+        nodes, seed = with_random_operators(graph.gm.graph, random_rule_of)
+        self._seeded = seed is not None
+        for node in nodes.nodes:
             _check(node, graph.replicate)
-        self._gm = _copied(gm)
-        self._seeded = replace_random_operators(self._gm.graph, random_rule_of)
-        overwrite_operands(self._gm.graph, self._tied)
-        _take_from_list(self._gm.graph)
-        self._gm.recompile()
+        overwrite_operands(nodes, self._tied)
+        _take_from_list(nodes)
+        self._gm = fx.GraphModule(graph.gm, nodes)
         self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}
 
     @cached_property
@@ -184,12 +183,3 @@ def _take_from_list(graph: fx.Graph) -> None:
             old.replace_all_uses_with(graph.call_method("pop", (values,)))
     for old in placeholders:
         graph.erase_node(old)
-
-
-def _copied(gm: fx.GraphModule) -> fx.GraphModule:
-    """The same graph, to be changed, over the same constants."""
-    graph = fx.Graph()
-    values: dict[fx.Node, fx.Node] = {}
-    output = graph.graph_copy(gm.graph, values)
-    graph.output(output)
-    return fx.GraphModule(gm, graph)

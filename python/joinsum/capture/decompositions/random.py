@@ -94,4 +94,5 @@ def dropout(input: Tensor, seed: Tensor, p: float, stream: int, *shard: Sequence
 
 
 for _name, _function in (("uniform", uniform), ("normal", normal), ("integers", integers), ("dropout", dropout)):
-    torch.library.impl(f"joinsum::{_name}", "CUDA", _function)
+    for _key in ("CUDA", "Meta"):
+        torch.library.impl(f"joinsum::{_name}", _key, _function)

@@ -1,4 +1,4 @@
-"""Random operators in a graph that torch runs: their numbers are those of `joinsum.capture.decompositions.random`."""
+"""Random operators of a graph: joinsum's own, with the numbers of `joinsum.capture.decompositions.random`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from torch import fx
 from joinsum.capture.decompositions import random
 from joinsum.capture.recording.application import operator_name
 
-__all__ = ["RandomNodes", "RandomRule", "replace_random_operators"]
+__all__ = ["RandomNodes", "RandomRule", "with_random_operators"]
 
 # Makes the node that replaces a random operator; None where the operator draws nothing.
 RandomRule = Callable[["RandomNodes", fx.Node], fx.Node | None]
 assert random.SEEDS  # the module defines the operators
 
 
-def replace_random_operators(graph: fx.Graph, rule_of: Callable[[str], RandomRule | None]) -> bool:
-    """Replaces torch's random operators by joinsum's, each with the same stream as in a recorded program. The seed is a
-    new last placeholder. Returns whether there are any.
+def with_random_operators(
+    graph: fx.Graph, rule_of: Callable[[str], RandomRule | None]
+) -> tuple[fx.Graph, fx.Node | None]:
+    """A copy of the graph in which joinsum's operators replace torch's random ones, each with a stream of its own; and
+    the placeholder of the seed that they read, which is the last one. None without random operators.
 
     rule_of   the rule of an operator by its name; None of operators that are not random
 
@@ -28,20 +30,20 @@ def replace_random_operators(graph: fx.Graph, rule_of: Callable[[str], RandomRul
     >>> from torch.fx.experimental.proxy_tensor import make_fx
     >>> from joinsum.capture.operators.table import random_rule_of
     >>> gm = make_fx(lambda x: x + torch.rand_like(x), tracing_mode="fake")(torch.ones(2, 3))
-    >>> replace_random_operators(gm.graph, random_rule_of)
-    True
-    >>> _ = gm.recompile()
+    >>> gm.graph, seed = with_random_operators(gm.graph, random_rule_of)
     >>> drawn = torch.ops.joinsum.uniform(torch.tensor(7), 0, [6], [0], [6], [6], torch.float32)
     >>> torch.equal(gm(torch.zeros(2, 3), torch.tensor(7)).flatten(), drawn)
     True
     """
-    nodes = RandomNodes(graph)
-    for node in list(graph.nodes):
+    copy = fx.Graph()
+    copy.output(copy.graph_copy(graph, {}))
+    nodes = RandomNodes(copy)
+    for node in list(copy.nodes):
         if isinstance(node.target, torch._ops.OpOverload):
             rule = rule_of(operator_name(node.target))
             if rule is not None:
                 nodes.replace(node, rule)
-    return nodes.streams > 0
+    return copy, nodes.placeholder
 
 
 class RandomNodes:
@@ -50,16 +52,16 @@ class RandomNodes:
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
         self.streams = 0
-        self._seed: fx.Node | None = None
+        self.placeholder: fx.Node | None = None
 
     @property
     def seed(self) -> fx.Node:
         """The placeholder of the seed, which follows all others."""
-        if self._seed is None:
+        if self.placeholder is None:
             last = list(self.graph.find_nodes(op="placeholder"))[-1:]
             with self.graph.inserting_after(last[0]) if last else self.graph.inserting_before(None):
-                self._seed = self.graph.placeholder("seed")
-        return self._seed
+                self.placeholder = self.graph.placeholder("seed")
+        return self.placeholder
 
     def replace(self, node: fx.Node, rule: RandomRule) -> None:
         """Replaces `node` by the node that `rule` makes, with the next stream."""
@@ -67,7 +69,6 @@ class RandomNodes:
             new = rule(self, node)
         if new is None:
             return
-        new.meta = dict(node.meta)
         node.replace_all_uses_with(new)
         self.graph.erase_node(node)
         self.streams += 1
@@ -81,9 +82,21 @@ class RandomNodes:
                 return node.kwargs.get(name, value)
         return None
 
+    def call(
+        self,
+        node: fx.Node,
+        operator: torch._ops.OpOverload,
+        arguments: tuple[Any, ...],
+        dtype: torch.dtype | None = None,
+    ) -> fx.Node:
+        """A node of another operator, whose result is like that of `node`, or has another dtype."""
+        called = self.graph.call_function(operator, arguments)
+        called.meta = dict(node.meta) if dtype is None else {**node.meta, "val": node.meta["val"].to(dtype)}
+        return called
+
     def random(self, node: fx.Node, name: str, dtype: torch.dtype, *more: Any) -> fx.Node:
         """The node of `joinsum::name` that gives random numbers of the shape of `node`."""
         shape = list(node.meta["val"].shape)
         operator = getattr(torch.ops.joinsum, name).default
         arguments = (self.seed, self.streams, *more, shape, [0] * len(shape), shape, shape, dtype)
-        return self.graph.call_function(operator, arguments)
+        return self.call(node, operator, arguments, dtype)

@@ -5,18 +5,14 @@ A random number depends on the seed and on the global index of its element only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import fx
 
 from joinsum.capture.decompositions.random_nodes import RandomNodes, RandomRule
 from joinsum.capture.recording.application import Application
-from joinsum.capture.recording.values import Value
-from joinsum.capture.recording.vertices import as_dtype
 from joinsum.capture.rules.form import Form, shard_of
 from joinsum.capture.rules.pointwise import Pointwise
-from joinsum.capture.rules.row import Entry, Results, Rule, Traits, rows
+from joinsum.capture.rules.row import Entry, Results, Traits, rows
 from joinsum.capture.rules.undivided import undivided
 
 __all__ = ["ROWS"]
@@ -37,76 +33,42 @@ _DROPOUT = Form("*a, -> *a, *a", shards=shard_of("*a"), flops="20 *a")
 _RANDOM = Form(", -> *a", sizes={"size": "*a"}, lists={"a": "size"}, shards=shard_of("*a"), flops="20 *a")
 
 
-def _dropout(application: Application) -> Results:
-    value, recorder = application.value("input"), application.recorder
-    if application.arguments["train"] is False:
-        return [value, recorder.filled(value.shape, torch.tensor(True))]
-    arguments = {"input": value, "seed": recorder.seed(), "p": application.scalar("p"), "stream": recorder.stream()}
-    operator = torch.ops.joinsum.dropout.default
-    return _DROPOUT.apply(application, operator, arguments, (value.shape, value.dtype), (value.shape, torch.bool))
+def _without_dropout(application: Application) -> Results:
+    """Dropout in evaluation, which draws nothing."""
+    value = application.value("input")
+    return [value, application.recorder.filled(value.shape, torch.tensor(True))]
 
 
-def _random(application: Application, name: str, dtype: torch.dtype, **more: object) -> Value:
-    """Random numbers of the result's shape by `joinsum::name`."""
-    recorder, shape = application.recorder, application.shape
-    arguments = {"seed": recorder.seed(), "stream": recorder.stream(), "size": list(shape), "dtype": dtype, **more}
-    return _RANDOM.apply(application, getattr(torch.ops.joinsum, name).default, arguments, (shape, dtype))[0]
-
-
-def _floats(name: str) -> Rule:
-    return lambda application: [_random(application, name, application.dtype)]
-
-
-def _integers(application: Application) -> Results:
-    bounds = {"low": application.arguments.get("low", 0), "high": application.number("high")}
-    return [_random(application, "integers", application.dtype, **bounds)]
-
-
-def _bernoulli(application: Application) -> Results:
-    """True with the probability that is a number or a tensor."""
-    probability = application.arguments.get("p", application.arguments["self"])
-    uniform = _random(application, "uniform", torch.float32)
-    if not isinstance(probability, Value):
-        assert isinstance(probability, (int, float))
-        probability = application.recorder.constant(torch.tensor(float(probability)))
-    operands = {"self": uniform, "other": probability}
-    (below,) = Pointwise()(application.of(torch.ops.aten.lt.Tensor, operands, (application.shape, torch.bool)))
-    assert below is not None
-    return [as_dtype(below, application.dtype)]
-
-
-# --- nodes of graphs that torch runs ----------------------------------------------------------------------------------
-
-
-def _dropout_node(nodes: RandomNodes, node: fx.Node) -> fx.Node | None:
+def _dropout(nodes: RandomNodes, node: fx.Node) -> fx.Node | None:
     if nodes.argument(node, "train") is False:
         return None
     shape = list(node.meta["val"][0].shape)
     arguments = (node.args[0], nodes.seed, nodes.argument(node, "p"), nodes.streams, [0] * len(shape), shape, shape)
-    return nodes.graph.call_function(torch.ops.joinsum.dropout.default, arguments)
+    return nodes.call(node, torch.ops.joinsum.dropout.default, arguments)
 
 
-def _floats_node(name: str) -> Callable[[RandomNodes, fx.Node], fx.Node]:
+def _floats(name: str) -> RandomRule:
     return lambda nodes, node: nodes.random(node, name, node.meta["val"].dtype)
 
 
-def _integers_node(nodes: RandomNodes, node: fx.Node) -> fx.Node:
+def _integers(nodes: RandomNodes, node: fx.Node) -> fx.Node:
     low = nodes.argument(node, "low") or 0
     return nodes.random(node, "integers", node.meta["val"].dtype, low, nodes.argument(node, "high"))
 
 
-def _bernoulli_node(nodes: RandomNodes, node: fx.Node) -> fx.Node:
+def _bernoulli(nodes: RandomNodes, node: fx.Node) -> fx.Node:
+    """True with the probability that is a number or a tensor."""
     probability = nodes.argument(node, "p")
     uniform = nodes.random(node, "uniform", torch.float32)
     if probability is None:
-        below = nodes.graph.call_function(torch.ops.aten.lt.Tensor, (uniform, node.args[0]))
+        below = nodes.call(node, torch.ops.aten.lt.Tensor, (uniform, node.args[0]), torch.bool)
     else:
-        below = nodes.graph.call_function(torch.ops.aten.lt.Scalar, (uniform, float(probability)))
-    return nodes.graph.call_function(torch.ops.aten._to_copy.default, (below,), {"dtype": node.meta["val"].dtype})
+        below = nodes.call(node, torch.ops.aten.lt.Scalar, (uniform, float(probability)), torch.bool)
+    return nodes.call(node, torch.ops.prims.convert_element_type.default, (below, node.meta["val"].dtype))
 
 
-def _random_entry(names: str, rule: Rule, node: RandomRule, how: str) -> Entry:
-    return Entry(names, rule, f"joinsum::{how}: all labels may be divided", Traits(random=node))
+def _random_entry(names: str, random: RandomRule, how: str) -> Entry:
+    return Entry(names, None, f"joinsum::{how}: all labels may be divided", Traits(random=random))
 
 
 _REPEATS = "a constant element that repeats; an empty tensor has zeros"
@@ -136,14 +98,16 @@ ROWS = [
         "random",
         Entry(
             "native_dropout",
-            _dropout,
+            _without_dropout,
             "joinsum::dropout: all labels may be divided, the mask is that of the whole tensor",
-            Traits(random=_dropout_node, may_alias=True),
+            Traits(random=_dropout, may_alias=True),
         ),
-        _random_entry("rand rand_like", _floats("uniform"), _floats_node("uniform"), "uniform"),
-        _random_entry("randn randn_like", _floats("normal"), _floats_node("normal"), "normal"),
-        _random_entry("randint randint.low", _integers, _integers_node, "integers"),
-        _random_entry("bernoulli bernoulli.p", _bernoulli, _bernoulli_node, "uniform below the probability"),
+        Entry("joinsum::dropout", _DROPOUT),
+        Entry("joinsum::uniform joinsum::normal joinsum::integers", _RANDOM),
+        _random_entry("rand rand_like", _floats("uniform"), "uniform"),
+        _random_entry("randn randn_like", _floats("normal"), "normal"),
+        _random_entry("randint randint.low", _integers, "integers"),
+        _random_entry("bernoulli bernoulli.p", _bernoulli, "uniform below the probability"),
         Entry(
             "native_dropout_backward",
             Pointwise(2),

@@ -20,7 +20,6 @@ _COUNTS = {"groups": "g"}
 _FLOPS = "2 n g o c *k *t"
 _FORWARD = Form("n (g c) *s, (g o) c *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
 _TRANSPOSED = Form("n (g c) *s, (g c) o *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
-_OPTIONS = ("stride", "padding", "dilation", "transposed", "output_padding", "groups")
 
 # Gradients of the input, and of the weight, by whether the convolution is transposed.
 _TO_INPUT = {
@@ -50,15 +49,13 @@ def _convolution_backward(application: Application) -> Results:
     to_input, to_weight, to_bias = application.numbers("output_mask")
     grad, input, weight = (application.value(name) for name in ("grad_output", "input", "weight"))
     transposed = bool(application.arguments["transposed"])
-    options = {name: application.arguments[name] for name in _OPTIONS}
+    arguments = application.arguments | {"grad": grad, "input_sizes": input.shape, "weight_sizes": weight.shape}
     gradients: list[Value | None] = [None, None, None]
     if to_input:
         operator = torch.ops.joinsum.convolution_grad_input.default
-        arguments = {"grad": grad, "weight": weight, "input_sizes": list(input.shape), **options}
         (gradients[0],) = _TO_INPUT[transposed].apply(application, operator, arguments, (input.shape, grad.dtype))
     if to_weight:
         operator = torch.ops.joinsum.convolution_grad_weight.default
-        arguments = {"grad": grad, "input": input, "weight_sizes": list(weight.shape), **options}
         (gradients[1],) = _TO_WEIGHT[transposed].apply(application, operator, arguments, (weight.shape, grad.dtype))
     if to_bias:
         names = axis_names(len(grad.axes))

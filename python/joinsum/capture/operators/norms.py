@@ -6,7 +6,7 @@ The work of a decomposed norm is that of the undecomposed operator, divided amon
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -16,40 +16,55 @@ from joinsum.capture.recording.application import Application, TensorType
 from joinsum.capture.recording.values import Value, axis_names
 from joinsum.capture.rules.decomposed import decomposed_or, with_materialized_operands
 from joinsum.capture.rules.form import Form
-from joinsum.capture.rules.row import Entry, Results, Traits, rows
+from joinsum.capture.rules.row import Entry, Results, Rule, Traits, rows
 
 __all__ = ["ROWS"]
 
 _JOINSUM = torch.ops.joinsum
 
 
-def _gradients(
-    application: Application,
-    to_input: Callable[[TensorType], Sequence[Value | None]],
-    to_affine: Callable[[TensorType], Sequence[Value | None]],
-) -> Results:
-    """The requested ones of the gradients of input, weight and bias.
+_Step = tuple[torch._ops.OpOverload, Rule]  # an operator and how its axes belong together
 
-    to_input    the gradient of a type
-    to_affine   the gradients of weight and bias of a type
-    """
+
+def _applied(step: _Step, application: Application, arguments: Mapping[str, object], *kinds: TensorType) -> Results:
+    operator, rule = step
+    return rule(application.of(operator, arguments, *kinds))
+
+
+def _gradients(application: Application, arguments: Mapping[str, object], to_input: _Step, to_affine: _Step) -> Results:
+    """The requested ones of the gradients of input, weight and bias."""
     mask, input = application.numbers("output_mask"), application.value("input")
     gradients: list[Value | None] = [None, None, None]
     if mask[0]:
-        gradients[0] = to_input((input.shape, input.dtype))[0]
+        gradients[0] = _applied(to_input, application, arguments, (input.shape, input.dtype))[0]
     if mask[1] or mask[2]:
-        gradients[1:] = to_affine(next(kind for kind in application.results[1:] if kind is not None))
+        kind = next(kind for kind in application.results[1:] if kind is not None)
+        gradients[1:] = _applied(to_affine, application, arguments, kind, kind)
     return [gradient if requested else None for gradient, requested in zip(gradients, mask, strict=True)]
 
 
-def _named(application: Application, names: str) -> dict[str, object]:
-    """Arguments of the operator, by names that are separated by white space; None of those that it does not have."""
-    return {name: application.arguments.get(name) for name in names.split()}
+def _of_sums(
+    application: Application, dims: Sequence[int], squares: Form, norm: _Step, kinds: Sequence[TensorType]
+) -> Results:
+    """A norm of the sum over `dims` and of the sum of squares of the differences from the mean."""
+    value = application.value("input")
+    total = summed(value, Over(dims))
+    arguments = application.arguments | {"total": total, "count": _count(value, dims), "dims": dims}
+    sums = _applied((_JOINSUM.centred_squares.default, squares), application, arguments, (total.shape, total.dtype))
+    arguments |= {"squares": sums[0], "statistics": kinds[1][1]}
+    return _applied(norm, application, arguments, *kinds)
 
 
-def _sum_shape(value: Value, dims: Sequence[int]) -> list[int]:
-    """The shape of a sum over `dims`, which remain with one element."""
-    return [1 if dim in dims else extent for dim, extent in enumerate(value.shape)]
+def _of_slopes(
+    application: Application, arguments: Mapping[str, object], kind: TensorType, slopes: _Step, gradients: _Step
+) -> Results:
+    """Gradients of two sums of `kind`."""
+    first, second = _applied(slopes, application, arguments, kind, kind)
+    return _applied(gradients, application, {**arguments, "first": first, "second": second}, *application.types)
+
+
+def _count(value: Value, dims: Sequence[int]) -> int:
+    return math.prod(value.shape[dim] for dim in dims)
 
 
 # --- layer norm -------------------------------------------------------------------------------------------------------
@@ -80,54 +95,34 @@ def _layer_norm(application: Application) -> Results:
     """Mean and deviation of two sums."""
     application = with_materialized_operands(application)
     undecomposed = _LAYER_NORM(application)
-    value, kinds = application.value("input"), application.types
-    dims = _normalized(application, value)
-    total = summed(value, Over(dims))
-    arguments: dict[str, object] = {"input": value, "total": total, "count": _count(value, dims), "dims": dims}
-    operator = _JOINSUM.centred_squares.default
-    (squares,) = _LAYER_NORM_SQUARES.apply(application, operator, arguments, (total.shape, total.dtype))
-    arguments |= _named(application, "weight bias eps") | {"squares": squares, "statistics": kinds[1][1]}
-    results = _LAYER_NORM_OF_SUMS.apply(application, _JOINSUM.layer_norm_of.default, arguments, *kinds)
+    norm, dims = (_JOINSUM.layer_norm_of.default, _LAYER_NORM_OF_SUMS), _normalized(application)
+    results = _of_sums(application, dims, _LAYER_NORM_SQUARES, norm, application.types)
     return decomposed_or(undecomposed, results)
 
 
 def _layer_norm_backward(application: Application) -> Results:
-    shared = _named(application, "input normalized_shape mean rstd") | {"grad": application.value("grad_out")}
-
-    def to_input(kind: TensorType) -> Results:
-        operator = _JOINSUM.layer_norm_grad_input.default
-        return _layer_norm_to_input(application.of(operator, {**shared, **_named(application, "weight")}, kind))
-
-    def to_affine(kind: TensorType) -> Results:
-        return _LAYER_NORM_TO_AFFINE.apply(application, _JOINSUM.layer_norm_grad_affine.default, shared, kind, kind)
-
-    return _gradients(application, to_input, to_affine)
+    arguments = application.arguments | {"grad": application.value("grad_out")}
+    to_input = _JOINSUM.layer_norm_grad_input.default, _layer_norm_to_input
+    to_affine = _JOINSUM.layer_norm_grad_affine.default, _LAYER_NORM_TO_AFFINE
+    return _gradients(application, arguments, to_input, to_affine)
 
 
 def _layer_norm_to_input(application: Application) -> Results:
     """joinsum::layer_norm_grad_input, of two sums."""
     application = with_materialized_operands(application)
     undecomposed = _LAYER_NORM_TO_INPUT(application)
-    value = application.value("input")
-    dims = _normalized(application, value)
-    arguments = _named(application, "grad input mean rstd weight") | {"dims": dims}
-    kind = (_sum_shape(value, dims), accumulation_dtype(value.dtype))
-    operator = _JOINSUM.layer_norm_slopes.default
-    first, second = _LAYER_NORM_SLOPES.apply(application, operator, arguments, kind, kind)
-    arguments |= {"first": first, "second": second, "count": _count(value, dims)}
-    operator = _JOINSUM.layer_norm_grad_of.default
-    return decomposed_or(
-        undecomposed, _LAYER_NORM_TO_INPUT_OF_SLOPES.apply(application, operator, arguments, application.type)
-    )
+    value, dims = application.value("input"), _normalized(application)
+    sums = [1 if dim in dims else extent for dim, extent in enumerate(value.shape)]
+    slopes = _JOINSUM.layer_norm_slopes.default, _LAYER_NORM_SLOPES
+    gradient = _JOINSUM.layer_norm_grad_of.default, _LAYER_NORM_TO_INPUT_OF_SLOPES
+    arguments = application.arguments | {"dims": dims, "count": _count(value, dims)}
+    kind = sums, accumulation_dtype(value.dtype)
+    return decomposed_or(undecomposed, _of_slopes(application, arguments, kind, slopes, gradient))
 
 
-def _normalized(application: Application, value: Value) -> list[int]:
-    rank = len(value.axes)
+def _normalized(application: Application) -> list[int]:
+    rank = len(application.value("input").axes)
     return list(range(rank - len(application.numbers("normalized_shape")), rank))
-
-
-def _count(value: Value, dims: Sequence[int]) -> int:
-    return math.prod(value.shape[dim] for dim in dims)
 
 
 # --- group norm -------------------------------------------------------------------------------------------------------
@@ -139,16 +134,10 @@ _GROUP_NORM_TO_AFFINE = Form("n c *s, n c *s, n g, n g -> c, c", "c *s g", "n=ad
 
 def _group_norm_backward(application: Application) -> Results:
     sizes = {own: application.arguments[name] for own, name in (("n", "N"), ("c", "C"), ("s", "HxW"))}
-    shared = _named(application, "input mean rstd group") | {"grad": application.value("grad_out"), **sizes}
-
-    def to_input(kind: TensorType) -> Results:
-        arguments = shared | _named(application, "weight")
-        return _GROUP_NORM_TO_INPUT.apply(application, _JOINSUM.group_norm_grad_input.default, arguments, kind)
-
-    def to_affine(kind: TensorType) -> Results:
-        return _GROUP_NORM_TO_AFFINE.apply(application, _JOINSUM.group_norm_grad_affine.default, shared, kind, kind)
-
-    return _gradients(application, to_input, to_affine)
+    arguments = application.arguments | sizes | {"grad": application.value("grad_out")}
+    to_input = _JOINSUM.group_norm_grad_input.default, _GROUP_NORM_TO_INPUT
+    to_affine = _JOINSUM.group_norm_grad_affine.default, _GROUP_NORM_TO_AFFINE
+    return _gradients(application, arguments, to_input, to_affine)
 
 
 # --- batch norm -------------------------------------------------------------------------------------------------------
@@ -168,8 +157,8 @@ def _batch_norm(application: Application) -> Results:
     """In training the statistics are those of the global batch; in evaluation each element is by itself."""
     if application.arguments.get("training", False):
         return _batch_norm_in_training(application)
-    arguments = _named(application, "input weight bias running_mean running_var eps")
-    results = _EVALUATION.apply(application, _JOINSUM.batch_norm_with.default, arguments, application.type)
+    operator = _JOINSUM.batch_norm_with.default
+    results = _EVALUATION.apply(application, operator, application.arguments, application.type)
     empty = [application.recorder.constant(torch.empty(0, dtype=kind[1])) for kind in application.results[1:3] if kind]
     statistics = [application.optional("running_mean"), application.optional("running_var")]
     return [*results, *empty, *statistics][: len(application.results)]
@@ -179,39 +168,25 @@ def _batch_norm_in_training(application: Application) -> Results:
     """Mean and deviation of two sums over batch and pixels."""
     application = with_materialized_operands(application)
     undecomposed = _TRAINING(application)
-    value, kinds = application.value("input"), application.types
-    dims = [dim for dim in range(len(value.axes)) if dim != 1]
-    total = summed(value, Over(dims))
-    arguments: dict[str, object] = {"input": value, "total": total, "count": _count(value, dims), "dims": dims}
-    operator = _JOINSUM.centred_squares.default
-    (squares,) = _TRAINING_SQUARES.apply(application, operator, arguments, (total.shape, total.dtype))
-    arguments |= _named(application, "weight bias running_mean running_var momentum eps")
-    arguments |= {"squares": squares, "statistics": kinds[1][1]}
-    operator = _JOINSUM.batch_norm_of.default
-    results = _TRAINING_OF_SUMS.apply(application, operator, arguments, *[*kinds, *kinds[1:3]][:5])
+    dims = [dim for dim in range(len(application.shape)) if dim != 1]
+    norm, kinds = (_JOINSUM.batch_norm_of.default, _TRAINING_OF_SUMS), application.types
+    results = _of_sums(application, dims, _TRAINING_SQUARES, norm, [*kinds, *kinds[1:3]][:5])
     return decomposed_or(undecomposed, results[: len(kinds)])
 
 
 def _batch_norm_backward(application: Application) -> Results:
-    grad, value, mask = application.value("grad_out"), application.value("input"), application.numbers("output_mask")
+    grad, mask = application.value("grad_out"), application.numbers("output_mask")
     if application.arguments["train"]:
+        value = application.value("input")
         channels = ((value.shape[1],), application.value("save_mean").dtype)
         arguments = application.arguments | {"running_mean": None, "running_var": None, "output_mask": [True] * 3}
         kinds = [(value.shape, value.dtype), channels, channels]
         gradients = _batch_norm_in_training_backward(application.of(application.operator, arguments, *kinds))
         return [gradient if requested else None for gradient, requested in zip(gradients, mask, strict=True)]
-    mean, variance = application.value("running_mean"), application.value("running_var")
-    shared = {"grad": grad, "variance": variance, "eps": application.arguments["eps"]}
-
-    def to_input(kind: TensorType) -> Results:
-        arguments = shared | _named(application, "weight")
-        return _EVALUATION_TO_INPUT.apply(application, _JOINSUM.batch_norm_with_grad_input.default, arguments, kind)
-
-    def to_affine(kind: TensorType) -> Results:
-        operator = _JOINSUM.batch_norm_with_grad_affine.default
-        return _EVALUATION_TO_AFFINE.apply(application, operator, {**shared, "input": value, "mean": mean}, kind, kind)
-
-    return _gradients(application, to_input, to_affine)
+    statistics = {"mean": application.value("running_mean"), "variance": application.value("running_var")}
+    to_input = _JOINSUM.batch_norm_with_grad_input.default, _EVALUATION_TO_INPUT
+    to_affine = _JOINSUM.batch_norm_with_grad_affine.default, _EVALUATION_TO_AFFINE
+    return _gradients(application, application.arguments | statistics | {"grad": grad}, to_input, to_affine)
 
 
 def _batch_norm_in_training_backward(application: Application) -> Results:
@@ -219,16 +194,13 @@ def _batch_norm_in_training_backward(application: Application) -> Results:
     application = with_materialized_operands(application)
     undecomposed = _TRAINING_BACKWARD(application)
     value, mean = application.value("input"), application.value("save_mean")
-    arguments = {"grad": application.value("grad_out"), "input": value, "mean": mean}
-    arguments["rstd"] = application.value("save_invstd")
-    channels = (mean.shape, accumulation_dtype(mean.dtype))
-    operator = _JOINSUM.batch_norm_slopes.default
-    first, second = _TRAINING_SLOPES.apply(application, operator, arguments, channels, channels)
-    options = {"first": first, "second": second, "count": math.prod(value.shape) // value.shape[1]}
-    operator = _JOINSUM.batch_norm_grad_of.default
-    arguments_of_slopes = {**arguments, **_named(application, "weight"), **options}
-    results = _TRAINING_BACKWARD_OF_SLOPES.apply(application, operator, arguments_of_slopes, *application.types)
-    return decomposed_or(undecomposed, results)
+    statistics = {"mean": mean, "rstd": application.value("save_invstd")}
+    arguments = application.arguments | statistics | {"grad": application.value("grad_out")}
+    arguments["count"] = math.prod(value.shape) // value.shape[1]
+    slopes = _JOINSUM.batch_norm_slopes.default, _TRAINING_SLOPES
+    gradients = _JOINSUM.batch_norm_grad_of.default, _TRAINING_BACKWARD_OF_SLOPES
+    channels = mean.shape, accumulation_dtype(mean.dtype)
+    return decomposed_or(undecomposed, _of_slopes(application, arguments, channels, slopes, gradients))
 
 
 # --- weight norm ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.values import Value, axis_names
 from joinsum.capture.recording.vertices import as_dtype, cast_kernel, einsum, mapped, materialized, scaled
 from joinsum.capture.rules.along import Along
-from joinsum.capture.rules.row import Entry, Results, rows
+from joinsum.capture.rules.row import Entry, Results, Rule, rows
 from joinsum.capture.rules.undivided import undivided
 
 __all__ = ["ROWS", "Over", "reduced", "summed"]
@@ -51,9 +51,15 @@ def summed(value: Value, over: Over) -> Value:
     return reduced(value, over, cast_kernel(value, dtype), "add", dtype)
 
 
-def _sum(application: Application) -> Results:
-    value, dtype = application.value("self"), application.dtype
-    return [reduced(value, Over.of(application), cast_kernel(value, dtype), "add", dtype)]
+def _by(*aggregates: str) -> Rule:
+    """The elements, in the dtype of the results, aggregated in each of these ways."""
+
+    def rule(application: Application) -> Results:
+        value, dtype, over = application.value("self"), application.dtype, Over.of(application)
+        value = materialized(value) if "mul" in aggregates else value
+        return [reduced(value, over, cast_kernel(value, dtype), aggregate, dtype) for aggregate in aggregates]
+
+    return rule
 
 
 def _mean(application: Application) -> Results:
@@ -62,21 +68,6 @@ def _mean(application: Application) -> Results:
     total = reduced(value, over, cast_kernel(value, wide), "add", wide)
     count = math.prod(value.shape[dim] for dim in (over.dims or range(len(value.axes))))
     return [as_dtype(scaled(total, 1 / count), application.dtype)]
-
-
-def _prod(application: Application) -> Results:
-    value, dtype = materialized(application.value("self")), application.dtype
-    return [reduced(value, Over.of(application), cast_kernel(value, dtype), "mul", dtype)]
-
-
-def _extreme(application: Application) -> Results:
-    value, aggregate = application.value("self"), "max" if "max" in application.name else "min"
-    return [reduced(value, Over.of(application), "id", aggregate, value.dtype)]
-
-
-def _both_extremes(application: Application) -> Results:
-    value, over = application.value("self"), Over.of(application)
-    return [reduced(value, over, "id", aggregate, value.dtype) for aggregate in ("min", "max")]
 
 
 def _any_or_all(application: Application) -> Results:
@@ -106,12 +97,13 @@ _ALONG = "along `dim`, which is undivided; all other labels may be divided"
 ROWS = [
     *rows(
         "reductions",
-        Entry("sum sum.dim_IntList", _sum, "an einsum reduced by add"),
+        Entry("sum sum.dim_IntList", _by("add"), "an einsum reduced by add"),
         Entry("mean mean.dim", _mean, "an einsum reduced by add, over the number of elements"),
-        Entry("prod prod.dim_int", _prod, "an einsum reduced by mul"),
-        Entry("amax amin max min", _extreme, "an einsum reduced by max or min"),
+        Entry("prod prod.dim_int", _by("mul"), "an einsum reduced by mul"),
+        Entry("amax max", _by("max"), "an einsum reduced by max"),
+        Entry("amin min", _by("min"), "an einsum reduced by min"),
         Entry("any any.dim any.dims all all.dim all.dims", _any_or_all, "an einsum of truth values"),
-        Entry("aminmax", _both_extremes, "two einsums, reduced by min and max"),
+        Entry("aminmax", _by("min", "max"), "two einsums, reduced by min and max"),
         Entry("count_nonzero count_nonzero.dim_IntList", _count, "an einsum of truth values reduced by add"),
         Entry(
             "linalg_vector_norm norm.ScalarOpt_dim",

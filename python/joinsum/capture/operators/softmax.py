@@ -138,9 +138,8 @@ def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, o
     # Dropout inside would draw another mask on each shard.
     if application.scalar("dropout_p") != 0:
         application.refuse("dropout inside of attention has no rule: choose SDPBackend.MATH for it")
-    arguments: dict[str, object] = {name: application.value(name) for name in ("query", "key", "value")}
-    arguments |= {"mask": application.optional("attn_mask"), "causal": application.arguments["is_causal"]}
-    return application, _Heads.of(application), arguments | {"scale": application.arguments["scale"]}
+    mask, causal = application.optional("attn_mask"), application.arguments["is_causal"]
+    return application, _Heads.of(application), application.arguments | {"mask": mask, "causal": causal}
 
 
 def _attention(application: Application) -> Results:
@@ -161,8 +160,7 @@ def _attention_backward(application: Application) -> Results:
     application, heads, arguments = _scoring(application)
     undecomposed = heads.undecomposed_backward()(application)
     query, *others = application.types
-    arguments |= {"grad": application.value("grad_out"), "out": application.value("out")}
-    arguments["lse"] = application.value("logsumexp")
+    arguments |= {"grad": application.value("grad_out"), "lse": application.value("logsumexp")}
     form = heads.form("O, Q, K, K, O, L, M -> Q", "e", "s=add", "4 b h l s e")
     to_query = form.apply(application, _JOINSUM.attention_grad_query.default, arguments, query)
     reduce = " ".join(f"{name}=add" for name in ("l", heads.shared) if name)

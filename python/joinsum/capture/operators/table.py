@@ -42,7 +42,7 @@ def traits_of(name: str) -> Traits:
 
 
 def random_rule_of(name: str) -> RandomRule | None:
-    """The function that makes the node of a random operator in a graph that torch runs; None of other operators."""
+    """The function that makes the node of joinsum's in the place of a random operator; None of other operators."""
     return traits_of(name).random
 
 

@@ -28,7 +28,8 @@ class Application:
 
     recorder    of the program that is being recorded
     name        as plans write it: `aten::mm`, `aten::sum.dim_IntList`
-    arguments   by name; tensors are `Value`s, and arguments that are left out have their defaults
+    arguments   by name; tensors are `Value`s, and arguments that are left out have their defaults. There may be more
+                than the operator has, which rules read
     results     shape and dtype of each result; None for a result that is no tensor
     """
 
@@ -41,9 +42,10 @@ class Application:
 
     def tensors(self) -> Iterator[tuple[str, Value]]:
         """Name and value of each argument that is one tensor."""
-        for name, value in self.arguments.items():
+        for each in self.operator._schema.arguments:
+            value = self.arguments[each.name]
             if isinstance(value, Value):
-                yield name, value
+                yield each.name, value
 
     def tensor_arguments(self) -> list[str]:
         """Names of the operator's arguments that are one tensor, in the order of its schema.
@@ -54,7 +56,8 @@ class Application:
 
     def all_tensors(self) -> list[Value]:
         """The values of all tensors, also of those in lists."""
-        lists = [value if isinstance(value, list) else [value] for value in self.arguments.values()]
+        values = [self.arguments[each.name] for each in self.operator._schema.arguments]
+        lists = [value if isinstance(value, list) else [value] for value in values]
         return [value for each in lists for value in each if isinstance(value, Value)]
 
     def value(self, name: str) -> Value:

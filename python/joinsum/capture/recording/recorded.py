@@ -119,7 +119,7 @@ class Output:
 class Recorded:
     """A captured program.
 
-    inputs      in the order of the placeholders, then constants and the seed
+    inputs      in the order of the placeholders, then the seed and constants
     vertices    each after its inputs
     constants   values of the inputs that are constants, by name
     seed        name of the input that random operators read, a 64-bit integer without axes; None without such operators

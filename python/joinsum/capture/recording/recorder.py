@@ -10,11 +10,11 @@ import torch
 from joinsum.capture.recording.axes import fresh
 from joinsum.capture.recording.values import InputDraft, Producer, Value
 
-__all__ = ["Recorder"]
+__all__ = ["SEED", "Recorder"]
 
 # A tensor of equal elements up to this size is recognised and repeats a single element.
 _LARGEST_COMPARED = 1 << 16
-_SEED = "joinsum.seed"
+SEED = "joinsum.seed"  # the input that random operators read
 
 
 class Recorder:
@@ -23,8 +23,6 @@ class Recorder:
     def __init__(self) -> None:
         self.inputs: list[Producer] = []
         self._scalars: dict[tuple[torch.dtype, str], Value] = {}
-        self._seed: Value | None = None
-        self._streams = 0
 
     def input(self, name: str, position: int | None, shape: Sequence[int], dtype: torch.dtype) -> Value:
         """A tensor that is an argument of each run."""
@@ -56,22 +54,6 @@ class Recorder:
             self._scalars[key] = replace(self._input(draft, element.dtype), constant=element)
         scalar = self._scalars[key]
         return Value(scalar.producer, tuple(fresh(extent) for extent in shape), None if shape else element)
-
-    def seed(self) -> Value:
-        """The integer that random operators read."""
-        if self._seed is None:
-            self._seed = self.input(_SEED, None, (), torch.int64)
-        return self._seed
-
-    @property
-    def seed_name(self) -> str | None:
-        """Name of the seed's input; None without random operators."""
-        return None if self._seed is None else _SEED
-
-    def stream(self) -> int:
-        """A number for the next draw of random numbers, different from those of all other draws of the program."""
-        self._streams += 1
-        return self._streams - 1
 
 
 def _uniform(tensor: torch.Tensor) -> bool:

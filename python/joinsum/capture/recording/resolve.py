@@ -12,7 +12,7 @@ from joinsum.base.errors import PlanError
 from joinsum.capture.recording.axes import Dim, leaves
 from joinsum.capture.recording.call import Argument, Block, Call, CallResult, LocalExtent, Offset
 from joinsum.capture.recording.recorded import CallVertex, EinsumVertex, Factor, Input, Output, Recorded, Vertex
-from joinsum.capture.recording.recorder import Recorder
+from joinsum.capture.recording.recorder import SEED, Recorder
 from joinsum.capture.recording.values import (
     BlockDraft,
     CallDraft,
@@ -58,7 +58,7 @@ def resolve(recorder: Recorder, outputs: Sequence[OutputDraft], modules: Mapping
         tuple(_vertex(producer, numbers) for producer in vertices),
         tuple(_output(output, numbers) for output in outputs),
         {draft.name: draft.value for _, draft in inputs if draft.value is not None},
-        recorder.seed_name if any(draft.name == recorder.seed_name for _, draft in inputs) else None,
+        SEED if any(draft.name == SEED for _, draft in inputs) else None,
         tuple(modules.get(producer.draft, "") for producer in vertices),
     )
 

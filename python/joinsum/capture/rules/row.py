@@ -20,8 +20,8 @@ Rule = Callable[[Application], Results]
 class Traits:
     """Properties of an operator beside its rule.
 
-    random           makes the node that draws joinsum's random numbers in a graph that torch runs; None of operators
-                     that are not random
+    random           makes the node that draws joinsum's random numbers in its place; None of operators that are not
+                     random
     folded           whether it is computed while recording where its operands are constants
     without_elements whether it takes or gives tensors without elements beside others
     may_alias        whether its result may be the memory of its operand though its schema does not say so
@@ -39,13 +39,14 @@ class Row:
 
     name    of one overload: `aten::sum.dim_IntList`
     family  as docs/operators.md lists it
-    rule    records the operator's results: a `Form`, or a function
+    rule    records the operator's results: a `Form`, or a function; None of an operator that is always replaced, as
+            `traits.random` says
     how     the rule in words, or the pattern of a form
     """
 
     name: str
     family: str
-    rule: Rule
+    rule: Rule | None
     how: str
     traits: Traits = Traits()
 
@@ -54,7 +55,7 @@ class Entry(NamedTuple):
     """Operators with one rule: their names are separated by white space, without `aten::`; `how` is empty of a form."""
 
     names: str
-    rule: Rule
+    rule: Rule | None
     how: str = ""
     traits: Traits = Traits()
 

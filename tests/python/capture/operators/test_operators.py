@@ -23,6 +23,8 @@ SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "8"))
 SITES = [int(each) for each in os.environ.get("JOINSUM_OPERATOR_SITES", "1,3,4").split(",")]
 OP_INFOS: dict[str, str] = json.loads((Path(__file__).parent / "operator_samples.json").read_text())
 A = torch.ops.aten
+J = torch.ops.joinsum
+SHARD = ([0, 0], [4, 6], [4, 6])  # all of a matrix: offsets, local and global extents
 
 
 def matrix() -> torch.Tensor:
@@ -86,6 +88,10 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
         )[0],
         matrix,
     ),
+    "joinsum::dropout": (lambda x: J.dropout(x, (x > 100).sum(), 0.5, 3, *SHARD)[0], lambda: torch.randn(4, 6)),
+    "joinsum::uniform": (lambda x: x * J.uniform((x > 100).sum(), 0, [4, 6], *SHARD, torch.float32), matrix),
+    "joinsum::normal": (lambda x: x * J.normal((x > 100).sum(), 1, [4, 6], *SHARD, torch.float32), matrix),
+    "joinsum::integers": (lambda x: x * J.integers((x > 100).sum(), 2, -3, 9, [4, 6], *SHARD, torch.int32), matrix),
     "joinsum::checked": (
         lambda x: torch.where(torch.ops.joinsum.checked((x < 100).all(), "too large"), x, 0.0),
         matrix,
