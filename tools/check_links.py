@@ -1,6 +1,6 @@
 """Checks that what documents point at exists: relative links with their sections, and files that they name in code.
 
-A named file begins with a folder of the project, `csrc/ia/exchange.h`; it may lack its extension or have wildcards.
+A named file begins with a folder of the project, `csrc/ia/placement.h`; it may lack its extension or have wildcards.
 Prints a line for each that is missing, `docs/einsum.md:12: no such file: csrc/einsum/json.h`.
 """
 

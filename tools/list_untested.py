@@ -1,6 +1,6 @@
 """Lists the sources without a test file of their own, and where they are tested instead: `tools/list_untested.py`.
 
-The test file of `csrc/ia/exchange.h` and `.cpp` is `tests/cpp/ia/exchange_test.cpp`, that of
+The test file of `csrc/ia/placement.h` and `.cpp` is `tests/cpp/ia/placement_test.cpp`, that of
 `python/joinsum/planner/cost.py` is `tests/python/planner/test_cost.py`. ELSEWHERE gives a reason for every other
 source. Exits with 1 for a source that has neither, and for a row of ELSEWHERE that no source needs any more or whose
 tests do not exist.
@@ -39,7 +39,6 @@ ELSEWHERE = (
     Row("csrc/bindings", "bind_runtime", "python/cluster/test_context.py", "contexts, transports and stores"),
     Row("csrc/einsum", "nodes", "cpp/einsum/infer_test.cpp", "data; making a node infers its type"),
     Row("csrc/tra", "nodes", "cpp/tra/infer_test.cpp", "data; making a node infers its type"),
-    Row("csrc/ia", "nodes", "cpp/ia/infer_test.cpp", "data; making a node infers its type"),
     Row("csrc/ia", "infer_call", "cpp/ia/infer_test.cpp", "a part of type inference"),
     Row("csrc/einsum", "cuts", "cpp/einsum/lower_test.cpp", "the cut points that lowering uses"),
     Row("csrc/einsum", "named_vertex", "cpp/einsum/text_test.cpp", "a vertex whose labels are words, as text"),
@@ -195,6 +194,12 @@ ELSEWHERE = (
         "normal_form shrink",
         "cpp/optimizer/verification/verify_test.cpp",
         "the two ways in which the verifier compares plans",
+    ),
+    Row(
+        "csrc/runtime/communication/watch",
+        "waker",
+        "cpp/runtime/communication/watch/peer_watch_test.cpp",
+        "wakes the waits that are tested there",
     ),
     Row("python/base", "version", "python/package/test_package.py", "one constant"),
     Row("python/base", "errors", "python/package/test_errors.py", "the class of each public call's errors"),

@@ -1,8 +1,8 @@
 #include <set>
 
 #include "bindings/plans.h"
+#include "ia/analysis/materialization.h"
 #include "ia/interpret.h"
-#include "ia/materialization.h"
 #include "ia/nodes.h"
 #include "ia/text.h"
 #include "ia/transforms/undecomposed_calls.h"
@@ -211,7 +211,7 @@ std::vector<NodeRow> rows_of(const ia::Plan& plan) {
 std::set<std::string> fused_of(const ia::Plan& plan) {
   const auto names = ia::node_names(plan);
   std::set<std::string> out;
-  for (const ia::Node* node : ia::Materialization(plan).not_materialized()) out.insert(names.at(node));
+  for (const ia::Node* node : ia::analysis::Materialization(plan).not_materialized()) out.insert(names.at(node));
   return out;
 }
 

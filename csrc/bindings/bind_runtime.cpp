@@ -3,6 +3,7 @@
 
 #include "bindings/bindings.h"
 #include "runtime/communication/transport.h"
+#include "runtime/communication/watch/peer_watch.h"
 #include "runtime/execution/executor.h"
 #include "runtime/storage/relation.h"
 
@@ -168,7 +169,7 @@ void bind_executor(py::module_& module) {
 
 void bind_runtime(py::module_& module) {
   py::register_local_exception_translator(&translate_torch_error);
-  communication::set_wait_check(&check_signals);
+  communication::watch::set_wait_check(&check_signals);
   module.def("close_process_groups", &close_process_groups);
   py::module_::import("atexit").attr("register")(module.attr("close_process_groups"));
   bind_transport(module);

@@ -81,6 +81,11 @@ NodePtr make(Operation operation, std::vector<NodePtr> inputs);
 NodePtr broadcast(NodePtr input);
 NodePtr shuffle(NodePtr input, const Dims& dims);
 
+/// Grid axes of a broadcast that takes `from` to `to`, if a broadcast does.
+std::optional<Dims> broadcast_axes(const Placement& from, const Placement& to);
+/// The move that takes `node` to `target`: nothing, a broadcast where that says it, else a shuffle.
+NodePtr move_to(const NodePtr& node, const Placement& target);
+
 /// Whether an operation moves a relation: a broadcast or a shuffle.
 bool is_move(const Operation& operation);
 /// Name of the operator as plans and errors print it: `local_join`.

@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "ia/moves.h"
+#include "ia/nodes.h"
 #include "ia/text.h"
 #include "optimizer/division/divisions.h"
 #include "optimizer/verification/verify.h"

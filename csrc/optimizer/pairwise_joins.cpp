@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "einsum/lower.h"
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "tra/lower.h"
 
 namespace joinsum::optimizer {

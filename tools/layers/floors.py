@@ -38,6 +38,7 @@ CPP = (
     Floor("kernels/torch_call", _TORCH),
     Floor("relation"),
     Floor("ia"),
+    Floor("ia/analysis"),
     Floor("ia/transforms"),
     Floor("tra"),
     Floor("einsum"),
@@ -57,7 +58,9 @@ CPP = (
     Floor("optimizer/reuse"),
     Floor("optimizer"),
     Floor("runtime/storage", _DEVICE),
+    Floor("runtime/communication/watch", _DEVICE),
     Floor("runtime/communication", _DEVICE),
+    Floor("runtime/execution/local", _DEVICE),
     Floor("runtime/execution", _DEVICE),
     Floor("bindings", _TORCH | {"pybind11"}),
 )

@@ -17,28 +17,28 @@ namespace {
 constexpr int64_t kRowBytes = 1 << 17;
 constexpr int64_t kColumnBytes = 1 << 18;
 
-/// Folds by logaddexp: an element of the result is kept as a maximum and a sum of exponentials relative to it.
+/// Folds by logaddexp: the planes of an element are a maximum, and a sum of exponentials relative to it.
 template <class T>
 struct Logarithms {
   using Number = T;
   using Element = T;
   static constexpr int64_t kPlanes = 1;  ///< of the packed operands
 
-  static std::array<T, 2> kept(T element) { return {element, T(1)}; }
+  static std::array<T, 2> planes_of(T element) { return {element, T(1)}; }
   static T element(T maximum, T sum) { return std::isfinite(maximum) ? maximum + std::log(sum) : maximum; }
   static void pack_operand(const T* from, const Dims& across, const Dims& inner, int64_t width, T* to) {
     pack(from, across, inner, width, to);
   }
 };
 
-/// Folds of complex numbers.
+/// Folds of complex numbers: the planes are the real and the imaginary parts.
 template <class T>
 struct ComplexNumbers {
   using Number = T;
   using Element = c10::complex<T>;
   static constexpr int64_t kPlanes = 2;
 
-  static std::array<T, 2> kept(Element element) { return {element.real(), element.imag()}; }
+  static std::array<T, 2> planes_of(Element element) { return {element.real(), element.imag()}; }
   static Element element(T real, T imaginary) { return {real, imaginary}; }
   /// As `pack`; each index of k has `width` real parts, then the imaginary ones.
   static void pack_operand(const Element* from, const Dims& across, const Dims& inner, int64_t width, T* to) {
@@ -112,9 +112,9 @@ class Worker {
     for (size_t r = 0; r < rows.size(); ++r) {
       for (size_t c = 0; c < columns.size(); ++c) {
         const auto to = place(static_cast<int64_t>(r), static_cast<int64_t>(c));
-        const auto kept = Kind::kept(out[rows[r] + columns[c]]);
-        *to[0] = kept[0];
-        *to[1] = kept[1];
+        const auto planes = Kind::planes_of(out[rows[r] + columns[c]]);
+        *to[0] = planes[0];
+        *to[1] = planes[1];
       }
     }
   }

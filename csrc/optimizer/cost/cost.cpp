@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "ia/exchange.h"
-#include "ia/materialization.h"
+#include "ia/analysis/exchange.h"
+#include "ia/analysis/materialization.h"
+#include "ia/analysis/volume.h"
 #include "ia/text.h"
 #include "optimizer/cost/flops.h"
 #include "optimizer/cost/local_seconds.h"
@@ -24,7 +25,7 @@ struct Traffic {
 };
 
 /// The stages follow one another; each lasts as long as its busiest link in its busier direction.
-Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, const Cluster& cluster) {
+Traffic traffic_of(const ia::analysis::Exchange& exchange, const ia::PhysicalType& type, const Cluster& cluster) {
   Traffic out;
   out.received.resize(type.sites());
   for (const auto* stage : {&exchange.reduce, &exchange.gather, &exchange.copy}) {
@@ -40,7 +41,7 @@ Traffic traffic_of(const ia::Exchange& exchange, const ia::PhysicalType& type, c
 
 NodeCost move_in_closed_form(const ia::Node& move, const Cluster& cluster) {
   const ia::PhysicalType& source = move.input(0)->type();
-  const ia::Volume volume = ia::volume(source, move.type());
+  const ia::analysis::Volume volume = ia::analysis::volume(source, move.type());
   NodeCost out;
   out.paper_floats = paper_floats(move);
   out.wire_bytes = volume.elements() * byte_size(source.relation.dtype);
@@ -68,7 +69,7 @@ class Pricing {
  private:
   void price_move(const ia::Node& node, NodeCost& cost) const {
     const ia::PhysicalType& source = node.input(0)->type();
-    const ia::Exchange exchange = ia::exchange(source, node.type());
+    const ia::analysis::Exchange exchange = ia::analysis::exchange(source, node.type());
     Traffic traffic = traffic_of(exchange, node.type(), cluster_);
     cost.paper_floats = paper_floats(node);
     cost.wire_bytes = traffic.bytes;

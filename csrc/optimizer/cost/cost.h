@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "ia/nodes.h"
 #include "optimizer/cost/peak.h"
 #include "optimizer/cost/profile.h"
@@ -59,7 +59,8 @@ enum class Fusion {
 /// The roles of the nodes of a plan.
 class Fusions {
  public:
-  explicit Fusions(const ia::Plan& plan) : joins_(ia::fused_joins(plan)), further_(ia::further_results(plan)) {}
+  explicit Fusions(const ia::Plan& plan)
+      : joins_(ia::analysis::fused_joins(plan)), further_(ia::analysis::further_results(plan)) {}
   Fusion of(const ia::Node& node) const;
 
  private:

@@ -105,10 +105,10 @@ int64_t busiest_flops(const ia::Node& node, bool fused) {
   return *std::max_element(flops.begin(), flops.end());
 }
 
-int64_t busiest_flops(const ia::Exchange& exchange, int64_t sites) {
+int64_t busiest_flops(const ia::analysis::Exchange& exchange, int64_t sites) {
   if (exchange.fold.empty()) return 0;
   std::vector<int64_t> folds(sites);
-  for (const ia::Share& share : exchange.shares) {
+  for (const ia::analysis::Share& share : exchange.shares) {
     folds[share.site] += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
   }
   return kernels::table::row_of({exchange.fold, {}}).flops_per_element * *std::max_element(folds.begin(), folds.end());

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ia/exchange.h"
+#include "ia/analysis/exchange.h"
 #include "ia/nodes.h"
 
 namespace joinsum::optimizer::cost {
@@ -10,6 +10,6 @@ namespace joinsum::optimizer::cost {
 int64_t busiest_flops(const ia::Node& node, bool fused);
 
 /// Floating-point operations that reduce a move's partials, on the busiest site.
-int64_t busiest_flops(const ia::Exchange& exchange, int64_t sites);
+int64_t busiest_flops(const ia::analysis::Exchange& exchange, int64_t sites);
 
 }  // namespace joinsum::optimizer::cost

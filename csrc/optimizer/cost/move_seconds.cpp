@@ -28,10 +28,10 @@ bool contiguous(const relation::RelationType& relation, const Box& held, const B
 }
 
 /// Bytes that senders copy to cut parts out of their blocks.
-std::vector<int64_t> cut_bytes(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& from) {
+std::vector<int64_t> cut_bytes(const std::vector<ia::analysis::Transfer>& stage, const ia::PhysicalType& from) {
   std::vector<int64_t> bytes(from.sites());
   if (!from.holding.regular()) return bytes;
-  for (const ia::Transfer& transfer : stage) {
+  for (const ia::analysis::Transfer& transfer : stage) {
     const auto& held = from.holding.box(transfer.from);
     if (!held || contiguous(from.relation, *held, transfer.box)) continue;
     bytes[transfer.from] += from.relation.elements_over(transfer.box) * byte_size(from.relation.dtype);
@@ -40,12 +40,12 @@ std::vector<int64_t> cut_bytes(const std::vector<ia::Transfer>& stage, const ia:
 }
 
 /// Bytes of the blocks that sites assemble from several parts; none where one part is the block.
-std::vector<int64_t> assembled_bytes(const ia::Exchange& exchange, const ia::PhysicalType& target) {
+std::vector<int64_t> assembled_bytes(const ia::analysis::Exchange& exchange, const ia::PhysicalType& target) {
   std::vector<int64_t> bytes(target.sites());
   const ia::PhysicalType& reduced = exchange.reduced;
   if (!target.holding.regular() || !reduced.holding.regular()) return bytes;
   std::vector<bool> complete(target.sites());
-  for (const ia::Transfer& transfer : exchange.copy) {
+  for (const ia::analysis::Transfer& transfer : exchange.copy) {
     const auto& wanted = target.holding.box(transfer.to);
     if (wanted && transfer.box.contains(*wanted)) complete[transfer.to] = true;
   }
@@ -59,22 +59,22 @@ std::vector<int64_t> assembled_bytes(const ia::Exchange& exchange, const ia::Phy
 }
 
 /// Bytes of boxes that several folded shares make.
-int64_t joined_bytes(const ia::Exchange& exchange) {
+int64_t joined_bytes(const ia::analysis::Exchange& exchange) {
   std::vector<int64_t> bytes(exchange.reduced.sites());
   const int64_t each = byte_size(exchange.reduced.relation.dtype);
-  for (const ia::Transfer& transfer : exchange.gather) bytes[transfer.to] += transfer.elements() * each;
+  for (const ia::analysis::Transfer& transfer : exchange.gather) bytes[transfer.to] += transfer.elements() * each;
   if (most(bytes) == 0) return 0;
-  for (const ia::Share& share : exchange.shares) bytes[share.site] += (share.end - share.begin) * each;
+  for (const ia::analysis::Share& share : exchange.shares) bytes[share.site] += (share.end - share.begin) * each;
   return most(bytes);
 }
 
 /// Seconds of the site that folds longest.
-double fold_seconds(const ia::Exchange& exchange, const Cluster& cluster) {
+double fold_seconds(const ia::analysis::Exchange& exchange, const Cluster& cluster) {
   if (exchange.fold.empty()) return 0;
   const kernels::table::Row& row = *kernels::table::find_row(exchange.fold);
   const int64_t each = byte_size(exchange.reduced.relation.dtype);
   std::vector<double> seconds(exchange.reduced.sites());
-  for (const ia::Share& share : exchange.shares) {
+  for (const ia::analysis::Share& share : exchange.shares) {
     if (share.begin == share.end) continue;
     const auto calls = static_cast<double>(share.holders.size()) - 1;
     const double one = cluster.profile->elementwise_call(row, each, static_cast<double>(share.end - share.begin));
@@ -89,14 +89,14 @@ double fold_seconds(const ia::Exchange& exchange, const Cluster& cluster) {
 
 int64_t StageTraffic::busiest() const { return std::max(most(sent), most(received)); }
 
-StageTraffic stage_traffic(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& type) {
+StageTraffic stage_traffic(const std::vector<ia::analysis::Transfer>& stage, const ia::PhysicalType& type) {
   StageTraffic out;
   out.sent.resize(type.sites());
   out.received.resize(type.sites());
   const int64_t each = byte_size(type.relation.dtype);
   const Dims& axes = type.grid.axes;
   std::vector<bool> crossed(axes.size());
-  for (const ia::Transfer& transfer : stage) {
+  for (const ia::analysis::Transfer& transfer : stage) {
     const int64_t bytes = transfer.elements() * each;
     out.sent[transfer.from] += bytes;
     out.received[transfer.to] += bytes;
@@ -125,7 +125,7 @@ double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& clu
   return pair + evenness * (all - pair);
 }
 
-double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
+double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster) {
   const auto stages = static_cast<double>(volume.stages);
   const auto bytes = static_cast<double>(volume.busiest * byte_size(target.relation.dtype));
@@ -141,8 +141,8 @@ double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, co
   return stages * link->all.at(bytes / stages);
 }
 
-double handling_seconds(const ia::Exchange& exchange, const ia::PhysicalType& source, const ia::PhysicalType& target,
-                        const Cluster& cluster) {
+double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,
+                        const ia::PhysicalType& target, const Cluster& cluster) {
   const Profile& profile = *cluster.profile;
   double seconds = fold_seconds(exchange, cluster);
   for (const int64_t bytes :

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "ia/exchange.h"
+#include "ia/analysis/exchange.h"
+#include "ia/analysis/volume.h"
 #include "optimizer/cost/cost.h"
 
 namespace joinsum::optimizer::cost {
@@ -13,19 +14,19 @@ struct StageTraffic {
   Dims axes;                      ///< grid axes that some message crosses, ascending
   int64_t busiest() const;
 };
-StageTraffic stage_traffic(const std::vector<ia::Transfer>& stage, const ia::PhysicalType& type);
+StageTraffic stage_traffic(const std::vector<ia::analysis::Transfer>& stage, const ia::PhysicalType& type);
 
 /// Seconds until the messages of one stage have arrived: the cluster's flat α-β for the busiest site, or its profile's
 /// curves, between one pair's and all sites' by how evenly the sites are busy.
 double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& cluster);
 
 /// The same for a whole move in closed form, as if all sites were as busy as the busiest receiver.
-double link_seconds(const ia::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
+double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster);
 
 /// Seconds of a move's copies and folds, at the sites that do most: parts cut out of blocks to be sent, partials added,
 /// arrived parts put together. Needs a profile.
-double handling_seconds(const ia::Exchange& exchange, const ia::PhysicalType& source, const ia::PhysicalType& target,
-                        const Cluster& cluster);
+double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,
+                        const ia::PhysicalType& target, const Cluster& cluster);
 
 }  // namespace joinsum::optimizer::cost

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ia/exchange.h"
-#include "ia/moves.h"
+#include "ia/analysis/exchange.h"
+#include "ia/analysis/volume.h"
+#include "ia/nodes.h"
 #include "optimizer/cost/move_seconds.h"
 
 namespace joinsum::optimizer::cost {
@@ -27,11 +28,12 @@ double paper_floats_of_move(const ia::PhysicalType& from, const ia::PhysicalType
 }
 
 double wire_bytes_of_move(const ia::PhysicalType& from, const ia::PhysicalType& to, const Cluster&) {
-  return static_cast<double>(ia::volume(from, to).elements() * byte_size(from.relation.dtype));
+  return static_cast<double>(ia::analysis::volume(from, to).elements() * byte_size(from.relation.dtype));
 }
 
 double seconds_of_move(const ia::PhysicalType& from, const ia::PhysicalType& to, const Cluster& cluster) {
-  if (from.sites() > kMostSitesWithListedMessages) return link_seconds(ia::volume(from, to), from, to, cluster);
+  if (from.sites() > kMostSitesWithListedMessages)
+    return link_seconds(ia::analysis::volume(from, to), from, to, cluster);
   return node_cost(*ia::move_to(ia::make_input("R", from), to.placement), Fusion::kNone, cluster).seconds;
 }
 

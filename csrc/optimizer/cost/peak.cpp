@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "ia/text.h"
 #include "kernels/table/table.h"
 
@@ -100,7 +100,7 @@ class Simulation {
   const ia::Plan& plan_;
   const ReceivedBytes& received_;
   std::optional<int64_t> limit_;
-  ia::Materialization materialization_;
+  ia::analysis::Materialization materialization_;
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
   std::vector<int64_t> live_;

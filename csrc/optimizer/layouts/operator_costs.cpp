@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "optimizer/division/divisions.h"
 #include "tra/lower.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "ia/moves.h"
+#include "ia/nodes.h"
 #include "tra/lower.h"
 
 namespace joinsum::optimizer::lowering {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "ia/moves.h"
+#include "ia/nodes.h"
 #include "optimizer/rules/families.h"
 
 namespace joinsum::optimizer::rules {

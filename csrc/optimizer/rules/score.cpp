@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "kernels/table/table.h"
 #include "optimizer/division/divisions.h"
 

@@ -23,8 +23,8 @@ void add(std::vector<int64_t>& sum, const std::vector<int64_t>& bytes) {
   for (size_t site = 0; site < sum.size(); ++site) sum[site] += bytes[site];
 }
 
-/// For each vertex whether its plan may leave its value out of memory (`ia::Materialization`), as far as the placements
-/// decide: only sums read it, or values of this kind.
+/// For each vertex whether its plan may leave its value out of memory (`ia::analysis::Materialization`), as far as the
+/// placements decide: only sums read it, or values of this kind.
 std::vector<bool> possibly_unstored(const model::PlacementModel& model) {
   const std::vector<model::Consumers> consumers = model::consumers_of(model);
   std::vector<bool> out(model.vertices.size(), false);

@@ -59,8 +59,8 @@ void unpack(const CoalescedMessage& coalesced, const std::vector<Message>& messa
   }
 }
 
-std::vector<PeerBuffer> buffers_of(const std::vector<CoalescedMessage>& list) {
-  std::vector<PeerBuffer> out;
+std::vector<watch::PeerBuffer> buffers_of(const std::vector<CoalescedMessage>& list) {
+  std::vector<watch::PeerBuffer> out;
   for (const CoalescedMessage& coalesced : list) out.push_back({coalesced.peer, coalesced.buffer});
   return out;
 }

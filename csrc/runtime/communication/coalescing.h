@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "runtime/communication/peer_watch.h"
 #include "runtime/communication/transport.h"
+#include "runtime/communication/watch/peer_watch.h"
 
 namespace joinsum::runtime::communication {
 
@@ -28,7 +28,7 @@ at::Tensor pack(const CoalescedMessage& coalesced, const std::vector<Message>& m
 void unpack(const CoalescedMessage& coalesced, const std::vector<Message>& messages, at::Device device,
             std::vector<at::Tensor>& arrays);
 
-std::vector<PeerBuffer> buffers_of(const std::vector<CoalescedMessage>& list);
+std::vector<watch::PeerBuffer> buffers_of(const std::vector<CoalescedMessage>& list);
 int64_t bytes_of(const std::vector<CoalescedMessage>& list);
 
 }  // namespace joinsum::runtime::communication

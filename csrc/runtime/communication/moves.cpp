@@ -8,9 +8,9 @@
 namespace joinsum::runtime::communication {
 namespace {
 
-using ia::Exchange;
-using ia::Share;
-using ia::Transfer;
+using ia::analysis::Exchange;
+using ia::analysis::Share;
+using ia::analysis::Transfer;
 using storage::Block;
 using storage::Layout;
 using storage::Piece;
@@ -290,7 +290,7 @@ PreparedMove::PreparedMove(std::string operation_name, const ia::PhysicalType& f
     : operation(std::move(operation_name)),
       source(from),
       target(to),
-      exchange(ia::exchange(from, to)),
+      exchange(ia::analysis::exchange(from, to)),
       reduce(stage_of(exchange.reduce, from.relation, local_sites)),
       gather(stage_of(exchange.gather, from.relation, local_sites)),
       copy(stage_of(exchange.copy, from.relation, local_sites)) {

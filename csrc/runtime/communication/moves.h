@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ia/exchange.h"
+#include "ia/analysis/exchange.h"
 #include "runtime/communication/transport.h"
 #include "runtime/storage/relation.h"
 #include "runtime/storage/resident_bytes.h"
@@ -15,7 +15,7 @@ namespace joinsum::runtime::communication {
 
 /// One stage of a move: its list in boxes, and the messages that carry them, one for each.
 struct Stage {
-  std::vector<ia::Transfer> transfers;
+  std::vector<ia::analysis::Transfer> transfers;
   std::vector<Message> messages;
   storage::ReceivedBytes received;  ///< by sites of this process
 };
@@ -25,7 +25,7 @@ struct PreparedMove {
   std::string operation;  ///< the operator as errors name it
   ia::PhysicalType source;
   ia::PhysicalType target;
-  ia::Exchange exchange;
+  ia::analysis::Exchange exchange;
   Stage reduce;
   Stage gather;
   Stage copy;

@@ -9,11 +9,17 @@
 #include "runtime/communication/coalescing.h"
 #include "runtime/communication/first_difference.h"
 #include "runtime/communication/native_collectives.h"
-#include "runtime/communication/peer_watch.h"
 #include "runtime/communication/transport.h"
+#include "runtime/communication/watch/peer_watch.h"
 
 namespace joinsum::runtime::communication {
 namespace {
+
+using watch::Channel;
+using watch::DeviceBackend;
+using watch::PeerBuffer;
+using watch::PeerTransfer;
+using watch::PeerWatch;
 
 /// An exchange that has been posted. If nobody waits for it, the group fails, so that the other sites learn it.
 class PostedExchange final : public ExchangeHandle {
@@ -92,7 +98,7 @@ class ProcessGroupTransport final : public Transport {
   void agree(const std::string& call, const std::string& text) override;
   std::vector<std::string> gather_texts(const std::string& call, const std::string& text) override;
   std::vector<double> all_reduce_max(const std::vector<double>& values) override;
-  void report_failure(const std::exception& error) override { peers_->report_failure(reason_of(error)); }
+  void report_failure(const std::exception& error) override { peers_->report_failure(watch::reason_of(error)); }
 
  private:
   at::TensorOptions on_backend(const DeviceBackend& backend, const at::TensorOptions& options) const {
@@ -154,9 +160,9 @@ std::optional<at::Tensor> ProcessGroupTransport::native(const CollectiveCall& ca
   try {
     started = start_native(*backend.backend, call, array.detach().to(on_backend(backend, array.options()).device()));
   } catch (const std::exception& e) {
-    peers_->fail(call.operation, kEveryPeer, reason_of(e));
+    peers_->fail(call.operation, watch::kEveryPeer, watch::reason_of(e));
   }
-  std::vector<PeerTransfer> transfers{{kEveryPeer, started.work}};
+  std::vector<PeerTransfer> transfers{{watch::kEveryPeer, started.work}};
   peers_->wait(call.operation, transfers);
   count(message_bytes(call, array, site_));
   return started.result.to(array.device());
@@ -270,7 +276,7 @@ std::shared_ptr<Transport> make_process_group(const std::string& group_name, dou
   } catch (const c10::Error&) {
     throw PlanError("init: no process group of that name: name=" + group_name);
   }
-  const auto timeout = std::chrono::duration_cast<Millis>(std::chrono::duration<double>(timeout_seconds));
+  const auto timeout = std::chrono::duration_cast<watch::Millis>(std::chrono::duration<double>(timeout_seconds));
   auto peers = std::make_shared<PeerWatch>(std::move(group), timeout);
   {
     std::lock_guard lock(registry().mutex);

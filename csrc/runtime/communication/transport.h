@@ -131,8 +131,4 @@ std::shared_ptr<Transport> make_process_group(const std::string& group_name, dou
 /// Python interpreter; waits in other threads raise. Call it without Python's lock.
 void close_process_groups();
 
-/// `check` is called about ten times a second while a wait for other sites lasts. What it raises ends the wait and
-/// fails the transport: how Python's Ctrl-C gets through.
-void set_wait_check(void (*check)());
-
 }  // namespace joinsum::runtime::communication

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "ia/text.h"
-#include "runtime/execution/tiled_recomputation.h"
+#include "runtime/execution/local/tiled_recomputation.h"
 
 namespace joinsum::runtime::execution {
 
@@ -17,7 +17,7 @@ Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_s
       plan_text_(plan.text()),
       hash_(plan.hash()),
       materialization_(plan, most_joined_bytes),
-      further_results_(ia::further_results(plan)) {
+      further_results_(ia::analysis::further_results(plan)) {
   add_values(local_sites);
   add_steps(local_sites);
   add_liveness();
@@ -78,29 +78,29 @@ Action Executable::action_of(const Node& node, const std::string& label,
   if (const auto* op = node.as<ia::LocalCall>()) {
     std::vector<const relation::RelationType*> types;
     for (const NodePtr& input : node.inputs()) types.push_back(&input->type().relation);
-    compute.call = std::make_unique<const CallOperator>(op->call, std::move(types));
+    compute.call = std::make_unique<const local::CallOperator>(op->call, std::move(types));
     return compute;
   }
   if (materialization_.folds_recomputed(node)) {
     const Node& reduced = node.as<ia::LocalAggregate>() != nullptr ? *node.input(0) : node;
     for (const int64_t site : local_sites) compute.boxes.emplace(site, reduced.type().stored(site));
-    compute.operation = prepare_tiled_recomputation(materialization_, node, local_sites);
+    compute.operation = local::prepare_tiled_recomputation(materialization_, node, local_sites);
   } else {
     compute.operation = operator_of(node);
   }
   return compute;
 }
 
-LocalOperatorPtr Executable::operator_of(const Node& node) const {
+local::LocalOperatorPtr Executable::operator_of(const Node& node) const {
   const relation::RelationType& first = node.input(0)->type().relation;
-  if (const auto* op = node.as<ia::LocalJoin>()) return prepare_join(*op, first, node.input(1)->type().relation);
-  if (const auto* op = node.as<ia::LocalFilter>()) return prepare_filter(*op, first);
-  if (const auto* op = node.as<ia::LocalMap>()) return prepare_map(*op, first);
+  if (const auto* op = node.as<ia::LocalJoin>()) return local::prepare_join(*op, first, node.input(1)->type().relation);
+  if (const auto* op = node.as<ia::LocalFilter>()) return local::prepare_filter(*op, first);
+  if (const auto* op = node.as<ia::LocalMap>()) return local::prepare_map(*op, first);
   const auto& op = *node.as<ia::LocalAggregate>();
   const Node& input = *node.input(0);
-  if (!materialization_.fused(input)) return prepare_aggregate(op, first);
-  return prepare_contraction(*input.as<ia::LocalJoin>(), op, input.input(0)->type().relation,
-                             input.input(1)->type().relation, first);
+  if (!materialization_.fused(input)) return local::prepare_aggregate(op, first);
+  return local::prepare_contraction(*input.as<ia::LocalJoin>(), op, input.input(0)->type().relation,
+                                    input.input(1)->type().relation, first);
 }
 
 /// A value dies with the step that reads it last; results of the run never do. Of inputs only the tied ones may be

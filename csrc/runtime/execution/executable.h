@@ -7,9 +7,9 @@
 #include <variant>
 #include <vector>
 
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "runtime/communication/moves.h"
-#include "runtime/execution/local_operator.h"
+#include "runtime/execution/local/local_operator.h"
 
 namespace joinsum::runtime::execution {
 
@@ -28,8 +28,8 @@ struct ReadInput {
 
 /// A step computes results on each site from what the site holds.
 struct ComputeLocally {
-  LocalOperatorPtr operation;                 ///< of one result
-  std::unique_ptr<const CallOperator> call;   ///< of several
+  local::LocalOperatorPtr operation;                ///< of one result
+  std::unique_ptr<const local::CallOperator> call;  ///< of several
   std::map<int64_t, std::vector<Box>> boxes;  ///< that a site goes through, where these are not those of its result
 };
 
@@ -61,7 +61,7 @@ struct Result {
 /// nothing.
 class Executable {
  public:
-  /// `most_joined_bytes`: as ia::Materialization has it.
+  /// `most_joined_bytes`: as ia::analysis::Materialization has it.
   Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes);
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
@@ -86,12 +86,12 @@ class Executable {
   void add_liveness();
   void add_results();
   Action action_of(const ia::Node& node, const std::string& label, const std::vector<int64_t>& local_sites) const;
-  LocalOperatorPtr operator_of(const ia::Node& node) const;
+  local::LocalOperatorPtr operator_of(const ia::Node& node) const;
 
   ia::Plan plan_;  ///< owns the nodes that the others point to
   std::string plan_text_;
   uint64_t hash_;
-  ia::Materialization materialization_;
+  ia::analysis::Materialization materialization_;
   std::unordered_map<const ia::Node*, const ia::Node*> further_results_;
   std::vector<Value> values_;
   std::unordered_map<const ia::Node*, size_t> position_;  ///< in values_

@@ -11,6 +11,9 @@
 
 namespace joinsum::runtime::execution {
 
+using local::Operand;
+using local::PinnedOperand;
+using local::PinnedPiece;
 using storage::Block;
 using storage::Piece;
 using storage::Pin;
@@ -229,7 +232,7 @@ class Run {
   std::set<std::string> shared_inputs_;
   std::vector<std::optional<StoredRelation>> values_;
   int64_t flops_ = 0;
-  RunContext context_;
+  local::RunContext context_;
   storage::ResidentBytes resident_;
 };
 

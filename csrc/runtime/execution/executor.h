@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "ia/materialization.h"
+#include "ia/analysis/materialization.h"
 #include "runtime/communication/transport.h"
 #include "runtime/execution/executable.h"
 #include "runtime/storage/block_store.h"
@@ -36,9 +36,9 @@ struct RunResult {
 /// Runs plans on one transport. The executables of the last plans are cached.
 class Executor {
  public:
-  /// `most_joined_bytes`: as ia::Materialization has it.
+  /// `most_joined_bytes`: as ia::analysis::Materialization has it.
   Executor(std::shared_ptr<communication::Transport> transport, std::shared_ptr<storage::BlockStore> store,
-           int64_t most_joined_bytes = ia::kMostJoinedBytes);
+           int64_t most_joined_bytes = ia::analysis::kMostJoinedBytes);
 
   /// Runs `plan` in dependency order; a block is freed after its last use. Inputs must have the plan's input types.
   /// Blocks of an input that an output is tied to may be overwritten. All sites must run equal plans: checked before

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ia/exchange.h"
+#include "ia/analysis/exchange.h"
 #include "ia/type.h"
 #include "random_plans.h"
 
@@ -165,7 +165,7 @@ TEST(Placement, RefiningASplitMovesNothing) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     RandomPlans random(seed);
     const Refinement refinement = draw_refinement(random);
-    ASSERT_EQ(wire_bytes(refinement.coarse, refinement.fine), 0)
+    ASSERT_EQ(analysis::wire_bytes(refinement.coarse, refinement.fine), 0)
         << refinement.coarse.text(true) << " to " << refinement.fine.text();
   }
 }
@@ -175,7 +175,7 @@ TEST(Placement, RefiningBeforeASplitMoves) {
   const RelationType relation = RelationType::parse("f32[8]<8>");
   const auto source = PhysicalType::placed("test", relation, grid, placement_of("(*, 0)", grid, {8}));
   const auto target = PhysicalType::placed("test", relation, grid, placement_of("(0, 0)", grid, {8}));
-  EXPECT_EQ(wire_bytes(source, target), 4 * 4);
+  EXPECT_EQ(analysis::wire_bytes(source, target), 4 * 4);
 }
 
 /// Whether every site that has one tuple of a group has all of it.

@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "ia/materialization.h"
-#include "ia/moves.h"
+#include "ia/analysis/materialization.h"
+#include "ia/nodes.h"
 #include "kernels/table/table.h"
 #include "optimizer/division/divisions.h"
 #include "optimizer/rules/score.h"

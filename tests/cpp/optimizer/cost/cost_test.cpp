@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include "ia/exchange.h"
-#include "ia/materialization.h"
+#include "ia/analysis/exchange.h"
+#include "ia/analysis/materialization.h"
 #include "ia/text.h"
 #include "kernels/table/table.h"
 #include "optimizer/cost/priced_plans.h"
@@ -129,16 +129,16 @@ int64_t flops_at(const ia::Node& node, int64_t site) {
 
 /// Folds of a move at one site: each of its needed elements has one partial less to add than there are.
 int64_t folds_at(const ia::Node& node, int64_t site) {
-  const ia::Exchange exchange = ia::exchange(node.input(0)->type(), node.type());
+  const ia::analysis::Exchange exchange = ia::analysis::exchange(node.input(0)->type(), node.type());
   int64_t folds = 0;
-  for (const ia::Share& share : exchange.shares) {
+  for (const ia::analysis::Share& share : exchange.shares) {
     if (share.site == site) folds += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
   }
   return folds;
 }
 
 void check_node(const ia::Plan& plan, const ia::Node& node, const NodeCost& cost) {
-  const auto fused = ia::fused_joins(plan);
+  const auto fused = ia::analysis::fused_joins(plan);
   const bool move = node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr;
   const bool sum_of_fused = !node.inputs().empty() && fused.contains(node.input(0).get());
   int64_t most = 0;
@@ -148,13 +148,13 @@ void check_node(const ia::Plan& plan, const ia::Node& node, const NodeCost& cost
   }
   if (then) return;  // the fold's own part is in the join's figure
   EXPECT_EQ(cost.flops, most) << cost.operation;
-  EXPECT_EQ(cost.wire_bytes, move ? ia::wire_bytes(node.input(0)->type(), node.type()) : 0) << cost.operation;
+  EXPECT_EQ(cost.wire_bytes, move ? ia::analysis::wire_bytes(node.input(0)->type(), node.type()) : 0) << cost.operation;
 }
 
 /// Results that are kept while node `at` of the plan's order runs, node by node.
 bool kept(const ia::Plan& plan, size_t node, size_t at) {
   const auto& order = plan.order();
-  const auto fused = ia::fused_joins(plan);
+  const auto fused = ia::analysis::fused_joins(plan);
   if (order[node]->inputs().empty()) return true;
   if (node > at || fused.contains(order[node].get())) return false;
   if (node == at) return true;
@@ -249,7 +249,7 @@ TEST(Cost, AgreesWithPlainCountingOnContractions) {
       continue;
     }
     check_plan(plan);
-    fused += ia::fused_joins(plan).empty() ? 0 : 1;
+    fused += ia::analysis::fused_joins(plan).empty() ? 0 : 1;
     if (HasFailure()) FAIL() << "seed " << seed << ":\n" << plan.text();
   }
   EXPECT_GT(fused, 60);

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ia/moves.h"
+#include "ia/nodes.h"
 #include "random_plans.h"
 
 namespace joinsum::optimizer::cost {

@@ -45,7 +45,7 @@ TEST_F(MoveTest, BringsEveryPlacementToEveryOtherByThePreparedMessages) {
       const int64_t before = transport_->counters().sent;
       const auto result = moved(source, move);
       EXPECT_TRUE(at::equal(storage::whole_tensor(result, *store_), x_)) << from << to;
-      EXPECT_EQ(transport_->counters().sent - before, ia::wire_bytes(typed(from), typed(to))) << from << to;
+      EXPECT_EQ(transport_->counters().sent - before, ia::analysis::wire_bytes(typed(from), typed(to))) << from << to;
       EXPECT_TRUE(kernels_.empty());
     }
   }

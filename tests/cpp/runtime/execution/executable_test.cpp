@@ -16,7 +16,7 @@ output Z = map[(k0, k1); negate](z)
 )";
 
 TEST(Executable, ListsStepsWithWhatTheyReadAndFree) {
-  const Executable executable(ia::parse(kProduct), {0, 1}, ia::kMostJoinedBytes);
+  const Executable executable(ia::parse(kProduct), {0, 1}, ia::analysis::kMostJoinedBytes);
   ASSERT_EQ(executable.steps().size(), 5U);
   const auto& steps = executable.steps();
   EXPECT_TRUE(std::holds_alternative<ReadInput>(steps[0].action));
@@ -33,7 +33,7 @@ TEST(Executable, ListsStepsWithWhatTheyReadAndFree) {
 }
 
 TEST(Executable, PrintsMessagesModesAndWhatIsFreed) {
-  const Executable executable(ia::parse(kProduct), {0, 1}, ia::kMostJoinedBytes);
+  const Executable executable(ia::parse(kProduct), {0, 1}, ia::analysis::kMostJoinedBytes);
   const std::string text = executable.text();
   EXPECT_NE(text.find("reduce: 2 messages, 192 B, gather: 2 messages, 192 B"), std::string::npos) << text;
   EXPECT_NE(text.find("modes=[whole, whole, whole]"), std::string::npos) << text;
@@ -42,7 +42,7 @@ TEST(Executable, PrintsMessagesModesAndWhatIsFreed) {
 
 TEST(Executable, RecognisesItsPlanAndHashesIt) {
   const ia::Plan plan = ia::parse(kProduct), equal = ia::parse(kProduct);
-  const Executable executable(plan, {0, 1}, ia::kMostJoinedBytes);
+  const Executable executable(plan, {0, 1}, ia::analysis::kMostJoinedBytes);
   EXPECT_TRUE(executable.is_of(plan));
   EXPECT_FALSE(executable.is_of(equal));
   EXPECT_EQ(executable.hash(), equal.hash());
@@ -52,7 +52,7 @@ TEST(Executable, RecognisesItsPlanAndHashesIt) {
 TEST(Executable, RepeatedResultsAndInputsGetBlocksOfTheirOwn) {
   const ia::Plan plan = ia::parse(
       "ia on 1\ninput X: f64[4]<1> on 1 ()\na = map[(k0); negate](X)\noutput A = a\noutput B = a\noutput C = X\n");
-  const Executable executable(plan, {0}, ia::kMostJoinedBytes);
+  const Executable executable(plan, {0}, ia::analysis::kMostJoinedBytes);
   std::vector<bool> own;
   for (const Result& result : executable.results()) own.push_back(result.own_blocks);
   EXPECT_EQ(own, (std::vector<bool>{false, true, true}));
@@ -61,7 +61,7 @@ TEST(Executable, RepeatedResultsAndInputsGetBlocksOfTheirOwn) {
 TEST(Executable, OnlyTiedInputsMayBeOverwritten) {
   const ia::Plan plan = ia::parse(
       "ia on 1\ninput W: f64[4]<1> on 1 ()\ninput G: f64[4]<1> on 1 ()\noutput V -> W = join[0; 0; sub](W, G)\n");
-  const Executable executable(plan, {0}, ia::kMostJoinedBytes);
+  const Executable executable(plan, {0}, ia::analysis::kMostJoinedBytes);
   EXPECT_EQ(executable.steps().back().overwritable, (std::vector<bool>{true, false}));
 }
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ia/exchange.h"
+#include "ia/analysis/exchange.h"
 #include "ia/interpret.h"
 #include "ia/text.h"
 #include "kernels/dense/dense.h"
@@ -85,7 +85,7 @@ TEST(Executor, RunsRandomPhysicalPlansAsTheInterpreterDoes) {
     int64_t bytes = 0;
     for (const auto& node : plan.order()) {
       if (node->as<ia::Broadcast>() == nullptr && node->as<ia::Shuffle>() == nullptr) continue;
-      bytes += ia::wire_bytes(node->input(0)->type(), node->type());
+      bytes += ia::analysis::wire_bytes(node->input(0)->type(), node->type());
     }
     EXPECT_EQ(loopback.executor.transport().counters().sent, bytes) << text;
     if (HasFailure()) return;

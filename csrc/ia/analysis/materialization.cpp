@@ -1,0 +1,169 @@
+#include "ia/analysis/materialization.h"
+
+#include <algorithm>
+#include <map>
+
+#include "kernels/table/table.h"
+
+namespace joinsum::ia::analysis {
+namespace {
+
+using kernels::table::Form;
+using kernels::table::Kernel;
+using kernels::table::Row;
+using kernels::table::Subscripts;
+
+bool distinct(const std::string& letters) {
+  return std::unordered_set<char>(letters.begin(), letters.end()).size() == letters.size();
+}
+
+/// Whether a labelled kernel folds letters, and takes no diagonals.
+bool folds(const Kernel& kernel) {
+  const Row& row = kernels::table::row_of(kernel);
+  if (row.form != Form::kLabelled || row.user || row.fold.empty()) return false;
+  const Subscripts labels = row.labels(kernel);
+  std::string all;
+  for (const std::string& letters : labels.operands) all += letters;
+  return std::all_of(labels.operands.begin(), labels.operands.end(), distinct) &&
+         std::any_of(all.begin(), all.end(), [&](char c) { return labels.result.find(c) == std::string::npos; });
+}
+
+/// Whether each element of a kernel's result comes of one element of each operand, at a place that does not depend on
+/// how far axes run.
+bool elementwise(const Kernel& kernel) {
+  const Row& row = kernels::table::row_of(kernel);
+  if (row.user) return false;
+  if (row.form == Form::kElementwise) return true;
+  if (row.form == Form::kInsertAxis) return kernel.name == "insert_dim";
+  if (row.form != Form::kLabelled || folds(kernel)) return false;
+  const Subscripts labels = row.labels(kernel);
+  return std::all_of(labels.operands.begin(), labels.operands.end(), distinct);
+}
+
+/// The kernel of a join, or of a map that leaves keys as they are.
+const Kernel* kernel_of(const Node& node) {
+  if (const auto* join = node.as<LocalJoin>()) return &join->kernel;
+  const auto* map = node.as<LocalMap>();
+  if (map == nullptr || map->outputs != 1) return nullptr;
+  return map->key_map.is_identity(node.input(0)->type().relation.arity()) ? &map->array_map : nullptr;
+}
+
+bool computes_elements(const Node& node) {
+  const Kernel* kernel = kernel_of(node);
+  if (kernel == nullptr || !node.type().holding.regular()) return false;
+  return elementwise(kernel->first()) && std::all_of(kernel->epilogue.begin(), kernel->epilogue.end(), elementwise);
+}
+
+bool folds_elements(const Node& node) {
+  const Kernel* kernel = kernel_of(node);
+  return kernel != nullptr && node.type().holding.regular() && folds(kernel->first());
+}
+
+}  // namespace
+
+std::unordered_set<const Node*> fused_joins(const Plan& plan) {
+  const auto counts = use_counts(plan);
+  std::unordered_set<const Node*> fused;
+  for (const NodePtr& node : plan.order()) {
+    const auto* aggregate = node->as<LocalAggregate>();
+    if (aggregate == nullptr) continue;
+    const Node* join = node->input(0).get();
+    const auto* op = join->as<LocalJoin>();
+    if (op == nullptr || counts.at(join) > 1) continue;
+    const Row& row = kernels::table::row_of(op->kernel);
+    const bool contraction = row.form == Form::kLabelled && !row.user && op->kernel.epilogue.empty();
+    const bool alike = contraction && !row.fold.empty() && aggregate->kernel.first() == Kernel{row.fold, {}};
+    if (alike) fused.insert(join);
+  }
+  return fused;
+}
+
+std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
+  std::map<std::vector<NodePtr>, std::vector<const Node*>> first;
+  std::unordered_map<const Node*, const Node*> further;
+  for (const NodePtr& node : plan.order()) {
+    const auto* op = node->as<LocalCall>();
+    if (op == nullptr || op->call.results.size() == 1) continue;
+    auto& known = first[node->inputs()];
+    const auto same = std::find_if(known.begin(), known.end(),
+                                   [&](const Node* other) { return op->call.runs_with(other->as<LocalCall>()->call); });
+    if (same == known.end()) {
+      known.push_back(node.get());
+    } else {
+      further.emplace(node.get(), *same);
+    }
+  }
+  return further;
+}
+
+Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(plan), fused_(fused_joins(plan)) {
+  std::unordered_set<const Node*> outputs;
+  for (const auto& output : plan.outputs()) outputs.insert(output.node.get());
+  std::unordered_map<const Node*, std::vector<const Node*>> users;
+  for (const NodePtr& node : plan.order()) {
+    for (const NodePtr& input : node->inputs()) users[input.get()].push_back(node.get());
+    const bool large = computes_elements(*node) && node->type().most_bytes() > most_bytes;
+    if (large && !outputs.contains(node.get()) && !fused_.contains(node.get())) recomputed_.insert(node.get());
+  }
+  const auto grows = [&](const Node& node) {
+    return std::any_of(node.inputs().begin(), node.inputs().end(),
+                       [&](const NodePtr& input) { return recomputed_.contains(input.get()); }) ||
+           std::all_of(node.inputs().begin(), node.inputs().end(),
+                       [&](const NodePtr& input) { return input->type().most_bytes() < node.type().most_bytes(); });
+  };
+  const auto is_folded = [&](const Node& node) {
+    const auto& all = users[&node];
+    return std::all_of(all.begin(), all.end(),
+                       [&](const Node* user) { return recomputed_.contains(user) || folds_elements(*user); });
+  };
+  // A value that must be materialized may require the same of others, until nothing changes.
+  const auto stays = [&](const Node* node) { return grows(*node) && is_folded(*node); };
+  while (std::erase_if(recomputed_, [&](const Node* node) { return !stays(node); }) > 0) continue;
+}
+
+bool Materialization::folds_recomputed(const Node& node) const {
+  if (!materialized(node)) return false;
+  return std::any_of(node.inputs().begin(), node.inputs().end(), [&](const NodePtr& input) {
+    return recomputed(*input) ||
+           (fused(*input) && std::any_of(input->inputs().begin(), input->inputs().end(),
+                                         [&](const NodePtr& inner) { return recomputed(*inner); }));
+  });
+}
+
+std::vector<const Node*> Materialization::operands(const Node& node) const {
+  const bool once = folds_recomputed(node);
+  std::vector<const Node*> out;
+  std::vector<const Node*> open{&node};
+  std::unordered_set<const Node*> met;
+  while (!open.empty()) {
+    const Node* now = open.back();
+    open.pop_back();
+    for (const NodePtr& input : now->inputs()) {
+      if (once && !met.insert(input.get()).second) continue;
+      if (materialized(*input)) {
+        out.push_back(input.get());
+      } else {
+        open.push_back(input.get());
+      }
+    }
+  }
+  return out;
+}
+
+std::unordered_map<const Node*, int64_t> Materialization::uses() const {
+  std::unordered_map<const Node*, int64_t> counts;
+  for (const NodePtr& node : plan_.order()) {
+    if (!materialized(*node)) continue;
+    for (const Node* operand : operands(*node)) ++counts[operand];
+  }
+  for (const auto& output : plan_.outputs()) ++counts[output.node.get()];
+  return counts;
+}
+
+std::unordered_set<const Node*> Materialization::not_materialized() const {
+  std::unordered_set<const Node*> out = fused_;
+  out.insert(recomputed_.begin(), recomputed_.end());
+  return out;
+}
+
+}  // namespace joinsum::ia::analysis

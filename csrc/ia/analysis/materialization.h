@@ -1,0 +1,46 @@
+#pragma once
+
+#include <unordered_set>
+
+#include "ia/nodes.h"
+
+namespace joinsum::ia::analysis {
+
+/// Joins that the executor never materializes: a contraction whose only reader is a local fold by the kernel that the
+/// contraction folds with is computed with that fold, as one contraction over each pair of blocks.
+std::unordered_set<const Node*> fused_joins(const Plan& plan);
+
+/// Further results of a call: each with the node of the call's first result, whose run computes it too.
+std::unordered_map<const Node*, const Node*> further_results(const Plan& plan);
+
+/// A joined value that takes more bytes on some site is not materialized if it can be recomputed by tiles.
+constexpr int64_t kMostJoinedBytes = int64_t{1} << 24;
+
+/// Which values of a plan the executor stores; the cost model asks the same. Not stored are fused joins, and values
+/// that are recomputed tile by tile: values whose elements can be computed one by one, that take more than `most_bytes`
+/// and more than each operand (or an operand is recomputed too), and that only folds and recomputed values read. Each
+/// fold computes them again.
+class Materialization {
+ public:
+  explicit Materialization(const Plan& plan, int64_t most_bytes = kMostJoinedBytes);
+
+  bool materialized(const Node& node) const { return !fused_.contains(&node) && !recomputed_.contains(&node); }
+  bool fused(const Node& node) const { return fused_.contains(&node); }
+  bool recomputed(const Node& node) const { return recomputed_.contains(&node); }
+  /// Whether `node`, which is materialized, folds recomputed values.
+  bool folds_recomputed(const Node& node) const;
+  /// The materialized values that `node` reads, directly or through values that are not materialized: one entry for
+  /// each use, or one for each value where `node` folds recomputed values.
+  std::vector<const Node*> operands(const Node& node) const;
+  /// How often materialized nodes and outputs read each node.
+  std::unordered_map<const Node*, int64_t> uses() const;
+  /// The nodes that are not materialized.
+  std::unordered_set<const Node*> not_materialized() const;
+
+ private:
+  Plan plan_;  ///< keeps the nodes that the others point to
+  std::unordered_set<const Node*> fused_;
+  std::unordered_set<const Node*> recomputed_;
+};
+
+}  // namespace joinsum::ia::analysis

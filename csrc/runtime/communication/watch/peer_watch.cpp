@@ -1,0 +1,348 @@
+#include "runtime/communication/watch/peer_watch.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "base/check.h"
+
+namespace joinsum::runtime::communication::watch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Work = c10d::Work;
+
+/// Between two checks of the peers during a wait.
+constexpr Millis kTick{100};
+/// How long a site continues to wait after another one has reported a failure in the same call: it may receive what it
+/// waits for, and fail in the same manner.
+constexpr Millis kReportGrace{3000};
+/// Longer than any wait: a Gloo wait that times out closes every connection.
+constexpr Millis kForever = std::chrono::hours(24);
+/// Pauses between two polls of a transfer whose wait cannot be woken.
+constexpr std::chrono::microseconds kShortestPause{20};
+constexpr std::chrono::microseconds kLongestPause{1000};
+
+/// A Gloo group with n network interfaces picks one by tag mod n; tags that differ by a multiple of 1 to 16 share one
+/// connection.
+constexpr int kTagStep = 720720;
+constexpr int kFirstTag = 0x4a53;
+constexpr int kSentinelTag = kFirstTag + 2 * kTagStep;
+int tag_of(Channel channel) { return kFirstTag + static_cast<int>(channel) * kTagStep; }
+
+std::atomic<void (*)()> wait_check{nullptr};
+
+std::string seconds_text(Millis duration) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(1) << std::chrono::duration<double>(duration).count() << " s";
+  return out.str();
+}
+
+/// A connection of joinsum's own to the group's store, or nothing. All sites create the transports of a group in one
+/// order, so their count distinguishes the keys of this one from those of earlier ones.
+c10::intrusive_ptr<c10d::Store> open_store(const c10d::ProcessGroup& group) {
+  const auto shared = group.getStore();
+  if (!shared) return {};
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("joinsum", shared->clone());
+  const int64_t generation = store->add("generation/" + std::to_string(group.getRank()), 1);
+  return c10::make_intrusive<c10d::PrefixStore>(std::to_string(generation), store);
+}
+
+}  // namespace
+
+void set_wait_check(void (*check)()) { wait_check = check; }
+
+/// One wait for a list of transfers.
+class PeerWatch::Wait {
+ public:
+  Wait(PeerWatch& watch, const std::string& operation, std::vector<PeerTransfer>& transfers)
+      : watch_(watch), operation_(operation), transfers_(transfers), last_check_(Clock::now()) {
+    if (watch_.waker_) watch_.waker_->set_active(true);
+  }
+  ~Wait() {
+    if (watch_.waker_) watch_.waker_->set_active(false);
+    if (watch_.heartbeat_) watch_.heartbeat_->end_wait();
+  }
+  void wait_all() {
+    for (PeerTransfer& transfer : transfers_) interruptible(transfer) ? wait_waking(transfer) : wait_polling(transfer);
+  }
+
+ private:
+  /// Collectives and the transfers of other backends cannot be woken.
+  bool interruptible(const PeerTransfer& transfer) const {
+    return transfer.peer != kEveryPeer && watch_.waker_ != nullptr;
+  }
+  bool wait_a_tick(PeerTransfer& transfer);
+  void wait_waking(PeerTransfer& transfer);
+  void wait_polling(PeerTransfer& transfer);
+  void check_peers();
+  void check_heartbeat(int64_t peer);
+  void fail_unless_finished(int64_t peer, const std::string& why);
+  std::set<int64_t> awaited() const;
+
+  PeerWatch& watch_;
+  const std::string& operation_;
+  std::vector<PeerTransfer>& transfers_;
+  Clock::time_point last_check_;
+  Millis waited_{0};
+};
+
+/// Waits until the transfer is done or the waker's next tick; raises the backend's error.
+bool PeerWatch::Wait::wait_a_tick(PeerTransfer& transfer) {
+  watch_.waker_->set_current(transfer.work.get());
+  const auto leave = c10::make_scope_exit([&] { watch_.waker_->set_current(nullptr); });
+  transfer.done = transfer.work->wait(kForever);
+  return transfer.done;
+}
+
+void PeerWatch::Wait::wait_waking(PeerTransfer& transfer) {
+  while (!transfer.done) {
+    try {
+      if (wait_a_tick(transfer)) return;
+    } catch (const std::exception& e) {
+      watch_.fail(operation_, transfer.peer, reason_of(e));
+    }
+    check_peers();
+  }
+}
+
+void PeerWatch::Wait::wait_polling(PeerTransfer& transfer) {
+  auto pause = kShortestPause;
+  while (!transfer.work->isCompleted()) {
+    std::this_thread::sleep_for(pause);
+    pause = std::min(2 * pause, kLongestPause);
+    if (Clock::now() - last_check_ >= kTick) check_peers();
+  }
+  try {
+    transfer.work->wait();
+  } catch (const std::exception& e) {
+    for (const int64_t peer : awaited()) {
+      if (const std::string why = watch_.sentinels_.close_reason(peer); !why.empty())
+        watch_.fail(operation_, peer, why);
+    }
+    watch_.fail(operation_, transfer.peer, reason_of(e));
+  }
+  transfer.done = true;
+}
+
+void PeerWatch::Wait::check_peers() {
+  const auto now = Clock::now();
+  const auto elapsed = std::min(std::chrono::duration_cast<Millis>(now - last_check_), 2 * kTick);
+  last_check_ = now;
+  waited_ += elapsed;
+  if (watch_.closing_) throw TransportError(operation_ + ": the transport is closed");
+  if (auto* check = wait_check.load()) check();
+  for (const int64_t peer : awaited()) {
+    if (const std::string why = watch_.sentinels_.close_reason(peer); !why.empty()) fail_unless_finished(peer, why);
+  }
+  if (watch_.heartbeat_ == nullptr) return;
+  watch_.heartbeat_->advance(elapsed);
+  if (const auto reason = watch_.heartbeat_->failure()) watch_.raise(*reason);
+  const Millis grace = std::min(kReportGrace, watch_.timeout_);
+  if (const auto report = watch_.heartbeat_->reported(grace))
+    watch_.raise(watch_.heartbeat_->publish(operation_ + ": " + *report));
+  for (const int64_t peer : awaited()) check_heartbeat(peer);
+}
+
+void PeerWatch::Wait::check_heartbeat(int64_t peer) {
+  const Heartbeat& heartbeat = *watch_.heartbeat_;
+  const Millis silence = heartbeat.silence(peer);
+  if (silence >= watch_.timeout_) {
+    const bool store = heartbeat.store_silence() >= watch_.timeout_;
+    fail_unless_finished(peer, "silent for " + seconds_text(silence) + (store ? ", and so is the store" : ""));
+  } else if (waited_ >= watch_.timeout_ && heartbeat.ahead(peer) >= watch_.timeout_) {
+    fail_unless_finished(peer, "it is in a later call");
+  }
+}
+
+/// Transfers may have finished before their peer closed its connection, as at the end of its program; fails at one that
+/// has not, as it never will.
+void PeerWatch::Wait::fail_unless_finished(int64_t peer, const std::string& why) {
+  for (PeerTransfer& transfer : transfers_) {
+    if (transfer.done || (transfer.peer != peer && transfer.peer != kEveryPeer)) continue;
+    bool finished = false;
+    try {
+      // Twice, as a late tick ends the first wait even of a finished transfer.
+      finished =
+          interruptible(transfer) ? wait_a_tick(transfer) || wait_a_tick(transfer) : transfer.work->isCompleted();
+    } catch (const std::exception&) {
+      finished = false;
+    }
+    if (!finished) watch_.fail(operation_, peer, why);
+  }
+}
+
+std::set<int64_t> PeerWatch::Wait::awaited() const {
+  std::set<int64_t> peers;
+  for (const PeerTransfer& transfer : transfers_) {
+    if (transfer.done) continue;
+    if (transfer.peer != kEveryPeer) peers.insert(transfer.peer);
+    for (int64_t peer = 0; transfer.peer == kEveryPeer && peer < watch_.sites(); ++peer) {
+      if (peer != watch_.site()) peers.insert(peer);
+    }
+  }
+  return peers;
+}
+
+PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::ProcessGroup> group, Millis timeout)
+    : group_(std::move(group)),
+      timeout_(timeout),
+      process_(getpid()),
+      site_(group_->getRank()),
+      sites_(group_->getSize()) {
+  for (const at::Device& device : group_->getDeviceTypes()) {
+    const auto backend = group_->getBackend(device.type());
+    const std::string name = backend->getBackendName();
+    // Gloo sends from the memory of the CPU; arrays of other devices are copied there.
+    if (name == "gloo" && !device.is_cpu()) continue;
+    backends_[device.type()] = {name, backend, device, name == "gloo"};
+  }
+  JOINSUM_USER_CHECK(!backends_.empty(), "init: process group has no backend: group=", group_->getGroupName());
+  if (control_backend().interruptible) waker_ = std::make_unique<Waker>(kTick);
+  if (auto store = open_store(*group_)) heartbeat_ = std::make_unique<Heartbeat>(store, site(), sites(), timeout);
+}
+
+PeerWatch::~PeerWatch() { close(); }
+
+const DeviceBackend& PeerWatch::control_backend() {
+  const auto cpu = backends_.find(at::kCPU);
+  return cpu != backends_.end() ? cpu->second : backends_.begin()->second;
+}
+
+const DeviceBackend& PeerWatch::backend(const std::string& operation, c10::DeviceType type) {
+  const auto own = backends_.find(type);
+  if (own != backends_.end()) return own->second;
+  const DeviceBackend& other = control_backend();
+  JOINSUM_USER_CHECK(other.device.is_cpu(), operation, ": process group cannot move these arrays; initialise it with ",
+                     "backend=\"cpu:gloo,cuda:nccl\": device=", c10::DeviceTypeName(type, true),
+                     ", backend=", other.name);
+  return other;
+}
+
+bool PeerWatch::forked() const { return getpid() != process_; }
+
+std::unique_lock<std::mutex> PeerWatch::enter() {
+  if (forked()) throw TransportError("transport: the process group belongs to the parent of this forked process");
+  std::unique_lock lock(mutex_);
+  if (!failure_.empty()) throw TransportError(failure_);
+  if (group_ == nullptr) throw TransportError("transport: closed; call joinsum.init again");
+  return lock;
+}
+
+void PeerWatch::begin_common_call() {
+  if (heartbeat_) heartbeat_->begin_call();
+}
+
+void PeerWatch::report_failure(const std::string& reason) {
+  if (heartbeat_ && !forked()) heartbeat_->report(concatenate("lost site ", site_, ": it failed: ", reason));
+}
+
+std::vector<PeerTransfer> PeerWatch::post(const std::string& operation, const DeviceBackend& backend, Channel channel,
+                                          const std::vector<PeerBuffer>& receives,
+                                          const std::vector<PeerBuffer>& sends) {
+  std::vector<PeerTransfer> transfers;
+  if (receives.empty() && sends.empty()) return transfers;
+  int64_t peer = kEveryPeer;
+  try {
+    // NCCL's sends and receives deadlock unless they form one group call.
+    const bool coalesced = !backend.device.is_cpu();
+    if (coalesced) backend.backend->startCoalescing();
+    for (const auto* buffers : {&receives, &sends}) {
+      for (const PeerBuffer& buffer : *buffers) {
+        peer = buffer.peer;
+        auto work = post_one(backend, buffer, buffers == &sends, tag_of(channel));
+        if (!coalesced) transfers.push_back({peer, std::move(work)});
+      }
+    }
+    peer = kEveryPeer;
+    if (coalesced) transfers.push_back({peer, backend.backend->endCoalescing()});
+  } catch (const std::exception& e) {
+    fail(operation, peer, reason_of(e));
+  }
+  return transfers;
+}
+
+c10::intrusive_ptr<Work> PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending,
+                                             int tag) {
+  const int peer = static_cast<int>(buffer.peer);
+  if (backend.interruptible && !sentinels_.contains(peer)) {
+    std::vector<at::Tensor> unused{at::empty({1}, at::kByte)};
+    sentinels_.add(peer, backend.backend->recv(unused, peer, kSentinelTag));
+  }
+  std::vector<at::Tensor> bytes{buffer.buffer.view(at::kByte)};
+  return sending ? backend.backend->send(bytes, peer, tag) : backend.backend->recv(bytes, peer, tag);
+}
+
+void PeerWatch::wait(const std::string& operation, std::vector<PeerTransfer>& transfers) {
+  try {
+    Wait(*this, operation, transfers).wait_all();
+  } catch (...) {
+    interrupt(operation);
+    throw;
+  }
+}
+
+void PeerWatch::interrupt(const std::string& operation) {
+  if (group_ == nullptr || !failure_.empty()) return;
+  failure_ = concatenate(operation, ": lost site ", site_, ": interrupted");
+  if (heartbeat_) heartbeat_->publish(failure_);
+  close_connections();
+}
+
+void PeerWatch::abandon(const std::string& operation) noexcept {
+  std::lock_guard lock(mutex_);
+  interrupt(operation);
+}
+
+void PeerWatch::fail(const std::string& operation, int64_t peer, const std::string& why) {
+  const std::string lost = peer == kEveryPeer ? ": failed: " : concatenate(": lost site ", peer, ": ");
+  const std::string reason = operation + lost + why;
+  raise(heartbeat_ ? heartbeat_->publish(reason) : reason);
+}
+
+/// Comes after publishing: sites that see these connections close find the reason in the store.
+void PeerWatch::raise(const std::string& reason) {
+  failure_ = reason;
+  close_connections();
+  throw TransportError(reason);
+}
+
+void PeerWatch::close_connections() {
+  sentinels_.close_connections();
+  for (auto& [type, backend] : backends_) {
+    if (backend.interruptible) continue;
+    try {
+      backend.backend->abort();
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+}
+
+void PeerWatch::close() noexcept {
+  if (forked()) {
+    static_cast<void>(heartbeat_.release());
+    static_cast<void>(waker_.release());
+    static_cast<void>(group_.release());
+    // Destroying them would touch connections.
+    static_cast<void>(new auto(std::move(sentinels_)));
+    static_cast<void>(new auto(std::move(backends_)));
+    return;
+  }
+  closing_ = true;
+  std::lock_guard lock(mutex_);
+  heartbeat_.reset();
+  waker_.reset();
+  sentinels_.clear();
+  backends_.clear();
+  group_.reset();
+}
+
+}  // namespace joinsum::runtime::communication::watch

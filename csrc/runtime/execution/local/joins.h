@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "runtime/execution/local/dim_modes.h"
+#include "runtime/execution/local/local_operator.h"
+
+namespace joinsum::runtime::execution::local {
+
+/// The operands of a join, with what its key dimensions permit.
+class JoinOperands {
+ public:
+  JoinOperands(const ia::LocalJoin& op, const relation::RelationType& left, const relation::RelationType& right,
+               const relation::RelationType& joined, const Dims& summed);
+  /// Of a join whose reduction over all but `group_by` has type `result`.
+  JoinOperands(const ia::LocalJoin& op, const relation::RelationType& left, const relation::RelationType& right,
+               const relation::RelationType& joined, const Dims& group_by, const relation::RelationType& result);
+
+  using Visit = std::function<void(const Box&, const at::Tensor& left, const at::Tensor& right)>;
+  /// Calls `visit` with each joined part, and both operands' arrays for it.
+  void for_each(const PinnedOperand& left, const PinnedOperand& right, const Visit& visit) const;
+
+  ModeOperand left;
+  ModeOperand right;
+  storage::Layout left_layout;
+  storage::Layout right_layout;
+  std::vector<DimMode> modes;
+  Dims batch;
+
+ private:
+  /// Joined keys of two boxes; nothing where they do not meet.
+  std::optional<Box> meeting(const Box& left, const Box& right) const;
+
+  const ia::LocalJoin& op_;
+  Dims right_only_;
+};
+
+/// Walks key by key through the grouping dimensions that `result` links otherwise than `input` does (a reduction of
+/// irregular groups may find new links).
+void split_relinked(const relation::RelationType& input, const Dims& group_by, const relation::RelationType& result,
+                    std::vector<DimMode>& modes);
+
+}  // namespace joinsum::runtime::execution::local

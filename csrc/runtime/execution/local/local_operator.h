@@ -1,0 +1,99 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ia/nodes.h"
+#include "kernels/torch_call/torch_call.h"
+#include "runtime/storage/block_store.h"
+#include "runtime/storage/relation.h"
+
+namespace joinsum::runtime::execution::local {
+
+/// What an operator reads on one site: the operand's relation type and its blocks.
+struct Operand {
+  const relation::RelationType& type;
+  std::vector<storage::Piece> pieces;
+  bool overwritable = false;  ///< whether the operator may write its result into the blocks
+};
+
+/// One tuple, or one box of tuples, with the array of a block that is pinned, or that has not been stored yet.
+struct PinnedPiece {
+  Box box;
+  at::Tensor array;
+};
+
+/// An operand whose blocks are pinned while this lives.
+class PinnedOperand {
+ public:
+  explicit PinnedOperand(const Operand& operand);
+  /// Arrays that nothing else refers to.
+  explicit PinnedOperand(std::vector<PinnedPiece> own) : pieces(std::move(own)) {}
+
+  std::vector<PinnedPiece> pieces;
+  bool overwritable = false;
+
+ private:
+  std::vector<storage::Pin> pins_;
+};
+
+/// What a run gives the operators of its plan.
+struct RunContext {
+  const kernels::table::Scalars& scalars;
+  storage::BlockStore& store;
+  int64_t& flops;  ///< added to
+};
+
+/// An operator of the implementation algebra on the blocks of one site, made once for a plan: its kernel calls with
+/// their modes and layouts. It runs a kernel on whole boxes where the kernel treats the parts of a cut axis alike, and
+/// key by key where it does not.
+class LocalOperator {
+ public:
+  virtual ~LocalOperator() = default;
+  virtual std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& boxes,
+                                       const RunContext& context) const = 0;
+  /// How the kernel goes through the key dimensions: `modes=[whole, batch, single]`.
+  virtual std::string text() const = 0;
+};
+using LocalOperatorPtr = std::unique_ptr<const LocalOperator>;
+
+/// The operators of a plan, whose nodes and types outlive what is made here.
+LocalOperatorPtr prepare_join(const ia::LocalJoin& op, const relation::RelationType& left,
+                              const relation::RelationType& right);
+/// `aggregate`, the reduction of a join whose kernel is a contraction by the same reduction; the joined relation is not
+/// materialised.
+LocalOperatorPtr prepare_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
+                                     const relation::RelationType& left, const relation::RelationType& right,
+                                     const relation::RelationType& joined);
+LocalOperatorPtr prepare_aggregate(const ia::LocalAggregate& op, const relation::RelationType& input);
+LocalOperatorPtr prepare_filter(const ia::LocalFilter& op, const relation::RelationType& input);
+LocalOperatorPtr prepare_map(const ia::LocalMap& op, const relation::RelationType& input);
+
+/// The kernels that follow the first one of an operator, on its results.
+class Epilogue {
+ public:
+  /// `type` is that of the results of `kernel.first()`.
+  Epilogue(const kernels::table::Kernel& kernel, const relation::RelationType& type);
+  std::vector<PinnedPiece> run(std::vector<PinnedPiece> pieces, const RunContext& context) const;
+
+ private:
+  std::list<ia::LocalMap> maps_;
+  std::list<relation::RelationType> types_;
+  std::vector<LocalOperatorPtr> operators_;
+};
+
+/// A call of an operator of torch's, with all its results.
+class CallOperator {
+ public:
+  CallOperator(const kernels::call::Call& call, std::vector<const relation::RelationType*> operands);
+  /// The arrays of all results.
+  std::vector<at::Tensor> run(const std::vector<PinnedOperand>& operands, const RunContext& context) const;
+
+ private:
+  kernels::torch_call::PreparedCall prepared_;
+  std::vector<const relation::RelationType*> types_;
+};
+
+}  // namespace joinsum::runtime::execution::local

@@ -1,0 +1,150 @@
+#include "kernels/table/rows.h"
+#include "relation/typing.h"
+#include "runtime/execution/local/joins.h"
+#include "runtime/execution/local/kernel_calls.h"
+
+namespace joinsum::runtime::execution::local {
+namespace {
+
+using storage::Layout;
+
+/// Type of what the first kernel of a map computes.
+relation::RelationType first_type(const ia::LocalMap& op, const relation::RelationType& input) {
+  return relation::map_type("local_map", input, op.outputs, op.key_map, op.array_map.first());
+}
+
+/// A map that leaves keys as they are.
+class ArrayMap final : public LocalOperator {
+ public:
+  ArrayMap(const ia::LocalMap& op, const relation::RelationType& input)
+      : kernel_(op.array_map.first()),
+        type_(first_type(op, input)),
+        in_(input),
+        modes_(dim_modes(kernel_, {{input, all_dims(input.arity())}}, type_, {})),
+        batch_(dims_in(modes_, DimMode::kBatch)),
+        axes_(in_, all_dims(input.arity()), modes_, batch_),
+        missing_(missing_axes(batch_, Layout(type_))),
+        call_(kernel_, static_cast<int64_t>(batch_.size())),
+        whole_(dims_in(modes_, DimMode::kSingle).empty()),
+        epilogue_(op.array_map, type_) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& context) const override {
+    std::vector<PinnedPiece> out;
+    for (const PinnedPiece& piece : operands[0].pieces) {
+      for_each_single(piece.box, modes_, [&](const Box& part) {
+        const at::Tensor array = axes_.apply(in_.slice(piece.array, piece.box, part));
+        const bool overwrite = operands[0].overwritable && whole_ && call_.fits_result(array, {array});
+        out.push_back({part, with_axes(call_.run({array}, context, 0, overwrite ? array : at::Tensor()), missing_)});
+      });
+    }
+    return epilogue_.run(std::move(out), context);
+  }
+
+  std::string text() const override { return "modes=" + modes_text(modes_); }
+
+ private:
+  kernels::table::Kernel kernel_;
+  relation::RelationType type_;
+  Layout in_;
+  std::vector<DimMode> modes_;
+  Dims batch_;
+  BatchAxes axes_;
+  Dims missing_;
+  KernelCall call_;
+  bool whole_;
+  Epilogue epilogue_;
+};
+
+/// A map of keys, tuple by tuple.
+class KeyedMap final : public LocalOperator {
+ public:
+  KeyedMap(const ia::LocalMap& op, const relation::RelationType& input)
+      : op_(op),
+        input_(input),
+        kernel_(op.array_map.first()),
+        type_(first_type(op, input)),
+        call_(kernel_, 0),
+        epilogue_(op.array_map, type_) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& context) const override {
+    const Layout in(input_);
+    const Layout layout(type_);
+    std::vector<PinnedPiece> out;
+    for (const PinnedPiece& piece : operands[0].pieces) {
+      for_each_key(piece.box, [&](const Key& key) {
+        const at::Tensor array = in.slice(piece.array, piece.box, Box::single(key)).reshape(input_.array_shape(key));
+        for (int64_t m = 0; m < op_.outputs; ++m) {
+          const Box box = Box::single(op_.key_map.evaluate(key, m));
+          out.push_back({box, call_.run({array}, context, m).reshape(layout.shape(box))});
+        }
+      });
+    }
+    return epilogue_.run(std::move(out), context);
+  }
+
+  std::string text() const override { return "tuple by tuple"; }
+
+ private:
+  const ia::LocalMap& op_;
+  const relation::RelationType& input_;
+  kernels::table::Kernel kernel_;
+  relation::RelationType type_;
+  KernelCall call_;
+  Epilogue epilogue_;
+};
+
+class Filter final : public LocalOperator {
+ public:
+  Filter(const ia::LocalFilter& op, const relation::RelationType& input) : op_(op), layout_(input) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& /*context*/) const override {
+    std::vector<PinnedPiece> out;
+    for (const PinnedPiece& piece : operands[0].pieces) {
+      for_each_key(piece.box, [&](const Key& key) {
+        const Box box = Box::single(key);
+        if (op_.predicate.evaluate(key) != 0) out.push_back({box, layout_.slice(piece.array, piece.box, box)});
+      });
+    }
+    return out;
+  }
+
+  std::string text() const override { return "tuple by tuple"; }
+
+ private:
+  const ia::LocalFilter& op_;
+  Layout layout_;
+};
+
+}  // namespace
+
+LocalOperatorPtr prepare_map(const ia::LocalMap& op, const relation::RelationType& input) {
+  if (op.outputs == 1 && op.key_map.is_identity(input.arity())) return std::make_unique<ArrayMap>(op, input);
+  return std::make_unique<KeyedMap>(op, input);
+}
+
+LocalOperatorPtr prepare_filter(const ia::LocalFilter& op, const relation::RelationType& input) {
+  return std::make_unique<Filter>(op, input);
+}
+
+Epilogue::Epilogue(const kernels::table::Kernel& kernel, const relation::RelationType& type) {
+  if (!kernel.epilogue.empty()) types_.push_back(type);
+  for (const kernels::table::Kernel& next : kernel.epilogue) {
+    maps_.push_back({1, relation::KeyMap::identity(type.arity()), next});
+    operators_.push_back(prepare_map(maps_.back(), types_.back()));
+    types_.push_back(first_type(maps_.back(), types_.back()));
+  }
+}
+
+std::vector<PinnedPiece> Epilogue::run(std::vector<PinnedPiece> pieces, const RunContext& context) const {
+  for (const LocalOperatorPtr& next : operators_) {
+    std::vector<PinnedOperand> operands;
+    operands.emplace_back(std::move(pieces));
+    pieces = next->run(operands, {}, context);
+  }
+  return pieces;
+}
+
+}  // namespace joinsum::runtime::execution::local

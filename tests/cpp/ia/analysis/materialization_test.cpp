@@ -1,0 +1,69 @@
+#include "ia/analysis/materialization.h"
+
+#include <gtest/gtest.h>
+
+#include "ia/text.h"
+
+namespace joinsum::ia::analysis {
+namespace {
+
+/// Texts of the operators that are recomputed by tiles, in the plan's order.
+std::vector<std::string> recomputed(const std::string& text, int64_t most_bytes) {
+  const Plan plan = parse("ia on 2\ninput X: f64[4,5]<2,1> on 2 (0)\ninput Y: f64[6,5]<1,1> on 2 (*)\n" + text);
+  const Materialization materialization(plan, most_bytes);
+  std::vector<std::string> out;
+  for (const NodePtr& node : plan.order()) {
+    if (materialization.recomputed(*node)) out.push_back(operation_text(node->operation(), node->type()));
+  }
+  return out;
+}
+
+using Texts = std::vector<std::string>;
+
+const std::string kJoined = R"(
+x = map[(k0, k1); insert_dim[1]](X)
+y = map[(k0, k1); arrange[bc->bc]](Y)
+j = join[1; 1; add](x, y)
+)";
+
+TEST(Materialization, RecomputesAJoinThatIsOnlyFolded) {
+  // 2 x 6 x 5 doubles on each site.
+  const std::string plan = kJoined + "output Z = map[(k0, k1, k2); reduce_max[abc->ab]](j)\n";
+  EXPECT_EQ(recomputed(plan, 479), Texts{"local_join[1; 1; add]"});
+  EXPECT_EQ(recomputed(plan, 480), Texts{}) << "it is not larger";
+}
+
+TEST(Materialization, RecomputesChainsUpToFolds) {
+  const std::string chain = kJoined + "e = map[(k0, k1, k2); exp | negate](j)\n";
+  const Texts both{"local_join[1; 1; add]", "local_map[(k0, k1, k2); exp | negate]"};
+  EXPECT_EQ(recomputed(chain + "output Z = map[(k0, k1, k2); reduce_add[abc->ab]](e)\n" +
+                           "output V = map[(k0, k1, k2); reduce_max[abc->bc]](j)\n",
+                       0),
+            both);
+}
+
+TEST(Materialization, MaterializesOutputsAndWhatMoves) {
+  EXPECT_EQ(recomputed(kJoined + "output Z = map[(k0, k1, k2); reduce_max[abc->ab]](j)\noutput J = j\n", 0), Texts{});
+  EXPECT_EQ(recomputed(kJoined + "output Z = broadcast(j)\n", 0), Texts{});
+  EXPECT_EQ(recomputed(kJoined + "e = map[(k0, k1, k2); exp](j)\noutput Z = broadcast(e)\n", 0), Texts{})
+      << "nor what it is made of";
+}
+
+TEST(Materialization, MaterializesWhatIsNoLargerThanItsOperands) {
+  EXPECT_EQ(recomputed("e = map[(k0, k1); exp](X)\noutput Z = map[(k0, k1); reduce_add[ab->a]](e)\n", 0), Texts{});
+}
+
+TEST(Materialization, ListsWhatAFoldReadsOnce) {
+  const Plan plan =
+      parse("ia on 2\ninput X: f64[4,5]<2,1> on 2 (0)\ninput Y: f64[6,5]<1,1> on 2 (*)\n" + kJoined +
+            "s = join[0, 1, 2; 0, 1, 2; mul](j, j)\n" + "output Z = map[(k0, k1, k2); reduce_add[abc->ab]](s)\n");
+  const Materialization materialization(plan, 0);
+  const Node& fold = *plan.outputs()[0].node;
+  EXPECT_TRUE(materialization.folds_recomputed(fold));
+  EXPECT_EQ(materialization.operands(fold).size(), 2);
+  for (const Node* operand : materialization.operands(fold)) EXPECT_EQ(materialization.uses().at(operand), 1);
+  EXPECT_EQ(materialization.not_materialized().size(), 2);
+}
+
+}  // namespace
+}  // namespace joinsum::ia::analysis
