@@ -41,7 +41,7 @@ ELSEWHERE = (
     Row("csrc/tra", "nodes", "cpp/tra/infer_test.cpp", "data; making a node infers its type"),
     Row("csrc/ia", "infer_call", "cpp/ia/infer_test.cpp", "a part of type inference"),
     Row("csrc/einsum", "cuts", "cpp/einsum/lower_test.cpp", "the cut points that lowering uses"),
-    Row("csrc/einsum", "named_vertex", "cpp/einsum/text_test.cpp", "a vertex whose labels are words, as text"),
+    Row("csrc/einsum/notation", "named_vertex", "cpp/einsum/text_test.cpp", "a vertex whose labels are words, as text"),
     Row(
         "csrc/einsum/json",
         "graph json_write",
@@ -50,8 +50,14 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/einsum/transforms",
-        "expression labelled simple tied_extremes vertex_gradient",
-        "cpp/einsum/transforms/gradient_test.cpp",
+        "expression",
+        "cpp/einsum/transforms/binary_test.cpp",
+        "what binary does to an expression of several operands",
+    ),
+    Row(
+        "csrc/einsum/gradients",
+        "labelled simple tied_extremes vertex_gradient",
+        "cpp/einsum/gradients/gradient_test.cpp",
         "parts of the gradient's rules",
     ),
     Row(

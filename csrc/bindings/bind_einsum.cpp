@@ -1,14 +1,14 @@
 #include "bindings/plans.h"
-#include "einsum/equation.h"
+#include "einsum/gradients/gradient.h"
 #include "einsum/interpret.h"
 #include "einsum/json/graph.h"
 #include "einsum/json/json.h"
 #include "einsum/lower.h"
-#include "einsum/named_vertex.h"
 #include "einsum/nodes.h"
+#include "einsum/notation/equation.h"
+#include "einsum/notation/named_vertex.h"
 #include "einsum/text.h"
 #include "einsum/transforms/binary.h"
-#include "einsum/transforms/gradient.h"
 #include "tra/text.h"
 
 namespace joinsum::bindings {
@@ -35,9 +35,9 @@ Handle call(const std::vector<Handle>& inputs, einsum::Call operation) {
   return {einsum::make(std::move(operation), nodes_of(inputs))};
 }
 
-Handle named_vertex(const std::string& who, const std::vector<Handle>& inputs, const einsum::NamedVertex& vertex,
-                    const std::string& positions) {
-  return {einsum::make_named(who, nodes_of(inputs), vertex, positions)};
+Handle named_vertex(const std::string& who, const std::vector<Handle>& inputs,
+                    const einsum::notation::NamedVertex& vertex, const std::string& positions) {
+  return {einsum::notation::make_named(who, nodes_of(inputs), vertex, positions)};
 }
 
 void bind_nodes(py::module_& module) {
@@ -48,12 +48,12 @@ void bind_nodes(py::module_& module) {
   module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"), WithoutGil());
   module.def("einsum_vertex", &vertex, py::arg("inputs"), py::arg("operands"), py::arg("result"), py::arg("join"),
              py::arg("aggregate"), py::arg("extents"), WithoutGil());
-  py::class_<einsum::NamedVertex>(module, "NamedVertex")
+  py::class_<einsum::notation::NamedVertex>(module, "NamedVertex")
       .def(py::init<std::string, std::string, std::vector<einsum::Labels>, einsum::Labels, einsum::Extents,
                     einsum::Labels>(),
            py::arg("join"), py::arg("aggregate"), py::arg("operands"), py::arg("result"), py::arg("extents"),
            py::arg("order"));
-  module.def("aggregation_names", &einsum::aggregation_names);
+  module.def("aggregation_names", &einsum::notation::aggregation_names);
   module.def("named_einsum_vertex", &named_vertex, py::arg("who"), py::arg("inputs"), py::arg("vertex"),
              py::arg("positions"), WithoutGil());
 }
@@ -252,9 +252,9 @@ void bind_plan(py::module_& module) {
       .def("binary", &binary, py::arg("paths"), WithoutGil())
       .def("binary_where_nans_stay", &binary_where_nans_stay, WithoutGil())
       .def_property_readonly("may_lose_nans", &einsum::transforms::may_lose_nans)
-      .def("gradient", &einsum::transforms::gradient, py::arg("of"),
+      .def("gradient", &einsum::gradients::gradient, py::arg("of"),
            py::arg("paths") = std::map<std::string, einsum::transforms::Path>{}, WithoutGil())
-      .def("differentiable_outputs", &einsum::transforms::differentiable_outputs, py::arg("of"), WithoutGil())
+      .def("differentiable_outputs", &einsum::gradients::differentiable_outputs, py::arg("of"), WithoutGil())
       .def("even_cuts", &einsum::even_cuts, py::arg("sites"), WithoutGil())
       .def("lower", &lower, py::arg("inputs"), WithoutGil())
       .def("lowered_names", &lowered_names, py::arg("inputs"), WithoutGil())
@@ -274,7 +274,7 @@ void bind_einsum(py::module_& module) {
   module.def(
       "parse_equation",
       [](const std::string& text, const std::vector<Dims>& shapes, const einsum::Extents& extents) {
-        const einsum::Equation equation = einsum::parse_equation(text, shapes, extents);
+        const einsum::notation::Equation equation = einsum::notation::parse_equation(text, shapes, extents);
         return std::tuple(equation.operands, equation.result, equation.extents);
       },
       py::arg("text"), py::arg("shapes"), py::arg("extents") = einsum::Extents{});

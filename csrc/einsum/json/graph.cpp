@@ -4,7 +4,7 @@
 #include <set>
 
 #include "einsum/json/json.h"
-#include "einsum/named_vertex.h"
+#include "einsum/notation/named_vertex.h"
 #include "einsum/text.h"
 
 namespace joinsum::einsum::json {
@@ -52,7 +52,7 @@ void check_parts(const std::string& who, const JsonOperation& operation, const s
     check(operation.in_labels[i], concatenate(at, ".in_labels[", i, "]"));
   }
   check(operation.out_labels, at + ".out_labels");
-  located(who, at + ".join", [&] { check_named_join(operation.join, operation.inputs.size()); });
+  located(who, at + ".join", [&] { notation::check_named_join(operation.join, operation.inputs.size()); });
 }
 
 /// Names that become those of inputs and outputs.
@@ -71,9 +71,9 @@ std::string place_of_name(const JsonGraph& graph, const std::string& name) {
 NodePtr make_operation(const JsonOperation& operation, const Values& values) {
   std::vector<NodePtr> inputs;
   for (const std::string& name : operation.inputs) inputs.push_back(value_of(values, name));
-  NamedVertex vertex{operation.join, operation.aggregate.value_or("sum"), operation.in_labels, operation.out_labels,
-                     new_extents(operation)};
-  return make_named("einsum", inputs, std::move(vertex), operation.name + ".positions");
+  notation::NamedVertex vertex{operation.join, operation.aggregate.value_or("sum"), operation.in_labels,
+                               operation.out_labels, new_extents(operation)};
+  return notation::make_named("einsum", inputs, std::move(vertex), operation.name + ".positions");
 }
 
 JsonOperation operation_of(const Node& node, const std::unordered_map<const Node*, std::string>& names) {
@@ -82,7 +82,8 @@ JsonOperation operation_of(const Node& node, const std::unordered_map<const Node
                      "json: a call of a torch operator has no JSON; its text has: vertex=", names.at(&node),
                      ", call=", call == nullptr ? "" : call->text());
   const auto& op = *node.as<Einsum>();
-  JsonOperation out{names.at(&node), {}, op.operands, op.result, {}, op.join.text(), aggregation_name(op.aggregate)};
+  JsonOperation out{
+      names.at(&node), {}, op.operands, op.result, {}, op.join.text(), notation::aggregation_name(op.aggregate)};
   JOINSUM_USER_CHECK(out.aggregate, "json: an aggregation without a name in JSON: vertex=", out.name,
                      ", aggregate=", op.aggregate.text());
   std::vector<TensorType> types;
@@ -133,7 +134,7 @@ NamedPlan named_plan_of(const JsonGraph& graph, const std::string& who) {
     const JsonOperation& operation = graph.operations[i];
     const std::string at = concatenate("$.ops[", i, "]");
     check_parts(who, operation, at);
-    if (is_position(operation.aggregate.value_or("sum"))) {
+    if (notation::is_position(operation.aggregate.value_or("sum"))) {
       check_name(who, operation.name, at + ".name");
       read.insert(operation.name + ".positions");
     }

@@ -8,7 +8,7 @@
 
 namespace joinsum::einsum::json {
 
-/// An einsum of a graph: what it reads by name, ⊗ and ⊕ by name (`NamedVertex`).
+/// An einsum of a graph: what it reads by name, ⊗ and ⊕ by name (`notation::NamedVertex`).
 struct JsonOperation {
   std::string name;
   std::vector<std::string> inputs;  ///< names of inputs of the graph, and of earlier operations
@@ -36,8 +36,8 @@ Labels all_labels(const JsonOperation& operation);
 Extents new_extents(const JsonOperation& operation);
 
 /// The plan of what the outputs need; raises every type error with the JSON path of its place, `at=$.ops[2].join`. An
-/// operation Z of argmax or argmin becomes its vertices, and adds an input `Z.positions` (`make_named`). `who` opens
-/// messages.
+/// operation Z of argmax or argmin becomes its vertices, and adds an input `Z.positions` (`notation::make_named`).
+/// `who` opens messages.
 Plan plan_of(const JsonGraph& graph, const std::string& who = "json");
 
 /// That plan, and the node of every input and operation by its name.

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "einsum/named_vertex.h"
+#include "einsum/notation/named_vertex.h"
 
 namespace joinsum::einsum::json {
 namespace {
@@ -360,8 +360,8 @@ class Reader {
   }
 
   std::string aggregation(const Json& value, const std::string& at) const {
-    if (!value.is_string() || !has(aggregation_names(), value.get<std::string>())) {
-      fail("no such aggregation; there are " + joined(aggregation_names()), at, {{"agg", value}});
+    if (!value.is_string() || !has(notation::aggregation_names(), value.get<std::string>())) {
+      fail("no such aggregation; there are " + joined(notation::aggregation_names()), at, {{"agg", value}});
     }
     return value.get<std::string>();
   }

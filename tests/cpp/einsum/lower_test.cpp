@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include "einsum/gradients/gradient.h"
 #include "einsum/interpret.h"
 #include "einsum/text.h"
 #include "einsum/transforms/binary.h"
-#include "einsum/transforms/gradient.h"
 #include "random_einsums.h"
 #include "tra/interpret.h"
 #include "tra/text.h"

@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "einsum/gradients/gradient.h"
 #include "einsum/interpret.h"
 #include "einsum/lower.h"
 #include "einsum/text.h"
-#include "einsum/transforms/gradient.h"
 #include "kernels/table/table.h"
 #include "random_einsums.h"
 #include "tra/text.h"
@@ -93,7 +93,7 @@ TEST(EinsumJson, AGraphBecomesAPlanThatIsInferredLoweredAndWrittenBack) {
             "output Z = t1\n"
             "output A = t0\n");
   EXPECT_EQ(tra::parse(tra::print(lower(plan, even_cuts(plan, 2))), {}).outputs().size(), 2);
-  EXPECT_EQ(transforms::gradient(plan, {"W"}).outputs()[0].node->type().text(), "f64[4,5]");
+  EXPECT_EQ(gradients::gradient(plan, {"W"}).outputs()[0].node->type().text(), "f64[4,5]");
   EXPECT_TRUE(plan_of(read(write(graph_of(plan)))) == plan);
 }
 

@@ -5,9 +5,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include "einsum/gradients/gradient.h"
 #include "einsum/lower.h"
 #include "einsum/transforms/binary.h"
-#include "einsum/transforms/gradient.h"
 #include "ia/text.h"
 #include "kernels/dense/dense.h"
 #include "random_einsums.h"
@@ -41,7 +41,7 @@ Drawn draw(uint64_t seed) {
   if (seed % 2 == 0) {
     std::vector<std::string> names;
     for (const auto& input : graph.inputs()) names.push_back(input->as<einsum::Input>()->name);
-    graph = einsum::transforms::gradient(graph, names);
+    graph = einsum::gradients::gradient(graph, names);
   } else {
     graph = einsum::transforms::binary(graph);
   }

@@ -4,7 +4,7 @@
 
 #include "einsum/nodes.h"
 
-namespace joinsum::einsum {
+namespace joinsum::einsum::notation {
 
 /// A vertex as users name it: ⊗ and ⊕ by name, its labels, and the extents of those that only the result has.
 struct NamedVertex {
@@ -36,4 +36,4 @@ void check_named_join(const std::string& join, size_t operands);
 NodePtr make_named(const std::string& who, const std::vector<NodePtr>& inputs, NamedVertex vertex,
                    const std::string& positions);
 
-}  // namespace joinsum::einsum
+}  // namespace joinsum::einsum::notation

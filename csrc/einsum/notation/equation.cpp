@@ -1,10 +1,10 @@
-#include "einsum/equation.h"
+#include "einsum/notation/equation.h"
 
 #include <algorithm>
 #include <cctype>
 #include <set>
 
-namespace joinsum::einsum {
+namespace joinsum::einsum::notation {
 namespace {
 
 constexpr size_t kNowhere = std::string::npos;
@@ -234,4 +234,4 @@ Equation parse_equation(const std::string& text, const std::vector<Dims>& operan
   return Reader(text, operands, extents).read();
 }
 
-}  // namespace joinsum::einsum
+}  // namespace joinsum::einsum::notation

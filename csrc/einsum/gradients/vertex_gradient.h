@@ -2,11 +2,11 @@
 
 #include <optional>
 
-#include "einsum/transforms/labelled.h"
-#include "einsum/transforms/tied_extremes.h"
+#include "einsum/gradients/labelled.h"
+#include "einsum/gradients/tied_extremes.h"
 #include "kernels/table/derivative.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 
 /// Gradients of one simple vertex for its operands. Joins and maps have them in their rows of the kernel table; those
 /// of aggregations are here.
@@ -46,4 +46,4 @@ class VertexGradient {
   Extents extents_;
 };
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

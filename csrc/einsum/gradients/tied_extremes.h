@@ -4,10 +4,10 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "einsum/transforms/labelled.h"
-#include "einsum/transforms/simple.h"
+#include "einsum/gradients/labelled.h"
+#include "einsum/gradients/simple.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 
 /// How what arrives at a maximum or minimum is shared by the elements that it was chosen from.
 ///
@@ -42,4 +42,4 @@ class TiedTerms {
   std::unordered_map<const Node*, std::vector<Terms>> operands_;
 };
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

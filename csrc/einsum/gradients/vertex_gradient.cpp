@@ -1,10 +1,10 @@
-#include "einsum/transforms/vertex_gradient.h"
+#include "einsum/gradients/vertex_gradient.h"
 
 #include <algorithm>
 
 #include "kernels/table/expression_kernel.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 namespace {
 
 Kernel kernel(const std::string& text) { return Kernel::parse(text); }
@@ -190,4 +190,4 @@ Labelled VertexGradient::sum_of_others(const Labelled& x) const {
   return einsum(einsum(x, z_.labels, extents_), x, x.labels, extents_, kernel("sub"));
 }
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

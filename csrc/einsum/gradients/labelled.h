@@ -4,7 +4,7 @@
 
 #include "einsum/nodes.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 
 inline const Kernel kId{"id", {}};
 inline const Kernel kAdd{"add", {}};
@@ -32,4 +32,4 @@ Labelled einsum(const Labelled& x, const Labels& result, const Extents& extents,
 /// An einsum of two operands, summed over the labels that the result lacks.
 Labelled einsum(const Labelled& x, const Labelled& y, const Labels& result, const Extents& extents, const Kernel& join);
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

@@ -1,6 +1,6 @@
-#include "einsum/transforms/labelled.h"
+#include "einsum/gradients/labelled.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 
 Labels fresh_labels(size_t count) {
   Labels out;
@@ -34,4 +34,4 @@ Labelled einsum(const Labelled& x, const Labelled& y, const Labels& result, cons
   return {make(std::move(op), {x.node, y.node}), result};
 }
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

@@ -1,6 +1,6 @@
-#include "einsum/transforms/tied_extremes.h"
+#include "einsum/gradients/tied_extremes.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 
 void TiedTerms::count(const NodePtr& end, const std::unordered_set<const Node*>& operands) {
   std::unordered_map<const Node*, Terms> terms;
@@ -41,4 +41,4 @@ Labelled TiedTerms::passed(const Node& node, size_t i, const Labelled& d) const 
   return other ? einsum(d, *other, d.labels, {}, kMul) : d;
 }
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

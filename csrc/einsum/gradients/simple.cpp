@@ -1,9 +1,9 @@
-#include "einsum/transforms/simple.h"
+#include "einsum/gradients/simple.h"
 
-#include "einsum/transforms/labelled.h"
+#include "einsum/gradients/labelled.h"
 #include "kernels/table/table.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 namespace {
 
 void keep_whole(const NodePtr& fold, Einsum op, std::vector<NodePtr> inputs, WholeFolds& folds) {
@@ -54,4 +54,4 @@ Plan simple(const Plan& plan, std::unordered_map<const Node*, NodePtr>& made, Wh
   });
 }
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

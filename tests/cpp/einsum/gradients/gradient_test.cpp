@@ -1,4 +1,4 @@
-#include "einsum/transforms/gradient.h"
+#include "einsum/gradients/gradient.h"
 
 #include <cmath>
 
@@ -8,7 +8,7 @@
 #include "einsum/text.h"
 #include "random_einsums.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 namespace {
 
 using kernels::reference::Array;
@@ -200,7 +200,7 @@ Arrays of_ways(const std::string& labels, const Arrays& inputs, bool adds, bool 
 
 TEST(EinsumGradient, TiesOfThreeOperandsShareEquallyInEveryOrder) {
   RandomEinsums random(8);
-  const std::vector<Path> orders{{{0, 1}, {1, 0}}, {{1, 2}, {0, 1}}, {{0, 2}, {0, 1}}};
+  const std::vector<transforms::Path> orders{{{0, 1}, {1, 0}}, {{1, 2}, {0, 1}}, {{0, 2}, {0, 1}}};
   for (const std::string labels : {"ij,jk,kl->il", "ij,jk,kl->", "ij,jk,k->i", "ij,k,l->jk"}) {
     for (const std::string kernels : {"add; max", "add; min", "min; max", "min; min"}) {
       const Plan plan =
@@ -217,7 +217,7 @@ TEST(EinsumGradient, TiesOfThreeOperandsShareEquallyInEveryOrder) {
         for (double& value : arriving.values) value = 12.0 * static_cast<double>(1 + random.draw(3));
         const bool adds = kernels.starts_with("add"), largest = kernels.ends_with("max");
         const Arrays wanted = of_ways(labels, inputs, adds, largest);
-        for (const Path& order : orders) {
+        for (const transforms::Path& order : orders) {
           const Arrays got = interpret(gradient(plan, {"X", "Y", "W"}, {{"t0", order}}), inputs);
           for (const auto& [name, slope] : wanted) {
             for (size_t i = 0; i < slope.values.size(); ++i) {
@@ -287,4 +287,4 @@ TEST(EinsumGradient, RandomGraphsOfExpressionsHaveTheSlopesOfTheirValues) {
 }
 
 }  // namespace
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

@@ -4,7 +4,7 @@
 
 #include "einsum/nodes.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 
 /// Folds of joins as the one vertex that they were, for which the joined tensor is not formed. Floats of half width
 /// have none: they are folded in single precision there, so that no joined element need equal the extreme.
@@ -16,4 +16,4 @@ using WholeFolds = std::unordered_map<const Node*, NodePtr>;
 /// `folds`. Ties of outputs are left out. Raises PlanError for calls of torch's operators.
 Plan simple(const Plan& plan, std::unordered_map<const Node*, NodePtr>& made, WholeFolds& folds);
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients

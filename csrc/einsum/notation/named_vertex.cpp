@@ -1,4 +1,4 @@
-#include "einsum/named_vertex.h"
+#include "einsum/notation/named_vertex.h"
 
 #include <algorithm>
 #include <cctype>
@@ -8,7 +8,7 @@
 #include "kernels/table/expression_kernel.h"
 #include "kernels/table/table.h"
 
-namespace joinsum::einsum {
+namespace joinsum::einsum::notation {
 namespace {
 
 /// ⊕ by name: what is done to each joined element first, and the kernel that folds; of argmax and argmin that of the
@@ -190,4 +190,4 @@ NodePtr make_named(const std::string& who, const std::vector<NodePtr>& inputs, N
   return make_plain(who, inputs, std::move(vertex));
 }
 
-}  // namespace joinsum::einsum
+}  // namespace joinsum::einsum::notation

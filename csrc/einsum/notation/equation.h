@@ -2,7 +2,7 @@
 
 #include "einsum/nodes.h"
 
-namespace joinsum::einsum {
+namespace joinsum::einsum::notation {
 
 /// What an equation says of operands of given extents.
 struct Equation {
@@ -18,4 +18,4 @@ struct Equation {
 /// only the result has. Every error shows the equation, with a caret.
 Equation parse_equation(const std::string& text, const std::vector<Dims>& operands, const Extents& extents = {});
 
-}  // namespace joinsum::einsum
+}  // namespace joinsum::einsum::notation

@@ -1,10 +1,10 @@
-#include "einsum/equation.h"
+#include "einsum/notation/equation.h"
 
 #include <gtest/gtest.h>
 
 #include "einsum/text.h"
 
-namespace joinsum::einsum {
+namespace joinsum::einsum::notation {
 namespace {
 
 std::string read(const std::string& text, const std::vector<Dims>& shapes, const Extents& extents = {}) {
@@ -88,4 +88,4 @@ TEST(EinsumEquation, ErrorsMarkThePlace) {
 }
 
 }  // namespace
-}  // namespace joinsum::einsum
+}  // namespace joinsum::einsum::notation

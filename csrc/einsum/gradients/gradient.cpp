@@ -1,17 +1,17 @@
-#include "einsum/transforms/gradient.h"
+#include "einsum/gradients/gradient.h"
 
 #include <algorithm>
 #include <set>
 
+#include "einsum/gradients/labelled.h"
+#include "einsum/gradients/simple.h"
+#include "einsum/gradients/tied_extremes.h"
+#include "einsum/gradients/vertex_gradient.h"
 #include "einsum/text.h"
 #include "einsum/transforms/binary.h"
-#include "einsum/transforms/labelled.h"
-#include "einsum/transforms/simple.h"
-#include "einsum/transforms/tied_extremes.h"
-#include "einsum/transforms/vertex_gradient.h"
 #include "kernels/table/table.h"
 
-namespace joinsum::einsum::transforms {
+namespace joinsum::einsum::gradients {
 namespace {
 
 bool has_gradient(DType dtype) { return contains(Domain::kFloating, dtype); }
@@ -65,10 +65,10 @@ struct Simplified {
   }
 };
 
-Simplified simplified(const Plan& plan, const std::map<std::string, Path>& paths) {
+Simplified simplified(const Plan& plan, const std::map<std::string, transforms::Path>& paths) {
   std::unordered_map<const Node*, NodePtr> halves, simples;
   Simplified out;
-  out.plan = simple(binary(plan, paths, halves, Folding::kWhereTiesStay), simples, out.folds);
+  out.plan = simple(transforms::binary(plan, paths, halves, transforms::Folding::kWhereTiesStay), simples, out.folds);
   for (const NodePtr& node : plan.order()) {
     const auto read = simples.find(halves.at(node.get()).get());
     if (read != simples.end()) out.nodes[node.get()] = read->second;
@@ -147,7 +147,8 @@ void check_request(const Plan& plan, const std::vector<std::string>& of) {
 
 }  // namespace
 
-Plan gradient(const Plan& plan, const std::vector<std::string>& of, const std::map<std::string, Path>& paths) {
+Plan gradient(const Plan& plan, const std::vector<std::string>& of,
+              const std::map<std::string, transforms::Path>& paths) {
   check_request(plan, of);
   const Simplified simple = simplified(plan, paths);
   const auto wanted = depending(simple.plan, of);
@@ -189,4 +190,4 @@ std::vector<bool> differentiable_outputs(const Plan& plan, const std::vector<std
   return out;
 }
 
-}  // namespace joinsum::einsum::transforms
+}  // namespace joinsum::einsum::gradients
