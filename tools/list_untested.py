@@ -123,12 +123,7 @@ ELSEWHERE = (
     ),
     Row("csrc/relation", "call_typing", "cpp/kernels/call/call_test.cpp", "the types of calls"),
     Row("csrc/relation", "typing", "cpp/relation/join_typing_test.cpp", "declares the rules of the *_typing files"),
-    Row(
-        "csrc/relation",
-        "key_map key_operators key_parser",
-        "cpp/relation/key_expression_test.cpp",
-        "parts of key expressions",
-    ),
+    Row("csrc/relation", "key_operators", "cpp/relation/key_parser_test.cpp", "how operators print and bind"),
     Row(
         "csrc/optimizer",
         "pairwise_joins",

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -149,6 +150,29 @@ OtherPlan translated(const Plan<NodeT>& plan, Counterparts<NodeT, OtherPlan>& co
     outputs.push_back({output.name, counterparts.at(output.node.get()), output.tied_input});
   }
   return OtherPlan::make(std::move(outputs));
+}
+
+/// The values of a plan's outputs, by name: `compute(node, operands)` gives the value of each node from those of its
+/// inputs.
+template <class Value, class NodeT, class Compute>
+std::map<std::string, Value> evaluated(const Plan<NodeT>& plan, const Compute& compute) {
+  std::unordered_map<const NodeT*, Value> values;
+  for (const auto& node : plan.order()) {
+    std::vector<const Value*> operands;
+    for (const auto& input : node->inputs()) operands.push_back(&values.at(input.get()));
+    values.emplace(node.get(), compute(*node, operands));
+  }
+  std::map<std::string, Value> outputs;
+  for (const auto& output : plan.outputs()) outputs.emplace(output.name, values.at(output.node.get()));
+  return outputs;
+}
+
+/// The argument for an interpreter's input of this name; raises where there is none.
+template <class Value>
+const Value& interpreted_input(const std::string& name, const std::map<std::string, Value>& arguments) {
+  const auto found = arguments.find(name);
+  JOINSUM_USER_CHECK(found != arguments.end(), "interpret: input is not given: name=", name);
+  return found->second;
 }
 
 /// Raises unless `name` can stand in a plan's text: letters, digits, `_` and `.`, which does not come first.

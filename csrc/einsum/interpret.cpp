@@ -100,27 +100,20 @@ class Definition {
 
 std::map<std::string, Array> interpret(const Plan& plan, const std::map<std::string, Array>& inputs,
                                        const Scalars& scalars) {
-  std::map<const Node*, Array> results;
-  for (const NodePtr& node : plan.order()) {
-    if (const auto* input = node->as<Input>()) {
-      const auto found = inputs.find(input->name);
-      JOINSUM_USER_CHECK(found != inputs.end(), "interpret: input is not given: name=", input->name);
-      JOINSUM_USER_CHECK(found->second.shape == node->type().extents,
-                         "interpret: input does not fit its type: name=", input->name, ", shape=", found->second.shape,
-                         ", type=", node->type().text());
-      results[node.get()] = found->second;
-      continue;
+  const auto compute = [&](const Node& node, const std::vector<const Array*>& operands) {
+    if (const auto* input = node.as<Input>()) {
+      const Array& array = interpreted_input(input->name, inputs);
+      JOINSUM_USER_CHECK(array.shape == node.type().extents,
+                         "interpret: input does not fit its type: name=", input->name, ", shape=", array.shape,
+                         ", type=", node.type().text());
+      return array;
     }
-    if (const auto* call = node->as<Call>()) kernels::call::fail_to_interpret(*call);
-    std::vector<const Array*> operands;
-    for (const NodePtr& input : node->inputs()) operands.push_back(&results.at(input.get()));
-    Array result = Definition(*node->as<Einsum>(), types_of<Node>(node->inputs()), scalars).run(operands);
-    JOINSUM_CHECK(result.shape == node->type().extents, "shape=", result.shape, ", type=", node->type().text());
-    results[node.get()] = std::move(result);
-  }
-  std::map<std::string, Array> outputs;
-  for (const auto& output : plan.outputs()) outputs[output.name] = results.at(output.node.get());
-  return outputs;
+    if (const auto* call = node.as<Call>()) kernels::call::fail_to_interpret(*call);
+    Array result = Definition(*node.as<Einsum>(), types_of<Node>(node.inputs()), scalars).run(operands);
+    JOINSUM_CHECK(result.shape == node.type().extents, "shape=", result.shape, ", type=", node.type().text());
+    return result;
+  };
+  return evaluated<Array>(plan, compute);
 }
 
 }  // namespace joinsum::einsum

@@ -4,6 +4,8 @@
 #include <set>
 #include <tuple>
 
+#include "kernels/reference/reference.h"
+
 namespace joinsum::ia {
 namespace {
 
@@ -217,26 +219,6 @@ void check_promises(const std::string& who, const Relation& relation, const Phys
   check_placement(who, relation, type);
 }
 
-Relation given(const Node& node, const std::map<std::string, Contents>& inputs) {
-  const std::string& name = node.as<Input>()->name;
-  const auto found = inputs.find(name);
-  JOINSUM_USER_CHECK(found != inputs.end(), "interpret: input is not given: name=", name);
-  std::vector<Key> keys;
-  for (const auto& [key, array] : found->second) {
-    keys.push_back(key);
-    const bool fits = key.size() == node.type().relation.frontier.size() &&
-                      Box::below(node.type().relation.frontier).contains(key) &&
-                      array.shape == node.type().relation.array_shape(key);
-    JOINSUM_USER_CHECK(fits, "interpret: tuple does not fit its input's type: name=", name, ", key=", key_text(key),
-                       ", shape=", array.shape, ", type=", node.type().text());
-  }
-  std::sort(keys.begin(), keys.end());
-  JOINSUM_USER_CHECK(keys == node.type().relation.all_keys(),
-                     "interpret: keys are not those of the input's type: name=", name, ", tuples=", keys.size(),
-                     ", type=", node.type().text());
-  return place(found->second, node.type());
-}
-
 }  // namespace
 
 Relation place(const Contents& contents, const PhysicalType& type) {
@@ -256,30 +238,26 @@ Contents contents(const Relation& relation, const PhysicalType& type) {
   for (Tuple& tuple : gather(relation, type, 0, all_dims(type.grid.rank()))) {
     out.emplace_back(std::move(tuple.key), std::move(tuple.array));
   }
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.first, a.second.shape, a.second.values) < std::tie(b.first, b.second.shape, b.second.values);
-  });
+  relation::sort_bag(out);
   return out;
 }
 
 std::map<std::string, Relation> interpret(const Plan& plan, const std::map<std::string, Contents>& inputs,
                                           const Scalars& scalars) {
-  std::map<const Node*, Relation> results;
-  for (const NodePtr& node : plan.order()) {
+  const auto compute = [&](const Node& node, const std::vector<const Relation*>& values) {
+    const PhysicalType& type = node.type();
     Relation result;
-    if (node->as<Input>() != nullptr) {
-      result = given(*node, inputs);
+    if (const auto* input = node.as<Input>()) {
+      result = place(relation::interpreted_input(input->name, inputs, type.relation), type);
     } else {
       std::vector<Operand> operands;
-      for (const NodePtr& input : node->inputs()) operands.push_back({results.at(input.get()), input->type()});
-      result = std::visit(Interpret{operands, node->type(), scalars}, node->operation());
+      for (size_t i = 0; i < values.size(); ++i) operands.push_back({*values[i], node.input(i)->type()});
+      result = std::visit(Interpret{operands, type, scalars}, node.operation());
     }
-    check_promises(operator_name(node->operation()), result, node->type());
-    results[node.get()] = std::move(result);
-  }
-  std::map<std::string, Relation> outputs;
-  for (const auto& output : plan.outputs()) outputs[output.name] = results.at(output.node.get());
-  return outputs;
+    check_promises(operator_name(node.operation()), result, type);
+    return result;
+  };
+  return evaluated<Relation>(plan, compute);
 }
 
 }  // namespace joinsum::ia

@@ -3,7 +3,7 @@
 #include <map>
 
 #include "ia/nodes.h"
-#include "kernels/reference/reference.h"
+#include "relation/tuples.h"
 
 namespace joinsum::ia {
 
@@ -16,7 +16,7 @@ struct Tuple {
 using Relation = std::vector<Tuple>;
 
 /// The logical content: each tuple once, whatever its replicas; pending partials folded in site order.
-using Contents = std::vector<std::pair<Key, kernels::reference::Array>>;
+using Contents = relation::Tuples;
 
 /// Places the tuples of a logical relation as an input's type says.
 Relation place(const Contents& contents, const PhysicalType& type);

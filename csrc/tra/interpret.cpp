@@ -1,18 +1,14 @@
 #include "tra/interpret.h"
 
 #include <algorithm>
-#include <tuple>
+
+#include "kernels/reference/reference.h"
 
 namespace joinsum::tra {
 namespace {
 
 using kernels::reference::Array;
 using kernels::table::Scalars;
-
-/// One order of a bag, whatever the way it was made.
-bool before(const std::pair<Key, Array>& a, const std::pair<Key, Array>& b) {
-  return std::tie(a.first, a.second.shape, a.second.values) < std::tie(b.first, b.second.shape, b.second.values);
-}
 
 void sort_by_key(Relation& relation) {
   std::stable_sort(relation.begin(), relation.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -106,56 +102,20 @@ struct Interpret {
   Relation operator()(const Call& call) const { kernels::call::fail_to_interpret(call); }
 };
 
-/// What is wrong with `relation` as one of type `type`; nothing when it fits.
-std::string misfit(const Relation& relation, const RelationType& type) {
-  const std::vector<Key> keys = type.all_keys();
-  if (keys.size() != relation.size()) return concatenate("tuples=", relation.size(), ", in the type=", keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const auto& [key, array] = relation[i];
-    if (key != keys[i]) return concatenate("key=", key_text(key), ", in the type=", key_text(keys[i]));
-    const Dims shape = type.array_shape(key);
-    if (array.shape != shape) {
-      return concatenate("key=", key_text(key), ", shape=", array.shape, ", in the type=", shape);
-    }
-  }
-  return "";
-}
-
-Relation given(const Node& node, const std::map<std::string, Relation>& inputs) {
-  const std::string& name = node.as<Input>()->name;
-  const auto found = inputs.find(name);
-  JOINSUM_USER_CHECK(found != inputs.end(), "interpret: input is not given: name=", name);
-  Relation relation = found->second;
-  sort_by_key(relation);
-  const std::string wrong = misfit(relation, node.type());
-  JOINSUM_USER_CHECK(wrong.empty(), "interpret: input does not fit its type: name=", name, ", ", wrong);
-  return relation;
-}
-
 }  // namespace
 
 std::map<std::string, Relation> interpret(const Plan& plan, const std::map<std::string, Relation>& inputs,
                                           const Scalars& scalars) {
-  std::map<const Node*, Relation> results;
-  for (const NodePtr& node : plan.order()) {
-    if (node->as<Input>() != nullptr) {
-      results[node.get()] = given(*node, inputs);
-      continue;
-    }
-    std::vector<const Relation*> operands;
-    for (const NodePtr& input : node->inputs()) operands.push_back(&results.at(input.get()));
-    Relation result = std::visit(Interpret{operands, scalars}, node->operation());
+  const auto compute = [&](const Node& node, const std::vector<const Relation*>& operands) {
+    if (const auto* input = node.as<Input>()) return relation::interpreted_input(input->name, inputs, node.type());
+    Relation result = std::visit(Interpret{operands, scalars}, node.operation());
     sort_by_key(result);
-    const std::string wrong = misfit(result, node->type());
-    JOINSUM_CHECK(wrong.empty(), "operator=", operator_name(node->operation()), ", ", wrong);
-    results[node.get()] = std::move(result);
-  }
-  std::map<std::string, Relation> outputs;
-  for (const auto& output : plan.outputs()) {
-    Relation result = results.at(output.node.get());
-    std::sort(result.begin(), result.end(), before);
-    outputs[output.name] = std::move(result);
-  }
+    const std::string wrong = relation::misfit(result, node.type());
+    JOINSUM_CHECK(wrong.empty(), "operator=", operator_name(node.operation()), ", ", wrong);
+    return result;
+  };
+  auto outputs = evaluated<Relation>(plan, compute);
+  for (auto& [name, result] : outputs) relation::sort_bag(result);
   return outputs;
 }
 

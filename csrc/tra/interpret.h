@@ -2,13 +2,12 @@
 
 #include <map>
 
-#include "kernels/reference/reference.h"
+#include "relation/tuples.h"
 #include "tra/nodes.h"
 
 namespace joinsum::tra {
 
-/// A logical relation, tuple by tuple; a bag.
-using Relation = std::vector<std::pair<Key, kernels::reference::Array>>;
+using Relation = relation::Tuples;
 
 /// Runs a plan on lists of tuples by the definitions of section 3.1, naively: the oracle of every other way. Results
 /// ascend by key, equal keys by array. Also checks each node's result against its type.

@@ -93,5 +93,19 @@ TEST(Plans, ATieIsToOneInputOfTheOutputsType) {
             "plan: two outputs tied to one input: input=X");
 }
 
+TEST(Plans, EvaluatedComputesEachNodeOnceFromItsOperands) {
+  const Pointer x = input("X"), twice = step({x, x}), sum = step({twice, x});
+  int64_t computed = 0;
+  const auto values =
+      evaluated<int64_t>(TestPlan({{"Y", sum, {}}, {"Z", twice, {}}}),
+                         [&](const TestNode& node, const std::vector<const int64_t*>& operands) -> int64_t {
+                           ++computed;
+                           if (node.as<Input>() != nullptr) return 5;
+                           return *operands[0] + *operands[1];
+                         });
+  EXPECT_EQ(values, (std::map<std::string, int64_t>{{"Y", 15}, {"Z", 10}}));
+  EXPECT_EQ(computed, 3);
+}
+
 }  // namespace
 }  // namespace joinsum
