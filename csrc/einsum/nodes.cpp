@@ -56,8 +56,7 @@ std::vector<NodePtr> Plan::inputs() const { return plan_inputs<Input>(*this); }
 
 std::string Plan::text() const { return print(*this); }
 
-// --- labels
-// -----------------------------------------------------------------------------------------------------------
+// --- labels ----------------------------------------------------------------------------------------------------------
 
 bool has(const Labels& labels, const std::string& label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();

@@ -76,8 +76,7 @@ class Plan : public joinsum::Plan<Node> {
 /// Equal operators over equal inputs, node by node, with equal sharing, names and ties.
 bool operator==(const Plan& a, const Plan& b);
 
-// --- labels
-// -----------------------------------------------------------------------------------------------------------
+// --- labels ----------------------------------------------------------------------------------------------------------
 
 bool has(const Labels& labels, const std::string& label);
 

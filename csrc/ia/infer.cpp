@@ -131,32 +131,13 @@ Placement joined_placement(const PhysicalType& left, const PhysicalType& right, 
   return out;
 }
 
-Box joined_box(const Box& left, const Box& right, const relation::JoinKeys& on) {
-  Box box = left;
-  for (const int64_t d : complement(on.right, right.arity())) {
-    box.lower.push_back(right.lower[d]);
-    box.upper.push_back(right.upper[d]);
-  }
-  for (size_t i = 0; i < on.left.size(); ++i) {
-    const int64_t d = on.left[i];
-    box.lower[d] = std::max(box.lower[d], right.lower[on.right[i]]);
-    box.upper[d] = std::max(box.lower[d], std::min(box.upper[d], right.upper[on.right[i]]));
-  }
-  return box;
-}
-
 Holding::KeyList joined_keys(const std::vector<Key>& left, const std::vector<Key>& right,
                              const relation::JoinKeys& on) {
-  std::map<Key, std::vector<Key>> tails;
-  for (const Key& key : right) {
-    tails[project(key, on.right)].push_back(project(key, complement(on.right, static_cast<int64_t>(key.size()))));
-  }
+  std::map<Key, std::vector<Key>> matches;
+  for (const Key& key : right) matches[project(key, on.right)].push_back(key);
   auto keys = std::make_shared<std::vector<Key>>();
   for (const Key& key : left) {
-    for (const Key& tail : tails[project(key, on.left)]) {
-      keys->push_back(key);
-      keys->back().insert(keys->back().end(), tail.begin(), tail.end());
-    }
+    for (const Key& other : matches[project(key, on.left)]) keys->push_back(on.joined(key, other));
   }
   std::sort(keys->begin(), keys->end());
   return keys;
@@ -174,7 +155,7 @@ Holding joined_holding(const PhysicalType& left, const PhysicalType& right, cons
     }
     const auto& a = left.holding.box(site);
     const auto& b = right.holding.box(site);
-    boxes.push_back(a && b ? std::optional(joined_box(*a, *b, on)) : std::nullopt);
+    boxes.push_back(a && b ? std::optional(on.joined(*a, *b)) : std::nullopt);
   }
   return regular ? Holding::of_boxes(std::move(boxes)) : Holding::of_keys(std::move(lists));
 }

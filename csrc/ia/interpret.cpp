@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "kernels/reference/reference.h"
+#include "relation/typing.h"
 
 namespace joinsum::ia {
 namespace {
@@ -101,17 +102,14 @@ struct Interpret {
   }
 
   Relation operator()(const LocalJoin& op) const {
+    const relation::JoinKeys on{op.left_keys, op.right_keys};
     Relation out;
     for (const Tuple& left : inputs[0].relation) {
       for (const Tuple& right : inputs[1].relation) {
         if (left.site != right.site) continue;
         if (project(left.key, op.left_keys) != project(right.key, op.right_keys)) continue;
-        Key key = left.key;
-        for (const int64_t d : complement(op.right_keys, static_cast<int64_t>(right.key.size()))) {
-          key.push_back(right.key[d]);
-        }
-        out.push_back(
-            {std::move(key), kernels::reference::run(op.kernel, {left.array, right.array}, scalars), left.site});
+        out.push_back({on.joined(left.key, right.key),
+                       kernels::reference::run(op.kernel, {left.array, right.array}, scalars), left.site});
       }
     }
     return out;

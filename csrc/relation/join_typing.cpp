@@ -43,15 +43,10 @@ void for_each_meeting(const RelationType& left, const RelationType& right, const
                       const std::function<void(const Key& out, const Key& left, const Key& right)>& visit) {
   std::map<Key, std::vector<Key>> matches;
   for (const Key& key : right.all_keys()) matches[project(key, on.right)].push_back(key);
-  const Dims rest = complement(on.right, right.arity());
   for (const Key& key : left.all_keys()) {
     const auto found = matches.find(project(key, on.left));
     if (found == matches.end()) continue;
-    for (const Key& other : found->second) {
-      Key out = key;
-      for (const int64_t d : rest) out.push_back(other[d]);
-      visit(out, key, other);
-    }
+    for (const Key& other : found->second) visit(on.joined(key, other), key, other);
   }
 }
 
@@ -76,6 +71,23 @@ Dims JoinKeys::right_position(int64_t left_arity, int64_t right_arity) const {
     position[d] = joined ? left[*joined] : next++;
   }
   return position;
+}
+
+Key JoinKeys::joined(Key left_key, const Key& right_key) const {
+  for (size_t d = 0; d < right_key.size(); ++d) {
+    if (!position_of(right, static_cast<int64_t>(d))) left_key.push_back(right_key[d]);
+  }
+  return left_key;
+}
+
+Box JoinKeys::joined(const Box& left_box, const Box& right_box) const {
+  Box box{joined(left_box.lower, right_box.lower), joined(left_box.upper, right_box.upper)};
+  for (size_t i = 0; i < left.size(); ++i) {
+    const int64_t d = left[i];
+    box.lower[d] = std::max(box.lower[d], right_box.lower[right[i]]);
+    box.upper[d] = std::max(box.lower[d], std::min(box.upper[d], right_box.upper[right[i]]));
+  }
+  return box;
 }
 
 RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,

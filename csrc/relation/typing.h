@@ -15,6 +15,10 @@ struct JoinKeys {
   /// Output position of each left / right key dimension.
   Dims left_position(int64_t left_arity) const;
   Dims right_position(int64_t left_arity, int64_t right_arity) const;
+  /// The key of a joined pair.
+  Key joined(Key left_key, const Key& right_key) const;
+  /// The keys of all pairs from two boxes; an empty box where none meet.
+  Box joined(const Box& left_box, const Box& right_box) const;
 };
 
 RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/reference/reference.h"
+#include "relation/typing.h"
 
 namespace joinsum::tra {
 namespace {
@@ -45,15 +46,12 @@ struct Interpret {
   Relation operator()(const Aggregate& op) const { return fold_groups(input(), op.group_by, op.kernel, scalars); }
 
   Relation operator()(const Join& op) const {
+    const relation::JoinKeys on{op.left_keys, op.right_keys};
     Relation out;
     for (const auto& [left_key, left] : *inputs[0]) {
       for (const auto& [right_key, right] : *inputs[1]) {
         if (project(left_key, op.left_keys) != project(right_key, op.right_keys)) continue;
-        Key key = left_key;
-        for (size_t d = 0; d < right_key.size(); ++d) {
-          if (!position_of(op.right_keys, static_cast<int64_t>(d))) key.push_back(right_key[d]);
-        }
-        out.emplace_back(std::move(key), kernels::reference::run(op.kernel, {left, right}, scalars));
+        out.emplace_back(on.joined(left_key, right_key), kernels::reference::run(op.kernel, {left, right}, scalars));
       }
     }
     return out;

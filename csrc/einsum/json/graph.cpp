@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "einsum/json/json.h"
+#include "einsum/json/place.h"
 #include "einsum/notation/named_vertex.h"
 #include "einsum/text.h"
 

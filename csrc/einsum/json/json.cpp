@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "einsum/json/place.h"
 #include "einsum/notation/named_vertex.h"
 
 namespace joinsum::einsum::json {
@@ -16,15 +17,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMostLevels = 32;
 constexpr size_t kLongestShown = 80;
 
-// --- showing values
-// ---------------------------------------------------------------------------------------------------
-
-std::string escaped(const std::string& text) {
-  const std::string quoted = Json(text).dump(-1, ' ', true);
-  return quoted.substr(1, quoted.size() - 2);
-}
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+// --- showing values --------------------------------------------------------------------------------------------------
 
 /// Bytes of a character of UTF-8 that begins with `first`.
 size_t character_bytes(char first) {
@@ -68,16 +61,7 @@ std::string joined(const std::vector<std::string>& names) {
   return out;
 }
 
-// --- text
-// -------------------------------------------------------------------------------------------------------------
-
-/// Where the byte `offset` of a text stands.
-std::string place_of(const std::string& text, size_t offset) {
-  const std::string before = text.substr(0, offset);
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const size_t start = before.rfind('\n') == std::string::npos ? 0 : before.rfind('\n') + 1;
-  return concatenate("line=", line, ", column=", before.size() - start + 1);
-}
+// --- text ------------------------------------------------------------------------------------------------------------
 
 /// What a parser's message says is wrong, without its own code and place, in printable letters.
 std::string fault_of(const std::string& message) {
@@ -92,41 +76,6 @@ std::string fault_of(const std::string& message) {
   std::replace_if(fault.begin(), fault.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return fault;
 }
-
-/// Where a parser is: the lists and objects that are open.
-class Place {
- public:
-  void open(bool list) {
-    begin_value();
-    levels_.push_back({list, {}, {}, -1});
-  }
-  void close() { levels_.pop_back(); }
-  void begin_value() {
-    if (!levels_.empty() && levels_.back().list) ++levels_.back().index;
-  }
-  /// Whether it is the first of this name in its object.
-  bool name(const std::string& name) {
-    levels_.back().name = name;
-    return levels_.back().names.insert(name).second;
-  }
-  std::string path() const {
-    std::string out = "$";
-    for (const Level& level : levels_) {
-      if (level.list && level.index >= 0) out += concatenate("[", level.index, "]");
-      if (!level.list && !level.names.empty()) out += path_step(level.name);
-    }
-    return out;
-  }
-
- private:
-  struct Level {
-    bool list;
-    std::set<std::string> names;  ///< that an object has had
-    std::string name;             ///< the last of them
-    int64_t index;                ///< of the last value of a list
-  };
-  std::vector<Level> levels_;
-};
 
 /// Where the number that a parser's message shows last stands in the text.
 size_t place_of_number(const std::string& text, const std::string& message) {
@@ -164,8 +113,7 @@ Json parse(const std::string& text, const Reading& reading) {
   }
 }
 
-// --- reading
-// ----------------------------------------------------------------------------------------------------------
+// --- reading ---------------------------------------------------------------------------------------------------------
 
 /// Reads and checks a graph; every error names its JSON path.
 class Reader {
@@ -402,11 +350,5 @@ class Reader {
 }  // namespace
 
 JsonGraph read(const std::string& text, const Reading& reading) { return Reader(reading).graph(parse(text, reading)); }
-
-std::string path_step(const std::string& name) {
-  const auto word = [](char c) { return is_letter(c) || c == '_' || (c >= '0' && c <= '9'); };
-  const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), word) && (name[0] < '0' || name[0] > '9');
-  return plain ? "." + name : "[\"" + escaped(name) + "\"]";
-}
 
 }  // namespace joinsum::einsum::json

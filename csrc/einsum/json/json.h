@@ -32,7 +32,4 @@ JsonGraph read(const std::string& text, const Reading& reading = {});
 /// UTF-8, and for a label without an extent.
 std::string write(const JsonGraph& graph);
 
-/// A step of a JSON path: `.name`, or `["a name"]`.
-std::string path_step(const std::string& name);
-
 }  // namespace joinsum::einsum::json

@@ -1,13 +1,12 @@
 #include <nlohmann/json.hpp>
 
 #include "einsum/json/json.h"
+#include "einsum/json/place.h"
 
 namespace joinsum::einsum::json {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 /// On one line, with a blank after each comma and colon, in ASCII.
 std::string line_of(const Json& value) {

@@ -242,12 +242,6 @@ int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
 
 /// Partials: each piece is folded by the sites that need it and hold a partial, or by all that need it.
 void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& out) {
-  if (!target.placement.pending()) {
-    if (const auto regular = RegularFolds(source, target).volume()) {
-      out = *regular;
-      return;
-    }
-  }
   const Alike alike(source, target);
   Dims apart = source.placement.axes_in<Replicated>();
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
@@ -312,7 +306,12 @@ Volume volume(const PhysicalType& source, const PhysicalType& target) {
   } else if (!source.placement.pending()) {
     add_copies(source, target, out);
   } else if (source.placement.axes_in<Pending>() != target.placement.axes_in<Pending>()) {
-    add_folds(source, target, out);
+    const auto regular = target.placement.pending() ? std::nullopt : RegularFolds(source, target).volume();
+    if (regular) {
+      out = *regular;
+    } else {
+      add_folds(source, target, out);
+    }
   } else {
     out = counted(exchange(source, target), source.sites());
   }

@@ -55,8 +55,7 @@ void expect_error(const std::string& expression, const std::string& fragment) {
       << expression << "\n  raises " << error_of(expression);
 }
 
-// --- joins
-// ------------------------------------------------------------------------------------------------------------
+// --- joins -----------------------------------------------------------------------------------------------------------
 
 TEST(LocalJoin, KeepsWhatBothSidesSplitAlike) {
   EXPECT_EQ(type_of("join[0, 1; 0, 1; add](A, B)"), "f32[8,8]<4,4> on 2x2 (0, 1)");
@@ -133,8 +132,7 @@ TEST(LocalJoin, LeavesScatteredTuplesWhereTheyAre) {
                "a scattered operand meets fully replicated ones only");
 }
 
-// --- aggregates
-// -------------------------------------------------------------------------------------------------------
+// --- aggregates ------------------------------------------------------------------------------------------------------
 
 TEST(LocalAggregate, LeavesPartialsAlongAxesThatSplitAGroup) {
   EXPECT_EQ(type_of("agg[0; add](T)"), "f32[2@-]<4> on 2x2 (0, +add)");
@@ -179,8 +177,7 @@ TEST(LocalAggregate, FoldsScatteredGroupsThatMeet) {
   expect_error("agg[0; add](map[(k0 // 2); id](V))", "groups of a scattered relation lie on several sites");
 }
 
-// --- filters and maps
-// -------------------------------------------------------------------------------------------------
+// --- filters and maps ------------------------------------------------------------------------------------------------
 
 TEST(LocalFilter, KeepsOwnersWhereTheFrontierShrinks) {
   EXPECT_EQ(type_of("filter[k0 < 3](V)"), "f32[2@-]<3> on 2x2 (0:4, 0:4)");
@@ -215,8 +212,7 @@ TEST(LocalMap, RunsOverPendingPartialsOnlyWhatDistributes) {
                "local_map: a key map over a pending relation; reduce it first: key map=(k0 + 1)");
 }
 
-// --- moves
-// ------------------------------------------------------------------------------------------------------------
+// --- moves -----------------------------------------------------------------------------------------------------------
 
 TEST(Moves, TakeEverythingSettledOrScatteredToTheTarget) {
   EXPECT_EQ(type_of("broadcast[0](agg[0; add](T))"), "f32[2@-]<4> on 2x2 (*, +add)");

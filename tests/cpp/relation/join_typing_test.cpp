@@ -14,6 +14,13 @@ TEST(JoinTyping, ResultKeysAreTheLeftOnesThenTheRightOnesThatAreNotJoined) {
   EXPECT_EQ(joined("f32[10,6]<4,2>", "f32[6,8]<2,3>", on, "matmul"), "f32[10@0,8@2]<4,2,3>");
 }
 
+TEST(JoinTyping, KeysOfPairsAndBoxesAreJoined) {
+  const JoinKeys on{{1}, {0}};
+  EXPECT_EQ(on.joined({3, 5}, {5, 7}), (Key{3, 5, 7}));
+  EXPECT_EQ(on.joined(Box{{0, 1}, {2, 4}}, Box{{2, 0}, {6, 3}}), (Box{{0, 2, 0}, {2, 4, 3}}));
+  EXPECT_TRUE(on.joined(Box{{0, 1}, {2, 2}}, Box{{4, 0}, {6, 3}}).empty());
+}
+
 TEST(JoinTyping, TheFrontierOfAJoinedKeyIsTheSmallerOne) {
   EXPECT_EQ(joined("f32[8]<4>", "f32[4]<2>", {{0}, {0}}, "add"), "f32[4]<2>");
 }

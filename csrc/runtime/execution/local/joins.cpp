@@ -10,14 +10,13 @@ namespace joinsum::runtime::execution::local {
 
 JoinOperands::JoinOperands(const ia::LocalJoin& op, const relation::RelationType& l, const relation::RelationType& r,
                            const relation::RelationType& joined, const Dims& summed)
-    : left{l, all_dims(l.arity())},
-      right{r, relation::JoinKeys{op.left_keys, op.right_keys}.right_position(l.arity(), r.arity())},
+    : keys{op.left_keys, op.right_keys},
+      left{l, all_dims(l.arity())},
+      right{r, keys.right_position(l.arity(), r.arity())},
       left_layout(l),
       right_layout(r),
       modes(dim_modes(op.kernel, {left, right}, joined, summed)),
-      batch(dims_in(modes, DimMode::kBatch)),
-      op_(op),
-      right_only_(complement(op.right_keys, r.arity())) {}
+      batch(dims_in(modes, DimMode::kBatch)) {}
 
 JoinOperands::JoinOperands(const ia::LocalJoin& op, const relation::RelationType& l, const relation::RelationType& r,
                            const relation::RelationType& joined, const Dims& group_by,
@@ -27,27 +26,12 @@ JoinOperands::JoinOperands(const ia::LocalJoin& op, const relation::RelationType
   batch = dims_in(modes, DimMode::kBatch);
 }
 
-std::optional<Box> JoinOperands::meeting(const Box& l, const Box& r) const {
-  Box box = l;
-  for (const int64_t d : right_only_) {
-    box.lower.push_back(r.lower[d]);
-    box.upper.push_back(r.upper[d]);
-  }
-  for (size_t i = 0; i < op_.left_keys.size(); ++i) {
-    const int64_t d = op_.left_keys[i];
-    box.lower[d] = std::max(box.lower[d], r.lower[op_.right_keys[i]]);
-    box.upper[d] = std::min(box.upper[d], r.upper[op_.right_keys[i]]);
-    if (box.lower[d] >= box.upper[d]) return std::nullopt;
-  }
-  return box.empty() ? std::nullopt : std::optional(box);
-}
-
 void JoinOperands::for_each(const PinnedOperand& l, const PinnedOperand& r, const Visit& visit) const {
   for (const PinnedPiece& a : l.pieces) {
     for (const PinnedPiece& b : r.pieces) {
-      const auto box = meeting(a.box, b.box);
-      if (!box) continue;
-      for_each_single(*box, modes, [&](const Box& part) {
+      const Box box = keys.joined(a.box, b.box);
+      if (box.empty()) continue;
+      for_each_single(box, modes, [&](const Box& part) {
         visit(part, left_layout.slice(a.array, a.box, projected(part, left.position)),
               right_layout.slice(b.array, b.box, projected(part, right.position)));
       });

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "relation/typing.h"
 #include "runtime/execution/local/dim_modes.h"
 #include "runtime/execution/local/local_operator.h"
 
@@ -21,19 +22,13 @@ class JoinOperands {
   /// Calls `visit` with each joined part, and both operands' arrays for it.
   void for_each(const PinnedOperand& left, const PinnedOperand& right, const Visit& visit) const;
 
+  relation::JoinKeys keys;
   ModeOperand left;
   ModeOperand right;
   storage::Layout left_layout;
   storage::Layout right_layout;
   std::vector<DimMode> modes;
   Dims batch;
-
- private:
-  /// Joined keys of two boxes; nothing where they do not meet.
-  std::optional<Box> meeting(const Box& left, const Box& right) const;
-
-  const ia::LocalJoin& op_;
-  Dims right_only_;
 };
 
 /// Walks key by key through the grouping dimensions that `result` links otherwise than `input` does (a reduction of

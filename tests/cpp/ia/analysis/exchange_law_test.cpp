@@ -12,8 +12,7 @@ namespace {
 
 using testing::RandomPlans;
 
-// --- a naive machine
-// --------------------------------------------------------------------------------------------------
+// --- a naive machine -------------------------------------------------------------------------------------------------
 
 /// One element of a relation: the key of its tuple and its place in the array.
 using Slot = std::pair<Key, int64_t>;
@@ -251,8 +250,7 @@ class Formula {
   const std::vector<Tuples>& held_;
 };
 
-// --- random moves
-// -----------------------------------------------------------------------------------------------------
+// --- random moves ----------------------------------------------------------------------------------------------------
 
 NodePtr draw_input(RandomPlans& random, const Grid& grid, const std::string& name) {
   const RelationType relation = random.relation_type();
