@@ -32,7 +32,7 @@ class Letters {
 Kernel with_labels(const std::string& name, const std::string& labels) { return {name, {labels}}; }
 
 tra::NodePtr transform(const Kernel& kernel, const tra::NodePtr& input) {
-  // What `detach` is there for, gradients, are graphs of einsums.
+  // `detach` matters to gradients only, which are graphs of their own.
   const bool same = kernel == Kernel{"id", {}} || kernel == Kernel{"detach", {}};
   return same ? input : tra::make(tra::Transform{kernel}, {input});
 }
@@ -201,7 +201,7 @@ class Lower {
     return transform(kernel, x.value);
   }
 
-  /// With the labels that only the result has, and the diagonals of those that it repeats.
+  /// Adds the labels that only the result has, and the diagonals of those that it repeats.
   tra::NodePtr finished(tra::NodePtr value) const {
     Labels now = kept_;
     Kernel kernel{"id", {}};

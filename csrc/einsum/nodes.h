@@ -30,7 +30,7 @@ struct TensorType {
   bool operator==(const TensorType&) const = default;
 };
 
-/// A tensor that the run is given.
+/// An argument of the run.
 struct Input {
   std::string name;
   bool operator==(const Input&) const = default;
@@ -42,7 +42,7 @@ struct Input {
 struct Einsum {
   std::vector<Labels> operands;
   Labels result;
-  Kernel join;       ///< ⊗: elementwise; of two operands it takes more from the left; of one operand it is a map
+  Kernel join;  ///< ⊗: elementwise; one of two operands joins several from left to right; one of one operand is a map
   Kernel aggregate;  ///< ⊕: elementwise, associative and commutative
   Extents extents;   ///< of the labels that only the result has
   bool operator==(const Einsum&) const = default;

@@ -25,8 +25,8 @@ std::vector<Tuple> on_site(const Relation& relation, int64_t site) {
   return out;
 }
 
-/// Folds the partials of each key, in site order.
-std::vector<Tuple> fold_partials(const std::vector<Tuple>& partials, const std::string& fold) {
+/// Reduces the partial values of each key, in site order.
+std::vector<Tuple> reduce_partials(const std::vector<Tuple>& partials, const std::string& fold) {
   std::map<Key, Tuple> folded;
   for (const Tuple& partial : partials) {
     const auto [at, first] = folded.try_emplace(partial.key, partial);
@@ -41,7 +41,7 @@ std::vector<Tuple> fold_partials(const std::vector<Tuple>& partials, const std::
 }
 
 /// What the sites hold that differ from `site` only along `axes`: each logical tuple once, whatever its replicas, and
-/// partials folded that differ along pending ones among `axes`.
+/// partial values reduced that differ along pending ones among `axes`.
 std::vector<Tuple> gather(const Relation& relation, const PhysicalType& type, int64_t site, const Dims& axes) {
   const Dims replicated = type.placement.axes_in<Replicated>();
   const Dims here = type.grid.coordinates(site);
@@ -61,7 +61,7 @@ std::vector<Tuple> gather(const Relation& relation, const PhysicalType& type, in
   const Dims pending = type.placement.axes_in<Pending>();
   const bool reduces =
       std::any_of(pending.begin(), pending.end(), [&](int64_t a) { return position_of(axes, a).has_value(); });
-  return reduces ? fold_partials(out, *type.placement.pending_kernel()) : out;
+  return reduces ? reduce_partials(out, *type.placement.pending_kernel()) : out;
 }
 
 struct Operand {
@@ -190,7 +190,7 @@ void check_replicas(const std::string& who, const Relation& relation, const Phys
   }
 }
 
-/// Tuples lie where the placement says, and the sites together hold the relation's keys.
+/// Tuples are on sites that the placement names for them, and the sites together hold the relation's keys.
 void check_placement(const std::string& who, const Relation& relation, const PhysicalType& type) {
   const auto* scattered = type.placement.scattered();
   std::map<Key, int64_t> meeting;

@@ -15,7 +15,7 @@ struct Tuple {
 };
 using Relation = std::vector<Tuple>;
 
-/// The logical content: each tuple once, whatever its replicas; pending partials folded in site order.
+/// The logical content: each tuple once, whatever its replicas; partial values reduced in site order.
 using Contents = relation::Tuples;
 
 /// Places the tuples of a logical relation as an input's type says.

@@ -12,7 +12,7 @@ using kernels::table::Kernel;
 using relation::KeyExpression;
 using relation::KeyMap;
 
-/// A relation that the run is given, already in place.
+/// An argument of the run, stored as the placement in its type says.
 struct Input {
   std::string name;
   bool operator==(const Input&) const = default;
@@ -41,7 +41,8 @@ struct LocalJoin {
   bool operator==(const LocalJoin&) const = default;
 };
 
-/// Folds the groups that each site holds; groups spread over sites leave pending partials. Source: section 4 (4).
+/// Aggregates the groups that each site holds; where a group is spread over sites, they hold partial values, and the
+/// result is pending. Source: section 4 (4).
 struct LocalAggregate {
   Dims group_by;
   Kernel kernel;
@@ -62,8 +63,8 @@ struct LocalMap {
   bool operator==(const LocalMap&) const = default;
 };
 
-/// Runs an operator of several operands on what each site holds of them: those with a letter are divided by it alike. A
-/// letter that the result lacks and that is divided leaves pending partials.
+/// Runs an operator of torch's on what each site holds of its operands. All operands that have a letter are split along
+/// it alike. The result is pending where a letter that it lacks is split.
 struct LocalCall {
   kernels::call::Call call;
   bool operator==(const LocalCall&) const = default;
@@ -81,9 +82,9 @@ NodePtr make(Operation operation, std::vector<NodePtr> inputs);
 NodePtr broadcast(NodePtr input);
 NodePtr shuffle(NodePtr input, const Dims& dims);
 
-/// Grid axes of a broadcast that takes `from` to `to`, if a broadcast does.
+/// Grid axes of the broadcast that takes `from` to `to`; nothing if no broadcast does.
 std::optional<Dims> broadcast_axes(const Placement& from, const Placement& to);
-/// The move that takes `node` to `target`: nothing, a broadcast where that says it, else a shuffle.
+/// `node` at `target`: the node itself if it is there, a broadcast if one takes it there, else a shuffle.
 NodePtr move_to(const NodePtr& node, const Placement& target);
 
 /// Whether an operation moves a relation: a broadcast or a shuffle.

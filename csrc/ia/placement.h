@@ -42,7 +42,7 @@ struct Split {
   int64_t domain = 0;
   bool operator==(const Split&) const = default;
 };
-/// Each coordinate holds a partial result, to be folded with `kernel`.
+/// Each coordinate holds a partial value; `kernel` reduces them.
 struct Pending {
   std::string kernel;
   bool operator==(const Pending&) const = default;
@@ -55,14 +55,14 @@ struct GridPlacement {
   bool operator==(const GridPlacement&) const = default;
 };
 
-/// Each tuple on one site, the owner no function of the type. With `together`: one site per key, and tuples that agree
-/// on those key dimensions meet; without: tuples of one key may be on several sites.
+/// Each tuple is on one site, but the type does not say on which. With `together`, tuples that agree on these key
+/// dimensions are on one site; without it, even tuples of one key may be on several.
 struct Scattered {
   std::optional<Dims> together;
   bool operator==(const Scattered&) const = default;
 };
 
-/// Where the tuples of a relation are. Read through the functions below, so that other forms can join.
+/// Where the tuples of a relation are. Callers use the functions below, so that other forms can be added.
 class Placement {
  public:
   Placement(GridPlacement grid) : form_(std::move(grid)) {}        // NOLINT: a placement is one of its forms
@@ -73,7 +73,7 @@ class Placement {
   const Scattered* scattered() const { return std::get_if<Scattered>(&form_); }
   bool fully_replicated() const;
   bool pending() const;
-  /// Fold of the pending axes.
+  /// The kernel that reduces the pending axes.
   std::optional<std::string> pending_kernel() const;
   /// Whether tuples that agree on `group` are all on one site (and reduced).
   bool keeps_together(const Dims& group) const;
@@ -95,7 +95,7 @@ class Placement {
   /// Lowest site of those that a grid placement puts `key` on.
   int64_t owner(const Grid& grid, const Key& key) const;
 
-  /// Prints `(0, *, +add)` or `(scattered[0])`; `frontier` tells which split domains go without saying.
+  /// Prints `(0, *, +add)` or `(scattered[0])`; domains of splits are printed where they are not those of `frontier`.
   std::string text(const Dims& frontier) const;
   /// Reads one state per axis of `grid`; domains default to the frontier.
   static Placement parse(Scanner& scanner, const Grid& grid, const Dims& frontier);
@@ -109,7 +109,7 @@ class Placement {
 Dims differing_axes(const GridPlacement& a, const GridPlacement& b);
 
 /// `shuffle[dims]`: fills the grid's axes in order with the ordered dims, starting over when they run out.
-/// No dims: everything on the first site's share, which is a split of nothing: raises.
+/// Raises where there are no dims.
 GridPlacement fill(const Grid& grid, const Dims& dims, const Dims& frontier);
 
 }  // namespace joinsum::ia

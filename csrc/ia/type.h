@@ -11,8 +11,8 @@ namespace joinsum::ia {
 
 using relation::RelationType;
 
-/// Which tuples each site holds. Regular: at most one box of keys per site, every key of it once. Otherwise: a list of
-/// keys per site, ascending, with repeats. Exact, so that costs are.
+/// Which tuples each site holds, exactly, so that costs are exact. Of a regular holding, each site has at most one box
+/// of keys, every key of it once; of any other, a list of keys, ascending, with repeats.
 class Holding {
  public:
   using KeyList = std::shared_ptr<const std::vector<Key>>;
@@ -20,7 +20,7 @@ class Holding {
   /// A site without a box holds nothing; so does one with an empty box.
   static Holding of_boxes(std::vector<std::optional<Box>> boxes);
   static Holding of_keys(std::vector<KeyList> keys);
-  /// What `placement` (a grid one without pending axes) makes of `relation`.
+  /// What sites hold of `relation` under `placement`, a grid placement without pending axes.
   static Holding placed(const RelationType& relation, const Grid& grid, const Placement& placement);
 
   bool regular() const { return keys_.empty(); }
@@ -34,7 +34,7 @@ class Holding {
   int64_t elements(const RelationType& relation, int64_t site) const;
   /// Sites that hold a tuple of `key`, ascending.
   std::vector<int64_t> sites_of(const Key& key) const;
-  /// Lists of keys are equal where they are shared.
+  /// Compares lists of keys by address: lists that are not shared differ.
   bool operator==(const Holding&) const = default;
 
  private:

@@ -8,13 +8,13 @@
 namespace joinsum::tra {
 namespace {
 
-/// Brings the tuples that agree on `group_by` to one site. No dims leave nothing to split on: then every site gets all.
+/// Moves tuples that agree on `group_by` to one site; without group dimensions every site gets all tuples.
 ia::NodePtr gather_groups(const ia::NodePtr& input, const Dims& group_by) {
   return group_by.empty() ? ia::broadcast(input) : ia::shuffle(input, group_by);
 }
 
-/// A key map that drops a split dimension leaves each tuple wherever it is, which a type can say only of relations with
-/// no replicas; others are split along every grid axis first.
+/// A key map that drops a split dimension leaves each tuple on its site: a scattered result, which must have no
+/// replicas. So its input is split along every grid axis first.
 ia::NodePtr prepare_for(const KeyMap& key_map, const ia::NodePtr& input) {
   const ia::Placement& placement = input->type().placement;
   if (placement.axes_in<ia::Replicated>().empty()) return input;
@@ -65,7 +65,7 @@ struct Lower {
     }
     return ia::make_input(op.name, ia::PhysicalType::placed("input " + op.name, type, grid, std::move(placement)));
   }
-  /// Whatever the operator needs to meet is brought together first.
+  /// Moves the tuples that the operator combines to one site first.
   template <class Op>
   ia::NodePtr operator()(const Op&) const {
     ia::Operation local = local_operation(node);
@@ -84,7 +84,7 @@ struct Lower {
   }
 };
 
-/// A tied output lies where its input does.
+/// A tied output has the placement of its input.
 ia::NodePtr move_to(const ia::NodePtr& node, const ia::PhysicalType& target) {
   if (node->type() == target) return node;
   if (target.placement.fully_replicated()) return ia::broadcast(node);

@@ -14,13 +14,13 @@ using relation::KeyExpression;
 using relation::KeyMap;
 using relation::RelationType;
 
-/// A relation that the run is given.
+/// An argument of the run.
 struct Input {
   std::string name;
   bool operator==(const Input&) const = default;
 };
 
-/// Folds the tuples that agree on `group_by`. Source: TRA paper, section 3.1 (1).
+/// Aggregates the tuples that agree on `group_by`. Source: TRA paper, section 3.1 (1).
 struct Aggregate {
   Dims group_by;
   Kernel kernel;

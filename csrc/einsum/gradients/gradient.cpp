@@ -33,7 +33,7 @@ class Arrived {
   std::unordered_map<const Node*, NodePtr> sums_;
 };
 
-/// Nodes that lie on a way of floating values from one of the inputs `of`: truth values and integers pass no gradient.
+/// Nodes that depend on one of the inputs `of` by floating values: truth values and integers pass no gradient.
 std::set<const Node*> depending(const Plan& plan, const std::vector<std::string>& of) {
   std::set<const Node*> out;
   for (const NodePtr& node : plan.order()) {

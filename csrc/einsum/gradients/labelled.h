@@ -19,7 +19,7 @@ struct Labelled {
 /// Labels `a`, `b`, ... for a tensor's axes.
 Labels fresh_labels(size_t count);
 
-/// Each element by itself.
+/// `map` of each element.
 Labelled mapped(const Labelled& x, const Kernel& map);
 
 /// The complex conjugate; of real numbers they themselves.

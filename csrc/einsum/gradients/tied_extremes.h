@@ -9,7 +9,7 @@
 
 namespace joinsum::einsum::gradients {
 
-/// How what arrives at a maximum or minimum is shared by the elements that it was chosen from.
+/// How the gradient of a maximum or minimum is shared by the elements that it was chosen from.
 ///
 /// A term is one element of each operand, whose labels agree; it is tied if the join of its elements is the extreme.
 /// All tied terms of an element of the result get an equal share of its gradient, as torch's amax of the joined tensor
@@ -22,10 +22,11 @@ class TiedTerms {
   /// Counts the terms of a vertex from its `operands` to `end`, in nodes of a simple plan with one name for a label.
   void count(const NodePtr& end, const std::unordered_set<const Node*>& operands);
 
-  /// What each term to the elements of `node` gets of `d`, which arrives there: at the end of a vertex a share.
+  /// What each term of an element of `node` gets of `d`, the gradient of the node: at the end of a vertex a share, else
+  /// all of it.
   Labelled shared(const Node& node, const Labelled& d) const;
 
-  /// `d`, for each term, times the terms through the operand of a join that is not operand `i`.
+  /// `d`, which is for each term, times the number of terms through the join's operand other than `i`.
   Labelled passed(const Node& node, size_t i, const Labelled& d) const;
 
   /// 1 for elements of a fold's operand that equal the extreme, else 0.

@@ -12,8 +12,8 @@ namespace joinsum::einsum::gradients {
 /// of aggregations are here.
 class VertexGradient {
  public:
-  /// `value` is the node's; `arrived` is for each of its tied terms, where it is a step of an extreme. `step` says that
-  /// another vertex folds it further.
+  /// `value` is the node's; `arrived` is its gradient, for each of its tied terms if it is a step of an extreme. `step`
+  /// says that another vertex aggregates it further.
   VertexGradient(const NodePtr& node, const NodePtr& value, Labelled arrived, const TiedTerms& terms, bool step);
 
   /// For operand `i`; nothing where it is 0 almost everywhere. Raises PlanError for a kernel without a gradient.

@@ -26,7 +26,7 @@ Path from_the_left(size_t operands) {
   return path;
 }
 
-/// Whether folding may take place before joining, in either operand.
+/// Whether either operand may be aggregated before it is joined.
 bool distributes(const Einsum& op) {
   const Kernel join = op.join.first();
   return kernels::table::distributes(join, op.aggregate.name, 0) &&
@@ -48,10 +48,10 @@ bool loses_nans(const Einsum& op) {
   return join != nullptr && distributes(op) && std::isnan(join(opposites.data(), nullptr));
 }
 
-/// One vertex of several operands, taken apart.
-class Apart {
+/// Splits one vertex of several operands into steps of two.
+class Steps {
  public:
-  Apart(const std::string& name, const Einsum& op, const std::vector<NodePtr>& inputs, bool waits)
+  Steps(const std::string& name, const Einsum& op, const std::vector<NodePtr>& inputs, bool waits)
       : name_(name), op_(op) {
     for (size_t i = 0; i < inputs.size(); ++i) operands_.push_back({inputs[i], op.operands[i]});
     const kernels::table::Facts& facts = kernels::table::row_of(op.join.first()).facts;
@@ -137,7 +137,7 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::uno
     if (path != paths.end()) ++used;
     const bool waits = (folding == Folding::kWhereTiesStay && loses_ties(*op)) ||
                        (folding == Folding::kWhereNaNsStay && loses_nans(*op));
-    return Apart(names.at(node.get()), *op, inputs, waits)
+    return Steps(names.at(node.get()), *op, inputs, waits)
         .run(waits || path == paths.end() ? from_the_left(inputs.size()) : path->second);
   });
   JOINSUM_USER_CHECK(used == paths.size(),

@@ -113,7 +113,7 @@ void add_shares(const RelationType& relation, const Box& box, const std::vector<
   }
 }
 
-/// Sites by the boxes of `target` that they store. Boxes of one placement are equal or apart.
+/// Sites by the boxes of `target` that they store. Boxes of one placement are equal or disjoint.
 std::map<Box, std::vector<int64_t>> needers(const PhysicalType& target, const std::vector<int64_t>& sites) {
   std::map<Box, std::vector<int64_t>> out;
   for (const int64_t site : sites) {
@@ -122,8 +122,8 @@ std::map<Box, std::vector<int64_t>> needers(const PhysicalType& target, const st
   return out;
 }
 
-/// Folds what is pending straight into the target: each piece is folded by the sites that need it. Sites that differ
-/// along an axis that the source replicates, or that stays pending, exchange nothing.
+/// Reduces partial values straight into the target: the sites that need a piece reduce it. Sites that differ along an
+/// axis that the source replicates, or that stays pending, exchange nothing.
 void reduce_partials(const PhysicalType& source, const PhysicalType& target, Exchange& out) {
   Dims apart = source.placement.axes_in<Replicated>();
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);

@@ -25,7 +25,7 @@ struct Share {
   Box box;
   int64_t begin = 0;
   int64_t end = 0;
-  std::vector<int64_t> holders;  ///< ascending: the order of the fold
+  std::vector<int64_t> holders;  ///< ascending: the order of the reduction
 };
 
 /// A move in up to three stages. First each share's site receives the partials of pending axes (`reduce`). Where the

@@ -6,20 +6,20 @@
 
 namespace joinsum::ia::analysis {
 
-/// Joins that the executor never materializes: a contraction whose only reader is a local fold by the kernel that the
-/// contraction folds with is computed with that fold, as one contraction over each pair of blocks.
+/// Joins that the executor never materializes: contractions whose only reader is a local aggregate by the contraction's
+/// own aggregation kernel. The executor computes both as one contraction of each pair of blocks.
 std::unordered_set<const Node*> fused_joins(const Plan& plan);
 
-/// Further results of a call: each with the node of the call's first result, whose run computes it too.
+/// The nodes of a call's further results, each with the node of its first result, which computes them all.
 std::unordered_map<const Node*, const Node*> further_results(const Plan& plan);
 
 /// A joined value that takes more bytes on some site is not materialized if it can be recomputed by tiles.
 constexpr int64_t kMostJoinedBytes = int64_t{1} << 24;
 
-/// Which values of a plan the executor stores; the cost model asks the same. Not stored are fused joins, and values
-/// that are recomputed tile by tile: values whose elements can be computed one by one, that take more than `most_bytes`
-/// and more than each operand (or an operand is recomputed too), and that only folds and recomputed values read. Each
-/// fold computes them again.
+/// Which values of a plan the executor stores, for the executor and the cost model. Not stored are fused joins, and
+/// values that are recomputed tile by tile: values whose elements can be computed one by one, that take more than
+/// `most_bytes` and more than each operand (or an operand is recomputed too), and that only folds and recomputed values
+/// read. Each fold computes them again.
 class Materialization {
  public:
   explicit Materialization(const Plan& plan, int64_t most_bytes = kMostJoinedBytes);

@@ -240,7 +240,8 @@ int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
   return std::count_if(a.begin(), a.end(), [&](int64_t site) { return std::binary_search(b.begin(), b.end(), site); });
 }
 
-/// Partials: each piece is folded by the sites that need it and hold a partial, or by all that need it.
+/// Partial values: each piece is reduced by the sites that need it and hold a partial value of it, or by all that need
+/// it where none of them does.
 void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& out) {
   const Alike alike(source, target);
   Dims apart = source.placement.axes_in<Replicated>();

@@ -9,8 +9,8 @@ struct Volume {
   int64_t reduce = 0;
   int64_t gather = 0;
   int64_t copy = 0;
-  /// Received by the site that receives most in a stage, summed over the stages; shares of a fold count as if they were
-  /// equal.
+  /// Received by the site that receives most in a stage, summed over the stages; shares of a reduction count as if they
+  /// were equal.
   int64_t busiest = 0;
   int64_t stages = 0;  ///< that move anything
   int64_t elements() const { return reduce + gather + copy; }

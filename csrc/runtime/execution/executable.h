@@ -13,7 +13,7 @@
 
 namespace joinsum::runtime::execution {
 
-/// What a run has of one node of the plan.
+/// The value of one node of the plan in a run.
 struct Value {
   const ia::Node* node = nullptr;
   std::string name;                           ///< as the plan's text names it

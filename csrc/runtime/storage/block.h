@@ -20,7 +20,7 @@ enum class Format { kDense };
 class Buffer {
  public:
   virtual ~Buffer() = default;
-  /// Shape, strides, offset and dtype of the block. Its elements may not be read: it may lie on torch's meta device.
+  /// Shape, strides, offset and dtype of the block. Its elements may not be read: it may be on torch's meta device.
   virtual const at::Tensor& geometry() const = 0;
   virtual at::Device device() const = 0;
   /// Equal for buffers that share memory; constant while the buffer lives, wherever its elements move.

@@ -63,7 +63,7 @@ using LocalOperatorPtr = std::unique_ptr<const LocalOperator>;
 LocalOperatorPtr prepare_join(const ia::LocalJoin& op, const relation::RelationType& left,
                               const relation::RelationType& right);
 /// `aggregate`, the reduction of a join whose kernel is a contraction by the same reduction; the joined relation is not
-/// materialised.
+/// materialized.
 LocalOperatorPtr prepare_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
                                      const relation::RelationType& left, const relation::RelationType& right,
                                      const relation::RelationType& joined);

@@ -58,7 +58,7 @@ struct ProgramInputs {
   const kernels::table::Scalars& scalars;
 };
 
-/// A tuple of a materialised value that a program reads.
+/// A tuple of a materialized value that a program reads.
 struct ReadTuple {
   const Node* node;
   Key key;
@@ -202,7 +202,7 @@ class Program {
   Parts all_;
 };
 
-/// Adds the steps that compute values which are not materialised to a program, for one tuple.
+/// Adds the steps that compute values which are not materialized to a program, for one tuple.
 class Builder {
  public:
   Builder(const ia::analysis::Materialization& materialization, Program& program)

@@ -5,8 +5,8 @@
 
 namespace joinsum::runtime::execution::local {
 
-/// The operator of `node`, which reduces values that are not materialised (ia::analysis::Materialization): it computes
-/// them again tile by tile, on torch's threads, each tile in blocks, from what is materialised up to the reduction. So
+/// The operator of `node`, which reduces values that are not materialized (ia::analysis::Materialization): it computes
+/// them again tile by tile, on torch's threads, each tile in blocks, from what is materialized up to the reduction. So
 /// memory holds a block for each value and thread, and the result. `operands` of its run are those that
 /// Materialization::operands lists, `boxes` those that the site, one of `sites`, would store of the value that is
 /// reduced. The node outlives it.
