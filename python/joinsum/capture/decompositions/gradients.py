@@ -14,8 +14,7 @@ __all__ = [
     "batch_norm_with_grad_affine",
     "batch_norm_with_grad_input",
     "checked",
-    "convolution_grad_input",
-    "convolution_grad_weight",
+    "convolution_gradient",
     "group_norm_grad_affine",
     "group_norm_grad_input",
     "grouped_product",
@@ -134,33 +133,24 @@ def batch_norm_with_grad_affine(
     return (grad * normed).sum(dims).to(mean.dtype), grad.sum(dims, dtype=mean.dtype)
 
 
-_CONVOLUTION = (
-    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups"
-)
-
-
 @torch.library.custom_op(
-    "joinsum::convolution_grad_input",
+    "joinsum::convolution_gradient",
     mutates_args=(),
-    schema=f"(Tensor grad, Tensor weight, SymInt[] input_sizes, {_CONVOLUTION}) -> Tensor",
+    schema="(Tensor grad, Tensor? input, Tensor? weight, SymInt[] sizes, SymInt[] stride, SymInt[] padding, "
+    "SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
 )
-def convolution_grad_input(grad: Tensor, weight: Tensor, input_sizes: Sequence[int], *options: Any) -> Tensor:
-    """The gradient of a convolution's input; the results of shards of the output channels are summed."""
-    # ATen reads only the shape of the input; oneDNN refuses an expanded tensor.
-    input, mask = grad.new_empty(tuple(input_sizes)), [True, False, False]
-    gradient: Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options, mask)[0]
-    return gradient
+def convolution_gradient(
+    grad: Tensor, input: Tensor | None, weight: Tensor | None, sizes: Sequence[int], *options: Any
+) -> Tensor:
+    """The gradient of a convolution's input or weight: of that which is None, whose shape is `sizes`.
 
-
-@torch.library.custom_op(
-    "joinsum::convolution_grad_weight",
-    mutates_args=(),
-    schema=f"(Tensor grad, Tensor input, SymInt[] weight_sizes, {_CONVOLUTION}) -> Tensor",
-)
-def convolution_grad_weight(grad: Tensor, input: Tensor, weight_sizes: Sequence[int], *options: Any) -> Tensor:
-    """The gradient of a convolution's weight; the results of shards of the batch are summed."""
-    weight, mask = grad.new_empty(tuple(weight_sizes)), [False, True, False]
-    gradient: Tensor = torch.ops.aten.convolution_backward(grad, input, weight, None, *options, mask)[1]
+    The input's of shards of the output channels are summed, the weight's of shards of the batch.
+    """
+    # ATen reads only the shape of what the gradient is of; oneDNN refuses an expanded tensor.
+    operands = [grad.new_empty(tuple(sizes)) if each is None else each for each in (input, weight)]
+    mask = [input is None, weight is None, False]
+    gradients = torch.ops.aten.convolution_backward(grad, *operands, None, *options, mask)
+    gradient: Tensor = gradients[mask.index(True)]
     return gradient
 
 

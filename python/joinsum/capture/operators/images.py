@@ -17,24 +17,27 @@ __all__ = ["ROWS"]
 # --- convolutions -----------------------------------------------------------------------------------------------------
 
 _COUNTS = {"groups": "g"}
-_FLOPS = "2 n g o c *k *t"
-_FORWARD = Form("n (g c) *s, (g o) c *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
-_TRANSPOSED = Form("n (g c) *s, (g c) o *k -> n (g o) *t", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS)
+_INPUT, _RESULT = "n (g c) *s", "n (g o) *t"
+_WEIGHT = {False: "(g o) c *k", True: "(g c) o *k"}  # by whether the convolution is transposed
+_FORMS = {
+    transposed: Form(f"{_INPUT}, {weight} -> {_RESULT}", "*s *k *t", "c=add", {}, _COUNTS, "2 n g o c *k *t")
+    for transposed, weight in _WEIGHT.items()
+}
+
+
+def _gradient(of: str, weight: str, reduce: str) -> Form:
+    """The form of joinsum::convolution_gradient of a tensor with these axes."""
+    return Form(f"{_RESULT}, {_INPUT}, {weight} -> {of}", "*s *k *t", reduce, {"sizes": of}, _COUNTS)
+
 
 # Gradients of the input, and of the weight, by whether the convolution is transposed.
-_TO_INPUT = {
-    False: Form("n (g o) *t, (g o) c *k -> n (g c) *s", "*s *k *t", "o=add", {"input_sizes": "n (g c) *s"}, _COUNTS),
-    True: Form("n (g o) *t, (g c) o *k -> n (g c) *s", "*s *k *t", "o=add", {"input_sizes": "n (g c) *s"}, _COUNTS),
-}
-_TO_WEIGHT = {
-    False: Form("n (g o) *t, n (g c) *s -> (g o) c *k", "*s *k *t", "n=add", {"weight_sizes": "(g o) c *k"}, _COUNTS),
-    True: Form("n (g o) *t, n (g c) *s -> (g c) o *k", "*s *k *t", "n=add", {"weight_sizes": "(g c) o *k"}, _COUNTS),
-}
+_TO_INPUT = {transposed: _gradient(_INPUT, weight, "o=add") for transposed, weight in _WEIGHT.items()}
+_TO_WEIGHT = {transposed: _gradient(weight, weight, "n=add") for transposed, weight in _WEIGHT.items()}
 
 
 def _convolution(application: Application) -> Results:
     """The bias is added once, also where the channels that are summed are divided."""
-    form = _TRANSPOSED if application.arguments["transposed"] else _FORWARD
+    form = _FORMS[bool(application.arguments["transposed"])]
     bias = application.optional("bias")
     (product,) = form(application.with_arguments({"bias": None}))
     assert product is not None
@@ -46,18 +49,15 @@ def _convolution(application: Application) -> Results:
 
 def _convolution_backward(application: Application) -> Results:
     """Each gradient by itself: the input's is summed over output channels, the weight's over the batch."""
-    to_input, to_weight, to_bias = application.numbers("output_mask")
-    grad, input, weight = (application.value(name) for name in ("grad_output", "input", "weight"))
+    mask, grad = application.numbers("output_mask"), application.value("grad_output")
     transposed = bool(application.arguments["transposed"])
-    arguments = application.arguments | {"grad": grad, "input_sizes": input.shape, "weight_sizes": weight.shape}
     gradients: list[Value | None] = [None, None, None]
-    if to_input:
-        operator = torch.ops.joinsum.convolution_grad_input.default
-        (gradients[0],) = _TO_INPUT[transposed].apply(application, operator, arguments, (input.shape, grad.dtype))
-    if to_weight:
-        operator = torch.ops.joinsum.convolution_grad_weight.default
-        (gradients[1],) = _TO_WEIGHT[transposed].apply(application, operator, arguments, (weight.shape, grad.dtype))
-    if to_bias:
+    for place, (name, forms) in enumerate((("input", _TO_INPUT), ("weight", _TO_WEIGHT))):
+        if mask[place]:
+            shape, operator = application.value(name).shape, torch.ops.joinsum.convolution_gradient.default
+            arguments = application.arguments | {"grad": grad, name: None, "sizes": list(shape)}
+            (gradients[place],) = forms[transposed].apply(application, operator, arguments, (shape, grad.dtype))
+    if mask[2]:
         names = axis_names(len(grad.axes))
         gradients[2] = einsum([(grad, names)], names[1:2], "id")
     return gradients
@@ -170,7 +170,7 @@ _SAMPLED: dict[str, Form] = {
 ROWS = [
     *rows(
         "convolutions",
-        Entry("convolution", _convolution, f"`{_FORWARD.pattern}`, reduced over c by add; then the bias"),
+        Entry("convolution", _convolution, f"`{_FORMS[False].pattern}`, reduced over c by add; then the bias"),
         Entry("convolution_backward", _convolution_backward, "a call for each gradient, reduced over what is summed"),
     ),
     *rows("pooling", *(Entry(names, form) for names, form in _POOLS)),
