@@ -17,6 +17,9 @@ namespace {
 /// A set of operands: bit i stands for operand i.
 using Set = uint64_t;
 
+/// The most tries where sets of operands without a common label are joined.
+constexpr int64_t kTriesOfAll = 300'000;
+
 constexpr Price kNever{min_sum::kForbidden, 0};
 
 /// In the division of a result: the axis divides a label that is folded.
@@ -70,7 +73,7 @@ class Order {
   /// Compares all orders, or those that join sets with a common label; whether the tries lasted.
   bool compare(Compared compared) {
     all_pairs_ = compared == Compared::kAll;
-    const int64_t tries = all_pairs_ ? wanted_.all_tries : wanted_.tries;
+    const int64_t tries = all_pairs_ ? std::min(wanted_.tries, kTriesOfAll) : wanted_.tries;
     const Sets components = components_of_all();
     for (Set set = 1; set <= all_; ++set) {
       if (std::popcount(set) < 2) continue;

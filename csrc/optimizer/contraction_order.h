@@ -34,9 +34,8 @@ struct OrderFor {
   ia::Grid grid;
   cost::Objective objective = cost::Objective::kSeconds;
   cost::Cluster cluster = {};
-  bool everywhere = false;      ///< whether every site needs the result; otherwise it may have any layout
-  int64_t tries = 3'000'000;    ///< most joins and moves that are priced before the best proposal is taken
-  int64_t all_tries = 300'000;  ///< the same for sets of operands without a common label
+  bool everywhere = false;    ///< whether every site needs the result; otherwise it may have any layout
+  int64_t tries = 3'000'000;  ///< most joins and moves that are priced before the best proposal is taken
 };
 
 /// Chooses the order in which the operands of `op` are joined together with the placement of every join, moves priced

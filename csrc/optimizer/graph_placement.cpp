@@ -214,15 +214,16 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   if (bounded || vertices_.size() > kManyVertices) limits.table_entries = kFewEntries;
   limits.deadline = min_sum::deadline_after(seconds);
   // Where values with several readers share moves to one more place, an elimination proves nothing.
-  std::optional<PlacementSolution> passed;
-  if (bounded && !problem.complete()) passed = problem.bounded(limits);
-  if (passed) return described(*passed);
+  const bool complete = problem.complete();
+  if (bounded && !complete) {
+    if (const auto passed = problem.bounded(limits)) return described(*passed);
+  }
   const std::optional<PlacementSolution> placed = problem.solve({}, limits);
   JOINSUM_USER_CHECK(placed, "place: no placement of the graph meets the pins: pins=", pins.size());
   GraphPlacement first = described(*placed);
-  if (!problem.complete()) set_bound(first, 0);
-  if (!bounded || first.exact) return first;
-  passed = problem.bounded(limits);
+  if (!complete) set_bound(first, 0);
+  if (!bounded || !complete || first.exact) return first;
+  const auto passed = problem.bounded(limits);
   if (!passed) return first;
   GraphPlacement second = described(*passed);
   if (second.cost <= first.cost) return second;

@@ -64,13 +64,9 @@ std::optional<PairwiseJoins::Run> PairwiseJoins::run(const JoinProgram& program,
       if (input != nullptr) return ia::make_input(input->name, operands[input->name == "L" ? 0 : 1]->type);
       return ia::make(tra::local_operation(*node), std::move(inputs));
     });
-    const cost::Fusions fusions(plan);
-    Run out{layouts_.of(plan.outputs()[0].node->type()), {}};
-    for (const ia::NodePtr& node : plan.order()) {
-      const cost::NodeCost cost = cost::node_cost(*node, fusions.of(*node), wanted_.cluster);
-      out.price = out.price + Price{cost::value_of(cost, wanted_.objective), static_cast<double>(cost.flops)};
-    }
-    return out;
+    const cost::NodeCost cost = cost::total_cost(plan, wanted_.cluster);
+    return Run{layouts_.of(plan.outputs()[0].node->type()),
+               {cost::value_of(cost, wanted_.objective), static_cast<double>(cost.flops)}};
   } catch (const PlanError&) {
   } catch (const KernelError&) {
   }

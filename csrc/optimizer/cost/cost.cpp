@@ -113,10 +113,8 @@ PlanCost priced(const ia::Plan& plan, const Cluster& cluster, bool listed, std::
                                                               : move_in_closed_form(*node, cluster);
     cost.node = names.at(node.get());
     cost.operation = ia::operation_text(node->operation(), node->type());
-    out.paper_floats += cost.paper_floats;
-    out.wire_bytes += cost.wire_bytes;
+    out += cost;
     out.flops += cost.flops;
-    out.seconds += cost.seconds;
     out.nodes.push_back(std::move(cost));
   }
   out.peak = peak_of(plan, received, limit);
@@ -148,6 +146,17 @@ Fusion Fusions::of(const ia::Node& node) const {
 
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received) {
   return Pricing(cluster, received).price(node, fusion);
+}
+
+NodeCost total_cost(const ia::Plan& plan, const Cluster& cluster) {
+  const Fusions fusions(plan);
+  NodeCost out;
+  for (const ia::NodePtr& node : plan.order()) {
+    const NodeCost cost = node_cost(*node, fusions.of(*node), cluster);
+    out += cost;
+    out.flops += cost.flops;
+  }
+  return out;
 }
 
 PlanCost plan_cost(const ia::Plan& plan, const Cluster& cluster) {

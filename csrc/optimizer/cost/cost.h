@@ -30,6 +30,13 @@ struct Figures {
   double paper_floats = 0;  ///< broadcast of f floats over axes of size p: f·p; shuffle: f; f by the frontier
   int64_t wire_bytes = 0;   ///< payload between different sites, exact
   double seconds = 0;
+
+  Figures& operator+=(const Figures& other) {
+    paper_floats += other.paper_floats;
+    wire_bytes += other.wire_bytes;
+    seconds += other.seconds;
+    return *this;
+  }
 };
 
 /// Cost of one node.
@@ -70,6 +77,9 @@ class Fusions {
 
 /// Prices one node by itself. Adds the bytes that each site receives in a move to `received`, if that is not null.
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received = nullptr);
+
+/// The sum of the costs of a plan's nodes.
+NodeCost total_cost(const ia::Plan& plan, const Cluster& cluster);
 
 /// Floats that the paper's rule charges for the messages of a move to `target`: a broadcast over axes of p sites f·p, a
 /// shuffle f for each site that the target replicates it on; f by the frontier, whatever is there already. Source: TRA

@@ -44,7 +44,6 @@ void add_join(const ia::Node& node, const ia::LocalJoin& op, Flops& flops) {
   add_followers(holding, joined, op.kernel, flops);
 }
 
-/// A key map changes no array, so kernels are counted on the keys that tuples come from.
 void add_map(const ia::Node& node, const ia::LocalMap& op, Flops& flops) {
   const ia::PhysicalType& input = node.input(0)->type();
   const kernels::table::Kernel first = op.array_map.first();
@@ -52,12 +51,9 @@ void add_map(const ia::Node& node, const ia::LocalMap& op, Flops& flops) {
   if (op.array_map.epilogue.empty() && !labelled) {
     return add_unary(node.type().holding, input.relation, node.type().relation, first, flops);
   }
-  const bool one = op.outputs == 1;
-  const relation::KeyMap keys = one ? relation::KeyMap::identity(input.relation.arity()) : op.key_map;
-  const ia::Holding& holding = one ? input.holding : node.type().holding;
-  const relation::RelationType mapped = relation::map_type("local_map", input.relation, op.outputs, keys, first);
-  add_unary(holding, input.relation, mapped, first, flops);
-  add_followers(holding, mapped, op.array_map, flops);
+  const Mapped mapped = mapped_by(node, op);
+  add_unary(mapped.holding, input.relation, mapped.relation, first, flops);
+  add_followers(mapped.holding, mapped.relation, op.array_map, flops);
 }
 
 /// Folding n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
@@ -79,12 +75,7 @@ void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const relation
 }
 
 void add_aggregate(const ia::Node& node, const ia::LocalAggregate& op, bool fused, Flops& flops) {
-  if (op.kernel.epilogue.empty()) {
-    if (!fused) add_fold(node, op, node.type().relation, flops);
-    return;
-  }
-  const relation::RelationType folded =
-      relation::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
+  const relation::RelationType folded = folded_type(node, op);
   if (!fused) add_fold(node, op, folded, flops);
   add_followers(node.type().holding, folded, op.kernel, flops);
 }

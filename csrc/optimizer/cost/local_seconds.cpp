@@ -86,7 +86,7 @@ class Local {
   double join(const ia::LocalJoin& op) const {
     const Row& row = kernels::table::row_of(op.kernel);
     const relation::RelationType joined = joined_type(node_, op);
-    const double seconds = row.form == Form::kElementwise ? elementwise(op.kernel.first(), result_.holding, joined)
+    const double seconds = row.form == Form::kElementwise ? applied(op.kernel.first(), result_.holding, joined)
                            : row.form == Form::kLabelled && !row.user ? contraction(node_, op, nullptr)
                                                                       : -1;
     return both(seconds, followers(result_.holding, joined, op.kernel));
@@ -96,19 +96,16 @@ class Local {
     const kernels::table::Kernel first = op.array_map.first();
     const Row& row = kernels::table::row_of(first);
     const ia::PhysicalType& input = node_.input(0)->type();
-    const bool in_place = op.outputs == 1;
-    const relation::KeyMap keys = in_place ? relation::KeyMap::identity(input.relation.arity()) : op.key_map;
-    const ia::Holding& holding = in_place ? input.holding : result_.holding;
-    const relation::RelationType mapped = relation::map_type("local_map", input.relation, op.outputs, keys, first);
+    const Mapped mapped = mapped_by(node_, op);
     double seconds = 0;
-    if (in_place && op.key_map.is_identity(input.relation.arity())) {
-      seconds = unary(first, input.holding, input.relation);
+    if (op.outputs == 1 && op.key_map.is_identity(input.relation.arity())) {
+      seconds = applied(first, input.holding, input.relation);
     } else if (!row.facts.moves_elements) {
       const auto most = busiest_of(input.holding, input.relation);
       const auto calls = static_cast<double>(input.holding.tuples(most.site) * op.outputs);
-      seconds = unary_calls(first, calls, static_cast<double>(most.elements));
+      seconds = repeated_calls(first, calls, static_cast<double>(most.elements));
     }
-    return both(seconds, followers(holding, mapped, op.array_map));
+    return both(seconds, followers(mapped.holding, mapped.relation, op.array_map));
   }
 
   double aggregate(const ia::LocalAggregate& op) const { return both(fold(op), finish(op)); }
@@ -158,10 +155,7 @@ class Local {
 
   /// What the kernels take that follow a fold.
   double finish(const ia::LocalAggregate& op) const {
-    if (op.kernel.epilogue.empty()) return 0;
-    const relation::RelationType folded =
-        relation::aggregate_type("local_aggregate", node_.input(0)->type().relation, op.group_by, op.kernel.first());
-    return followers(result_.holding, folded, op.kernel);
+    return followers(result_.holding, folded_type(node_, op), op.kernel);
   }
 
   /// What the kernels take that follow `kernel`, which by itself gives `type`.
@@ -170,7 +164,7 @@ class Local {
     double seconds = 0;
     each_follower(type, kernel,
                   [&](const relation::RelationType& input, const relation::RelationType&,
-                      const kernels::table::Kernel& next) { seconds = both(seconds, unary(next, holding, input)); });
+                      const kernels::table::Kernel& next) { seconds = both(seconds, applied(next, holding, input)); });
     return seconds;
   }
 
@@ -178,27 +172,19 @@ class Local {
     return holding.regular() ? 1 : static_cast<double>(holding.tuples(site));
   }
 
-  /// A kernel of one operand on all that a site holds of `input`.
-  double unary(const kernels::table::Kernel& kernel, const ia::Holding& holding,
-               const relation::RelationType& input) const {
-    const auto most = busiest_of(holding, input);
-    return unary_calls(kernel, calls_at(holding, most.site), static_cast<double>(most.elements));
+  /// A kernel of one operand, or an elementwise one, on all that a site holds of `type`.
+  double applied(const kernels::table::Kernel& kernel, const ia::Holding& holding,
+                 const relation::RelationType& type) const {
+    const auto most = busiest_of(holding, type);
+    return repeated_calls(kernel, calls_at(holding, most.site), static_cast<double>(most.elements));
   }
 
-  double unary_calls(const kernels::table::Kernel& kernel, double calls, double elements) const {
+  double repeated_calls(const kernels::table::Kernel& kernel, double calls, double elements) const {
     const Row& row = kernels::table::row_of(kernel);
     const double each = elements / std::max(calls, 1.0);
     if (row.facts.moves_elements) return 0;
     if (row.form == Form::kElementwise) return repeated(calls, profile_.elementwise_call(kernel, bytes_, each));
     return row.user ? -1 : repeated(calls, profile_.row_fold(bytes_, each));
-  }
-
-  double elementwise(const kernels::table::Kernel& kernel, const ia::Holding& holding,
-                     const relation::RelationType& joined) const {
-    const auto most = busiest_of(holding, joined);
-    const double calls = calls_at(holding, most.site);
-    return repeated(
-        calls, profile_.elementwise_call(kernel, bytes_, static_cast<double>(most.elements) / std::max(calls, 1.0)));
   }
 
   /// A contraction that is no product: every joined element is combined in one pass and folded in another.

@@ -38,6 +38,19 @@ relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op
                              {op.left_keys, op.right_keys}, op.kernel.first());
 }
 
+relation::RelationType folded_type(const ia::Node& node, const ia::LocalAggregate& op) {
+  if (op.kernel.epilogue.empty()) return node.type().relation;
+  return relation::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
+}
+
+Mapped mapped_by(const ia::Node& node, const ia::LocalMap& op) {
+  const ia::PhysicalType& input = node.input(0)->type();
+  const bool one = op.outputs == 1;
+  const relation::KeyMap keys = one ? relation::KeyMap::identity(input.relation.arity()) : op.key_map;
+  return {one ? input.holding : node.type().holding,
+          relation::map_type("local_map", input.relation, op.outputs, keys, op.array_map.first())};
+}
+
 Visited visited_by(const ia::Node& join, const ia::LocalJoin& op) {
   const relation::RelationType& left = join.input(0)->type().relation;
   const relation::RelationType& right = join.input(1)->type().relation;

@@ -19,6 +19,17 @@ struct Visited {
 /// Type of a local join before the kernels that follow its own.
 relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op);
 
+/// Type of a local aggregate before the kernels that follow its own.
+relation::RelationType folded_type(const ia::Node& node, const ia::LocalAggregate& op);
+
+/// The tuples on which a local map runs its kernels, and their type after the first one. A key map changes no array, so
+/// kernels are counted on the keys that tuples come from, unless a tuple gives several.
+struct Mapped {
+  const ia::Holding& holding;
+  relation::RelationType relation;
+};
+Mapped mapped_by(const ia::Node& node, const ia::LocalMap& op);
+
 /// Of a local join whose kernel is labelled, and of a labelled kernel that maps `input`.
 Visited visited_by(const ia::Node& join, const ia::LocalJoin& op);
 Visited visited_by(const relation::RelationType& input, const kernels::table::Kernel& kernel);

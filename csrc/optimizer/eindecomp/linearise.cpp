@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "optimizer/min_sum/candidates.h"
+#include "optimizer/min_sum/min_sum.h"
 
 namespace joinsum::optimizer::eindecomp {
 namespace {

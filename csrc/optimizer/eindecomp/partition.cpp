@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "optimizer/eindecomp/linearise.h"
-#include "optimizer/min_sum/candidates.h"
+#include "optimizer/min_sum/min_sum.h"
 
 namespace joinsum::optimizer::eindecomp {
 namespace {

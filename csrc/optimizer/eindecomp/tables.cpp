@@ -1,6 +1,6 @@
 #include "optimizer/eindecomp/tables.h"
 
-#include "optimizer/min_sum/candidates.h"
+#include "optimizer/min_sum/min_sum.h"
 
 namespace joinsum::optimizer::eindecomp {
 namespace {

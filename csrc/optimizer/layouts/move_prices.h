@@ -5,7 +5,7 @@
 
 #include "optimizer/cost/objective.h"
 #include "optimizer/layouts/layouts.h"
-#include "optimizer/min_sum/candidates.h"
+#include "optimizer/min_sum/min_sum.h"
 
 namespace joinsum::optimizer::layouts {
 

@@ -31,12 +31,6 @@ const OperatorCost& OperatorCosts::of(size_t operation, const std::vector<const 
   return at->second;
 }
 
-void OperatorCosts::price(OperatorCost& run, const ia::NodePtr& node, cost::Fusion fusion) const {
-  const cost::NodeCost cost = cost::node_cost(*node, fusion, cluster_);
-  run.value += cost::value_of(cost, objective_);
-  run.flops += static_cast<double>(cost.flops);
-}
-
 OperatorCost OperatorCosts::computed(const Operator& op, const std::vector<const Layout*>& operands) {
   OperatorCost out;
   std::vector<ia::NodePtr> inputs;
@@ -47,15 +41,10 @@ OperatorCost OperatorCosts::computed(const Operator& op, const std::vector<const
     out.undivided = division::leaves_undivided(node->type());
     out.split = division::split_of(node->type().placement);
   }
-  if (op.sum) {
-    const ia::NodePtr join = node;
-    node = ia::make(*op.sum, {join});
-    const cost::Fusions fusions(ia::Plan::make({{"Z", node, std::nullopt}}));
-    price(out, join, fusions.of(*join));
-    price(out, node, fusions.of(*node));
-  } else {
-    price(out, node, cost::Fusion::kNone);
-  }
+  if (op.sum) node = ia::make(*op.sum, {node});
+  const cost::NodeCost cost = cost::total_cost(ia::Plan::make({{"Z", node, std::nullopt}}), cluster_);
+  out.value = cost::value_of(cost, objective_);
+  out.flops = static_cast<double>(cost.flops);
   out.result = layouts_.of(node->type());
   return out;
 }

@@ -38,7 +38,6 @@ class OperatorCosts {
     bool operator==(const Operator&) const = default;
   };
   OperatorCost computed(const Operator& op, const std::vector<const Layout*>& operands);
-  void price(OperatorCost& run, const ia::NodePtr& node, cost::Fusion fusion) const;
 
   Layouts& layouts_;
   cost::Objective objective_;

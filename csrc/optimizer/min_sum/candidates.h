@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "optimizer/min_sum/deadline.h"
@@ -11,12 +9,6 @@ namespace joinsum::optimizer::min_sum {
 
 using Values = std::vector<int64_t>;
 using Table = std::vector<double>;
-
-constexpr double kForbidden = std::numeric_limits<double>::infinity();
-
-int64_t size_of(const auto& list) { return static_cast<int64_t>(list.size()); }
-
-inline double least_of(const Table& table) { return *std::min_element(table.begin(), table.end()); }
 
 /// The table of a pair, seen from one of its two variables.
 struct Neighbour {

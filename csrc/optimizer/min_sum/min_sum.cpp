@@ -10,8 +10,6 @@
 namespace joinsum::optimizer::min_sum {
 namespace {
 
-using namespace min_sum;  // NOLINT: the solver's own parts
-
 void check_entries(const Table& table, const char* what, const Values& where) {
   for (const double entry : table) {
     JOINSUM_USER_CHECK(!std::isnan(entry) && entry != -kForbidden,

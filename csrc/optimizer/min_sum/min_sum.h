@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +12,13 @@
 #include "optimizer/min_sum/deadline.h"
 
 namespace joinsum::optimizer::min_sum {
+
+/// The cost of what is forbidden.
+constexpr double kForbidden = std::numeric_limits<double>::infinity();
+
+int64_t size_of(const auto& list) { return static_cast<int64_t>(list.size()); }
+
+inline double least_of(const std::vector<double>& table) { return *std::min_element(table.begin(), table.end()); }
 
 /// A sum of tables over variables with finite domains: one table per variable, and one for each pair that interacts.
 /// An entry is a cost: any finite number, or +infinity where a value or a pair of values is forbidden.

@@ -4,7 +4,7 @@
 #include <bit>
 #include <unordered_map>
 
-#include "optimizer/min_sum/candidates.h"
+#include "optimizer/min_sum/min_sum.h"
 
 namespace joinsum::optimizer::model {
 namespace {

@@ -83,7 +83,7 @@ double Resharding::entries(const Routes& routes, size_t readers) {
 }
 
 std::vector<double> Resharding::message_to(size_t member, const Messages& messages) const {
-  return cache_->message(routes_.get(), member, messages, entries(),
+  return cache_->message(routes_.get(), member, messages, entries(*routes_, readers_),
                          [&] { return member == 0 ? to_producer(messages) : to_reader(member, messages); });
 }
 

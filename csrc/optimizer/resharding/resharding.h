@@ -42,7 +42,6 @@ class Resharding {
   /// The number of layouts of a member: 0 is the producer, then the readers.
   size_t layouts(size_t member) const { return member == 0 ? routes_->produced.size() : routes_->required.size(); }
   /// About how many table entries a message reads.
-  double entries() const { return entries(*routes_, readers_); }
   static double entries(const Routes& routes, size_t readers);
   /// For each layout of a member, the least cost of the resharding together with all other members' charges.
   std::vector<double> message_to(size_t member, const Messages& messages) const;

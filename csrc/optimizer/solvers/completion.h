@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "optimizer/min_sum/candidates.h"
+#include "optimizer/min_sum/min_sum.h"
 #include "optimizer/model/vertices.h"
 
 namespace joinsum::optimizer::solvers {

@@ -92,6 +92,18 @@ TEST(Cost, OfAMoveThatMovesNothingIsNothing) {
   EXPECT_EQ(cost.paper_floats, 8);
 }
 
+TEST(Cost, AnEstimateIsExactInBytesAndHasNoLimitOfMemory) {
+  for (const char* input : {"ia on 2x2\ninput A: f32[512]<256> (0, 0)\n", "ia on 128\ninput A: f32[512]<256> (0)\n"}) {
+    const ia::Plan plan = ia::parse(std::string(input) + "output Z = broadcast(A)\n");
+    const PlanCost cost = plan_cost(plan);
+    const PlanCost estimate = estimated_cost(plan, {.memory_bytes = 1});
+    EXPECT_EQ(estimate.wire_bytes, cost.wire_bytes);
+    EXPECT_EQ(estimate.paper_floats, cost.paper_floats);
+    EXPECT_DOUBLE_EQ(estimate.seconds, cost.seconds);
+    EXPECT_EQ(estimate.nodes.size(), plan.order().size());
+  }
+}
+
 // --- against plain counting
 // -------------------------------------------------------------------------------------------
 
