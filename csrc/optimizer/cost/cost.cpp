@@ -44,7 +44,7 @@ NodeCost move_in_closed_form(const ia::Node& move, const Cluster& cluster) {
   const ia::analysis::Volume volume = ia::analysis::volume(source, move.type());
   NodeCost out;
   out.paper_floats = paper_floats(move);
-  out.wire_bytes = volume.elements() * byte_size(source.relation.dtype);
+  out.wire_bytes = source.relation.bytes_of(volume.elements());
   out.seconds = link_seconds(volume, source, move.type(), cluster);
   return out;
 }

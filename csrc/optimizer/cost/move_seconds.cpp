@@ -34,7 +34,7 @@ std::vector<int64_t> cut_bytes(const std::vector<ia::analysis::Transfer>& stage,
   for (const ia::analysis::Transfer& transfer : stage) {
     const auto& held = from.holding.box(transfer.from);
     if (!held || contiguous(from.relation, *held, transfer.box)) continue;
-    bytes[transfer.from] += from.relation.elements_over(transfer.box) * byte_size(from.relation.dtype);
+    bytes[transfer.from] += from.relation.bytes_of(from.relation.elements_over(transfer.box));
   }
   return bytes;
 }
@@ -61,10 +61,12 @@ std::vector<int64_t> assembled_bytes(const ia::analysis::Exchange& exchange, con
 /// Bytes of boxes that several folded shares make.
 int64_t joined_bytes(const ia::analysis::Exchange& exchange) {
   std::vector<int64_t> bytes(exchange.reduced.sites());
-  const int64_t each = byte_size(exchange.reduced.relation.dtype);
-  for (const ia::analysis::Transfer& transfer : exchange.gather) bytes[transfer.to] += transfer.elements() * each;
+  const relation::RelationType& relation = exchange.reduced.relation;
+  for (const ia::analysis::Transfer& transfer : exchange.gather)
+    bytes[transfer.to] += relation.bytes_of(transfer.elements());
   if (most(bytes) == 0) return 0;
-  for (const ia::analysis::Share& share : exchange.shares) bytes[share.site] += (share.end - share.begin) * each;
+  for (const ia::analysis::Share& share : exchange.shares)
+    bytes[share.site] += relation.bytes_of(share.end - share.begin);
   return most(bytes);
 }
 
@@ -93,11 +95,11 @@ StageTraffic stage_traffic(const std::vector<ia::analysis::Transfer>& stage, con
   StageTraffic out;
   out.sent.resize(type.sites());
   out.received.resize(type.sites());
-  const int64_t each = byte_size(type.relation.dtype);
+  const relation::RelationType& relation = type.relation;
   const Dims& axes = type.grid.axes;
   std::vector<bool> crossed(axes.size());
   for (const ia::analysis::Transfer& transfer : stage) {
-    const int64_t bytes = transfer.elements() * each;
+    const int64_t bytes = relation.bytes_of(transfer.elements());
     out.sent[transfer.from] += bytes;
     out.received[transfer.to] += bytes;
     out.bytes += bytes;
@@ -128,7 +130,7 @@ double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& clu
 double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster) {
   const auto stages = static_cast<double>(volume.stages);
-  const auto bytes = static_cast<double>(volume.busiest * byte_size(target.relation.dtype));
+  const auto bytes = static_cast<double>(target.relation.bytes_of(volume.busiest));
   const LinkProfile* link = nullptr;
   if (cluster.profile && stages > 0) {
     const ia::GridPlacement* from = source.placement.grid();

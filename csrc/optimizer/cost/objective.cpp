@@ -28,7 +28,7 @@ double paper_floats_of_move(const ia::PhysicalType& from, const ia::PhysicalType
 }
 
 double wire_bytes_of_move(const ia::PhysicalType& from, const ia::PhysicalType& to, const Cluster&) {
-  return static_cast<double>(ia::analysis::volume(from, to).elements() * byte_size(from.relation.dtype));
+  return static_cast<double>(from.relation.bytes_of(ia::analysis::volume(from, to).elements()));
 }
 
 double seconds_of_move(const ia::PhysicalType& from, const ia::PhysicalType& to, const Cluster& cluster) {

@@ -117,7 +117,7 @@ class Block(nn.Module):
 
 @pytest.mark.parametrize("sites", [4, 8])
 @pytest.mark.parametrize("batch", [8, 64])
-def test_the_choice_for_a_transformer_is_never_worse_than_plans_made_by_hand(sites: int, batch: int) -> None:
+def test_the_choice_for_a_transformer_is_never_worse_than_the_baselines(sites: int, batch: int) -> None:
     joinsum.init(sites=sites, cluster=joinsum.Cluster("described", 1e11, 1e9, 1e-6), plan_cache=False)
     model = nn.Sequential(nn.Embedding(48, 32), Block(), Block(), nn.Linear(32, 48))
     step = joinsum.train_step(
@@ -136,7 +136,7 @@ def test_the_choice_for_a_transformer_is_never_worse_than_plans_made_by_hand(sit
     assert cut["0.weight"] == f"f32[48/{sites}, 32]"
 
 
-def test_the_choice_for_a_step_of_many_operators_is_never_worse_than_plans_made_by_hand() -> None:
+def test_the_choice_for_a_step_of_many_operators_is_never_worse_than_the_baselines() -> None:
     joinsum.init(sites=4, cluster=joinsum.Cluster("described", 1e11, 1e9, 1e-6), plan_cache=False)
     model = nn.Sequential(nn.Embedding(48, 32), *(Block() for _ in range(4)), nn.Linear(32, 48))
     step = joinsum.train_step(

@@ -71,8 +71,10 @@ def _mean(application: Application) -> Results:
 
 
 def _any_or_all(application: Application) -> Results:
+    """Bool; uint8 of uint8, as in torch."""
     aggregate = "max" if "any" in application.name else "min"
-    return [reduced(application.value("self"), Over.of(application), "cast[bool]", aggregate, torch.bool)]
+    truth = reduced(application.value("self"), Over.of(application), "cast[bool]", aggregate, torch.bool)
+    return [as_dtype(truth, application.dtype)]
 
 
 def _count(application: Application) -> Results:

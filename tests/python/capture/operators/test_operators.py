@@ -286,6 +286,13 @@ def test_a_label_that_must_not_be_divided_is_found() -> None:
         joinsum.unregister_operator("joinsum_test::mixed")
 
 
+@pytest.mark.parametrize("operator", [torch.ops.aten.any, torch.ops.aten.all])
+def test_any_and_all_of_uint8_are_uint8(operator: torch._ops.OpOverloadPacket) -> None:
+    x = torch.tensor([[1, 0, 3], [2, 0, 0]], dtype=torch.uint8)
+    assert torch.equal(Captured().of(operator.dim)(x, 0), operator.dim(x, 0))
+    assert torch.equal(Captured().of(operator.default)(x), operator.default(x))
+
+
 def cross(x: torch.Tensor) -> torch.Tensor:
     return torch.linalg.cross(x, x * 2)
 
