@@ -3,6 +3,7 @@ is folded."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -26,3 +27,12 @@ FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "min": lambda x: x.amin(1),
     "logsumexp": lambda x: x.logsumexp(1),
 }
+# All of them but torch.einsum's own.
+PAIRS = [pair for pair in itertools.product(JOINS, FOLDS) if pair != ("mul", "sum")]
+
+
+def wanted(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """`ij,jk->ik` through the joined tensor; halves are summed in single precision."""
+    wide = a.dtype in (torch.float16, torch.bfloat16)
+    x, y = (a.float(), b.float()) if wide else (a, b)
+    return FOLDS[agg](JOINS[join](x[:, :, None], y[None])).to(a.dtype)

@@ -1,8 +1,8 @@
 #include "ia/analysis/materialization.h"
 
 #include <algorithm>
-#include <map>
 
+#include "kernels/call/first_results.h"
 #include "kernels/table/table.h"
 
 namespace joinsum::ia::analysis {
@@ -79,19 +79,13 @@ std::unordered_set<const Node*> fused_joins(const Plan& plan) {
 }
 
 std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
-  std::map<std::vector<NodePtr>, std::vector<const Node*>> first;
+  kernels::call::FirstResults<std::vector<NodePtr>, const Node*> results;
   std::unordered_map<const Node*, const Node*> further;
   for (const NodePtr& node : plan.order()) {
     const auto* op = node->as<LocalCall>();
     if (op == nullptr || op->call.results.size() == 1) continue;
-    auto& known = first[node->inputs()];
-    const auto same = std::find_if(known.begin(), known.end(),
-                                   [&](const Node* other) { return op->call.runs_with(other->as<LocalCall>()->call); });
-    if (same == known.end()) {
-      known.push_back(node.get());
-    } else {
-      further.emplace(node.get(), *same);
-    }
+    const Node* first = results.first(node->inputs(), op->call, node.get());
+    if (first != node.get()) further.emplace(node.get(), first);
   }
   return further;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "kernels/call/call.h"
+#include "kernels/call/first_results.h"
 #include "optimizer/division/key_dims.h"
 
 namespace joinsum::optimizer::layouts {
@@ -149,12 +149,7 @@ class Work {
   /// Whether another result of the same call comes before: one run computes all results.
   bool is_further(const tra::Node& node) {
     const auto* call = node.as<tra::Call>();
-    if (call == nullptr) return false;
-    auto& others = calls_[node.inputs()];
-    const bool further =
-        std::any_of(others.begin(), others.end(), [&](const auto* other) { return other->runs_with(*call); });
-    others.push_back(call);
-    return further;
+    return call != nullptr && results_.first(node.inputs(), *call, &node) != &node;
   }
 
   double seconds(const tra::Node& node, const tra::Node* join) {
@@ -172,7 +167,7 @@ class Work {
   int64_t sites_;
   PlacementCache alone_;
   std::map<std::vector<size_t>, double> known_;  ///< by operator and relations
-  std::map<std::vector<tra::NodePtr>, std::vector<const kernels::call::Call*>> calls_;
+  kernels::call::FirstResults<std::vector<tra::NodePtr>, const tra::Node*> results_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/call/first_results.h"
 #include "kernels/table/table.h"
 
 namespace joinsum::optimizer::model {
@@ -103,20 +104,11 @@ std::vector<Consumers> consumers_of(const PlacementModel& model) {
 
 std::vector<size_t> first_results(const std::vector<Vertex>& vertices) {
   std::vector<size_t> out;
-  std::map<std::vector<int64_t>, std::vector<size_t>> by_operands;
+  kernels::call::FirstResults<std::vector<int64_t>, size_t> results;
   for (size_t v = 0; v < vertices.size(); ++v) {
-    out.push_back(v);
     const tra::Call* call = vertices[v].call();
-    if (call == nullptr) continue;
-    auto& others = by_operands[vertices[v].operands];
-    const auto same = std::find_if(others.begin(), others.end(),
-                                   [&](size_t other) { return vertices[other].call()->runs_with(*call); });
-    if (same == others.end()) {
-      others.push_back(v);
-      continue;
-    }
-    JOINSUM_CHECK(vertices[v].strategies.size() == vertices[*same].strategies.size(), "call=", call->text());
-    out.back() = *same;
+    out.push_back(call == nullptr ? v : results.first(vertices[v].operands, *call, v));
+    JOINSUM_CHECK(vertices[v].strategies.size() == vertices[out.back()].strategies.size(), "vertex=", v);
   }
   return out;
 }

@@ -15,11 +15,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounding import rounding
-from torch_pairs import FOLDS, JOINS
+from torch_pairs import FOLDS, JOINS, PAIRS, wanted
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 
-PAIRS = [pair for pair in itertools.product(JOINS, FOLDS) if pair != ("mul", "sum")]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # What complex numbers, which have no order, are combined and folded by.
 COMPLEX_PAIRS = [
@@ -33,13 +32,6 @@ INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 @pytest.fixture(autouse=True)
 def one_site() -> None:
     joinsum.init()
-
-
-def wanted(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """`ij,jk->ik` through the joined tensor; halves are summed in single precision."""
-    wide = a.dtype in (torch.float16, torch.bfloat16)
-    x, y = (a.float(), b.float()) if wide else (a, b)
-    return FOLDS[agg](JOINS[join](x[:, :, None], y[None])).to(a.dtype)
 
 
 def operands(dtype: torch.dtype, shape: tuple[int, int, int], seed: int = 0) -> Tensors:

@@ -55,19 +55,19 @@ class Aggregate final : public LocalOperator {
         call_(kernel_, static_cast<int64_t>(Layout(type_).batch_dims().size())),
         epilogue_(op.kernel, type_) {
     Dims batch;
-    Dims kept_batch;
+    Dims grouped_batch;
     for (size_t i = 0; i < group_by_.size(); ++i) {
       if (modes_[group_by_[i]] != DimMode::kBatch) continue;
       batch.push_back(group_by_[i]);
-      kept_batch.push_back(static_cast<int64_t>(i));
+      grouped_batch.push_back(static_cast<int64_t>(i));
     }
-    const auto kept = static_cast<int64_t>(batch.size());
+    const auto grouped = static_cast<int64_t>(batch.size());
     for (const int64_t d : complement(group_by_, input.arity())) {
       if (modes_[d] == DimMode::kBatch) batch.push_back(d);
     }
-    for (auto axis = kept; axis < static_cast<int64_t>(batch.size()); ++axis) reduced_axes_.push_back(axis);
+    for (auto axis = grouped; axis < static_cast<int64_t>(batch.size()); ++axis) reduced_axes_.push_back(axis);
     axes_.emplace(in_, all_dims(input.arity()), modes_, batch);
-    missing_ = missing_axes(kept_batch, Layout(type_));
+    missing_ = missing_axes(grouped_batch, Layout(type_));
   }
 
   std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
@@ -96,8 +96,8 @@ class Aggregate final : public LocalOperator {
     std::vector<DimMode> modes(input.arity(), DimMode::kSingle);
     for (int64_t d = 0; d < input.arity() && in_place_; ++d) {
       const bool linked = !input.axes_of(d).empty();
-      const bool kept = position_of(group_by_, d).has_value();
-      if (kept || (!linked && reducible)) modes[d] = linked ? DimMode::kWhole : DimMode::kBatch;
+      const bool grouped = position_of(group_by_, d).has_value();
+      if (grouped || (!linked && reducible)) modes[d] = linked ? DimMode::kWhole : DimMode::kBatch;
     }
     split_relinked(input, group_by_, type_, modes);
     return modes;

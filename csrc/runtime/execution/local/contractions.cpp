@@ -11,7 +11,7 @@ namespace {
 /// Letters of one contraction: those of the kernel's axes, and one for each batch dimension.
 struct ContractionLetters {
   kernels::table::Subscripts labels;
-  Dims kept_batch;  ///< positions in the result's key, ascending
+  Dims group_batch;  ///< positions in the result's key, ascending
 };
 
 /// A letter that `used` lacks for each of the dimensions.
@@ -40,14 +40,14 @@ ContractionLetters contraction_letters(const JoinOperands& operands, const kerne
   };
   out.labels.operands[0] = prefix(operands.left_layout, operands.left.position) + axes.operands[0];
   out.labels.operands[1] = prefix(operands.right_layout, operands.right.position) + axes.operands[1];
-  std::string kept;
+  std::string group_letters;
   for (size_t i = 0; i < group_by.size(); ++i) {
     const auto at = letters.find(group_by[i]);
     if (at == letters.end()) continue;
-    kept += at->second;
-    out.kept_batch.push_back(static_cast<int64_t>(i));
+    group_letters += at->second;
+    out.group_batch.push_back(static_cast<int64_t>(i));
   }
-  out.labels.result = kept + axes.result;
+  out.labels.result = group_letters + axes.result;
   return out;
 }
 
@@ -62,7 +62,7 @@ class Contraction final : public LocalOperator {
         letters_(contraction_letters(operands_, *letters_of(op.kernel, {operands_.left, operands_.right}), group_by_)),
         left_axes_(operands_.left_layout, operands_.left.position, operands_.modes, operands_.batch),
         right_axes_(operands_.right_layout, operands_.right.position, operands_.modes, operands_.batch),
-        missing_(missing_axes(letters_.kept_batch, storage::Layout(type_))),
+        missing_(missing_axes(letters_.group_batch, storage::Layout(type_))),
         product_(kernels::table::row_of(op.kernel).facts.linear),
         flops_per_point_(kernels::table::flops_per_element(op.kernel)),
         epilogue_(aggregate.kernel, type_) {}

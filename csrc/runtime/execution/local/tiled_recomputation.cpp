@@ -116,12 +116,12 @@ class Program {
 
   /// Writes the fold to `out`, or folds it into `out` with `accumulate`.
   void run(const ProgramInputs& inputs, const at::Tensor& out, bool accumulate) const {
-    const std::string& kept = labels_.result;
+    const std::string& letters = labels_.result;
     const int64_t threads = out.is_cpu() ? at::get_num_threads() : 1;
-    const auto longest =
-        std::max_element(kept.begin(), kept.end(), [&](char a, char b) { return all_.at(a).count < all_.at(b).count; });
-    if (longest == kept.end() || all_.at(*longest).count < threads) return blocks(inputs, all_, out, accumulate);
-    const int64_t extent = all_.at(*longest).count, axis = longest - kept.begin();
+    const auto longest = std::max_element(letters.begin(), letters.end(),
+                                          [&](char a, char b) { return all_.at(a).count < all_.at(b).count; });
+    if (longest == letters.end() || all_.at(*longest).count < threads) return blocks(inputs, all_, out, accumulate);
+    const int64_t extent = all_.at(*longest).count, axis = longest - letters.begin();
     kernels::pairs::for_each_range(threads, [&](int64_t first, int64_t last) {
       const c10::NoGradGuard no_grad;
       Parts parts = all_;
@@ -163,14 +163,14 @@ class Program {
     const auto [letter, whole] = *longest;
     const int64_t half = whole.count / 2;
     const size_t axis = labels_.result.find(letter);
-    const bool kept = axis != std::string::npos;
+    const bool in_result = axis != std::string::npos;
     for (const Part& part : {Part{whole.begin, half}, Part{whole.begin + half, whole.count - half}}) {
       Parts some = parts;
       some[letter] = part;
       const bool second = part.begin != whole.begin;
       const at::Tensor target =
-          kept ? out.narrow(static_cast<int64_t>(axis), part.begin - whole.begin, part.count) : out;
-      blocks(inputs, some, target, accumulate || (second && !kept));
+          in_result ? out.narrow(static_cast<int64_t>(axis), part.begin - whole.begin, part.count) : out;
+      blocks(inputs, some, target, accumulate || (second && !in_result));
     }
   }
 
