@@ -51,16 +51,17 @@ def plan_of(chain: str, steps: int) -> _C.IaPlan:
 
 def run_seconds(chain: str, steps: int, seconds: float) -> list[float]:
     """Seconds of runs of one plan, after the first ones."""
-    here = joinsum.init(sites=SITES)
+    current = joinsum.init(sites=SITES)
     plan = plan_of(chain, steps)
     placed = {
-        name: _C.place_tensor(torch.eye(8), type_, here.local_sites, here.store, True) for name, type_ in plan.inputs
+        name: _C.place_tensor(torch.eye(8), type_, current.local_sites, current.store, True)
+        for name, type_ in plan.inputs
     }
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(taken) < 8:
         start = time.perf_counter()
-        here.execute(plan, placed, {})
+        current.execute(plan, placed, {})
         taken.append(time.perf_counter() - start)
     joinsum.init()
     return taken[3:]

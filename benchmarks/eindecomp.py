@@ -157,8 +157,8 @@ def measured(found: joinsum.Optimized) -> float:
 
 def compare(quick: bool) -> None:
     """Runs on every rank; rank 0 prints a line for each experiment and strategy."""
-    here = joinsum.context()
-    prints = 0 in here.local_sites
+    current = joinsum.context()
+    prints = 0 in current.local_sites
     if prints:
         click.echo(f"{'experiment':38} {'strategy':17} {'bytes':>12} {'predicted':>10} {'measured':>10}")
     for experiment in experiments(quick):

@@ -90,7 +90,7 @@ def compared(name: str, seconds: float) -> Ratio:
 
 def parts_of_a_call(sites: int, seconds: float) -> dict[str, float]:
     """Seconds of a cached call on loopback sites, and of what it does."""
-    here = joinsum.init(sites=sites)
+    current = joinsum.init(sites=sites)
     x, y = torch.rand(8, 8), torch.rand(8, 8)
     run = joinsum.einsum_plan("ij,jk->ik", x, y)
     plan = run.plan.core
@@ -99,17 +99,18 @@ def parts_of_a_call(sites: int, seconds: float) -> dict[str, float]:
     def place() -> dict[str, _C.StoredRelation]:
         operands = {"x0": x, "x1": y}
         return {
-            name: _C.place_tensor(operands[name], types[name], here.local_sites, here.store, False) for name in operands
+            name: _C.place_tensor(operands[name], types[name], current.local_sites, current.store, False)
+            for name in operands
         }
 
     placed = place()
-    result = here.execute(plan, placed, {})["z"]
+    result = current.execute(plan, placed, {})["z"]
     calls: dict[str, Call] = {
         "torch.einsum": lambda: torch.einsum("ij,jk->ik", x, y),
         "whole call": lambda: joinsum.einsum("ij,jk->ik", x, y),
         "placing": place,
-        "running the plan": lambda: here.execute(plan, placed, {}),
-        "result": lambda: result.whole_tensor(here.store),
+        "running the plan": lambda: current.execute(plan, placed, {}),
+        "result": lambda: result.whole_tensor(current.store),
     }
     taken = in_turns(calls, seconds)
     joinsum.init()

@@ -22,29 +22,29 @@ LEAST_RUNS = 3
 Figure = dict[str, Any]
 
 
-def placed(here: Context, plan: joinsum.IaPlan) -> dict[str, _C.StoredRelation]:
+def placed(current: Context, plan: joinsum.IaPlan) -> dict[str, _C.StoredRelation]:
     """Random inputs in the placements of the plan."""
     generator = torch.Generator().manual_seed(0)
     inputs = {}
     for name, type_ in plan.inputs.items():
         shape = [axis.extent for axis in type_.relation.axes]
         array = torch.randn(shape, generator=generator) / shape[-1] ** 0.5
-        inputs[name] = _C.place_tensor(array, type_, here.local_sites, here.store, True)
+        inputs[name] = _C.place_tensor(array, type_, current.local_sites, current.store, True)
     return inputs
 
 
-def timed(here: Context, plan: joinsum.IaPlan, seconds: float) -> tuple[list[float], list[list[float]]]:
+def timed(current: Context, plan: joinsum.IaPlan, seconds: float) -> tuple[list[float], list[list[float]]]:
     """Seconds of runs, from a moment at which all ranks are ready until the last one has ended; and, run by run, of the
     nodes, each on the rank where it took longest."""
-    inputs = placed(here, plan)
+    inputs = placed(current, plan)
     runs: list[float] = []
     nodes: list[list[float]] = []
     for index in range(MOST_RUNS + 1):
-        here.transport.agree("ready", "")
+        current.transport.agree("ready", "")
         start = time.perf_counter()
-        here.execute(plan.core, inputs, {})
-        (spent,) = here.transport.all_reduce_max([time.perf_counter() - start])
-        longest = here.transport.all_reduce_max([entry.seconds for entry in here.last_trace])
+        current.execute(plan.core, inputs, {})
+        (spent,) = current.transport.all_reduce_max([time.perf_counter() - start])
+        longest = current.transport.all_reduce_max([entry.seconds for entry in current.last_trace])
         if index > 0:  # the first run warms up
             runs.append(spent)
             nodes.append(longest)
@@ -53,12 +53,12 @@ def timed(here: Context, plan: joinsum.IaPlan, seconds: float) -> tuple[list[flo
     return runs, nodes
 
 
-def predicted_and_measured(here: Context, name: str, text: str, cluster: joinsum.Cluster, quick: bool) -> Figure:
+def predicted_and_measured(current: Context, name: str, text: str, cluster: joinsum.Cluster, quick: bool) -> Figure:
     """Figures of one plan in one round."""
     plan = joinsum.parse(text)
     assert isinstance(plan, joinsum.IaPlan)
     predicted = joinsum.cost(plan, cluster)
-    runs, nodes = timed(here, plan, 0.3 if quick else 1.5)
+    runs, nodes = timed(current, plan, 0.3 if quick else 1.5)
     return {
         "plan": name,
         "predicted": predicted.seconds,
@@ -67,7 +67,7 @@ def predicted_and_measured(here: Context, name: str, text: str, cluster: joinsum
         "nodes": [[node.node, node.operation, node.seconds] for node in predicted.nodes],
         "traced": [
             [entry.node, entry.operation, statistics.median(values)]
-            for entry, values in zip(here.last_trace, zip(*nodes, strict=True), strict=True)
+            for entry, values in zip(current.last_trace, zip(*nodes, strict=True), strict=True)
         ],
     }
 
@@ -87,17 +87,22 @@ def together(rounds: list[Figure]) -> Figure:
 def main(out: Path, seconds: float, quick: bool) -> None:
     """Calibrates, predicts and measures in turns, since a machine is not equally fast all the time."""
     torch.set_num_threads(1)
-    here = joinsum.init(cluster=joinsum.Cluster())
+    current = joinsum.init(cluster=joinsum.Cluster())
     rounds: list[list[Figure]] = []
     for _ in range(1 if quick else ROUNDS):
         start = time.perf_counter()
         cluster = joinsum.calibrate(seconds, path=out.with_suffix(".calibration.json"))
-        (calibrating,) = here.transport.all_reduce_max([time.perf_counter() - start])
-        named = plans(here.sites, quick).items()
-        rounds.append([predicted_and_measured(here, name, text, cluster, quick) for name, text in named])
-    if 0 in here.local_sites:
+        (calibrating,) = current.transport.all_reduce_max([time.perf_counter() - start])
+        named = plans(current.sites, quick).items()
+        rounds.append([predicted_and_measured(current, name, text, cluster, quick) for name, text in named])
+    if 0 in current.local_sites:
         figures = [together(list(each)) for each in zip(*rounds, strict=True)]
-        figures_of_run = {"sites": here.sites, "calibrating": calibrating, "cluster": str(cluster), "figures": figures}
+        figures_of_run = {
+            "sites": current.sites,
+            "calibrating": calibrating,
+            "cluster": str(cluster),
+            "figures": figures,
+        }
         out.write_text(json.dumps(figures_of_run, indent=1) + "\n", encoding="utf-8")
 
 

@@ -52,8 +52,8 @@ def test_two_ranks_lose_what_two_sites_of_one_process_lose(folder: pathlib.Path,
     assert result.stdout.count("done: epoch 3, 24 steps") == 1
     assert "sites: 2 (grid 2) in 2 processes" in result.stdout
     found = checkpoint.load(folder / "run.pt")["history"]
-    here = Options(data=folder, sites=2, hidden=5, epochs=3, batch=8, plan=plan, save=None, curve=None)
-    wanted = train(here, Console(silent=True))
+    current = Options(data=folder, sites=2, hidden=5, epochs=3, batch=8, plan=plan, save=None, curve=None)
+    wanted = train(current, Console(silent=True))
     assert found["losses"] == pytest.approx(wanted.losses, rel=1e-5)
     for one, other in zip(found["precisions"], wanted.precisions, strict=True):
         assert one == pytest.approx(other, abs=0.05)

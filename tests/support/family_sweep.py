@@ -155,7 +155,7 @@ def _watched() -> Iterator[Spent]:
         spent.run += time.process_time() - planned
         einsums = sum(isinstance(vertex, EinsumVertex) for vertex in self.recorded.vertices)
         spent.einsums += einsums
-        spent.moved += _C.cost(self.choice.plan, self.here.cluster.core()).wire_bytes
+        spent.moved += _C.cost(self.choice.plan, self.context.cluster.core()).wire_bytes
         spent.calls += len(self.recorded.vertices) - einsums
         return outcome
 

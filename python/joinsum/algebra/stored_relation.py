@@ -153,8 +153,8 @@ class StoredRelation:
         if self._core is None:
             if self._array is None:
                 raise PlanError(f"stored relation: a run has overwritten it; use the run's output: type={self._type}")
-            here = self._context
-            self._core = _C.place_blocks([self._array], self._type, here.local_sites, here.store)
+            current = self._context
+            self._core = _C.place_blocks([self._array], self._type, current.local_sites, current.store)
             self._array = None
         return self._core
 

@@ -133,15 +133,15 @@ class PlannedProgram(PlannedGraph):
     """
 
     def __init__(
-        self, here: Context, recorded: Recorded, types: Mapping[int, _C.PhysicalType], graph: CapturedGraph
+        self, current: Context, recorded: Recorded, types: Mapping[int, _C.PhysicalType], graph: CapturedGraph
     ) -> None:
         self.recorded = recorded
         self._stay = {output.name for output in recorded.outputs if output.position in graph.stay}
-        super().__init__(here, _binary(here, recorded.graph(self._stay)))
+        super().__init__(current, _binary(current, recorded.graph(self._stay)))
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[tuple[str, torch.device], _C.StoredRelation] = {}
-        self._baselines = None if graph.state is None else _baselines_of(here, recorded, graph.state)
+        self._baselines = None if graph.state is None else _baselines_of(current, recorded, graph.state)
 
     @cached_property
     def choice(self) -> PlanChoice:
@@ -156,7 +156,7 @@ class PlannedProgram(PlannedGraph):
 
     def modules(self) -> dict[str, str]:
         """For nodes of `choice.plan`, by name, the user's module that computes them, where that is known."""
-        return self.recorded.modules_in(self.choice.plan, lambda graph: _orders(self.here, graph), self._stay)
+        return self.recorded.modules_in(self.choice.plan, lambda graph: _orders(self.context, graph), self._stay)
 
     @cached_property
     def _starts(self) -> dict[str, _C.PhysicalType]:
@@ -171,21 +171,23 @@ class PlannedProgram(PlannedGraph):
         """
         graphs = [self.core]
         if self.recorded.has_decompositions and _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
-            graphs.append(_binary(self.here, self.recorded.graph(self._stay, undecomposed=True)))
+            graphs.append(_binary(self.context, self.recorded.graph(self._stay, undecomposed=True)))
         baselines = None if self._baselines is None else self._baselines.warm_starts
         choices = []
         for graph in graphs:
             starts = self._starts_of(graph)
             ends = Ends({name: type_.placement for name, type_ in starts.items()}, frozenset(self._stay))
-            choices.append((choose(self.here, PlanRequest(graph, ends=ends, reuse=True, baselines=baselines)), starts))
+            choices.append(
+                (choose(self.context, PlanRequest(graph, ends=ends, reuse=True, baselines=baselines)), starts)
+            )
         if len(choices) == 1:
             return choices[0]
-        return min(choices, key=lambda each: cost(IaPlan(each[0].plan), self.here.cluster).seconds)
+        return min(choices, key=lambda each: cost(IaPlan(each[0].plan), self.context.cluster).seconds)
 
     def _starts_of(self, graph: _C.EinsumPlan) -> dict[str, _C.PhysicalType]:
         """For inputs that are stored on the sites, the type in which the plan takes their blocks as they are. Inputs
         whose layout no plan can express are gathered before each run."""
-        cuts = graph.even_cuts(self.here.sites)
+        cuts = graph.even_cuts(self.context.sites)
         found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._stored.items() if name in cuts}
         for name in (name for name, type_ in found.items() if type_ is None):
             warnings.warn(
@@ -197,13 +199,13 @@ class PlannedProgram(PlannedGraph):
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:  # type: ignore[override]
         """The results, in order."""
-        here = self.here
+        current = self.context
         given = {each.name: self._value(each, args) for each in self.recorded.inputs}
-        if not here.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
+        if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare_inputs(given)
             self._compared = True
         ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
-        device = next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), here.device)
+        device = next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), current.device)
         placed = {
             name: self._placed(name, value, name in ties, device)
             for name, value in given.items()
@@ -213,7 +215,7 @@ class PlannedProgram(PlannedGraph):
         memory = self._memory(placed.values())
         lost, spoilt = set(taken), set[str]()
         try:
-            made = here.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
+            made = current.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
         except BaseException:
             lost &= spoilt  # what a run that failed has not overwritten is as it was
             raise
@@ -246,11 +248,11 @@ class PlannedProgram(PlannedGraph):
     def _placed(self, name: str, value: torch.Tensor, tied: bool, device: torch.device) -> _C.StoredRelation:
         """The blocks of an input. Constants and scalars, which torch takes from the CPU, come to the other inputs'
         device, but for those that the run overwrites."""
-        here, type_ = self.here, self._types[name]
+        current, type_ = self.context, self._types[name]
         if isinstance(value, DistributedTensor):
             if name in self._starts:
                 core = value.stored.core()
-                return core if core.type == type_ else _C.retyped(core, type_, here.store)
+                return core if core.type == type_ else _C.retyped(core, type_, current.store)
             value, tied = value.full_tensor().detach(), True
         if name in self.recorded.constants:
             if (name, device) not in self._constants:
@@ -259,12 +261,12 @@ class PlannedProgram(PlannedGraph):
         return self._of_whole(value if tied or value.dim() else value.to(device), type_, tied)
 
     def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
-        return _C.place_tensor(value, type_, self.here.local_sites, self.here.store, copied)
+        return _C.place_tensor(value, type_, self.context.local_sites, self.context.store, copied)
 
     def _result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
         if output.name in self._stay:
-            return DistributedTensor(StoredRelation(relation, self.here), output.shape)
-        whole = relation.whole_tensor(self.here.store)
+            return DistributedTensor(StoredRelation(relation, self.context), output.shape)
+        whole = relation.whole_tensor(self.context.store)
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
         own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
         # No view, which autograd would not let the user write into.
@@ -278,24 +280,24 @@ class PlannedProgram(PlannedGraph):
             for name, x in given.items()
             if name != self.recorded.seed
         ]
-        self.here.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+        self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
 
 
-def _binary(here: Context, graph: _C.EinsumPlan) -> _C.EinsumPlan:
-    return graph.binary(_orders(here, graph))
+def _binary(current: Context, graph: _C.EinsumPlan) -> _C.EinsumPlan:
+    return graph.binary(_orders(current, graph))
 
 
-def _orders(here: Context, graph: _C.EinsumPlan) -> dict[str, list[tuple[int, int]]]:
-    return {name: order.path for name, order in best_orders(graph, here, everywhere=True).items()}
+def _orders(current: Context, graph: _C.EinsumPlan) -> dict[str, list[tuple[int, int]]]:
+    return {name: order.path for name, order in best_orders(graph, current, everywhere=True).items()}
 
 
-def _baselines_of(here: Context, recorded: Recorded, state: Collection[int]) -> ProgramBaselines:
+def _baselines_of(current: Context, recorded: Recorded, state: Collection[int]) -> ProgramBaselines:
     inputs = [
         ProgramInput(each.name, each.shape, each.axes, each.position in state)
         for each in recorded.inputs
         if each.position is not None
     ]
-    return ProgramBaselines(here, inputs)
+    return ProgramBaselines(current, inputs)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

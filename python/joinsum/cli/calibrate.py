@@ -32,8 +32,8 @@ def calibrate(seconds: float, path: Path | None) -> None:
 
     with exit_codes({joinsum.PlanError: 2, joinsum.TransportError: 5}):
         # Without a cluster, `init` would read the file that is to be written.
-        here = joinsum.init(cluster=joinsum.Cluster())
-        target = path if path is not None else cache_folder() / machine_of(here).name
+        current = joinsum.init(cluster=joinsum.Cluster())
+        target = path if path is not None else cache_folder() / machine_of(current).name
         cluster = joinsum.calibrate(seconds, path)
-        if 0 in here.local_sites:
+        if 0 in current.local_sites:
             click.echo(f"{cluster}\nwritten to {target}")

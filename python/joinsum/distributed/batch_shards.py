@@ -44,13 +44,13 @@ class BatchShards:
     def own(self, results: Any, batch: Any) -> Any:
         """The results for a batch of `joined`: of each tensor whose first axis is as long as the batch's, this rank's
         shard, in autograd; the others unchanged."""
-        here = context()
-        if not self._sharded or here.single_process:
+        current = context()
+        if not self._sharded or current.single_process:
             return results
         extents = {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
 
         def shard(x: Any) -> Any:
-            return _LocalShard.apply(x, here) if _has_axes(x) and x.shape[0] in extents else x  # type: ignore[no-untyped-call]
+            return _LocalShard.apply(x, current) if _has_axes(x) and x.shape[0] in extents else x  # type: ignore[no-untyped-call]
 
         return tree_map(shard, results)
 
@@ -63,11 +63,11 @@ class _LocalShard(torch.autograd.Function):
     """This rank's shard of an unsharded tensor. Its gradient is that of the mean of the ranks' results."""
 
     @staticmethod
-    def forward(ctx: Any, full: torch.Tensor, here: Context) -> torch.Tensor:
-        ctx.here = here
-        count = full.shape[0] // here.sites
-        return full.narrow(0, here.local_sites[0] * count, count).clone()
+    def forward(ctx: Any, full: torch.Tensor, current: Context) -> torch.Tensor:
+        ctx.context = current
+        count = full.shape[0] // current.sites
+        return full.narrow(0, current.local_sites[0] * count, count).clone()
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return torch.cat(ctx.here.all_gather("gradient of a batch shard", grad)) / ctx.here.sites, None
+        return torch.cat(ctx.context.all_gather("gradient of a batch shard", grad)) / ctx.context.sites, None

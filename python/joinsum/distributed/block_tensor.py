@@ -53,21 +53,21 @@ class BlockTensor(torch.Tensor):
         return tensor
 
     @classmethod
-    def of_array(cls: type[Own], array: torch.Tensor, type_: _C.PhysicalType, here: Context) -> Own:
+    def of_array(cls: type[Own], array: torch.Tensor, type_: _C.PhysicalType, current: Context) -> Own:
         """The tensor whose only block on the sites there are is `array`, of its shape: shared, not copied."""
-        return cls._wrapped(StoredRelation.of_array(array, type_, here), array.shape, array.dtype, array.device)
+        return cls._wrapped(StoredRelation.of_array(array, type_, current), array.shape, array.dtype, array.device)
 
     def with_blocks(self: Own, blocks: Sequence[torch.Tensor], dtype: torch.dtype | None = None) -> Own:
         """A tensor of this one's shape and layout whose blocks in this process are these, of `dtype` if there are none;
         they are shared, not copied."""
-        here, type_ = self._stored.context, self._stored.type
+        current, type_ = self._stored.context, self._stored.type
         own = blocks[0].dtype if blocks else dtype or self.dtype
         if own is not self.dtype:
             type_ = retyped(type_, own)
         if len(blocks) == 1:
-            stored = StoredRelation.of_array(blocks[0], type_, here)
+            stored = StoredRelation.of_array(blocks[0], type_, current)
         else:
-            stored = StoredRelation(_C.place_blocks(list(blocks), type_, here.local_sites, here.store), here)
+            stored = StoredRelation(_C.place_blocks(list(blocks), type_, current.local_sites, current.store), current)
         return self._wrapped(stored, self.shape, own, self.device)
 
     def alias(self: Own) -> Own:
@@ -80,13 +80,13 @@ class BlockTensor(torch.Tensor):
 
         Raises PlanError for another shape or dtype.
         """
-        here = context()
+        current = context()
         wanted = torch_dtype(type_.relation.dtype)
         if tensor.dtype is not wanted:
             raise PlanError(f"DistributedTensor: another dtype: wanted={wanted}, tensor={tensor.dtype}")
         values = tensor.detach().resolve_conj().resolve_neg()
-        core = _C.place_tensor(values, type_, here.local_sites, here.store, True)
-        return cls(StoredRelation(core, here), tensor.shape)
+        core = _C.place_tensor(values, type_, current.local_sites, current.store, True)
+        return cls(StoredRelation(core, current), tensor.shape)
 
     @property
     def stored(self) -> StoredRelation:
@@ -133,9 +133,9 @@ class BlockTensor(torch.Tensor):
 
     def share_replicas(self) -> None:
         """Makes replicas on the sites of this process one array each."""
-        here, core = self.context, self._stored.core()
-        shared = _C.place_tuples(core.tuples(), self.physical_type, here.local_sites, here.store, True)
-        self._stored = StoredRelation(shared, here)
+        current, core = self.context, self._stored.core()
+        shared = _C.place_tuples(core.tuples(), self.physical_type, current.local_sites, current.store, True)
+        self._stored = StoredRelation(shared, current)
 
     # Results of operators have the class that `__torch_dispatch__` gives them.
     __torch_function__: Callable[..., Any] = torch._C._disabled_torch_function_impl

@@ -53,12 +53,12 @@ def save_checkpoint(
     ...     joinsum.load_checkpoint(folder, model)
     {'epoch': 3}
     """
-    here = context()
+    current = context()
     folder = Path(folder)
-    name = here.from_first_site("save_checkpoint", f"joinsum-{secrets.token_hex(8)}")
+    name = current.from_first_site("save_checkpoint", f"joinsum-{secrets.token_hex(8)}")
     beside = folder / f".{name}.part"
-    first = 0 in here.local_sites
-    _on_first_site(here, lambda: beside.mkdir(parents=True))
+    first = 0 in current.local_sites
+    _on_first_site(current, lambda: beside.mkdir(parents=True))
     tensors = _model_state(model)
     groups: list[Any] = []
     if optimizer is not None:
@@ -66,8 +66,8 @@ def save_checkpoint(
         tensors |= optimizer_tensors
     note = {"extra": dict(extra or {}), "groups": groups}
     try:
-        _write(here, tensors, beside)
-        _on_first_site(here, lambda: _finish(folder, beside, name, note))
+        _write(current, tensors, beside)
+        _on_first_site(current, lambda: _finish(folder, beside, name, note))
     except BaseException:
         if first:
             shutil.rmtree(beside, ignore_errors=True)
@@ -82,7 +82,7 @@ def load_checkpoint(
     All is read and checked before anything changes. Raises CheckpointError, naming the folder: for tensors that the
     checkpoint or the model lacks (all of them are listed), other shapes, and files that are missing or cut off.
     """
-    here = context()
+    current = context()
     folder = Path(folder)
     data, note = _current(folder)
     metadata = _read_metadata(data)
@@ -98,7 +98,7 @@ def load_checkpoint(
     needed = {name: f"{list(tensor.shape)} {tensor.dtype}" for name, tensor in wanted.items()}
     check_same(f"{folder}: a checkpoint of something else", saved, needed)
     fresh = {name: torch.empty_like(tensor, memory_format=torch.contiguous_format) for name, tensor in wanted.items()}
-    _read(here, fresh, data)
+    _read(current, fresh, data)
     with torch.no_grad():
         for name, tensor in wanted.items():
             if not name.startswith("optimizer."):
@@ -114,15 +114,15 @@ def _model_state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"model.{name}": tensor for name, first, tensor in named_state(model) if name == first}
 
 
-def _on_first_site(here: Context, work: Callable[[], None]) -> None:
+def _on_first_site(current: Context, work: Callable[[], None]) -> None:
     """Runs `work` on the first site; the others wait, and raise if it failed."""
     status, failure = "done", None
-    if 0 in here.local_sites:
+    if 0 in current.local_sites:
         try:
             work()
         except Exception as error:
             status, failure = f"{type(error).__name__}: {error}", error
-    first = here.from_first_site("save_checkpoint", status)
+    first = current.from_first_site("save_checkpoint", status)
     if failure is not None:
         raise failure
     if first != "done":
@@ -132,20 +132,20 @@ def _on_first_site(here: Context, work: Callable[[], None]) -> None:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def _write(here: Context, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
+def _write(current: Context, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
     writer = FileSystemWriter(folder)
     try:
         with _without_group_warning():
-            save(dict(tensors), storage_writer=writer, process_group=here.group, no_dist=here.group is None)
+            save(dict(tensors), storage_writer=writer, process_group=current.group, no_dist=current.group is None)
     except CheckpointException as error:  # no Exception, and of all ranks
         raise OSError(f"{folder}: cannot be written: cause={_cause(error)}") from error
 
 
-def _read(here: Context, tensors: dict[str, torch.Tensor], folder: Path) -> None:
+def _read(current: Context, tensors: dict[str, torch.Tensor], folder: Path) -> None:
     try:
         reader = FileSystemReader(folder)
         with _without_group_warning():
-            load(tensors, storage_reader=reader, process_group=here.group, no_dist=here.group is None)
+            load(tensors, storage_reader=reader, process_group=current.group, no_dist=current.group is None)
     except (CheckpointException, Exception) as error:  # whatever reading damaged files leads to
         raise CheckpointError(f"{folder}: cannot be read: cause={_cause(error)}") from error
 

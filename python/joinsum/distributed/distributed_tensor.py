@@ -166,18 +166,20 @@ class _Gather(torch.autograd.Function):
 def from_local_shards(shard: torch.Tensor) -> DistributedTensor:
     """The tensor that is sharded along its first axis, rank by rank, into shards of one shape. Shares the memory of
     `shard` and moves nothing; detached. Raises PlanError for a shard without elements."""
-    here = context()
+    current = context()
     if shard.numel() == 0:
         raise PlanError(f"DistributedTensor: a rank's shard has no elements: shape={list(shard.shape)}")
-    shape = [here.sites * shard.shape[0], *shard.shape[1:]]
+    shape = [current.sites * shard.shape[0], *shard.shape[1:]]
     name = dtype_name("DistributedTensor", shard.dtype)
-    wanted = _C.RelationType.of_tensor(name, shape, [here.sites] + [1] * (len(shape) - 1))
-    split = ", ".join("0" for _ in here.grid.axes)
+    wanted = _C.RelationType.of_tensor(name, shape, [current.sites] + [1] * (len(shape) - 1))
+    split = ", ".join("0" for _ in current.grid.axes)
     type_ = _C.PhysicalType.placed(
-        "DistributedTensor", wanted, here.grid, _C.Placement.parse(f"({split})", here.grid, wanted.frontier)
+        "DistributedTensor", wanted, current.grid, _C.Placement.parse(f"({split})", current.grid, wanted.frontier)
     )
     own = shard.detach().resolve_conj().resolve_neg().contiguous()
-    return DistributedTensor(StoredRelation(_C.place_blocks([own], type_, here.local_sites, here.store), here), shape)
+    return DistributedTensor(
+        StoredRelation(_C.place_blocks([own], type_, current.local_sites, current.store), current), shape
+    )
 
 
 def gathered(tensor: torch.Tensor) -> torch.Tensor:

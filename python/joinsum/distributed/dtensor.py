@@ -32,19 +32,19 @@ def to_dtensor(tensor: DistributedTensor, mesh: DeviceMesh | None = None) -> DTe
     Raises PlanError on loopback, where one process has several sites, and where no DTensor on the mesh has this layout:
     for cut points that are not torch.chunk's, several blocks on a site, a site without any.
     """
-    here = _group_context("to_dtensor", tensor.context)
+    current = _group_context("to_dtensor", tensor.context)
     states = tensor.physical_type.placement.states
-    mesh = mesh if mesh is not None else _mesh(here, tensor.device.type, states)
-    placements = _placements(tensor, states, _grid_axes("to_dtensor", here, list(mesh.shape)))
+    mesh = mesh if mesh is not None else _mesh(current, tensor.device.type, states)
+    placements = _placements(tensor, states, _grid_axes("to_dtensor", current, list(mesh.shape)))
     blocks = tensor.blocks()
-    for rank in range(here.sites):
+    for rank in range(current.sites):
         own, dtensors = _local_chunk(tensor, rank), _dtensor_chunk(tensor.shape, mesh, placements, rank)
         if own != dtensors:
             raise PlanError(
                 "to_dtensor: no DTensor has these blocks; give distribute_tensor(x.full_tensor(), ...): "
                 f"type={tensor.physical_type}, rank={rank}, block={own}, DTensor's={dtensors}"
             )
-    held = _local_chunk(tensor, here.local_sites[0])
+    held = _local_chunk(tensor, current.local_sites[0])
     assert held is not None
     local = blocks[0].reshape(held[0])
     stride = torch.empty(tensor.shape, device="meta").stride()
@@ -57,12 +57,12 @@ def from_dtensor(dtensor: DTensor) -> DistributedTensor:
     Raises PlanError for a mesh of other ranks than the sites, one whose dimensions are no products of consecutive axes
     of the grid, partial sums, and shards that are no plain pieces of one axis.
     """
-    here = _group_context("from_dtensor", context())
+    current = _group_context("from_dtensor", context())
     mesh = dtensor.device_mesh
-    assert here.group is not None
-    if mesh.mesh.flatten().tolist() != dist.get_process_group_ranks(here.group):
-        raise PlanError(f"from_dtensor: a mesh of other ranks than the sites: mesh={mesh}, sites={here.sites}")
-    groups = _grid_axes("from_dtensor", here, list(mesh.shape))
+    assert current.group is not None
+    if mesh.mesh.flatten().tolist() != dist.get_process_group_ranks(current.group):
+        raise PlanError(f"from_dtensor: a mesh of other ranks than the sites: mesh={mesh}, sites={current.sites}")
+    groups = _grid_axes("from_dtensor", current, list(mesh.shape))
     axis_dims: dict[int, int] = {}  # the tensor's axis that a grid axis divides
     for dim, placement in enumerate(dtensor.placements):
         if isinstance(placement, Partial) or not isinstance(placement, (Replicate, Shard)):
@@ -73,58 +73,58 @@ def from_dtensor(dtensor: DTensor) -> DistributedTensor:
     relation = _chunked("from_dtensor", dtensor)
     states = [
         _C.Split(axis_dims[axis], relation.frontier[axis_dims[axis]]) if axis in axis_dims else _C.Replicated()
-        for axis in range(len(here.grid.axes))
+        for axis in range(len(current.grid.axes))
     ]
     place = _C.Placement.of_states(states)
-    type_ = _C.PhysicalType.placed("from_dtensor", relation, here.grid, place)
+    type_ = _C.PhysicalType.placed("from_dtensor", relation, current.grid, place)
     local = dtensor.to_local().detach()
-    core = _C.place_blocks([local], type_, here.local_sites, here.store)
-    tensor = DistributedTensor(StoredRelation(core, here))
-    for rank in range(here.sites):
+    core = _C.place_blocks([local], type_, current.local_sites, current.store)
+    tensor = DistributedTensor(StoredRelation(core, current))
+    for rank in range(current.sites):
         if _local_chunk(tensor, rank) != _dtensor_chunk(dtensor.shape, mesh, dtensor.placements, rank):
             raise PlanError(f"from_dtensor: shards in another order than blocks: placements={dtensor.placements}")
     return tensor
 
 
-def _group_context(who: str, here: Context) -> Context:
-    if here.group is None:
-        raise PlanError(f"{who}: a DTensor has one site per process; run under torchrun: sites={here}")
-    return here
+def _group_context(who: str, current: Context) -> Context:
+    if current.group is None:
+        raise PlanError(f"{who}: a DTensor has one site per process; run under torchrun: sites={current}")
+    return current
 
 
-def _mesh(here: Context, device: str, states: Sequence[_C.AxisState]) -> DeviceMesh:
+def _mesh(current: Context, device: str, states: Sequence[_C.AxisState]) -> DeviceMesh:
     """A mesh with a dimension for each run of grid axes with the same state."""
     shape: list[int] = []
-    for axis, size in enumerate(here.grid.axes):
+    for axis, size in enumerate(current.grid.axes):
         if axis > 0 and states[axis] == states[axis - 1]:
             shape[-1] *= size
         else:
             shape.append(size)
 
     def make() -> DeviceMesh:
-        assert here.group is not None
-        ranks = torch.tensor(dist.get_process_group_ranks(here.group))
+        assert current.group is not None
+        ranks = torch.tensor(dist.get_process_group_ranks(current.group))
         return DeviceMesh(device, ranks.reshape(shape or [1]))
 
-    return here.cached(("mesh", device, *shape), make)
+    return current.cached(("mesh", device, *shape), make)
 
 
-def _grid_axes(who: str, here: Context, mesh: Sequence[int]) -> list[list[int]]:
+def _grid_axes(who: str, current: Context, mesh: Sequence[int]) -> list[list[int]]:
     """For each dimension of a mesh, the grid's axes whose product it is."""
     out: list[list[int]] = []
-    axes = iter(range(len(here.grid.axes)))
+    axes = iter(range(len(current.grid.axes)))
     for size in mesh:
         taken: list[int] = []
-        while math.prod(here.grid.axes[axis] for axis in taken) < size:
+        while math.prod(current.grid.axes[axis] for axis in taken) < size:
             axis = next(axes, None)
             if axis is None:
                 break
             taken.append(axis)
-        if math.prod(here.grid.axes[axis] for axis in taken) != size:
-            raise PlanError(f"{who}: a mesh's dimensions are products of grid axes: mesh={mesh}, grid={here.grid}")
+        if math.prod(current.grid.axes[axis] for axis in taken) != size:
+            raise PlanError(f"{who}: a mesh's dimensions are products of grid axes: mesh={mesh}, grid={current.grid}")
         out.append(taken)
     if next(axes, None) is not None:
-        raise PlanError(f"{who}: a mesh of other ranks than the sites: mesh={mesh}, grid={here.grid}")
+        raise PlanError(f"{who}: a mesh of other ranks than the sites: mesh={mesh}, grid={current.grid}")
     return out
 
 

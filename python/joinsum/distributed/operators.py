@@ -100,8 +100,10 @@ def _blocks_like(func: Any, x: Any, like: BlockTensor) -> list[Any]:
             f"DistributedTensor: operands are not broadcast: operator={func}, shape={list(like.shape)}, "
             f"other={list(x.shape)}; expand the other one"
         )
-    here = like.context
-    stored = _C.place_tensor(x.detach(), retyped(like.physical_type, x.dtype), here.local_sites, here.store, False)
+    current = like.context
+    stored = _C.place_tensor(
+        x.detach(), retyped(like.physical_type, x.dtype), current.local_sites, current.store, False
+    )
     return stored.blocks()
 
 
@@ -239,8 +241,8 @@ def _unscale(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     spread = _spread(func, gradients, gradients, [_first_blocks(x) for x in gradients])
     if spread:
         func(spread, found, inverse)
-    here = next(x.context for x in gradients if is_distributed(x))
-    found.copy_(torch.stack(here.all_gather("unscale gradients", found)).amax(0))
+    current = next(x.context for x in gradients if is_distributed(x))
+    found.copy_(torch.stack(current.all_gather("unscale gradients", found)).amax(0))
     increment_version(gradients)
 
 

@@ -19,8 +19,8 @@ _INFINITY = float("inf")
 
 def _own_arrays(x: BlockTensor) -> list[torch.Tensor]:
     """Arrays of which this process has the first replica; those of all processes are the tensor."""
-    here, type_ = x.context, x.physical_type
-    local = set(here.local_sites)
+    current, type_ = x.context, x.physical_type
+    local = set(current.local_sites)
     pairs = x.stored.core().tuples()
     return [array for key, array in pairs if type_.sites_of(key)[0] in local]
 
@@ -68,9 +68,9 @@ def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[t
         raise PlanError("DistributedTensor: the norm of order 0 is a count; give (x != 0).sum()")
     dtypes = [(dtype or x.dtype).to_real() for x in xs]
     partial = [_partial_norm(x, order, accumulation_dtype(dtype or x.dtype)) for x in xs]
-    here = next(x.context for x in xs if is_distributed(x))
-    if not here.single_process:
-        columns = torch.stack(here.all_gather("norm", torch.stack(partial)))
+    current = next(x.context for x in xs if is_distributed(x))
+    if not current.single_process:
+        columns = torch.stack(current.all_gather("norm", torch.stack(partial)))
         norms = torch.linalg.vector_norm(columns, order, dim=0)
         partial = [norm if is_distributed(x) else own for x, own, norm in zip(xs, partial, norms, strict=True)]
     return [norm.to(own) for norm, own in zip(partial, dtypes, strict=True)]

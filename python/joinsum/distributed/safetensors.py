@@ -31,7 +31,7 @@ def save_safetensors(path: str | os.PathLike[str], model: torch.nn.Module) -> No
     ...     joinsum.save_safetensors(pathlib.Path(folder, "model.safetensors"), model)
     ...     joinsum.load_safetensors(pathlib.Path(folder, "model.safetensors"), model)
     """
-    here = context()
+    current = context()
     tensors: dict[str, torch.Tensor] = {}
     metadata = {"format": "pt"}
     for name, first, tensor in named_state(model):
@@ -39,9 +39,9 @@ def save_safetensors(path: str | os.PathLike[str], model: torch.nn.Module) -> No
             metadata[name] = first
             continue
         full = gathered(tensor)  # on all ranks, one after another
-        if 0 in here.local_sites:
+        if 0 in current.local_sites:
             tensors[name] = full.contiguous().clone()
-    if 0 in here.local_sites:
+    if 0 in current.local_sites:
         with replaced_atomically(Path(path)) as beside:
             save_file(tensors, beside, metadata=metadata)
 

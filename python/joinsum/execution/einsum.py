@@ -121,13 +121,13 @@ def einsum(
 def _of_tensors(
     equation: str, operands: Sequence[torch.Tensor], requested: tuple[object, object, object]
 ) -> torch.Tensor:
-    here = context()
+    current = context()
     join, agg, extents = requested
     # Without `->` words stand in the order of their text in the result, letters for them might not.
     torchs = join == "mul" and agg == "sum" and extents is None and ("{" not in equation or "->" in equation)
-    if here.sites == 1 and torchs:
+    if current.sites == 1 and torchs:
         return _of_torch(equation, operands)
-    return _of_sites(here, equation, operands, requested)
+    return _of_sites(current, equation, operands, requested)
 
 
 def _of_torch(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -154,9 +154,9 @@ def _explain_failure(equation: str, operands: Sequence[torch.Tensor]) -> None:
 
 
 def _of_sites(
-    here: Context, equation: str, operands: Sequence[torch.Tensor], requested: tuple[object, object, object]
+    current: Context, equation: str, operands: Sequence[torch.Tensor], requested: tuple[object, object, object]
 ) -> torch.Tensor:
-    with here.preparing("einsum"):
+    with current.preparing("einsum"):
         check_not_traced("einsum")
         operations = read_operations("einsum", *requested)
         if not all(isinstance(x, torch.Tensor) for x in operands):
@@ -164,17 +164,17 @@ def _of_sites(
         recorded = recording()
         traits = tensor_traits(operands, recorded)
         key = ("einsum", equation, operations, autocast_dtype(operands[0].device), recorded, *traits)
-        planned = here.cached(key, lambda: _checked_einsum(here, equation, operands, operations))
+        planned = current.cached(key, lambda: _checked_einsum(current, equation, operands, operations))
     return planned.apply(operands)
 
 
 def _checked_einsum(
-    here: Context, equation: str, operands: Sequence[torch.Tensor], operations: Operations
+    current: Context, equation: str, operands: Sequence[torch.Tensor], operations: Operations
 ) -> PlannedEinsum:
     tensors = check_operands("einsum", operands)
     shapes, dtypes = [fixed_shape(x) for x in tensors], [x.dtype for x in tensors]
     with _disable_current_modes():  # what torch makes of small tensors is no part of what it records
-        return PlannedEinsum(here, EinsumSignature(equation, operations, shapes, dtypes, tensors[0].device))
+        return PlannedEinsum(current, EinsumSignature(equation, operations, shapes, dtypes, tensors[0].device))
 
 
 # --- relations --------------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def evaluate(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]
 
 
 def _evaluated(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    here = context()
+    current = context()
     recorded = recording()
 
     def make() -> PlannedGraph:
@@ -48,14 +48,14 @@ def _evaluated(who: str, graph: Sequence[str], tensors: Mapping[str, torch.Tenso
         inputs = [
             f"input {name}: {dtype_name(who, x.dtype)}[{','.join(map(str, fixed_shape(x)))}]" for name, x in checked
         ]
-        return PlannedGraph(here, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])))
+        return PlannedGraph(current, _C.EinsumPlan.parse("\n".join(["einsum", *inputs, *graph])))
 
-    with here.preparing("einsum"):
+    with current.preparing("einsum"):
         check_not_traced(who)
         if not all(isinstance(x, torch.Tensor) for x in tensors.values()):
             check_tensors(who, tensors)
         traits = zip(tensors, tensor_traits(tensors.values(), recorded), strict=True)
-        planned = here.cached(("graph", *graph, recorded, *traits), make)
+        planned = current.cached(("graph", *graph, recorded, *traits), make)
     return differentiable_run(planned, [tensors[name] for name in planned.names])[0]
 
 

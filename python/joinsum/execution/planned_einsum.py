@@ -37,7 +37,7 @@ class PlannedEinsum(PlannedGraph):
     Its graph reads views of the operands, of the dtype that torch would compute in. Raises PlanError, KernelError.
     """
 
-    def __init__(self, here: Context, signature: EinsumSignature, cache: bool = True) -> None:
+    def __init__(self, current: Context, signature: EinsumSignature, cache: bool = True) -> None:
         read = views_of(signature.equation, signature.shapes, dict(signature.operations.extents))
         operations, dtype = signature.operations, None
         if operations.products:
@@ -54,7 +54,7 @@ class PlannedEinsum(PlannedGraph):
             for i, (shape, own) in enumerate(zip(extents, signature.dtypes, strict=True))
         ]
         node = _C.named_einsum_vertex("einsum", inputs, vertex, "z.positions")
-        super().__init__(here, _C.EinsumPlan.make([("z", node)]), cache)
+        super().__init__(current, _C.EinsumPlan.make([("z", node)]), cache)
         self._signature = signature
         self._views = read.views
 
@@ -71,7 +71,7 @@ class PlannedEinsum(PlannedGraph):
     @outside_of_graphs
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         """The result for operands of the shapes and dtypes that were planned."""
-        with self.here.preparing("run"):
+        with self.context.preparing("run"):
             check_not_traced("plan")
             self._check_operands(tensors)
         return self.apply(tensors)
@@ -138,21 +138,21 @@ def einsum_plan(
     >>> torch.allclose(run(x, y), x @ y, rtol=1e-4)
     True
     """
-    here = context()
-    with here.preparing("einsum"):
+    current = context()
+    with current.preparing("einsum"):
         equation, operands = read_arguments(arguments, "einsum_plan", shapes=True)
         operations = read_operations("einsum_plan", join, agg, extents)
         shapes = [_shape(i, operand) for i, operand in enumerate(operands)]
         dtypes = [x.dtype if isinstance(x, torch.Tensor) else dtype for x in operands]
         devices = [x.device for x in operands if isinstance(x, torch.Tensor) and not x.is_meta]
-        signature = EinsumSignature(equation, operations, shapes, dtypes, devices[0] if devices else here.device)
+        signature = EinsumSignature(equation, operations, shapes, dtypes, devices[0] if devices else current.device)
 
     def make() -> PlannedEinsum:
-        with here.preparing("einsum"):
-            return PlannedEinsum(here, signature, cache)
+        with current.preparing("einsum"):
+            return PlannedEinsum(current, signature, cache)
 
     key = ("einsum_plan", equation, operations, autocast_dtype(signature.device), *shapes, *dtypes)
-    planned = here.cached(key, make) if cache else make()
+    planned = current.cached(key, make) if cache else make()
     _ = planned.choice
     return planned
 

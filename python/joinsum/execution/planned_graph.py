@@ -62,8 +62,8 @@ class PlannedGraph:
 
     # The plan is chosen at the first use. Gradients and batched forms are planned graphs too, each built once.
 
-    def __init__(self, here: Context, core: _C.EinsumPlan, cache: bool = True) -> None:
-        self.here = here
+    def __init__(self, current: Context, core: _C.EinsumPlan, cache: bool = True) -> None:
+        self.context = current
         self.core = core
         self._cache = cache
         self.names = [name for name, _ in core.inputs]
@@ -90,7 +90,7 @@ class PlannedGraph:
     def choice(self) -> PlanChoice:
         """The plan, and what it was computed from. On a process group all ranks must call."""
         with torch._C._DisableFuncTorch():  # messages between sites are no part of a transform
-            return choose(self.here, PlanRequest(self.core, self._cache))
+            return choose(self.context, PlanRequest(self.core, self._cache))
 
     @property
     def graph(self) -> Graph:
@@ -121,7 +121,7 @@ class PlannedGraph:
     @cached_property
     def cost(self) -> PlanCost:
         """The plan's costs, node by node, on the cluster that it was chosen for."""
-        return cost(self.plan, self.here.cluster)
+        return cost(self.plan, self.context.cluster)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -139,9 +139,10 @@ class PlannedGraph:
         return dict(self.choice.plan.inputs)
 
     def __repr__(self) -> str:
-        here, total = self.here, self.cost
+        current, total = self.context, self.cost
         names = f"{', '.join(self._arguments)} -> {', '.join(self.outputs)}"
-        title = f"plan of {names}, on {here.sites} site{'s' if here.sites > 1 else ''} ({here.grid}), {self.origin}"
+        sites = f"{current.sites} site{'s' if current.sites > 1 else ''}"
+        title = f"plan of {names}, on {sites} ({current.grid}), {self.origin}"
         compared = "; ".join(f"{name}: {order}" for name, order in self.orders.items())
         order = text_table(["einsum", "labels", "operands"], order_text(self.choice.binary))
         order_title = f"order ({compared})" if compared else "order"
@@ -155,7 +156,7 @@ class PlannedGraph:
     @outside_of_graphs
     def __call__(self, *tensors: torch.Tensor, **named: torch.Tensor) -> dict[str, torch.Tensor]:
         """The outputs by name, for all inputs, in their order or by name."""
-        with self.here.preparing("run"):
+        with self.context.preparing("run"):
             check_not_traced("plan")
             values = self._by_name(tensors, named)
             self._check(values)
@@ -181,8 +182,8 @@ class PlannedGraph:
 
     def check_sites(self) -> None:
         """Raises PlanError where `joinsum.init` has set up other sites since."""
-        if context() is not self.here:
-            raise PlanError(f"plan: it was made for other sites; plan again: planned={self.here}, now={context()}")
+        if context() is not self.context:
+            raise PlanError(f"plan: it was made for other sites; plan again: planned={self.context}, now={context()}")
 
     def _check(self, values: Mapping[str, torch.Tensor]) -> None:
         self.check_sites()
@@ -213,28 +214,28 @@ class PlannedGraph:
         operands of such a vertex first. None where there is none."""
         if not self.core.may_lose_nans:
             return None
-        return PlannedGraph(self.here, self.core.binary_where_nans_stay(), self._cache)
+        return PlannedGraph(self.context, self.core.binary_where_nans_stay(), self._cache)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The outputs, for one tensor for each of the inputs; no gradients. Where torch records operators, the graph is
         one of them: it is planned with the others, or when the recording runs."""
-        here = self.here
+        current = self.context
         if recording():
             return self.recorded_run(tensors)
         smooth = [x.requires_grad for x in tensors]
         tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
         if self._keeping_nans is not None and _has_both_infinities(tensors):
             return self._keeping_nans.run(tensors)
-        if not here.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
+        if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare(tensors, smooth)
             self._compared = True
-        types, sites, store = self._types, here.local_sites, here.store
+        types, sites, store = self._types, current.local_sites, current.store
         placed = {
             name: _C.place_tensor(tensor, types[name], sites, store, False)
             for name, tensor in zip(self.names, tensors, strict=True)
             if name in types  # an expression need not read its operands
         }
-        results = here.execute(self.choice.plan, placed, {})
+        results = current.execute(self.choice.plan, placed, {})
         operands = {x.untyped_storage().data_ptr() for x in tensors}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
 
@@ -247,7 +248,7 @@ class PlannedGraph:
 
     def _whole(self, relation: _C.StoredRelation, operands: set[int]) -> torch.Tensor:
         """The result as a tensor that shares no memory with an operand."""
-        whole = relation.whole_tensor(self.here.store)
+        whole = relation.whole_tensor(self.context.store)
         own = whole.untyped_storage().data_ptr() not in operands and 0 not in whole.stride()
         return whole if own else whole.clone(memory_format=torch.contiguous_format)
 
@@ -259,7 +260,7 @@ class PlannedGraph:
             for i, (name, x, needed) in enumerate(zip(self.names, tensors, smooth, strict=True))
         ]
         opening = "equal calls with equal operands on every rank\n" + str(self.core)
-        self.here.transport.agree("einsum", opening + "\n".join(lines))
+        self.context.transport.agree("einsum", opening + "\n".join(lines))
 
     def gradient(self, needed: tuple[bool, ...]) -> PlannedGraph | None:
         """The graph of those inputs' gradients; None where no output depends on them differentiably. It calls the
@@ -279,7 +280,7 @@ class PlannedGraph:
         names = zip(self.core.vertices, graph.vertices, strict=True)
         orders = {} if recorded else self.choice.orders
         paths = {new[0]: orders[old[0]].path for old, new in names if old[0] in orders}
-        return PlannedGraph(self.here, graph.gradient(of, paths), self._cache)
+        return PlannedGraph(self.context, graph.gradient(of, paths), self._cache)
 
     def batched(self, which: tuple[bool, ...], size: int) -> PlannedGraph:
         """The same for `size` samples at once: those inputs, and the outputs that depend on them, have an axis of that
@@ -289,7 +290,7 @@ class PlannedGraph:
             names = [name for name, each in zip(self.names, which, strict=True) if each]
             while len(self._batched) >= _MOST_BATCHED:
                 del self._batched[next(iter(self._batched))]
-            self._batched[key] = PlannedGraph(self.here, batched_graph(self.core, names, size), self._cache)
+            self._batched[key] = PlannedGraph(self.context, batched_graph(self.core, names, size), self._cache)
         return self._batched[key]
 
 
@@ -319,16 +320,16 @@ def _has(tensor: torch.Tensor, infinity: float) -> bool:
 
 
 def _plan(graph: Graph, cache: bool) -> PlannedGraph:
-    here = context()
-    with here.preparing("einsum"):
+    current = context()
+    with current.preparing("einsum"):
         core = graph.core
-    planned = _cached_graph(here, core) if cache else PlannedGraph(here, core, cache=False)
+    planned = _cached_graph(current, core) if cache else PlannedGraph(current, core, cache=False)
     _ = planned.choice
     return planned
 
 
-def _cached_graph(here: Context, core: _C.EinsumPlan) -> PlannedGraph:
-    return here.cached(("graph", str(core)), lambda: PlannedGraph(here, core))
+def _cached_graph(current: Context, core: _C.EinsumPlan) -> PlannedGraph:
+    return current.cached(("graph", str(core)), lambda: PlannedGraph(current, core))
 
 
 Graph.planner = _plan
@@ -376,5 +377,5 @@ einsum_graph.register_autograd(_backward, setup_context=_setup)
 
 
 def _graph_of_text(text: str) -> PlannedGraph:
-    here = context()
-    return here.cached(("graph", text), lambda: PlannedGraph(here, _C.EinsumPlan.parse(text)))
+    current = context()
+    return current.cached(("graph", text), lambda: PlannedGraph(current, _C.EinsumPlan.parse(text)))

@@ -53,8 +53,8 @@ def run(
     >>> state["W2"].to_tensor()
     tensor([-1.5000, -1.5000, -1.5000, -1.5000])
     """
-    here = context()
-    with here.preparing("run"):
+    current = context()
+    with current.preparing("run"):
         sources = sources_of("run", plan, inputs)
         lowered = plan if isinstance(plan, IaPlan) else plan_of_run(plan, places_of(sources))
         tied = set(lowered.ties.values())
@@ -76,13 +76,13 @@ def evaluate_relation(plan: _C.TraPlan, sources: NamedSources) -> StoredRelation
 
 def rehearse(plan: IaPlan, sources: NamedSources, scalars: Scalars | None) -> tuple[Trace, float]:
     """Runs a plan on copies of what it would overwrite and drops the results; what its nodes did, and its seconds."""
-    here = context()
-    with here.preparing("run"):
+    current = context()
+    with current.preparing("run"):
         numbers = _checked_scalars(scalars)
         placed = _placed(plan, sources, set(plan.ties.values()))
     start = time.perf_counter()
-    here.execute(plan.core, placed, numbers)
-    return here.last_trace, time.perf_counter() - start
+    current.execute(plan.core, placed, numbers)
+    return current.last_trace, time.perf_counter() - start
 
 
 def trace() -> Trace:
@@ -192,12 +192,12 @@ def _check_one_device(sources: NamedSources) -> None:
 
 
 def _placed(plan: IaPlan, sources: NamedSources, copied: set[str]) -> dict[str, _C.StoredRelation]:
-    here = context()
-    if plan.grid.sites != here.sites:
-        raise PlanError(f"run: the plan is for another number of sites: plan={plan.grid}, sites={here.sites}")
+    current = context()
+    if plan.grid.sites != current.sites:
+        raise PlanError(f"run: the plan is for another number of sites: plan={plan.grid}, sites={current.sites}")
     _check_one_device(sources)
     types = plan.inputs
-    return {name: source.placed(types[name], here, name in copied) for name, source in sources.items()}
+    return {name: source.placed(types[name], current, name in copied) for name, source in sources.items()}
 
 
 def _run(
@@ -207,16 +207,16 @@ def _run(
     scalars: Mapping[str, float],
 ) -> dict[str, StoredRelation]:
     """Runs on inputs that are in place; `taken` ones may be overwritten once the run has begun."""
-    here = context()
+    current = context()
     try:
-        outputs = here.execute(plan.core, placed, scalars)
+        outputs = current.execute(plan.core, placed, scalars)
     except PlanError:
         raise  # found before anything has run
     except BaseException:
         _take(taken)
         raise
     _take(taken)
-    return {name: StoredRelation(core, here) for name, core in outputs.items()}
+    return {name: StoredRelation(core, current) for name, core in outputs.items()}
 
 
 def _take(taken: Sequence[StoredRelation]) -> None:

@@ -122,8 +122,8 @@ class Classifier:
         """Plans are cached by batch size: an epoch has two of them."""
         if (kind, points) not in self._plans:
             sizes = self.sizes._replace(points=points)
-            here = (sizes, joinsum.sites(), self.plan)
-            text = step_plan(*here, self.training) if kind == "step" else scores_plan(*here)
+            arguments = (sizes, joinsum.sites(), self.plan)
+            text = step_plan(*arguments, self.training) if kind == "step" else scores_plan(*arguments)
             self._plans[kind, points] = cast(joinsum.IaPlan, joinsum.parse(text))
         return self._plans[kind, points]
 

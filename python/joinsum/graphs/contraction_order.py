@@ -52,12 +52,12 @@ def paths_of(plan: _C.EinsumPlan) -> dict[str, Path]:
     return {name: next(proposals) for name, proposals in _proposals(plan)}
 
 
-def best_orders(plan: _C.EinsumPlan, here: Context, everywhere: bool, minimize: str = "seconds") -> dict[str, Order]:
-    """The same, chosen together with the placement of each join on the sites of `here`: exactly up to ten operands,
+def best_orders(plan: _C.EinsumPlan, current: Context, everywhere: bool, minimize: str = "seconds") -> dict[str, Order]:
+    """The same, chosen together with the placement of each join on the sites of `current`: exactly up to ten operands,
     beyond that the best of several proposals. Equal on all ranks.
 
     everywhere   whether the results are wanted on every site"""
-    return best_orders_on(plan, here.grid, here.cluster, everywhere, minimize)
+    return best_orders_on(plan, current.grid, current.cluster, everywhere, minimize)
 
 
 def best_orders_on(

@@ -40,7 +40,7 @@ class PricedBaseline:
 class ProgramBaselines:
     """The baselines of a program with these inputs, for the sites of a context."""
 
-    here: Context
+    context: Context
     inputs: Sequence[ProgramInput]
 
     @property
@@ -48,7 +48,7 @@ class ProgramBaselines:
         """What a search completes beside its own plans."""
 
         def parts(graph: _C.EinsumPlan, program: TraPlan) -> Iterator[_C.PartialPlan]:
-            names = graph.lowered_names(graph.even_cuts(self.here.sites))
+            names = graph.lowered_names(graph.even_cuts(self.context.sites))
             for baseline in self._baselines(graph, program, names):
                 if baseline.reason is None:
                     yield _part(baseline, names)
@@ -58,29 +58,29 @@ class ProgramBaselines:
     def priced(self, choice: PlanChoice, ends: Ends) -> tuple[PricedBaseline, ...]:
         """The best plan of each kind beside the chosen one, whose outputs end as `ends` says. On a process group site 0
         plans for all, and all must call."""
-        here, graph, program = self.here, choice.binary, choice.program
+        current, graph, program = self.context, choice.binary, choice.program
         loose = replace(ends, starts={})
-        names = graph.lowered_names(graph.even_cuts(here.sites))
+        names = graph.lowered_names(graph.even_cuts(current.sites))
         baselines = self._baselines(graph, program, names)
         possible = [each for each in baselines if each.reason is None]
 
         def answer() -> dict[str, Any]:
             starts = WarmStarts([_part(each, names) for each in possible], all=True)
-            options = search_options(here, graph, loose)
-            plans = search_in_process(here, program, options, starts).completed if possible else ()
-            texts = {each.name: _text_or_reason(here, plan) for each, plan in zip(possible, plans, strict=True)}
+            options = search_options(current, graph, loose)
+            plans = search_in_process(current, program, options, starts).completed if possible else ()
+            texts = {each.name: _text_or_reason(current, plan) for each, plan in zip(possible, plans, strict=True)}
             return {"plans": [texts.get(each.name, (None, each.reason)) for each in baselines]}
 
-        request = f"{self.warm_starts.text}{choice.program_text}{loose.text(graph)}{here.cluster}"
-        reply = answer() if here.single_process else from_first_site("explain", here, request, answer)
+        request = f"{self.warm_starts.text}{choice.program_text}{loose.text(graph)}{current.cluster}"
+        reply = answer() if current.single_process else from_first_site("explain", current, request, answer)
         chosen = cost(IaPlan(choice.plan)).seconds
         pairs = zip(baselines, reply["plans"], strict=True)
         return tuple(_priced(each.name, chosen, *text_and_reason) for each, text_and_reason in pairs)
 
     def _baselines(self, graph: _C.EinsumPlan, program: TraPlan, names: dict[str, str]) -> list[PlacementBaseline]:
         nodes = program.core.nodes
-        types = graph.even_cuts(self.here.sites) | {vertex: nodes[name] for vertex, name in names.items()}
-        return PlacementBaselines(self.inputs, graph, types, self.here.grid).all()
+        types = graph.even_cuts(self.context.sites) | {vertex: nodes[name] for vertex, name in names.items()}
+        return PlacementBaselines(self.inputs, graph, types, self.context.grid).all()
 
 
 def _part(baseline: PlacementBaseline, names: dict[str, str]) -> _C.PartialPlan:
@@ -89,13 +89,13 @@ def _part(baseline: PlacementBaseline, names: dict[str, str]) -> _C.PartialPlan:
     return _C.PartialPlan(baseline.placements, values, baseline.everywhere)
 
 
-def _text_or_reason(here: Context, plan: _C.IaPlan | None) -> tuple[str | None, str | None]:
+def _text_or_reason(current: Context, plan: _C.IaPlan | None) -> tuple[str | None, str | None]:
     """The plan's text, or why there is none."""
     if plan is None:
         return None, "no placement of the other values goes with it"
     plan = plan.with_undecomposed_calls()
     try:
-        _C.cost(plan, here.cluster.core())  # raises for more than the memory of a site
+        _C.cost(plan, current.cluster.core())  # raises for more than the memory of a site
     except PlanError as error:
         return None, str(error)
     return str(plan), None

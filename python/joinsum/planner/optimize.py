@@ -147,11 +147,11 @@ def optimize(
     >>> found.cost.wire_bytes, found.candidates[0].exact
     (49152, True)
     """
-    here = context()
+    current = context()
     arguments = _Arguments(place, pins, minimize, cluster, without, plans, seconds)
-    with here.preparing("optimize"):
+    with current.preparing("optimize"):
         options = _options(plan, arguments)
-    return _optimized(plan, options, search("optimize", here, plan, options))
+    return _optimized(plan, options, search("optimize", current, plan, options))
 
 
 def optimize_in_process(plan: TraPlan, place: Mapping[str, Place] | None = None, **arguments: Any) -> Optimized:
@@ -174,7 +174,7 @@ class _Arguments:
 
 
 def _options(plan: TraPlan, arguments: _Arguments) -> SearchOptions:
-    here = context()
+    current = context()
     machine = cluster_or_current("optimize", arguments.cluster)
     plans = integer("optimize", "plans", arguments.plans)
     if plans < 1:
@@ -183,8 +183,8 @@ def _options(plan: TraPlan, arguments: _Arguments) -> SearchOptions:
     if not isinstance(arguments.minimize, str):
         raise PlanError(f"optimize: the cost is named by text: minimize={show(arguments.minimize)}")
     return SearchOptions(
-        initial_placements("optimize", plan, arguments.place, here.grid),
-        checked_pins(plan, arguments.pins, here.grid),
+        initial_placements("optimize", plan, arguments.place, current.grid),
+        checked_pins(plan, arguments.pins, current.grid),
         arguments.minimize,
         machine,
         tuple(arguments.without),

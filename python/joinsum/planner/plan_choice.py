@@ -103,64 +103,64 @@ class PlanRequest:
         return f"{self.graph}{self.ends.text(self.graph)}{'' if self.baselines is None else self.baselines.text}"
 
 
-def choose(here: Context, request: PlanRequest) -> PlanChoice:
+def choose(current: Context, request: PlanRequest) -> PlanChoice:
     """The plan of least seconds for the context's sites, with outputs on every site.
 
     On a process group site 0 chooses, and all sites get the same; all must call, with one graph. Raises PlanError.
     """
-    with here.preparing("einsum"):
-        folder = user_plan_cache() if request.cache and here.caches_plans and not verifying() else None
-    if here.single_process:
-        return _looked_up(folder, here, request)
-    text = f"{'a plan' if folder is None else 'a plan, which may be cached'}\n{request.text}{here.cluster}"
-    here.transport.agree("einsum", text)  # before what follows, in which all take part
+    with current.preparing("einsum"):
+        folder = user_plan_cache() if request.cache and current.caches_plans and not verifying() else None
+    if current.single_process:
+        return _looked_up(folder, current, request)
+    text = f"{'a plan' if folder is None else 'a plan, which may be cached'}\n{request.text}{current.cluster}"
+    current.transport.agree("einsum", text)  # before what follows, in which all take part
     if folder is not None:
-        _ = here.machine
-    texts = from_first_site("einsum", here, text, lambda: _texts(_looked_up(folder, here, request)))
+        _ = current.machine
+    texts = from_first_site("einsum", current, text, lambda: _texts(_looked_up(folder, current, request)))
     return _of_texts(texts, texts["origin"])
 
 
-def _looked_up(folder: PlanCache | None, here: Context, request: PlanRequest) -> PlanChoice:
+def _looked_up(folder: PlanCache | None, current: Context, request: PlanRequest) -> PlanChoice:
     if folder is None:
-        return _chosen(here, request, "")
-    key = CacheKey(request.text, here.machine, here.cluster)
+        return _chosen(current, request, "")
+    key = CacheKey(request.text, current.machine, current.cluster)
     note = ""
     try:
         texts = folder.read(key)
         if texts is not None:
-            choice = _cached(texts, f"cached in {folder.path(key)}", here, request)
+            choice = _cached(texts, f"cached in {folder.path(key)}", current, request)
             if request.reuse and not choice.reuse:
-                _offer_for_reuse(here, choice, request.ends)
+                _offer_for_reuse(current, choice, request.ends)
             return choice
     except RejectedPlan as rejected:
         note = f", as the cached plan was rejected: {rejected}"
         if rejected.damaged:
             warnings.warn(f"einsum: a cached plan is rejected: {rejected}: file={folder.path(key)}", stacklevel=2)
-    choice = _chosen(here, request, note)
+    choice = _chosen(current, request, note)
     folder.write(key, {name: text for name, text in _texts(choice).items() if name != "origin"})
     return choice
 
 
-def _chosen(here: Context, request: PlanRequest, note: str) -> PlanChoice:
+def _chosen(current: Context, request: PlanRequest, note: str) -> PlanChoice:
     """The plan of another size if that will do, else a new one."""
-    orders = best_orders(request.graph, here, everywhere=True)
+    orders = best_orders(request.graph, current, everywhere=True)
     binary = request.graph.binary({name: order.path for name, order in orders.items()})
-    program = logical_program(binary, here.sites)
-    known = planned_sizes(here, binary, request.ends.free) if request.reuse else None
-    sized = SizedGraph(binary, program, request.ends.starts, here.cluster, here.sites)
+    program = logical_program(binary, current.sites)
+    known = planned_sizes(current, binary, request.ends.free) if request.reuse else None
+    sized = SizedGraph(binary, program, request.ends.starts, current.cluster, current.sites)
     reused = "" if known is None else known.reused(sized)
     if isinstance(reused, ReusedPlan):
         return PlanChoice(orders, binary, program.text, reused.plan, reused.origin + note, reused.origin)
-    plan = _searched(here, request, binary, program)
+    plan = _searched(current, request, binary, program)
     if known is not None:
         known.add(PlannedSize(sized, plan))
     return PlanChoice(orders, binary, program.text, plan, f"planned here{reused and f': {reused}'}{note}")
 
 
-def _offer_for_reuse(here: Context, choice: PlanChoice, ends: Ends) -> None:
+def _offer_for_reuse(current: Context, choice: PlanChoice, ends: Ends) -> None:
     """Makes a cached plan known to those of other sizes."""
-    sized = SizedGraph(choice.binary, choice.program, ends.starts, here.cluster, here.sites)
-    planned_sizes(here, choice.binary, ends.free).add(PlannedSize(sized, choice.plan))
+    sized = SizedGraph(choice.binary, choice.program, ends.starts, current.cluster, current.sites)
+    planned_sizes(current, choice.binary, ends.free).add(PlannedSize(sized, choice.plan))
 
 
 def _texts(choice: PlanChoice) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def _of_texts(texts: dict[str, Any], origin: str) -> PlanChoice:
     return PlanChoice(orders, binary, texts["program"], plan, origin, texts["reuse"])
 
 
-def _cached(texts: dict[str, Any], origin: str, here: Context, request: PlanRequest) -> PlanChoice:
+def _cached(texts: dict[str, Any], origin: str, current: Context, request: PlanRequest) -> PlanChoice:
     """The choice that a file holds, if its plan has the graph's inputs and outputs on these sites. Raises
     RejectedPlan."""
     graph = request.graph
@@ -200,7 +200,7 @@ def _cached(texts: dict[str, Any], origin: str, here: Context, request: PlanRequ
         for name, type_, tied in choice.plan.outputs
         if name not in request.ends.free and tied is None
     )
-    if str(choice.plan.grid) != str(here.grid) or not replicated:
+    if str(choice.plan.grid) != str(current.grid) or not replicated:
         raise RejectedPlan("foreign: its plan is for other sites or results", damaged=True)
     # An expression need not read its operands, so the plan may have fewer inputs.
     if not inputs.items() <= _types(graph.inputs).items() or outputs != _types(graph.outputs):
@@ -216,32 +216,32 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
     return {name: (dtype, tuple(extents)) for name, (dtype, extents) in values}
 
 
-def _searched(here: Context, request: PlanRequest, binary: _C.EinsumPlan, program: TraPlan) -> _C.IaPlan:
+def _searched(current: Context, request: PlanRequest, binary: _C.EinsumPlan, program: TraPlan) -> _C.IaPlan:
     baselines = request.baselines
     starts = None if baselines is None else WarmStarts(tuple(baselines.parts_of(binary, program)))
-    result = search_in_process(here, program, search_options(here, request.graph, request.ends), starts)
+    result = search_in_process(current, program, search_options(current, request.graph, request.ends), starts)
     best = result.plans[0].plan.core
     plan = best.with_undecomposed_calls()
     others = [each for each in result.completed if each is not None and str(each) != str(best)]
     if not others:
         return plan
     # Undecomposed calls may reverse the order of plans that cost nearly the same.
-    most = _NEARLY * _seconds(here, best)
-    near = [each.with_undecomposed_calls() for each in others if _seconds(here, each) <= most]
-    return min([plan, *near], key=lambda each: _seconds(here, each))
+    most = _NEARLY * _seconds(current, best)
+    near = [each.with_undecomposed_calls() for each in others if _seconds(current, each) <= most]
+    return min([plan, *near], key=lambda each: _seconds(current, each))
 
 
-def search_options(here: Context, graph: _C.EinsumPlan, ends: Ends) -> SearchOptions:
+def search_options(current: Context, graph: _C.EinsumPlan, ends: Ends) -> SearchOptions:
     """How a graph's plan is searched for."""
     loose = ends.free | set(graph.ties)
-    pins = {name: _C.Placement.replicated(here.grid) for name, _ in graph.outputs if name not in loose}
-    return SearchOptions(dict(ends.starts), pins, "seconds", here.cluster)
+    pins = {name: _C.Placement.replicated(current.grid) for name, _ in graph.outputs if name not in loose}
+    return SearchOptions(dict(ends.starts), pins, "seconds", current.cluster)
 
 
-def _seconds(here: Context, plan: _C.IaPlan) -> float:
+def _seconds(current: Context, plan: _C.IaPlan) -> float:
     """Predicted; infinite for a plan that a site has no memory for."""
     try:
-        return _C.cost(plan, here.cluster.core()).seconds
+        return _C.cost(plan, current.cluster.core()).seconds
     except PlanError:
         return math.inf
 

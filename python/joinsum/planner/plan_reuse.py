@@ -155,11 +155,11 @@ class PlannedSizes:
                     yield _Known(planned, scaling)
 
 
-def planned_sizes(here: Context, graph: _C.EinsumPlan, free: Collection[str]) -> PlannedSizes:
+def planned_sizes(current: Context, graph: _C.EinsumPlan, free: Collection[str]) -> PlannedSizes:
     """What is known of graphs like `graph`, whose outputs `free` end anywhere, in this process."""
     inputs = [(name, dtype, len(extents)) for name, (dtype, extents) in graph.inputs]
     structure = repr((inputs, graph.uses, graph.output_nodes, sorted(graph.ties.items()), sorted(free)))
-    return here.cached(("sizes", hashlib.sha256(structure.encode()).digest()), PlannedSizes)
+    return current.cached(("sizes", hashlib.sha256(structure.encode()).digest()), PlannedSizes)
 
 
 def _least_seconds(known: Sequence[_Known], requested: SizedGraph) -> float:

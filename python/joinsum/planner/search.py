@@ -105,24 +105,24 @@ class SearchOptions:
     seconds: float | None = None
 
 
-def search(what: str, here: Context, plan: TraPlan, options: SearchOptions) -> SearchResult:
+def search(what: str, current: Context, plan: TraPlan, options: SearchOptions) -> SearchResult:
     """Plans of a program, the best first. On a process group rank 0 finds them and sends them to the others as text;
     ranks that ask for different things raise TransportError, and what rank 0 raises is raised on every rank.
 
     what   the call that they are searched for: `optimize`, `run`"""
-    if here.single_process:
-        return search_in_process(here, plan, options)
+    if current.single_process:
+        return search_in_process(current, plan, options)
     request = _request(plan, options)
-    reply = from_first_site(what, here, request, lambda: _reply_of(search_in_process(here, plan, options)))
+    reply = from_first_site(what, current, request, lambda: _reply_of(search_in_process(current, plan, options)))
     return _result_of(reply, plan.core.tables)
 
 
-def from_first_site(what: str, here: Context, request: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def from_first_site(what: str, current: Context, request: str, answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What `answer` gives on site 0, on every site; collective. Sites that make different requests raise
     TransportError, and what site 0 raises is raised on every site."""
-    here.transport.agree(what, request)
-    text = json.dumps(_answer_or_error(what, answer)) if 0 in here.local_sites else ""
-    reply: dict[str, Any] = json.loads(here.from_first_site(what, text))
+    current.transport.agree(what, request)
+    text = json.dumps(_answer_or_error(what, answer)) if 0 in current.local_sites else ""
+    reply: dict[str, Any] = json.loads(current.from_first_site(what, text))
     if "error" in reply:
         raise _ERRORS[reply["error"]](reply["message"])
     return reply
@@ -139,13 +139,13 @@ def _answer_or_error(what: str, answer: Callable[[], dict[str, Any]]) -> dict[st
 
 
 def search_in_process(
-    here: Context, plan: TraPlan, options: SearchOptions, starts: WarmStarts | None = None
+    current: Context, plan: TraPlan, options: SearchOptions, starts: WarmStarts | None = None
 ) -> SearchResult:
     """The same without the other ranks. The search also completes the parts of plans in `starts`; its best plan costs
     no more than what these become."""
     core = _C.optimize(
         plan.core,
-        here.grid,
+        current.grid,
         options.placements,
         options.pins,
         options.minimize,
@@ -172,22 +172,22 @@ def search_in_process(
 
 def plan_of_run(plan: TraPlan, place: Mapping[str, Place]) -> IaPlan:
     """The plan that a run of `plan` takes: of least seconds among those found in a moment. The context remembers it."""
-    here = context()
-    placements = initial_placements("run", plan, place, here.grid)
+    current = context()
+    placements = initial_placements("run", plan, place, current.grid)
 
     def make() -> IaPlan:
-        return search("run", here, plan, SearchOptions(placements, {}, "seconds", here.cluster)).plans[0].plan
+        return search("run", current, plan, SearchOptions(placements, {}, "seconds", current.cluster)).plans[0].plan
 
     places = tuple((name, spot.text(plan.inputs[name].frontier)) for name, spot in placements.items())
     tables = tuple((name, tuple(values)) for name, values in plan.core.tables.items())
-    return here.cached((plan, places, tables), make)
+    return current.cached((plan, places, tables), make)
 
 
 def plan_of_run_in_process(plan: TraPlan, cluster: Cluster) -> IaPlan:
     """The same for any cluster, without the other ranks: they need not call."""
-    here = context()
-    options = SearchOptions(initial_placements("run", plan, None, here.grid), {}, "seconds", cluster)
-    return search_in_process(here, plan, options).plans[0].plan
+    current = context()
+    options = SearchOptions(initial_placements("run", plan, None, current.grid), {}, "seconds", cluster)
+    return search_in_process(current, plan, options).plans[0].plan
 
 
 def checked_pins(plan: TraPlan, pins: Mapping[str, Place] | None, grid: _C.Grid) -> dict[str, _C.Placement]:

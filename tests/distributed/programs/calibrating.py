@@ -27,10 +27,10 @@ def in_own_cache() -> None:
 @scene(SCENES)
 def all_ranks_find_the_same_rates_and_costs_follow() -> list[object]:
     in_own_cache()
-    here = joinsum.init()
-    quick = here.cluster.name
+    current = joinsum.init()
+    quick = current.cluster.name
     cluster = joinsum.calibrate(seconds=0.3, progress=rank() == 0)
-    assert here.cluster is cluster
+    assert current.cluster is cluster
     assert cluster.profile is not None
     assert [link.axes for link in cluster.profile.links] == [(0,)]
     for curve in (cluster.profile.links[0].all, cluster.profile.links[0].pair):
@@ -45,13 +45,13 @@ def all_ranks_find_the_same_rates_and_costs_follow() -> list[object]:
 @scene(SCENES)
 def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
     in_own_cache()
-    here = joinsum.init()
-    file = cache_folder() / machine_of(here).name
+    current = joinsum.init()
+    file = cache_folder() / machine_of(current).name
     if rank() == 0:
         fields = json.loads(file.read_text())
         fields["machine"]["libraries"]["torch"] = "1.0"
         file.write_text(json.dumps(fields))
-    here.transport.agree("written", "")
+    current.transport.agree("written", "")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cluster = joinsum.init().cluster
@@ -62,12 +62,12 @@ def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
 @scene(SCENES)
 def a_file_cut_in_half_is_an_error_on_every_rank() -> str:
     in_own_cache()
-    here = joinsum.init(cluster=joinsum.Cluster())
-    file = cache_folder() / machine_of(here).name
+    current = joinsum.init(cluster=joinsum.Cluster())
+    file = cache_folder() / machine_of(current).name
     if rank() == 0:
         text = file.read_text()
         file.write_text(text[: len(text) // 2])
-    here.transport.agree("written", "")
+    current.transport.agree("written", "")
     kind, message, _ = error_of(joinsum.init)
     assert kind == "PlanError"
     if rank() == 0:

@@ -24,18 +24,18 @@ CALLS: list[Call] = [
 ]
 
 
-def outcomes(here: joinsum.Context) -> tuple[list[Arrays], list[int]]:
+def outcomes(current: joinsum.Context) -> tuple[list[Arrays], list[int]]:
     """Results and bytes sent of every call on every sub-grid."""
     results, sent = [], []
-    axes = range(len(here.grid.axes))
+    axes = range(len(current.grid.axes))
     for chosen in itertools.chain.from_iterable(itertools.combinations(axes, size) for size in range(len(axes) + 1)):
-        sub_grids = _C.SubGrids(here.grid, chosen)
+        sub_grids = _C.SubGrids(current.grid, chosen)
         size = len(sub_grids.groups()[0])
         for call in CALLS:
-            arrays = [torch.arange(3 * size).reshape(size, 3) * (site + 1) - 4 for site in here.local_sites]
-            before = here.transport.bytes_sent()
-            results.append(call(here.transport, sub_grids, arrays))
-            sent.append(here.transport.bytes_sent() - before)
+            arrays = [torch.arange(3 * size).reshape(size, 3) * (site + 1) - 4 for site in current.local_sites]
+            before = current.transport.bytes_sent()
+            results.append(call(current.transport, sub_grids, arrays))
+            sent.append(current.transport.bytes_sent() - before)
     return results, sent
 
 

@@ -21,8 +21,8 @@ SCENES: Scenes = {}
 
 @scene(SCENES)
 def einsums_are_torchs() -> str:
-    here = joinsum.init()
-    assert here.device.type == "cuda"
+    current = joinsum.init()
+    assert current.device.type == "cuda"
     assert "nccl" in dist.get_backend_config()
     generator = torch.Generator("cuda").manual_seed(0)
     x, y = (torch.rand(90, 90, generator=generator, device="cuda", dtype=torch.float64) for _ in range(2))
@@ -34,7 +34,7 @@ def einsums_are_torchs() -> str:
         got = joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg)
         assert isinstance(got, Tensor)
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
-    return str(here.device)
+    return str(current.device)
 
 
 @scene(SCENES)

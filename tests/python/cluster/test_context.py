@@ -39,28 +39,28 @@ def test_every_store_gives_the_same_result(store: str) -> None:
 
 def test_blocks_and_freed_blocks_stay_within_the_memory_of_the_cluster() -> None:
     budget = 3 * 2**20
-    here = joinsum.init(sites=2, cluster=joinsum.Cluster(memory_bytes=budget), store="memory")
+    current = joinsum.init(sites=2, cluster=joinsum.Cluster(memory_bytes=budget), store="memory")
     for rows in (512, 1024, 768, 1024):
         x = joinsum.relation(torch.rand(rows, 512), parts=(2, 1))
         stored = x.transform("exp").stored()
-        assert here.resident_bytes <= 2 * budget
+        assert current.resident_bytes <= 2 * budget
         del x, stored
-        assert here.resident_bytes <= 2 * budget
+        assert current.resident_bytes <= 2 * budget
     joinsum.init(sites=2, cluster=joinsum.Cluster(memory_bytes=2**16), store="memory")
     with pytest.raises(joinsum.PlanError, match="memory_bytes=65536"):
         joinsum.relation(torch.rand(1024, 512), parts=(2, 1)).transform("exp").stored()
 
 
 def test_freed_blocks_are_counted_and_never_exceed_the_peak_of_blocks() -> None:
-    here = joinsum.init(store="memory")
+    current = joinsum.init(store="memory")
     x = joinsum.relation(torch.rand(512, 512))
     stored = x.transform("exp").stored()
     trace = joinsum.trace()
     peak = max(entry.peak_bytes for entry in trace)
     assert trace.pooled_bytes == trace[-1].pooled_bytes
-    assert here.resident_bytes == here.bytes + here.store.pooled_bytes
+    assert current.resident_bytes == current.bytes + current.store.pooled_bytes
     assert all(entry.pooled_bytes <= peak for entry in trace)
     del stored
-    assert here.store.pooled_bytes > 0
-    here.store.release_pool()
-    assert here.store.pooled_bytes == 0
+    assert current.store.pooled_bytes > 0
+    current.store.release_pool()
+    assert current.store.pooled_bytes == 0

@@ -315,7 +315,7 @@ def test_loopback_has_no_dtensors(sites: int, convert: Any) -> None:
 
 
 def test_blocks_that_do_not_fit_are_refused(sites: int) -> None:
-    here = joinsum.context()
+    current = joinsum.context()
     x = blocks(draw(12, 4), sites)
     arrays = x.blocks()
     for wrong, message in (
@@ -324,7 +324,7 @@ def test_blocks_that_do_not_fit_are_refused(sites: int) -> None:
         ([array[:, :-1] for array in arrays], "block does not fit the relation: site=0"),
     ):
         with pytest.raises(joinsum.PlanError, match=message):
-            joinsum._C.place_blocks(wrong, x.physical_type, here.local_sites, here.store)
+            joinsum._C.place_blocks(wrong, x.physical_type, current.local_sites, current.store)
 
 
 def test_a_tensor_that_is_pending_or_has_holes_is_none(sites: int) -> None:

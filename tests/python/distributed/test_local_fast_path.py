@@ -172,15 +172,15 @@ def test_a_result_of_one_block_is_a_distributed_tensor_like_any_other(sites: int
 
 @torch.no_grad()
 def test_temporaries_on_one_site_never_enter_the_store(sites: int) -> None:
-    here = joinsum.context()
+    current = joinsum.context()
     x = blocks(drawn(1, 6, 5), sites)
-    before = here.bytes
+    before = current.bytes
     root = x.sqrt().add_(1)
-    assert here.bytes == before + (0 if sites == 1 else root.numel() * 4)
+    assert current.bytes == before + (0 if sites == 1 else root.numel() * 4)
     seen = weakref.ref(root.blocks()[0])
     del root
     gc.collect()
-    assert here.bytes == before
+    assert current.bytes == before
     assert seen() is None
 
 

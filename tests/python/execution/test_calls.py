@@ -41,7 +41,7 @@ def divisions(call: str, grid: Sequence[int]) -> list[tuple[str, ...]]:
 
 def run(call: str, tensors: Sequence[torch.Tensor], division: Sequence[str], sites: int) -> torch.Tensor:
     """The result of the call divided so, gathered."""
-    here = joinsum.context()
+    current = joinsum.context()
     operands = letters_of(call)
     types = []
     for letters, tensor in zip(operands, tensors, strict=True):
@@ -57,14 +57,14 @@ def run(call: str, tensors: Sequence[torch.Tensor], division: Sequence[str], sit
     inputs = "\n".join(f"input x{i}: {type_}" for i, type_ in enumerate(types))
     names = ", ".join(f"x{i}" for i in range(len(types)))
     plan = _C.IaPlan.parse(
-        f"ia on {here.grid}\n{inputs}\nt0 = local_call[{call}]({names})\noutput z = broadcast(t0)\n", {}
+        f"ia on {current.grid}\n{inputs}\nt0 = local_call[{call}]({names})\noutput z = broadcast(t0)\n", {}
     )
     wanted = dict(plan.inputs)
     placed = {
-        f"x{i}": _C.place_tensor(tensor, wanted[f"x{i}"], here.local_sites, here.store, False)
+        f"x{i}": _C.place_tensor(tensor, wanted[f"x{i}"], current.local_sites, current.store, False)
         for i, tensor in enumerate(tensors)
     }
-    return here.execute(plan, placed, {})["z"].whole_tensor(here.store)
+    return current.execute(plan, placed, {})["z"].whole_tensor(current.store)
 
 
 def cases() -> dict[str, tuple[str, list[torch.Tensor], torch.Tensor]]:
@@ -95,18 +95,18 @@ def cases() -> dict[str, tuple[str, list[torch.Tensor], torch.Tensor]]:
 @pytest.mark.parametrize("name", list(cases()))
 def test_every_division_gives_what_torch_gives(name: str, sites: int) -> None:
     call, tensors, expected = cases()[name]
-    here = joinsum.init(sites=sites)
-    for division in divisions(call, here.grid.axes):
+    current = joinsum.init(sites=sites)
+    for division in divisions(call, current.grid.axes):
         result = run(call, tensors, division, sites)
         torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10, msg=lambda m, d=division: f"{d}: {m}")
 
 
 @pytest.mark.parametrize("sites", [1, 3, 4])
 def test_an_offset_is_the_first_index_of_the_part(sites: int) -> None:
-    here = joinsum.init(sites=sites)
+    current = joinsum.init(sites=sites)
     x = torch.zeros(7, dtype=torch.float64)
     parts = min(7, sites)
-    for division in divisions(ARANGE, here.grid.axes):
+    for division in divisions(ARANGE, current.grid.axes):
         result = run(ARANGE, [x], division, sites)
         if all(letter == "a" for letter in division):
             begins = [-(-part * 7 // parts) for part in range(parts + 1)]
@@ -116,26 +116,26 @@ def test_an_offset_is_the_first_index_of_the_part(sites: int) -> None:
 
 @pytest.mark.parametrize("sites", [2, 4])
 def test_results_of_one_call_are_computed_once(sites: int) -> None:
-    here = joinsum.init(sites=sites)
+    current = joinsum.init(sites=sites)
     x, w, b = torch.randn(4, 4, 2, 4, dtype=torch.float64), torch.ones(2, 4, dtype=torch.float64), torch.zeros(2, 4)
     b = b.double()
-    types = ["f64[4@0,4@1,2@-,4@-]<4,4> " + "(0" + ", *" * (len(here.grid.axes) - 1) + ")"]
-    types += ["f64[2@-,4@-]<> (" + ", ".join("*" * len(here.grid.axes)) + ")"] * 2
+    types = ["f64[4@0,4@1,2@-,4@-]<4,4> " + "(0" + ", *" * (len(current.grid.axes) - 1) + ")"]
+    types += ["f64[2@-,4@-]<> (" + ", ".join("*" * len(current.grid.axes)) + ")"] * 2
     inputs = "\n".join(f"input x{i}: {type_}" for i, type_ in enumerate(types))
     calls = "\n".join(f"t{k} = local_call[{NORM.format(k)}](x0, x1, x2)" for k in range(3))
     outputs = "\n".join(f"output z{k} = broadcast(t{k})" for k in range(3))
-    plan = _C.IaPlan.parse(f"ia on {here.grid}\n{inputs}\n{calls}\n{outputs}\n", {})
+    plan = _C.IaPlan.parse(f"ia on {current.grid}\n{inputs}\n{calls}\n{outputs}\n", {})
     wanted = dict(plan.inputs)
     placed = {
-        name: _C.place_tensor(value, wanted[name], here.local_sites, here.store, False)
+        name: _C.place_tensor(value, wanted[name], current.local_sites, current.store, False)
         for name, value in {"x0": x, "x1": w, "x2": b}.items()
     }
-    results = here.execute(plan, placed, {})
+    results = current.execute(plan, placed, {})
     expected = torch.native_layer_norm(x.reshape(4, 4, 8), [8], w.reshape(8), b.reshape(8), 1e-5)
     for k in range(3):
-        whole = results[f"z{k}"].whole_tensor(here.store)
+        whole = results[f"z{k}"].whole_tensor(current.store)
         torch.testing.assert_close(whole, expected[k].reshape(whole.shape))
-    flops = [node.flops for node in here.last_trace if "local_call" in node.operation]
+    flops = [node.flops for node in current.last_trace if "local_call" in node.operation]
     assert sorted(flops) == [0, 0, math.prod(x.shape) * 8]
     predicted = joinsum.cost(joinsum.IaPlan(plan))
     priced = [node.flops for node in predicted.nodes if "local_call" in node.operation]

@@ -269,8 +269,8 @@ def test_each_set_of_instructions_gives_the_same(capability: str) -> None:
     own = torch.backends.cpu.get_cpu_capability()
     if own not in order or order.index(capability) > order.index(own):
         pytest.skip(f"this processor has no {capability}")
-    here = os.path.dirname(__file__)
-    code = COMPARE.format(folders=[here, os.path.join(here, "..", "..", "support")], capability=capability)
+    current = os.path.dirname(__file__)
+    code = COMPARE.format(folders=[current, os.path.join(current, "..", "..", "support")], capability=capability)
     done = run_python(code, ATEN_CPU_CAPABILITY=capability.lower())
     assert done.returncode == 0, done.stderr
 

@@ -42,13 +42,13 @@ def test_threads_neither_wait_for_each_other_forever_nor_mix_their_results() -> 
 
 
 def test_threads_may_use_more_plans_than_are_cached() -> None:
-    here = joinsum.init(plan_cache=False)
+    current = joinsum.init(plan_cache=False)
     failed: list[Exception] = []
 
     def work(thread: int) -> None:
         try:
             for key in range(2000):
-                assert here.cached((thread, key), lambda: key) == key  # noqa: B023
+                assert current.cached((thread, key), lambda: key) == key  # noqa: B023
         except Exception as error:
             failed.append(error)
 

@@ -319,11 +319,11 @@ def test_a_shorter_batch_runs_the_same_plan(plan: str) -> None:
 def test_state_moves_between_plans_and_sites() -> None:
     x, y = batch_of(UNEVEN, torch.float32)
     joinsum.init(sites=2)
-    here = Classifier(UNEVEN, "data", seed=1)
+    current = Classifier(UNEVEN, "data", seed=1)
     for _ in range(3):
-        here.step(x, y)
-    state = here.state_dict()
-    wanted = [here.step(x, y) for _ in range(3)]
+        current.step(x, y)
+    state = current.state_dict()
+    wanted = [current.step(x, y) for _ in range(3)]
     joinsum.init(sites=6)
     there = Classifier(UNEVEN, "model", seed=2)
     there.load_state_dict(state)

@@ -29,11 +29,13 @@ def graph(equation: str, extents: dict[str, int], join: str = "mul", fold: str =
 
 def bytes_of(plan: _C.EinsumPlan, path: Path | None, everywhere: bool) -> int:
     """Wire bytes of the best plan that the optimizer finds for one order."""
-    here = joinsum.context()
+    current = joinsum.context()
     pairs = plan.binary({} if path is None else {"t0": path})
-    pins = {"z": _C.Placement.replicated(here.grid)} if everywhere else {}
+    pins = {"z": _C.Placement.replicated(current.grid)} if everywhere else {}
     found = search_in_process(
-        here, TraPlan(pairs.lower(pairs.even_cuts(here.sites))), SearchOptions({}, pins, "wire_bytes", here.cluster)
+        current,
+        TraPlan(pairs.lower(pairs.even_cuts(current.sites))),
+        SearchOptions({}, pins, "wire_bytes", current.cluster),
     )
     return joinsum.cost(found.plans[0].plan).wire_bytes
 
@@ -152,13 +154,13 @@ def test_a_plan_says_of_which_orders_it_has_the_best(name: str) -> None:
 
 
 def test_the_price_of_an_order_is_that_of_its_plan() -> None:
-    here = joinsum.init(sites=4)
+    current = joinsum.init(sites=4)
     for equation, extents in [LISTED["chain of six"], LISTED["network of six"], LISTED["MTTKRP"]]:
         plan = graph(equation, extents)
         proposals = [paths_of(plan)["t0"]]
         for everywhere in (False, True):
             path, price, flops, compared = _C.contraction_order(
-                plan, "t0", proposals, here.grid, "wire_bytes", here.cluster.core(), everywhere
+                plan, "t0", proposals, current.grid, "wire_bytes", current.cluster.core(), everywhere
             )
             assert compared == "all"
             assert flops > 0
@@ -175,24 +177,24 @@ def test_other_products_than_that_of_numbers_have_an_order_too() -> None:
 
 
 def test_joins_that_are_taken_from_the_left_have_none() -> None:
-    here = joinsum.init(sites=2)
+    current = joinsum.init(sites=2)
     plan = graph("a,ab,b->a", {"a": 4, "b": 6}, "sub", "max")
-    assert best_orders(plan, here, True) == {}
+    assert best_orders(plan, current, True) == {}
     with pytest.raises(PlanError, match="taken from the left, so there is no order to choose: join=sub"):
-        _C.contraction_order(plan, "t0", [], here.grid, "seconds", here.cluster.core(), True)
+        _C.contraction_order(plan, "t0", [], current.grid, "seconds", current.cluster.core(), True)
 
 
 def test_many_operands_need_a_proposal() -> None:
-    here = joinsum.init(sites=2)
+    current = joinsum.init(sites=2)
     plan = graph(*random_network(12, 0))
     with pytest.raises(PlanError, match="so many operands need a proposal: operands=12"):
-        _C.contraction_order(plan, "t0", [], here.grid, "seconds", here.cluster.core(), True)
+        _C.contraction_order(plan, "t0", [], current.grid, "seconds", current.cluster.core(), True)
 
 
 def test_pythons_random_numbers_go_on_as_they_would() -> None:
-    here = joinsum.init(sites=2)
+    current = joinsum.init(sites=2)
     random.seed(5)
     wanted = random.random()
     random.seed(5)
-    best_orders(graph(*random_network(12, 0)), here, True)
+    best_orders(graph(*random_network(12, 0)), current, True)
     assert random.random() == wanted

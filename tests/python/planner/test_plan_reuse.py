@@ -41,9 +41,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     search = plan_choice._searched
 
-    def counted(here: Any, graph: Any, binary: Any, program: Any, *rest: Any) -> _C.IaPlan:
+    def counted(current: Any, graph: Any, binary: Any, program: Any, *rest: Any) -> _C.IaPlan:
         found.append(program.text)
-        return search(here, graph, binary, program, *rest)
+        return search(current, graph, binary, program, *rest)
 
     monkeypatch.setattr(plan_choice, "_searched", counted)
     return found
