@@ -36,6 +36,33 @@ bool constant(const CallArgument& argument) {
   return std::all_of(argument.items.begin(), argument.items.end(), constant);
 }
 
+/// Whether `other` takes what `schema` takes and, last, a tensor to write each of its `results` into.
+bool takes_outputs(const c10::FunctionSchema& other, const c10::FunctionSchema& schema, size_t results) {
+  const auto& own = schema.arguments();
+  const auto& all = other.arguments();
+  const auto same = [](const c10::Argument& a, const c10::Argument& b) {
+    return a.name() == b.name() && *a.type() == *b.type() && b.alias_info() == nullptr;
+  };
+  return all.size() == own.size() + results && std::equal(own.begin(), own.end(), all.begin(), same) &&
+         std::all_of(all.begin() + static_cast<int64_t>(own.size()), all.end(), [](const c10::Argument& argument) {
+           return argument.alias_info() != nullptr && argument.alias_info()->isWrite() &&
+                  argument.type()->kind() == c10::TypeKind::TensorType;
+         });
+}
+
+/// Overloads by the operator's name; of operators that existed at first use.
+const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
+  static const auto* const all = [] {
+    auto* names = new std::map<std::string, std::vector<c10::OperatorName>>;
+    for (const c10::OperatorName& each : c10::Dispatcher::singleton().getAllOpNames())
+      (*names)[each.name].push_back(each);
+    return names;
+  }();
+  static const std::vector<c10::OperatorName> none;
+  const auto found = all->find(name);
+  return found == all->end() ? none : found->second;
+}
+
 const std::map<char, int64_t>& no_begins() {
   static const std::map<char, int64_t> none;
   return none;
@@ -55,13 +82,14 @@ class CallRun {
     for (const auto& [letter, fresh] : call_.extents) extent(letter) = fresh.extent;
   }
 
-  std::vector<at::Tensor> run() {
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& into) {
     torch::jit::Stack stack;
-    stack.reserve(prepared_.slots_.size());
+    stack.reserve(prepared_.slots_.size() + into.size());
     for (const auto& slot : prepared_.slots_) {
       stack.push_back(slot.constant ? *slot.constant : value(*slot.given, *slot.type, slot.name));
     }
-    const c10::OperatorHandle handle = found(prepared_.name_, call_.function);
+    for (size_t i = 0; i < into.size(); ++i) stack.emplace_back(into[i].view(shape(call_.results[i].groups)));
+    const c10::OperatorHandle handle = found(into.empty() ? prepared_.name_ : *prepared_.out_variant_, call_.function);
     const c10::NoGradGuard no_grad;
     try {
       handle.callBoxed(stack);
@@ -71,6 +99,12 @@ class CallRun {
     }
     std::vector<at::Tensor> given;
     for (const c10::IValue& value : stack) take(value, given);
+    if (!into.empty()) {
+      for (size_t i = 0; i < into.size(); ++i) {
+        check(given[i].is_alias_of(into[i]), "a result was not computed where it was to be: result=", i);
+      }
+      return into;
+    }
     JOINSUM_KERNEL_CHECK(given.size() >= call_.results.size(),
                          "call: torch's operator gives fewer tensors: operator=", call_.function,
                          ", given=", given.size(), ", call=", call_.text());
@@ -217,6 +251,41 @@ PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(
   }
   check(taken == call.arguments.size(), "arguments that the operator does not take: taken=", taken,
         ", given=", call.arguments.size());
+  find_out_variant(handle);
+}
+
+/// Only of results whose letters are in the operator's own order.
+void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
+  for (const CallResult& result : call_.results) {
+    std::string letters;
+    for (const std::string& group : result.groups) letters += group;
+    if (letters != result.letters) return;
+  }
+  for (const c10::OperatorName& name : overloads_of(name_.name)) {
+    const auto other = c10::Dispatcher::singleton().findSchema(name);
+    if (!other || !takes_outputs(other->schema(), handle.schema(), call_.results.size())) continue;
+    out_variant_ = name;
+    const auto& arguments = other->schema().arguments();
+    for (size_t i = slots_.size(); i < arguments.size(); ++i) out_names_.push_back(arguments[i].name());
+    return;
+  }
+}
+
+/// What torch derives from the functional operator, for any device, computes new tensors and copies them.
+bool PreparedCall::computes_into(at::DeviceType device) const {
+  if (!out_variant_ || (device != at::kCPU && device != at::kCUDA)) return false;
+  const auto key = device == at::kCPU ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
+  return found(*out_variant_, call_.function).hasKernelForDispatchKey(key);
+}
+
+bool PreparedCall::may_overwrite(size_t result, size_t operand) const {
+  const bool elementwise = call_.undivided.empty() && call_.reduce.empty() && call_.extents.empty();
+  if (!elementwise || call_.operands[operand] != call_.results[result].letters) return false;
+  if (call_.results.size() == 1) return true;
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.given != nullptr && slot.given->kind == Kind::kOperand && slot.name + "_out" == out_names_[result] &&
+           slot.given->integer == static_cast<int64_t>(operand);
+  });
 }
 
 /// By place, then by name.
@@ -229,8 +298,9 @@ const CallArgument* PreparedCall::argument_for(const c10::Argument& wanted, size
 }
 
 std::vector<at::Tensor> PreparedCall::run(const std::vector<at::Tensor>& operands,
-                                          const std::map<char, int64_t>& begins) const {
-  return CallRun(*this, operands, begins).run();
+                                          const std::map<char, int64_t>& begins,
+                                          const std::vector<at::Tensor>& into) const {
+  return CallRun(*this, operands, begins).run(into);
 }
 
 std::vector<at::Tensor> run(const Call& call, const std::vector<at::Tensor>& operands,

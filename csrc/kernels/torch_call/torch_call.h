@@ -21,9 +21,17 @@ class PreparedCall {
   /// The results on one part of the work: blocks whose axes are the operands' letters, and where the part begins along
   /// each letter. Arrays of the results' letters, contiguous; those that the operator gives undefined, and what is no
   /// tensor, are not counted.
+  /// `into`: contiguous arrays that the results are computed into, if it `computes_into` arrays; none: new ones.
   /// Raises KernelError naming the operator where it fails, or a result is of another shape or dtype than the call
   /// says.
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& operands, const std::map<char, int64_t>& begins) const;
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& operands, const std::map<char, int64_t>& begins,
+                              const std::vector<at::Tensor>& into = {}) const;
+
+  /// Whether torch has a kernel for the device that computes all results into given arrays.
+  bool computes_into(at::DeviceType device) const;
+  /// The operand that result number `result` may overwrite, element by element: the argument that its own is named
+  /// after (`exp_avg` of `exp_avg_out`); any operand, if it is the only result; none where the call mixes elements.
+  bool may_overwrite(size_t result, size_t operand) const;
 
  private:
   friend class CallRun;
@@ -35,10 +43,13 @@ class PreparedCall {
     std::optional<c10::IValue> constant = {};
   };
   const call::CallArgument* argument_for(const c10::Argument& wanted, size_t place) const;
+  void find_out_variant(const c10::OperatorHandle& handle);
 
   const call::Call& call_;
   c10::OperatorName name_;  ///< and no handle: who defines an operator in Python may define it again
   std::vector<Slot> slots_;
+  std::optional<c10::OperatorName> out_variant_ = {};  ///< computes all results into given tensors
+  std::vector<std::string> out_names_;                 ///< of the arguments of `out_variant_` for them
 };
 
 /// The same at once.

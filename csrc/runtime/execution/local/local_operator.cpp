@@ -1,5 +1,7 @@
 #include "runtime/execution/local/local_operator.h"
 
+#include "kernels/dense/dense.h"
+
 namespace joinsum::runtime::execution::local {
 
 PinnedOperand::PinnedOperand(const Operand& operand) : overwritable(operand.overwritable) {
@@ -32,7 +34,36 @@ std::vector<at::Tensor> CallOperator::run(const std::vector<PinnedOperand>& oper
     arrays.push_back(piece.array);
   }
   context.flops += static_cast<int64_t>(kernels::call::flops(op, extents));
-  return prepared_.run(arrays, begins);
+  return prepared_.run(arrays, begins, arrays_for_results(operands, extents, context));
+}
+
+/// Where the results are computed: in operands that may be overwritten, else in arrays of the store. None where the
+/// operator allocates.
+std::vector<at::Tensor> CallOperator::arrays_for_results(const std::vector<PinnedOperand>& operands,
+                                                         const std::map<char, double>& extents,
+                                                         const RunContext& context) const {
+  if (operands.empty()) return {};
+  const at::TensorOptions options = operands.front().pieces.front().array.options();
+  if (!prepared_.computes_into(options.device().type())) return {};
+  std::vector<at::Tensor> out;
+  std::vector<bool> taken(operands.size());
+  for (size_t i = 0; i < prepared_.call().results.size(); ++i) {
+    const kernels::call::CallResult& result = prepared_.call().results[i];
+    const at::ScalarType dtype = kernels::dense::scalar_type(result.dtype);
+    at::Tensor into;
+    for (size_t o = 0; o < operands.size() && !into.defined(); ++o) {
+      const at::Tensor& array = operands[o].pieces.front().array;
+      const bool fits = operands[o].overwritable && !taken[o] && prepared_.may_overwrite(i, o) &&
+                        array.scalar_type() == dtype && array.is_contiguous();
+      if (!fits) continue;
+      into = array;
+      taken[o] = true;
+    }
+    Dims shape;
+    for (const char letter : result.letters) shape.push_back(static_cast<int64_t>(extents.at(letter)));
+    out.push_back(into.defined() ? into : context.store.allocate(shape, options.dtype(dtype)));
+  }
+  return out;
 }
 
 }  // namespace joinsum::runtime::execution::local

@@ -92,6 +92,9 @@ class CallOperator {
   std::vector<at::Tensor> run(const std::vector<PinnedOperand>& operands, const RunContext& context) const;
 
  private:
+  std::vector<at::Tensor> arrays_for_results(const std::vector<PinnedOperand>& operands,
+                                             const std::map<char, double>& extents, const RunContext& context) const;
+
   kernels::torch_call::PreparedCall prepared_;
   std::vector<const relation::RelationType*> types_;
 };

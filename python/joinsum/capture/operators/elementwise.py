@@ -124,6 +124,7 @@ ROWS = [
         Entry("glu", Along(flops=8), "along `dim`, which is undivided"),
         Entry("glu_backward", _glu_backward, "along `dim`, which is undivided"),
     ),
+    *rows("updates", Entry("joinsum::adam_update joinsum::amsgrad_update", Pointwise(16), EACH_ELEMENT)),
     *rows(
         "copies",
         Entry("clone detach alias lift_fresh_copy", _same, "the same value"),

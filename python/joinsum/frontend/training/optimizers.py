@@ -1,12 +1,11 @@
 """Optimizers as functions of tensors: the updates of torch.optim, as part of a graph.
 
 Whatever may change between steps, such as the learning rate, is a tensor of one element, so a schedule does not change
-the graph. Bias corrections depend on the number of steps only; Python computes them in double precision.
+the graph. Adam's update is one operator of the C++ core, which goes through memory once.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,37 +82,29 @@ def _sgd(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Mapping[str, bo
 def _adam_traits(options: Options) -> dict[str, bool]:
     return {
         "amsgrad": bool(options["amsgrad"]),
-        "decay": options["weight_decay"] != 0,
         "decoupled": bool(options.get("decoupled_weight_decay", False)),
         "maximize": bool(options["maximize"]),
     }
 
 
 def _adam_numbers(options: Options, step: int) -> dict[str, float]:
-    lr, decay = float(options["lr"]), float(options["weight_decay"])
     beta1, beta2 = (float(beta) for beta in options["betas"])
-    # p - lr m / (1 - beta1^t) / (sqrt(s) / c + eps) = p + m / (slowness (sqrt(s) + c eps)), c = sqrt(1 - beta2^t)
-    correction = math.sqrt(1 - beta2**step)
     return {
-        "slowness": -(1 - beta1**step) / (lr * correction) if lr else -math.inf,
+        "lr": float(options["lr"]),
         "take1": 1 - beta1,
         "take2": 1 - beta2,
-        "eps": float(options["eps"]) * correction,
-        "decay": decay,
-        "shrink": 1 - lr * decay,
+        "eps": float(options["eps"]),
+        "decay": float(options["weight_decay"]),
+        "step": float(step),
     }
 
 
 def _adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Mapping[str, bool]) -> tuple[Tensor, State]:
-    g = -g if traits["maximize"] else g
-    if traits["decay"]:
-        p, g = (p * n["shrink"], g) if traits["decoupled"] else (p, g + p * n["decay"])
-    mean = torch.lerp(state["exp_avg"], g, n["take1"])
-    square = torch.lerp(state["exp_avg_sq"], g * g, n["take2"])
-    new = {"exp_avg": mean, "exp_avg_sq": square}
-    if traits["amsgrad"]:
-        square = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], square)
-    return torch.addcdiv(p, mean, (square.sqrt() + n["eps"]) * n["slowness"]), new
+    names = _adam_moments(traits)
+    update = torch.ops.joinsum.amsgrad_update if traits["amsgrad"] else torch.ops.joinsum.adam_update
+    numbers = [n[name] for name in ("lr", "take1", "take2", "eps", "decay", "step")]
+    new, *moments = update(p, g, *(state[name] for name in names), *numbers, traits["decoupled"], traits["maximize"])
+    return new, dict(zip(names, moments, strict=True))
 
 
 def _adam_moments(traits: Mapping[str, bool]) -> tuple[str, ...]:
