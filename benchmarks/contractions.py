@@ -139,12 +139,6 @@ def report(size: int, rounds: int, dtype: torch.dtype) -> list[dict[str, float |
     return rows
 
 
-def main(quick: bool) -> None:
-    """What benchmarks/run.py calls."""
-    joinsum.init()
-    report(128 if quick else 1024, 3 if quick else 5, torch.float32)
-
-
 @click.command()
 @click.option("--size", default=1024, show_default=True, help="Extent of every label.")
 @click.option("--rounds", default=5, show_default=True, help="Turns of each contestant.")

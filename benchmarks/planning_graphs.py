@@ -254,13 +254,5 @@ def gap_text(plan: joinsum.GraphPlan) -> str:
     return f"at most {plan.cost / plan.lower_bound - 1:.2%} above the best"
 
 
-def main(quick: bool) -> None:
-    """For benchmarks/run.py."""
-    layers = [1] if quick else [1, 32]
-    compare(layers, [8])
-    for objective in ("wire_bytes", "seconds"):
-        compare(layers, [8], objective)
-
-
 if __name__ == "__main__":
     command()
