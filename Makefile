@@ -148,9 +148,14 @@ plan-test: $(SETUP_DONE) ## Build the plan side without torch, and run its tests
 train: build ## Train on the example data: make train ARGS='--sites 2'
 	$(VENV)/bin/joinsum train --data data/debian-xml --sites 4 --epochs 4 $(ARGS)
 
-.PHONY: bench
-bench: build ## Run the benchmarks
-	$(PY) benchmarks/run.py $(ARGS)
+.PHONY: bench-quick bench bench-full
+BENCH = $(PY) benchmarks/bench.py --json benchmarks/results/$(1).json --suite $(1) $(ARGS)
+bench-quick: build ## Compare joinsum with DDP, FSDP2, tensor parallelism and plans written by hand, in minutes
+	$(call BENCH,quick)
+bench: build ## The same for every workload; as root also on emulated networks: make bench ARGS='--against FILE'
+	$(call BENCH,standard)
+bench-full: build ## The same for every size on every network; leaves out the cells that an earlier run has measured
+	$(call BENCH,full) --resume
 
 .PHONY: docs
 docs: build ## Generate the docs that list rules, kernels, operators and errors

@@ -30,7 +30,7 @@ JOINS: dict[str, Operation] = {
     "squared_difference": lambda a, b: (a - b).square_(),
     "abs_difference": lambda a, b: (a - b).abs_(),
 }
-FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "min": lambda x: x.amin(1),
     "max": lambda x: x.amax(1),
     "sum": lambda x: x.sum(1),
@@ -52,7 +52,7 @@ GRADIENTS = [("add", "max"), ("add", "logsumexp"), ("abs_difference", "sum"), ("
 def broadcast_then_reduce(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """`(a[:, :, None] ⊗ b[None])` reduced over its second axis, some rows of `a` at a time."""
     rows = max(1, PIECE_BYTES // (b.numel() * b.element_size()))
-    return torch.cat([FOLDS[agg](JOINS[join](some[:, :, None], b[None])) for some in a.split(rows)])
+    return torch.cat([REDUCTIONS[agg](JOINS[join](some[:, :, None], b[None])) for some in a.split(rows)])
 
 
 def gradient(call: Operation, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -67,7 +67,7 @@ def gradient_by_pieces(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) ->
     left, right = [], torch.zeros_like(b)
     for some in a.split(rows):
         x, y = some.clone().requires_grad_(), b.clone().requires_grad_()
-        own, other = torch.autograd.grad(FOLDS[agg](JOINS[join](x[:, :, None], y[None])).sum(), (x, y))
+        own, other = torch.autograd.grad(REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])).sum(), (x, y))
         left.append(own)
         right += other
     return torch.cat([*(each.flatten() for each in left), right.flatten()])
@@ -137,12 +137,6 @@ def report(size: int, rounds: int, dtype: torch.dtype) -> list[dict[str, float |
             f"{row['matmul_ms']:12.1f}{row['times_matmul']:10.2f}"
         )
     return rows
-
-
-def main(quick: bool) -> None:
-    """What benchmarks/run.py calls."""
-    joinsum.init()
-    report(128 if quick else 1024, 3 if quick else 5, torch.float32)
 
 
 @click.command()

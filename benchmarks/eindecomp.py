@@ -181,11 +181,6 @@ def launch(quick: bool, ranks: int) -> None:
     subprocess.run([*launcher, *program], check=True)
 
 
-def main(quick: bool) -> None:
-    """For benchmarks/run.py."""
-    launch(quick, 4)
-
-
 @click.command()
 @click.option("--quick", is_flag=True, help="Small sizes.")
 @click.option("--ranks", type=click.IntRange(min=2), default=4, show_default=True)

@@ -227,14 +227,5 @@ def command(
         raise SystemExit(f"more than {LIMIT} times torch's time: {', '.join(slow)}")
 
 
-def main(quick: bool) -> None:
-    """What `benchmarks/run.py` runs."""
-    if quick:
-        click.echo("\n".join([HEAD, *map(row, measured(NAMES, list(WAYS), (1, 64, 64, 2, 16), 3))]))
-        added(list(WAYS), 3, click.echo)
-    else:
-        command.main([], standalone_mode=False)
-
-
 if __name__ == "__main__":
     command()

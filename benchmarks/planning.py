@@ -138,14 +138,6 @@ def compare(sites: Sequence[int], counts: Sequence[int], costs: Sequence[str], r
     return figures
 
 
-def main(quick: bool) -> None:
-    """For benchmarks/run.py."""
-    if quick:
-        compare([2, 4], [1, 2], COSTS, rounds=1)
-    else:
-        compare([4, 8, 16, 32, 64], [1, 2, 4, 8, 16, 32], COSTS, rounds=3)
-
-
 @click.command()
 @click.option("--minimize", type=click.Choice(COSTS), multiple=True, default=COSTS, help="By default each in turn.")
 @click.option("--sites", type=click.IntRange(min=2), multiple=True, default=(4, 8, 12, 16, 32, 64), show_default=True)

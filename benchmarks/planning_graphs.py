@@ -160,13 +160,13 @@ def products(labels: int) -> dict[str, Any]:
     """A chain of eight products of tensors of `labels` axes, each of which sums over one axis and adds another."""
     names = "abcdefghijklmnop"[: labels + 1]
     write = Writer(dict.fromkeys(names, 64))
-    value, folded, added = write.input("x", names[:-1]), 0, labels
+    value, reduced, added = write.input("x", names[:-1]), 0, labels
     for step in range(8):
         inside = "".join(name for name in names if name != names[added])
-        outside = "".join(name for name in names if name != names[folded])
-        weight = write.input(f"w{step}", names[folded] + names[added])
-        value = write.op(f"y{step}", f"{inside},{names[folded]}{names[added]}->{outside}", value, weight)
-        folded, added = (folded + 1) % len(names), folded
+        outside = "".join(name for name in names if name != names[reduced])
+        weight = write.input(f"w{step}", names[reduced] + names[added])
+        value = write.op(f"y{step}", f"{inside},{names[reduced]}{names[added]}->{outside}", value, weight)
+        reduced, added = (reduced + 1) % len(names), reduced
     return write.graph([value])
 
 
@@ -252,14 +252,6 @@ def gap_text(plan: joinsum.GraphPlan) -> str:
     if plan.lower_bound == 0:
         return "no bound"
     return f"at most {plan.cost / plan.lower_bound - 1:.2%} above the best"
-
-
-def main(quick: bool) -> None:
-    """For benchmarks/run.py."""
-    layers = [1] if quick else [1, 32]
-    compare(layers, [8])
-    for objective in ("wire_bytes", "seconds"):
-        compare(layers, [8], objective)
 
 
 if __name__ == "__main__":

@@ -66,13 +66,5 @@ def command(layers: int, sites: int, batch: tuple[int, ...], path: Path | None) 
         path.write_text(json.dumps([asdict(figure) for figure in figures], indent=1))
 
 
-def main(quick: bool) -> None:
-    """What `benchmarks/run.py` runs."""
-    if quick:
-        click.echo(table(measured(1, 4, Shape(64, 4, 2, 96, 128), (8, 4), 16)))
-    else:
-        command.main([], standalone_mode=False)
-
-
 if __name__ == "__main__":
     command()

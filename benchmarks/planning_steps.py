@@ -155,13 +155,5 @@ def command(layers: tuple[int, ...], sites: tuple[int, ...], path: Path | None) 
         raise SystemExit(f"beyond {CAPTURE_LIMIT:.0f} s of capture or {PLANNING_LIMIT:.0f} s of planning")
 
 
-def main(quick: bool) -> None:
-    """What `benchmarks/run.py` runs."""
-    if quick:
-        click.echo(table([measured(1, 4, Shape(64, 4, 2, 96, 128), 4, 16)]))
-    else:
-        command.main([], standalone_mode=False)
-
-
 if __name__ == "__main__":
     command()

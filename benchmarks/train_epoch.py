@@ -125,12 +125,6 @@ def compare(sizes: Sizes, sites: int, rounds: int, count: int, traced: bool) -> 
     return {"sizes": sizes._asdict(), "sites": sites, "chosen": decision.chosen, "figures": figures, **machine}
 
 
-def main(quick: bool) -> None:
-    """For benchmarks/run.py."""
-    sizes = Sizes(points=64 if quick else 256, features=1, hidden=32 if quick else 256, labels=1)
-    compare(sizes, sites=4, rounds=2 if quick else 5, count=2 if quick else 6, traced=False)
-
-
 @click.command()
 @click.option("--sites", type=click.IntRange(min=1), default=4, show_default=True)
 @click.option("--hidden", type=click.IntRange(min=1), default=256, show_default=True)

@@ -13,7 +13,7 @@ __all__ = ["draw", "errors", "rank_correlation", "summary"]
 
 Settings = Sequence[dict[str, Any]]
 _COLORS = {"product": "tab:blue", "network": "tab:orange", "neighbours": "tab:green"}
-_MARKERS = {"open": "o", "10gbit": "s", "1gbit": "^"}
+_MARKERS = {"unlimited": "o", "10gbit": "s", "1gbit": "^"}
 
 
 def _points(settings: Settings) -> list[tuple[float, float]]:

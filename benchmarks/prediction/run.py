@@ -5,30 +5,27 @@ what they found, and run it, in several rounds. A point is one plan on one such 
 plan's predicted `seconds` and the median wall time of its runs, from a moment when all ranks are ready until the last
 one has ended.
 
-    sudo .venv/bin/python benchmarks/prediction/run.py [--quick] [--ranks 2,4] [--links open,10gbit,1gbit]
+    sudo .venv/bin/python benchmarks/prediction/run.py [--quick] [--ranks 2,4] [--links unlimited,10gbit,1gbit]
 
-It needs root, `ip` and `tc`. Nothing of the network outlives it.
+It needs root, `ip` and `tc` (`benchmarks/network.py`).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from network import LINKS, Missing, Network, check, network
 from others import Others, wait_for_quiet
 from picture import draw, errors, summary
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from network import Link, Missing, check, network, run_all
+
 FOLDER = Path(__file__).resolve().parent
-LIMIT = 900
 TRIES = 2
 QUIET = 0.1
 
@@ -41,10 +38,13 @@ def setting(ranks: int, link: str, seconds: float, quick: bool) -> dict[str, Any
         if not quick:
             wait_for_quiet()
         others = Others()
-        with tempfile.TemporaryDirectory() as folder, network(ranks, link) as net:
+        with tempfile.TemporaryDirectory() as folder, network(ranks, Link.parse(link)) as net:
             out = Path(folder) / "figures.json"
             command = [sys.executable, str(FOLDER / "worker.py"), "--out", str(out), "--seconds", str(seconds)]
-            run_all(net, [*command, "--quick"] if quick else command)
+            command += ["--quick"] if quick else []
+            # torch warns that a namespace's address has no name.
+            environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+            run_all([net.start(rank, command, environment) for rank in range(ranks)])
             figures = json.loads(out.read_text(encoding="utf-8"))
         measured.append({"ranks": ranks, "link": link, "others": others.share(), **figures})
         if measured[-1]["others"] < QUIET:
@@ -52,25 +52,9 @@ def setting(ranks: int, link: str, seconds: float, quick: bool) -> dict[str, Any
     return min(measured, key=lambda figures: float(figures["others"]))
 
 
-def run_all(net: Network, command: Sequence[str]) -> None:
-    """Runs `command` as every rank; ends all of them if one fails, and on Ctrl-C."""
-    # torch warns that a namespace's address has no name.
-    environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    processes = [net.start(rank, command, environment) for rank in range(len(net.namespaces))]
-    try:
-        for rank, process in enumerate(processes):
-            if process.wait(timeout=LIMIT) != 0:
-                raise click.ClickException(f"prediction: rank {rank} ended with exit code {process.returncode}")
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-
-
 @click.command()
 @click.option("--ranks", default="2,4", show_default=True, help="Numbers of ranks.")
-@click.option("--links", default=",".join(LINKS), show_default=True, help="Kinds of links.")
+@click.option("--links", default="unlimited,10gbit,1gbit", show_default=True, help="As for network.py.")
 @click.option("--seconds", type=float, default=20.0, show_default=True, help="Seconds of each calibration.")
 @click.option("--quick", is_flag=True, help="Small plans: shows that the benchmark runs.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures here too.")
@@ -82,15 +66,11 @@ def main(ranks: str, links: str, seconds: float, quick: bool, json_file: Path | 
         settings = []
         for count in map(int, ranks.split(",")):
             for link in links.split(","):
-                if link not in LINKS:
-                    raise click.UsageError(f"no such link: link={link}, links={', '.join(LINKS)}")
                 settings.append(setting(count, link, seconds, quick))
                 others = f"other programs had {settings[-1]['others']:.0%} of the cores"
                 click.echo(summary(settings[-1:], f"{count} ranks, {link} link ({others})"))
-    except Missing as missing:
-        raise click.ClickException(str(missing)) from None
-    except subprocess.TimeoutExpired:
-        raise click.ClickException(f"prediction: a rank has not ended within {LIMIT} s") from None
+    except (Missing, ValueError) as error:
+        raise click.ClickException(str(error)) from None
     click.echo(errors(settings))
     click.echo(summary(settings, "all"))
     if json_file is not None:

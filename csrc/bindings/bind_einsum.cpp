@@ -204,7 +204,7 @@ einsum::Plan binary(const einsum::Plan& plan, const std::map<std::string, einsum
 
 einsum::Plan binary_where_nans_stay(const einsum::Plan& plan) {
   std::unordered_map<const einsum::Node*, einsum::NodePtr> made;
-  return einsum::transforms::binary(plan, {}, made, einsum::transforms::Folding::kWhereNaNsStay);
+  return einsum::transforms::binary(plan, {}, made, einsum::transforms::AggregationStep::kWhereNaNsStay);
 }
 
 tra::Plan lower(const einsum::Plan& plan, const std::map<std::string, relation::RelationType>& inputs) {

@@ -33,7 +33,7 @@ constexpr const char* kPlacementDoc =
     R"(Where the tuples of a relation are: a state for each grid axis, or scattered; text(frontier) prints (0, *, +add).
 
 states             Replicated, Split or Pending, one for each grid axis; none where the relation is scattered
-pending            whether some axis holds partial results, to be folded
+pending            whether some axis holds partial results, to be reduced
 scattered          whether the owner of a tuple is no function of its key
 fully_replicated   whether every site holds everything
 
@@ -207,7 +207,7 @@ std::vector<NodeRow> rows_of(const ia::Plan& plan) {
   return rows;
 }
 
-/// Names of the nodes that are computed with the folds above them.
+/// Names of the nodes that are computed with the reductions above them.
 std::set<std::string> fused_of(const ia::Plan& plan) {
   const auto names = ia::node_names(plan);
   std::set<std::string> out;

@@ -64,9 +64,9 @@ at::Tensor run_kernel(const Kernel& kernel, const std::vector<at::Tensor>& opera
 }
 
 at::Tensor reduce_axes(const Kernel& kernel, const at::Tensor& x, const Dims& axes) {
-  JOINSUM_KERNEL_CHECK(kernels::dense::folds_axes(kernel), kernel.name,
+  JOINSUM_KERNEL_CHECK(kernels::dense::reduces_axes(kernel), kernel.name,
                        ": no axes are reduced by it: kernel=", kernel.text());
-  return kernels::dense::fold_axes(kernel.name, x, axes);
+  return kernels::dense::reduce_axes(kernel.name, x, axes);
 }
 
 Call parse_call(const std::string& text) {
@@ -82,7 +82,7 @@ void bind_values(py::module_& module) {
       .def_readonly("name", &Kernel::name)
       .def_property_readonly("parameters", &parameters_of)
       .def_readonly("epilogue", &Kernel::epilogue)
-      .def("reorders", &kernels::table::reorders, py::arg("fold"))
+      .def("reorders", &kernels::table::reorders, py::arg("reduction"))
       .def("run", &run_kernel, py::arg("operands"), WithoutGil())
       .def("reduce", &reduce_axes, py::arg("x"), py::arg("axes"), WithoutGil())
       .def("__repr__", &Kernel::text);

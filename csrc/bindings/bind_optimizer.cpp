@@ -174,9 +174,10 @@ void bind_profile(py::module_& module) {
              profile.elementwise.push_back(
                  {operands, flops_per_element, domain_named(domain), element_bytes, curve("elementwise", seconds)});
            })
-      .def("add_folds",
+      .def("add_reductions",
            [](Profile& profile, int64_t element_bytes, const CurveLists& rows, const CurveLists& keys) {
-             profile.folds.push_back({element_bytes, curve("folds.rows", rows), curve("folds.keys", keys)});
+             profile.reductions.push_back(
+                 {element_bytes, curve("reductions.rows", rows), curve("reductions.keys", keys)});
            })
       .def("set_copies", [](Profile& profile, const CurveLists& copies) { profile.copies = curve("copies", copies); });
 }

@@ -8,7 +8,7 @@ namespace {
 void check_aggregate(const Kernel& aggregate) {
   JOINSUM_USER_CHECK(
       kernels::table::row_of(aggregate).form == kernels::table::Form::kElementwise &&
-          kernels::table::foldable(aggregate),
+          kernels::table::reduces_in_any_order(aggregate),
       "einsum: an aggregation is an elementwise kernel, associative and commutative: aggregate=", aggregate.text());
 }
 
@@ -39,9 +39,10 @@ TensorType infer_einsum(const Einsum& op, const std::vector<TensorType>& inputs)
   type.dtype = joined_dtype(op, inputs);
   const Labels gone = without(labels_of(op.operands), op.result);
   if (!gone.empty()) {
-    const DType folded = kernels::table::result_dtype(op.aggregate, {type.dtype, type.dtype});
-    JOINSUM_USER_CHECK(folded == type.dtype, "einsum: an aggregation keeps the dtype: aggregate=", op.aggregate.text(),
-                       ", dtype=", name_of(type.dtype), ", result=", name_of(folded));
+    const DType aggregated = kernels::table::result_dtype(op.aggregate, {type.dtype, type.dtype});
+    JOINSUM_USER_CHECK(aggregated == type.dtype,
+                       "einsum: an aggregation keeps the dtype: aggregate=", op.aggregate.text(),
+                       ", dtype=", name_of(type.dtype), ", result=", name_of(aggregated));
   }
   for (const std::string& label : gone) {
     JOINSUM_USER_CHECK(extents.at(label) > 0 || kernels::table::row_of(op.aggregate).facts.identity,

@@ -20,7 +20,7 @@ class Definition {
   }
 
   Array run(const std::vector<const Array*>& operands) const {
-    return placed(folded(kernels::table::is_expression(op_.join) ? at_once(operands) : from_the_left(operands)));
+    return placed(aggregated(kernels::table::is_expression(op_.join) ? at_once(operands) : from_the_left(operands)));
   }
 
  private:
@@ -61,7 +61,7 @@ class Definition {
     return out;
   }
 
-  Array folded(const Array& joined) const {
+  Array aggregated(const Array& joined) const {
     if (kept_.size() == all_.size()) return joined;
     Array out = Array::zeros(shape_of(kept_));
     const auto identity = kernels::table::row_of(op_.aggregate).facts.identity;

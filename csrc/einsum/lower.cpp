@@ -37,8 +37,8 @@ tra::NodePtr transform(const Kernel& kernel, const tra::NodePtr& input) {
   return same ? input : tra::make(tra::Transform{kernel}, {input});
 }
 
-/// Folds the key dimensions that no axis is linked to; the others come in the order of the axes.
-tra::NodePtr fold_keys(const tra::NodePtr& value, const Kernel& aggregate) {
+/// Aggregates the key dimensions that no axis is linked to; the others come in the order of the axes.
+tra::NodePtr aggregate_keys(const tra::NodePtr& value, const Kernel& aggregate) {
   Dims kept;
   for (const relation::Axis& axis : value->type().axes) {
     if (axis.linked()) kept.push_back(axis.key_dim);
@@ -69,7 +69,7 @@ class Lower {
   LoweredVertex run() {
     JOINSUM_USER_CHECK(operands_.size() <= 2,
                        "lower: an einsum of more than two operands; take it apart with binary: ", operation_text(op_));
-    const bool widened = is_half_float(operands_[0].value->type().dtype) && folds_parts();
+    const bool widened = is_half_float(operands_[0].value->type().dtype) && aggregates_parts();
     for (Operand& operand : operands_) {
       if (widened) operand.value = transform(with_labels("cast", "f32"), operand.value);
       operand = with_diagonal(std::move(operand));
@@ -86,8 +86,8 @@ class Lower {
     return all;
   }
 
-  /// Whether partial results of several parts are folded.
-  bool folds_parts() const {
+  /// Whether partial results of several parts are aggregated.
+  bool aggregates_parts() const {
     const auto cut = [&](const std::string& label) {
       return std::any_of(operands_.begin(), operands_.end(), [&](const Operand& operand) {
         return has(operand.labels, label) && operand.axis(label).linked();
@@ -143,16 +143,16 @@ class Lower {
     return reduced({mapped, x.labels});
   }
 
-  /// Permutes to the kept labels, and folds the others.
+  /// Permutes to the kept labels, and aggregates the others.
   tra::NodePtr reduced(const Operand& x) {
-    if (x.labels == kept_) return fold_keys(x.value, op_.aggregate);
+    if (x.labels == kept_) return aggregate_keys(x.value, op_.aggregate);
     const std::string name = gone_.empty() ? "arrange" : kernels::table::reduction_name(op_.aggregate.name);
     JOINSUM_USER_CHECK(kernels::table::has_row(name),
-                       "lower: no kernel folds axes so: aggregate=", op_.aggregate.text());
+                       "lower: no kernel reduces axes so: aggregate=", op_.aggregate.text());
     const tra::NodePtr arrays =
         transform(with_labels(name, letters_.of(x.labels) + "->" + letters_.of(kept_)), x.value);
     if (work_ == nullptr) work_ = arrays;
-    return fold_keys(arrays, op_.aggregate);
+    return aggregate_keys(arrays, op_.aggregate);
   }
 
   tra::NodePtr binary() {
@@ -174,14 +174,14 @@ class Lower {
       if (kernels::table::is_expression(op_.join)) labels += ":" + op_.join.label(1);
       Kernel kernel = with_labels(*name, labels);
       kernel.epilogue = op_.join.epilogue;
-      return fold_keys(join(kernel, x.value, y.value), op_.aggregate);
+      return aggregate_keys(join(kernel, x.value, y.value), op_.aggregate);
     }
     Labels order = kept_;
     order.insert(order.end(), gone_.begin(), gone_.end());
     return reduced({join(op_.join, aligned(x, order), aligned(y, order)), order});
   }
 
-  /// The labelled kernel that joins and folds at once, if there is one.
+  /// The labelled kernel that joins and aggregates at once, if there is one.
   std::optional<std::string> contraction() const {
     if (op_.join.name == "mul" && gone_.empty()) return "contract";
     const std::string name = kernels::table::contraction_name(op_.join.name, op_.aggregate.name);

@@ -23,8 +23,8 @@ NewLetterParts new_letter_parts(const Plan& plan, const std::map<std::string, re
 /// Translates a plan of einsums of at most two operands: an einsum is a join on the key dimensions of the shared
 /// labels, whose kernel contracts each pair of arrays, and an aggregation over the key dimensions of labels that
 /// disappear. `inputs` gives the cuts of each input, by name; axis i of a tensor is array axis i of its relation, cut
-/// by a key dimension of its own or whole. Floats of half width are folded in single precision. Raises PlanError where
-/// a label is cut otherwise in one operand than in another.
+/// by a key dimension of its own or whole. Floats of half width are aggregated in single precision. Raises PlanError
+/// where a label is cut otherwise in one operand than in another.
 tra::Plan lower(const Plan& plan, const std::map<std::string, relation::RelationType>& inputs);
 
 /// What a vertex has become: `work` is where its kernel meets the operands' tuples (a join; of one operand the first

@@ -78,8 +78,8 @@ AxisState joined_state(const AxisState& left, const AxisState& right, const rela
         "local_join: a pending operand meets replicated ones only; reduce it first: ", both(left_type, right_type));
     JOINSUM_USER_CHECK(kernels::table::distributes(kernel, pending->kernel, left_pending != nullptr ? 0 : 1),
                        "local_join: kernel does not distribute over ",
-                       "the pending fold; reduce the operand first: kernel=", kernel.text(),
-                       ", fold=", pending->kernel);
+                       "the pending reduction; reduce the operand first: kernel=", kernel.text(),
+                       ", reduction=", pending->kernel);
     return *pending;
   }
   if (left_whole && right_whole) return Replicated{};
@@ -122,12 +122,13 @@ Placement joined_placement(const PhysicalType& left, const PhysicalType& right, 
     out.states.push_back(joined_state(left.placement.grid()->states[a], right.placement.grid()->states[a], on,
                                       right_position, left, right, kernel));
   }
-  std::set<std::string> folds;
+  std::set<std::string> reductions;
   for (const AxisState& state : out.states) {
-    if (const auto* pending = std::get_if<Pending>(&state)) folds.insert(pending->kernel);
+    if (const auto* pending = std::get_if<Pending>(&state)) reductions.insert(pending->kernel);
   }
-  JOINSUM_USER_CHECK(folds.size() < 2,
-                     "local_join: operands are pending under different folds; reduce one first: ", both(left, right));
+  JOINSUM_USER_CHECK(
+      reductions.size() < 2,
+      "local_join: operands are pending under different reductions; reduce one first: ", both(left, right));
   return out;
 }
 
@@ -193,7 +194,7 @@ Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& inp
     for (const int64_t dim : *scattered->together) out.together->push_back(*position_of(group, dim));
     return out;
   }
-  JOINSUM_USER_CHECK(kernels::table::foldable(op.kernel) || input.placement.keeps_together(group),
+  JOINSUM_USER_CHECK(kernels::table::reduces_in_any_order(op.kernel) || input.placement.keeps_together(group),
                      "local_aggregate: kernel is not associative and ",
                      "commutative, and groups lie on several sites; shuffle to the groups first: kernel=",
                      op.kernel.text(), ", keep=", group, ", placement=", input.placement.text(input.relation.frontier));
@@ -212,8 +213,8 @@ Placement aggregated_placement(const LocalAggregate& op, const PhysicalType& inp
     }
     const auto* pending = std::get_if<Pending>(&state);
     JOINSUM_USER_CHECK(pending == nullptr || pending->kernel == op.kernel.name,
-                       "local_aggregate: input is pending under another fold; ",
-                       "reduce it first: fold=", pending == nullptr ? "" : pending->kernel,
+                       "local_aggregate: input is pending under another reduction; ",
+                       "reduce it first: reduction=", pending == nullptr ? "" : pending->kernel,
                        ", kernel=", op.kernel.text());
   }
   return out;
@@ -313,12 +314,12 @@ std::optional<Placement> carried_placement(const LocalMap& op, const Placement& 
 PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
   RelationType relation = relation::map_type("local_map", input.relation, op.outputs, op.key_map, op.array_map);
   const bool identity = op.outputs == 1 && op.key_map.is_identity(input.relation.arity());
-  if (const auto fold = input.placement.pending_kernel()) {
+  if (const auto reduction = input.placement.pending_kernel()) {
     JOINSUM_USER_CHECK(identity,
                        "local_map: a key map over a pending relation; reduce it first: key map=", op.key_map.text());
-    JOINSUM_USER_CHECK(kernels::table::distributes(op.array_map, *fold, 0),
-                       "local_map: kernel does not distribute over the pending fold; reduce ",
-                       "the input first: kernel=", op.array_map.text(), ", fold=", *fold);
+    JOINSUM_USER_CHECK(kernels::table::distributes(op.array_map, *reduction, 0),
+                       "local_map: kernel does not distribute over the pending reduction; reduce ",
+                       "the input first: kernel=", op.array_map.text(), ", reduction=", *reduction);
   }
   if (identity) return {std::move(relation), input.grid, input.placement, input.holding};
   if (auto placement = carried_placement(op, input.placement)) {

@@ -26,17 +26,17 @@ std::vector<Tuple> on_site(const Relation& relation, int64_t site) {
 }
 
 /// Reduces the partial values of each key, in site order.
-std::vector<Tuple> reduce_partials(const std::vector<Tuple>& partials, const std::string& fold) {
-  std::map<Key, Tuple> folded;
+std::vector<Tuple> reduce_partials(const std::vector<Tuple>& partials, const std::string& reduction) {
+  std::map<Key, Tuple> reduced;
   for (const Tuple& partial : partials) {
-    const auto [at, first] = folded.try_emplace(partial.key, partial);
+    const auto [at, first] = reduced.try_emplace(partial.key, partial);
     if (first) continue;
     JOINSUM_CHECK(at->second.site < partial.site, "two partials of one key on one site: key=", key_text(partial.key));
-    at->second.array = kernels::reference::run({fold, {}}, {at->second.array, partial.array});
+    at->second.array = kernels::reference::run({reduction, {}}, {at->second.array, partial.array});
     at->second.site = partial.site;
   }
   std::vector<Tuple> out;
-  for (auto& [key, tuple] : folded) out.push_back(std::move(tuple));
+  for (auto& [key, tuple] : reduced) out.push_back(std::move(tuple));
   return out;
 }
 
@@ -121,12 +121,12 @@ struct Interpret {
     Relation out;
     for (auto& [group, members] : groups) {
       std::stable_sort(members.begin(), members.end(), [](const Tuple* a, const Tuple* b) { return a->key < b->key; });
-      Array folded = members[0]->array;
-      const Kernel fold = op.kernel.first();
+      Array aggregated = members[0]->array;
+      const Kernel kernel = op.kernel.first();
       for (size_t i = 1; i < members.size(); ++i)
-        folded = kernels::reference::run(fold, {folded, members[i]->array}, scalars);
-      for (const Kernel& next : op.kernel.epilogue) folded = kernels::reference::run(next, {folded}, scalars);
-      out.push_back({group.second, std::move(folded), group.first});
+        aggregated = kernels::reference::run(kernel, {aggregated, members[i]->array}, scalars);
+      for (const Kernel& next : op.kernel.epilogue) aggregated = kernels::reference::run(next, {aggregated}, scalars);
+      out.push_back({group.second, std::move(aggregated), group.first});
     }
     return out;
   }

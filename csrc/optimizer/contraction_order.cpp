@@ -22,7 +22,7 @@ constexpr int64_t kTriesOfAll = 300'000;
 
 constexpr Price kNever{min_sum::kForbidden, 0};
 
-/// In the division of a result: the axis divides a label that is folded.
+/// In the division of a result: the axis divides a label that is aggregated.
 constexpr int64_t kPending = -2;
 
 /// The result of a join: its operands, and the price so far.

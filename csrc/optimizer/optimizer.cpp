@@ -288,7 +288,7 @@ class Optimizer {
   }
 
   /// Also searches around the translation for rules that improve it together but not alone: a filter that moves below a
-  /// fold and then below a move.
+  /// aggregation and then below a move.
   void rewrite() {
     const auto clean = rewriting_rules();
     std::vector<Candidate> starts(

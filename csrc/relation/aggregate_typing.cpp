@@ -61,20 +61,21 @@ RelationType concat_type(const std::string& who, const RelationType& input, cons
   return RelationType::make(who, input.dtype, std::move(frontier), std::move(axes), std::move(keys));
 }
 
-void check_fold(const std::string& who, const RelationType& input, const kernels::table::Kernel& kernel) {
+void check_aggregation(const std::string& who, const RelationType& input, const kernels::table::Kernel& kernel) {
   check_operands(who, kernel, 2);
   const DType dtype = kernels::table::result_dtype(kernel, {input.dtype, input.dtype});
-  JOINSUM_USER_CHECK(dtype == input.dtype, who, ": a fold keeps the dtype: kernel=", kernel.text(),
+  JOINSUM_USER_CHECK(dtype == input.dtype, who, ": an aggregation keeps the dtype: kernel=", kernel.text(),
                      ", dtype=", name_of(input.dtype), ", result=", name_of(dtype));
   if (const auto shape = input.uniform_shape()) {
-    const Dims folded = kernels::table::result_shape(kernel, {*shape, *shape});
-    JOINSUM_USER_CHECK(folded == *shape, who, ": a fold keeps the shape: kernel=", kernel.text(), ", shape=", *shape,
-                       ", result=", folded);
+    const Dims aggregated = kernels::table::result_shape(kernel, {*shape, *shape});
+    JOINSUM_USER_CHECK(aggregated == *shape, who, ": an aggregation keeps the shape: kernel=", kernel.text(),
+                       ", shape=", *shape, ", result=", aggregated);
   } else {
-    JOINSUM_USER_CHECK(kernels::table::row_of(kernel).form == kernels::table::Form::kElementwise, who,
-                       ": arrays of different shapes are folded by elementwise kernels only: kernel=", kernel.text());
+    JOINSUM_USER_CHECK(
+        kernels::table::row_of(kernel).form == kernels::table::Form::kElementwise, who,
+        ": arrays of different shapes are aggregated by elementwise kernels only: kernel=", kernel.text());
   }
-  if (kernels::table::foldable(kernel)) return;
+  if (kernels::table::reduces_in_any_order(kernel)) return;
   const auto duplicate = input.first_duplicate();
   JOINSUM_USER_CHECK(!duplicate, who,
                      ": the result depends on the order of equal keys, and the kernel is not associative and ",
@@ -115,7 +116,7 @@ RelationType aggregate_type(const std::string& who, const RelationType& input, c
   check_dims(who, "keep", group_by, input.arity());
   if (kernels::table::row_of(kernel).form == kernels::table::Form::kConcat)
     return concat_type(who, input, group_by, kernel);
-  check_fold(who, input, kernel);
+  check_aggregation(who, input, kernel);
   bool enumerate = !input.regular() || input.tuples() == 0;
   std::vector<Axis> axes = input.axes;
   for (Axis& axis : axes) {

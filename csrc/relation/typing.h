@@ -24,7 +24,7 @@ struct JoinKeys {
 RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,
                        const kernels::table::Kernel& kernel);
 
-/// Groups by `group_by`, in that order. `concat[axis]` folds in key order and needs one whole dropped dimension.
+/// Groups by `group_by`, in that order. `concat[axis]` aggregates in key order and needs one whole dropped dimension.
 RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
                             const kernels::table::Kernel& kernel);
 

@@ -23,7 +23,7 @@ std::map<Key, Relation> groups_of(Relation relation, const Dims& group_by) {
   return groups;
 }
 
-Relation fold_groups(const Relation& input, const Dims& group_by, const Kernel& kernel, const Scalars& scalars) {
+Relation aggregate_groups(const Relation& input, const Dims& group_by, const Kernel& kernel, const Scalars& scalars) {
   Relation out;
   for (auto& [group, members] : groups_of(input, group_by)) {
     Array result = members[0].second;
@@ -43,7 +43,7 @@ struct Interpret {
 
   Relation operator()(const Input&) const { return input(); }
 
-  Relation operator()(const Aggregate& op) const { return fold_groups(input(), op.group_by, op.kernel, scalars); }
+  Relation operator()(const Aggregate& op) const { return aggregate_groups(input(), op.group_by, op.kernel, scalars); }
 
   Relation operator()(const Join& op) const {
     const relation::JoinKeys on{op.left_keys, op.right_keys};
@@ -94,7 +94,7 @@ struct Interpret {
 
   Relation operator()(const Concat& op) const {
     const auto arity = input().empty() ? int64_t{0} : static_cast<int64_t>(input()[0].first.size());
-    return fold_groups(input(), complement({op.key_dim}, arity), {"concat", {op.axis}}, scalars);
+    return aggregate_groups(input(), complement({op.key_dim}, arity), {"concat", {op.axis}}, scalars);
   }
 
   Relation operator()(const Call& call) const { kernels::call::fail_to_interpret(call); }

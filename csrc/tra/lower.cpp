@@ -78,7 +78,8 @@ struct Lower {
       return ia::make(std::move(local), std::move(everywhere));
     }
     ia::NodePtr input = inputs[0];
-    if (const auto* fold = std::get_if<ia::LocalAggregate>(&local)) input = gather_groups(input, fold->group_by);
+    if (const auto* aggregate = std::get_if<ia::LocalAggregate>(&local))
+      input = gather_groups(input, aggregate->group_by);
     if (const auto* map = std::get_if<ia::LocalMap>(&local)) input = prepare_for(map->key_map, input);
     return ia::make(std::move(local), {std::move(input)});
   }

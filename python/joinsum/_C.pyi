@@ -130,8 +130,8 @@ class Kernel:
     def parameters(self) -> list[int | float | str]: ...
     @property
     def epilogue(self) -> list[Kernel]: ...
-    def reorders(self, fold: str) -> bool:
-        """Whether it joins operands in any order, and labels may be folded as soon as no other operand has them."""
+    def reorders(self, reduction: str) -> bool:
+        """Whether it joins operands in any order, and labels may be reduced as soon as no other operand has them."""
     def run(self, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         """The kernel and its epilogue on tensors."""
     def reduce(self, x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
@@ -490,7 +490,7 @@ class Profile:
     def add_elementwise(
         self, operands: int, flops_per_element: int, domain: str, element_bytes: int, seconds: CurveLists
     ) -> None: ...
-    def add_folds(self, element_bytes: int, rows: CurveLists, keys: CurveLists) -> None: ...
+    def add_reductions(self, element_bytes: int, rows: CurveLists, keys: CurveLists) -> None: ...
     def set_copies(self, copies: CurveLists) -> None: ...
 
 class Cluster:

@@ -77,8 +77,8 @@ class RandomPhysicalPlans {
       case 4:
         return draw_join(at, other);
       case 5: {
-        const std::string fold = logical_.one_of<std::string>({"add", "add", "max"});
-        return {ia::make(ia::LocalAggregate{some(type.arity()), {fold, {}}}, {node}),
+        const std::string kernel = logical_.one_of<std::string>({"add", "add", "max"});
+        return {ia::make(ia::LocalAggregate{some(type.arity()), {kernel, {}}}, {node}),
                 bound * static_cast<double>(type.tuples() + 1)};
       }
       case 6: {

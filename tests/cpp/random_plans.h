@@ -196,11 +196,11 @@ class RandomPlans {
     const Drawn& input = operand();
     const int64_t arity = input.node->type().arity();
     const auto tuples = static_cast<double>(std::max<int64_t>(1, input.node->type().tuples()));
-    const std::string fold = one_of<std::string>({"add", "add", "add", "max", "min", "mul", "sub"});
+    const std::string kernel = one_of<std::string>({"add", "add", "add", "max", "min", "mul", "sub"});
     double bound = input.bound;
-    if (fold == "add" || fold == "sub") bound *= tuples;
-    if (fold == "mul") bound = std::pow(std::max(1.0, bound), tuples);
-    return Drawn{tra::make(tra::Aggregate{some_dims(arity, 3), then_some({fold, {}}, bound)}, {input.node}), bound};
+    if (kernel == "add" || kernel == "sub") bound *= tuples;
+    if (kernel == "mul") bound = std::pow(std::max(1.0, bound), tuples);
+    return Drawn{tra::make(tra::Aggregate{some_dims(arity, 3), then_some({kernel, {}}, bound)}, {input.node}), bound};
   }
 
   std::optional<Drawn> draw_join() {

@@ -173,21 +173,21 @@ class _Drawing:
             extents[label] = self._sizes[label]
         if result and self._random.random() < 0.08:
             result.insert(self._random.randint(0, len(result)), self._random.choice(result))
-        join, agg = self._kernels(len(operands), bool(truths), folds=any(label not in result for label in met))
+        join, agg = self._kernels(len(operands), bool(truths), aggregates=any(label not in result for label in met))
         names, labels = zip(*operands, strict=True)
         name = f"Z{len(self._graph.vertices)}"
         return Vertex(name, names, labels, tuple(result), join, agg, extents), fresh
 
-    def _kernels(self, operands: int, truths: bool, folds: bool) -> tuple[str, str]:
+    def _kernels(self, operands: int, truths: bool, aggregates: bool) -> tuple[str, str]:
         if truths:
             counted = (f"cast[{self._graph.dtype}]", "sum")
-            return self._random.choice([counted, ("id", "any"), ("id", "all")]) if folds else counted
+            return self._random.choice([counted, ("id", "any"), ("id", "all")]) if aggregates else counted
         maps = [name for name in MAPS if not name.startswith("cast")]
         joins: Sequence[str] = maps if operands == 1 else [*JOINS, "mul", "mul", *_CHAINS]
         if self._graph.dtype == "i64":
             joins = [name for name in joins if name in _INTEGER_KERNELS]
-        folding: list[str] = [*AGGREGATIONS, "sum", "sum", "sum"]
+        aggregations: list[str] = [*AGGREGATIONS, "sum", "sum", "sum"]
         if self._graph.dtype == "i64":
-            folding.remove("logsumexp")
-        agg = self._random.choice(folding) if folds or self._random.random() < 0.1 else "sum"
+            aggregations.remove("logsumexp")
+        agg = self._random.choice(aggregations) if aggregates or self._random.random() < 0.1 else "sum"
         return self._random.choice(joins), agg

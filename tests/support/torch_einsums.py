@@ -136,7 +136,7 @@ def evaluate(vertex: Vertex, operands: Sequence[Value], most: float) -> Value:
         tensor, bound = MAPS[name][0](tensor), MAPS[name][1](bound)
         exact = exact and _stays_exact(name, whole, bound, most)
     remaining = [label for label in order if label in vertex.result]
-    tensor, bound, exact = _folded(vertex.agg, tensor, bound, len(remaining), exact, whole, most)
+    tensor, bound, exact = _aggregated(vertex.agg, tensor, bound, len(remaining), exact, whole, most)
     return Value(placed(tensor, remaining, vertex), placed(bound, remaining, vertex), exact)
 
 
@@ -184,7 +184,7 @@ def spread(x: torch.Tensor, labels: Sequence[str], order: Sequence[str]) -> torc
     return x
 
 
-def _folded(
+def _aggregated(
     agg: str, tensor: torch.Tensor, bound: torch.Tensor, remaining: int, exact: bool, whole: bool, most: float
 ) -> tuple[torch.Tensor, torch.Tensor, bool]:
     if agg in ("any", "all"):
@@ -206,8 +206,8 @@ def _folded(
         value, limit = torch.logsumexp(tensor, -1), _bound_of_extreme(bound) + torch.tensor(bound.shape[-1] + 1.0).log()
     else:
         value, limit = _extreme(agg, tensor, bound, exact), _bound_of_extreme(bound)
-    folds_whole = agg in ("max", "min") or (agg in ("sum", "prod") and whole and _largest(limit) < most)
-    return value, limit, exact and folds_whole
+    aggregates_exactly = agg in ("max", "min") or (agg in ("sum", "prod") and whole and _largest(limit) < most)
+    return value, limit, exact and aggregates_exactly
 
 
 def _check_range(tensor: torch.Tensor) -> None:

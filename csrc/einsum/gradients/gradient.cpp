@@ -56,19 +56,21 @@ bool reaches_an_output(const Plan& plan, const std::string& input) {
 struct Simplified {
   Plan plan;
   std::unordered_map<const Node*, NodePtr> nodes;
-  WholeFolds folds;
+  WholeAggregations aggregations;
 
-  /// The value of a vertex: that of a fold of a join from one vertex, for which the joined tensor is not formed.
+  /// The value of a vertex; that of an aggregation of a join comes from one vertex, which does not form the joined
+  /// tensor.
   NodePtr value_of(const NodePtr& node) const {
-    const auto whole = folds.find(node.get());
-    return whole == folds.end() ? node : whole->second;
+    const auto whole = aggregations.find(node.get());
+    return whole == aggregations.end() ? node : whole->second;
   }
 };
 
 Simplified simplified(const Plan& plan, const std::map<std::string, transforms::Path>& paths) {
   std::unordered_map<const Node*, NodePtr> halves, simples;
   Simplified out;
-  out.plan = simple(transforms::binary(plan, paths, halves, transforms::Folding::kWhereTiesStay), simples, out.folds);
+  out.plan = simple(transforms::binary(plan, paths, halves, transforms::AggregationStep::kWhereTiesStay), simples,
+                    out.aggregations);
   for (const NodePtr& node : plan.order()) {
     const auto read = simples.find(halves.at(node.get()).get());
     if (read != simples.end()) out.nodes[node.get()] = read->second;
@@ -76,8 +78,8 @@ Simplified simplified(const Plan& plan, const std::map<std::string, transforms::
   return out;
 }
 
-/// The vertex that folds `node`, a vertex of the plan that `simple` was made of, or its last step; of `operands` none.
-/// The result's own diagonals and broadcasts come after it.
+/// The vertex that aggregates `node`, a vertex of the plan that `simple` was made of, or its last step; of `operands`
+/// none. The result's own diagonals and broadcasts come after it.
 NodePtr end_of(const Node& node, const Simplified& simple, const std::unordered_set<const Node*>& operands) {
   NodePtr end = simple.nodes.at(&node);
   while (!operands.contains(end.get()) && end->inputs().size() == 1 && end->as<Einsum>()->join == kId &&
@@ -111,7 +113,7 @@ bool is_extreme(const Kernel& aggregate) { return kernels::table::row_of(aggrega
 
 /// Terms through the vertices of `plan` that take an extreme, where one of the nodes in `wanted` is their value.
 TiedTerms tied_terms(const Plan& plan, const Simplified& simple, const std::set<const Node*>& wanted) {
-  TiedTerms terms(simple.folds);
+  TiedTerms terms(simple.aggregations);
   for (const NodePtr& node : plan.order()) {
     const auto* op = node->as<Einsum>();
     if (op == nullptr || !is_extreme(op->aggregate) || !simple.nodes.contains(node.get())) continue;

@@ -6,13 +6,13 @@
 namespace joinsum::einsum::gradients {
 namespace {
 
-void keep_whole(const NodePtr& fold, Einsum op, std::vector<NodePtr> inputs, WholeFolds& folds) {
+void keep_whole(const NodePtr& aggregation, Einsum op, std::vector<NodePtr> inputs, WholeAggregations& aggregations) {
   const std::string contraction = kernels::table::contraction_name(op.join.name, op.aggregate.name);
-  if (is_half_float(fold->type().dtype) || !kernels::table::has_row(contraction)) return;
-  folds[fold.get()] = make(std::move(op), std::move(inputs));
+  if (is_half_float(aggregation->type().dtype) || !kernels::table::has_row(contraction)) return;
+  aggregations[aggregation.get()] = make(std::move(op), std::move(inputs));
 }
 
-NodePtr simple_vertex(const Einsum& op, const std::vector<NodePtr>& inputs, WholeFolds& folds) {
+NodePtr simple_vertex(const Einsum& op, const std::vector<NodePtr>& inputs, WholeAggregations& aggregations) {
   std::vector<Labelled> operands;
   for (size_t i = 0; i < inputs.size(); ++i) {
     operands.push_back(einsum({inputs[i], op.operands[i]}, labels_of({op.operands[i]}), {}));
@@ -34,7 +34,7 @@ NodePtr simple_vertex(const Einsum& op, const std::vector<NodePtr>& inputs, Whol
     value = einsum(value, kept, extents, kId, op.aggregate);
     if (operands.size() == 2 && op.join.epilogue.empty()) {
       keep_whole(value.node, {{operands[0].labels, operands[1].labels}, kept, op.join, op.aggregate, {}},
-                 {operands[0].node, operands[1].node}, folds);
+                 {operands[0].node, operands[1].node}, aggregations);
     }
   }
   return einsum(value, op.result, extents).node;
@@ -42,7 +42,7 @@ NodePtr simple_vertex(const Einsum& op, const std::vector<NodePtr>& inputs, Whol
 
 }  // namespace
 
-Plan simple(const Plan& plan, std::unordered_map<const Node*, NodePtr>& made, WholeFolds& folds) {
+Plan simple(const Plan& plan, std::unordered_map<const Node*, NodePtr>& made, WholeAggregations& aggregations) {
   std::vector<Plan::Output> outputs = plan.outputs();
   for (auto& output : outputs) output.tied_input.reset();
   return translated<Plan>(Plan::make(std::move(outputs)), made, [&](const NodePtr& node, const auto& inputs) {
@@ -50,7 +50,7 @@ Plan simple(const Plan& plan, std::unordered_map<const Node*, NodePtr>& made, Wh
     JOINSUM_USER_CHECK(call == nullptr, "gradient: a call of a torch operator has no gradient here; torch's autograd ",
                        "gives it before the graph is made: call=", call == nullptr ? "" : call->text());
     const auto* op = node->as<Einsum>();
-    return op == nullptr ? node : simple_vertex(*op, inputs, folds);
+    return op == nullptr ? node : simple_vertex(*op, inputs, aggregations);
   });
 }
 

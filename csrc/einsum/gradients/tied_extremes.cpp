@@ -22,8 +22,8 @@ TiedTerms::Terms TiedTerms::step(const NodePtr& node, const std::vector<Terms>& 
   }
   if (op.aggregate == kAdd) return first;
   const Labelled x{node->input(0), op.operands[0]};
-  const auto whole = folds_.find(node.get());
-  const NodePtr& extreme = whole == folds_.end() ? node : whole->second;
+  const auto whole = aggregations_.find(node.get());
+  const NodePtr& extreme = whole == aggregations_.end() ? node : whole->second;
   const Labelled& ties = ties_[node.get()] = einsum(x, {extreme, op.result}, x.labels, {}, Kernel{"equal", {}});
   return first ? einsum(ties, *first, op.result, {}, kMul) : einsum(ties, op.result, {});
 }

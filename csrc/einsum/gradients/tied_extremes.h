@@ -17,7 +17,7 @@ namespace joinsum::einsum::gradients {
 /// elements of its operands that tie. A gradient inside a vertex is that of one term.
 class TiedTerms {
  public:
-  explicit TiedTerms(const WholeFolds& folds) : folds_(folds) {}
+  explicit TiedTerms(const WholeAggregations& aggregations) : aggregations_(aggregations) {}
 
   /// Counts the terms of a vertex from its `operands` to `end`, in nodes of a simple plan with one name for a label.
   void count(const NodePtr& end, const std::unordered_set<const Node*>& operands);
@@ -29,15 +29,15 @@ class TiedTerms {
   /// `d`, which is for each term, times the number of terms through the join's operand other than `i`.
   Labelled passed(const Node& node, size_t i, const Labelled& d) const;
 
-  /// 1 for elements of a fold's operand that equal the extreme, else 0.
-  const Labelled& ties(const Node& fold) const { return ties_.at(&fold); }
+  /// 1 for elements of an aggregation's operand that equal the extreme, else 0.
+  const Labelled& ties(const Node& aggregation) const { return ties_.at(&aggregation); }
 
  private:
   using Terms = std::optional<Labelled>;  ///< to each element; nothing where there is one
 
   Terms step(const NodePtr& node, const std::vector<Terms>& operands);
 
-  const WholeFolds& folds_;
+  const WholeAggregations& aggregations_;
   std::unordered_map<const Node*, Terms> ends_;
   std::unordered_map<const Node*, Labelled> ties_;
   std::unordered_map<const Node*, std::vector<Terms>> operands_;

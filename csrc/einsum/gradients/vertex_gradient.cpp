@@ -130,24 +130,24 @@ Labelled VertexGradient::of_aggregation() const {
   const Labelled& x = operands_[0];
   // Transposes of each other: diagonals and broadcasts.
   if (without(x.labels, op_.result).empty()) return einsum(d_, x.labels, extents_);
-  const auto fold = kernels::table::row_of(op_.aggregate).folds_by;
-  JOINSUM_USER_CHECK(fold, "gradient: an aggregation without a gradient: aggregate=", op_.aggregate.text());
-  switch (*fold) {
-    case kernels::semiring::Fold::kAdd:
+  const auto reduction = kernels::table::row_of(op_.aggregate).reduces_by;
+  JOINSUM_USER_CHECK(reduction, "gradient: an aggregation without a gradient: aggregate=", op_.aggregate.text());
+  switch (*reduction) {
+    case kernels::semiring::Reduction::kAdd:
       return einsum(d_, x.labels, extents_);
-    case kernels::semiring::Fold::kMax:
-    case kernels::semiring::Fold::kMin:
+    case kernels::semiring::Reduction::kMax:
+    case kernels::semiring::Reduction::kMin:
       return einsum(d_, terms_.ties(node_), x.labels, extents_, kMul);
-    case kernels::semiring::Fold::kMul:
+    case kernels::semiring::Reduction::kMul:
       return of_product();
-    case kernels::semiring::Fold::kLogAddExp:
+    case kernels::semiring::Reduction::kLogAddExp:
       return of_logarithm();
   }
   JOINSUM_CHECK(false, "aggregate=", op_.aggregate.text());
 }
 
-/// d exp(x - z). Where a later step folds z further, an infinite one leaves its elements the gradients that they have
-/// in the whole fold: what arrives is not a number only where that is infinite, and concerns the equal elements
+/// d exp(x - z). Where a later step reduces z further, an infinite one leaves its elements the gradients that they have
+/// in the whole reduction: what arrives is not a number only where that is infinite, and concerns the equal elements
 /// alone.
 Labelled VertexGradient::of_logarithm() const {
   const Labelled& x = operands_[0];
@@ -185,7 +185,7 @@ Labelled VertexGradient::of_product() const {
   return einsum(d_, slope, x.labels, extents_, kMul);
 }
 
-/// The sum of the other elements that are folded with each.
+/// The sum of the other elements that are aggregated with each.
 Labelled VertexGradient::sum_of_others(const Labelled& x) const {
   return einsum(einsum(x, z_.labels, extents_), x, x.labels, extents_, kernel("sub"));
 }

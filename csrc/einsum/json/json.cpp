@@ -243,7 +243,7 @@ class Reader {
     if (found.contains("extents")) add_new_extents(found.at("extents"), at + ".extents", out);
     check_result(out, at + ".out_labels");
     if (found.contains("agg")) out.aggregate = aggregation(found.at("agg"), at + ".agg");
-    check_folded(out, at + ".agg");
+    check_aggregated(out, at + ".agg");
     if (found.contains("join")) out.join = text(found.at("join"), at + ".join");
     Dims result;
     for (const std::string& label : out.out_labels) result.push_back(out.extents.at(label));
@@ -314,11 +314,11 @@ class Reader {
     return value.get<std::string>();
   }
 
-  void check_folded(const JsonOperation& op, const std::string& at) const {
-    Labels folded = without(labels_of(op.in_labels), op.out_labels);
-    std::sort(folded.begin(), folded.end());
-    if (op.aggregate || folded.empty()) return;
-    fail("labels vanish but nothing aggregates them", at, {{"labels", folded}});
+  void check_aggregated(const JsonOperation& op, const std::string& at) const {
+    Labels aggregated = without(labels_of(op.in_labels), op.out_labels);
+    std::sort(aggregated.begin(), aggregated.end());
+    if (op.aggregate || aggregated.empty()) return;
+    fail("labels vanish but nothing aggregates them", at, {{"labels", aggregated}});
   }
 
   void outputs(const Json& value) {

@@ -11,19 +11,19 @@
 namespace joinsum::einsum::notation {
 namespace {
 
-/// ⊕ by name: what is done to each joined element first, and the kernel that folds; of argmax and argmin that of the
-/// extreme, whose position is wanted.
+/// ⊕ by name: what is done to each joined element first, and the kernel that reduces them; of argmax and argmin that of
+/// the extreme, whose position is wanted.
 struct Aggregation {
   std::string name;
   std::string first;
-  std::string fold;
+  std::string kernel;
   bool position = false;
 };
 
 const std::vector<Aggregation>& aggregations() {
   static const std::vector<Aggregation> table = [] {
     std::vector<Aggregation> rows;
-    for (const kernels::table::Row* row : kernels::table::folding_rows()) {
+    for (const kernels::table::Row* row : kernels::table::reducing_rows()) {
       rows.push_back({row->aggregation, "", row->name});
     }
     rows.push_back({"any", "cast[bool]", "max"});
@@ -81,20 +81,20 @@ NodePtr make_plain(const std::string& who, const std::vector<NodePtr>& inputs, N
   for (const Labels& labels : vertex.operands) std::for_each(labels.begin(), labels.end(), check_label);
   std::for_each(vertex.result.begin(), vertex.result.end(), check_label);
   Kernel join = join_kernel(vertex.join, row.first, inputs.size());
-  return make(Einsum{std::move(vertex.operands), std::move(vertex.result), std::move(join), Kernel::parse(row.fold),
+  return make(Einsum{std::move(vertex.operands), std::move(vertex.result), std::move(join), Kernel::parse(row.kernel),
                      std::move(vertex.extents)},
               inputs);
 }
 
 /// Labels that the result lacks, in the order in which positions are counted.
-Labels folded_labels(const NamedVertex& vertex) {
+Labels aggregated_labels(const NamedVertex& vertex) {
   std::vector<Labels> lists{vertex.order};
   lists.insert(lists.end(), vertex.operands.begin(), vertex.operands.end());
   return without(labels_of(lists), vertex.result);
 }
 
-/// Extents of the folded labels, of which argmax and argmin give a position.
-Dims positions_shape(const std::string& who, const NamedVertex& vertex, const Labels& folded,
+/// Extents of the aggregated labels, of which argmax and argmin give a position.
+Dims positions_shape(const std::string& who, const NamedVertex& vertex, const Labels& aggregated,
                      const std::vector<NodePtr>& inputs) {
   std::vector<TensorType> types;
   for (const NodePtr& input : inputs) types.push_back(input->type());
@@ -103,18 +103,18 @@ Dims positions_shape(const std::string& who, const NamedVertex& vertex, const La
                      ", operands=", types.size());
   const Extents extents = extents_of(Einsum{vertex.operands, vertex.result, {}, {}, vertex.extents}, types);
   Dims shape;
-  for (const std::string& label : folded) {
+  for (const std::string& label : aggregated) {
     JOINSUM_USER_CHECK(extents.contains(label), who, ": an order names a label that no operand has: label=", label);
     shape.push_back(extents.at(label));
   }
   JOINSUM_USER_CHECK(std::find(shape.begin(), shape.end(), 0) == shape.end(), who,
-                     ": no position among no elements: folded extents=", shape);
+                     ": no position among no elements: aggregated extents=", shape);
   return shape;
 }
 
 /// The extreme of the joined tensor `value`, whose labels are `every`. Of a kernel of two operands it is one
-/// contraction, which need not form that tensor. Floats of half width are folded in single precision there, so that no
-/// joined element need equal it: of them the joined tensor is folded.
+/// contraction, which need not form that tensor. Floats of half width are aggregated in single precision there, so that
+/// no joined element need equal it: of them the joined tensor is aggregated.
 NodePtr make_extreme(const std::string& who, const std::vector<NodePtr>& inputs, const NamedVertex& vertex,
                      const NodePtr& value, const Labels& every) {
   const DType dtype = value->type().dtype;
@@ -128,16 +128,16 @@ NodePtr make_extreme(const std::string& who, const std::vector<NodePtr>& inputs,
 
 NodePtr make_position(const std::string& who, const std::vector<NodePtr>& inputs, NamedVertex vertex,
                       const std::string& extreme_name, const std::string& positions) {
-  const Labels folded = folded_labels(vertex);
-  JOINSUM_USER_CHECK(!folded.empty(), who, ": ", vertex.aggregate,
-                     " folds one label at least: labels=", labels_text(vertex.result));
-  const Dims shape = positions_shape(who, vertex, folded, inputs);
+  const Labels aggregated = aggregated_labels(vertex);
+  JOINSUM_USER_CHECK(!aggregated.empty(), who, ": ", vertex.aggregate,
+                     " aggregates one label at least: labels=", labels_text(vertex.result));
+  const Dims shape = positions_shape(who, vertex, aggregated, inputs);
   Labels kept;
   for (const std::string& label : vertex.result) {
     if (!vertex.extents.contains(label) && !has(kept, label)) kept.push_back(label);
   }
   Labels every = kept;
-  every.insert(every.end(), folded.begin(), folded.end());
+  every.insert(every.end(), aggregated.begin(), aggregated.end());
   NodePtr value = inputs[0];
   if (inputs.size() > 1 || vertex.operands[0] != every || (vertex.join != "mul" && vertex.join != "id")) {
     value = make_plain(who, inputs, {vertex.join, "sum", vertex.operands, every});
@@ -148,7 +148,7 @@ NodePtr make_position(const std::string& who, const std::vector<NodePtr>& inputs
   found = make_plain(who, {found}, {"cast[i64]", "sum", {every}, every});
   const NodePtr numbers = make_input(positions, {DType::kInt64, shape});
   const std::string place = "where(x == 1, y, " + std::to_string(checked_product(who, shape)) + ")";
-  return make_plain(who, {found, numbers}, {place, "min", {every, folded}, vertex.result, vertex.extents});
+  return make_plain(who, {found, numbers}, {place, "min", {every, aggregated}, vertex.result, vertex.extents});
 }
 
 }  // namespace
@@ -172,9 +172,9 @@ void check_named_join(const std::string& join, size_t operands) {
   check_join(join_kernel(join, "", operands), operands);
 }
 
-std::optional<std::string> aggregation_name(const Kernel& fold) {
+std::optional<std::string> aggregation_name(const Kernel& kernel) {
   for (const Aggregation& row : aggregations()) {
-    if (row.first.empty() && !row.position && Kernel::parse(row.fold) == fold) return row.name;
+    if (row.first.empty() && !row.position && Kernel::parse(row.kernel) == kernel) return row.name;
   }
   return std::nullopt;
 }
@@ -183,7 +183,7 @@ NodePtr make_named(const std::string& who, const std::vector<NodePtr>& inputs, N
                    const std::string& positions) {
   JOINSUM_USER_CHECK(!inputs.empty(), who, ": at least one operand");
   const Aggregation& row = aggregation(who, vertex.aggregate);
-  if (row.position) return make_position(who, inputs, std::move(vertex), row.fold, positions);
+  if (row.position) return make_position(who, inputs, std::move(vertex), row.kernel, positions);
   const bool truth = std::all_of(inputs.begin(), inputs.end(),
                                  [](const NodePtr& input) { return input->type().dtype == DType::kBool; });
   if (truth && inputs.size() > 1 && vertex.join == "mul" && row.first == "cast[bool]") vertex.join = "min";

@@ -40,7 +40,7 @@ bool loses_ties(const Einsum& op) {
   return kernels::table::row_of(op.aggregate).facts.idempotent && !grows_with_both;
 }
 
-/// Whether an infinity can be folded away that gives NaN with one of another operand.
+/// Whether aggregating early can drop an infinity that gives NaN with one of another operand.
 bool loses_nans(const Einsum& op) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const kernels::table::Element join = kernels::table::row_of(op.join.first()).element;
@@ -56,7 +56,7 @@ class Steps {
     for (size_t i = 0; i < inputs.size(); ++i) operands_.push_back({inputs[i], op.operands[i]});
     const kernels::table::Facts& facts = kernels::table::row_of(op.join.first()).facts;
     any_order_ = facts.associative && facts.commutative;
-    folds_early_ = !waits && op.join.epilogue.empty() && distributes(op) && nothing_stays_nothing(facts);
+    aggregates_early_ = !waits && op.join.epilogue.empty() && distributes(op) && nothing_stays_nothing(facts);
   }
 
   NodePtr run(const Path& path) {
@@ -68,7 +68,7 @@ class Steps {
   }
 
  private:
-  /// Whether what a fold of no elements gives, joined with the rest, is a fold of no elements again.
+  /// Whether what an aggregation of no elements gives, joined with the rest, is an aggregation of no elements again.
   bool nothing_stays_nothing(const kernels::table::Facts& join) const {
     const auto identity = kernels::table::row_of(op_.aggregate).facts.identity;
     const bool some = std::none_of(operands_.begin(), operands_.end(), [](const Operand& operand) {
@@ -100,10 +100,10 @@ class Steps {
     operands_.push_back({make(std::move(op), {left.node, right.node}), std::move(labels)});
   }
 
-  /// Labels that the result or another operand still needs, or all where folding must wait.
+  /// Labels that the result or another operand still needs, or all where aggregation must wait.
   Labels kept(const Operand& left, const Operand& right) const {
     const Labels all = labels_of({left.labels, right.labels});
-    if (!folds_early_) return all;
+    if (!aggregates_early_) return all;
     Labels needed = op_.result;
     for (const Operand& other : operands_) needed.insert(needed.end(), other.labels.begin(), other.labels.end());
     return common(all, needed);
@@ -113,7 +113,7 @@ class Steps {
   const Einsum& op_;
   std::vector<Operand> operands_;
   bool any_order_ = false;
-  bool folds_early_ = false;
+  bool aggregates_early_ = false;
   bool begun_ = false;
 };
 
@@ -125,7 +125,7 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths) {
 }
 
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made,
-            Folding folding) {
+            AggregationStep aggregation) {
   const auto names = node_names(plan);
   size_t used = 0;
   Plan out = translated<Plan>(plan, made, [&](const NodePtr& node, std::vector<NodePtr> inputs) {
@@ -135,8 +135,8 @@ Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::uno
     if (kernels::table::is_expression(op->join)) return expression_apart(*op, inputs);
     const auto path = paths.find(names.at(node.get()));
     if (path != paths.end()) ++used;
-    const bool waits = (folding == Folding::kWhereTiesStay && loses_ties(*op)) ||
-                       (folding == Folding::kWhereNaNsStay && loses_nans(*op));
+    const bool waits = (aggregation == AggregationStep::kWhereTiesStay && loses_ties(*op)) ||
+                       (aggregation == AggregationStep::kWhereNaNsStay && loses_nans(*op));
     return Steps(names.at(node.get()), *op, inputs, waits)
         .run(waits || path == paths.end() ? from_the_left(inputs.size()) : path->second);
   });

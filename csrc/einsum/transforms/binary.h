@@ -8,8 +8,8 @@ namespace joinsum::einsum::transforms {
 /// positions, and puts their result last. As opt_einsum's paths.
 using Path = std::vector<std::pair<int64_t, int64_t>>;
 
-/// When a label that no other operand has is aggregated.
-enum class Folding {
+/// The step in which a label that no other operand has is aggregated.
+enum class AggregationStep {
   kEarly,          ///< with the join of its last operands, if the join distributes over the aggregation
   kWhereTiesStay,  ///< so, but a maximum or minimum only of joins that grow with both operands, where the elements that
                    ///< tie in each step are those that tie in the whole; others in the last step, joined from the left
@@ -25,7 +25,7 @@ enum class Folding {
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths = {});
 /// The same; adds the counterpart of each node of `plan` to `made`.
 Plan binary(const Plan& plan, const std::map<std::string, Path>& paths, std::unordered_map<const Node*, NodePtr>& made,
-            Folding folding = Folding::kEarly);
+            AggregationStep aggregation = AggregationStep::kEarly);
 
 /// Whether kEarly and kWhereNaNsStay differ for a plan: a vertex takes the extreme or logsumexp of sums of three
 /// operands or more.

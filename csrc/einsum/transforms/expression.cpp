@@ -26,7 +26,7 @@ class Apart {
 
  private:
   /// The same function, which reads an operand for each label: also one that no part reads says how often its elements
-  /// are folded.
+  /// are aggregated.
   Expression reading_all_labels(Expression e) const {
     Labels known;
     for (const int64_t i : e.reads()) known.insert(known.end(), labels_[i].begin(), labels_[i].end());

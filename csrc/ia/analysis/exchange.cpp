@@ -159,7 +159,7 @@ Exchange exchange(const PhysicalType& source, const PhysicalType& target) {
   Exchange out{"", {}, {}, {}, source, {}};
   const Dims kept = target.placement.axes_in<Pending>();
   if (source.placement.axes_in<Pending>() != kept) {
-    out.fold = *source.placement.pending_kernel();
+    out.reduction = *source.placement.pending_kernel();
     reduce_partials(source, target, out);
     out.reduced = target;
   }

@@ -32,7 +32,7 @@ struct Share {
 /// target replicates them, reduced shares are then sent to the other sites (`gather`). Last the relation moves from the
 /// layout `reduced` to its target (`copy`). A move of a relation that is not pending has `copy` alone.
 struct Exchange {
-  std::string fold;  ///< kernel of the reduce stage; empty when nothing was pending
+  std::string reduction;  ///< kernel of the reduce stage; empty when nothing was pending
   std::vector<Share> shares;
   std::vector<Transfer> reduce;
   std::vector<Transfer> gather;

@@ -17,10 +17,10 @@ bool distinct(const std::string& letters) {
   return std::unordered_set<char>(letters.begin(), letters.end()).size() == letters.size();
 }
 
-/// Whether a labelled kernel folds letters, and takes no diagonals.
-bool folds(const Kernel& kernel) {
+/// Whether a labelled kernel reduces letters, and takes no diagonals.
+bool reduces(const Kernel& kernel) {
   const Row& row = kernels::table::row_of(kernel);
-  if (row.form != Form::kLabelled || row.user || row.fold.empty()) return false;
+  if (row.form != Form::kLabelled || row.user || row.reduction.empty()) return false;
   const Subscripts labels = row.labels(kernel);
   std::string all;
   for (const std::string& letters : labels.operands) all += letters;
@@ -35,7 +35,7 @@ bool elementwise(const Kernel& kernel) {
   if (row.user) return false;
   if (row.form == Form::kElementwise) return true;
   if (row.form == Form::kInsertAxis) return kernel.name == "insert_dim";
-  if (row.form != Form::kLabelled || folds(kernel)) return false;
+  if (row.form != Form::kLabelled || reduces(kernel)) return false;
   const Subscripts labels = row.labels(kernel);
   return std::all_of(labels.operands.begin(), labels.operands.end(), distinct);
 }
@@ -54,9 +54,9 @@ bool computes_elements(const Node& node) {
   return elementwise(kernel->first()) && std::all_of(kernel->epilogue.begin(), kernel->epilogue.end(), elementwise);
 }
 
-bool folds_elements(const Node& node) {
+bool reduces_elements(const Node& node) {
   const Kernel* kernel = kernel_of(node);
-  return kernel != nullptr && node.type().holding.regular() && folds(kernel->first());
+  return kernel != nullptr && node.type().holding.regular() && reduces(kernel->first());
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ std::unordered_set<const Node*> fused_joins(const Plan& plan) {
     if (op == nullptr || counts.at(join) > 1) continue;
     const Row& row = kernels::table::row_of(op->kernel);
     const bool contraction = row.form == Form::kLabelled && !row.user && op->kernel.epilogue.empty();
-    const bool alike = contraction && !row.fold.empty() && aggregate->kernel.first() == Kernel{row.fold, {}};
+    const bool alike = contraction && !row.reduction.empty() && aggregate->kernel.first() == Kernel{row.reduction, {}};
     if (alike) fused.insert(join);
   }
   return fused;
@@ -105,17 +105,17 @@ Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(p
            std::all_of(node.inputs().begin(), node.inputs().end(),
                        [&](const NodePtr& input) { return input->type().most_bytes() < node.type().most_bytes(); });
   };
-  const auto is_folded = [&](const Node& node) {
+  const auto is_reduced = [&](const Node& node) {
     const auto& all = users[&node];
     return std::all_of(all.begin(), all.end(),
-                       [&](const Node* user) { return recomputed_.contains(user) || folds_elements(*user); });
+                       [&](const Node* user) { return recomputed_.contains(user) || reduces_elements(*user); });
   };
   // A value that must be materialized may require the same of others, until nothing changes.
-  const auto stays = [&](const Node* node) { return grows(*node) && is_folded(*node); };
+  const auto stays = [&](const Node* node) { return grows(*node) && is_reduced(*node); };
   while (std::erase_if(recomputed_, [&](const Node* node) { return !stays(node); }) > 0) continue;
 }
 
-bool Materialization::folds_recomputed(const Node& node) const {
+bool Materialization::reduces_recomputed(const Node& node) const {
   if (!materialized(node)) return false;
   return std::any_of(node.inputs().begin(), node.inputs().end(), [&](const NodePtr& input) {
     return recomputed(*input) ||
@@ -125,7 +125,7 @@ bool Materialization::folds_recomputed(const Node& node) const {
 }
 
 std::vector<const Node*> Materialization::operands(const Node& node) const {
-  const bool once = folds_recomputed(node);
+  const bool once = reduces_recomputed(node);
   std::vector<const Node*> out;
   std::vector<const Node*> open{&node};
   std::unordered_set<const Node*> met;

@@ -18,8 +18,8 @@ constexpr int64_t kMostJoinedBytes = int64_t{1} << 24;
 
 /// Which values of a plan the executor stores, for the executor and the cost model. Not stored are fused joins, and
 /// values that are recomputed tile by tile: values whose elements can be computed one by one, that take more than
-/// `most_bytes` and more than each operand (or an operand is recomputed too), and that only folds and recomputed values
-/// read. Each fold computes them again.
+/// `most_bytes` and more than each operand (or an operand is recomputed too), and that only reductions and recomputed
+/// values read. Each reduction computes them again.
 class Materialization {
  public:
   explicit Materialization(const Plan& plan, int64_t most_bytes = kMostJoinedBytes);
@@ -27,10 +27,10 @@ class Materialization {
   bool materialized(const Node& node) const { return !fused_.contains(&node) && !recomputed_.contains(&node); }
   bool fused(const Node& node) const { return fused_.contains(&node); }
   bool recomputed(const Node& node) const { return recomputed_.contains(&node); }
-  /// Whether `node`, which is materialized, folds recomputed values.
-  bool folds_recomputed(const Node& node) const;
+  /// Whether `node`, which is materialized, reduces recomputed values.
+  bool reduces_recomputed(const Node& node) const;
   /// The materialized values that `node` reads, directly or through values that are not materialized: one entry for
-  /// each use, or one for each value where `node` folds recomputed values.
+  /// each use, or one for each value where `node` reduces recomputed values.
   std::vector<const Node*> operands(const Node& node) const;
   /// How often materialized nodes and outputs read each node.
   std::unordered_map<const Node*, int64_t> uses() const;

@@ -107,9 +107,9 @@ Dims joined(Dims a, const Dims& b) {
 /// Partials that are all reduced, where sites that differ in pending axes alone hold one box or nothing, equally many
 /// of them each, and these boxes together are the relation. Sites that differ along axes that the source replicates
 /// exchange nothing.
-class RegularFolds {
+class RegularReductions {
  public:
-  RegularFolds(const PhysicalType& source, const PhysicalType& target)
+  RegularReductions(const PhysicalType& source, const PhysicalType& target)
       : source_(source), target_(target), elements_(source.relation) {
     const Dims apart = source.placement.axes_in<Replicated>();
     const Dims held = joined(apart, source.placement.axes_in<Split>());
@@ -132,11 +132,11 @@ class RegularFolds {
       const Wanted& wanted = of_wanted_[wanted_[site]];
       if (wanted.sites == 0) continue;
       const int64_t own = own_[site];
-      const double folds = own > 0 ? static_cast<double>(own) / static_cast<double>(both_[piece_[site]]) : 0;
+      const double share = own > 0 ? static_cast<double>(own) / static_cast<double>(both_[piece_[site]]) : 0;
       const double rest = static_cast<double>(wanted.size - wanted.covered) / static_cast<double>(wanted.sites);
       const auto holders = static_cast<double>(holders_);
-      reduced = std::max(reduced, folds * (holders - 1) + rest * holders);
-      gathered = std::max(gathered, static_cast<double>(wanted.size) - folds - rest);
+      reduced = std::max(reduced, share * (holders - 1) + rest * holders);
+      gathered = std::max(gathered, static_cast<double>(wanted.size) - share - rest);
     }
     for (const Wanted& wanted : of_wanted_) {
       out.reduce += wanted.size * holders_ - wanted.covered;
@@ -242,7 +242,7 @@ int64_t common(std::span<const int64_t> a, std::span<const int64_t> b) {
 
 /// Partial values: each piece is reduced by the sites that need it and hold a partial value of it, or by all that need
 /// it where none of them does.
-void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& out) {
+void add_reductions(const PhysicalType& source, const PhysicalType& target, Volume& out) {
   const Alike alike(source, target);
   Dims apart = source.placement.axes_in<Replicated>();
   for (const int64_t a : target.placement.axes_in<Pending>()) apart.push_back(a);
@@ -261,15 +261,15 @@ void add_folds(const PhysicalType& source, const PhysicalType& target, Volume& o
         const auto holders = static_cast<int64_t>(held.sites.size());
         const auto members = static_cast<int64_t>(wanted.sites.size());
         const int64_t both = common(wanted.sites, held.sites);
-        const int64_t folders = both > 0 ? both : members;
+        const int64_t reducers = both > 0 ? both : members;
         const int64_t incoming = both > 0 ? holders - 1 : holders;
         out.reduce += size * incoming * alike.count();
         out.gather += size * (members - 1) * alike.count();
-        const double share = static_cast<double>(size) / static_cast<double>(folders);
+        const double share = static_cast<double>(size) / static_cast<double>(reducers);
         for (const int64_t site : wanted.sites) {
-          const bool folds = both == 0 || std::binary_search(held.sites.begin(), held.sites.end(), site);
-          if (folds) reduced[site] += share * static_cast<double>(incoming);
-          gathered[site] += static_cast<double>(size) - (folds ? share : 0.0);
+          const bool reduces = both == 0 || std::binary_search(held.sites.begin(), held.sites.end(), site);
+          if (reduces) reduced[site] += share * static_cast<double>(incoming);
+          gathered[site] += static_cast<double>(size) - (reduces ? share : 0.0);
         }
       }
     }
@@ -307,11 +307,11 @@ Volume volume(const PhysicalType& source, const PhysicalType& target) {
   } else if (!source.placement.pending()) {
     add_copies(source, target, out);
   } else if (source.placement.axes_in<Pending>() != target.placement.axes_in<Pending>()) {
-    const auto regular = target.placement.pending() ? std::nullopt : RegularFolds(source, target).volume();
+    const auto regular = target.placement.pending() ? std::nullopt : RegularReductions(source, target).volume();
     if (regular) {
       out = *regular;
     } else {
-      add_folds(source, target, out);
+      add_reductions(source, target, out);
     }
   } else {
     out = counted(exchange(source, target), source.sites());

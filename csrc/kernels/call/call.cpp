@@ -10,7 +10,7 @@
 
 namespace joinsum::kernels::call {
 
-using table::foldable;
+using table::reduces_in_any_order;
 
 namespace {
 
@@ -37,7 +37,8 @@ class Check {
             "a letter has an extent, and no more parts than elements: letter=", letter);
     }
     for (const auto& [letter, kernel] : call_.reduce) {
-      check(foldable({kernel, {}}), "partials are reduced by an associative, commutative kernel: kernel=", kernel);
+      check(reduces_in_any_order({kernel, {}}),
+            "partials are reduced by an associative, commutative kernel: kernel=", kernel);
     }
     check_letters();
     check_undecomposed();

@@ -302,15 +302,15 @@ at::Tensor contract(const Kernel& kernel, const Subscripts& labels, const at::Te
   return contract_pair(kernel, labels, left, right, std::move(out), accumulate);
 }
 
-bool folds_axes(const Kernel& kernel) {
-  static const std::set<std::string> folds = [] {
+bool reduces_axes(const Kernel& kernel) {
+  static const std::set<std::string> reductions = [] {
     std::set<std::string> out;
     for (const Row* row : all_rows()) {
-      if (!row->fold.empty()) out.insert(row->fold);
+      if (!row->reduction.empty()) out.insert(row->reduction);
     }
     return out;
   }();
-  return folds.contains(kernel.name);
+  return reductions.contains(kernel.name);
 }
 
 int64_t kernel_calls() { return calls; }

@@ -36,13 +36,13 @@ at::Tensor contract(const table::Subscripts& labels, const at::Tensor& left, con
                     at::Tensor out = {}, bool accumulate = false);
 
 /// The contraction by the pair (⊗, ⊕) of `kernel`'s row, with letters of the caller's in place of its own. With
-/// `accumulate` it is folded into `out` by ⊕.
+/// `accumulate` it is reduced into `out` by ⊕.
 at::Tensor contract(const table::Kernel& kernel, const table::Subscripts& labels, const at::Tensor& left,
                     const at::Tensor& right, at::Tensor out = {}, bool accumulate = false);
 
-/// Folds axes away by a kernel for which `folds_axes` holds: in one pass, and in order.
-at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes);
-bool folds_axes(const table::Kernel& kernel);
+/// Reduces axes by a kernel for which `reduces_axes` holds: in one pass, and in order.
+at::Tensor reduce_axes(const std::string& reduction, const at::Tensor& x, const Dims& axes);
+bool reduces_axes(const table::Kernel& kernel);
 
 /// Calls of `dense` and `contract` by this process, for tests.
 int64_t kernel_calls();

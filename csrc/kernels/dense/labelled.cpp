@@ -23,9 +23,9 @@ namespace {
 
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
-/// What a fold of nothing gives: of integers the least or the largest one, where the table says an infinity.
-at::Scalar nothing_of(const std::string& fold, at::ScalarType type) {
-  const double identity = *find_row(fold)->facts.identity;
+/// What a reduction of nothing gives: of integers the least or the largest one, where the table says an infinity.
+at::Scalar nothing_of(const std::string& reduction, at::ScalarType type) {
+  const double identity = *find_row(reduction)->facts.identity;
   if (std::isfinite(identity) || at::isFloatingType(type)) return identity;
   if (type == at::kBool) return identity > 0;
   const bool is_signed = at::isSignedType(type);
@@ -50,10 +50,10 @@ at::Tensor diagonals(at::Tensor x, std::string& letters, int64_t batch) {
 class Blocks {
  public:
   Blocks(const Kernel& kernel, size_t kept, int64_t most)
-      : combine_(combined_by(kernel)), fold_{row_of(kernel).fold, {}}, kept_(kept), most_(most) {}
+      : combine_(combined_by(kernel)), reduction_{row_of(kernel).reduction, {}}, kept_(kept), most_(most) {}
 
-  /// Folds into `out` what `left` and `right` combine to. All have one axis for each letter, kept ones first (of extent
-  /// 1 where an operand lacks it); `out` has the kept ones only.
+  /// Reduces into `out` what `left` and `right` combine to. All have one axis for each letter, kept ones first (of
+  /// extent 1 where an operand lacks it); `out` has the kept ones only.
   void add(const at::Tensor& left, const at::Tensor& right, at::Tensor out) const {
     const Dims shape = at::infer_size(left.sizes(), right.sizes());
     const auto widest = std::max_element(shape.begin(), shape.end());
@@ -74,13 +74,13 @@ class Blocks {
   void block(const at::Tensor& left, const at::Tensor& right, at::Tensor out) const {
     at::Tensor joined = at::empty(at::infer_size(left.sizes(), right.sizes()), out.options());
     elementwise(combine_, {left, right}, {}, joined);
-    Dims folded;
-    for (auto axis = static_cast<int64_t>(kept_); axis < joined.dim(); ++axis) folded.push_back(axis);
-    elementwise(fold_, {out, fold_axes(fold_.name, joined, folded)}, {}, out);
+    Dims reduced;
+    for (auto axis = static_cast<int64_t>(kept_); axis < joined.dim(); ++axis) reduced.push_back(axis);
+    elementwise(reduction_, {out, reduce_axes(reduction_.name, joined, reduced)}, {}, out);
   }
 
   Kernel combine_;
-  Kernel fold_;
+  Kernel reduction_;
   size_t kept_;
   int64_t most_;
 };
@@ -100,9 +100,9 @@ at::Tensor aligned(const at::Tensor& x, const std::string& letters, const std::s
 
 bool narrow_float(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
-/// Writes to `out`, or with `accumulate` folds into it, what the operands combine to.
-void fold_pairs(const Kernel& kernel, const Subscripts& labels, const at::Tensor& left, const at::Tensor& right,
-                at::Tensor out, bool accumulate) {
+/// Writes to `out`, or with `accumulate` reduces into it, what the operands combine to.
+void reduce_pairs(const Kernel& kernel, const Subscripts& labels, const at::Tensor& left, const at::Tensor& right,
+                  at::Tensor out, bool accumulate) {
   const Row& row = row_of(kernel);
   std::string order = labels.result;
   for (const char letter : labels.operands[0] + labels.operands[1]) {
@@ -111,7 +111,7 @@ void fold_pairs(const Kernel& kernel, const Subscripts& labels, const at::Tensor
   const at::Tensor a = aligned(left, labels.operands[0], order);
   const at::Tensor b = aligned(right, labels.operands[1], order);
   if (order == labels.result && !accumulate) return elementwise(combined_by(kernel), {a, b}, {}, out);
-  if (!accumulate) out.fill_(nothing_of(row.fold, out.scalar_type()));
+  if (!accumulate) out.fill_(nothing_of(row.reduction, out.scalar_type()));
   if (checked_product("contract", at::infer_size(a.sizes(), b.sizes())) == 0) return;
   if (runs_pairs(row, labels, left, right, out)) return;
   Blocks(kernel, labels.result.size(), block_elements(left)).add(a, b, out);
@@ -124,56 +124,56 @@ at::Tensor product_along(at::Tensor x, Dims axes) {
   return x;
 }
 
-bool folds_nothing(const at::Tensor& x, const Dims& axes) {
+bool reduces_nothing(const at::Tensor& x, const Dims& axes) {
   return std::any_of(axes.begin(), axes.end(), [&](int64_t axis) { return x.size(axis) == 0; });
 }
 
-/// The identity of `fold` for each index of the axes that are left.
-at::Tensor identity_along(const std::string& fold, const at::Tensor& x, const Dims& axes) {
+/// The identity of `reduction` for each index of the axes that are left.
+at::Tensor identity_along(const std::string& reduction, const at::Tensor& x, const Dims& axes) {
   Dims shape;
   for (const int64_t axis : complement(axes, x.dim())) shape.push_back(x.size(axis));
-  return at::full(shape, nothing_of(fold, x.scalar_type()), x.options());
+  return at::full(shape, nothing_of(reduction, x.scalar_type()), x.options());
 }
 
 }  // namespace
 
-at::Tensor fold_axes(const std::string& fold, const at::Tensor& x, const Dims& axes) {
+at::Tensor reduce_axes(const std::string& reduction, const at::Tensor& x, const Dims& axes) {
   if (axes.empty()) return x;
-  switch (table::fold_of(fold)) {
-    case semiring::Fold::kAdd:
+  switch (table::reduction_of(reduction)) {
+    case semiring::Reduction::kAdd:
       return at::sum(x, axes, false, x.scalar_type());
-    case semiring::Fold::kMul:
+    case semiring::Reduction::kMul:
       return product_along(x, axes);
-    case semiring::Fold::kLogAddExp:
+    case semiring::Reduction::kLogAddExp:
       return at::logsumexp(x, axes);
-    case semiring::Fold::kMax:
-      return folds_nothing(x, axes) ? identity_along(fold, x, axes) : at::amax(x, axes);
-    case semiring::Fold::kMin:
-      return folds_nothing(x, axes) ? identity_along(fold, x, axes) : at::amin(x, axes);
+    case semiring::Reduction::kMax:
+      return reduces_nothing(x, axes) ? identity_along(reduction, x, axes) : at::amax(x, axes);
+    case semiring::Reduction::kMin:
+      return reduces_nothing(x, axes) ? identity_along(reduction, x, axes) : at::amin(x, axes);
   }
-  JOINSUM_CHECK(false, "fold=", fold);
+  JOINSUM_CHECK(false, "reduction=", reduction);
 }
 
 at::Tensor reduce(const Row& row, const Subscripts& labels, const at::Tensor& operand, int64_t batch) {
   std::string letters = labels.operands[0];
   const at::Tensor x = diagonals(operand, letters, batch);
-  Dims folded, order = all_dims(batch);
+  Dims reduced, order = all_dims(batch);
   std::string kept;
   for (size_t i = 0; i < letters.size(); ++i) {
     if (has(labels.result, letters[i])) {
       kept += letters[i];
     } else {
-      folded.push_back(batch + static_cast<int64_t>(i));
+      reduced.push_back(batch + static_cast<int64_t>(i));
     }
   }
   for (const char letter : labels.result) order.push_back(batch + static_cast<int64_t>(kept.find(letter)));
-  return (folded.empty() ? x : fold_axes(row.fold, x, folded)).permute(order);
+  return (reduced.empty() ? x : reduce_axes(row.reduction, x, reduced)).permute(order);
 }
 
 at::Tensor contract_pair(const Kernel& kernel, const Subscripts& labels, const at::Tensor& left,
                          const at::Tensor& right, at::Tensor out, bool accumulate) {
   const Row& row = row_of(kernel);
-  if (row.combine == "mul" && row.fold == "add") {
+  if (row.combine == "mul" && row.reduction == "add") {
     return multiply(labels, left, right, std::move(out), accumulate);
   }
   const auto type = left.scalar_type();
@@ -186,7 +186,7 @@ at::Tensor contract_pair(const Kernel& kernel, const Subscripts& labels, const a
   const bool direct = out.defined() && inside == type;
   at::Tensor target = direct ? out : at::empty(shape, a.options());
   if (accumulate && !direct) target.copy_(out);
-  fold_pairs(kernel, labels, a, b, target, accumulate);
+  reduce_pairs(kernel, labels, a, b, target, accumulate);
   if (!out.defined()) return target.to(type);
   return direct ? out : out.copy_(target);
 }

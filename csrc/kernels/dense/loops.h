@@ -14,7 +14,7 @@ at::Tensor multiply(const table::Subscripts& labels, const at::Tensor& left, con
 at::Tensor reduce(const table::Row& row, const table::Subscripts& labels, const at::Tensor& operand, int64_t batch);
 
 /// A built-in labelled kernel of two operands; `out` and `accumulate` as in `contract`. The joined array is never
-/// formed whole; floats of half width fold in single precision.
+/// formed whole; floats of half width accumulate in single precision.
 at::Tensor contract_pair(const table::Kernel& kernel, const table::Subscripts& labels, const at::Tensor& left,
                          const at::Tensor& right, at::Tensor out = {}, bool accumulate = false);
 

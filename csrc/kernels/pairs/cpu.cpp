@@ -20,7 +20,7 @@ template <class T>
 class Worker {
  public:
   explicit Worker(const PairProblem& problem)
-      : problem_(problem), tiles_(tiles_for(problem.join, problem.fold, problem.type)) {
+      : problem_(problem), tiles_(tiles_for(problem.join, problem.reduction, problem.type)) {
     const int64_t depth = std::min(kInner, problem.inner.count());
     const auto fit = [&](int64_t bytes, int64_t unit, int64_t wanted) {
       const int64_t most = bytes / (kInner * static_cast<int64_t>(sizeof(T))) / unit * unit;
@@ -69,7 +69,7 @@ class Worker {
     return contents_of(to.const_data_ptr<T>(), count * static_cast<int64_t>(inner.size()));
   }
 
-  /// Folds the packed panels into the result.
+  /// Reduces the packed panels into the result.
   void block(T* out, const Dims& rows, const Dims& columns, int64_t depth, bool ordered) const {
     const auto high = static_cast<int64_t>(rows.size()), wide = static_cast<int64_t>(columns.size());
     const semiring::Tile tile =
@@ -88,14 +88,14 @@ class Worker {
     }
   }
 
-  /// Gives `fold` the rows of a tile: those of the result, or where it has not the whole tile in one piece, a copy.
-  template <class FoldInto>
+  /// Gives `reduce` the rows of a tile: those of the result, or where it has not the whole tile in one piece, a copy.
+  template <class ReduceInto>
   void place(bool direct, T* out, const int64_t* rows, int64_t down, const int64_t* columns, int64_t across,
-             FoldInto fold) const {
+             ReduceInto reduce) const {
     std::array<void*, kMostRows> to;
     if (direct) {
       for (int64_t r = 0; r < down; ++r) to[r] = out + rows[r] + columns[0];
-      return fold(to.data());
+      return reduce(to.data());
     }
     T* edge = edge_.mutable_data_ptr<T>();
     for (int64_t r = 0; r < height_; ++r) {
@@ -103,7 +103,7 @@ class Worker {
       to[r] = row;
       for (int64_t c = 0; c < tiles_.columns; ++c) row[c] = r < down && c < across ? out[rows[r] + columns[c]] : T(0);
     }
-    fold(to.data());
+    reduce(to.data());
     for (int64_t r = 0; r < down; ++r) {
       const T* row = edge + r * tiles_.columns;
       for (int64_t c = 0; c < across; ++c) out[rows[r] + columns[c]] = row[c];
@@ -127,7 +127,7 @@ double tiled(const Tiles& tiles, int64_t rows, int64_t columns) {
 /// Whether the columns, along which vectors run, had better be the rows: vectors that are half empty cost more than
 /// a result that does not lie along them.
 bool swaps(const PairProblem& problem) {
-  const Tiles tiles = tiles_for(problem.join, problem.fold, problem.type);
+  const Tiles tiles = tiles_for(problem.join, problem.reduction, problem.type);
   const int64_t rows = problem.rows.count(), columns = problem.columns.count();
   const bool along_rows = !problem.rows.out.empty() && problem.rows.out.back() == 1;
   const double now = tiled(tiles, rows, columns), then = tiled(tiles, columns, rows);
@@ -141,7 +141,7 @@ void run_pairs(const PairProblem& given) {
   for (const Merged* axis : {&problem.batch, &problem.rows, &problem.columns, &problem.inner}) {
     if (axis->count() == 0) return;
   }
-  if (tiles_for(problem.join, problem.fold, problem.type).planes == 2) return run_planes(problem);
+  if (tiles_for(problem.join, problem.reduction, problem.type).planes == 2) return run_planes(problem);
   switch (problem.type) {
     case Type::kFloat:
       return run_by<Worker<float>>(problem);

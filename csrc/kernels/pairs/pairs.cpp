@@ -12,8 +12,8 @@
 
 namespace joinsum::kernels::pairs {
 
-using semiring::Fold;
 using semiring::Join;
+using semiring::Reduction;
 using semiring::Type;
 using table::Row;
 using table::Subscripts;
@@ -96,9 +96,9 @@ std::string by_stride(std::string letters, const std::string& own, const at::Ten
 std::optional<PairProblem> pair_problem(const Row& row, const Subscripts& labels, const at::Tensor& left,
                                         const at::Tensor& right, const at::Tensor& out) {
   const auto join = table::find_row(row.combine)->joins_by;
-  const auto fold = table::find_row(row.fold)->folds_by;
+  const auto reduction = table::find_row(row.reduction)->reduces_by;
   const auto type = type_of(out.scalar_type());
-  if (!join || !fold || !type) return std::nullopt;
+  if (!join || !reduction || !type) return std::nullopt;
   std::string batch, rows, columns, inner;
   for (const char letter : labels.result) {
     const bool in_left = has(labels.operands[0], letter), in_right = has(labels.operands[1], letter);
@@ -109,7 +109,7 @@ std::optional<PairProblem> pair_problem(const Row& row, const Subscripts& labels
   }
   const auto axis = [&](const std::string& letters) { return merged(letters, labels, left, right, out); };
   return PairProblem{*join,
-                     *fold,
+                     *reduction,
                      *type,
                      axis(batch),
                      axis(by_stride(rows, labels.result, out)),
@@ -176,7 +176,7 @@ void run_on_cuda(const PairProblem& problem, const at::Tensor& left, const at::T
   const c10::DeviceGuard device(left.device());
   const c10::Stream stream = c10::impl::VirtualGuardImpl(left.device().type()).getStream(left.device());
   semiring::run_on_cuda({problem.join,
-                         problem.fold,
+                         problem.reduction,
                          problem.type,
                          a.size(0),
                          a.size(1),
@@ -206,10 +206,10 @@ constexpr int64_t kMostTerms = 1 << 14;
 
 bool sums(const PairProblem& problem) {
   const bool single = problem.type == Type::kFloat || problem.type == Type::kComplexFloat;
-  return single && (problem.fold == Fold::kAdd || problem.fold == Fold::kLogAddExp);
+  return single && (problem.reduction == Reduction::kAdd || problem.reduction == Reduction::kLogAddExp);
 }
 
-/// Sums of at most `kMostTerms` terms, summed in double precision: the longest folded letter is cut.
+/// Sums of at most `kMostTerms` terms, summed in double precision: the longest reduced letter is cut.
 void run_in_pieces(const Row& row, const Subscripts& labels, const at::Tensor& left, const at::Tensor& right,
                    const at::Tensor& out, int64_t terms) {
   const auto extent = [&](char letter) {
@@ -218,8 +218,8 @@ void run_in_pieces(const Row& row, const Subscripts& labels, const at::Tensor& l
   };
   char longest = 0;
   for (const char letter : labels.operands[0] + labels.operands[1]) {
-    const bool folded = !has(labels.result, letter);
-    if (folded && (longest == 0 || extent(letter) > extent(longest))) longest = letter;
+    const bool reduced = !has(labels.result, letter);
+    if (reduced && (longest == 0 || extent(letter) > extent(longest))) longest = letter;
   }
   const int64_t count = extent(longest);
   const int64_t each = std::max<int64_t>(1, count * kMostTerms / terms);
@@ -228,7 +228,7 @@ void run_in_pieces(const Row& row, const Subscripts& labels, const at::Tensor& l
     return axis == std::string::npos ? operand
                                      : operand.narrow(static_cast<int64_t>(axis), begin, std::min(each, count - begin));
   };
-  const bool logarithms = table::fold_of(row.fold) == Fold::kLogAddExp;
+  const bool logarithms = table::reduction_of(row.reduction) == Reduction::kLogAddExp;
   const auto wide = out.is_complex() ? at::kComplexDouble : at::kDouble;
   at::Tensor total = out.to(wide);
   const double nothing = logarithms ? -std::numeric_limits<double>::infinity() : 0;
@@ -256,7 +256,7 @@ bool runs_pairs(const Row& row, const Subscripts& labels, const at::Tensor& left
     run_pairs(*problem);
     return true;
   }
-  if (!left.is_cuda() || !semiring::cuda_takes(problem->type, problem->fold)) return false;
+  if (!left.is_cuda() || !semiring::cuda_takes(problem->type, problem->reduction)) return false;
   run_on_cuda(*problem, left, right, out);
   return true;
 }

@@ -23,7 +23,7 @@ struct Merged {
 /// A contraction as a batch of generalised matrix products: out[r, c] = ⊕ over k of left[r, k] ⊗ right[k, c].
 struct PairProblem {
   semiring::Join join;
-  semiring::Fold fold;
+  semiring::Reduction reduction;
   semiring::Type type;
   Merged batch, rows, columns, inner;
   const void* left;
@@ -37,7 +37,7 @@ struct PairProblem {
 /// Runs a problem of the CPU on torch's threads.
 void run_pairs(const PairProblem& problem);
 
-/// Folds into `out` what the operands combine to, where joinsum's own loops know the pair, the dtype and the device;
+/// Reduces into `out` what the operands combine to, where joinsum's own loops know the pair, the dtype and the device;
 /// says whether they do. On CUDA not logaddexp and not complex numbers. On the CPU panels of
 /// both operands are packed, some MiB for each of torch's threads; nothing else is allocated.
 bool runs_pairs(const table::Row& row, const table::Subscripts& labels, const at::Tensor& left, const at::Tensor& right,

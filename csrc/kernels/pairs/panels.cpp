@@ -6,8 +6,8 @@
 
 namespace joinsum::kernels::pairs {
 
-using semiring::Fold;
 using semiring::Join;
+using semiring::Reduction;
 using semiring::Tiles;
 using semiring::Type;
 
@@ -18,12 +18,12 @@ constexpr int64_t kSerial = 1 << 16;
 
 }  // namespace
 
-Tiles tiles_for(Join join, Fold fold, Type type) {
+Tiles tiles_for(Join join, Reduction reduction, Type type) {
   static const std::string capability = at::get_cpu_capability();
   Tiles tiles;
-  if (capability == "AVX512") tiles = semiring::avx512_tiles(join, fold, type);
-  if (tiles.any == nullptr && capability.starts_with("AVX")) tiles = semiring::avx2_tiles(join, fold, type);
-  return tiles.any != nullptr ? tiles : semiring::portable_tiles(join, fold, type);
+  if (capability == "AVX512") tiles = semiring::avx512_tiles(join, reduction, type);
+  if (tiles.any == nullptr && capability.starts_with("AVX")) tiles = semiring::avx2_tiles(join, reduction, type);
+  return tiles.any != nullptr ? tiles : semiring::portable_tiles(join, reduction, type);
 }
 
 bool may_give_nan(Join join, const Contents& left, const Contents& right) {

@@ -17,7 +17,7 @@ namespace joinsum::kernels::pairs {
 constexpr int64_t kInner = 256;
 
 /// The widest tiles that torch uses this processor's instructions for (ATEN_CPU_CAPABILITY narrows them).
-semiring::Tiles tiles_for(semiring::Join join, semiring::Fold fold, semiring::Type type);
+semiring::Tiles tiles_for(semiring::Join join, semiring::Reduction reduction, semiring::Type type);
 
 /// What a packed operand holds besides finite numbers.
 struct Contents {

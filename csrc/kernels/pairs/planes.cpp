@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kRowBytes = 1 << 17;
 constexpr int64_t kColumnBytes = 1 << 18;
 
-/// Folds by logaddexp: the planes of an element are a maximum, and a sum of exponentials relative to it.
+/// Reductions by logaddexp: the planes of an element are a maximum, and a sum of exponentials relative to it.
 template <class T>
 struct Logarithms {
   using Number = T;
@@ -31,7 +31,7 @@ struct Logarithms {
   }
 };
 
-/// Folds of complex numbers: the planes are the real and the imaginary parts.
+/// Reductions of complex numbers: the planes are the real and the imaginary parts.
 template <class T>
 struct ComplexNumbers {
   using Number = T;
@@ -57,7 +57,7 @@ struct ComplexNumbers {
   }
 };
 
-/// One thread's work by tiles of two planes: a block of the result is copied, folded into for all indices of k, and
+/// One thread's work by tiles of two planes: a block of the result is copied, reduced into for all indices of k, and
 /// written back.
 template <class Kind>
 class Worker {
@@ -66,7 +66,7 @@ class Worker {
   using Element = typename Kind::Element;
 
   explicit Worker(const PairProblem& problem)
-      : problem_(problem), tiles_(tiles_for(problem.join, problem.fold, problem.type)) {
+      : problem_(problem), tiles_(tiles_for(problem.join, problem.reduction, problem.type)) {
     const int64_t depth = Kind::kPlanes * std::min(kInner, problem.inner.count());
     const auto fit = [&](int64_t bytes, int64_t unit, int64_t wanted) {
       const int64_t most = bytes / (kInner * static_cast<int64_t>(sizeof(Element))) / unit * unit;
@@ -92,7 +92,7 @@ class Worker {
         const int64_t top = part.first_row + r, count = std::min(row_block_, part.rows - r);
         const Dims down = rows.offsets(rows.out, top, count), across = columns.offsets(columns.out, first, width);
         load(out, down, across);
-        fold(left, rows.offsets(rows.left, top, count), right, columns.offsets(columns.right, first, width));
+        reduce(left, rows.offsets(rows.left, top, count), right, columns.offsets(columns.right, first, width));
         store(out, down, across);
       }
     }
@@ -128,7 +128,7 @@ class Worker {
     }
   }
 
-  void fold(const Element* left, const Dims& rows, const Element* right, const Dims& columns) const {
+  void reduce(const Element* left, const Dims& rows, const Element* right, const Dims& columns) const {
     const Merged& inner = problem_.inner;
     for (int64_t k = 0; k < inner.count(); k += kInner) {
       const int64_t depth = std::min(kInner, inner.count() - k);

@@ -105,13 +105,13 @@ Array elementwise(const Kernel& kernel, const std::vector<Array>& operands, cons
   return out;
 }
 
-/// Folds what the operands combine to over the letters that the result lacks.
+/// Reduces what the operands combine to over the letters that the result lacks.
 Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const std::vector<Dims>& shapes, Array out) {
   const Row& row = row_of(kernel);
   const Subscripts labels = row.labels(kernel);
   const auto combine = row.combine.empty() ? nullptr : element_of(combined_by(kernel), {});
-  const table::Element fold = row.fold.empty() ? nullptr : find_row(row.fold)->element;
-  if (fold != nullptr) std::fill(out.values.begin(), out.values.end(), *find_row(row.fold)->facts.identity);
+  const table::Element reduction = row.reduction.empty() ? nullptr : find_row(row.reduction)->element;
+  if (reduction != nullptr) std::fill(out.values.begin(), out.values.end(), *find_row(row.reduction)->facts.identity);
   std::map<char, size_t> position;
   Dims space;
   for (const auto& [letter, extent] : letter_extents(kernel.name, labels, shapes)) {
@@ -129,7 +129,7 @@ Array labelled(const Kernel& kernel, const std::vector<Array>& operands, const s
     const double value = combine ? combine(at.data()) : at[0];
     double& total = out.at(index_of(labels.result, point));
     const std::array<double, 2> both{total, value};
-    total = fold == nullptr ? value : fold(both.data(), nullptr);
+    total = reduction == nullptr ? value : reduction(both.data(), nullptr);
   });
   return out;
 }

@@ -17,7 +17,7 @@ constexpr int kDepth = 16;
 constexpr int64_t kMostBlocks = 65535;
 
 /// Copies a part of an operand, `across` (rows or columns) by k, to shared memory; zeros fill what lies outside, and
-/// are never folded.
+/// are never reduced.
 template <class T>
 __device__ void load(T (&part)[kDepth][kTile], const T* from, int64_t first, int64_t extent, int64_t across_stride,
                      int64_t first_k, int64_t inner, int64_t inner_stride) {
@@ -31,8 +31,8 @@ __device__ void load(T (&part)[kDepth][kTile], const T* from, int64_t first, int
 }
 
 /// One tile of each index of the batch that the block has.
-template <class T, Join join, Fold fold>
-__global__ void fold_tiles(const CudaProblem problem) {
+template <class T, Join join, Reduction reduction>
+__global__ void reduce_tiles(const CudaProblem problem) {
   __shared__ T left[kDepth][kTile];
   __shared__ T right[kDepth][kTile];
   const int64_t row = static_cast<int64_t>(blockIdx.y) * kTile, column = static_cast<int64_t>(blockIdx.x) * kTile;
@@ -40,7 +40,7 @@ __global__ void fold_tiles(const CudaProblem problem) {
     const T* a = static_cast<const T*>(problem.left) + b * problem.left_strides[0];
     const T* c = static_cast<const T*>(problem.right) + b * problem.right_strides[0];
     T total[kEach][kEach];
-    for (int i = 0; i < kEach * kEach; ++i) total[i / kEach][i % kEach] = nothing<fold, T>();
+    for (int i = 0; i < kEach * kEach; ++i) total[i / kEach][i % kEach] = nothing<reduction, T>();
     for (int64_t k = 0; k < problem.inner; k += kDepth) {
       load(left, a, row, problem.rows, problem.left_strides[1], k, problem.inner, problem.left_strides[2]);
       load(right, c, column, problem.columns, problem.right_strides[2], k, problem.inner, problem.right_strides[1]);
@@ -51,7 +51,7 @@ __global__ void fold_tiles(const CudaProblem problem) {
         for (int i = 0; i < kEach * kEach; ++i) {
           const T x = left[d][threadIdx.y + i / kEach * kSide], y = right[d][threadIdx.x + i % kEach * kSide];
           T& sum = total[i / kEach][i % kEach];
-          sum = folded<fold, false>(sum, combine<join, false>(x, y));
+          sum = reduced<reduction, false>(sum, combine<join, false>(x, y));
         }
       }
       __syncthreads();
@@ -61,7 +61,7 @@ __global__ void fold_tiles(const CudaProblem problem) {
       const int64_t r = row + threadIdx.y + i / kEach * kSide, col = column + threadIdx.x + i % kEach * kSide;
       if (r >= problem.rows || col >= problem.columns) continue;
       T& to = out[r * problem.columns + col];
-      to = folded<fold, false>(to, total[i / kEach][i % kEach]);
+      to = reduced<reduction, false>(to, total[i / kEach][i % kEach]);
     }
   }
 }
@@ -74,12 +74,12 @@ void launch(const CudaProblem& problem) {
   const dim3 grid(static_cast<unsigned>(wide), static_cast<unsigned>(high),
                   static_cast<unsigned>(std::min(problem.batch, kMostBlocks)));
   with_constant(problem.join, [&](auto join) {
-    with_constant(problem.fold, [&](auto fold) {
+    with_constant(problem.reduction, [&](auto reduction) {
       constexpr Join kJoin = decltype(join)::value;
-      constexpr Fold kFold = decltype(fold)::value;
+      constexpr Reduction kReduction = decltype(reduction)::value;
       constexpr bool kDivides = kJoin == Join::kDiv || kJoin == Join::kReversedDiv;
-      if constexpr (!(kJoin == Join::kMul && kFold == Fold::kAdd) && !(kDivides && std::is_integral_v<T>)) {
-        fold_tiles<T, kJoin, kFold>
+      if constexpr (!(kJoin == Join::kMul && kReduction == Reduction::kAdd) && !(kDivides && std::is_integral_v<T>)) {
+        reduce_tiles<T, kJoin, kReduction>
             <<<grid, dim3(kSide, kSide), 0, static_cast<cudaStream_t>(problem.stream)>>>(problem);
       }
       return 0;
@@ -92,13 +92,13 @@ void launch(const CudaProblem& problem) {
 
 }  // namespace
 
-bool cuda_takes(Type type, Fold fold) {
-  if (fold == Fold::kLogAddExp) return false;
+bool cuda_takes(Type type, Reduction reduction) {
+  if (reduction == Reduction::kLogAddExp) return false;
   return type == Type::kFloat || type == Type::kDouble || type == Type::kInt64 || type == Type::kInt32;
 }
 
 void run_on_cuda(const CudaProblem& problem) {
-  JOINSUM_CHECK(cuda_takes(problem.type, problem.fold), "type=", static_cast<int>(problem.type));
+  JOINSUM_CHECK(cuda_takes(problem.type, problem.reduction), "type=", static_cast<int>(problem.type));
   switch (problem.type) {
     case Type::kFloat:
       return launch<float>(problem);

@@ -8,7 +8,7 @@ namespace joinsum::kernels::semiring {
 /// left[b, r, k] ⊗ right[b, k, c]). Strides count elements; `out` lies in the order of its axes.
 struct CudaProblem {
   Join join;
-  Fold fold;
+  Reduction reduction;
   Type type;
   int64_t batch, rows, columns, inner;
   const void* left;
@@ -19,9 +19,9 @@ struct CudaProblem {
   void* stream;  ///< a cudaStream_t of the current device
 };
 
-/// Whether this build has loops for CUDA that take the type (floats and integers of 32 and 64 bits) and the fold (not
-/// kLogAddExp).
-bool cuda_takes(Type type, Fold fold);
+/// Whether this build has loops for CUDA that take the type (floats and integers of 32 and 64 bits) and the reduction
+/// (not kLogAddExp).
+bool cuda_takes(Type type, Reduction reduction);
 
 /// Starts them. Raises KernelError with CUDA's message where they cannot start.
 void run_on_cuda(const CudaProblem& problem);

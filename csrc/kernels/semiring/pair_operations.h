@@ -30,7 +30,7 @@ enum class Join {
 };
 
 /// kLogAddExp, log(eᵃ + eᵇ), has no step of its own: loops keep a maximum and a sum of exponentials.
-enum class Fold { kAdd, kMul, kMax, kMin, kLogAddExp };
+enum class Reduction { kAdd, kMul, kMax, kMin, kLogAddExp };
 
 /// Elements that the loops take. Those of complex numbers work on real and imaginary parts.
 enum class Type { kFloat, kDouble, kInt64, kInt32, kInt16, kInt8, kUInt8, kComplexFloat, kComplexDouble };
@@ -71,22 +71,22 @@ JOINSUM_INLINE V combine(V a, V b) {
   if constexpr (join == Join::kAbsDifference) return larger<true>(V(0 - difference), difference);
 }
 
-/// `total`, a value more folded into it.
-template <Fold fold, bool ordered, class V>
-JOINSUM_INLINE V folded(V total, V value) {
-  if constexpr (fold == Fold::kAdd) return V(total + value);
-  if constexpr (fold == Fold::kMul) return V(total * value);
-  if constexpr (fold == Fold::kMax) return larger<ordered>(total, value);
-  if constexpr (fold == Fold::kMin) return smaller<ordered>(total, value);
+/// `total`, with one more value reduced into it.
+template <Reduction reduction, bool ordered, class V>
+JOINSUM_INLINE V reduced(V total, V value) {
+  if constexpr (reduction == Reduction::kAdd) return V(total + value);
+  if constexpr (reduction == Reduction::kMul) return V(total * value);
+  if constexpr (reduction == Reduction::kMax) return larger<ordered>(total, value);
+  if constexpr (reduction == Reduction::kMin) return smaller<ordered>(total, value);
 }
 
-/// What a fold of nothing gives.
-template <Fold fold, class T>
+/// What a reduction of nothing gives.
+template <Reduction reduction, class T>
 constexpr T nothing() {
   using Limits = std::numeric_limits<T>;
-  if (fold == Fold::kAdd) return T(0);
-  if (fold == Fold::kMul) return T(1);
-  if (fold == Fold::kMax) return Limits::has_infinity ? T(-Limits::infinity()) : Limits::lowest();
+  if (reduction == Reduction::kAdd) return T(0);
+  if (reduction == Reduction::kMul) return T(1);
+  if (reduction == Reduction::kMax) return Limits::has_infinity ? T(-Limits::infinity()) : Limits::lowest();
   return Limits::has_infinity ? Limits::infinity() : Limits::max();
 }
 
@@ -120,21 +120,21 @@ constexpr auto with_constant(Join join, Use use) {
   return use(std::integral_constant<Join, Join::kAbsDifference>());
 }
 
-/// The same for a fold that has a step: not kLogAddExp.
+/// The same for a reduction that has a step: not kLogAddExp.
 template <class Use>
-constexpr auto with_constant(Fold fold, Use use) {
-  switch (fold) {
-    case Fold::kAdd:
-      return use(std::integral_constant<Fold, Fold::kAdd>());
-    case Fold::kMul:
-      return use(std::integral_constant<Fold, Fold::kMul>());
-    case Fold::kMax:
-      return use(std::integral_constant<Fold, Fold::kMax>());
-    case Fold::kMin:
-    case Fold::kLogAddExp:
+constexpr auto with_constant(Reduction reduction, Use use) {
+  switch (reduction) {
+    case Reduction::kAdd:
+      return use(std::integral_constant<Reduction, Reduction::kAdd>());
+    case Reduction::kMul:
+      return use(std::integral_constant<Reduction, Reduction::kMul>());
+    case Reduction::kMax:
+      return use(std::integral_constant<Reduction, Reduction::kMax>());
+    case Reduction::kMin:
+    case Reduction::kLogAddExp:
       break;
   }
-  return use(std::integral_constant<Fold, Fold::kMin>());
+  return use(std::integral_constant<Reduction, Reduction::kMin>());
 }
 
 }  // namespace joinsum::kernels::semiring

@@ -75,7 +75,7 @@ void log_tile(int64_t inner, const void* left, const void* right, void* const* r
       before[r][half] = *reinterpret_cast<const Place*>(static_cast<const T*>(rows[r]) + half * V::kLanes);
     }
   }
-  tile<T, join, Fold::kMax, ordered, kRows, bytes>(inner, left, right, rows);
+  tile<T, join, Reduction::kMax, ordered, kRows, bytes>(inner, left, right, rows);
   for (int r = 0; r < kRows; ++r) {
     const T* maxima = static_cast<const T*>(rows[r]);
     T* sums = static_cast<T*>(rows[kRows + r]);
@@ -154,12 +154,12 @@ JOINSUM_INLINE Complex<V> combine(const Complex<V>& a, const Complex<V>& b) {
   if constexpr (join == Join::kSquaredDifference) return product(difference, difference);
 }
 
-template <Fold fold, class V>
-JOINSUM_INLINE Complex<V> folded(const Complex<V>& total, const Complex<V>& value) {
-  return combine<fold == Fold::kAdd ? Join::kAdd : Join::kMul>(total, value);
+template <Reduction reduction, class V>
+JOINSUM_INLINE Complex<V> reduced(const Complex<V>& total, const Complex<V>& value) {
+  return combine<reduction == Reduction::kAdd ? Join::kAdd : Join::kMul>(total, value);
 }
 
-template <class T, Join join, Fold fold, int kRows, int bytes>
+template <class T, Join join, Reduction reduction, int kRows, int bytes>
 void complex_tile(int64_t inner, const void* left, const void* right, void* const* rows) {
   using V = Vectors<T, bytes>;
   using Vector = typename V::Aligned;
@@ -168,7 +168,7 @@ void complex_tile(int64_t inner, const void* left, const void* right, void* cons
   const T* a = static_cast<const T*>(left);
   const T* b = static_cast<const T*>(right);
   Complex<Vector> total[kRows][2];
-  for (auto& row : total) row[0] = row[1] = {Vector{} + nothing<fold, T>(), Vector{}};
+  for (auto& row : total) row[0] = row[1] = {Vector{} + nothing<reduction, T>(), Vector{}};
   for (int64_t k = 0; k < inner; ++k) {
     for (int half = 0; half < 2; ++half) {
       const Complex<Vector> y{at(b + half * V::kLanes), at(b + (2 + half) * V::kLanes)};
@@ -179,7 +179,7 @@ void complex_tile(int64_t inner, const void* left, const void* right, void* cons
 #endif
       for (int r = 0; r < kRows; ++r) {
         const Complex<Vector> x{Vector{} + a[r], Vector{} + a[kRows + r]};
-        total[r][half] = folded<fold>(total[r][half], combine<join>(x, y));
+        total[r][half] = reduced<reduction>(total[r][half], combine<join>(x, y));
       }
     }
     a += 2 * kRows;
@@ -190,27 +190,27 @@ void complex_tile(int64_t inner, const void* left, const void* right, void* cons
       auto* real = reinterpret_cast<Place*>(static_cast<T*>(rows[r]) + half * V::kLanes);
       auto* imaginary = reinterpret_cast<Place*>(static_cast<T*>(rows[kRows + r]) + half * V::kLanes);
       const Complex<Vector> sum =
-          folded<fold>({static_cast<Vector>(*real), static_cast<Vector>(*imaginary)}, total[r][half]);
+          reduced<reduction>({static_cast<Vector>(*real), static_cast<Vector>(*imaginary)}, total[r][half]);
       *real = sum.real;
       *imaginary = sum.imaginary;
     }
   }
 }
 
-/// Not for folds and joins that need an order.
+/// Not for reductions and joins that need an order.
 template <class T, int kRows, int bytes>
-Tiles complex_tiles(Join given_join, Fold given_fold) {
+Tiles complex_tiles(Join given_join, Reduction given_reduction) {
   return with_constant(given_join, [&](auto join) {
-    return with_constant(given_fold, [&](auto fold) {
-      constexpr bool kSums = fold.value == Fold::kAdd || fold.value == Fold::kMul;
+    return with_constant(given_reduction, [&](auto reduction) {
+      constexpr bool kSums = reduction.value == Reduction::kAdd || reduction.value == Reduction::kMul;
       constexpr bool kOrders = join.value == Join::kMax || join.value == Join::kMin ||
                                join.value == Join::kAbsDifference || join.value == Join::kUnsignedDifference;
-      constexpr bool kProduct = join.value == Join::kMul && fold.value == Fold::kAdd;
+      constexpr bool kProduct = join.value == Join::kMul && reduction.value == Reduction::kAdd;
       if constexpr (!kSums || kOrders || kProduct) {
         return Tiles{};
       } else {
-        constexpr Tile kTile = complex_tile<T, join.value, fold.value, kRows, bytes>;
-        constexpr Tile kRow = complex_tile<T, join.value, fold.value, 1, bytes>;
+        constexpr Tile kTile = complex_tile<T, join.value, reduction.value, kRows, bytes>;
+        constexpr Tile kRow = complex_tile<T, join.value, reduction.value, 1, bytes>;
         return Tiles{kRows, 2 * Vectors<T, bytes>::kLanes, kTile, kTile, kRow, kRow, 2};
       }
     });

@@ -16,8 +16,8 @@ struct Vectors {
 };
 
 /// A tile of `kRows` rows, two vectors wide: enough sums to hide an operation's latency, few enough for the registers.
-/// The panels are folded by themselves first, which keeps long sums of floats accurate.
-template <class T, Join join, Fold fold, bool ordered, int kRows, int bytes>
+/// The panels are reduced by themselves first, which keeps long sums of floats accurate.
+template <class T, Join join, Reduction reduction, bool ordered, int kRows, int bytes>
 void tile(int64_t inner, const void* left, const void* right, void* const* rows) {
   using V = Vectors<T, bytes>;
   using Vector = typename V::Aligned;
@@ -25,7 +25,7 @@ void tile(int64_t inner, const void* left, const void* right, void* const* rows)
   const T* a = static_cast<const T*>(left);
   const T* b = static_cast<const T*>(right);
   Vector total[kRows][2];
-  for (auto& row : total) row[0] = row[1] = Vector{} + nothing<fold, T>();
+  for (auto& row : total) row[0] = row[1] = Vector{} + nothing<reduction, T>();
   for (int64_t k = 0; k < inner; ++k) {
     const Vector b0 = *reinterpret_cast<const Place*>(b);
     const Vector b1 = *reinterpret_cast<const Place*>(b + V::kLanes);
@@ -36,8 +36,8 @@ void tile(int64_t inner, const void* left, const void* right, void* const* rows)
 #endif
     for (int r = 0; r < kRows; ++r) {
       const Vector x = Vector{} + a[r];
-      total[r][0] = folded<fold, ordered>(total[r][0], combine<join, ordered>(x, b0));
-      total[r][1] = folded<fold, ordered>(total[r][1], combine<join, ordered>(x, b1));
+      total[r][0] = reduced<reduction, ordered>(total[r][0], combine<join, ordered>(x, b0));
+      total[r][1] = reduced<reduction, ordered>(total[r][1], combine<join, ordered>(x, b1));
     }
     a += kRows;
     b += 2 * V::kLanes;
@@ -45,22 +45,22 @@ void tile(int64_t inner, const void* left, const void* right, void* const* rows)
   for (int r = 0; r < kRows; ++r) {
     for (int half = 0; half < 2; ++half) {
       auto* to = reinterpret_cast<Place*>(static_cast<T*>(rows[r]) + half * V::kLanes);
-      *to = folded<fold, ordered>(static_cast<Vector>(*to), total[r][half]);
+      *to = reduced<reduction, ordered>(static_cast<Vector>(*to), total[r][half]);
     }
   }
 }
 
 template <class T, int kRows, int bytes>
-Tiles tiles_of(Join given_join, Fold given_fold) {
+Tiles tiles_of(Join given_join, Reduction given_reduction) {
   return with_constant(given_join, [&](auto join) {
-    return with_constant(given_fold, [&](auto fold) {
+    return with_constant(given_reduction, [&](auto reduction) {
       constexpr bool kUnsigned = std::is_unsigned_v<T> && join.value == Join::kAbsDifference;
       constexpr Join kJoin = kUnsigned ? Join::kUnsignedDifference : join.value;
       constexpr bool kFloats = std::is_floating_point_v<T>;
-      constexpr bool kSelects =
-          join.value == Join::kMax || join.value == Join::kMin || fold.value == Fold::kMax || fold.value == Fold::kMin;
+      constexpr bool kSelects = join.value == Join::kMax || join.value == Join::kMin ||
+                                reduction.value == Reduction::kMax || reduction.value == Reduction::kMin;
       constexpr bool kAlike = !kFloats || !kSelects;
-      constexpr bool kProduct = join.value == Join::kMul && fold.value == Fold::kAdd;
+      constexpr bool kProduct = join.value == Join::kMul && reduction.value == Reduction::kAdd;
       constexpr bool kDivides = join.value == Join::kDiv || join.value == Join::kReversedDiv;
       // Products and sums are the vendor's, and integers are not divided.
       if constexpr (kProduct || (kDivides && !kFloats) || join.value == Join::kUnsignedDifference) {
@@ -68,10 +68,10 @@ Tiles tiles_of(Join given_join, Fold given_fold) {
       } else {
         return Tiles{kRows,
                      2 * Vectors<T, bytes>::kLanes,
-                     tile<T, kJoin, fold.value, kAlike, kRows, bytes>,
-                     tile<T, kJoin, fold.value, true, kRows, bytes>,
-                     tile<T, kJoin, fold.value, kAlike, 1, bytes>,
-                     tile<T, kJoin, fold.value, true, 1, bytes>};
+                     tile<T, kJoin, reduction.value, kAlike, kRows, bytes>,
+                     tile<T, kJoin, reduction.value, true, kRows, bytes>,
+                     tile<T, kJoin, reduction.value, kAlike, 1, bytes>,
+                     tile<T, kJoin, reduction.value, true, 1, bytes>};
       }
     });
   });

@@ -8,9 +8,9 @@
 namespace joinsum::kernels::semiring {
 
 #if defined(__AVX2__)
-Tiles avx2_tiles(Join join, Fold fold, Type type) { return wide_tiles<4, 32>(join, fold, type); }
+Tiles avx2_tiles(Join join, Reduction reduction, Type type) { return wide_tiles<4, 32>(join, reduction, type); }
 #else
-Tiles avx2_tiles(Join, Fold, Type) { return {}; }
+Tiles avx2_tiles(Join, Reduction, Type) { return {}; }
 #endif
 
 }  // namespace joinsum::kernels::semiring

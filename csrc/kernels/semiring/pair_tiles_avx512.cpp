@@ -8,9 +8,9 @@
 namespace joinsum::kernels::semiring {
 
 #if defined(__AVX512F__)
-Tiles avx512_tiles(Join join, Fold fold, Type type) { return wide_tiles<8, 64>(join, fold, type); }
+Tiles avx512_tiles(Join join, Reduction reduction, Type type) { return wide_tiles<8, 64>(join, reduction, type); }
 #else
-Tiles avx512_tiles(Join, Fold, Type) { return {}; }
+Tiles avx512_tiles(Join, Reduction, Type) { return {}; }
 #endif
 
 }  // namespace joinsum::kernels::semiring

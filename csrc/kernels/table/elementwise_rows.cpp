@@ -6,8 +6,8 @@
 
 namespace joinsum::kernels::table {
 
-using semiring::Fold;
 using semiring::Join;
+using semiring::Reduction;
 
 namespace {
 
@@ -67,7 +67,7 @@ std::vector<Row> arithmetic_rows() {
        .element = [](const double* x, const double*) { return x[0] + x[1]; },
        .derivative = {"d"},
        .joins_by = Join::kAdd,
-       .folds_by = Fold::kAdd,
+       .reduces_by = Reduction::kAdd,
        .aggregation = "sum"},
       {.name = "sub",
        .summary = "a - b",
@@ -85,7 +85,7 @@ std::vector<Row> arithmetic_rows() {
        .element = [](const double* x, const double*) { return x[0] * x[1]; },
        .derivative = {"mul(d, conjugate(y))"},
        .joins_by = Join::kMul,
-       .folds_by = Fold::kMul,
+       .reduces_by = Reduction::kMul,
        .aggregation = "prod"},
       {.name = "div",
        .summary = "a / b",
@@ -108,7 +108,7 @@ std::vector<Row> arithmetic_rows() {
        .element = [](const double* x, const double*) { return smaller(x[0], x[1]); },
        .derivative = {"mul(d, above(y, x))"},
        .joins_by = Join::kMin,
-       .folds_by = Fold::kMin,
+       .reduces_by = Reduction::kMin,
        .aggregation = "min"},
       {.name = "max",
        .summary = "the larger of a and b",
@@ -123,7 +123,7 @@ std::vector<Row> arithmetic_rows() {
        .element = [](const double* x, const double*) { return larger(x[0], x[1]); },
        .derivative = {"mul(d, above(x, y))"},
        .joins_by = Join::kMax,
-       .folds_by = Fold::kMax,
+       .reduces_by = Reduction::kMax,
        .aggregation = "max"},
       {.name = "squared_difference",
        .summary = "(a - b)²",
@@ -151,7 +151,7 @@ std::vector<Row> arithmetic_rows() {
            {.associative = true, .commutative = true, .distributes_over = {{"max"}, {"min"}}, .identity = -kInfinity},
        .element = [](const double* x, const double*) { return log_add_exp(x[0], x[1]); },
        .derivative = {"mul(d, sigmoid(sub(x, y)))"},
-       .folds_by = Fold::kLogAddExp,
+       .reduces_by = Reduction::kLogAddExp,
        .aggregation = "logsumexp"},
       {.name = "equal",
        .summary = "1 where a = b, else 0",

@@ -22,7 +22,7 @@ using Parameter = std::variant<int64_t, double, std::string, ScalarName>;
 
 /// A kernel as plans name it: `relu`, `scale[0.5]`, `adam_first[0.9]`, `sgd_update[$rate]`, `contract[ij,jk->ik]`.
 /// What it does is said by its row in the table (kernels/table.h). Kernels of one operand may follow: `add | relu` is
-/// relu(a + b). After a fold they run once, on each group's result.
+/// relu(a + b). After a reduction they run once, on each group's result.
 struct Kernel {
   std::string name;
   std::vector<Parameter> parameters;

@@ -35,14 +35,14 @@ Subscripts contraction_letters(const Kernel& kernel) {
   return labels;
 }
 
-/// Letters of a kernel that permutes axes, takes diagonals and folds: one operand, whose letters may repeat.
+/// Letters of a kernel that permutes axes, takes diagonals and reduces: one operand, whose letters may repeat.
 Subscripts reduction_letters(const Kernel& kernel) {
   Subscripts labels = Subscripts::parse(kernel.label(0));
   JOINSUM_KERNEL_CHECK(labels.operands.size() == 1, kernel.name, ": one operand is reduced: labels=", labels.text());
   return labels;
 }
 
-/// The same without a fold.
+/// The same without a reduction.
 Subscripts arrangement_letters(const Kernel& kernel) {
   Subscripts labels = reduction_letters(kernel);
   for (const char letter : labels.operands[0]) {
@@ -76,7 +76,7 @@ std::vector<Row> contraction_rows() {
        .facts = chain,
        .labels = letters("ij,jk->ik"),
        .combine = "mul",
-       .fold = "add"},
+       .reduction = "add"},
       {.name = "matmul_tn",
        .summary = "matrix product AᵀB",
        .operands = 2,
@@ -85,7 +85,7 @@ std::vector<Row> contraction_rows() {
        .facts = product,
        .labels = letters("ji,jk->ik"),
        .combine = "mul",
-       .fold = "add"},
+       .reduction = "add"},
       {.name = "matmul_nt",
        .summary = "matrix product ABᵀ",
        .operands = 2,
@@ -94,7 +94,7 @@ std::vector<Row> contraction_rows() {
        .facts = product,
        .labels = letters("ij,kj->ik"),
        .combine = "mul",
-       .fold = "add"},
+       .reduction = "add"},
       {.name = "contract",
        .summary = "product of two operands, summed over the letters that the result lacks",
        .operands = 2,
@@ -104,7 +104,7 @@ std::vector<Row> contraction_rows() {
        .facts = product,
        .labels = contraction_letters,
        .combine = "mul",
-       .fold = "add"},
+       .reduction = "add"},
   };
 }
 
@@ -117,10 +117,10 @@ std::vector<Row> combining_rows() {
 }
 
 /// ⊕ of the contractions and reductions, in the order of their steps.
-std::vector<Row> arithmetic_folds() {
+std::vector<Row> arithmetic_reductions() {
   std::vector<Row> rows = arithmetic_rows();
-  std::erase_if(rows, [](const Row& row) { return !row.folds_by; });
-  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return *a.folds_by < *b.folds_by; });
+  std::erase_if(rows, [](const Row& row) { return !row.reduces_by; });
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return *a.reduces_by < *b.reduces_by; });
   return rows;
 }
 
@@ -133,39 +133,39 @@ bool annihilates(const Row& combine, double z) {
   return gives_z(-3) && gives_z(-0.5) && gives_z(0.5) && gives_z(2);
 }
 
-/// Facts of folding by `fold` what `combine` makes of two operands: it distributes over `fold` in the operands in which
-/// `combine` does; and where the fold of nothing annihilates, it does in the whole.
-Facts pair_facts(const Row& combine, const Row& fold) {
+/// Facts of reducing by `reduction` what `combine` makes of two operands: it distributes over `reduction` in the
+/// operands in which `combine` does; and where the reduction of nothing annihilates, it does in the whole.
+Facts pair_facts(const Row& combine, const Row& reduction) {
   Facts facts;
-  const double nothing = *fold.facts.identity;
+  const double nothing = *reduction.facts.identity;
   if (annihilates(combine, nothing)) facts.annihilator = nothing;
-  const bool sums = fold.name == "add" && combine.facts.linear;
+  const bool sums = reduction.name == "add" && combine.facts.linear;
   facts.linear = sums;
   for (const Distribution& known : combine.facts.distributes_over) {
-    const bool with_sub = fold.name == "add" && known.over == "sub";
-    if (known.over == fold.name || with_sub) facts.distributes_over.push_back(known);
+    const bool with_sub = reduction.name == "add" && known.over == "sub";
+    if (known.over == reduction.name || with_sub) facts.distributes_over.push_back(known);
   }
   return facts;
 }
 
-/// A labelled contraction for each pair of combining and folding kernels; `contract` is the one of mul and add.
+/// A labelled contraction for each pair of combining and reducing kernels; `contract` is the one of mul and add.
 std::vector<Row> pair_rows() {
   std::vector<Row> rows;
   for (const Row& combine : combining_rows()) {
-    for (const Row& fold : arithmetic_folds()) {
-      if (combine.name == "mul" && fold.name == "add") continue;
-      rows.push_back({.name = contraction_name(combine.name, fold.name),
-                      .summary = combine.name + " of two operands, folded by " + fold.name +
+    for (const Row& reduction : arithmetic_reductions()) {
+      if (combine.name == "mul" && reduction.name == "add") continue;
+      rows.push_back({.name = contraction_name(combine.name, reduction.name),
+                      .summary = combine.name + " of two operands, reduced by " + reduction.name +
                                  " over the letters that the result lacks",
                       .operands = 2,
                       .parameters = "l",
                       .form = Form::kLabelled,
-                      .domain = std::max(combine.domain, fold.domain),
-                      .flops_per_element = combine.flops_per_element + fold.flops_per_element,
-                      .facts = pair_facts(combine, fold),
+                      .domain = std::max(combine.domain, reduction.domain),
+                      .flops_per_element = combine.flops_per_element + reduction.flops_per_element,
+                      .facts = pair_facts(combine, reduction),
                       .labels = contraction_letters,
                       .combine = combine.name,
-                      .fold = fold.name});
+                      .reduction = reduction.name});
     }
   }
   return rows;
@@ -179,7 +179,7 @@ Subscripts expression_letters(const Kernel& kernel) {
 
 DType expression_dtype(const Kernel& kernel, DType from) { return expression_of(kernel).result_dtype(from); }
 
-/// Scalar expressions: of each element, and of two operands folded by each kernel that folds.
+/// Scalar expressions: of each element, and of two operands with each reduction.
 std::vector<Row> expression_rows() {
   std::vector<Row> rows{{.name = "expression",
                          .summary = "a scalar expression of i operands x0, x1, ...: `exp(x0-x1)*2`",
@@ -187,25 +187,25 @@ std::vector<Row> expression_rows() {
                          .parameters = "il",
                          .flops = [](const Kernel& kernel) { return expression_of(kernel).flops(); },
                          .dtype = expression_dtype}};
-  for (const Row& fold : arithmetic_folds()) {
-    const int64_t each = fold.flops_per_element;
-    rows.push_back({.name = contraction_name("expression", fold.name),
-                    .summary = "a scalar expression of two operands, folded by " + fold.name +
+  for (const Row& reduction : arithmetic_reductions()) {
+    const int64_t each = reduction.flops_per_element;
+    rows.push_back({.name = contraction_name("expression", reduction.name),
+                    .summary = "a scalar expression of two operands, reduced by " + reduction.name +
                                " over the letters that the result lacks: `ij,jk->ik:exp(x0-x1)`",
                     .operands = 2,
                     .parameters = "l",
                     .form = Form::kLabelled,
-                    .domain = fold.domain,
+                    .domain = reduction.domain,
                     .labels = expression_letters,
                     .combine = "expression",
-                    .fold = fold.name,
+                    .reduction = reduction.name,
                     .flops = [each](const Kernel& kernel) { return expression_of(kernel).flops() + each; },
                     .dtype = expression_dtype});
   }
   return rows;
 }
 
-/// What permutes axes and takes diagonals, without a fold and with each.
+/// What permutes axes and takes diagonals, without a reduction and with each.
 std::vector<Row> reduction_rows() {
   std::vector<Row> rows{{.name = "arrange",
                          .summary = "permutes axes; a letter that occurs twice takes the diagonal",
@@ -214,19 +214,19 @@ std::vector<Row> reduction_rows() {
                          .flops_per_element = 0,
                          .facts = moves(),
                          .labels = arrangement_letters}};
-  for (const Row& fold : arithmetic_folds()) {
-    Facts facts{.distributes_over = {{fold.name}}};
-    if (fold.name == "add") facts = linear();
-    if (fold.name == "mul") facts.distributes_over.push_back({"div"});
-    rows.push_back({.name = reduction_name(fold.name),
-                    .summary = "folds by " + fold.name + " over the letters that the result lacks",
+  for (const Row& reduction : arithmetic_reductions()) {
+    Facts facts{.distributes_over = {{reduction.name}}};
+    if (reduction.name == "add") facts = linear();
+    if (reduction.name == "mul") facts.distributes_over.push_back({"div"});
+    rows.push_back({.name = reduction_name(reduction.name),
+                    .summary = "reduces by " + reduction.name + " over the letters that the result lacks",
                     .parameters = "l",
                     .form = Form::kLabelled,
-                    .domain = fold.domain,
-                    .flops_per_element = fold.flops_per_element,
+                    .domain = reduction.domain,
+                    .flops_per_element = reduction.flops_per_element,
                     .facts = facts,
                     .labels = reduction_letters,
-                    .fold = fold.name});
+                    .reduction = reduction.name});
   }
   return rows;
 }
@@ -238,20 +238,20 @@ std::vector<Row> axis_rows() {
        .form = Form::kLabelled,
        .facts = linear(),
        .labels = letters("ij->i"),
-       .fold = "add"},
+       .reduction = "add"},
       {.name = "total",
        .summary = "sum of all elements",
        .form = Form::kLabelled,
        .facts = linear(),
        .labels = letters("ij->"),
-       .fold = "add"},
+       .reduction = "add"},
       {.name = "row_max",
        .summary = "largest element of each row; the least value there is for an empty one",
        .form = Form::kLabelled,
        .domain = Domain::kOrdered,
        .facts = {.distributes_over = {{"max"}}},
        .labels = letters("ij->i"),
-       .fold = "max"},
+       .reduction = "max"},
       {.name = "transpose",
        .summary = "Aᵀ",
        .form = Form::kLabelled,
@@ -311,11 +311,11 @@ std::vector<Row> axis_rows() {
 
 }  // namespace
 
-std::string reduction_name(const std::string& fold) { return "reduce_" + fold; }
+std::string reduction_name(const std::string& reduction) { return "reduce_" + reduction; }
 
-std::string contraction_name(const std::string& join, const std::string& fold) {
-  if (join == "mul" && fold == "add") return "contract";
-  return (join == "expression" ? join : "contract_" + join) + "_" + fold;
+std::string contraction_name(const std::string& join, const std::string& reduction) {
+  if (join == "mul" && reduction == "add") return "contract";
+  return (join == "expression" ? join : "contract_" + join) + "_" + reduction;
 }
 
 std::vector<Row> builtin_rows() {

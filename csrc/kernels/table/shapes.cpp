@@ -87,7 +87,7 @@ Dims concat_shape(const Kernel& kernel, const std::vector<Dims>& operands) {
 /// Whether all that a row does to elements is to choose among them.
 bool orders(const Row& row) {
   const auto idempotent = [](const std::string& name) { return name.empty() || find_row(name)->facts.idempotent; };
-  return row.facts.idempotent || (!row.fold.empty() && idempotent(row.fold) && idempotent(row.combine));
+  return row.facts.idempotent || (!row.reduction.empty() && idempotent(row.reduction) && idempotent(row.combine));
 }
 
 bool in_domain(const Row& row, DType dtype) {

@@ -210,34 +210,34 @@ bool distributes(const Kernel& kernel, const std::string& over, int64_t operand)
   if (operand >= operands_of(kernel)) return false;
   if (row.facts.linear && (over == "add" || over == "sub")) return true;
   if (row.facts.moves_elements) {
-    const Row* fold = find_row(over);
-    if (fold != nullptr && fold->form == Form::kElementwise && fold->operands == 2) return true;
+    const Row* reduction = find_row(over);
+    if (reduction != nullptr && reduction->form == Form::kElementwise && reduction->operands == 2) return true;
   }
   return std::any_of(row.facts.distributes_over.begin(), row.facts.distributes_over.end(), [&](const auto& known) {
     return known.over == over && (operand == 0 ? known.left : known.right);
   });
 }
 
-bool foldable(const Kernel& kernel) {
+bool reduces_in_any_order(const Kernel& kernel) {
   const Facts& facts = row_of(kernel).facts;
   return facts.associative && facts.commutative && kernel.epilogue.empty();
 }
 
-bool reorders(const Kernel& join, const std::string& fold) {
-  return foldable(join) && distributes(join, fold, 0) && distributes(join, fold, 1);
+bool reorders(const Kernel& join, const std::string& reduction) {
+  return reduces_in_any_order(join) && distributes(join, reduction, 0) && distributes(join, reduction, 1);
 }
 
-std::vector<const Row*> folding_rows() {
+std::vector<const Row*> reducing_rows() {
   std::vector<const Row*> rows = all_rows();
-  std::erase_if(rows, [](const Row* row) { return !row->folds_by; });
-  std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return *a->folds_by < *b->folds_by; });
+  std::erase_if(rows, [](const Row* row) { return !row->reduces_by; });
+  std::sort(rows.begin(), rows.end(), [](const Row* a, const Row* b) { return *a->reduces_by < *b->reduces_by; });
   return rows;
 }
 
-semiring::Fold fold_of(const std::string& fold) {
-  const Row* row = find_row(fold);
-  JOINSUM_KERNEL_CHECK(row != nullptr && row->folds_by, fold, ": not a kernel that folds");
-  return *row->folds_by;
+semiring::Reduction reduction_of(const std::string& reduction) {
+  const Row* row = find_row(reduction);
+  JOINSUM_KERNEL_CHECK(row != nullptr && row->reduces_by, reduction, ": not a kernel that reduces");
+  return *row->reduces_by;
 }
 
 bool contracts(const Kernel& kernel) {

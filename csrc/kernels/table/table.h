@@ -14,7 +14,7 @@ namespace joinsum::kernels::table {
 /// How a kernel's result axes come from its operands' axes.
 enum class Form {
   kElementwise,  ///< result[i] = f(a[i], b[i]); shapes broadcast as in torch
-  kLabelled,     ///< axes are named by letters: `ij,jk->ik`; letters that disappear are folded inside the kernel
+  kLabelled,     ///< axes are named by letters: `ij,jk->ik`; letters that disappear are reduced inside the kernel
   kInsertAxis,   ///< a new axis, along which the elements repeat
   kEmbed,        ///< a new axis; the elements stand on its diagonal with another one, and zeros beside it
   kTile,         ///< several results: the pieces of one axis
@@ -68,9 +68,9 @@ struct Row {
   Facts facts = {};
   /// kLabelled: its letters.
   std::function<Subscripts(const Kernel&)> labels = {};
-  std::string combine = {};  ///< built-in kLabelled of two operands: the elementwise kernel of their elements (of
-                             ///< `expression`, the one that the label holds)
-  std::string fold = {};     ///< built-in kLabelled: the kernel by which letters disappear; none where none do
+  std::string combine = {};    ///< built-in kLabelled of two operands: the elementwise kernel of their elements (of
+                               ///< `expression`, the one that the label holds)
+  std::string reduction = {};  ///< built-in kLabelled: the kernel by which letters disappear; none where none do
   /// kOpaque: result shape of the operands' shapes; raises KernelError.
   std::function<Dims(const Kernel&, const std::vector<Dims>&)> shape = {};
   /// Flops per element where they depend on the parameters.
@@ -85,11 +85,11 @@ struct Row {
   /// `y` and the result `z`. It is linear in `d`; `this` is the kernel itself, `cast` without a dtype casts to x's,
   /// and `zero` stands for a kernel that is constant almost everywhere. A kernel without a formula has no gradient.
   std::vector<std::string> derivative = {};
-  /// The step by which joinsum's loops join two elements; the table then has a contraction with each fold.
+  /// The step by which joinsum's loops join two elements; the table then has a contraction with each reduction.
   std::optional<semiring::Join> joins_by = {};
-  /// The step by which those loops fold; the table then has a reduction, and a contraction with each join.
-  std::optional<semiring::Fold> folds_by = {};
-  std::string aggregation = {};  ///< of a kernel with `folds_by`: the name under which einsums aggregate by it
+  /// The step by which those loops reduce; the table then has a reduction, and a contraction with each join.
+  std::optional<semiring::Reduction> reduces_by = {};
+  std::string aggregation = {};  ///< of a kernel with `reduces_by`: the name under which einsums aggregate by it
   bool user = false;             ///< registered by a user
 };
 
@@ -101,8 +101,8 @@ const Row* find_row(const std::string& name);
 bool has_row(const std::string& name);
 /// All rows, built-in ones first, in table order.
 std::vector<const Row*> all_rows();
-/// The built-in kernels that fold, in the order of `semiring::Fold`.
-std::vector<const Row*> folding_rows();
+/// The built-in kernels that reduce, in the order of `semiring::Reduction`.
+std::vector<const Row*> reducing_rows();
 /// Adds a user's row; raises KernelError when the name is taken or the row is incomplete.
 void register_row(Row row);
 void unregister_row(const std::string& name);
@@ -115,15 +115,17 @@ Kernel combined_by(const Kernel& kernel);
 
 /// Whether `kernel` distributes over ⊕ = `over` in operand `operand` (0 or 1).
 bool distributes(const Kernel& kernel, const std::string& over, int64_t operand);
-/// Whether `join` takes operands in any order, and labels may be folded by `fold` as soon as no other operand has them.
-bool reorders(const Kernel& join, const std::string& fold);
-/// Whether folds with `kernel` may be regrouped and reordered.
-bool foldable(const Kernel& kernel);
-/// The step by which folds with the built-in kernel `fold` run; raises KernelError where it has none.
-semiring::Fold fold_of(const std::string& fold);
-/// Names of the labelled kernels that fold by `fold` one operand, and what `join` makes of two; there may be none.
-std::string reduction_name(const std::string& fold);
-std::string contraction_name(const std::string& join, const std::string& fold);
+/// Whether `join` takes operands in any order, and labels may be reduced by `reduction` as soon as no other operand has
+/// them.
+bool reorders(const Kernel& join, const std::string& reduction);
+/// Whether reductions by `kernel` may be regrouped and reordered.
+bool reduces_in_any_order(const Kernel& kernel);
+/// The step of reductions by the built-in kernel `reduction`; raises KernelError where there is none.
+semiring::Reduction reduction_of(const std::string& reduction);
+/// Names of the labelled kernels that reduce by `reduction`: of one operand, and of what `join` makes of two. There may
+/// be none.
+std::string reduction_name(const std::string& reduction);
+std::string contraction_name(const std::string& join, const std::string& reduction);
 /// Whether `kernel` is a contraction: labelled, and linear in its operands.
 bool contracts(const Kernel& kernel);
 

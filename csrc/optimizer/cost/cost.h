@@ -91,7 +91,7 @@ double paper_floats(const ia::Node& node);
 PlanCost plan_cost(const ia::Plan& plan, const Cluster& cluster = {});
 
 /// The same whatever memory the plan takes, and quickly on many sites: there moves are priced in closed form, which is
-/// exact in bytes, takes the busiest receiver for the busiest link, and counts neither folds nor received bytes.
+/// exact in bytes, takes the busiest receiver for the busiest link, and counts neither reductions nor received bytes.
 PlanCost estimated_cost(const ia::Plan& plan, const Cluster& cluster);
 
 }  // namespace joinsum::optimizer::cost

@@ -56,8 +56,9 @@ void add_map(const ia::Node& node, const ia::LocalMap& op, Flops& flops) {
   add_followers(mapped.holding, mapped.relation, op.array_map, flops);
 }
 
-/// Folding n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
-void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const relation::RelationType& folded, Flops& flops) {
+/// Aggregating n tuples into a group takes n - 1 calls. Arrays of one group have one shape.
+void add_aggregation(const ia::Node& node, const ia::LocalAggregate& op, const relation::RelationType& aggregated,
+                     Flops& flops) {
   const Row& row = kernels::table::row_of(op.kernel);
   if (row.flops_per_element == 0) return;
   const ia::PhysicalType& input = node.input(0)->type();
@@ -65,7 +66,7 @@ void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const relation
   const auto shape = input.relation.uniform_shape();
   for (int64_t site = 0; site < input.sites(); ++site) {
     if (row.form == Form::kElementwise || !shape) {
-      const int64_t gone = input.holding.elements(input.relation, site) - result.elements(folded, site);
+      const int64_t gone = input.holding.elements(input.relation, site) - result.elements(aggregated, site);
       flops[site] += row.flops_per_element * gone;
     } else {
       const int64_t calls = input.holding.tuples(site) - result.tuples(site);
@@ -75,9 +76,9 @@ void add_fold(const ia::Node& node, const ia::LocalAggregate& op, const relation
 }
 
 void add_aggregate(const ia::Node& node, const ia::LocalAggregate& op, bool fused, Flops& flops) {
-  const relation::RelationType folded = folded_type(node, op);
-  if (!fused) add_fold(node, op, folded, flops);
-  add_followers(node.type().holding, folded, op.kernel, flops);
+  const relation::RelationType aggregated = aggregated_type(node, op);
+  if (!fused) add_aggregation(node, op, aggregated, flops);
+  add_followers(node.type().holding, aggregated, op.kernel, flops);
 }
 
 void add_call(const ia::Node& node, const kernels::call::Call& call, Flops& flops) {
@@ -97,12 +98,13 @@ int64_t busiest_flops(const ia::Node& node, bool fused) {
 }
 
 int64_t busiest_flops(const ia::analysis::Exchange& exchange, int64_t sites) {
-  if (exchange.fold.empty()) return 0;
-  std::vector<int64_t> folds(sites);
+  if (exchange.reduction.empty()) return 0;
+  std::vector<int64_t> reductions(sites);
   for (const ia::analysis::Share& share : exchange.shares) {
-    folds[share.site] += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
+    reductions[share.site] += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
   }
-  return kernels::table::row_of({exchange.fold, {}}).flops_per_element * *std::max_element(folds.begin(), folds.end());
+  return kernels::table::row_of({exchange.reduction, {}}).flops_per_element *
+         *std::max_element(reductions.begin(), reductions.end());
 }
 
 }  // namespace joinsum::optimizer::cost

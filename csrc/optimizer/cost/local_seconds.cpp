@@ -108,7 +108,7 @@ class Local {
     return both(seconds, followers(mapped.holding, mapped.relation, op.array_map));
   }
 
-  double aggregate(const ia::LocalAggregate& op) const { return both(fold(op), finish(op)); }
+  double aggregate(const ia::LocalAggregate& op) const { return both(reduce(op), finish(op)); }
 
   /// Reads its operands and writes its result as a copy does, and computes at the rate of a product of as many flops.
   double call(const kernels::call::Call& op) const {
@@ -131,7 +131,7 @@ class Local {
   }
 
  private:
-  double fold(const ia::LocalAggregate& op) const {
+  double reduce(const ia::LocalAggregate& op) const {
     const ia::PhysicalType& input = node_.input(0)->type();
     const Row& row = kernels::table::row_of(op.kernel);
     const auto most = busiest_of(input.holding, input.relation);
@@ -147,15 +147,15 @@ class Local {
       parts *= static_cast<double>(input.holding.box(most.site)->extent(dim));
     }
     linked = linked || parts > 1;
-    if (!linked) return read == written ? 0 : profile_.key_fold(bytes_, read);
-    // One fold after another; each reads the sum so far and a part.
+    if (!linked) return read == written ? 0 : profile_.key_reduction(bytes_, read);
+    // One reduction after another; each reads the sum so far and a part.
     const double calls = std::max(parts - 1, 0.0);
     return calls == 0 ? 0 : repeated(calls, profile_.elementwise_call(row, bytes_, read / parts));
   }
 
-  /// What the kernels take that follow a fold.
+  /// What the kernels take that follow a reduction.
   double finish(const ia::LocalAggregate& op) const {
-    return followers(result_.holding, folded_type(node_, op), op.kernel);
+    return followers(result_.holding, aggregated_type(node_, op), op.kernel);
   }
 
   /// What the kernels take that follow `kernel`, which by itself gives `type`.
@@ -184,13 +184,13 @@ class Local {
     const double each = elements / std::max(calls, 1.0);
     if (row.facts.moves_elements) return 0;
     if (row.form == Form::kElementwise) return repeated(calls, profile_.elementwise_call(kernel, bytes_, each));
-    return row.user ? -1 : repeated(calls, profile_.row_fold(bytes_, each));
+    return row.user ? -1 : repeated(calls, profile_.row_reduction(bytes_, each));
   }
 
-  /// A contraction that is no product: every joined element is combined in one pass and folded in another.
+  /// A contraction that is no product: every joined element is combined in one pass and reduced in another.
   double joined_in_blocks(const kernels::table::Kernel& kernel, double elements) const {
     return both(profile_.elementwise_call(kernels::table::combined_by(kernel), bytes_, elements),
-                profile_.row_fold(bytes_, elements));
+                profile_.row_reduction(bytes_, elements));
   }
 
   double contraction(const ia::Node& join, const ia::LocalJoin& op, const Dims* group_by) const {

@@ -58,7 +58,7 @@ std::vector<int64_t> assembled_bytes(const ia::analysis::Exchange& exchange, con
   return bytes;
 }
 
-/// Bytes of boxes that several folded shares make.
+/// Bytes of boxes that several reduced shares make.
 int64_t joined_bytes(const ia::analysis::Exchange& exchange) {
   std::vector<int64_t> bytes(exchange.reduced.sites());
   const relation::RelationType& relation = exchange.reduced.relation;
@@ -70,10 +70,10 @@ int64_t joined_bytes(const ia::analysis::Exchange& exchange) {
   return most(bytes);
 }
 
-/// Seconds of the site that folds longest.
-double fold_seconds(const ia::analysis::Exchange& exchange, const Cluster& cluster) {
-  if (exchange.fold.empty()) return 0;
-  const kernels::table::Row& row = *kernels::table::find_row(exchange.fold);
+/// Seconds of the site that reduces longest.
+double reduction_seconds(const ia::analysis::Exchange& exchange, const Cluster& cluster) {
+  if (exchange.reduction.empty()) return 0;
+  const kernels::table::Row& row = *kernels::table::find_row(exchange.reduction);
   const int64_t each = byte_size(exchange.reduced.relation.dtype);
   std::vector<double> seconds(exchange.reduced.sites());
   for (const ia::analysis::Share& share : exchange.shares) {
@@ -146,7 +146,7 @@ double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& 
 double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,
                         const ia::PhysicalType& target, const Cluster& cluster) {
   const Profile& profile = *cluster.profile;
-  double seconds = fold_seconds(exchange, cluster);
+  double seconds = reduction_seconds(exchange, cluster);
   for (const int64_t bytes :
        {most(cut_bytes(exchange.reduce, source)), joined_bytes(exchange),
         most(cut_bytes(exchange.copy, exchange.reduced)), most(assembled_bytes(exchange, target))}) {

@@ -24,8 +24,8 @@ double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& clu
 double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster);
 
-/// Seconds of a move's copies and folds, at the sites that do most: parts cut out of blocks to be sent, partials added,
-/// arrived parts put together. Needs a profile.
+/// Seconds of a move's copies and reductions, at the sites that do most: parts cut out of blocks to be sent, partials
+/// added, arrived parts put together. Needs a profile.
 double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,
                         const ia::PhysicalType& target, const Cluster& cluster);
 

@@ -24,10 +24,11 @@ const Entry* nearest(const std::vector<Entry>& entries, Cost cost) {
   return found == entries.end() ? nullptr : &*found;
 }
 
-double fold_seconds(const std::vector<FoldProfile>& folds, int64_t element_bytes, double elements,
-                    Curve FoldProfile::* curve) {
-  const auto* fold = nearest(folds, [&](const FoldProfile& f) { return distance(f.element_bytes, element_bytes); });
-  return fold == nullptr || (fold->*curve).empty() ? kUnknown : (fold->*curve).at(elements);
+double reduction_seconds(const std::vector<ReductionProfile>& reductions, int64_t element_bytes, double elements,
+                         Curve ReductionProfile::* curve) {
+  const auto* reduction =
+      nearest(reductions, [&](const ReductionProfile& r) { return distance(r.element_bytes, element_bytes); });
+  return reduction == nullptr || (reduction->*curve).empty() ? kUnknown : (reduction->*curve).at(elements);
 }
 
 }  // namespace
@@ -136,13 +137,13 @@ double Profile::elementwise_call(const kernels::table::Kernel& kernel, int64_t e
   return elementwise_call(called, element_bytes, elements);
 }
 
-double Profile::row_fold(int64_t element_bytes, double elements) const {
-  const double seconds = fold_seconds(folds, element_bytes, elements, &FoldProfile::rows);
+double Profile::row_reduction(int64_t element_bytes, double elements) const {
+  const double seconds = reduction_seconds(reductions, element_bytes, elements, &ReductionProfile::rows);
   return seconds < 0 ? kUnknown : beyond_node(seconds);
 }
 
-double Profile::key_fold(int64_t element_bytes, double elements) const {
-  const double seconds = fold_seconds(folds, element_bytes, elements, &FoldProfile::keys);
+double Profile::key_reduction(int64_t element_bytes, double elements) const {
+  const double seconds = reduction_seconds(reductions, element_bytes, elements, &ReductionProfile::keys);
   return seconds < 0 ? kUnknown : beyond_node(seconds);
 }
 

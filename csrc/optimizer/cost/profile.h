@@ -60,8 +60,9 @@ struct ElementwiseProfile {
   Curve seconds;
 };
 
-/// Folds inside an array (`rows`), and of the tuples of a block along an axis of keys (`keys`); by the elements read.
-struct FoldProfile {
+/// Reductions inside an array (`rows`), and of the tuples of a block along an axis of keys (`keys`); by the elements
+/// read.
+struct ReductionProfile {
   int64_t element_bytes = 4;
   Curve rows;
   Curve keys;
@@ -75,7 +76,7 @@ struct Profile {
   std::vector<LinkProfile> links;
   std::vector<ProductProfile> products;
   std::vector<ElementwiseProfile> elementwise;
-  std::vector<FoldProfile> folds;
+  std::vector<ReductionProfile> reductions;
   Curve copies;  ///< by bytes, into new memory
 
   /// The links of the smallest measured set of axes that has all of `axes`; null where there is none.
@@ -84,8 +85,8 @@ struct Profile {
   double product(DType dtype, double rows, double inner, double columns) const;
   double elementwise_call(const kernels::table::Row& row, int64_t element_bytes, double elements) const;
   double elementwise_call(const kernels::table::Kernel& kernel, int64_t element_bytes, double elements) const;
-  double row_fold(int64_t element_bytes, double elements) const;
-  double key_fold(int64_t element_bytes, double elements) const;
+  double row_reduction(int64_t element_bytes, double elements) const;
+  double key_reduction(int64_t element_bytes, double elements) const;
   double copy(double bytes) const;
 
  private:

@@ -38,7 +38,7 @@ relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op
                              {op.left_keys, op.right_keys}, op.kernel.first());
 }
 
-relation::RelationType folded_type(const ia::Node& node, const ia::LocalAggregate& op) {
+relation::RelationType aggregated_type(const ia::Node& node, const ia::LocalAggregate& op) {
   if (op.kernel.epilogue.empty()) return node.type().relation;
   return relation::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
 }

@@ -20,7 +20,7 @@ struct Visited {
 relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op);
 
 /// Type of a local aggregate before the kernels that follow its own.
-relation::RelationType folded_type(const ia::Node& node, const ia::LocalAggregate& op);
+relation::RelationType aggregated_type(const ia::Node& node, const ia::LocalAggregate& op);
 
 /// The tuples on which a local map runs its kernels, and their type after the first one. A key map changes no array, so
 /// kernels are counted on the keys that tuples come from, unless a tuple gives several.

@@ -10,7 +10,7 @@
 namespace joinsum::optimizer::layouts {
 
 /// Prices moves between two layouts of one relation type, each once. Under `seconds` on more than a few sites it takes
-/// the busiest receiver for the busiest link, and leaves out the folds of partials: never more than a move takes.
+/// the busiest receiver for the busiest link, and leaves out the reductions of partials: never more than a move takes.
 class MovePrices {
  public:
   MovePrices(cost::Objective objective, const cost::Cluster& cluster) : objective_(objective), cluster_(cluster) {}

@@ -20,7 +20,8 @@ std::set<const tra::Node*> joins_below_sums(const tra::Plan& plan, const Placeme
     const auto* sum = node->as<tra::Aggregate>();
     if (sum == nullptr || node->input(0)->as<tra::Join>() == nullptr) continue;
     const tra::Node* join = node->input(0).get();
-    if (uses.at(join) == 1 && kernels::table::foldable(sum->kernel.first()) && !constraints.pins.contains(join))
+    if (uses.at(join) == 1 && kernels::table::reduces_in_any_order(sum->kernel.first()) &&
+        !constraints.pins.contains(join))
       out.insert(join);
   }
   return out;

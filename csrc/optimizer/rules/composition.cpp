@@ -93,8 +93,8 @@ std::vector<Rule> composition_rules() {
            }},
       {.name = "R1-4a",
        .law = "M[id, f](A[g, ⊕] R) = A[g, ⊕ | f] R",
-       .when =
-           "the key map is the identity, and groups lie together; f runs once on each group's result, not in the fold",
+       .when = "the key map is the identity, and groups lie together; f runs once on each group's result, not in the "
+               "aggregation",
        .source = kTable2Corrected,
        .pattern = map(aggregate()),
        .condition =
@@ -103,9 +103,10 @@ std::vector<Rule> composition_rules() {
            },
        .rewrite =
            [](const Match& m) {
-             const ia::LocalAggregate& fold = aggregate_at(m[1]);
-             return ia::make(ia::LocalAggregate{fold.group_by, fold.kernel.followed_by(map_at(m[0]).array_map)},
-                             {m[1]->input(0)});
+             const ia::LocalAggregate& aggregate = aggregate_at(m[1]);
+             return ia::make(
+                 ia::LocalAggregate{aggregate.group_by, aggregate.kernel.followed_by(map_at(m[0]).array_map)},
+                 {m[1]->input(0)});
            }},
       {.name = "R1-4b",
        .law = "M[id, f](A[g, ⊕] R) = A[g, ⊕](M[id, f] R)",
@@ -114,9 +115,9 @@ std::vector<Rule> composition_rules() {
        .pattern = map(aggregate()),
        .condition =
            [](const Match& m) {
-             const kernels::table::Kernel& fold = aggregate_at(m[1]).kernel;
-             return keeps_keys(m[0]) && fold.epilogue.empty() && fold.parameters.empty() &&
-                    kernels::table::distributes(map_at(m[0]).array_map, fold.name, 0);
+             const kernels::table::Kernel& aggregate = aggregate_at(m[1]).kernel;
+             return keeps_keys(m[0]) && aggregate.epilogue.empty() && aggregate.parameters.empty() &&
+                    kernels::table::distributes(map_at(m[0]).array_map, aggregate.name, 0);
            },
        .rewrite =
            [](const Match& m) {
@@ -130,8 +131,9 @@ std::vector<Rule> composition_rules() {
        .pattern = filter(aggregate()),
        .rewrite =
            [](const Match& m) {
-             const ia::LocalAggregate& fold = aggregate_at(m[1]);
-             return ia::make(fold, {filtered(m[1]->input(0), reindexed(filter_at(m[0]).predicate, fold.group_by))});
+             const ia::LocalAggregate& aggregate = aggregate_at(m[1]);
+             return ia::make(aggregate,
+                             {filtered(m[1]->input(0), reindexed(filter_at(m[0]).predicate, aggregate.group_by))});
            },
        .phase = Phase::kRewrite,
        .normalization = Normalization::kDirects},
@@ -143,10 +145,10 @@ std::vector<Rule> composition_rules() {
        .condition = [](const Match& m) { return reads_only(filter_at(m[1]).predicate, aggregate_at(m[0]).group_by); },
        .rewrite =
            [](const Match& m) {
-             const ia::LocalAggregate& fold = aggregate_at(m[0]);
+             const ia::LocalAggregate& aggregate = aggregate_at(m[0]);
              const NodePtr& input = m[1]->input(0);
-             const Dims at = positions_in(fold.group_by, input->type().relation.arity());
-             return filtered(ia::make(fold, {input}), reindexed(filter_at(m[1]).predicate, at));
+             const Dims at = positions_in(aggregate.group_by, input->type().relation.arity());
+             return filtered(ia::make(aggregate, {input}), reindexed(filter_at(m[1]).predicate, at));
            }},
       {.name = "R1-6",
        .law = "F[b](J[jl; jr; q](L, R)) = J[jl; jr; q](F[b] L, F[b'] R)",

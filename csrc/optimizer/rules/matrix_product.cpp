@@ -9,16 +9,16 @@ using ia::NodePtr;
 
 constexpr const char* kSource = "TRA paper, section 5.2.2";
 
-/// A fold over a join, with the moves between and below them taken away: the matrix products of the paper, for any join
-/// kernel and any fold that may be regrouped.
+/// An aggregation of a join, with the moves between and below them taken away: the matrix products of the paper, for
+/// any join kernel and any aggregation that may be regrouped.
 struct Product {
-  const ia::LocalAggregate& fold;
+  const ia::LocalAggregate& aggregate;
   const ia::LocalJoin& join;
   NodePtr left;
   NodePtr right;
 
   explicit Product(const Match& m)
-      : fold(aggregate_at(m[0])),
+      : aggregate(aggregate_at(m[0])),
         join(join_at(m[2])),
         left(before_move(m[2]->input(0))),
         right(before_move(m[2]->input(1))) {}
@@ -28,20 +28,20 @@ struct Product {
   Dims left_free() const { return complement(join.left_keys, left_arity()); }
   Dims right_free() const { return complement(join.right_keys, right_arity()); }
   NodePtr joined(const NodePtr& a, const NodePtr& b) const { return ia::make(join, {a, b}); }
-  NodePtr folded(const NodePtr& input) const { return ia::make(fold, {input}); }
+  NodePtr aggregated(const NodePtr& input) const { return ia::make(aggregate, {input}); }
 };
 
 bool is_product(const Match& m) {
   const Product product(m);
-  return kernels::table::foldable(product.fold.kernel.first()) && !placement_of(product.left).pending() &&
-         !placement_of(product.right).pending();
+  return kernels::table::reduces_in_any_order(product.aggregate.kernel.first()) &&
+         !placement_of(product.left).pending() && !placement_of(product.right).pending();
 }
 
 /// Matrices: one joined and one free key dimension each, the free ones kept in order.
 bool is_matrix_product(const Match& m) {
   const Product product(m);
   if (product.left_arity() != 2 || product.right_arity() != 2 || product.join.left_keys.size() != 1) return false;
-  return is_product(m) && product.fold.group_by == Dims{product.left_free()[0], 2};
+  return is_product(m) && product.aggregate.group_by == Dims{product.left_free()[0], 2};
 }
 
 /// Splits every grid axis by `dims` in turn.
@@ -65,7 +65,8 @@ std::vector<Rule> matrix_product_rules() {
   return {
       {.name = "MM-1a",
        .law = "A[g](S(J(L, R))) = A[g](J(B L, S[free] R))",
-       .when = "the fold may be regrouped; R has key dimensions that are not joined, and the fold keeps them (BMM)",
+       .when = "the aggregation may be regrouped; R has key dimensions that are not joined, and the aggregation keeps "
+               "them (BMM)",
        .source = kSource,
        .pattern = aggregate(shuffle(join())),
        .condition =
@@ -76,13 +77,14 @@ std::vector<Rule> matrix_product_rules() {
        .rewrite =
            [](const Match& m) {
              const Product product(m);
-             return product.folded(
+             return product.aggregated(
                  product.joined(ia::broadcast(product.left), split_by(product.right, product.right_free())));
            },
        .phase = Phase::kProducts},
       {.name = "MM-1b",
        .law = "A[g](S(J(L, R))) = A[g](J(S[free] L, B R))",
-       .when = "the fold may be regrouped; L has key dimensions that are not joined, and the fold keeps them (BMM)",
+       .when = "the aggregation may be regrouped; L has key dimensions that are not joined, and the aggregation keeps "
+               "them (BMM)",
        .source = kSource,
        .pattern = aggregate(shuffle(join())),
        .condition =
@@ -93,15 +95,15 @@ std::vector<Rule> matrix_product_rules() {
        .rewrite =
            [](const Match& m) {
              const Product product(m);
-             return product.folded(
+             return product.aggregated(
                  product.joined(split_by(product.left, product.left_free()), ia::broadcast(product.right)));
            },
        .phase = Phase::kProducts},
       {.name = "MM-2",
        .law = "A[g](S[g](J(L, R))) = A[g](S[g](J(S[jl] L, S[jr] R)))",
-       .when = "the fold may be regrouped and there are join keys: each site multiplies its part of the contracted "
-               "dimension "
-               "(CMM)",
+       .when =
+           "the aggregation may be regrouped and there are join keys: each site multiplies its part of the contracted "
+           "dimension (CMM)",
        .source = kSource,
        .pattern = aggregate(shuffle(join())),
        .condition = [](const Match& m) { return is_product(m) && !Product(m).join.left_keys.empty(); },
@@ -111,16 +113,16 @@ std::vector<Rule> matrix_product_rules() {
              const auto [left, right] =
                  shuffled_to_meet(product.left, product.right, product.join.left_keys, product.join.right_keys,
                                   all_dims(product.left->type().grid.rank()));
-             return product.folded(moved_like(m[1], product.joined(left, right)));
+             return product.aggregated(moved_like(m[1], product.joined(left, right)));
            },
        .phase = Phase::kProducts},
       {.name = "MM-3",
        .law = "A[i, j](S(J[k; k](L, R))) = A[i, j](J[i, k, j; i, k, j](S[i, j] L', S[i, j] R')), L' and R' holding a "
               "copy for "
               "each j of R and each i of L",
-       .when = "the fold may be regrouped; L and R are matrices of key dimensions (i, k) and (k, j) in either order "
-               "(RMM, the "
-               "3-D product)",
+       .when =
+           "the aggregation may be regrouped; L and R are matrices of key dimensions (i, k) and (k, j) in either order "
+           "(RMM, the 3-D product)",
        .source = kSource,
        .pattern = aggregate(shuffle(join())),
        .condition = is_matrix_product,
@@ -136,7 +138,7 @@ std::vector<Rule> matrix_product_rules() {
          const NodePtr right = duplicated(product.right, {}, {product.join.right_keys[0], j}, rows);
          const ia::LocalJoin voxels{{0, 1, 2}, {0, 1, 2}, product.join.kernel};
          const NodePtr joined = ia::make(voxels, {split_by(left, {0, 2}), split_by(right, {0, 2})});
-         return {ia::make(ia::LocalAggregate{{0, 2}, product.fold.kernel}, {joined})};
+         return {ia::make(ia::LocalAggregate{{0, 2}, product.aggregate.kernel}, {joined})};
        },
        .phase = Phase::kProducts},
   };

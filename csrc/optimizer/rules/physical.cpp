@@ -57,14 +57,14 @@ bool same_shapes(const NodePtr& join) {
 }
 
 /// Whether every group is one tuple, under its own key.
-bool folds_nothing(const NodePtr& node) {
+bool aggregates_nothing(const NodePtr& node) {
   const relation::RelationType& input = node->input(0)->type().relation;
   const ia::LocalAggregate& op = aggregate_at(node);
   return op.group_by == all_dims(input.arity()) && input.unique() &&
          kernels::table::row_of(op.kernel).form != Form::kConcat;
 }
 
-NodePtr without_fold(const NodePtr& node) {
+NodePtr without_aggregation(const NodePtr& node) {
   const NodePtr& input = node->input(0);
   if (aggregate_at(node).kernel.epilogue.empty()) return input;
   Kernel then{"id", {}};
@@ -72,10 +72,10 @@ NodePtr without_fold(const NodePtr& node) {
   return ia::make(ia::LocalMap{1, relation::KeyMap::identity(input->type().relation.arity()), then}, {input});
 }
 
-/// Whether the fold below the move is what the aggregate folds again.
-bool reduces_by_its_fold(const Match& m) {
-  const auto fold = placement_of(m[1]->input(0)).pending_kernel();
-  return fold && *fold == aggregate_at(m[0]).kernel.name && folds_nothing(m[0]);
+/// Whether the aggregate repeats the reduction of the move below it.
+bool repeats_the_reduction(const Match& m) {
+  const auto reduction = placement_of(m[1]->input(0)).pending_kernel();
+  return reduction && *reduction == aggregate_at(m[0]).kernel.name && aggregates_nothing(m[0]);
 }
 
 /// Bytes of one element before and after a map.
@@ -95,8 +95,8 @@ std::vector<Rule> physical_rules() {
        .pattern = aggregate(join()),
        .condition =
            [](const Match& m) {
-             const Kernel& fold = aggregate_at(m[0]).kernel;
-             return adds(fold) && same_shapes(m[1]) &&
+             const Kernel& kernel = aggregate_at(m[0]).kernel;
+             return adds(kernel) && same_shapes(m[1]) &&
                     as_contraction(join_at(m[1]).kernel, m[1]->input(0)->type().relation.rank()).has_value();
            },
        .rewrite =
@@ -107,25 +107,25 @@ std::vector<Rule> physical_rules() {
            }},
       {.name = "P-2",
        .law = "A[all, ⊕](S R) = S R",
-       .when = "R is pending under ⊕: the shuffle of partials folds them, as a reduce-scatter",
+       .when = "R is pending under ⊕: the shuffle of partials reduces them, as a reduce-scatter",
        .source = kSource,
        .pattern = aggregate(shuffle()),
-       .condition = reduces_by_its_fold,
-       .rewrite = [](const Match& m) { return without_fold(m[0]); }},
+       .condition = repeats_the_reduction,
+       .rewrite = [](const Match& m) { return without_aggregation(m[0]); }},
       {.name = "P-3",
        .law = "A[all, ⊕](B R) = B R",
-       .when = "R is pending under ⊕: the broadcast of partials folds them, as an all-reduce",
+       .when = "R is pending under ⊕: the broadcast of partials reduces them, as an all-reduce",
        .source = kSource,
        .pattern = aggregate(broadcast()),
-       .condition = reduces_by_its_fold,
-       .rewrite = [](const Match& m) { return without_fold(m[0]); }},
+       .condition = repeats_the_reduction,
+       .rewrite = [](const Match& m) { return without_aggregation(m[0]); }},
       {.name = "P-4",
        .law = "A[all, ⊕ | f] R = M[id, f] R",
        .when = "keys are unique, so every group is one tuple",
        .source = kSource,
        .pattern = aggregate(),
-       .condition = [](const Match& m) { return folds_nothing(m[0]) && !placement_of(m[1]).pending(); },
-       .rewrite = [](const Match& m) { return without_fold(m[0]); },
+       .condition = [](const Match& m) { return aggregates_nothing(m[0]) && !placement_of(m[1]).pending(); },
+       .rewrite = [](const Match& m) { return without_aggregation(m[0]); },
        .phase = Phase::kRewrite,
        .normalization = Normalization::kSimplifies},
       {.name = "P-5",

@@ -67,7 +67,7 @@ std::vector<Rule> repartition_rules() {
        .rewrite = [](const Match& m) { return ia::make(filter_at(m[1]), {moved_like(m[0], m[1]->input(0))}); }},
       {.name = "R2-3a",
        .law = "M[k, f](S R) = S(M[k, f] R), and with B",
-       .when = "with S the key map is the identity; where R is pending f distributes over its fold",
+       .when = "with S the key map is the identity; where R is pending f distributes over its reduction",
        .source = kTable2Corrected,
        .pattern = map(move()),
        .condition = [](const Match& m) { return may_pass(m[0], m[1]); },
@@ -99,7 +99,7 @@ std::vector<Rule> repartition_rules() {
              const Dims dims = split_dims(target_at(m[1]));
              const bool within = std::all_of(dims.begin(), dims.end(),
                                              [&](int64_t dim) { return position_of(op.group_by, dim).has_value(); });
-             return within && kernels::table::foldable(op.kernel.first()) &&
+             return within && kernels::table::reduces_in_any_order(op.kernel.first()) &&
                     m[0]->type().relation.tuples() < m[1]->type().relation.tuples();
            },
        .rewrite =

@@ -19,13 +19,13 @@ bool fits(const ia::Plan& plan, const cost::Cluster& cluster) {
   }
 }
 
-/// Joins that a fold reads, straight or through moves, and nothing else does.
-std::unordered_set<const ia::Node*> folded_joins(const ia::Plan& plan) {
+/// Joins that an aggregation reads, straight or through moves, and nothing else does.
+std::unordered_set<const ia::Node*> aggregated_joins(const ia::Plan& plan) {
   const auto uses = use_counts(plan);
   std::unordered_set<const ia::Node*> out;
   for (const ia::NodePtr& node : plan.order()) {
-    const auto* fold = node->as<ia::LocalAggregate>();
-    if (fold == nullptr || !kernels::table::foldable(fold->kernel.first())) continue;
+    const auto* aggregate = node->as<ia::LocalAggregate>();
+    if (aggregate == nullptr || !kernels::table::reduces_in_any_order(aggregate->kernel.first())) continue;
     const ia::Node* below = node->input(0).get();
     while (ia::is_move(below->operation())) {
       if (uses.at(below) > 1) break;
@@ -39,12 +39,12 @@ std::unordered_set<const ia::Node*> folded_joins(const ia::Plan& plan) {
 }  // namespace
 
 int64_t undivided_contractions(const ia::Plan& plan) {
-  const auto folded = folded_joins(plan);
+  const auto aggregated = aggregated_joins(plan);
   int64_t count = 0;
   for (const ia::NodePtr& node : plan.order()) {
     const auto* join = node->as<ia::LocalJoin>();
     if (join == nullptr) continue;
-    const bool contracts = folded.contains(node.get()) || kernels::table::contracts(join->kernel);
+    const bool contracts = aggregated.contains(node.get()) || kernels::table::contracts(join->kernel);
     if (contracts && division::leaves_undivided(node->type())) ++count;
   }
   return count;

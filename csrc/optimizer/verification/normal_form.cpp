@@ -155,21 +155,22 @@ NodePtr filter_below_key_map(const NodePtr& node) {
 }
 
 /// M[k, f](A[g, ⊕] R) = M[k, id](A[g, ⊕ | f] R)
-NodePtr map_into_fold(const NodePtr& node) {
+NodePtr map_into_aggregate(const NodePtr& node) {
   const auto* map = node->as<ia::LocalMap>();
-  const auto* fold = one_each(map) ? node->input(0)->as<ia::LocalAggregate>() : nullptr;
-  if (fold == nullptr || map->array_map == kIdentity) return nullptr;
-  const ia::LocalAggregate both{fold->group_by, fold->kernel.followed_by(map->array_map)};
+  const auto* aggregate = one_each(map) ? node->input(0)->as<ia::LocalAggregate>() : nullptr;
+  if (aggregate == nullptr || map->array_map == kIdentity) return nullptr;
+  const ia::LocalAggregate both{aggregate->group_by, aggregate->kernel.followed_by(map->array_map)};
   return ia::make(ia::LocalMap{1, map->key_map, kIdentity}, {ia::make(both, {node->input(0)->input(0)})});
 }
 
 /// A[g, ⊕ | f] R = A[g, ⊕](M[id, f] R) where f distributes over ⊕
-NodePtr function_below_fold(const NodePtr& node) {
-  const auto* fold = node->as<ia::LocalAggregate>();
-  if (fold == nullptr || fold->kernel.epilogue.empty() || !fold->kernel.parameters.empty()) return nullptr;
-  const Kernel& function = fold->kernel.epilogue.front();
-  if (!kernels::table::distributes(function, fold->kernel.name, 0)) return nullptr;
-  ia::LocalAggregate rest = *fold;
+NodePtr function_below_aggregate(const NodePtr& node) {
+  const auto* aggregate = node->as<ia::LocalAggregate>();
+  if (aggregate == nullptr || aggregate->kernel.epilogue.empty() || !aggregate->kernel.parameters.empty())
+    return nullptr;
+  const Kernel& function = aggregate->kernel.epilogue.front();
+  if (!kernels::table::distributes(function, aggregate->kernel.name, 0)) return nullptr;
+  ia::LocalAggregate rest = *aggregate;
   rest.kernel.epilogue.erase(rest.kernel.epilogue.begin());
   const NodePtr& input = node->input(0);
   const ia::LocalMap below{1, relation::KeyMap::identity(input->type().relation.arity()), function};
@@ -177,27 +178,29 @@ NodePtr function_below_fold(const NodePtr& node) {
 }
 
 /// A[h, ⊕ | f](A[g, ⊕] R) = A[g∘h, ⊕ | f] R
-NodePtr fold_of_fold(const NodePtr& node) {
+NodePtr aggregate_of_aggregate(const NodePtr& node) {
   const auto* outer = node->as<ia::LocalAggregate>();
   const auto* inner = outer == nullptr ? nullptr : node->input(0)->as<ia::LocalAggregate>();
-  if (inner == nullptr || !(inner->kernel == outer->kernel.first()) || !kernels::table::foldable(inner->kernel))
+  if (inner == nullptr || !(inner->kernel == outer->kernel.first()) ||
+      !kernels::table::reduces_in_any_order(inner->kernel))
     return nullptr;
   return ia::make(ia::LocalAggregate{project(inner->group_by, outer->group_by), outer->kernel},
                   {node->input(0)->input(0)});
 }
 
 /// A[g, ⊕](M[k, f] R) = A[k(g), ⊕](M[id, f] R) where k copies the components g
-NodePtr fold_of_key_map(const NodePtr& node) {
-  const auto* fold = node->as<ia::LocalAggregate>();
-  const auto* map = fold == nullptr ? nullptr : node->input(0)->as<ia::LocalMap>();
-  if (!one_each(map) || rules::keeps_keys(node->input(0)) || !kernels::table::foldable(fold->kernel.first()))
+NodePtr aggregate_of_key_map(const NodePtr& node) {
+  const auto* aggregate = node->as<ia::LocalAggregate>();
+  const auto* map = aggregate == nullptr ? nullptr : node->input(0)->as<ia::LocalMap>();
+  if (!one_each(map) || rules::keeps_keys(node->input(0)) ||
+      !kernels::table::reduces_in_any_order(aggregate->kernel.first()))
     return nullptr;
-  const Dims group = project(map->key_map.copied_dims(), fold->group_by);
+  const Dims group = project(map->key_map.copied_dims(), aggregate->group_by);
   const std::set<int64_t> distinct_dims(group.begin(), group.end());
   if (distinct_dims.contains(-1) || distinct_dims.size() != group.size()) return nullptr;
   const NodePtr& input = node->input(0)->input(0);
   const ia::LocalMap below{1, relation::KeyMap::identity(input->type().relation.arity()), map->array_map};
-  return ia::make(ia::LocalAggregate{group, fold->kernel}, {ia::make(below, {input})});
+  return ia::make(ia::LocalAggregate{group, aggregate->kernel}, {ia::make(below, {input})});
 }
 
 /// The component of a map's keys that counts equal copies, if that is all the map adds to keys.
@@ -271,9 +274,9 @@ NodePtr call_at_once(const NodePtr& node) {
   return ia::make(ia::LocalCall{op->call.undecomposed.front()}, std::move(operands));
 }
 
-constexpr Law kLaws[] = {call_at_once,    filter_of_nothing,         filter_below_key_map,
-                         map_into_fold,   function_below_fold,       fold_of_fold,
-                         fold_of_key_map, join_without_right_copies, join_without_left_copies};
+constexpr Law kLaws[] = {call_at_once,         filter_of_nothing,         filter_below_key_map,
+                         map_into_aggregate,   function_below_aggregate,  aggregate_of_aggregate,
+                         aggregate_of_key_map, join_without_right_copies, join_without_left_copies};
 
 /// The node that the first applicable rule or law gives for `node`; null if there is none. One that would give another
 /// type (of a relation without tuples, whose arrays have no shape) does not apply, because readers of the node rely on

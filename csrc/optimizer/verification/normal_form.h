@@ -6,9 +6,10 @@
 namespace joinsum::optimizer::verification {
 
 /// Rewrites plans to a normal form by laws that preserve their contents, so that plans that differ only by rules have
-/// the same form: moves and repeated folds are removed, functions of arrays and filters stand as near to the inputs and
-/// functions of keys as near to the outputs as the laws allow, copies of a join's operands are joined without copying,
-/// and contractions use canonical letters. Equal forms mean equal contents; different forms mean nothing.
+/// the same form: moves and repeated aggregations are removed, functions of arrays and filters stand as near to the
+/// inputs and functions of keys as near to the outputs as the laws allow, copies of a join's operands are joined
+/// without copying, and contractions use canonical letters. Equal forms mean equal contents; different forms mean
+/// nothing.
 class NormalForm {
  public:
   /// Nodes of the outputs, in order; of a physical plan as it would be on one site. Equal contents often are the same

@@ -92,7 +92,7 @@ class MoveUnderway final : public Move {
     for (const auto& [site, pieces] : held_) {
       if (!pieces.empty()) options_ = pieces.front().block.options();
     }
-    if (move_.exchange.fold.empty()) {
+    if (move_.exchange.reduction.empty()) {
       started_ = start_copies();
     } else if (!all_reduce()) {
       started_ = start(move_.reduce, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
@@ -100,7 +100,7 @@ class MoveUnderway final : public Move {
   }
 
   StoredRelation wait() override {
-    if (move_.exchange.fold.empty()) {
+    if (move_.exchange.reduction.empty()) {
       finish_copies();
     } else {
       if (started_ != nullptr) finish_reduction();
@@ -227,7 +227,7 @@ class MoveUnderway final : public Move {
       terms.push_back(partials[next]);
     }
     if (terms.empty()) terms.push_back(store_.put(at::empty({0}, options_)));
-    return {share.box, share.begin, share.end, reduce_(move_.exchange.fold, terms)};
+    return {share.box, share.begin, share.end, reduce_(move_.exchange.reduction, terms)};
   }
 
   /// Concatenates the chunks of each box. Sites that receive the same chunks share the block made of them.
@@ -264,7 +264,7 @@ class MoveUnderway final : public Move {
     if (pieces.size() != 1) return false;
     const Pin pin(pieces[0].block);
     const CollectiveCall call{Collective::kAllReduce, move_.operation, SubGrids::all(transport_.sites()).groups()[0],
-                              move_.exchange.fold};
+                              move_.exchange.reduction};
     const auto reduced = transport_.native(call, pin.array());
     if (reduced) pieces[0].block = store_.put(*reduced);
     return reduced.has_value();

@@ -25,25 +25,25 @@ const BackendRow* find_backend(const std::string& name) {
   return nullptr;
 }
 
-struct Reduction {
+struct NativeReduction {
   c10d::ReduceOp::RedOpType operation;
   bool floats;  ///< c10d's min and max drop NaNs, which the kernels propagate
 };
 
 /// c10d's reduction by the kernel `name`, if it has one.
-std::optional<Reduction> reduction_by(const std::string& name) {
+std::optional<NativeReduction> native_reduction(const std::string& name) {
   const kernels::table::Row* row = kernels::table::find_row(name);
-  if (row == nullptr || !row->folds_by) return std::nullopt;
-  switch (*row->folds_by) {
-    case kernels::semiring::Fold::kAdd:
-      return Reduction{c10d::ReduceOp::SUM, true};
-    case kernels::semiring::Fold::kMul:
-      return Reduction{c10d::ReduceOp::PRODUCT, true};
-    case kernels::semiring::Fold::kMin:
-      return Reduction{c10d::ReduceOp::MIN, false};
-    case kernels::semiring::Fold::kMax:
-      return Reduction{c10d::ReduceOp::MAX, false};
-    case kernels::semiring::Fold::kLogAddExp:
+  if (row == nullptr || !row->reduces_by) return std::nullopt;
+  switch (*row->reduces_by) {
+    case kernels::semiring::Reduction::kAdd:
+      return NativeReduction{c10d::ReduceOp::SUM, true};
+    case kernels::semiring::Reduction::kMul:
+      return NativeReduction{c10d::ReduceOp::PRODUCT, true};
+    case kernels::semiring::Reduction::kMin:
+      return NativeReduction{c10d::ReduceOp::MIN, false};
+    case kernels::semiring::Reduction::kMax:
+      return NativeReduction{c10d::ReduceOp::MAX, false};
+    case kernels::semiring::Reduction::kLogAddExp:
       return std::nullopt;
   }
   JOINSUM_CHECK(false, "kernel=", name);
@@ -53,12 +53,12 @@ std::optional<Reduction> reduction_by(const std::string& name) {
 constexpr auto kNoTimeout = std::chrono::hours(24);
 
 /// The same for arrays of `type`.
-std::optional<Reduction> reduction_of(const std::string& kernel, at::ScalarType type) {
+std::optional<NativeReduction> native_reduction(const std::string& kernel, at::ScalarType type) {
   constexpr at::ScalarType integers[] = {at::kByte, at::kChar, at::kInt, at::kLong};
   constexpr at::ScalarType floats[] = {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
   const bool is_float = std::find(std::begin(floats), std::end(floats), type) != std::end(floats);
   if (!is_float && std::find(std::begin(integers), std::end(integers), type) == std::end(integers)) return std::nullopt;
-  const auto found = reduction_by(kernel);
+  const auto found = native_reduction(kernel);
   return found && is_float && !found->floats ? std::nullopt : found;
 }
 
@@ -67,7 +67,7 @@ bool reduces(Collective collective) {
 }
 
 c10d::ReduceOp::RedOpType operation_of(const CollectiveCall& call, const at::Tensor& array) {
-  const auto reduction = reduction_of(call.reduction, array.scalar_type());
+  const auto reduction = native_reduction(call.reduction, array.scalar_type());
   JOINSUM_CHECK(reduction, "the backend has no such reduction: reduction=", call.reduction);
   return reduction->operation;
 }
@@ -117,7 +117,7 @@ NativeCollective broadcast(c10d::Backend& backend, const CollectiveCall& call, c
 }  // namespace
 
 bool uses_native(Collectives policy, const std::string& backend, const CollectiveCall& call, at::ScalarType type) {
-  if (reduces(call.collective) && !reduction_of(call.reduction, type)) return false;
+  if (reduces(call.collective) && !native_reduction(call.reduction, type)) return false;
   const BackendRow* row = find_backend(backend);
   if (row == nullptr || (call.collective == Collective::kReduceScatter && !row->has_reduce_scatter)) return false;
   return policy == Collectives::kTable ? row->collectives_are_faster : policy == Collectives::kAlways;

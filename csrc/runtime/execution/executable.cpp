@@ -81,7 +81,7 @@ Action Executable::action_of(const Node& node, const std::string& label,
     compute.call = std::make_unique<const local::CallOperator>(op->call, std::move(types));
     return compute;
   }
-  if (materialization_.folds_recomputed(node)) {
+  if (materialization_.reduces_recomputed(node)) {
     const Node& reduced = node.as<ia::LocalAggregate>() != nullptr ? *node.input(0) : node;
     for (const int64_t site : local_sites) compute.boxes.emplace(site, reduced.type().stored(site));
     compute.operation = local::prepare_tiled_recomputation(materialization_, node, local_sites);

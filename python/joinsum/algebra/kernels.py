@@ -206,13 +206,15 @@ def _facts(name: str, facts: Facts) -> _C.Facts:
 
 
 def _distributions(name: str, value: object) -> list[tuple[str, bool, bool]]:
-    """(kernel, in the left operand, in the right operand) for each fold it distributes over."""
+    """(kernel, in the left operand, in the right operand) for each reduction it distributes over."""
     if isinstance(value, str):
         value = [value]
     over = dict(value) if isinstance(value, Mapping) else value
     if not isinstance(over, dict) and isinstance(over, Iterable):
         over = dict.fromkeys(over, "both")
-    if not isinstance(over, dict) or not all(isinstance(fold, str) and side in _SIDES for fold, side in over.items()):
+    if not isinstance(over, dict) or not all(
+        isinstance(reduction, str) and side in _SIDES for reduction, side in over.items()
+    ):
         wanted = 'a kernel\'s name, a list, or {name: "left" | "right" | "both"}'
         raise KernelError(f"register_kernel: distributes_over takes {wanted}: name={name}, value={show(value)}")
-    return [(fold, *_SIDES[side]) for fold, side in over.items()]
+    return [(reduction, *_SIDES[side]) for reduction, side in over.items()]

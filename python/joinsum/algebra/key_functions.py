@@ -167,7 +167,7 @@ def and_(*conditions: object) -> KeyCondition:
     >>> str(trace_predicate("filter", lambda i, j: and_(i > 0, j > 0, i != j), arity=2))
     'k0 > 0 and k1 > 0 and k0 != k1'
     """
-    return _fold(_C.KeyOperator.and_, conditions, empty=True)
+    return _reduced(_C.KeyOperator.and_, conditions, empty=True)
 
 
 def or_(*conditions: object) -> KeyCondition:
@@ -176,7 +176,7 @@ def or_(*conditions: object) -> KeyCondition:
     >>> str(trace_predicate("filter", lambda i: or_(i == 0, i == 3), arity=1))
     'k0 == 0 or k0 == 3'
     """
-    return _fold(_C.KeyOperator.or_, conditions, empty=False)
+    return _reduced(_C.KeyOperator.or_, conditions, empty=False)
 
 
 def not_(condition: object) -> KeyCondition:
@@ -282,14 +282,14 @@ def _condition_core(who: str, value: object) -> _C.KeyExpression:
     return _C.KeyExpression.truth(value)
 
 
-def _fold(op: _C.KeyOperator, conditions: tuple[object, ...], empty: bool) -> KeyCondition:
+def _reduced(op: _C.KeyOperator, conditions: tuple[object, ...], empty: bool) -> KeyCondition:
     cores = [_condition_core(op.name, condition) for condition in conditions]
     if not cores:
         return KeyCondition(_C.KeyExpression.truth(empty))
-    folded = cores[0]
+    reduced = cores[0]
     for core in cores[1:]:
-        folded = _C.KeyExpression.binary(op, folded, core)
-    return KeyCondition(folded)
+        reduced = _C.KeyExpression.binary(op, reduced, core)
+    return KeyCondition(reduced)
 
 
 def table_entries(table: torch.Tensor | Sequence[int]) -> list[int]:

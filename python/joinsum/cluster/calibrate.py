@@ -22,7 +22,7 @@ from joinsum.cluster.calibration import Calibration, cluster_of
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context, context
 from joinsum.cluster.machine import Machine, machine_of
-from joinsum.cluster.profile import Curve, Elementwise, Folds, Links, Products, Profile, monotone
+from joinsum.cluster.profile import Curve, Elementwise, Links, Products, Profile, Reductions, monotone
 from joinsum.cluster.timing import Bench, Stopwatch, synchronize, timed
 
 __all__ = ["calibrate"]
@@ -37,7 +37,7 @@ _COPY_BYTES = [1 << power for power in (12, 16, 20, 23, 26)]
 _EXTENTS = {"f32": (1, 8, 32, 128, 512, 1536), "f64": (1, 8, 32, 128, 512, 1024), "bf16": (1, 32, 512)}
 _DTYPES = {4: "f32", 8: "f64"}
 # The fraction of the time for each family; the rest is for start-up and agreements.
-_SHARES = {"crowding": 0.05, "links": 0.4, "products": 0.2, "elementwise": 0.06, "folds": 0.02, "copies": 0.02}
+_SHARES = {"crowding": 0.05, "links": 0.4, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
 
 
 def calibrate(seconds: float = 20.0, path: str | Path | None = None, progress: bool | None = None) -> Cluster:
@@ -122,7 +122,7 @@ class _Calibrator:
             links=() if self.context.loopback else tuple(self._links()),
             products=tuple(self._products()),
             elementwise=tuple(self._elementwise()),
-            folds=tuple(self._folds(size) for size in _DTYPES),
+            reductions=tuple(self._reductions(size) for size in _DTYPES),
             copies=self._copies(),
         )
 
@@ -233,9 +233,9 @@ class _Calibrator:
         seconds = watch.work([self.bench.node(text(elements)) for elements in _ELEMENTS])
         return Curve(tuple(map(float, _ELEMENTS)), tuple(monotone(seconds)))
 
-    def _folds(self, size: int) -> Folds:
-        self.tick("folds")
-        watch = self._stopwatch("folds", 2 * len(_ELEMENTS) * len(_DTYPES))
+    def _reductions(self, size: int) -> Reductions:
+        self.tick("reductions")
+        watch = self._stopwatch("reductions", 2 * len(_ELEMENTS) * len(_DTYPES))
         dtype = _DTYPES[size]
 
         def rows(elements: int) -> str:
@@ -244,7 +244,7 @@ class _Calibrator:
         def keys(elements: int) -> str:
             return f"input A: {dtype}[{elements // 16}@-]<16> ()\noutput Z = agg[; add](A)"
 
-        return Folds(size, self._curve(watch, rows), self._curve(watch, keys))
+        return Reductions(size, self._curve(watch, rows), self._curve(watch, keys))
 
     def _copies(self) -> Curve:
         self.tick("copies")

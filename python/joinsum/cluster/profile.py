@@ -11,7 +11,7 @@ from joinsum import _C
 from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 
-__all__ = ["Curve", "Elementwise", "Folds", "Links", "Products", "Profile", "monotone"]
+__all__ = ["Curve", "Elementwise", "Links", "Products", "Profile", "Reductions", "monotone"]
 
 Row = TypeVar("Row")
 
@@ -62,8 +62,8 @@ class Elementwise:
 
 
 @dataclass(frozen=True)
-class Folds:
-    """Folds inside an array (`rows`) and of a block's tuples (`keys`), by the elements read."""
+class Reductions:
+    """Reductions inside an array (`rows`) and of a block's tuples (`keys`), by the elements read."""
 
     element_bytes: int
     rows: Curve
@@ -88,7 +88,7 @@ class Profile:
     links: tuple[Links, ...] = ()
     products: tuple[Products, ...] = ()
     elementwise: tuple[Elementwise, ...] = ()
-    folds: tuple[Folds, ...] = ()
+    reductions: tuple[Reductions, ...] = ()
     copies: Curve = Curve()
 
     @cached_property
@@ -103,8 +103,8 @@ class Profile:
             core.add_elementwise(
                 row.operands, row.flops_per_element, row.domain, row.element_bytes, row.seconds.lists()
             )
-        for fold in self.folds:
-            core.add_folds(fold.element_bytes, fold.rows.lists(), fold.keys.lists())
+        for reduction in self.reductions:
+            core.add_reductions(reduction.element_bytes, reduction.rows.lists(), reduction.keys.lists())
         core.set_copies(self.copies.lists())
         return core
 

@@ -40,7 +40,7 @@ TEST(EinsumInterpret, MoreThanTwoOperandsAreTakenFromTheLeft) {
 TEST(EinsumInterpret, AnExpressionReadsAllOperandsAtOnce) {
   EXPECT_EQ(run("einsum[i,i,i->i; expression[3, x2-x0*x1]; add]", {{{2}, {9, 8}}, {{2}, {1, 2}}, {{2}, {3, 4}}}),
             (Array{{2}, {-6, -12}}));
-  // Labels of an operand that it does not read are folded all the same.
+  // Labels of an operand that it does not read are aggregated all the same.
   EXPECT_EQ(run("einsum[i,j->i; expression[2, x0]; add]", {{{2}, {9, 8}}, {{3}, {1, 2, 3}}}), (Array{{2}, {27, 24}}));
 }
 
@@ -54,7 +54,7 @@ TEST(EinsumInterpret, ALabelThatOnlyTheResultHasIsABroadcast) {
   EXPECT_EQ(run("einsum[i->ij; id; add; j=2]", {{{2}, {7, 8}}}), (Array{{2, 2}, {7, 7, 8, 8}}));
 }
 
-TEST(EinsumInterpret, AFoldOfNothingIsItsIdentity) {
+TEST(EinsumInterpret, AnAggregationOfNothingIsItsIdentity) {
   const Array nothing{{2, 0}, {}};
   EXPECT_EQ(run("einsum[ij->i; id; add]", {nothing}), (Array{{2}, {0, 0}}));
   EXPECT_EQ(run("einsum[ij->i; id; mul]", {nothing}), (Array{{2}, {1, 1}}));

@@ -74,7 +74,7 @@ void expect_same_meaning(const Plan& plan, const std::map<std::string, Array>& c
   }
 }
 
-TEST(EinsumLower, AnExpressionThatFoldsIsOneKernel) {
+TEST(EinsumLower, AnExpressionThatIsAggregatedIsOneKernel) {
   const std::string text = lowered(
       "input X: f32[4,5]\ninput Y: f32[5,6]\n"
       "output Z = einsum[ij,jk->ki; expression[2, exp(x0-x1)*2]; max](X, Y)",
@@ -111,7 +111,7 @@ TEST(EinsumLower, ClassesWithADiagonalOrABroadcastStayWhole) {
             "output Z = t1\n");
 }
 
-TEST(EinsumLower, FloatsOfHalfWidthAreFoldedInSinglePrecision) {
+TEST(EinsumLower, FloatsOfHalfWidthAreAggregatedInSinglePrecision) {
   EXPECT_EQ(lowered("input X: bf16[4,5]\noutput Z = einsum[ij->i; id; add](X)", 2),
             "tra\n"
             "input X: bf16[4,5]<2,2>\n"

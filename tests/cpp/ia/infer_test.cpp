@@ -98,10 +98,10 @@ TEST(LocalJoin, CarriesAPendingSideThroughAKernelThatDistributes) {
 
 TEST(LocalJoin, RefusesPendingSidesThatItCannotCarry) {
   const std::string not_linear =
-      "local_join: kernel does not distribute over the pending fold; reduce the operand first: ";
-  expect_error("join[0; 0; add](agg[1; add](T), U)", not_linear + "kernel=add, fold=add");
-  expect_error("join[0; 0; div](U, agg[1; add](T))", not_linear + "kernel=div, fold=add");
-  expect_error("join[0; 0; mul](U, agg[1; max](T))", not_linear + "kernel=mul, fold=max");
+      "local_join: kernel does not distribute over the pending reduction; reduce the operand first: ";
+  expect_error("join[0; 0; add](agg[1; add](T), U)", not_linear + "kernel=add, reduction=add");
+  expect_error("join[0; 0; div](U, agg[1; add](T))", not_linear + "kernel=div, reduction=add");
+  expect_error("join[0; 0; mul](U, agg[1; max](T))", not_linear + "kernel=mul, reduction=max");
   const std::string not_replicated = "local_join: a pending operand meets replicated ones only; reduce it first: left=";
   expect_error("join[0; 0; mul](agg[1; add](T0), W)", not_replicated + "(+add, *), right=(0, *)");
   expect_error("join[0; 0; mul](W, agg[1; add](T0))", not_replicated + "(0, *), right=(+add, *)");
@@ -109,7 +109,7 @@ TEST(LocalJoin, RefusesPendingSidesThatItCannotCarry) {
   expect_error("join[0; 0; mul](agg[1; add](T0), agg[1; add](T0))", not_replicated + "(+add, *), right=(+add, *)");
   expect_error(
       "join[0; 0; min](agg[1; max](T0), agg[0; min](T1))",
-      "local_join: operands are pending under different folds; reduce one first: left=(+max, *), right=(*, +min)");
+      "local_join: operands are pending under different reductions; reduce one first: left=(+max, *), right=(*, +min)");
 }
 
 TEST(LocalJoin, RefusesEqualKeysInAPendingResult) {
@@ -143,7 +143,7 @@ TEST(LocalAggregate, LeavesPartialsAlongAxesThatSplitAGroup) {
   EXPECT_EQ(type_of("agg[; add](agg[0; add](T))"), "f32[2]<> on 2x2 (+add, +add)");
 }
 
-TEST(LocalAggregate, RefusesFoldsThatNeedWholeGroups) {
+TEST(LocalAggregate, RefusesAggregationsThatNeedWholeGroups) {
   expect_error(
       "agg[0; sub](T)",
       "local_aggregate: kernel is not associative and commutative, and groups lie on several sites; shuffle to the "
@@ -152,7 +152,7 @@ TEST(LocalAggregate, RefusesFoldsThatNeedWholeGroups) {
   expect_error("agg[0; concat[1]](A)", "groups lie on several sites; shuffle to the groups first: kernel=concat[1]");
   EXPECT_EQ(type_of("agg[0; concat[1]](shuffle[0](A))"), "f32[8@0,8]<4> on 2x2 (0, 0)");
   expect_error("agg[; max](agg[0; add](T))",
-               "local_aggregate: input is pending under another fold; reduce it first: fold=add, kernel=max");
+               "local_aggregate: input is pending under another reduction; reduce it first: reduction=add, kernel=max");
 }
 
 TEST(LocalAggregate, LeavesNoPartialsOfAKernelWithParameters) {
@@ -169,7 +169,7 @@ TEST(LocalAggregate, LeavesNoPartialsOfAKernelWithParameters) {
   kernels::table::unregister_row("soft_maximum");
 }
 
-TEST(LocalAggregate, FoldsScatteredGroupsThatMeet) {
+TEST(LocalAggregate, AggregatesScatteredGroupsThatMeet) {
   EXPECT_EQ(type_of("agg[0; add](map[(k0 * 2, k1); id](TS))"), "f32[2@-]<7> hole<1> on 2x2 (scattered[0])");
   expect_error("agg[1; add](map[(k0 * 2, k1); id](TS))",
                "local_aggregate: groups of a scattered relation lie on several sites; shuffle it first: keep=[1], "
@@ -205,9 +205,9 @@ TEST(LocalMap, ScattersTuplesWhoseSplitItLoses) {
 TEST(LocalMap, RunsOverPendingPartialsOnlyWhatDistributes) {
   EXPECT_EQ(type_of("map[(k0); scale[2]](agg[1; add](T))"), "f32[2@-]<4> on 2x2 (+add, 0)");
   EXPECT_EQ(type_of("map[(k0); relu](agg[1; max](T))"), "f32[2@-]<4> on 2x2 (+max, 0)");
-  expect_error(
-      "map[(k0); relu](agg[1; add](T))",
-      "local_map: kernel does not distribute over the pending fold; reduce the input first: kernel=relu, fold=add");
+  expect_error("map[(k0); relu](agg[1; add](T))",
+               "local_map: kernel does not distribute over the pending reduction; reduce the input first: kernel=relu, "
+               "reduction=add");
   expect_error("map[(k0 + 1); id](agg[1; add](T))",
                "local_map: a key map over a pending relation; reduce it first: key map=(k0 + 1)");
 }

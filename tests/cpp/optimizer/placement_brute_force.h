@@ -42,7 +42,7 @@ class BruteForce {
     if (join->as<tra::Join>() == nullptr || uses_.at(join.get()) != 1) return false;
     return std::any_of(plan_.order().begin(), plan_.order().end(), [&](const tra::NodePtr& node) {
       const auto* sum = node->as<tra::Aggregate>();
-      return sum != nullptr && node->input(0) == join && kernels::table::foldable(sum->kernel.first());
+      return sum != nullptr && node->input(0) == join && kernels::table::reduces_in_any_order(sum->kernel.first());
     });
   }
 

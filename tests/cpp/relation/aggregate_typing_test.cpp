@@ -27,7 +27,7 @@ TEST(AggregateTyping, ConcatGrowsTheAxis) {
   EXPECT_EQ(aggregated("f32[10@-,6]<4>", {}, "concat[0]"), "f32[40,6]<>");
 }
 
-TEST(AggregateTyping, AFoldKeepsShapeAndDtypeAndDependsOnNoOrder) {
+TEST(AggregateTyping, AnAggregationKeepsShapeAndDtypeAndDependsOnNoOrder) {
   EXPECT_NE(error("f32[2@-,3@-]<2>", {}, "matmul").find("extents of a letter differ"), std::string::npos);
   EXPECT_NE(error("f32[8@0{0,1,8}]<2>", {}, "add").find("arrays of one group differ in shape"), std::string::npos);
   EXPECT_NE(error("f32[3@-]<1> keys{<0>,<0>}", {0}, "sub").find("the result depends on the order of equal keys"),

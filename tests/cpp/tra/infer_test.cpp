@@ -100,12 +100,12 @@ TEST(Infer, AggregateGroupsByDimensionsOfTheKey) {
   EXPECT_EQ(error_of("aggregate[1, 1; add](X)"), "aggregate: key dimension named twice: keep=[1, 1]");
 }
 
-TEST(Infer, AggregateFoldsArraysOfOneShape) {
+TEST(Infer, AggregateTakesArraysOfOneShape) {
   EXPECT_EQ(error_of("aggregate[1; add](U)"),
             "aggregate: arrays of one group differ in shape: keys=<0,0> and <1,0>, shapes=[1, 2] and [5, 2]");
 }
 
-TEST(Infer, AggregateOfEqualKeysNeedsAFoldThatMayBeReordered) {
+TEST(Infer, AggregateOfEqualKeysNeedsAKernelThatMayBeReordered) {
   EXPECT_EQ(
       error_of("aggregate[; sub](D)"),
       "aggregate: the result depends on the order of equal keys, and the kernel is not associative and commutative: "

@@ -18,7 +18,7 @@ Relation run(const std::string& text, const std::map<std::string, Relation>& inp
 
 const Relation kThree{{{0}, vector({1, 2})}, {{1}, vector({3, 4})}, {{2}, vector({-5, 6})}};
 
-TEST(Interpret, FoldsEachGroupInAscendingKeyOrder) {
+TEST(Interpret, AggregatesEachGroupInAscendingKeyOrder) {
   EXPECT_EQ(run("input X: f32[6]<3>\noutput Z = aggregate[; sub](X)", {{"X", kThree}}),
             (Relation{{{}, vector({3, -8})}}));
 }

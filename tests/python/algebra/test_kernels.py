@@ -73,8 +73,8 @@ def test_an_elementwise_kernel_joins_and_aggregates(sites: int) -> None:
     facts = {"associative": True, "commutative": True, "idempotent": False, "identity": float("-inf")}
     joinsum.register_kernel("log_add", torch.logaddexp, elementwise=True, operands=2, facts=facts)
     x = torch.randn(6, 5)
-    folded = joinsum.relation(x, parts=(3, 2)).aggregate(keep=[1], kernel="log_add")
-    torch.testing.assert_close(folded.to_tensor(), torch.logsumexp(x.reshape(3, 2, 5), dim=0))
+    reduced = joinsum.relation(x, parts=(3, 2)).aggregate(keep=[1], kernel="log_add")
+    torch.testing.assert_close(reduced.to_tensor(), torch.logsumexp(x.reshape(3, 2, 5), dim=0))
     joined = joinsum.relation(x, parts=(3, 2)).join(joinsum.relation(x, parts=(3, 2)), ([0, 1], [0, 1]), "log_add")
     torch.testing.assert_close(joined.to_tensor(), torch.logaddexp(x, x))
 

@@ -69,7 +69,7 @@ def test_with_a_small_batch_and_wide_layers_tensor_parallelism_is_the_best_by_ha
     found = by_name(told)
     best = min(told.baselines, key=lambda each: each.cost.seconds)
     assert best.name == "tensor parallel"
-    # Partial sums of the last product go to all sites; the first one's gradients are folded on each site.
+    # Partial sums of the last product go to all sites; the first one's gradients are reduced on each site.
     assert 0 <= best.cost.wire_bytes - all_reduces(batch * width, sites) <= (sites - 1) * sites * sites * BYTES
     # New weights go to all sites, each from the site that computed it.
     assert found["data parallel"].cost.wire_bytes >= (sites - 1) * 2 * width * width * BYTES

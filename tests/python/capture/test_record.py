@@ -103,7 +103,7 @@ def test_chunks_without_elements_need_no_vertex() -> None:
     check(lambda x: x + torch.ops.aten.slice_backward(x[:, 8:], [5, 8], 1, 8, 8, 1), x)
 
 
-def test_what_folds_no_elements_is_refused() -> None:
+def test_a_reduction_of_no_elements_is_refused() -> None:
     with pytest.raises(joinsum.CaptureError, match=r"a tensor has no elements: operator=aten::prod\.dim_int"):
         recorded(lambda x: x[:, 8:].exp().prod(1), torch.randn(5, 8))
 

@@ -11,7 +11,7 @@ import pytest
 from joinsum.cluster import calibration
 from joinsum.cluster.calibration import Calibration
 from joinsum.cluster.machine import Machine
-from joinsum.cluster.profile import Curve, Elementwise, Folds, Links, Products, Profile
+from joinsum.cluster.profile import Curve, Elementwise, Links, Products, Profile, Reductions
 
 MACHINE = Machine(("host: cpu, 2 cores, 1 threads",) * 2, (("grid", "2"), ("transport", "gloo")), (("torch", "2"),))
 PROFILE = Profile(
@@ -20,7 +20,7 @@ PROFILE = Profile(
     links=(Links((0,), Curve((0.0, 1000.0), (1.0, 3.0)), Curve((0.0, 1000.0), (1.0, 2.0))),),
     products=(Products("f32", (1.0, 16.0), (1.0,) * 7 + (64.0,)),),
     elementwise=(Elementwise(1, 1, "ordered", 4, Curve((0.0, 100.0), (0.5, 8.5))),),
-    folds=(Folds(4, Curve((0.0, 100.0), (0.5, 4.5)), Curve((0.0, 100.0), (0.5, 2.5))),),
+    reductions=(Reductions(4, Curve((0.0, 100.0), (0.5, 4.5)), Curve((0.0, 100.0), (0.5, 2.5))),),
     copies=Curve((0.0, 1000.0), (0.0, 16.0)),
 )
 CALIBRATION = Calibration(MACHINE, "2026-01-02T03:04:05+00:00", PROFILE)

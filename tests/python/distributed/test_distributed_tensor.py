@@ -59,7 +59,7 @@ IN_PLACE: list[Callable[[Tensor, Tensor], Any]] = [
     lambda x, y: setattr(x, "data", y * 2),
     lambda x, y: x.data.mul_(3),
 ]
-FOLDS: list[Callable[[Tensor], Tensor]] = [
+REDUCTIONS: list[Callable[[Tensor], Tensor]] = [
     lambda x: x.norm(),
     lambda x: torch.linalg.vector_norm(x, 1),
     lambda x: torch.linalg.vector_norm(x, float("inf")),
@@ -108,12 +108,12 @@ def test_operators_in_place_write_each_block_once(sites: int, index: int, replic
 
 
 @pytest.mark.parametrize("replicated", [False, True])
-@pytest.mark.parametrize("index", range(len(FOLDS)))
+@pytest.mark.parametrize("index", range(len(REDUCTIONS)))
 def test_reductions_of_all_elements_are_plain_tensors(sites: int, index: int, replicated: bool) -> None:
     x = draw(5, 4)
-    result = FOLDS[index](blocks(x, sites, replicated))
+    result = REDUCTIONS[index](blocks(x, sites, replicated))
     assert not isinstance(result, DistributedTensor)
-    torch.testing.assert_close(result, FOLDS[index](x))
+    torch.testing.assert_close(result, REDUCTIONS[index](x))
 
 
 def in_place_operators() -> list[str]:

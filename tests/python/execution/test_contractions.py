@@ -15,12 +15,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounding import rounding
-from torch_pairs import FOLDS, JOINS, PAIRS, wanted
+from torch_pairs import JOINS, PAIRS, REDUCTIONS, wanted
 
 Tensors = tuple[torch.Tensor, torch.Tensor]
 
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-# What complex numbers, which have no order, are combined and folded by.
+# What complex numbers, which have no order, are combined and reduced by.
 COMPLEX_PAIRS = [
     (join, agg)
     for join, agg in PAIRS
@@ -89,7 +89,7 @@ def test_every_pair_is_torchs_on_complex_numbers(join: str, agg: str, dtype: tor
             x = a.conj() if conjugated else a
             result = joinsum.einsum("ij,jk->ik", x, b, join=join, agg=agg)
             assert result.dtype == dtype
-            scale = FOLDS[agg](JOINS[join](x[:, :, None], b[None]).abs())
+            scale = REDUCTIONS[agg](JOINS[join](x[:, :, None], b[None]).abs())
             assert ((result - wanted(join, agg, x, b)).abs() <= near * scale).all()
 
 
@@ -175,7 +175,7 @@ def test_an_aggregation_of_nothing_is_its_identity(shape: tuple[int, int, int]) 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_logarithms_of_sums_are_exact_to_the_last_digits_wherever_the_maximum_stands(dtype: torch.dtype) -> None:
-    """The terms rise or fall over several panels of folded indices, so that the maximum moves, or stands still."""
+    """The terms rise or fall over several panels of reduced indices, so that the maximum moves, or stands still."""
     near = {torch.float32: 4e-7, torch.float64: 8e-16}[dtype]
     for slope in (-3.0, -0.01, 0.0, 0.01, 3.0, 1e4):
         a = (torch.arange(700.0, dtype=dtype) * slope).expand(3, 700)

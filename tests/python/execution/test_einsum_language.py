@@ -61,12 +61,12 @@ EXPRESSIONS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 @pytest.mark.parametrize("agg", ["sum", "max", "logsumexp"])
 def test_an_expression_has_its_value_and_derivatives(sites: int, expression: str, agg: str) -> None:
-    fold: Callable[..., torch.Tensor] = {"sum": torch.sum, "max": torch.amax, "logsumexp": torch.logsumexp}[agg]
+    reduce: Callable[..., torch.Tensor] = {"sum": torch.sum, "max": torch.amax, "logsumexp": torch.logsumexp}[agg]
     torch.manual_seed(1)
     x, y = positive(5, 3), positive(3, 4)
 
     def wanted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return fold(EXPRESSIONS[expression](x[:, :, None], y[None]), (1,))
+        return reduce(EXPRESSIONS[expression](x[:, :, None], y[None]), (1,))
 
     same_with_gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=expression, agg=agg), wanted, x, y)
 
@@ -182,7 +182,7 @@ def test_positions_have_no_gradient_and_need_elements(sites: int) -> None:
     assert not got.requires_grad
     with pytest.raises(PlanError, match="no position among no elements"):
         joinsum.einsum("ij->i", torch.rand(3, 0), agg="argmax")
-    with pytest.raises(PlanError, match="argmax folds one label at least"):
+    with pytest.raises(PlanError, match="argmax aggregates one label at least"):
         joinsum.einsum("ij->ji", torch.rand(3, 2), agg="argmax")
 
 
@@ -228,8 +228,8 @@ def test_labels_that_only_the_result_has_repeat(sites: int) -> None:
 
 def test_ties_share_as_torchs_amax(sites: int) -> None:
     x = torch.tensor([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0]], dtype=F64)
-    for agg, fold in (("max", torch.amax), ("min", torch.amin)):
-        same_with_gradients(lambda x, a=agg: joinsum.einsum("ij->i", x, agg=a), lambda x, f=fold: f(x, (1,)), x)
+    for agg, reduce in (("max", torch.amax), ("min", torch.amin)):
+        same_with_gradients(lambda x, a=agg: joinsum.einsum("ij->i", x, agg=a), lambda x, f=reduce: f(x, (1,)), x)
     y = torch.tensor([1.0, 3.0, 2.0], dtype=F64)
     same_with_gradients(
         lambda x, y: joinsum.einsum("ij,j->ij", x, y, join="max"), lambda x, y: torch.maximum(x, y), x, y
@@ -253,9 +253,9 @@ def test_gradients_of_extremes_with_what_is_not_a_number_are_torchs(sites: int, 
 @pytest.mark.parametrize("agg", ["any", "all"])
 def test_truth_of_complex_numbers_is_torchs(sites: int, agg: str) -> None:
     x = torch.tensor([[0, 1j, 0], [0, 0, 0], [1, 1j, 2 - 1j]], dtype=torch.complex128)
-    fold = {"any": torch.any, "all": torch.all}[agg]
-    assert torch.equal(joinsum.einsum("ij->i", x, agg=agg), fold(x, 1))
-    wanted = fold(x[:, :, None] * x[None], 1)
+    reduce = {"any": torch.any, "all": torch.all}[agg]
+    assert torch.equal(joinsum.einsum("ij->i", x, agg=agg), reduce(x, 1))
+    wanted = reduce(x[:, :, None] * x[None], 1)
     assert torch.equal(joinsum.einsum("ij,jk->ik", x, x, agg=agg), wanted)
 
 
@@ -276,14 +276,14 @@ def test_ties_of_three_operands_share_as_torchs_amax(
     extents = {"i": 3, "j": 4, "k": 2, "l": 3}
     labels = equation.split("->")[0].split(",")
     operands = [torch.randint(0, 2, [extents[c] for c in each]).to(F64) for each in labels]
-    fold = {"max": torch.amax, "min": torch.amin}[agg]
+    reduce = {"max": torch.amax, "min": torch.amin}[agg]
 
     def of_torch(*tensors: torch.Tensor) -> torch.Tensor:
         spread = [torch.einsum(f"{own}->{''.join(sorted(own))}", x) for own, x in zip(labels, tensors, strict=True)]
         wide = [
             x.reshape([extents[c] if c in own else 1 for c in "ijkl"]) for own, x in zip(labels, spread, strict=True)
         ]
-        return fold(JOINED[join](JOINED[join](wide[0], wide[1]), wide[2]), axes) ** 2
+        return reduce(JOINED[join](JOINED[join](wide[0], wide[1]), wide[2]), axes) ** 2
 
     def of_joinsum(*tensors: torch.Tensor) -> torch.Tensor:
         return joinsum.einsum(equation, *tensors, join=join, agg=agg) ** 2
@@ -337,15 +337,17 @@ def test_logsumexp_of_rows_without_a_finite_element_is_torchs(sites: int) -> Non
     torch.testing.assert_close(results[0], results[1], rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize(("agg", "fold"), [("min", torch.amin), ("max", torch.amax), ("logsumexp", torch.logsumexp)])
+@pytest.mark.parametrize(("agg", "reduce"), [("min", torch.amin), ("max", torch.amax), ("logsumexp", torch.logsumexp)])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_infinities_of_both_signs_meet_in_sums_of_three(agg: str, fold: Callable[..., torch.Tensor], sign: int) -> None:
+def test_infinities_of_both_signs_meet_in_sums_of_three(
+    agg: str, reduce: Callable[..., torch.Tensor], sign: int
+) -> None:
     inf = sign * float("inf")
     x = torch.tensor([-inf, 1.0, 2.0], dtype=F64)
     y = torch.tensor([[inf, 1.0, 2.0], [3.0, inf, 5.0], [1.0, 2.0, 3.0]], dtype=F64)
     z = torch.tensor([4.0, 5.0, float("nan")], dtype=F64)[:2]
     joined = x[:, None, None] + y[:, :, None] + z
-    wanted = fold(joined, dim=(1, 2))
+    wanted = reduce(joined, dim=(1, 2))
     assert wanted.isnan().any()
     for sites in (1, 3):
         joinsum.init(sites=sites)
@@ -366,7 +368,7 @@ OPERATIONS: list[tuple[str, Callable[..., torch.Tensor]]] = [
     ("tanh(x) * y", lambda x, y: torch.tanh(x) * y),
     ("where(x < y, x * x, y)", lambda x, y: torch.where(x < y, x * x, y)),
 ]
-FOLDS: list[tuple[str, Callable[..., torch.Tensor]]] = [
+REDUCTIONS: list[tuple[str, Callable[..., torch.Tensor]]] = [
     ("sum", torch.sum),
     ("max", torch.amax),
     ("min", torch.amin),
@@ -395,26 +397,28 @@ def test_random_graphs_have_torchs_first_and_second_derivatives(data: st.DataObj
     for labels in shapes[1:]:
         every = "".join(dict.fromkeys(now + labels))
         result = data.draw(st.lists(st.sampled_from(every), max_size=3, unique=True).map("".join))
-        steps.append((now, labels, result, data.draw(st.sampled_from(OPERATIONS)), data.draw(st.sampled_from(FOLDS))))
+        steps.append(
+            (now, labels, result, data.draw(st.sampled_from(OPERATIONS)), data.draw(st.sampled_from(REDUCTIONS)))
+        )
         now = result
 
     def ours(*xs: torch.Tensor) -> torch.Tensor:
         value = xs[0]
         for (left, right, result, (join, _), (agg, _)), x in zip(steps, xs[1:], strict=True):
-            folded = joinsum.einsum(f"{left},{right}->{result}", value, x, join=join, agg=agg)
-            assert isinstance(folded, torch.Tensor)
-            value = folded
+            aggregated = joinsum.einsum(f"{left},{right}->{result}", value, x, join=join, agg=agg)
+            assert isinstance(aggregated, torch.Tensor)
+            value = aggregated
         return value
 
     def torchs(*xs: torch.Tensor) -> torch.Tensor:
         value = xs[0]
-        for (left, right, result, (_, join), (_, fold)), x in zip(steps, xs[1:], strict=True):
+        for (left, right, result, (_, join), (_, reduce)), x in zip(steps, xs[1:], strict=True):
             every = "".join(dict.fromkeys(left + right))
             order = result + "".join(label for label in every if label not in result)
             joined = join(_spread(value, left, order), _spread(x, right, order))
             joined = joined.expand([extents[label] for label in order])
             gone = tuple(range(len(result), len(order)))
-            value = fold(joined, gone) if gone else joined
+            value = reduce(joined, gone) if gone else joined
         return value
 
     same_with_gradients(ours, torchs, *operands)

@@ -1,4 +1,4 @@
-"""Joined tensors of all labels that only folds read are never formed: values, gradients and memory."""
+"""Joined tensors of all labels that only reductions read are never formed: values, gradients and memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import joinsum
 import pytest
 import torch
 from rounding import assert_rounded
-from torch_pairs import FOLDS, JOINS
+from torch_pairs import JOINS, REDUCTIONS
 
 PAIRS = [
     ("add", "max"),
@@ -52,7 +52,7 @@ def test_gradients_of_large_pairs_are_torchs(join: str, agg: str, sites: int, ti
     if ties:
         a, b = (2 * a).round(), (2 * b).round()
     got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
-    wanted = gradients(lambda x, y: FOLDS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
+    wanted = gradients(lambda x, y: REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
     for actual, expected in zip(got, wanted, strict=True):
         assert near(actual, expected, 1e-12)
 
@@ -63,7 +63,7 @@ def test_gradients_in_few_digits_give_all_that_arrives(join: str, agg: str, dtyp
     joinsum.init()
     a, b = torch.randn(230, 220).to(dtype), torch.randn(220, 210).to(dtype)
     got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
-    wanted = gradients(lambda x, y: FOLDS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
+    wanted = gradients(lambda x, y: REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
     for actual, expected in zip(got, wanted, strict=True):
         assert_rounded(actual, expected, dtype, terms=230, roundings=2)  # of the result and of its gradient
 

@@ -19,11 +19,11 @@ from joinsum.planner.search import SearchOptions, search_in_process
 Path = list[tuple[int, int]]
 
 
-def graph(equation: str, extents: dict[str, int], join: str = "mul", fold: str = "add") -> _C.EinsumPlan:
+def graph(equation: str, extents: dict[str, int], join: str = "mul", reduction: str = "add") -> _C.EinsumPlan:
     terms, result = equation.split("->")
     labels = [list(letters) for letters in terms.split(",")]
     inputs = [_C.einsum_input(f"x{i}", "f32", [extents[c] for c in each]) for i, each in enumerate(labels)]
-    vertex = _C.einsum_vertex(inputs, labels, list(result), _C.Kernel(join), _C.Kernel(fold), {})
+    vertex = _C.einsum_vertex(inputs, labels, list(result), _C.Kernel(join), _C.Kernel(reduction), {})
     return _C.EinsumPlan.make([("z", vertex)])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import joinsum
 import pytest
-from joinsum.cluster.profile import Curve, Elementwise, Folds, Products, Profile
+from joinsum.cluster.profile import Curve, Elementwise, Products, Profile, Reductions
 
 PRODUCT = {
     "inputs": {"X": [64, 64], "Y": [64, 64]},
@@ -25,7 +25,7 @@ MEASURED = joinsum.Cluster(
         links=(),
         products=(Products("f32", (1.0, 16.0, 256.0), tuple(2e-5 + 1e-7 * size for size in range(27))),),
         elementwise=(Elementwise(1, 1, "any", 4, Curve((0.0, 1e6), (2e-5, 1e-3))),),
-        folds=(Folds(4, Curve((0.0, 1e6), (2e-5, 1e-3)), Curve((0.0, 1e6), (2e-5, 1e-3))),),
+        reductions=(Reductions(4, Curve((0.0, 1e6), (2e-5, 1e-3)), Curve((0.0, 1e6), (2e-5, 1e-3))),),
         copies=Curve((0.0, 1e6), (0.0, 1e-3)),
     ),
 )
@@ -440,7 +440,7 @@ def test_an_operation_of_three_operands_is_planned_in_steps_with_their_labels(si
     plan = joinsum.plan_graph(CHAIN, objective, sites=sites)
     labels = {name: set(parts) for name, parts in plan.plan.items()}
     assert labels in ({"Z.1": set("ijk"), "Z": set("ikl")}, {"Z.1": set("jkl"), "Z": set("ijl")})
-    # The second axis of the data, j, is folded by the first step alone: that one is divided along it.
+    # The second axis of the data, j, is reduced by the first step alone: that one is divided along it.
     assert {baseline.name for baseline in plan.baselines if baseline.cost is not None} >= {
         "data parallel",
         "fully sharded data parallel",

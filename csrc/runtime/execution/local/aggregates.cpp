@@ -12,10 +12,10 @@ namespace {
 using storage::Layout;
 
 /// Reduces arrays into the piece of one box; the first array may belong to an operand and is not written.
-class Reduction {
+class ReducedPieces {
  public:
   using Reduce = std::function<at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor& out)>;
-  explicit Reduction(Reduce reduce) : reduce_(std::move(reduce)) {}
+  explicit ReducedPieces(Reduce reduce) : reduce_(std::move(reduce)) {}
 
   void add(const Box& box, const at::Tensor& array) {
     const auto [at, fresh] = pieces_.try_emplace(box, Entry{array, false});
@@ -72,18 +72,18 @@ class Aggregate final : public LocalOperator {
 
   std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
                                const RunContext& context) const override {
-    Reduction reduction([&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+    ReducedPieces reduced([&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
       return call_.run({a, b}, context, 0, in_place_ ? out : at::Tensor());
     });
     for (const PinnedPiece& piece : operands[0].pieces) {
       for_each_single(piece.box, modes_, [&](const Box& part) {
         at::Tensor array = axes_->apply(in_.slice(piece.array, piece.box, part));
         context.flops += array.numel();
-        if (!reduced_axes_.empty()) array = kernels::dense::fold_axes(kernel_.name, array, reduced_axes_);
-        reduction.add(projected(part, group_by_), with_axes(array, missing_));
+        if (!reduced_axes_.empty()) array = kernels::dense::reduce_axes(kernel_.name, array, reduced_axes_);
+        reduced.add(projected(part, group_by_), with_axes(array, missing_));
       });
     }
-    return epilogue_.run(reduction.pieces(), context);
+    return epilogue_.run(reduced.pieces(), context);
   }
 
   std::string text() const override { return "modes=" + modes_text(modes_); }
@@ -92,7 +92,7 @@ class Aggregate final : public LocalOperator {
   std::vector<DimMode> modes_of(const relation::RelationType& input) {
     const kernels::table::Row& row = kernels::table::row_of(kernel_);
     in_place_ = row.form == kernels::table::Form::kElementwise && !row.user;
-    const bool reducible = kernels::dense::folds_axes(kernel_);
+    const bool reducible = kernels::dense::reduces_axes(kernel_);
     std::vector<DimMode> modes(input.arity(), DimMode::kSingle);
     for (int64_t d = 0; d < input.arity() && in_place_; ++d) {
       const bool linked = !input.axes_of(d).empty();

@@ -30,8 +30,8 @@ struct ModeOperand {
 std::optional<kernels::table::Subscripts> letters_of(const kernels::table::Kernel& kernel,
                                                      const std::vector<ModeOperand>& operands);
 
-/// A mode for each key dimension of `joined`, the type of kernel's result before any fold. `summed` dimensions are
-/// folded by the caller as the kernel folds as part of the same contraction.
+/// A mode for each key dimension of `joined`, the type of kernel's result before any reduction. `summed` dimensions are
+/// reduced by the caller in the same contraction, as the kernel reduces.
 std::vector<DimMode> dim_modes(const kernels::table::Kernel& kernel, const std::vector<ModeOperand>& operands,
                                const relation::RelationType& joined, const Dims& summed);
 

@@ -67,8 +67,10 @@ struct ReadTuple {
 /// How the arrays of one tuple of a reduction are computed: steps in order, the last ones being what is reduced.
 class Program {
  public:
-  explicit Program(Kernel fold)
-      : fold_(std::move(fold)), row_(&kernels::table::row_of(fold_)), labels_(row_->labels(fold_)) {}
+  explicit Program(Kernel reduction)
+      : reduction_(std::move(reduction)),
+        row_(&kernels::table::row_of(reduction_)),
+        labels_(row_->labels(reduction_)) {}
 
   const Subscripts& labels() const { return labels_; }
   const std::vector<ReadTuple>& reads() const { return reads_; }
@@ -87,9 +89,9 @@ class Program {
     return steps_.size() - 1;
   }
 
-  void fold(std::vector<size_t> operands) {
-    folded_ = std::move(operands);
-    for (const auto& [letter, extent] : kernels::table::letter_extents(fold_.name, labels_, shapes_of(folded_))) {
+  void reduce(std::vector<size_t> operands) {
+    reduced_ = std::move(operands);
+    for (const auto& [letter, extent] : kernels::table::letter_extents(reduction_.name, labels_, shapes_of(reduced_))) {
       all_[letter] = {0, extent};
     }
   }
@@ -100,21 +102,21 @@ class Program {
     return shape;
   }
 
-  /// Floats of half width are folded in single precision.
+  /// Floats of half width are accumulated in single precision.
   at::ScalarType result_type() const {
-    const auto type = kernels::dense::scalar_type(kernels::table::result_dtype(fold_, dtypes_of(folded_)));
+    const auto type = kernels::dense::scalar_type(kernels::table::result_dtype(reduction_, dtypes_of(reduced_)));
     return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
   }
 
   int64_t flops() const {
-    int64_t sum = kernels::table::flops(fold_, shapes_of(folded_));
+    int64_t sum = kernels::table::flops(reduction_, shapes_of(reduced_));
     for (const Step& step : steps_) {
       if (!step.read) sum += kernels::table::flops(step.kernel, shapes_of(step.operands));
     }
     return sum;
   }
 
-  /// Writes the fold to `out`, or folds it into `out` with `accumulate`.
+  /// Writes the reduction to `out`, or reduces it into `out` with `accumulate`.
   void run(const ProgramInputs& inputs, const at::Tensor& out, bool accumulate) const {
     const std::string& letters = labels_.result;
     const int64_t threads = out.is_cpu() ? at::get_num_threads() : 1;
@@ -185,20 +187,20 @@ class Program {
       values.push_back(step.read ? narrowed(inputs.arrays[*step.read], step.letters, parts)
                                  : kernels::dense::run(step.kernel, of(step.operands), inputs.scalars));
     }
-    const at::Tensor folded = kernels::dense::run(fold_, of(folded_), inputs.scalars).to(out.scalar_type());
+    const at::Tensor reduced = kernels::dense::run(reduction_, of(reduced_), inputs.scalars).to(out.scalar_type());
     if (accumulate) {
-      kernels::dense::run({row_->fold, {}}, {out, folded}, {}, 0, 0, out);
+      kernels::dense::run({row_->reduction, {}}, {out, reduced}, {}, 0, 0, out);
     } else {
-      at::Tensor(out).copy_(folded);
+      at::Tensor(out).copy_(reduced);
     }
   }
 
-  Kernel fold_;
+  Kernel reduction_;
   const Row* row_;
   Subscripts labels_;
   std::vector<Step> steps_;
   std::vector<ReadTuple> reads_;
-  std::vector<size_t> folded_;
+  std::vector<size_t> reduced_;
   Parts all_;
 };
 
@@ -208,13 +210,13 @@ class Builder {
   Builder(const ia::analysis::Materialization& materialization, Program& program)
       : materialization_(materialization), program_(program) {}
 
-  /// The steps of `node`, a join or a map that folds, for the tuple of `key`.
-  void fold(const Node& node, const Key& key) {
+  /// The steps of `node`, a join or a map that reduces, for the tuple of `key`.
+  void reduce(const Node& node, const Key& key) {
     std::vector<size_t> operands;
     for (size_t i = 0; i < node.inputs().size(); ++i) {
       operands.push_back(value(*node.input(i), own_key(node, i, key), program_.labels().operands[i]));
     }
-    program_.fold(std::move(operands));
+    program_.reduce(std::move(operands));
   }
 
  private:
@@ -327,7 +329,7 @@ class TiledRecomputation final : public LocalOperator {
       for (const Box& box : work.type().stored(site)) {
         for_each_key(box, [&](const Key& key) {
           const auto [at, fresh] = programs_.try_emplace(key, kernel);
-          if (fresh) Builder(materialization, at->second).fold(work, key);
+          if (fresh) Builder(materialization, at->second).reduce(work, key);
         });
       }
     }

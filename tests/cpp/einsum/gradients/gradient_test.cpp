@@ -93,7 +93,7 @@ TEST(EinsumGradient, EveryJoinAndAggregationHasTheSlopeOfItsValue) {
     joins.emplace_back(other);
   }
   for (const std::string& join : joins) {
-    for (const kernels::table::Row* row : kernels::table::folding_rows()) {
+    for (const kernels::table::Row* row : kernels::table::reducing_rows()) {
       const std::string& aggregate = row->name;
       for (const std::string labels : {"ij,jk->ik", "ij,jk->ijk", "ij,jk->k", "ij,kl->", "ij,ji->j"}) {
         const Plan plan = one(two, "einsum[" + labels + "; " + join + "; " + aggregate + "](X, Y)");

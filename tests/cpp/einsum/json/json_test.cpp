@@ -108,7 +108,7 @@ TEST(EinsumJson, RandomPlansReadBack) {
   }
 }
 
-TEST(EinsumJson, ArgmaxIsAPlanOfTwoFoldsThatFindsTheFirstPosition) {
+TEST(EinsumJson, ArgmaxIsAPlanOfTwoAggregationsThatFindsTheFirstPosition) {
   const Plan plan = plan_of(read(op_with(R"("in_labels": ["ij"], "out_labels": "i", "agg": "argmax")")));
   std::map<std::string, kernels::reference::Array> inputs{{"X", kernels::reference::Array::zeros({4, 5})},
                                                           {"Z.positions", kernels::reference::Array::zeros({5})}};
@@ -247,7 +247,7 @@ TEST(EinsumJson, WhatDoesNotFitTheAlgebraIsNamedByItsPath) {
       plan_error(op_with(R"("in_labels": ["ij"], "out_labels": "ij", "join": "x + y")")).find(": at=$.ops[0].join\n"),
       std::string::npos);
   EXPECT_EQ(plan_error(op_with(R"("in_labels": ["ij"], "out_labels": "ij", "agg": "argmin")")),
-            "json: einsum: argmin folds one label at least: labels=ij: at=$.ops[0]");
+            "json: einsum: argmin aggregates one label at least: labels=ij: at=$.ops[0]");
   EXPECT_NE(plan_error(R"({"inputs": {".X": [1]}, "ops": [], "outputs": [".X"]})").find(R"(at=$.inputs[".X"])"),
             std::string::npos);
   EXPECT_EQ(plan_error(R"({"inputs": {"X": [1]}, "ops": [], "outputs": []})"), "json: plan: no output: at=$.outputs");
@@ -259,7 +259,7 @@ TEST(EinsumJson, WhatDoesNotFitTheAlgebraIsNamedByItsPath) {
       R"(json: graph: a name has letters, digits, _ and ., and does not begin with a point: name=`a b`: at=$.outputs["a b"])");
   const std::string empty = R"({"inputs": {"X": [0]}, "ops": [{"name": "Z", "inputs": ["X"], "in_labels": ["i"],
                                "out_labels": "", "agg": "argmax"}], "outputs": ["Z"]})";
-  EXPECT_EQ(plan_error(empty), "json: einsum: no position among no elements: folded extents=[0]: at=$.ops[0]");
+  EXPECT_EQ(plan_error(empty), "json: einsum: no position among no elements: aggregated extents=[0]: at=$.ops[0]");
 }
 
 TEST(EinsumJson, AGraphThatIsMadeByHandIsChecked) {
@@ -278,11 +278,11 @@ TEST(EinsumJson, AGraphThatIsMadeByHandIsChecked) {
 
 TEST(EinsumJson, AnAggregationOfAUserHasNoName) {
   kernels::table::register_row(
-      {.name = "user_fold", .operands = 2, .facts = {.associative = true, .commutative = true}});
-  const Plan plan = parse("einsum\ninput X: f32[4]\noutput Z = einsum[i->; id; user_fold](X)");
+      {.name = "user_aggregation", .operands = 2, .facts = {.associative = true, .commutative = true}});
+  const Plan plan = parse("einsum\ninput X: f32[4]\noutput Z = einsum[i->; id; user_aggregation](X)");
   EXPECT_EQ(error_of([&] { graph_of(plan); }),
-            "json: an aggregation without a name in JSON: vertex=t0, aggregate=user_fold");
-  kernels::table::unregister_row("user_fold");
+            "json: an aggregation without a name in JSON: vertex=t0, aggregate=user_aggregation");
+  kernels::table::unregister_row("user_aggregation");
 }
 
 TEST(EinsumJson, LongValuesAreShownShort) {

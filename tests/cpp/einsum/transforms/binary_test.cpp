@@ -28,7 +28,7 @@ Plan chain(const std::string& join) {
                join + "; add](A, B, C)");
 }
 
-TEST(EinsumBinary, JoinsInTheGivenOrderAndFoldsEarly) {
+TEST(EinsumBinary, JoinsInTheGivenOrderAndAggregatesEarly) {
   EXPECT_EQ(print(binary(chain("mul"), {{"t0", {{1, 2}, {0, 1}}}})),
             "einsum\n"
             "input A: f64[2,3]\n"
@@ -39,7 +39,7 @@ TEST(EinsumBinary, JoinsInTheGivenOrderAndFoldsEarly) {
             "output Z = t1\n");
 }
 
-TEST(EinsumBinary, WaitsWithFoldingWhereTheJoinDoesNotDistribute) {
+TEST(EinsumBinary, WaitsWithAggregationWhereTheJoinDoesNotDistribute) {
   EXPECT_EQ(print(binary(chain("sub"))),
             "einsum\n"
             "input A: f64[2,3]\n"
@@ -68,19 +68,19 @@ TEST(EinsumBinary, TakesAnExpressionApartWhereItsPartsReadTwoOperands) {
             "output Z = t2\n");
 }
 
-TEST(EinsumBinary, WaitsWithFoldingNothingThatTheJoinWouldLose) {
+TEST(EinsumBinary, WaitsWithAggregatingNothingThatTheJoinWouldLose) {
   const Plan plan =
       parse("einsum\ninput A: f64[0]\ninput B: f64[]\ninput C: f64[]\noutput Z = einsum[i,,->; min; min](A, B, C)");
   const auto computed = interpret(binary(plan), {{"A", {{0}, {}}}, {"B", {{}, {1}}}, {"C", {{}, {2}}}});
   EXPECT_EQ(computed.at("Z").values, std::vector<double>{kInf});
 }
 
-TEST(EinsumBinary, JoinsAllBeforeAnInfinityIsFoldedAwayWhereNaNsStay) {
+TEST(EinsumBinary, JoinsAllBeforeAnInfinityIsAggregatedAwayWhereNaNsStay) {
   const auto apart = [](const std::string& text) {
     const Plan plan = parse(text);
     std::unordered_map<const Node*, NodePtr> made;
     return std::pair(may_lose_nans(plan),
-                     interpret(binary(plan, {}, made, Folding::kWhereNaNsStay),
+                     interpret(binary(plan, {}, made, AggregationStep::kWhereNaNsStay),
                                {{"A", {{1}, {-kInf}}}, {"B", {{1, 2}, {kInf, 1}}}, {"C", {{2}, {0, 0}}}}));
   };
   const std::string inputs = "einsum\ninput A: f64[1]\ninput B: f64[1,2]\ninput C: f64[2]\n";

@@ -130,11 +130,11 @@ class Machine {
     }
   }
 
-  /// Each share takes one message from every other holder; folded shares travel once to each site that gathers them.
+  /// Each share takes one message from every other holder; reduced shares travel once to each site that gathers them.
   void reduce(const Exchange& exchange) {
     std::multiset<std::vector<int64_t>> messages;
     for (const Transfer& t : exchange.reduce) messages.insert(header(t.from, t.to, t.box, t.begin, t.end));
-    std::vector<std::map<Slot, uint64_t>> folded(values_.size());
+    std::vector<std::map<Slot, uint64_t>> reduced(values_.size());
     for (const Share& share : exchange.shares) {
       EXPECT_TRUE(std::is_sorted(share.holders.begin(), share.holders.end()));
       for (const int64_t holder : share.holders) {
@@ -146,12 +146,12 @@ class Machine {
       for (const Slot& slot : range(share.box, share.begin, share.end)) {
         uint64_t sum = 0;
         for (const int64_t holder : share.holders) sum += values_[holder].at(slot);
-        ASSERT_TRUE(folded[share.site].emplace(slot, sum).second) << "a site folds an element twice";
+        ASSERT_TRUE(reduced[share.site].emplace(slot, sum).second) << "a site reduces an element twice";
       }
     }
-    EXPECT_TRUE(messages.empty()) << "a partial is sent that nobody folds";
-    values_ = folded;
-    for (const Transfer& t : exchange.gather) deliver(folded, t);
+    EXPECT_TRUE(messages.empty()) << "a partial is sent that nobody reduces";
+    values_ = reduced;
+    for (const Transfer& t : exchange.gather) deliver(reduced, t);
   }
 
   void copy(const Exchange& exchange) {
@@ -209,7 +209,8 @@ std::vector<Tuples> move_tuples(const Exchange& exchange, const RelationType& re
 }
 
 /// Elements that a move has to send. Settled: what a site needs and lacks, once. Pending, with h partials of a key and
-/// n sites of one class that need it: h - 1 to fold and n - 1 to spread; one more where none of the n holds a partial.
+/// n sites of one class that need it: h - 1 to reduce and n - 1 to spread; one more where none of the n holds a
+/// partial.
 class Formula {
  public:
   Formula(const PhysicalType& source, const PhysicalType& target, const std::vector<Tuples>& held)
@@ -221,7 +222,8 @@ class Formula {
       for (const auto& [key, arrays] : expected_at(source_, target_, held_, site)) {
         const auto own = held_[site].find(key);
         const size_t here = own == held_[site].end() ? 0 : own->second.size();
-        const auto tuples = reduces(source_, target_) ? folded(site, key) : static_cast<int64_t>(arrays.size() - here);
+        const auto tuples =
+            reduces(source_, target_) ? tuples_reduced(site, key) : static_cast<int64_t>(arrays.size() - here);
         elements += tuples * source_.relation.elements_at(key);
       }
     }
@@ -229,8 +231,8 @@ class Formula {
   }
 
  private:
-  /// The first needer of a class pays for the fold, each other one for its copy.
-  int64_t folded(int64_t site, const Key& key) const {
+  /// The first needer of a class pays for the reduction, each other one for its copy.
+  int64_t tuples_reduced(int64_t site, const Key& key) const {
     int64_t holders = 0;
     bool first = true;
     bool met = false;
@@ -335,14 +337,14 @@ struct Seen {
 void check_move(const PhysicalType& source, const PhysicalType& target) {
   const auto held = fill_sites(source);
   const Exchange exchange = analysis::exchange(source, target);
-  EXPECT_EQ(exchange.fold.empty(), !reduces(source, target));
+  EXPECT_EQ(exchange.reduction.empty(), !reduces(source, target));
   const int64_t elements = Formula(source, target, held).elements();
   EXPECT_EQ(exchange.elements(), elements);
   EXPECT_EQ(wire_bytes(source, target), elements * byte_size(source.relation.dtype));
   EXPECT_EQ(volume(source, target).elements(), elements);
   const bool unique = source.relation.unique();
   Machine machine(source, unique ? held : std::vector<Tuples>(held.size()));
-  if (unique && !exchange.fold.empty()) machine.reduce(exchange);
+  if (unique && !exchange.reduction.empty()) machine.reduce(exchange);
   if (unique) machine.copy(exchange);
   auto moved = unique ? held : move_tuples(exchange, source.relation, held);
   for (int64_t site = 0; site < source.sites(); ++site) {

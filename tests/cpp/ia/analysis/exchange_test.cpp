@@ -54,7 +54,7 @@ Move pending(const std::string& grid, const std::string& from, const std::string
 
 constexpr int64_t kPartial = 24 * 100 * 4;
 
-TEST(Exchange, FoldsPendingIntoASplitWithOneMessageLessThanHolders) {
+TEST(Exchange, ReducesPendingIntoASplitWithOneMessageLessThanHolders) {
   for (const int64_t sites : {2, 3, 4, 7}) {
     const Move move = pending(std::to_string(sites), "(1)", "shuffle[0]", 14);
     EXPECT_EQ(move.bytes(), (sites - 1) * kPartial);
@@ -65,7 +65,7 @@ TEST(Exchange, FoldsPendingIntoASplitWithOneMessageLessThanHolders) {
   EXPECT_EQ(pending("2x2", "(1, 0)", "shuffle[(0, 0)]").bytes(), kPartial * 3 / 2);
 }
 
-TEST(Exchange, FoldsPendingAndGathersItInTwiceThat) {
+TEST(Exchange, ReducesPendingAndGathersItInTwiceThat) {
   for (const int64_t sites : {2, 3, 4, 7}) {
     const Move move = pending(std::to_string(sites), "(1)", "broadcast", 14);
     EXPECT_EQ(move.bytes(), 2 * (sites - 1) * kPartial);
@@ -81,25 +81,25 @@ TEST(Exchange, ReplicasOfPartialsSettleAmongThemselves) {
 }
 
 TEST(Exchange, SitesWithoutTuplesHoldNoPartial) {
-  // Two parts on three sites: site 2 holds none. Sites 0 and 1 fold a third each from the other; site 2 takes both
+  // Two parts on three sites: site 2 holds none. Sites 0 and 1 reduce a third each from the other; site 2 takes both
   // partials of its third, and nothing less would do: each partial is known to one site alone.
   const Move split = pending("3", "(1)", "shuffle[0]", 2);
   EXPECT_EQ(split.bytes(), (1 + 1 + 2) * kPartial / 3);
-  // Both holders fold half, then every site takes what it did not fold.
+  // Both holders reduce half, then every site takes what it did not reduce.
   const Move whole = pending("3", "(1)", "broadcast", 2);
   EXPECT_EQ(whole.bytes(), kPartial + 2 * kPartial);
   for (const Share& share : whole.exchange().shares) EXPECT_EQ(share.holders, (std::vector<int64_t>{0, 1}));
 }
 
-TEST(Exchange, FoldsWhereTheTargetWantsItEvenIfTheDimensionIsSplitAlready) {
-  // Grid order makes the pending axis the coarser one: half of the owners lie outside of the sites that fold.
+TEST(Exchange, ReducesWhereTheTargetWantsItEvenIfTheDimensionIsSplitAlready) {
+  // Grid order makes the pending axis the coarser one: half of the owners lie outside of the sites that reduce.
   const Move move = pending("2x2", "(1, 0)", "shuffle[(0, 0)]");
-  int64_t folded = 0;
+  int64_t reduced = 0;
   for (const Share& share : move.exchange().shares) {
-    folded += share.end - share.begin;
+    reduced += share.end - share.begin;
     EXPECT_TRUE(move.target.holding.box(share.site)->contains(share.box)) << "site " << share.site;
   }
-  EXPECT_EQ(folded, 24 * 100);
+  EXPECT_EQ(reduced, 24 * 100);
 }
 
 TEST(Exchange, KeepsAxesPendingThatTheTargetKeeps) {
@@ -107,10 +107,10 @@ TEST(Exchange, KeepsAxesPendingThatTheTargetKeeps) {
   EXPECT_EQ(pending("2x2", "(1, 1)", "shuffle[(+add, 0)]").bytes(), 2 * kPartial);
   const Move kept = pending("2x2", "(1, 0)", "shuffle[(+add, *)]");
   EXPECT_EQ(kept.bytes(), 4 * kPartial / 2);
-  EXPECT_TRUE(kept.exchange().fold.empty());
+  EXPECT_TRUE(kept.exchange().reduction.empty());
 }
 
-TEST(Exchange, DividesAFoldEvenlyAmongThoseWhoNeedIt) {
+TEST(Exchange, DividesAReductionEvenlyAmongThoseWhoNeedIt) {
   const Move move =
       move_of("ia on 3\ninput A: f32[7]<1,3> (1)\nP = local_aggregate[0; add](A)\noutput Z = broadcast(P)");
   Dims sizes;

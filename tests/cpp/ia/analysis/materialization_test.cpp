@@ -26,14 +26,14 @@ y = map[(k0, k1); arrange[bc->bc]](Y)
 j = join[1; 1; add](x, y)
 )";
 
-TEST(Materialization, RecomputesAJoinThatIsOnlyFolded) {
+TEST(Materialization, RecomputesAJoinThatIsOnlyReduced) {
   // 2 x 6 x 5 doubles on each site.
   const std::string plan = kJoined + "output Z = map[(k0, k1, k2); reduce_max[abc->ab]](j)\n";
   EXPECT_EQ(recomputed(plan, 479), Texts{"local_join[1; 1; add]"});
   EXPECT_EQ(recomputed(plan, 480), Texts{}) << "it is not larger";
 }
 
-TEST(Materialization, RecomputesChainsUpToFolds) {
+TEST(Materialization, RecomputesChainsUpToReductions) {
   const std::string chain = kJoined + "e = map[(k0, k1, k2); exp | negate](j)\n";
   const Texts both{"local_join[1; 1; add]", "local_map[(k0, k1, k2); exp | negate]"};
   EXPECT_EQ(recomputed(chain + "output Z = map[(k0, k1, k2); reduce_add[abc->ab]](e)\n" +
@@ -53,15 +53,15 @@ TEST(Materialization, MaterializesWhatIsNoLargerThanItsOperands) {
   EXPECT_EQ(recomputed("e = map[(k0, k1); exp](X)\noutput Z = map[(k0, k1); reduce_add[ab->a]](e)\n", 0), Texts{});
 }
 
-TEST(Materialization, ListsWhatAFoldReadsOnce) {
+TEST(Materialization, ListsWhatAReductionReadsOnce) {
   const Plan plan =
       parse("ia on 2\ninput X: f64[4,5]<2,1> on 2 (0)\ninput Y: f64[6,5]<1,1> on 2 (*)\n" + kJoined +
             "s = join[0, 1, 2; 0, 1, 2; mul](j, j)\n" + "output Z = map[(k0, k1, k2); reduce_add[abc->ab]](s)\n");
   const Materialization materialization(plan, 0);
-  const Node& fold = *plan.outputs()[0].node;
-  EXPECT_TRUE(materialization.folds_recomputed(fold));
-  EXPECT_EQ(materialization.operands(fold).size(), 2);
-  for (const Node* operand : materialization.operands(fold)) EXPECT_EQ(materialization.uses().at(operand), 1);
+  const Node& reduction = *plan.outputs()[0].node;
+  EXPECT_TRUE(materialization.reduces_recomputed(reduction));
+  EXPECT_EQ(materialization.operands(reduction).size(), 2);
+  for (const Node* operand : materialization.operands(reduction)) EXPECT_EQ(materialization.uses().at(operand), 1);
   EXPECT_EQ(materialization.not_materialized().size(), 2);
 }
 

@@ -210,7 +210,7 @@ TEST(Expression, IsTypedByItsFunctions) {
             "expression: not defined on truth values; c");
 }
 
-TEST(Expression, FoldedOnesAreTheFoldOfTheJoined) {
+TEST(Expression, ReducedOnesAreTheReductionOfTheJoined) {
   const Array x{{2, 3}, {1, 2, 3, 4, 5, 6}}, y{{3, 2}, {1, 0, 2, -1, 3, 1}};
   EXPECT_EQ(reference::run(Kernel::parse("expression_add[ij,jk->ik:x0*x1+x0]"), {x, y}).values,
             (std::vector<double>{20, 7, 47, 16}));

@@ -13,10 +13,10 @@
 namespace joinsum::kernels::pairs {
 
 using dense::contract;
-using dense::fold_axes;
 using dense::message_of;
 using dense::near;
 using dense::RandomContraction;
+using dense::reduce_axes;
 using dense::scalar_type;
 using table::all_rows;
 using table::Kernel;
@@ -44,9 +44,9 @@ bool takes(const Row& row, DType dtype) {
 }
 
 /// The pair's contraction "ij,jk->ik" by torch's own operators, on the whole joined array.
-at::Tensor joined_and_folded(const Row& row, const at::Tensor& left, const at::Tensor& right) {
+at::Tensor joined_and_reduced(const Row& row, const at::Tensor& left, const at::Tensor& right) {
   const at::Tensor joined = dense::run({row.combine, {}}, {left.unsqueeze(2), right.unsqueeze(0)});
-  return fold_axes(row.fold, joined, {1});
+  return reduce_axes(row.reduction, joined, {1});
 }
 
 TEST(Pairs, AgreeWithTheReferenceOnRandomLabels) {
@@ -67,7 +67,7 @@ TEST(Pairs, AgreeWithTheReferenceOnRandomLabels) {
   }
 }
 
-TEST(Pairs, FoldIntoOut) {
+TEST(Pairs, ReduceIntoOut) {
   std::mt19937_64 random(21);
   for (const Row* row : pair_rows()) {
     for (int i = 0; i < 40; ++i) {
@@ -77,13 +77,13 @@ TEST(Pairs, FoldIntoOut) {
       const at::Tensor out = RandomContraction::reordered(before.clone(), random);
       const bool accumulate = i % 4 < 2;
       EXPECT_TRUE(contract(c.kernel, c.labels, c.operands[0], c.operands[1], out, accumulate).is_same(out));
-      const at::Tensor wanted = accumulate ? dense::run({row->fold, {}}, {before, c.wanted}) : c.wanted;
+      const at::Tensor wanted = accumulate ? dense::run({row->reduction, {}}, {before, c.wanted}) : c.wanted;
       ASSERT_TRUE(near(out, wanted, type == at::kFloat ? 1e-5 : 1e-12)) << c.kernel.text() << before.sizes();
     }
   }
 }
 
-TEST(Pairs, FoldNarrowFloatsIntoOutInSinglePrecision) {
+TEST(Pairs, ReduceNarrowFloatsIntoOutInSinglePrecision) {
   const at::Tensor ones = at::ones({1, 3000}, at::kBFloat16);
   const Kernel kernel = Kernel::parse("contract_max_add[ij,jk->ik]");
   const at::Tensor out = at::full({1, 1}, 1000.0, ones.options());
@@ -96,12 +96,12 @@ TEST(Pairs, AreExactAcrossBlocks) {
   at::manual_seed(22);
   const Dims extents{131, 517, 1061};
   for (const Row* row : pair_rows()) {
-    if (row->fold == "mul" || row->fold == "logaddexp" || row->domain == Domain::kFloating) continue;
+    if (row->reduction == "mul" || row->reduction == "logaddexp" || row->domain == Domain::kFloating) continue;
     const Kernel kernel{row->name, {"ij,jk->ik"}};
     const at::Tensor left = at::randint(-9, 10, {extents[0], extents[1]}, at::kFloat);
     const at::Tensor right = at::randint(-9, 10, {extents[2], extents[1]}, at::kFloat).t();
     std::vector<at::Tensor> wanted;
-    for (const at::Tensor& rows : left.split(16)) wanted.push_back(joined_and_folded(*row, rows, right));
+    for (const at::Tensor& rows : left.split(16)) wanted.push_back(joined_and_reduced(*row, rows, right));
     EXPECT_TRUE(at::equal(dense::run(kernel, {left, right}), at::cat(wanted))) << row->name;
     if (row->combine != "add") continue;
     const at::Tensor result = dense::run(kernel, {left.t().contiguous().t(), right.contiguous()});

@@ -71,7 +71,7 @@ TEST(Reference, ASumOverNothingIsZero) {
   EXPECT_EQ(run("row_max", {matrix(2, 0, {})}), vector({-kInfinity, -kInfinity}));
 }
 
-TEST(Reference, OtherPairsCombineAndFold) {
+TEST(Reference, OtherPairsCombineAndReduce) {
   const Array a = matrix(2, 3, {1, 2, 3, 4, 5, 6}), b = matrix(2, 3, {0, 2, 4, 1, 1, 1});
   EXPECT_EQ(run("contract_add_min[ij,kj->ik]", {a, b}), matrix(2, 2, {1, 2, 4, 5}));
   EXPECT_EQ(run("contract_sub_max[ij,kj->ki]", {a, b}), matrix(2, 2, {1, 4, 2, 5}));
@@ -79,7 +79,7 @@ TEST(Reference, OtherPairsCombineAndFold) {
   EXPECT_EQ(run("contract_abs_difference_mul[ij,ij->]", {a, b}), (Array{{}, {0}}));
 }
 
-TEST(Reference, ReductionsPermuteTakeDiagonalsAndFold) {
+TEST(Reference, ReductionsPermuteTakeDiagonalsAndReduce) {
   const Array a = matrix(2, 3, {1, 2, 3, 4, 5, 6});
   EXPECT_EQ(run("arrange[ij->ji]", {a}), matrix(3, 2, {1, 4, 2, 5, 3, 6}));
   EXPECT_EQ(run("arrange[ii->i]", {matrix(2, 2, {1, 2, 3, 4})}), vector({1, 4}));

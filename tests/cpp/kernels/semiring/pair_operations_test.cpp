@@ -33,17 +33,17 @@ TEST(PairOperations, AJoinIsTheElementwiseKernelWhoseRowNamesIt) {
   }
 }
 
-TEST(PairOperations, AFoldIsTheElementwiseKernelWhoseRowNamesIt) {
-  for (const table::Row* row : table::folding_rows()) {
-    if (row->folds_by == Fold::kLogAddExp) continue;  // it has no step
+TEST(PairOperations, AReductionIsTheElementwiseKernelWhoseRowNamesIt) {
+  for (const table::Row* row : table::reducing_rows()) {
+    if (row->reduces_by == Reduction::kLogAddExp) continue;  // it has no step
     for (const double a : kValues) {
       for (const double b : kValues) {
         const std::array<double, 2> both{a, b};
-        const double folds = with_constant(*row->folds_by, [&](auto step) { return folded<step(), false>(a, b); });
-        EXPECT_PRED2(same, folds, row->element(both.data(), nullptr)) << row->name << "(" << a << ", " << b << ")";
+        const double value = with_constant(*row->reduces_by, [&](auto step) { return reduced<step(), false>(a, b); });
+        EXPECT_PRED2(same, value, row->element(both.data(), nullptr)) << row->name << "(" << a << ", " << b << ")";
       }
     }
-    const double identity = with_constant(*row->folds_by, [](auto step) { return nothing<step(), double>(); });
+    const double identity = with_constant(*row->reduces_by, [](auto step) { return nothing<step(), double>(); });
     EXPECT_EQ(identity, row->facts.identity) << row->name;
   }
 }
@@ -58,9 +58,9 @@ TEST(PairOperations, DifferencesOfUnsignedIntegersDoNotWrapAround) {
   EXPECT_EQ((combine<Join::kUnsignedDifference, false, uint8_t>(250, 3)), 247);
 }
 
-TEST(PairOperations, AFoldOfNoIntegersIsTheLeastOrTheLargest) {
-  EXPECT_EQ((nothing<Fold::kMax, int32_t>()), std::numeric_limits<int32_t>::lowest());
-  EXPECT_EQ((nothing<Fold::kMin, uint8_t>()), 255);
+TEST(PairOperations, AReductionOfNoIntegersIsTheLeastOrTheLargest) {
+  EXPECT_EQ((nothing<Reduction::kMax, int32_t>()), std::numeric_limits<int32_t>::lowest());
+  EXPECT_EQ((nothing<Reduction::kMin, uint8_t>()), 255);
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 namespace joinsum::kernels::table {
 namespace {
 
-using semiring::Fold;
 using semiring::Join;
+using semiring::Reduction;
 
 template <class Step>
 int rows_with(std::optional<Step> Row::* field, Step step) {
@@ -82,8 +82,9 @@ TEST(Rows, EachStepOfTheLoopsIsThatOfOneRow) {
                           Join::kSquaredDifference, Join::kAbsDifference}) {
     EXPECT_EQ(rows_with(&Row::joins_by, join), 1) << "join=" << static_cast<int>(join);
   }
-  for (const Fold fold : {Fold::kAdd, Fold::kMul, Fold::kMax, Fold::kMin, Fold::kLogAddExp}) {
-    EXPECT_EQ(rows_with(&Row::folds_by, fold), 1) << "fold=" << static_cast<int>(fold);
+  for (const Reduction reduction :
+       {Reduction::kAdd, Reduction::kMul, Reduction::kMax, Reduction::kMin, Reduction::kLogAddExp}) {
+    EXPECT_EQ(rows_with(&Row::reduces_by, reduction), 1) << "reduction=" << static_cast<int>(reduction);
   }
   // The others serve operands that change places, and unsigned integers.
   for (const Join join : {Join::kReversedSub, Join::kReversedDiv, Join::kUnsignedDifference}) {
@@ -91,36 +92,36 @@ TEST(Rows, EachStepOfTheLoopsIsThatOfOneRow) {
   }
 }
 
-TEST(Rows, EveryJoinAndFoldMakeAContractionAndEveryFoldAReduction) {
+TEST(Rows, EveryJoinAndReductionMakeAContractionAndEveryReductionAKernel) {
   std::set<std::string> names;
   for (const Row& row : builtin_rows()) names.insert(row.name);
-  for (const Row& fold : builtin_rows()) {
-    if (!fold.folds_by) continue;
-    EXPECT_TRUE(names.contains("reduce_" + fold.name)) << fold.name;
-    EXPECT_TRUE(names.contains("expression_" + fold.name)) << fold.name;
+  for (const Row& reduction : builtin_rows()) {
+    if (!reduction.reduces_by) continue;
+    EXPECT_TRUE(names.contains("reduce_" + reduction.name)) << reduction.name;
+    EXPECT_TRUE(names.contains("expression_" + reduction.name)) << reduction.name;
     for (const Row& join : builtin_rows()) {
       if (!join.joins_by) continue;
-      const bool product = join.name == "mul" && fold.name == "add";
-      EXPECT_TRUE(names.contains(product ? "contract" : "contract_" + join.name + "_" + fold.name))
-          << join.name << ", " << fold.name;
+      const bool product = join.name == "mul" && reduction.name == "add";
+      EXPECT_TRUE(names.contains(product ? "contract" : "contract_" + join.name + "_" + reduction.name))
+          << join.name << ", " << reduction.name;
     }
   }
 }
 
-TEST(Rows, AKernelThatFoldsIsAssociativeAndCommutativeAndHasAnIdentity) {
+TEST(Rows, AKernelThatReducesIsAssociativeAndCommutativeAndHasAnIdentity) {
   for (const Row& row : builtin_rows()) {
-    if (!row.folds_by) continue;
+    if (!row.reduces_by) continue;
     EXPECT_TRUE(row.facts.associative && row.facts.commutative && row.facts.identity) << row.name;
     EXPECT_FALSE(row.aggregation.empty()) << row.name << " needs `.aggregation` in its row";
-    EXPECT_EQ(fold_of(row.name), *row.folds_by) << row.name;
+    EXPECT_EQ(reduction_of(row.name), *row.reduces_by) << row.name;
   }
-  EXPECT_THROW(fold_of("sub"), KernelError);
-  EXPECT_THROW(fold_of("no_such_kernel"), KernelError);
+  EXPECT_THROW(reduction_of("sub"), KernelError);
+  EXPECT_THROW(reduction_of("no_such_kernel"), KernelError);
 }
 
 TEST(Rows, JoinsThatAreReorderedCommuteAndDistribute) {
-  const auto reordered = [](const std::string& join, const std::string& fold) {
-    return reorders(Kernel::parse(join), fold);
+  const auto reordered = [](const std::string& join, const std::string& reduction) {
+    return reorders(Kernel::parse(join), reduction);
   };
   EXPECT_TRUE(reordered("mul", "add") && reordered("add", "max") && reordered("add", "logaddexp"));
   EXPECT_TRUE(reordered("min", "max") && reordered("max", "min"));

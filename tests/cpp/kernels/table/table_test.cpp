@@ -300,10 +300,11 @@ TEST(KernelFacts, SayOverWhatAKernelDistributes) {
   EXPECT_FALSE(distributes("concat[0]", "add", 0));
 }
 
-TEST(KernelFacts, FoldsThatMayBeReordered) {
-  for (const std::string text : {"add", "mul", "min", "max"}) EXPECT_TRUE(foldable(Kernel::parse(text))) << text;
+TEST(KernelFacts, ReductionsThatMayBeReordered) {
+  for (const std::string text : {"add", "mul", "min", "max"})
+    EXPECT_TRUE(reduces_in_any_order(Kernel::parse(text))) << text;
   for (const std::string text : {"sub", "matmul", "concat[0]", "squared_difference"}) {
-    EXPECT_FALSE(foldable(Kernel::parse(text))) << text;
+    EXPECT_FALSE(reduces_in_any_order(Kernel::parse(text))) << text;
   }
 }
 

@@ -71,7 +71,7 @@ TEST(Cost, ChargesNothingForLocalOperators) {
   EXPECT_EQ(cost.wire_bytes, 0);
 }
 
-TEST(Cost, CountsFoldsOfPartials) {
+TEST(Cost, CountsReductionsOfPartials) {
   const PlanCost split = cost_of(std::string(kPartials) + "output Z = shuffle[0](P)\n");
   EXPECT_EQ(node_named(split, "t1").flops, 1200);
   EXPECT_EQ(node_named(split, "t1").wire_bytes, 2400 * 4);
@@ -128,25 +128,26 @@ int64_t flops_at(const ia::Node& node, int64_t site) {
     std::map<Key, int64_t> groups;
     for (const Key& key : *here) {
       const Dims shape = node.input(0)->type().relation.array_shape(key);
-      const kernels::table::Kernel fold = aggregate->kernel.first();
+      const kernels::table::Kernel kernel = aggregate->kernel.first();
       if (groups[project(key, aggregate->group_by)]++ > 0) {
-        flops += kernels::table::flops(fold, {shape, shape});
+        flops += kernels::table::flops(kernel, {shape, shape});
       } else {
-        flops += kernels::table::flops(aggregate->kernel, {shape, shape}) - kernels::table::flops(fold, {shape, shape});
+        flops +=
+            kernels::table::flops(aggregate->kernel, {shape, shape}) - kernels::table::flops(kernel, {shape, shape});
       }
     }
   }
   return flops;
 }
 
-/// Folds of a move at one site: each of its needed elements has one partial less to add than there are.
-int64_t folds_at(const ia::Node& node, int64_t site) {
+/// Reductions of a move at one site: each of its needed elements has one partial less to add than there are.
+int64_t reductions_at(const ia::Node& node, int64_t site) {
   const ia::analysis::Exchange exchange = ia::analysis::exchange(node.input(0)->type(), node.type());
-  int64_t folds = 0;
+  int64_t reductions = 0;
   for (const ia::analysis::Share& share : exchange.shares) {
-    if (share.site == site) folds += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
+    if (share.site == site) reductions += (static_cast<int64_t>(share.holders.size()) - 1) * (share.end - share.begin);
   }
-  return folds;
+  return reductions;
 }
 
 void check_node(const ia::Plan& plan, const ia::Node& node, const NodeCost& cost) {
@@ -156,9 +157,9 @@ void check_node(const ia::Plan& plan, const ia::Node& node, const NodeCost& cost
   int64_t most = 0;
   const bool then = sum_of_fused && !node.as<ia::LocalAggregate>()->kernel.epilogue.empty();
   for (int64_t site = 0; site < plan.grid().sites() && (!sum_of_fused || then); ++site) {
-    most = std::max(most, move ? folds_at(node, site) : flops_at(node, site));
+    most = std::max(most, move ? reductions_at(node, site) : flops_at(node, site));
   }
-  if (then) return;  // the fold's own part is in the join's figure
+  if (then) return;  // the aggregation's own part is in the join's figure
   EXPECT_EQ(cost.flops, most) << cost.operation;
   EXPECT_EQ(cost.wire_bytes, move ? ia::analysis::wire_bytes(node.input(0)->type(), node.type()) : 0) << cost.operation;
 }

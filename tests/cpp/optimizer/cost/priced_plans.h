@@ -53,7 +53,7 @@ inline Cluster measured() {
   profile.products.emplace_back(DType::kFloat32, std::vector<double>{1, 2},
                                 std::vector<double>{1025, 1026, 1026, 1028, 1026, 1028, 1028, 1032});
   profile.elementwise = {{1, 1, Domain::kOrdered, 4, line(1024, 1)}, {2, 1, Domain::kAny, 4, line(1024, 2)}};
-  profile.folds = {{4, line(1024, 0.5), line(1024, 0.25)}};
+  profile.reductions = {{4, line(1024, 0.5), line(1024, 0.25)}};
   profile.copies = line(0, 0.125);
   Cluster cluster;
   cluster.profile = std::make_shared<const Profile>(std::move(profile));

@@ -40,14 +40,14 @@ TEST(Products, InterpolatePowersAndGrowBeyondTheTable) {
   EXPECT_THROW(ProductProfile(DType::kFloat32, {1, 4}, {1, 2}), PlanError);
 }
 
-TEST(Profile, PricesAMoveByItsStageItsCopiesAndItsFolds) {
+TEST(Profile, PricesAMoveByItsStageItsCopiesAndItsReductions) {
   const std::string one = "ia on 2\ninput A: f32[8]<2> (0)\noutput Z = broadcast(A)\n";
   EXPECT_DOUBLE_EQ(seconds_of(one, "t0"), (64 + 8 * 16) + 0.125 * 32) << "each site is sent 16 bytes and stores 32";
   const std::string away = "ia on 2\ninput A: f32[6,4]<2,2> (0)\noutput Z = shuffle[1](A)\n";
   EXPECT_DOUBLE_EQ(seconds_of(away, "t0"), (64 + 8 * 24) + 0.125 * (24 + 48))
       << "columns are cut out, and put together";
-  const std::string fold = std::string(kPartials) + "output Z = shuffle[0](P)\n";
-  EXPECT_DOUBLE_EQ(seconds_of(fold, "t1"), (64 + 8 * 4800) + 2 * 1200) << "one fold of 1200 elements";
+  const std::string reduction = std::string(kPartials) + "output Z = shuffle[0](P)\n";
+  EXPECT_DOUBLE_EQ(seconds_of(reduction, "t1"), (64 + 8 * 4800) + 2 * 1200) << "one reduction of 1200 elements";
 }
 
 TEST(Profile, PricesAStageBetweenOnePairAndAllByHowBusySitesAre) {

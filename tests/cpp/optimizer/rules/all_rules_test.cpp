@@ -234,7 +234,9 @@ TEST(Rules, R1_7LeavesTheKeyMapOutside) {
             (Texts{plan("map[(k1, k0); id](join[0, 1; 0, 1; add | relu](X, Y))").text()}));
 }
 
-TEST(Rules, P_4LeavesOutAFoldOfNothing) { EXPECT_EQ(rewritten("P-4", "agg[0, 1; add](X)"), (Texts{plan("X").text()})); }
+TEST(Rules, P_4LeavesOutAnAggregationOfNothing) {
+  EXPECT_EQ(rewritten("P-4", "agg[0, 1; add](X)"), (Texts{plan("X").text()}));
+}
 
 // --- pairs that undo one another -------------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ std::vector<double> rewritten(const std::string& rule, const std::string& expres
 
 using Values = std::vector<double>;
 
-TEST(PrintedRules, R1_4ComposesTheMapIntoThePairwiseFold) {
-  // relu of -3 + 1 + 1; as printed the fold's step is relu(a + b), run twice.
+TEST(PrintedRules, R1_4ComposesTheMapIntoThePairwiseAggregation) {
+  // relu of -3 + 1 + 1; as printed the aggregation's step is relu(a + b), run twice.
   const std::string map = "map[(); relu](agg[; add](filter[k0 < 3](broadcast(U))))";
   const std::string printed =
       "join[; ; add | relu](agg[; add | relu](filter[k0 < 2](broadcast(U))), agg[; add](filter[k0 == "
@@ -137,8 +137,8 @@ TEST(PrintedRules, R2_4OmitsAShuffleThatBringsGroupsTogether) {
   EXPECT_FALSE(fires("R2-4", "agg[0; sub](shuffle[0](C))"));
 }
 
-TEST(PrintedRules, R2_5SplitsTheFoldWhereTheShuffleNamesMoreThanTheGroups) {
-  // g = {0} is within p = {0, 1}: after the inner fold there is no dimension 1 to shuffle by.
+TEST(PrintedRules, R2_5SplitsTheAggregationWhereTheShuffleNamesMoreThanTheGroups) {
+  // g = {0} is within p = {0, 1}: after the inner aggregation there is no dimension 1 to shuffle by.
   const std::string head = "ia on 2x2\ninput A: f64[2,2]<2,2> (1, 1)\n";
   const ia::Plan spread = ia::parse(head + "output Z = shuffle[0](agg[0; add](shuffle[0, 1](A)))\n");
   EXPECT_THROW(ia::parse(head + "output Z = agg[0; add](shuffle[0, 1](agg[0; add](A)))\n"), PlanError);
@@ -147,7 +147,7 @@ TEST(PrintedRules, R2_5SplitsTheFoldWhereTheShuffleNamesMoreThanTheGroups) {
   EXPECT_EQ(rewritten("R2-5", within), values(within));
 }
 
-TEST(PrintedRules, R2_5FoldsPartialsThatASetWouldLose) {
+TEST(PrintedRules, R2_5AggregatesPartialsThatASetWouldLose) {
   // Both sites hold the partial 1 of key <0>; without sites they are one tuple of a set.
   const auto bag = partials("agg[0; add](C)");
   const std::set<double> set(bag.begin(), bag.end());
@@ -168,7 +168,8 @@ TEST(PrintedRules, R2_6ShufflesBySetsThatDoNotMeetPairByPair) {
 }
 
 TEST(PrintedRules, R2_7OmitsAShuffleThatBringsTuplesTogether) {
-  // p = {0} is within jl = {0, 1}: the join leaves row 0 on two sites, and a fold over rows would see parts of them.
+  // p = {0} is within jl = {0, 1}: the join leaves row 0 on two sites, and an aggregation over rows would see parts of
+  // them.
   const std::string head = "ia on 2x2\ninput A: f64[2,2]<2,2> (0, 1)\n";
   const std::string join = "join[0, 1; 0, 1; mul](shuffle[0, 1](A), shuffle[0, 1](A))";
   const ia::Plan kept = ia::parse(head + "output Z = agg[0; sub](shuffle[0](" + join + "))\n");

@@ -144,8 +144,8 @@ class RandomMatches {
     const int64_t arity = input->type().relation.arity();
     Dims group = random_.chance(25) ? all_dims(arity) : some(arity, 60);
     if (arity == 3 && random_.chance(40)) group = {0, 2};
-    const auto fold = random_.one_of<std::string>({"add", "add", "add", "max", "min"});
-    return ia::make(ia::LocalAggregate{group, then_some({fold, {}})}, {input});
+    const auto kernel = random_.one_of<std::string>({"add", "add", "add", "max", "min"});
+    return ia::make(ia::LocalAggregate{group, then_some({kernel, {}})}, {input});
   }
 
   ia::NodePtr filter(const ia::NodePtr& input) {

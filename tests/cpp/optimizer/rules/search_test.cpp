@@ -123,7 +123,7 @@ TEST(Search, ReturnsTheBestPlanSoFarAtTheDeadline) {
   }
 }
 
-/// A filter goes below a fold, which makes nothing better, and then below a move, which does.
+/// A filter goes below an aggregation, which makes nothing better, and then below a move, which does.
 TEST(Search, BeamGoesThroughPlansThatAreNoBetter) {
   const ia::Plan plan = ia::parse(R"(ia on 2
 input B: f64[7,7,7]<3,4,3> (1)

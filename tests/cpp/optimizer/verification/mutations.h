@@ -101,17 +101,17 @@ class Mutations {
     return ia::make(ia::Broadcast{axes}, node->inputs());
   }
 
-  ia::NodePtr fold_dropped(const ia::NodePtr& node, const ia::Plan&) {
+  ia::NodePtr aggregate_dropped(const ia::NodePtr& node, const ia::Plan&) {
     return node->as<ia::LocalAggregate>() == nullptr ? nullptr : node->input(0);
   }
 
   ia::NodePtr groups_changed(const ia::NodePtr& node, const ia::Plan&) {
-    const auto* fold = node->as<ia::LocalAggregate>();
-    if (fold == nullptr) return nullptr;
+    const auto* aggregate = node->as<ia::LocalAggregate>();
+    if (aggregate == nullptr) return nullptr;
     Dims group = all_dims(node->input(0)->type().relation.arity());
     std::shuffle(group.begin(), group.end(), random_);
-    group.resize(chance() ? fold->group_by.size() : draw(group.size() + 1));
-    return ia::make(ia::LocalAggregate{group, fold->kernel}, node->inputs());
+    group.resize(chance() ? aggregate->group_by.size() : draw(group.size() + 1));
+    return ia::make(ia::LocalAggregate{group, aggregate->kernel}, node->inputs());
   }
 
   ia::NodePtr keys_changed(const ia::NodePtr& node, const ia::Plan&) {
@@ -147,13 +147,14 @@ class Mutations {
     static const std::vector<const char*> kOfOne{"id",      "relu", "negate",         "scale[2]", "scale[-1]",
                                                  "square",  "abs",  "sigmoid",        "tanh",     "transpose",
                                                  "row_sum", "diag", "relu_derivative"};
-    static const std::vector<const char*> kFolds{"max", "min", "mul", "sub", "add | relu", "add | scale[2]", "add"};
+    static const std::vector<const char*> kAggregations{"max", "min", "mul", "sub", "add | relu", "add | scale[2]",
+                                                        "add"};
     const auto one_of = [&](const std::vector<const char*>& names) { return Kernel::parse(names[draw(names.size())]); };
     ia::Operation operation = node->operation();
     if (auto* join = std::get_if<ia::LocalJoin>(&operation)) {
       join->kernel = chance() ? one_of(kOfTwo) : join->kernel.followed_by(one_of(kOfOne));
-    } else if (auto* fold = std::get_if<ia::LocalAggregate>(&operation)) {
-      fold->kernel = one_of(kFolds);
+    } else if (auto* aggregate = std::get_if<ia::LocalAggregate>(&operation)) {
+      aggregate->kernel = one_of(kAggregations);
     } else if (auto* map = std::get_if<ia::LocalMap>(&operation)) {
       map->array_map = chance() ? one_of(kOfOne) : map->array_map.followed_by(one_of(kOfOne));
     } else {
@@ -179,7 +180,7 @@ class Mutations {
     return ia::make(ia::LocalMap{map->outputs, relation::KeyMap(components), map->array_map}, node->inputs());
   }
 
-  /// A map over partials that are still to be folded.
+  /// A map over partials that are still to be reduced.
   ia::NodePtr reduced_late(const ia::NodePtr& node, const ia::Plan&) {
     if (node->as<ia::LocalMap>() == nullptr || !is_move(node->input(0))) return nullptr;
     const ia::NodePtr& move = node->input(0);
@@ -204,7 +205,7 @@ class Mutations {
   inline static const std::vector<std::pair<std::string, Mistake>> kMistakes{
       {"move dropped", &Mutations::move_dropped},
       {"target changed", &Mutations::target_changed},
-      {"fold dropped", &Mutations::fold_dropped},
+      {"aggregate dropped", &Mutations::aggregate_dropped},
       {"groups changed", &Mutations::groups_changed},
       {"join keys changed", &Mutations::keys_changed},
       {"operands swapped", &Mutations::operands_swapped},

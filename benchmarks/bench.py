@@ -1,0 +1,119 @@
+"""Compares joinsum with torch's ways and with plans written by hand: the same work, in the same processes, in turns.
+
+A cell is a workload at one size, on a number of ranks, over one network. Its ranks are processes of this machine that
+hold all contenders; their results are compared with plain torch's before anything is timed. Every rank has
+max(1, cores / ranks) threads. A figure is the median of the turns, with quartiles; a ratio is the median of the ratios
+within a turn, of the best other contender's seconds to joinsum's: above 1, joinsum is faster.
+
+    python benchmarks/bench.py --suite quick
+    python benchmarks/bench.py --workload language_model --size gpt-4x256 --ranks 2 --network open --json FILE
+    sudo .venv/bin/python benchmarks/bench.py --workload ffnn --ranks 2,4 --network 1gbit,10gbit+0.2ms,2x1gbit
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from frame.cells import SUITES, Cell, Suite, cells
+from frame.launch import run_cell, threads_of_rank
+from frame.results import HEADER, Results, fallen, machine, table
+from frame.timing import spread
+from joinsum.base.text_table import text_table
+from network import Link, Missing
+from workloads import WORKLOADS
+
+
+def _chosen(
+    suite: str, workloads: Sequence[str], sizes: Sequence[str], ranks: str | None, networks: str | None
+) -> list[Cell]:
+    """The suite's cells; flags that name workloads, sizes, ranks or networks choose among all that exist."""
+    known = {name: workload.sizes for name, workload in WORKLOADS.items()}
+    asked = SUITES[suite]
+    if workloads or sizes or ranks or networks:
+        counts = [int(count) for count in (ranks or "1,2,4").split(",")]
+        asked = Suite(asked.turns, [(workloads, sizes, counts, (networks or "open").split(","))])
+    for _, _, _, links in asked.blocks:
+        for link in links:
+            if link != "open":
+                Link.parse(link)
+    return list(cells(asked, known))
+
+
+def _show(cell: Cell, results: Results) -> None:
+    """All contenders of a cell, the fastest first."""
+    figures = results.cells[cell]
+    click.echo(f"{cell}, {figures['threads']} threads a rank, {figures['steps_of_a_turn']} steps a turn")
+    for name, seconds in sorted(figures["seconds"].items(), key=lambda item: spread(item[1]).median):
+        median, low, high = (1e3 * value for value in spread(seconds))
+        click.echo(f"  {name:30} {median:9.1f} ms ({low:.1f} - {high:.1f})")
+    for name, reason in figures["absent"].items():
+        click.echo(f"  {name:30} absent: {reason}")
+
+
+@click.command()
+@click.option("--suite", type=click.Choice(list(SUITES)), default="standard", show_default=True, help="Which cells.")
+@click.option("--workload", "workloads", type=click.Choice(list(WORKLOADS)), multiple=True)
+@click.option("--size", "sizes", multiple=True, help="Names of sizes.")
+@click.option("--ranks", help="Numbers of ranks, with commas.")
+@click.option("--network", "networks", help="`open`, or links such as 1gbit, 10gbit+0.2ms, 2x1gbit, with commas.")
+@click.option("--contender", "only", multiple=True, help="Only these beside joinsum.")
+@click.option("--turns", type=click.IntRange(min=1), help="Turns of each contender.")
+@click.option("--limit", default=900.0, show_default=True, help="Seconds after which a cell has failed.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here, cell by cell.")
+@click.option("--resume", is_flag=True, help="Leave out the cells that the file of --json has.")
+@click.option("--against", type=click.Path(exists=True, path_type=Path), help="Name ratios that fell by more than 5 %.")
+def main(
+    suite: str,
+    workloads: tuple[str, ...],
+    sizes: tuple[str, ...],
+    ranks: str | None,
+    networks: str | None,
+    only: tuple[str, ...],
+    turns: int | None,
+    limit: float,
+    json_file: Path | None,
+    resume: bool,
+    against: Path | None,
+) -> None:
+    """Compare joinsum with all other contenders."""
+    if resume and json_file is None:
+        raise click.UsageError("--resume needs the file of --json")
+    try:
+        chosen = _chosen(suite, workloads, sizes, ranks, networks)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    before = Results.read(against) if against is not None else Results()
+    results = Results.read(json_file) if resume and json_file is not None else Results(json_file)
+    about = {"machine": machine(), "command": shlex.join(["python", *sys.argv])}
+    failures = []
+    for cell in chosen:
+        if cell in results.cells:
+            continue
+        start = time.perf_counter()
+        try:
+            found = run_cell(cell, turns or SUITES[suite].turns, only, limit)
+        except (click.ClickException, Missing) as error:
+            message = error.message if isinstance(error, click.ClickException) else str(error)
+            failures.append(f"{cell}: {message}")
+            click.echo(f"FAILED {failures[-1]}", err=True)
+            continue
+        own = {"threads": threads_of_rank(cell.ranks), "cell_seconds": time.perf_counter() - start}
+        results.add(cell, {**found, **own, **about})
+        _show(cell, results)
+    click.echo(text_table(HEADER, table(results), right=[2, 4, 6, 7]))
+    falls = list(fallen(results, before))
+    for fall in falls:
+        click.echo(f"fell: {fall.cell}: ratio {fall.before:.2f} before, {fall.now:.2f} now")
+    if failures:
+        raise click.ClickException("; ".join(failures))
+    if against is not None and not falls:
+        click.echo(f"no ratio fell by more than 5 % against {against}")
+
+
+if __name__ == "__main__":
+    main()

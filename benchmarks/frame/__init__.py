@@ -1,0 +1,1 @@
+"""What all benchmarks share: cells, ranks as processes, contenders in turns, and files of results."""

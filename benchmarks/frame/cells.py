@@ -1,0 +1,75 @@
+"""Cells of the bench: a workload at one size, on a number of ranks, over one network; and the sets of cells to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+__all__ = ["SUITES", "Cell", "Suite", "cells"]
+
+
+class Cell(NamedTuple):
+    """One setting. `network` is `open`, where the ranks meet on this machine, or a link of `network.py`."""
+
+    workload: str
+    size: str
+    ranks: int
+    network: str
+
+    def __str__(self) -> str:
+        return f"{self.workload} {self.size}, {self.ranks} rank{'s' * (self.ranks > 1)}, {self.network}"
+
+
+class Suite(NamedTuple):
+    """Blocks of cells (workloads, their sizes, ranks, networks), and the turns of each contender.
+
+    No sizes stand for all of a workload, and no workloads for all.
+    """
+
+    turns: int
+    blocks: Sequence[tuple[Sequence[str], Sequence[str], Sequence[int], Sequence[str]]]
+
+
+_NETWORKS = ("1gbit", "10gbit")
+SUITES = {
+    "quick": Suite(
+        7,
+        [
+            (["language_model"], ["gpt-4x256"], (1, 2, 4), ["open"]),
+            (["ffnn"], ["amazon", "speech"], (2,), ["open"]),
+            (["products"], ["4000x4000x4000"], (2,), ["open"]),
+        ],
+    ),
+    "standard": Suite(
+        7,
+        [
+            ([], ["gpt-4x256", "gpt-4x512", "llama-4x256", "amazon", "speech"], (1, 2, 4), ["open"]),
+            (["products"], ["4000x4000x4000", "600x38400x600", "4800x600x4800"], (2, 4), ["open"]),
+            ([], ["gpt-4x256", "amazon", "speech"], (2, 4), _NETWORKS),
+            (["products"], ["4000x4000x4000"], (2, 4), _NETWORKS),
+        ],
+    ),
+    "full": Suite(11, [([], [], (1, 2, 4), ("open", *_NETWORKS, "2x1gbit"))]),
+}
+
+
+def cells(suite: Suite, sizes: Mapping[str, Sequence[str]]) -> Iterator[Cell]:
+    """The suite's cells, each once, in order; `sizes` are those of each workload."""
+    found = set()
+    for workloads, chosen, ranks, networks in suite.blocks:
+        for workload, known in sizes.items():
+            if workloads and workload not in workloads:
+                continue
+            for network in networks:
+                for size in known:
+                    for count in ranks:
+                        cell = Cell(workload, size, count, network)
+                        if (not chosen or size in chosen) and _exists(cell) and cell not in found:
+                            found.add(cell)
+                            yield cell
+
+
+def _exists(cell: Cell) -> bool:
+    """A network has at least two hosts."""
+    hosts = cell.ranks // int(cell.network.split("x")[0]) if "x" in cell.network else cell.ranks
+    return cell.network == "open" or hosts > 1
