@@ -291,13 +291,13 @@ ELSEWHERE = (
     ),
     Row(
         "python/capture/recording",
-        "application call recorded recorder resolve values vertices",
+        "application recorded recorder resolve values vertices",
         "python/capture/test_record.py",
         "steps of recording",
     ),
     Row(
         "python/capture",
-        "captured_graph executable interpret rewrite",
+        "captured_graph executable rewrite",
         "python/capture/test_captured_models.py",
         "what happens to captured graphs",
     ),

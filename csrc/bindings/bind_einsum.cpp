@@ -9,6 +9,7 @@
 #include "einsum/notation/named_vertex.h"
 #include "einsum/text.h"
 #include "einsum/transforms/binary.h"
+#include "einsum/transforms/undecomposed_calls.h"
 #include "tra/text.h"
 
 namespace joinsum::bindings {
@@ -40,10 +41,27 @@ Handle named_vertex(const std::string& who, const std::vector<Handle>& inputs,
   return {einsum::notation::make_named(who, nodes_of(inputs), vertex, positions)};
 }
 
+std::vector<Handle> inputs_of_node(const Handle& handle) {
+  std::vector<Handle> out;
+  for (const einsum::NodePtr& input : handle.node->inputs()) out.push_back({input});
+  return out;
+}
+
 void bind_nodes(py::module_& module) {
+  py::class_<einsum::Einsum>(module, "Einsum")
+      .def_readonly("operands", &einsum::Einsum::operands)
+      .def_readonly("result", &einsum::Einsum::result)
+      .def_readonly("join", &einsum::Einsum::join)
+      .def_readonly("aggregate", &einsum::Einsum::aggregate);
   py::class_<Handle>(module, "EinsumNode")
       .def_property_readonly("dtype", [](const Handle& handle) { return name_of(handle.node->type().dtype); })
-      .def_property_readonly("extents", [](const Handle& handle) { return handle.node->type().extents; });
+      .def_property_readonly("extents", [](const Handle& handle) { return handle.node->type().extents; })
+      .def_property_readonly("inputs", &inputs_of_node)
+      .def_property_readonly("einsum", [](const Handle& handle) { return handle.node->as<einsum::Einsum>(); })
+      .def_property_readonly("call", [](const Handle& handle) { return handle.node->as<einsum::Call>(); })
+      .def(
+          "__eq__", [](const Handle& a, const Handle& b) { return a.node == b.node; }, py::is_operator())
+      .def("__hash__", [](const Handle& handle) { return std::hash<einsum::NodePtr>()(handle.node); });
   module.def("einsum_call", &call, py::arg("inputs"), py::arg("call"), WithoutGil());
   module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"), WithoutGil());
   module.def("einsum_vertex", &vertex, py::arg("inputs"), py::arg("operands"), py::arg("result"), py::arg("join"),
@@ -251,6 +269,7 @@ void bind_plan(py::module_& module) {
       .def_property_readonly("output_nodes", &output_nodes_of<einsum::Plan>)
       .def("binary", &binary, py::arg("paths"), WithoutGil())
       .def("binary_where_nans_stay", &binary_where_nans_stay, WithoutGil())
+      .def("with_undecomposed_calls", &einsum::transforms::with_undecomposed_calls, WithoutGil())
       .def_property_readonly("may_lose_nans", &einsum::transforms::may_lose_nans)
       .def("gradient", &einsum::gradients::gradient, py::arg("of"),
            py::arg("paths") = std::map<std::string, einsum::transforms::Path>{}, WithoutGil())

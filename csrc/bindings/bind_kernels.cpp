@@ -11,11 +11,13 @@
 #include "kernels/reference/facts.h"
 #include "kernels/table/kernel.h"
 #include "kernels/table/table.h"
+#include "kernels/torch_call/torch_call.h"
 
 namespace joinsum::bindings {
 namespace {
 
 using kernels::call::Call;
+using kernels::call::CallArgument;
 using kernels::reference::Array;
 using kernels::table::Distribution;
 using kernels::table::Facts;
@@ -76,6 +78,97 @@ Call parse_call(const std::string& text) {
   return call;
 }
 
+/// A result as Python gives it: dtype, and the letters of each axis in which the operator gives it.
+using ResultValue = std::pair<std::string, std::vector<std::string>>;
+using Undecomposed = std::pair<Dims, Call>;
+
+Call make_call(int64_t output, std::string function, std::vector<std::string> operands,
+               const std::vector<ResultValue>& results, std::vector<CallArgument> arguments, std::string undivided,
+               std::string same, std::map<char, std::string> reduce, const std::map<char, int64_t>& extents,
+               std::vector<std::pair<double, std::string>> flops, const std::optional<Undecomposed>& undecomposed) {
+  Call call{output, std::move(function), std::move(operands), {}, std::move(arguments), std::move(undivided)};
+  for (const auto& [dtype, groups] : results) {
+    auto& result = call.results.emplace_back(kernels::call::CallResult{"", dtype_named(dtype), groups});
+    for (const std::string& group : groups) result.letters += group;
+  }
+  call.same = std::move(same);
+  call.reduce = std::move(reduce);
+  for (const auto& [letter, extent] : extents) call.extents[letter] = {extent};
+  call.flops = std::move(flops);
+  if (undecomposed) {
+    call.undecomposed_operands = undecomposed->first;
+    call.undecomposed = {undecomposed->second};
+  }
+  check(call);
+  return call;
+}
+
+std::optional<Undecomposed> undecomposed_of(const Call& call) {
+  if (call.undecomposed.empty()) return std::nullopt;
+  return Undecomposed{call.undecomposed_operands, call.undecomposed.front()};
+}
+
+at::Tensor run_call(const Call& call, const std::vector<at::Tensor>& operands,
+                    const kernels::torch_call::Shard& shard) {
+  return kernels::torch_call::run(call, operands, shard)[call.output];
+}
+
+/// Makes arguments of a kind from their value.
+template <class Value, class Member>
+auto argument_of(CallArgument::Kind kind, Member CallArgument::* member) {
+  return [kind, member](Value value) {
+    CallArgument argument{.kind = kind};
+    argument.*member = std::move(value);
+    return argument;
+  };
+}
+
+CallArgument operand_argument(int64_t operand, std::vector<std::string> groups) {
+  return {.kind = CallArgument::Kind::kOperand, .integer = operand, .groups = std::move(groups)};
+}
+
+CallArgument named(CallArgument argument, std::string name) {
+  argument.name = std::move(name);
+  return argument;
+}
+
+void bind_call_argument(py::module_& module) {
+  using Kind = CallArgument::Kind;
+  const auto value = py::arg("value").noconvert();
+  py::class_<CallArgument>(module, "CallArgument")
+      .def(py::init([](const py::none&) { return CallArgument(); }), value)
+      .def(py::init(argument_of<bool>(Kind::kBool, &CallArgument::integer)), value)
+      .def(py::init(argument_of<int64_t>(Kind::kInteger, &CallArgument::integer)), value)
+      .def(py::init(argument_of<double>(Kind::kNumber, &CallArgument::number)), value)
+      .def(py::init(argument_of<std::string>(Kind::kText, &CallArgument::text)), value)
+      .def(py::init(argument_of<std::vector<CallArgument>>(Kind::kList, &CallArgument::items)), value)
+      .def_static("dtype", argument_of<std::string>(Kind::kDType, &CallArgument::text), py::arg("name"))
+      .def_static("operand", &operand_argument, py::arg("operand"), py::arg("groups"))
+      .def_static("extent", argument_of<std::string>(Kind::kExtent, &CallArgument::text), py::arg("letters"))
+      .def_static("offset", argument_of<std::string>(Kind::kOffset, &CallArgument::text), py::arg("letter"))
+      .def("named", &named, py::arg("name"));
+}
+
+void bind_call(py::module_& module) {
+  py::class_<Call>(module, "Call")
+      .def(py::init(&make_call), py::kw_only(), py::arg("output") = 0, py::arg("function"), py::arg("operands"),
+           py::arg("results"), py::arg("arguments"), py::arg("undivided") = "", py::arg("same") = "",
+           py::arg("reduce") = std::map<char, std::string>{}, py::arg("extents") = std::map<char, int64_t>{},
+           py::arg("flops") = std::vector<std::pair<double, std::string>>{}, py::arg("undecomposed") = std::nullopt)
+      .def_static("parse", &parse_call, py::arg("text"))
+      .def_readonly("output", &Call::output)
+      .def_readonly("function", &Call::function)
+      .def_readonly("operands", &Call::operands)
+      .def_property_readonly("result", [](const Call& call) { return call.result().letters; })
+      .def_readonly("undivided", &Call::undivided)
+      .def_readonly("same", &Call::same)
+      .def_readonly("reduce", &Call::reduce)
+      .def_property_readonly("undecomposed", &undecomposed_of)
+      .def("extents", &kernels::call::extents_of, py::arg("shapes"))
+      .def("run", &run_call, py::arg("operands"), py::arg("shard") = kernels::torch_call::Shard{}, WithoutGil())
+      .def("__repr__", &Call::text);
+}
+
 void bind_values(py::module_& module) {
   py::class_<Kernel>(module, "Kernel")
       .def(py::init([](const std::string& text) { return Kernel::parse(text); }), py::arg("text"))
@@ -86,13 +179,6 @@ void bind_values(py::module_& module) {
       .def("run", &run_kernel, py::arg("operands"), WithoutGil())
       .def("reduce", &reduce_axes, py::arg("x"), py::arg("axes"), WithoutGil())
       .def("__repr__", &Kernel::text);
-  py::class_<Call>(module, "Call")
-      .def_static("parse", &parse_call, py::arg("text"))
-      .def_readonly("output", &Call::output)
-      .def_readonly("function", &Call::function)
-      .def_readonly("operands", &Call::operands)
-      .def_property_readonly("result", [](const Call& call) { return call.result().letters; })
-      .def("__repr__", &Call::text);
   py::class_<Array>(module, "Array").def(py::init(&array_of), py::arg("tensor")).def("tensor", &tensor_of);
 }
 
@@ -200,6 +286,8 @@ Domain domain_named(const std::string& name) {
 
 void bind_kernels(py::module_& module) {
   bind_values(module);
+  bind_call_argument(module);
+  bind_call(module);
   bind_rows(module);
   module.def("register_kernel", &register_kernel, py::arg("name"), py::arg("summary"), py::arg("operands"),
              py::arg("flops_per_element"), py::arg("labels"), py::arg("shape"), py::arg("facts"), py::arg("function"));

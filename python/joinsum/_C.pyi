@@ -137,9 +137,55 @@ class Kernel:
     def reduce(self, x: torch.Tensor, axes: Sequence[int]) -> torch.Tensor:
         """`x` without these axes; raises KernelError for a kernel by which nothing is reduced."""
 
-class Call:
-    """One result of an operator of torch's dispatcher on operands whose axes have letters."""
+class CallArgument:
+    """What an operator is called with: a constant or a list; or an operand, extent or offset of the shard at hand."""
 
+    def __init__(self, value: float | str | Sequence[CallArgument] | None) -> None: ...
+    @staticmethod
+    def dtype(name: str) -> CallArgument: ...
+    @staticmethod
+    def operand(operand: int, groups: Sequence[str]) -> CallArgument:
+        """An operand, reshaped: a group of letters is one axis, row-major; of one element if empty."""
+    @staticmethod
+    def extent(letters: str) -> CallArgument:
+        """Number of elements along a product of letters."""
+    @staticmethod
+    def offset(letter: str) -> CallArgument:
+        """Global index of the first element along a letter."""
+    def named(self, name: str) -> CallArgument:
+        """The same as a keyword argument."""
+
+class Call:
+    """One result of an operator of torch's dispatcher on operands whose axes have letters.
+
+    output        which of the results
+    function      name of the operator: `aten::embedding`, `aten::sum.dim_IntList`
+    operands      letters of each operand
+    results       dtype of each, and letters of the axes that it has when the operator returns it
+    undivided     letters that are never divided
+    same          letters of which results that lack them do not depend: any shard of them gives the same results
+    reduce        kernels that reduce the partial results where a letter is divided that no result has
+    extents       of the letters that no operand has
+    flops         work as coefficients of products of letters
+    undecomposed  numbers of operands, and the undecomposed call of them that has the same result where no letter that
+                  it mixes is divided
+    """
+
+    def __init__(
+        self,
+        *,
+        output: int = ...,
+        function: str,
+        operands: Sequence[str],
+        results: Sequence[tuple[str, Sequence[str]]],
+        arguments: Sequence[CallArgument],
+        undivided: str = ...,
+        same: str = ...,
+        reduce: Mapping[str, str] = ...,
+        extents: Mapping[str, int] = ...,
+        flops: Sequence[tuple[float, str]] = ...,
+        undecomposed: tuple[Sequence[int], Call] | None = ...,
+    ) -> None: ...
     @staticmethod
     def parse(text: str) -> Call: ...
     @property
@@ -152,6 +198,18 @@ class Call:
     @property
     def result(self) -> str:
         """Letters of the result."""
+    @property
+    def undivided(self) -> str: ...
+    @property
+    def same(self) -> str: ...
+    @property
+    def reduce(self) -> dict[str, str]: ...
+    @property
+    def undecomposed(self) -> tuple[list[int], Call] | None: ...
+    def extents(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
+        """Of all letters, for operands of these shapes."""
+    def run(self, operands: Sequence[torch.Tensor], shard: Mapping[str, tuple[int, int]] = ...) -> torch.Tensor:
+        """The result by torch, on the shard between begin and end along each letter that is divided."""
 
 class Array:
     def __init__(self, tensor: torch.Tensor) -> None: ...
@@ -246,11 +304,32 @@ class TraPlan:
 
 # --- einsum -----------------------------------------------------------------------------------------------------------
 
+class Einsum:
+    """⊕ over the labels that the result lacks of ⊗ of the operands."""
+
+    @property
+    def operands(self) -> list[list[str]]: ...
+    @property
+    def result(self) -> list[str]: ...
+    @property
+    def join(self) -> Kernel: ...
+    @property
+    def aggregate(self) -> Kernel: ...
+
 class EinsumNode:
+    """An input, an einsum or a call, which its labels belong to; equal to itself alone."""
+
     @property
     def dtype(self) -> str: ...
     @property
     def extents(self) -> list[int]: ...
+    @property
+    def inputs(self) -> list[EinsumNode]: ...
+    @property
+    def einsum(self) -> Einsum | None: ...
+    @property
+    def call(self) -> Call | None: ...
+    def __hash__(self) -> int: ...
 
 def einsum_input(name: str, dtype: str, extents: Sequence[int]) -> EinsumNode: ...
 def einsum_vertex(
@@ -332,6 +411,7 @@ class EinsumPlan:
     def output_nodes(self) -> list[str]: ...
     def binary(self, paths: Mapping[str, Sequence[tuple[int, int]]]) -> EinsumPlan: ...
     def binary_where_nans_stay(self) -> EinsumPlan: ...
+    def with_undecomposed_calls(self) -> EinsumPlan: ...
     @property
     def may_lose_nans(self) -> bool: ...
     def gradient(self, of: Sequence[str], paths: Mapping[str, Sequence[tuple[int, int]]] = ...) -> EinsumPlan: ...

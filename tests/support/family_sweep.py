@@ -15,7 +15,6 @@ import torch
 from families import Family
 from joinsum import _C
 from joinsum.capture.executable import PlannedProgram
-from joinsum.capture.recording.recorded import EinsumVertex
 from joinsum.frontend.tracing.errors import capturing
 
 __all__ = ["TOLERANCE", "Measured", "Spent", "measure", "relative"]
@@ -153,7 +152,7 @@ def _watched() -> Iterator[Spent]:
         outcome = original(self, args)
         spent.plan += planned - start
         spent.run += time.process_time() - planned
-        einsums = sum(isinstance(vertex, EinsumVertex) for vertex in self.recorded.vertices)
+        einsums = sum(vertex.einsum is not None for vertex in self.recorded.vertices)
         spent.einsums += einsums
         spent.moved += _C.cost(self.choice.plan, self.context.cluster.core()).wire_bytes
         spent.calls += len(self.recorded.vertices) - einsums

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <set>
 #include <tuple>
 
@@ -15,6 +16,8 @@ using table::reduces_in_any_order;
 namespace {
 
 using Kind = CallArgument::Kind;
+
+bool is_letter(unsigned char character) { return std::isalpha(character) != 0; }
 
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
@@ -32,6 +35,7 @@ class Check {
     }
     check_arguments(call_.arguments);
     for (const auto& [letter, fresh] : call_.extents) {
+      check(is_letter(letter), "letters are a-z and A-Z: letters=", std::string(1, letter));
       check(!in_operand(letter), "an extent is given for a letter that no operand has: letter=", letter);
       check(fresh.extent >= 0 && fresh.parts >= 1 && fresh.parts <= std::max<int64_t>(fresh.extent, 1),
             "a letter has an extent, and no more parts than elements: letter=", letter);
@@ -58,6 +62,7 @@ class Check {
   void check_distinct(const std::string& letters) const {
     const std::set<char> once(letters.begin(), letters.end());
     check(once.size() == letters.size(), "a letter stands once in a tensor: letters=", letters);
+    check(std::all_of(letters.begin(), letters.end(), is_letter), "letters are a-z and A-Z: letters=", letters);
   }
 
   void check_groups(const std::string& letters, const std::vector<std::string>& groups) const {
@@ -77,6 +82,7 @@ class Check {
               "there is no such operand: operand=", argument.integer);
         check_groups(call_.operands[argument.integer], argument.groups);
       }
+      check(argument.text.find('\'') == std::string::npos, "a text has no quotes: text=", argument.text);
       if (argument.kind != Kind::kExtent && argument.kind != Kind::kOffset) continue;
       for (const char letter : argument.text) {
         check(in_operand(letter) || call_.extents.contains(letter), "no tensor has the letter: letter=", letter);

@@ -303,8 +303,21 @@ std::vector<at::Tensor> PreparedCall::run(const std::vector<at::Tensor>& operand
   return CallRun(*this, operands, begins).run(into);
 }
 
-std::vector<at::Tensor> run(const Call& call, const std::vector<at::Tensor>& operands,
-                            const std::map<char, int64_t>& begins) {
+std::vector<at::Tensor> run(Call call, std::vector<at::Tensor> operands, const Shard& shard) {
+  std::vector<Dims> shapes;
+  for (const at::Tensor& operand : operands) shapes.push_back(operand.sizes().vec());
+  std::map<char, int64_t> begins;
+  for (const auto& [letter, extent] : call::extents_of(call, shapes)) begins[letter] = 0;
+  for (const auto& [letter, range] : shard) {
+    const auto [begin, end] = range;
+    begins[letter] = begin;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const size_t axis = call.operands[i].find(letter);
+      if (axis != std::string::npos) operands[i] = operands[i].slice(static_cast<int64_t>(axis), begin, end);
+    }
+    const auto fresh = call.extents.find(letter);
+    if (fresh != call.extents.end()) fresh->second.extent = end - begin;
+  }
   return PreparedCall(call).run(operands, begins);
 }
 

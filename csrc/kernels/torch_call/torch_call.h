@@ -52,8 +52,10 @@ class PreparedCall {
   std::vector<std::string> out_names_;                 ///< of the arguments of `out_variant_` for them
 };
 
-/// The same at once.
-std::vector<at::Tensor> run(const call::Call& call, const std::vector<at::Tensor>& operands,
-                            const std::map<char, int64_t>& begins);
+/// Begin and end along each letter that is divided.
+using Shard = std::map<char, std::pair<int64_t, int64_t>>;
+
+/// The results on a shard of these operands.
+std::vector<at::Tensor> run(call::Call call, std::vector<at::Tensor> operands, const Shard& shard);
 
 }  // namespace joinsum::kernels::torch_call

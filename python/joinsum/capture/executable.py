@@ -170,8 +170,11 @@ class PlannedProgram(PlannedGraph):
         planned, and the cheaper plan is taken.
         """
         graphs = [self.core]
-        if self.recorded.has_decompositions and _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
-            graphs.append(_binary(self.context, self.recorded.graph(self._stay, undecomposed=True)))
+        if _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
+            decomposed = self.recorded.graph(self._stay)
+            undecomposed = decomposed.with_undecomposed_calls()
+            if undecomposed != decomposed:
+                graphs.append(_binary(self.context, undecomposed))
         baselines = None if self._baselines is None else self._baselines.warm_starts
         choices = []
         for graph in graphs:

@@ -57,12 +57,14 @@ def record(
     >>> x, w = torch.rand(4, 3), torch.rand(3, 2)
     >>> graph = make_fx(lambda x, w: torch.tanh(x @ w), tracing_mode="fake")(x, w)
     >>> program = record(graph, ["x", "w"])
-    >>> print(program)
-    0: input x [4, 3]
-    1: input w [3, 2]
-    2: einsum ab,bc->ac; mul; add (0, 1)
-    3: 0; aten::tanh; ab -> ab:f32; (%0{a,b}) -> {a,b}; flops=8 ab (2)
-    output output.0 = 3
+    >>> print(program.graph())
+    einsum
+    input x: f32[4,3]
+    input w: f32[3,2]
+    t0 = einsum[ab,bc->ac; mul; add](x, w): f32[4,2]
+    t1 = call[0; aten::tanh; ab -> ab:f32; (%0{a,b}) -> {a,b}; flops=8.0 ab](t0): f32[4,2]
+    output output.0 = t1
+    <BLANKLINE>
     >>> torch.allclose(interpret(program, [x, w])[0], torch.tanh(x @ w))
     True
     """

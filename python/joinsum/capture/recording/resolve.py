@@ -1,4 +1,4 @@
-"""From drafts to the recorded program: each vertex gets letters for its labels, which no longer split."""
+"""From drafts to the recorded program: each vertex gets letters of its own for its labels, which no longer split."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
+from joinsum import _C
+from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.capture.recording.axes import Dim, leaves
-from joinsum.capture.recording.call import Argument, Block, Call, CallResult, LocalExtent, Offset
-from joinsum.capture.recording.recorded import CallVertex, EinsumVertex, Factor, Input, Output, Recorded, Vertex
+from joinsum.capture.recording.recorded import Factor, Input, Output, Recorded
 from joinsum.capture.recording.recorder import SEED, Recorder
 from joinsum.capture.recording.values import (
     BlockDraft,
@@ -50,15 +51,18 @@ def resolve(recorder: Recorder, outputs: Sequence[OutputDraft], modules: Mapping
     """
     producers = _in_order([output.value.producer for output in outputs])
     drafts = [(producer, producer.draft) for producer in recorder.inputs if isinstance(producer.draft, InputDraft)]
-    inputs = [(producer, draft) for producer, draft in drafts if producer in producers or draft.position is not None]
-    vertices = [producer for producer in producers if not isinstance(producer.draft, InputDraft)]
-    numbers = {producer: number for number, producer in enumerate([*(producer for producer, _ in inputs), *vertices])}
+    drafts = [(producer, draft) for producer, draft in drafts if producer in producers or draft.position is not None]
+    inputs = {producer: _input(producer, draft) for producer, draft in drafts}
+    nodes = {producer: each.node for producer, each in inputs.items()}
+    vertices = [producer for producer in producers if producer not in inputs]
+    for producer in vertices:
+        nodes[producer] = _vertex(producer, nodes)
     return Recorded(
-        tuple(_input(producer, draft) for producer, draft in inputs),
-        tuple(_vertex(producer, numbers) for producer in vertices),
-        tuple(_output(output, numbers) for output in outputs),
-        {draft.name: draft.value for _, draft in inputs if draft.value is not None},
-        SEED if any(draft.name == SEED for _, draft in inputs) else None,
+        tuple(inputs.values()),
+        tuple(nodes[producer] for producer in vertices),
+        tuple(_output(output, nodes) for output in outputs),
+        {draft.name: draft.value for _, draft in drafts if draft.value is not None},
+        SEED if any(draft.name == SEED for _, draft in drafts) else None,
         tuple(modules.get(producer.draft, "") for producer in vertices),
     )
 
@@ -83,14 +87,16 @@ def _input(producer: Producer, draft: InputDraft) -> Input:
     dims = iter(producer.dims)
     axes = [leaves([next(dims)]) if extent != 1 else [] for extent in draft.shape]
     extents = tuple(tuple(dim.extent for dim in axis) for axis in axes)
-    return Input(draft.name, draft.position, draft.shape, producer.dtype, extents)
+    dtype = dtype_name(f"capture: input {draft.name}", producer.dtype)
+    node = _C.einsum_input(draft.name, dtype, [extent for axis in extents for extent in axis])
+    return Input(draft.name, draft.position, draft.shape, producer.dtype, extents, node)
 
 
-def _output(draft: OutputDraft, numbers: Mapping[Producer, int]) -> Output:
+def _output(draft: OutputDraft, nodes: Mapping[Producer, _C.EinsumNode]) -> Output:
     value = draft.value
     places = {dim: place for place, dim in enumerate(leaves(value.producer.dims))}
     axes = tuple(tuple(Factor(places.get(dim), dim.extent) for dim in leaves(axis)) for axis in value.axes)
-    return Output(draft.name, numbers[value.producer], axes, value.dtype, draft.tied, draft.position)
+    return Output(draft.name, nodes[value.producer], axes, value.dtype, draft.tied, draft.position)
 
 
 class _Letters:
@@ -116,71 +122,72 @@ class _Letters:
         return {letter: dim.extent for dim, letter in self.known.items() if letter not in own}
 
 
-def _vertex(producer: Producer, numbers: Mapping[Producer, int]) -> Vertex:
+def _vertex(producer: Producer, nodes: Mapping[Producer, _C.EinsumNode]) -> _C.EinsumNode:
     draft = producer.draft
     assert not isinstance(draft, InputDraft)
+    inputs = [nodes[each] for each in draft.inputs]
+    if isinstance(draft, CallDraft):
+        return _C.einsum_call(inputs, _call(producer.output, draft))
     letters = _Letters()
-    inputs = tuple(numbers[each] for each in draft.inputs)
-    operands = tuple(letters.of(dims) for dims in draft.operands)
-    if isinstance(draft, EinsumDraft):
-        result = letters.of(producer.dims)
-        return EinsumVertex(inputs, operands, result, draft.join, draft.aggregate, letters.extents(operands))
-    return CallVertex(inputs, _call(producer.output, draft, operands, letters))
-
-
-def _call(output: int, draft: CallDraft, operands: tuple[str, ...], letters: _Letters) -> Call:
-    results = tuple(_result(dtype, axes, letters) for dtype, axes in draft.results)
-    return Call(
-        output,
-        draft.function,
-        operands,
-        results,
-        tuple(_argument(value, letters) for value in draft.arguments),
-        tuple((name, _argument(value, letters)) for name, value in draft.keywords.items()),
-        letters.of(draft.undivided),
-        {letter: kernel for dims, kernel in draft.reduce for letter in letters.of(dims)},
+    operands = [letters.of(dims) for dims in draft.operands]
+    result = letters.of(producer.dims)
+    return _C.einsum_vertex(
+        inputs,
+        [list(each) for each in operands],
+        list(result),
+        _C.Kernel(draft.join),
+        _C.Kernel(draft.aggregate),
         letters.extents(operands),
-        tuple((count, letters.of(dims)) for count, dims in draft.flops),
-        letters.of(draft.same),
-        None
-        if draft.undecomposed is None
-        else _undecomposed(output + draft.undecomposed_first, draft, draft.undecomposed),
     )
 
 
-def _undecomposed(output: int, draft: CallDraft, undecomposed: CallDraft) -> tuple[tuple[int, ...], Call]:
-    """Which inputs of `draft` the call `undecomposed` reads, and that call with its result number `output`."""
+def _call(output: int, draft: CallDraft) -> _C.Call:
+    """The call whose result number `output` is wanted."""
     letters = _Letters()
-    places = tuple(draft.inputs.index(producer) for producer in undecomposed.inputs)
-    operands = tuple(letters.of(dims) for dims in undecomposed.operands)
-    return places, _call(output, undecomposed, operands, letters)
+    operands = [letters.of(dims) for dims in draft.operands]
+    results = [(dtype_name("capture", dtype), [letters.of(axis) for axis in axes]) for dtype, axes in draft.results]
+    keywords = [_argument(value, letters).named(name) for name, value in draft.keywords.items()]
+    undecomposed = None
+    if draft.undecomposed is not None:
+        places = [draft.inputs.index(producer) for producer in draft.undecomposed.inputs]
+        undecomposed = places, _call(output + draft.undecomposed_first, draft.undecomposed)
+    return _C.Call(
+        output=output,
+        function=draft.function,
+        operands=operands,
+        results=results,
+        arguments=[*(_argument(value, letters) for value in draft.arguments), *keywords],
+        undivided=letters.of(draft.undivided),
+        same=letters.of(draft.same),
+        reduce={letter: kernel for dims, kernel in draft.reduce for letter in letters.of(dims)},
+        extents=letters.extents(operands),
+        flops=[(count, letters.of(dims)) for count, dims in draft.flops],
+        undecomposed=undecomposed,
+    )
 
 
-def _result(dtype: torch.dtype, axes: Sequence[Sequence[Dim]], letters: _Letters) -> CallResult:
-    groups = tuple(letters.of(axis) for axis in axes)
-    return CallResult("".join(groups), dtype, groups)
-
-
-def _argument(value: object, letters: _Letters) -> Argument:
+def _argument(value: object, letters: _Letters) -> _C.CallArgument:
     if isinstance(value, BlockDraft):
-        return Block(value.operand, tuple(letters.of(axis) for axis in value.axes))
+        return _C.CallArgument.operand(value.operand, [letters.of(axis) for axis in value.axes])
     if isinstance(value, ExtentDraft):
-        return LocalExtent(letters.of(value.axis))
+        names = letters.of(value.axis)
+        return _C.CallArgument.extent(names) if names else _C.CallArgument(1)
     if isinstance(value, ShardDraft):
-        return _shard(value, letters)
+        return _C.CallArgument(_shard(value, letters))
+    if isinstance(value, torch.dtype):
+        return _C.CallArgument.dtype(dtype_name("capture", value))
     if isinstance(value, (list, tuple)):
-        return tuple(_argument(each, letters) for each in value)
-    assert value is None or isinstance(value, (int, float, bool, str, torch.dtype)), value
-    return value
+        return _C.CallArgument([_argument(each, letters) for each in value])
+    assert value is None or isinstance(value, (bool, int, float, str)), value
+    return _C.CallArgument(value)
 
 
-def _shard(value: ShardDraft, letters: _Letters) -> Argument:
+def _shard(value: ShardDraft, letters: _Letters) -> list[_C.CallArgument]:
     dims = leaves(value.dims)
-    if value.what == "extent":
-        return tuple(dim.extent for dim in dims)
     names = letters.of(dims)
-    offsets = tuple(Offset(letter) for letter in names)
-    local = tuple(LocalExtent(letter) for letter in names)
-    if value.what == "shard":
-        return (*offsets, *local, *(dim.extent for dim in dims))
-    return offsets if value.what == "offset" else local
+    lists = {
+        "offset": [_C.CallArgument.offset(letter) for letter in names],
+        "local": [_C.CallArgument.extent(letter) for letter in names],
+        "extent": [_C.CallArgument(dim.extent) for dim in dims],
+    }
+    return lists[value.what] if value.what in lists else [each for part in lists.values() for each in part]

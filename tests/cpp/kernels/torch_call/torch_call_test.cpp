@@ -11,9 +11,8 @@ call::Call parsed(const std::string& text) {
 }
 
 std::vector<at::Tensor> results(const std::string& text, const std::vector<at::Tensor>& operands,
-                                const std::map<char, int64_t>& begins = {}) {
-  const call::Call call = parsed(text);
-  return run(call, operands, begins);
+                                const Shard& shard = {}) {
+  return run(parsed(text), operands, shard);
 }
 
 template <class Act>
@@ -51,9 +50,15 @@ TEST(TorchCall, GivesEveryResultOfAnOperator) {
   EXPECT_TRUE(at::equal(found[1], x.argmax(1)));
 }
 
-TEST(TorchCall, ReadsExtentsAndTheBeginOfItsPart) {
-  const auto found = results("0; aten::add.Scalar; a -> a:f32; (%0{a}, @a, |a|) -> {a}", {count({4})}, {{'a', 10}});
-  EXPECT_TRUE(at::equal(found[0], count({4}) + 10 * 4));
+TEST(TorchCall, ReadsExtentsAndTheBeginOfItsShard) {
+  const auto found =
+      results("0; aten::add.Scalar; a -> a:f32; (%0{a}, @a, |a|) -> {a}", {count({20})}, {{'a', {10, 14}}});
+  EXPECT_TRUE(at::equal(found[0], count({20}).slice(0, 10, 14) + 10 * 4));
+}
+
+TEST(TorchCall, DividesALetterThatNoOperandHas) {
+  const std::string text = "0; aten::full; -> a:f32; ([|a|], @a, dtype=f32) -> {a}; extents a=8";
+  EXPECT_TRUE(at::equal(results(text, {}, {{'a', {3, 5}}})[0], at::full({2}, 3.0)));
 }
 
 TEST(TorchCall, RecordsNoGradient) {
