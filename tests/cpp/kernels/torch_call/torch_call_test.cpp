@@ -66,6 +66,45 @@ TEST(TorchCall, RecordsNoGradient) {
   EXPECT_FALSE(results("0; aten::exp; a -> a:f32; (%0{a}) -> {a}", {x})[0].requires_grad());
 }
 
+TEST(TorchCall, ComputesIntoArraysWhereTorchHasAKernelForThat) {
+  const auto prepared_computes = [](const std::string& text) {
+    const call::Call call = parsed(text);
+    return PreparedCall(call).computes_into(at::kCPU);
+  };
+  EXPECT_TRUE(prepared_computes("0; aten::exp; ab -> ab:f32; (%0{a,b}) -> {a,b}"));
+  EXPECT_TRUE(prepared_computes("0; aten::addcdiv; a,a,a -> a:f32; (%0{a}, %1{a}, %2{a}) -> {a}"));
+  EXPECT_FALSE(prepared_computes("0; aten::exp; ab -> ba:f32; (%0{a,b}) -> {a,b}")) << "in another order";
+  EXPECT_FALSE(prepared_computes("0; aten::embedding; ab,c -> cb:f32; (%0{a,b}, %1{c}) -> {c,b}; undivided=a"))
+      << "torch derives this variant, which copies";
+  const call::Call call = parsed("0; aten::gelu; ab -> ab:f32; (%0{a,b}) -> {a,b}");
+  const at::Tensor x = count({2, 3});
+  const at::Tensor wanted = at::gelu(x);
+  const at::Tensor out = at::empty({2, 3});
+  const auto found = PreparedCall(call).run({x}, {}, {out});
+  EXPECT_TRUE(found[0].is_same(out));
+  EXPECT_TRUE(at::equal(out, wanted));
+  PreparedCall(call).run({x}, {}, {x});
+  EXPECT_TRUE(at::equal(x, wanted));
+}
+
+TEST(TorchCall, OverwritesOperandsOnlyElementByElement) {
+  const auto overwrites = [](const std::string& text, size_t result, size_t operand) {
+    const call::Call call = parsed(text);
+    return PreparedCall(call).may_overwrite(result, operand);
+  };
+  const std::string product = "0; aten::mul.Tensor; ab,b -> ab:f32; (%0{a,b}, %1{b}) -> {a,b}";
+  EXPECT_TRUE(overwrites(product, 0, 0));
+  EXPECT_FALSE(overwrites(product, 0, 1)) << "an operand that is repeated";
+  EXPECT_FALSE(overwrites("0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b", 0, 0));
+  const std::string update =
+      "0; joinsum::adam_update; a,a,a,a,,,,,, -> a:f32, a:f32, a:f32; (%0{a}, %1{a}, %2{a}, %3{a}, %4{}, %5{}, %6{}, "
+      "%7{}, %8{}, %9{}, true, false) -> {a}, {a}, {a}";
+  for (size_t result = 0; result < 3; ++result) {
+    const size_t own = result == 0 ? 0 : result + 1;
+    for (size_t operand = 0; operand < 4; ++operand) EXPECT_EQ(overwrites(update, result, operand), operand == own);
+  }
+}
+
 TEST(TorchCall, ErrorsNameTheOperator) {
   const auto prepared = [](const std::string& text) {
     return error_of([&] {
