@@ -16,8 +16,10 @@ __all__ = ["overwrite_operands"]
 
 
 def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
-    """Makes operators write over their first operand, `add(x, y)` -> `add_(x, y)`, where it has the result's shape,
-    strides and dtype, and neither it nor a view of it is read later or given back. Gives the number of them.
+    """Makes operators write over operands: over the first one, `add(x, y)` -> `add_(x, y)`, or, where an operator of
+    joinsum's has an overload `out`, over those that its outputs are named after, `param_out=param`. The operand has the
+    result's shape, strides and dtype, and neither it nor a view of it is read later or given back. Gives the number of
+    these operators.
 
     inputs   positions of placeholders that may be overwritten; all others stay as they are
 
@@ -30,33 +32,59 @@ def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
     memory = _Memory(graph, inputs)
     count = 0
     for place, node in enumerate(graph.nodes):
-        target = _overwriting(node)
-        if target is None:
+        target, operands = _overwriting(node)
+        if target is None or not all(memory.dies(operand, place) for operand in operands.values()):
             continue
-        operand = node.args[0]
-        if not memory.dies(operand, place) or memory.read_besides(operand, node):
+        if any(memory.read_besides(operand, node) for operand in operands.values()):
             continue
+        if len(target._schema.arguments) > len(node.target._schema.arguments):
+            node.kwargs = {**node.kwargs, **operands}
         node.target = target
-        memory.unite(node, operand)
+        for operand in operands.values():
+            memory.unite(node, operand)
         count += 1
     return count
 
 
-def _overwriting(node: fx.Node) -> torch._ops.OpOverload | None:
-    """The operator that writes the result over its first operand, if that is one of the same memory layout."""
+def _overwriting(node: fx.Node) -> tuple[torch._ops.OpOverload | None, dict[str, fx.Node]]:
+    """The operator that writes each result over an operand of the same memory layout, and these operands, by the
+    names of the arguments that are written; None where there is none."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or not node.args:
-        return None
+    if not isinstance(target, torch._ops.OpOverload) or not node.args:
+        return None, {}
+    if target.namespace == "joinsum":
+        return _with_outputs(node, target)
     operand = node.args[0]
-    if not isinstance(operand, fx.Node) or not _alike(operand.meta.get("val"), node.meta.get("val")):
-        return None
+    if target.namespace != "aten" or not isinstance(operand, fx.Node):
+        return None, {}
+    if not _alike(operand.meta.get("val"), node.meta.get("val")):
+        return None, {}
     packet = getattr(torch.ops.aten, f"{target._opname}_", None)
     found = getattr(packet, target._overloadname, None) if packet is not None else None
     if not isinstance(found, torch._ops.OpOverload) or any(each.alias_info for each in target._schema.returns):
-        return None
+        return None, {}
     own, other = target._schema.arguments, found._schema.arguments
     same = [(x.name, str(x.type)) for x in own] == [(x.name, str(x.type)) for x in other]
-    return found if same and len(target._schema.returns) == 1 else None
+    return (found, {own[0].name: operand}) if same and len(target._schema.returns) == 1 else (None, {})
+
+
+def _with_outputs(
+    node: fx.Node, target: torch._ops.OpOverload
+) -> tuple[torch._ops.OpOverload | None, dict[str, fx.Node]]:
+    found = getattr(target.overloadpacket, "out", None)
+    results = node.meta.get("val")
+    if found is None or not isinstance(results, tuple):
+        return None, {}
+    given = dict(zip((each.name for each in target._schema.arguments), node.args, strict=False))
+    operands: dict[str, fx.Node] = {}
+    for argument, result in zip(found._schema.arguments[len(target._schema.arguments) :], results, strict=True):
+        operand = given.get(argument.name.removesuffix("_out"))
+        if not isinstance(operand, fx.Node) or not _alike(operand.meta.get("val"), result):
+            return None, {}
+        operands[argument.name] = operand
+    device = results[0].device.type.upper()
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key(found.name(), device)
+    return (found, operands) if has_kernel else (None, {})
 
 
 def _alike(first: Any, second: Any) -> bool:
@@ -97,11 +125,13 @@ class _Memory:
         return self.root(first) is self.root(second)
 
     def read_besides(self, operand: fx.Node, node: fx.Node) -> bool:
-        """Whether a node reads the memory of its first operand by another argument, but for a square."""
-        others: list[fx.Node] = []
-        fx.node.map_arg((node.args[1:], node.kwargs), others.append)
+        """Whether a node reads the memory of an operand by more than one argument, but for a square."""
+        read: list[fx.Node] = []
+        fx.node.map_arg((node.args, node.kwargs), read.append)
         square = node.target in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul_.Tensor)
-        return any(self.shares(operand, other) and not (square and other is operand) for other in others)
+        if square and all(other is operand for other in read):
+            return False
+        return sum(self.shares(operand, other) for other in read) > 1
 
     def unite(self, first: fx.Node, second: fx.Node) -> None:
         """Says that two nodes share memory."""

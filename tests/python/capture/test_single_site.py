@@ -73,6 +73,25 @@ def test_only_inputs_that_may_be_are_overwritten():
     assert changed(lambda x, y: (x + y, x), X, Y, inputs=[0]) == 0
 
 
+def adam(p, g, mean, square, *numbers):
+    return torch.ops.joinsum.adam_update(p, g, mean, square, *numbers, True, False)
+
+
+ADAM = [torch.rand(3, 4) for _ in range(4)], [torch.tensor(x) for x in (0.1, 0.1, 0.01, 1e-3, 0.2, 3.0)]
+
+
+def test_an_update_overwrites_the_parameter_and_its_state():
+    state, numbers = ADAM
+    assert changed(adam, *state, *numbers, inputs=[0, 2, 3]) == 1
+    assert changed(adam, *state, *numbers, inputs=[0, 1, 2]) == 0
+    assert changed(lambda p, *rest: (*adam(p, *rest), p), *state, *numbers, inputs=[0, 2, 3]) == 0
+
+
+def test_an_update_whose_operands_share_memory_overwrites_none():
+    state, numbers = ADAM
+    assert changed(lambda p, g, mean, *rest: adam(p, g, mean, mean, *rest), *state[:3], *numbers, inputs=[0, 2]) == 0
+
+
 def test_each_draw_has_the_numbers_of_recording():
     def draws(x):
         # As AOTAutograd writes torch.nn.functional.dropout.
