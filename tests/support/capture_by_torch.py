@@ -84,6 +84,7 @@ class Planned(Captured):
         program = Program(CapturedGraph(gm, inputs))
 
         def run(*arguments: Any) -> list[Any]:
+            program.run(list(arguments))  # from the second run on, operators compute into memory that they are given
             outcome = program.run(list(arguments))
             for position, value in outcome.written.items():
                 arguments[position].copy_(value)

@@ -4,6 +4,7 @@
 #include <array>
 
 #include <ATen/ScalarOps.h>
+#include <ATen/core/enum_tag.h>
 #include <c10/core/GradMode.h>
 
 #include "kernels/dense/dense.h"
@@ -251,6 +252,7 @@ PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(
   }
   check(taken == call.arguments.size(), "arguments that the operator does not take: taken=", taken,
         ", given=", call.arguments.size());
+  pointwise_ = call.results.size() == 1 && handle.hasTag(at::Tag::pointwise);
   find_out_variant(handle);
 }
 
@@ -279,9 +281,8 @@ bool PreparedCall::computes_into(at::DeviceType device) const {
 }
 
 bool PreparedCall::may_overwrite(size_t result, size_t operand) const {
-  const bool elementwise = call_.undivided.empty() && call_.reduce.empty() && call_.extents.empty();
-  if (!elementwise || call_.operands[operand] != call_.results[result].letters) return false;
-  if (call_.results.size() == 1) return true;
+  if (call_.operands[operand] != call_.results[result].letters) return false;
+  if (pointwise_) return true;
   return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
     return slot.given != nullptr && slot.given->kind == Kind::kOperand && slot.name + "_out" == out_names_[result] &&
            slot.given->integer == static_cast<int64_t>(operand);

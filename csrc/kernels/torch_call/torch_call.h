@@ -29,8 +29,8 @@ class PreparedCall {
 
   /// Whether torch has a kernel for the device that computes all results into given arrays.
   bool computes_into(at::DeviceType device) const;
-  /// The operand that result number `result` may overwrite, element by element: the argument that its own is named
-  /// after (`exp_avg` of `exp_avg_out`); any operand, if it is the only result; none where the call mixes elements.
+  /// Whether result number `result` may overwrite an operand: the one that its own argument is named after (`exp_avg`
+  /// of `exp_avg_out`); of an operator that torch calls pointwise, any.
   bool may_overwrite(size_t result, size_t operand) const;
 
  private:
@@ -48,6 +48,7 @@ class PreparedCall {
   const call::Call& call_;
   c10::OperatorName name_;  ///< and no handle: who defines an operator in Python may define it again
   std::vector<Slot> slots_;
+  bool pointwise_ = false;
   std::optional<c10::OperatorName> out_variant_ = {};  ///< computes all results into given tensors
   std::vector<std::string> out_names_;                 ///< of the arguments of `out_variant_` for them
 };

@@ -138,7 +138,7 @@ def test_the_choice_for_a_transformer_is_never_worse_than_the_baselines(sites: i
 
 def test_the_choice_for_a_step_of_many_operators_is_never_worse_than_the_baselines() -> None:
     joinsum.init(sites=4, cluster=joinsum.Cluster("described", 1e11, 1e9, 1e-6), plan_cache=False)
-    model = nn.Sequential(nn.Embedding(48, 32), *(Block() for _ in range(4)), nn.Linear(32, 48))
+    model = nn.Sequential(nn.Embedding(48, 32), *(Block() for _ in range(5)), nn.Linear(32, 48))
     step = joinsum.train_step(
         model,
         lambda scores, target: nn.functional.cross_entropy(scores.flatten(0, 1), target.flatten()),

@@ -34,7 +34,10 @@ std::vector<at::Tensor> CallOperator::run(const std::vector<PinnedOperand>& oper
     arrays.push_back(piece.array);
   }
   context.flops += static_cast<int64_t>(kernels::call::flops(op, extents));
-  return prepared_.run(arrays, begins, arrays_for_results(operands, extents, context));
+  auto results = prepared_.run(arrays, begins,
+                               checked_ ? arrays_for_results(operands, extents, context) : std::vector<at::Tensor>{});
+  checked_ = true;
+  return results;
 }
 
 /// Where the results are computed: in operands that may be overwritten, else in arrays of the store. None where the

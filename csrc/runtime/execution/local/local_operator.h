@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <string>
@@ -88,7 +89,7 @@ class Epilogue {
 class CallOperator {
  public:
   CallOperator(const kernels::call::Call& call, std::vector<const relation::RelationType*> operands);
-  /// The arrays of all results.
+  /// The arrays of all results. The first run lets torch allocate them, which shows their shapes and dtypes.
   std::vector<at::Tensor> run(const std::vector<PinnedOperand>& operands, const RunContext& context) const;
 
  private:
@@ -97,6 +98,7 @@ class CallOperator {
 
   kernels::torch_call::PreparedCall prepared_;
   std::vector<const relation::RelationType*> types_;
+  mutable std::atomic<bool> checked_ = false;  ///< whether a run has checked the results' shapes and dtypes
 };
 
 }  // namespace joinsum::runtime::execution::local

@@ -95,6 +95,7 @@ TEST(TorchCall, OverwritesOperandsOnlyElementByElement) {
   const std::string product = "0; aten::mul.Tensor; ab,b -> ab:f32; (%0{a,b}, %1{b}) -> {a,b}";
   EXPECT_TRUE(overwrites(product, 0, 0));
   EXPECT_FALSE(overwrites(product, 0, 1)) << "an operand that is repeated";
+  EXPECT_FALSE(overwrites("0; aten::scatter_add; a,b,b -> a:f32; (%0{a}, 0, %1{b}, %2{b}) -> {a}; undivided=ab", 0, 0));
   EXPECT_FALSE(overwrites("0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b", 0, 0));
   const std::string update =
       "0; joinsum::adam_update; a,a,a,a,,,,,, -> a:f32, a:f32, a:f32; (%0{a}, %1{a}, %2{a}, %3{a}, %4{}, %5{}, %6{}, "
