@@ -3,16 +3,18 @@
 #include <algorithm>
 
 #include "ia/analysis/exchange.h"
+#include "ia/analysis/flops.h"
 #include "ia/analysis/materialization.h"
 #include "ia/analysis/volume.h"
 #include "ia/text.h"
-#include "optimizer/cost/flops.h"
 #include "optimizer/cost/local_seconds.h"
 #include "optimizer/cost/move_seconds.h"
 #include "optimizer/cost/peak.h"
 
 namespace joinsum::optimizer::cost {
 namespace {
+
+using ia::analysis::busiest_flops;
 
 /// Sites up to which an estimate lists the messages of moves one by one.
 constexpr int64_t kMostSitesListed = 64;

@@ -3,11 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
-#include "optimizer/cost/visited.h"
+#include "ia/analysis/visited.h"
 
 namespace joinsum::optimizer::cost {
 namespace {
 
+using ia::analysis::aggregated_type;
+using ia::analysis::busiest_of;
+using ia::analysis::each_follower;
+using ia::analysis::extents_at;
+using ia::analysis::joined_type;
+using ia::analysis::Mapped;
+using ia::analysis::mapped_by;
+using ia::analysis::Visited;
+using ia::analysis::visited_by;
 using kernels::table::Form;
 using kernels::table::Row;
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "optimizer/cost/flops.h"
+#include "ia/analysis/flops.h"
 #include "optimizer/cost/profile.h"
 
 namespace joinsum::optimizer::cost {
@@ -84,7 +84,8 @@ double reduction_seconds(const ia::analysis::Exchange& exchange, const Cluster& 
   }
   const double longest = *std::max_element(seconds.begin(), seconds.end());
   if (longest > 0) return longest;
-  return static_cast<double>(busiest_flops(exchange, exchange.reduced.sites())) / cluster.flops_per_second;
+  return static_cast<double>(ia::analysis::busiest_flops(exchange, exchange.reduced.sites())) /
+         cluster.flops_per_second;
 }
 
 }  // namespace

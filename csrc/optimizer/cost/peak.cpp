@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ia/analysis/materialization.h"
+#include "ia/analysis/schedule.h"
 #include "ia/text.h"
 #include "kernels/table/table.h"
 
@@ -20,7 +21,7 @@ bool elementwise(const Node& node) {
          kernels::table::row_of(*kernel).form == kernels::table::Form::kElementwise;
 }
 
-/// Adds up each site's bytes while the plan's nodes run one after another.
+/// Adds up each site's bytes while the plan's schedule runs.
 class Simulation {
  public:
   Simulation(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit)
@@ -29,7 +30,9 @@ class Simulation {
         limit_(limit),
         materialization_(plan),
         uses_(materialization_.uses()),
-        live_(plan.grid().sites()) {
+        schedule_(plan, materialization_),
+        live_(plan.grid().sites()),
+        arriving_(plan.grid().sites()) {
     for (const auto& output : plan.outputs()) {
       if (output.tied_input) ties_.emplace(output.node.get(), *output.tied_input);
     }
@@ -39,17 +42,45 @@ class Simulation {
     for (const NodePtr& input : plan_.inputs()) hold(*input);
     const int64_t inputs = *std::max_element(live_.begin(), live_.end());
     for (const NodePtr& input : plan_.inputs()) peak_.by_node[input.get()] = inputs;
-    for (const NodePtr& node : plan_.order()) {
-      if (node->inputs().empty() || !materialization_.materialized(*node)) continue;
-      const auto read = materialization_.operands(*node);
-      for (const Node* operand : read) --uses_.at(operand);
-      hold(*node);
-      for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
+    for (const ia::analysis::Task& task : schedule_.tasks()) {
+      if (task.kind == Kind::kCompute) {
+        if (!task.node->inputs().empty()) run(*task.node, materialization_.operands(*task.node));
+      } else if (task.kind == Kind::kStart) {
+        for (const Node* move : schedule_.groups()[task.group]) add_messages(*move, 1);
+      } else if (task.kind == Kind::kFinish) {
+        finish(schedule_.groups()[task.group]);
+      }
     }
     return std::move(peak_);
   }
 
  private:
+  using Kind = ia::analysis::Task::Kind;
+
+  void run(const Node& node, const std::vector<const Node*>& read) {
+    for (const Node* operand : read) --uses_.at(operand);
+    hold(node);
+    for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
+  }
+
+  void finish(const ia::analysis::MoveGroup& moves) {
+    std::unordered_set<const Node*> read;
+    for (const Node* move : moves) {
+      --uses_.at(move->input(0).get());
+      read.insert(move->input(0).get());
+      hold(*move);
+    }
+    for (const Node* move : moves) add_messages(*move, -1);
+    for (const Node* operand : read) release(*operand);
+  }
+
+  /// The messages that a move brings take memory until it is finished.
+  void add_messages(const Node& move, int64_t times) {
+    const auto messages = received_.find(&move);
+    if (messages == received_.end()) return;
+    for (size_t site = 0; site < arriving_.size(); ++site) arriving_[site] += times * messages->second[site];
+  }
+
   bool overwrites_its_input(const Node& node) const {
     const auto [first, last] = ties_.equal_range(&node);
     return elementwise(node) && std::any_of(first, last, [&](const auto& tie) {
@@ -63,12 +94,11 @@ class Simulation {
   void hold(const Node& node) {
     const bool in_place = overwrites_its_input(node);
     if (!in_place) held_.push_back(&node);
-    const auto messages = received_.find(&node);
     int64_t most = 0;
     int64_t site_of_most = 0;
     for (int64_t site = 0; site < static_cast<int64_t>(live_.size()); ++site) {
       if (!in_place) live_[site] += node.type().bytes(site);
-      const int64_t needed = live_[site] + (messages != received_.end() ? messages->second[site] : 0);
+      const int64_t needed = live_[site] + arriving_[site];
       if (needed > most) site_of_most = site;
       most = std::max(most, needed);
     }
@@ -103,7 +133,9 @@ class Simulation {
   ia::analysis::Materialization materialization_;
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
+  ia::analysis::Schedule schedule_;
   std::vector<int64_t> live_;
+  std::vector<int64_t> arriving_;  ///< in the messages of moves under way
   std::vector<const Node*> held_;
   Peak peak_;
 };

@@ -19,8 +19,8 @@ struct Peak {
   std::unordered_map<const ia::Node*, int64_t> by_node;
 };
 
-/// The memory that `plan` takes if it runs in its order. A site holds the inputs throughout, results from their node to
-/// their last use (outputs to the end), and the messages of the move under way. An output tied to an input overwrites
+/// The memory that `plan` takes as it is scheduled. A site holds the inputs throughout, results from their node to
+/// their last use (outputs to the end), and the messages of the moves under way. An output tied to an input overwrites
 /// it where its node is elementwise and reads that input last. Raises PlanError where a site would need more than
 /// `limit`.
 Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit = {});

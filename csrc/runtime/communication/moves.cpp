@@ -1,6 +1,7 @@
 #include "runtime/communication/moves.h"
 
 #include <algorithm>
+#include <list>
 #include <tuple>
 
 #include "kernels/dense/dense.h"
@@ -29,43 +30,6 @@ Stage stage_of(const std::vector<Transfer>& transfers, const relation::RelationT
   return stage;
 }
 
-/// A stage under way.
-class StartedStage {
- public:
-  using Payload = std::function<Block(const Transfer&)>;
-
-  /// `payload` is called for the transfers from sites of this process.
-  StartedStage(const PreparedMove& move, const Stage& stage, const at::TensorOptions& options, Transport& transport,
-               const Payload& payload)
-      : stage_(stage), sent_(stage.transfers.size()) {
-    if (stage.transfers.empty()) return;
-    pins_.reserve(stage.transfers.size());
-    exchange_ = transport.start(move.operation, stage.messages, options, [&](size_t i) {
-      sent_[i] = payload(stage_.transfers[i]);
-      return pins_.emplace_back(sent_[i]).array();
-    });
-  }
-
-  /// The blocks received, in the order of the stage's list; undefined where the receiver is in another process. What
-  /// stays in this process is the sender's block.
-  std::vector<Block> wait(storage::BlockStore& store) {
-    std::vector<Block> blocks(stage_.transfers.size());
-    if (exchange_ == nullptr) return blocks;
-    std::vector<at::Tensor> arrays = exchange_->wait();
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      if (arrays[i].defined()) blocks[i] = sent_[i].defined() ? sent_[i] : store.put(std::move(arrays[i]));
-    }
-    pins_.clear();
-    return blocks;
-  }
-
- private:
-  const Stage& stage_;
-  std::vector<Block> sent_;
-  std::vector<Pin> pins_;  ///< of what is being sent
-  std::unique_ptr<ExchangeHandle> exchange_;
-};
-
 /// A part of a box's elements, [begin, end): a flat block unless it is all of them.
 struct Chunk {
   Box box;
@@ -74,96 +38,58 @@ struct Chunk {
   Block block;
 };
 
-class MoveUnderway final : public Move {
+/// One move, whose stages the caller runs: while it is not `done`, the transfers of its `stage` are exchanged, and
+/// `receive` takes the blocks.
+class Member {
  public:
-  MoveUnderway(const PreparedMove& move, const StoredRelation& source, Transport& transport, storage::BlockStore& store,
-               const Reducer& reduce)
-      : move_(move),
-        relation_(move.source.relation),
+  Member(const MoveOf& of, Transport& transport, storage::BlockStore& store, const Reducer& reduce)
+      : move_(of.move),
+        relation_(move_.source.relation),
         layout_(relation_),
-        source_(source),
+        source_(of.source),
         transport_(transport),
         store_(store),
-        reduce_(reduce) {
-    for (const auto& [site, boxes] : move.source_boxes) {
-      held_[site] = storage::pieces_of(boxes, source.sites.at(site));
+        reduce_(reduce),
+        stage_(&move_.copy) {
+    for (const auto& [site, boxes] : move_.source_boxes) {
+      held_[site] = storage::pieces_of(boxes, source_.sites.at(site));
     }
     options_ = at::TensorOptions().dtype(kernels::dense::scalar_type(relation_.dtype));
     for (const auto& [site, pieces] : held_) {
       if (!pieces.empty()) options_ = pieces.front().block.options();
     }
-    if (move_.exchange.reduction.empty()) {
-      started_ = start_copies();
-    } else if (!all_reduce()) {
-      started_ = start(move_.reduce, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
-    }
+    if (!move_.exchange.reduction.empty() && !all_reduce()) stage_ = &move_.reduce;
   }
 
-  StoredRelation wait() override {
-    if (move_.exchange.reduction.empty()) {
-      finish_copies();
+  bool done() const { return stage_ == nullptr; }
+  const Stage& stage() const { return *stage_; }
+  const std::string& operation() const { return move_.operation; }
+  const at::TensorOptions& options() const { return options_; }
+
+  /// What a site of this process sends.
+  Block payload(const Transfer& t) const {
+    if (stage_ != &move_.gather) return cut(t.from, t.box, t.begin, t.end);
+    for (const Chunk& chunk : reduced_.at(t.from)) {
+      if (chunk.box == t.box && chunk.begin == t.begin && chunk.end == t.end) return chunk.block;
+    }
+    JOINSUM_CHECK(false, "a share to gather was not reduced");
+  }
+
+  /// `blocks`: one for each transfer, undefined where the receiver is in another process.
+  void receive(const std::vector<Block>& blocks) {
+    if (stage_ == &move_.reduce) {
+      reduce_shares(blocks);
+      stage_ = &move_.gather;
+    } else if (stage_ == &move_.gather) {
+      gather_shares(blocks);
+      stage_ = &move_.copy;
     } else {
-      if (started_ != nullptr) finish_reduction();
-      started_ = start_copies();
-      finish_copies();
-    }
-    return at_target();
-  }
-
- private:
-  std::unique_ptr<StartedStage> start(const Stage& stage, const StartedStage::Payload& payload) const {
-    return std::make_unique<StartedStage>(move_, stage, options_, transport_, payload);
-  }
-
-  std::unique_ptr<StartedStage> start_copies() const {
-    return start(move_.copy, [&](const Transfer& t) { return cut(t.from, t.box, t.begin, t.end); });
-  }
-
-  /// Reduces the partials that have been received; afterwards sites hold what `exchange.reduced` says.
-  void finish_reduction() {
-    const Exchange& exchange = move_.exchange;
-    const std::vector<Block> partials = started_->wait(store_);
-    std::map<int64_t, std::vector<Chunk>> reduced;
-    for (const Share& share : exchange.shares) {
-      if (held_.contains(share.site)) reduced[share.site].push_back(reduce(share, partials));
-    }
-    const auto gathering = start(move_.gather, [&](const Transfer& t) {
-      for (const Chunk& chunk : reduced.at(t.from)) {
-        if (chunk.box == t.box && chunk.begin == t.begin && chunk.end == t.end) return chunk.block;
-      }
-      JOINSUM_CHECK(false, "a share to gather was not reduced");
-    });
-    const std::vector<Block> gathered = gathering->wait(store_);
-    for (size_t i = 0; i < exchange.gather.size(); ++i) {
-      const Transfer& t = exchange.gather[i];
-      if (held_.contains(t.to)) reduced[t.to].push_back({t.box, t.begin, t.end, gathered[i]});
-    }
-    for (auto& [site, pieces] : held_) pieces = join_chunks(reduced[site]);
-  }
-
-  /// Adds what has been received to what the sites hold, in the order of the holders.
-  void finish_copies() {
-    const std::vector<Transfer>& transfers = move_.exchange.copy;
-    const std::vector<Block> received = started_->wait(store_);
-    if (transfers.empty()) return;
-    std::map<int64_t, std::vector<std::pair<int64_t, Piece>>> arrived;
-    for (auto& [site, pieces] : held_) {
-      for (const Piece& piece : pieces) arrived[site].emplace_back(site, piece);
-    }
-    for (size_t i = 0; i < transfers.size(); ++i) {
-      const Transfer& t = transfers[i];
-      if (!held_.contains(t.to)) continue;
-      for (Block& block : storage::unpack(received[i], layout_.shape(t.box), store_)) {
-        arrived[t.to].emplace_back(t.from, Piece{t.box, std::move(block)});
-      }
-    }
-    for (auto& [site, pieces] : arrived) {
-      std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-      held_[site].clear();
-      for (auto& [from, piece] : pieces) held_[site].push_back(std::move(piece));
+      add_copies(blocks);
+      stage_ = nullptr;
     }
   }
 
+  /// The relation, once it is done.
   StoredRelation at_target() const {
     StoredRelation out{move_.target, {}};
     std::map<std::vector<int64_t>, std::vector<Block>> shared;
@@ -185,6 +111,45 @@ class MoveUnderway final : public Move {
       out.sites[site] = at->second;
     }
     return out;
+  }
+
+ private:
+  void reduce_shares(const std::vector<Block>& partials) {
+    for (const Share& share : move_.exchange.shares) {
+      if (held_.contains(share.site)) reduced_[share.site].push_back(reduce(share, partials));
+    }
+  }
+
+  /// Afterwards sites hold what `exchange.reduced` says.
+  void gather_shares(const std::vector<Block>& gathered) {
+    for (size_t i = 0; i < gathered.size(); ++i) {
+      const Transfer& t = move_.exchange.gather[i];
+      if (held_.contains(t.to)) reduced_[t.to].push_back({t.box, t.begin, t.end, gathered[i]});
+    }
+    for (auto& [site, pieces] : held_) pieces = join_chunks(std::move(reduced_[site]));
+    reduced_.clear();
+  }
+
+  /// Adds what has been received to what the sites hold, in the order of the holders.
+  void add_copies(const std::vector<Block>& received) {
+    const std::vector<Transfer>& transfers = move_.exchange.copy;
+    if (transfers.empty()) return;
+    std::map<int64_t, std::vector<std::pair<int64_t, Piece>>> arrived;
+    for (auto& [site, pieces] : held_) {
+      for (const Piece& piece : pieces) arrived[site].emplace_back(site, piece);
+    }
+    for (size_t i = 0; i < transfers.size(); ++i) {
+      const Transfer& t = transfers[i];
+      if (!held_.contains(t.to)) continue;
+      for (Block& block : storage::unpack(received[i], layout_.shape(t.box), store_)) {
+        arrived[t.to].emplace_back(t.from, Piece{t.box, std::move(block)});
+      }
+    }
+    for (auto& [site, pieces] : arrived) {
+      std::stable_sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+      held_[site].clear();
+      for (auto& [from, piece] : pieces) held_[site].push_back(std::move(piece));
+    }
   }
 
   /// The blocks, with buffers of their own in place of the source's: who overwrites the source then sees that it is
@@ -278,9 +243,108 @@ class MoveUnderway final : public Move {
   storage::BlockStore& store_;
   const Reducer& reduce_;
   at::TensorOptions options_;
+  const Stage* stage_;  ///< under way; null after the last one
   std::map<int64_t, std::vector<Piece>> held_;
+  std::map<int64_t, std::vector<Chunk>> reduced_;  ///< by site, from the reduce stage to the gather stage
   std::map<std::vector<int64_t>, Block> joined_;
-  std::unique_ptr<StartedStage> started_;
+};
+
+/// The messages of the members of one dtype and device.
+class Messages {
+ public:
+  Messages(std::vector<Member*> members, Transport& transport) : members_(std::move(members)) {
+    std::vector<Message> messages;
+    for (size_t m = 0; m < members_.size(); ++m) {
+      const Stage& stage = members_[m]->stage();
+      messages.insert(messages.end(), stage.messages.begin(), stage.messages.end());
+      for (const Transfer& transfer : stage.transfers) transfers_.push_back({m, &transfer});
+    }
+    if (messages.empty()) return;
+    sent_.resize(messages.size());
+    pins_.reserve(messages.size());
+    exchange_ = transport.start(operation(), messages, members_.front()->options(), [&](size_t i) {
+      sent_[i] = members_[transfers_[i].first]->payload(*transfers_[i].second);
+      return pins_.emplace_back(sent_[i]).array();
+    });
+  }
+
+  /// Hands the blocks over. What stays in this process is the sender's block.
+  void wait(storage::BlockStore& store) {
+    std::vector<at::Tensor> arrays(transfers_.size());
+    if (exchange_ != nullptr) arrays = exchange_->wait();
+    std::vector<std::vector<Block>> blocks(members_.size());
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      Block& block = blocks[transfers_[i].first].emplace_back();
+      if (arrays[i].defined()) block = sent_[i].defined() ? sent_[i] : store.put(std::move(arrays[i]));
+    }
+    pins_.clear();
+    for (size_t m = 0; m < members_.size(); ++m) members_[m]->receive(blocks[m]);
+  }
+
+  void settle() noexcept {
+    try {
+      if (exchange_ != nullptr) exchange_->wait();
+    } catch (const std::exception&) {
+      return;  // the run's own error says more
+    }
+  }
+
+ private:
+  std::string operation() const {
+    const size_t others = members_.size() - 1;
+    return members_.front()->operation() + (others > 0 ? concatenate(" (and ", others, " more)") : "");
+  }
+
+  std::vector<Member*> members_;
+  std::vector<std::pair<size_t, const Transfer*>> transfers_;  ///< of each message: its member's position, the transfer
+  std::vector<Block> sent_;
+  std::vector<Pin> pins_;  ///< of what is being sent
+  std::unique_ptr<ExchangeHandle> exchange_;
+};
+
+class Group final : public MovesUnderway {
+ public:
+  Group(const std::vector<MoveOf>& moves, Transport& transport, storage::BlockStore& store, const Reducer& reduce)
+      : transport_(transport), store_(store) {
+    for (const MoveOf& move : moves) members_.push_back(std::make_unique<Member>(move, transport, store, reduce));
+    send();
+  }
+
+  void advance() override {
+    for (Messages& messages : messages_) messages.wait(store_);
+    send();
+  }
+
+  std::vector<StoredRelation> finish() override {
+    while (!messages_.empty()) advance();
+    std::vector<StoredRelation> out;
+    for (const auto& member : members_) out.push_back(member->at_target());
+    return out;
+  }
+
+  void settle() noexcept override {
+    for (Messages& messages : messages_) messages.settle();
+  }
+
+ private:
+  void send() {
+    messages_.clear();
+    std::vector<std::vector<Member*>> alike;
+    for (const auto& member : members_) {
+      if (member->done()) continue;
+      const auto found = std::find_if(alike.begin(), alike.end(), [&](const std::vector<Member*>& others) {
+        const at::TensorOptions& a = others.front()->options();
+        return a.dtype() == member->options().dtype() && a.device() == member->options().device();
+      });
+      (found != alike.end() ? *found : alike.emplace_back()).push_back(member.get());
+    }
+    for (std::vector<Member*>& members : alike) messages_.emplace_back(std::move(members), transport_);
+  }
+
+  Transport& transport_;
+  storage::BlockStore& store_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::list<Messages> messages_;  ///< under way
 };
 
 }  // namespace
@@ -299,13 +363,19 @@ PreparedMove::PreparedMove(std::string operation_name, const ia::PhysicalType& f
     target_boxes.emplace(site, to.stored(site));
   }
   for (const Stage* stage : {&reduce, &gather, &copy}) {
-    for (const auto& [site, bytes] : stage->received) received[site] = std::max(received[site], bytes);
+    for (const auto& [site, bytes_received] : stage->received) {
+      received[site] = std::max(received[site], bytes_received);
+    }
+    for (const Message& message : stage->messages) {
+      if (source_boxes.contains(message.from)) bytes.sent += message.bytes;
+      if (source_boxes.contains(message.to)) bytes.received += message.bytes;
+    }
   }
 }
 
-std::unique_ptr<Move> start(const PreparedMove& move, const StoredRelation& source, Transport& transport,
-                            storage::BlockStore& store, const Reducer& reduce) {
-  return std::make_unique<MoveUnderway>(move, source, transport, store, reduce);
+std::unique_ptr<MovesUnderway> start(const std::vector<MoveOf>& moves, Transport& transport, storage::BlockStore& store,
+                                     const Reducer& reduce) {
+  return std::make_unique<Group>(moves, transport, store, reduce);
 }
 
 }  // namespace joinsum::runtime::communication

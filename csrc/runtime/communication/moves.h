@@ -32,6 +32,7 @@ struct PreparedMove {
   std::map<int64_t, std::vector<Box>> source_boxes;  ///< by sites of this process
   std::map<int64_t, std::vector<Box>> target_boxes;  ///< by sites of this process
   storage::ReceivedBytes received;                   ///< in the stage in which a site receives most
+  Counters bytes;                                    ///< of the messages of all stages, from and to this process
 
   PreparedMove(std::string operation, const ia::PhysicalType& source, const ia::PhysicalType& target,
                const std::vector<int64_t>& local_sites);
@@ -40,17 +41,28 @@ struct PreparedMove {
 /// Reduces blocks of one shape by a kernel, in order; the result is a block of its own where there are several.
 using Reducer = std::function<storage::Block(const std::string& kernel, const std::vector<storage::Block>& terms)>;
 
-/// A move that has been started.
-class Move {
- public:
-  virtual ~Move() = default;
-  /// The relation at its target. Later stages of the move run here.
-  virtual storage::StoredRelation wait() = 0;
+/// A move to be started, with what it moves.
+struct MoveOf {
+  const PreparedMove& move;
+  const storage::StoredRelation& source;
 };
 
-/// Starts the first stage of a move of `source`. Sites of one process that end up with the same blocks share them. All
-/// arguments outlive the move.
-std::unique_ptr<Move> start(const PreparedMove& move, const storage::StoredRelation& source, Transport& transport,
-                            storage::BlockStore& store, const Reducer& reduce);
+/// Moves under way whose messages travel together, stage by stage. All processes make the same calls in one order.
+class MovesUnderway {
+ public:
+  virtual ~MovesUnderway() = default;
+  /// Waits for the messages of the stage under way, if there is one, and sends those of the next one.
+  virtual void advance() = 0;
+  /// The relations at their targets. Stages that are left run here.
+  virtual std::vector<storage::StoredRelation> finish() = 0;
+  /// Waits for the messages of the stage under way and drops them, so that a process whose run has failed can go on if
+  /// the others have failed alike. Errors are dropped too.
+  virtual void settle() noexcept = 0;
+};
+
+/// Sends the messages of the moves' first stages. Sites of one process that end up with the same blocks share them. All
+/// arguments outlive the moves.
+std::unique_ptr<MovesUnderway> start(const std::vector<MoveOf>& moves, Transport& transport, storage::BlockStore& store,
+                                     const Reducer& reduce);
 
 }  // namespace joinsum::runtime::communication

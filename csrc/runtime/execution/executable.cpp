@@ -20,6 +20,7 @@ Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_s
       further_results_(ia::analysis::further_results(plan)) {
   add_values(local_sites);
   add_steps(local_sites);
+  add_tasks();
   add_liveness();
   add_results();
 }
@@ -56,7 +57,6 @@ void Executable::add_steps(const std::vector<int64_t>& local_sites) {
               {},
               {},
               {own},
-              {},
               ReadInput{}};
     for (const Node* operand : materialization_.operands(*node)) step.operands.push_back(position_.at(operand));
     step.action = action_of(*node, step.label, local_sites);
@@ -103,26 +103,47 @@ local::LocalOperatorPtr Executable::operator_of(const Node& node) const {
                                     input.input(1)->type().relation, first);
 }
 
-/// A value dies with the step that reads it last; results of the run never do. Of inputs only the tied ones may be
+void Executable::add_tasks() {
+  const ia::analysis::Schedule schedule(plan_, materialization_);
+  for (const ia::analysis::MoveGroup& moves : schedule.groups()) {
+    std::vector<size_t>& group = groups_.emplace_back();
+    for (const Node* move : moves) group.push_back(position_.at(move));
+  }
+  for (const ia::analysis::Task& task : schedule.tasks()) {
+    tasks_.push_back({task.kind, task.node != nullptr ? position_.at(task.node) : task.group, {}});
+  }
+}
+
+std::vector<size_t> Executable::reads(const Task& task) const {
+  if (task.kind == Task::Kind::kCompute) return steps_[task.number].operands;
+  std::vector<size_t> read;
+  if (task.kind == Task::Kind::kFinish) {
+    for (const size_t step : groups_[task.number]) read.push_back(steps_[step].operands.front());
+  }
+  return read;
+}
+
+/// A value dies with the task that reads it last; results of the run never do. Of inputs only the tied ones may be
 /// overwritten.
 void Executable::add_liveness() {
   std::set<std::string> tied;
   for (const auto& output : plan_.outputs()) {
     if (output.tied_input) tied.insert(*output.tied_input);
   }
-  std::vector<int64_t> reads(values_.size(), 0);
-  for (const Step& step : steps_) {
-    for (const size_t operand : step.operands) ++reads[operand];
+  std::vector<int64_t> left(values_.size(), 0);
+  for (const Task& task : tasks_) {
+    for (const size_t value : reads(task)) ++left[value];
   }
-  for (const auto& output : plan_.outputs()) ++reads[position_.at(output.node.get())];
-  for (Step& step : steps_) {
-    for (const size_t operand : step.operands) {
-      const auto times = std::count(step.operands.begin(), step.operands.end(), operand);
-      const Value& value = values_[operand];
-      step.overwritable.push_back(reads[operand] == times && (!value.input || tied.contains(*value.input)));
+  for (const auto& output : plan_.outputs()) ++left[position_.at(output.node.get())];
+  for (Task& task : tasks_) {
+    const std::vector<size_t> read = reads(task);
+    for (const size_t value : read) {
+      if (--left[value] == 0) task.last_reads.push_back(value);
     }
-    for (const size_t operand : step.operands) {
-      if (--reads[operand] == 0) step.last_reads.push_back(operand);
+    if (task.kind != Task::Kind::kCompute) continue;
+    for (const size_t value : read) {
+      const std::optional<std::string>& input = values_[value].input;
+      steps_[task.number].overwritable.push_back(left[value] == 0 && (!input || tied.contains(*input)));
     }
   }
 }
@@ -168,12 +189,24 @@ std::string names_of(const std::vector<size_t>& values, const std::vector<Value>
 
 std::string Executable::text() const {
   std::ostringstream out;
-  for (const Step& step : steps_) {
+  const auto write_step = [&](const Step& step) {
     out << names_of(step.results, values_) << " = " << step.operation;
     if (!step.operands.empty()) out << "(" << names_of(step.operands, values_) << ")";
     out << "; " << std::visit(ActionText{}, step.action);
-    if (!step.last_reads.empty()) out << "; frees " << names_of(step.last_reads, values_);
-    out << "\n";
+  };
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const Task& task = tasks_[i];
+    if (task.kind == Task::Kind::kAdvance) continue;
+    const auto steps = task.kind == Task::Kind::kCompute ? std::vector<size_t>{task.number} : groups_[task.number];
+    for (const size_t step : steps) {
+      if (task.kind == Task::Kind::kFinish) {
+        out << names_of(steps_[step].results, values_) << " arrives";
+      } else {
+        write_step(steps_[step]);
+      }
+      if (step == steps.back() && !task.last_reads.empty()) out << "; frees " << names_of(task.last_reads, values_);
+      out << "\n";
+    }
   }
   return out.str();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ia/analysis/materialization.h"
+#include "ia/analysis/schedule.h"
 #include "runtime/communication/moves.h"
 #include "runtime/execution/local/local_operator.h"
 
@@ -46,8 +47,15 @@ struct Step {
   std::vector<size_t> operands;
   std::vector<bool> overwritable;  ///< operands that nothing reads later: results may be written into their blocks
   std::vector<size_t> results;     ///< the node's own first
-  std::vector<size_t> last_reads;  ///< values that no later step reads
   Action action;
+};
+
+/// What a run does next.
+struct Task {
+  using Kind = ia::analysis::Task::Kind;
+  Kind kind = Kind::kCompute;
+  size_t number = 0;               ///< the step of a kCompute, the group of moves of the others
+  std::vector<size_t> last_reads;  ///< values that nothing reads later
 };
 
 /// A result of the run.
@@ -58,7 +66,7 @@ struct Result {
 };
 
 /// What a process needs to run a plan on its sites; made once for the plan and walked by each run, which derives
-/// nothing.
+/// nothing. Each node is a step; tasks are the order in which steps run.
 class Executable {
  public:
   /// `most_joined_bytes`: as ia::analysis::Materialization has it.
@@ -69,6 +77,9 @@ class Executable {
   const ia::Plan& plan() const { return plan_; }
   const std::vector<Value>& values() const { return values_; }
   const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<Task>& tasks() const { return tasks_; }
+  /// Steps whose moves travel together.
+  const std::vector<std::vector<size_t>>& groups() const { return groups_; }
   const std::vector<Result>& results() const { return results_; }
   /// Names of the run-time scalars, each with the operation that reads it first.
   const std::vector<std::pair<std::string, std::string>>& scalars() const { return scalars_; }
@@ -77,13 +88,16 @@ class Executable {
   /// The plan's text, which all sites must agree on, and its hash.
   const std::string& plan_text() const { return plan_text_; }
   uint64_t hash() const { return hash_; }
-  /// Steps in order: what they read and free, their messages in bytes, their kernels' modes.
+  /// Tasks in order: what they read and free, their messages in bytes, their kernels' modes.
   std::string text() const;
 
  private:
   void add_values(const std::vector<int64_t>& local_sites);
   void add_steps(const std::vector<int64_t>& local_sites);
+  void add_tasks();
   void add_liveness();
+  /// Values that a task reads for good: a move's operand until it is finished.
+  std::vector<size_t> reads(const Task& task) const;
   void add_results();
   Action action_of(const ia::Node& node, const std::string& label, const std::vector<int64_t>& local_sites) const;
   local::LocalOperatorPtr operator_of(const ia::Node& node) const;
@@ -96,6 +110,8 @@ class Executable {
   std::vector<Value> values_;
   std::unordered_map<const ia::Node*, size_t> position_;  ///< in values_
   std::vector<Step> steps_;
+  std::vector<std::vector<size_t>> groups_;
+  std::vector<Task> tasks_;
   std::vector<Result> results_;
   std::vector<std::pair<std::string, std::string>> scalars_;
 };

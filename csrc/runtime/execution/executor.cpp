@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <sstream>
 
 #include <c10/core/GradMode.h>
@@ -41,17 +42,24 @@ class Run {
 
   RunResult run() {
     RunResult result;
-    result.trace.reserve(executable_.steps().size());
-    for (const auto& [name, relation] : inputs_) resident_.add(relation);
     for (const Step& step : executable_.steps()) {
-      result.trace.push_back(traced(step));
-      free_after(step);
+      result.trace.push_back({executable_.values()[step.results.front()].name, step.operation});
+    }
+    for (const auto& [name, relation] : inputs_) resident_.add(relation);
+    for (const Task& task : executable_.tasks()) {
+      perform(task, result.trace);
+      free_after(task);
     }
     for (const Result& output : executable_.results()) {
       const StoredRelation& value = *values_[output.value];
       result.outputs.emplace(output.name, output.own_blocks ? storage::with_own_blocks(value, store_) : value);
     }
     return result;
+  }
+
+  /// After an error: waits for what the others have sent to this process.
+  void settle() noexcept {
+    for (auto& [group, moves] : underway_) moves->settle();
   }
 
  private:
@@ -70,39 +78,103 @@ class Run {
     }
   }
 
-  NodeTrace traced(const Step& step) {
-    const Value& own = executable_.values()[step.results.front()];
-    NodeTrace trace{own.name, step.operation};
+  /// Performs a task and adds what it did to the traces of its steps.
+  void perform(const Task& task, std::vector<NodeTrace>& trace) {
     const communication::Counters before = transport_.counters();
     const int64_t calls = kernels::dense::kernel_calls();
     store_.reset_peak();
     flops_ = 0;
     const auto start = std::chrono::steady_clock::now();
-    perform(step);
-    trace.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    trace.bytes_sent = transport_.counters().sent - before.sent;
-    trace.bytes_received = transport_.counters().received - before.received;
-    trace.kernel_calls = kernels::dense::kernel_calls() - calls;
-    trace.flops = flops_;
-    trace.peak_bytes = store_.peak_bytes();
-    trace.pooled_bytes = store_.pooled_bytes();
-    if (!own.input) resident_.add(*values_[step.results.front()]);
-    const auto* move = std::get_if<std::unique_ptr<const communication::PreparedMove>>(&step.action);
-    trace.site_bytes = resident_.of_busiest_site(move != nullptr ? (*move)->received : storage::ReceivedBytes());
-    return trace;
+    if (task.kind == Task::Kind::kCompute) {
+      compute(executable_.steps()[task.number]);
+    } else {
+      move(task);
+    }
+    NodeTrace did;
+    did.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    did.bytes_sent = transport_.counters().sent - before.sent;
+    did.bytes_received = transport_.counters().received - before.received;
+    did.kernel_calls = kernels::dense::kernel_calls() - calls;
+    did.flops = flops_;
+    did.peak_bytes = store_.peak_bytes();
+    did.pooled_bytes = store_.pooled_bytes();
+    if (task.kind == Task::Kind::kCompute) {
+      add_to(trace[task.number], did, 1);
+      hold(task.number, trace[task.number]);
+    } else {
+      add_to_group(task, did, trace);
+    }
   }
 
-  void perform(const Step& step) {
+  static void add_to(NodeTrace& node, const NodeTrace& did, size_t sharers) {
+    node.bytes_sent += did.bytes_sent;
+    node.bytes_received += did.bytes_received;
+    node.kernel_calls += did.kernel_calls;
+    node.flops += did.flops;
+    node.seconds += did.seconds / static_cast<double>(sharers);
+    node.peak_bytes = std::max(node.peak_bytes, did.peak_bytes);
+    node.pooled_bytes = did.pooled_bytes;
+  }
+
+  /// The moves of a group share its seconds alike. Each has its own bytes; what was counted otherwise is the first
+  /// one's.
+  void add_to_group(const Task& task, NodeTrace did, std::vector<NodeTrace>& trace) {
+    const std::vector<size_t>& steps = executable_.groups()[task.number];
+    for (const size_t step : steps) {
+      const bool first = step == steps.front();
+      const NodeTrace rest{.seconds = did.seconds, .peak_bytes = did.peak_bytes, .pooled_bytes = did.pooled_bytes};
+      add_to(trace[step], first ? did : rest, steps.size());
+      if (task.kind != Task::Kind::kFinish) continue;
+      if (!first) {
+        const communication::Counters& own = prepared(step).bytes;
+        add_to(trace[step], {.bytes_sent = own.sent, .bytes_received = own.received}, 1);
+        add_to(trace[steps.front()], {.bytes_sent = -own.sent, .bytes_received = -own.received}, 1);
+      }
+      hold(step, trace[step]);
+    }
+    if (task.kind == Task::Kind::kFinish) add_received(task.number, -1);
+  }
+
+  void hold(size_t step, NodeTrace& trace) {
+    const size_t own = executable_.steps()[step].results.front();
+    if (!executable_.values()[own].input) resident_.add(*values_[own]);
+    trace.site_bytes = resident_.of_busiest_site(received_);
+  }
+
+  const communication::PreparedMove& prepared(size_t step) const {
+    return *std::get<std::unique_ptr<const communication::PreparedMove>>(executable_.steps()[step].action);
+  }
+
+  /// Counts the messages of a group as memory of the sites that receive them.
+  void add_received(size_t group, int64_t times) {
+    for (const size_t step : executable_.groups()[group]) {
+      for (const auto& [site, bytes] : prepared(step).received) received_[site] += times * bytes;
+    }
+  }
+
+  void compute(const Step& step) {
     if (const auto* input = std::get_if<ReadInput>(&step.action)) {
       values_[step.results.front()] = inputs_.at(input->name);
-    } else if (const auto* move = std::get_if<std::unique_ptr<const communication::PreparedMove>>(&step.action)) {
-      const communication::Reducer reducer = [&](const std::string& kernel, const std::vector<Block>& terms) {
-        return reduced(kernel, terms);
-      };
-      const auto underway = communication::start(**move, *values_[step.operands.front()], transport_, store_, reducer);
-      values_[step.results.front()] = underway->wait();
     } else if (const auto* compute = std::get_if<ComputeLocally>(&step.action)) {
       compute_locally(step, *compute);
+    }
+  }
+
+  void move(const Task& task) {
+    const std::vector<size_t>& steps = executable_.groups()[task.number];
+    if (task.kind == Task::Kind::kStart) {
+      std::vector<communication::MoveOf> moves;
+      for (const size_t step : steps) {
+        moves.push_back({prepared(step), *values_[executable_.steps()[step].operands.front()]});
+      }
+      underway_[task.number] = communication::start(moves, transport_, store_, reducer_);
+      return add_received(task.number, 1);
+    }
+    if (task.kind == Task::Kind::kAdvance) return underway_.at(task.number)->advance();
+    auto found = underway_.at(task.number)->finish();
+    underway_.erase(task.number);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      values_[executable_.steps()[steps[i]].results.front()] = std::move(found[i]);
     }
   }
 
@@ -217,8 +289,8 @@ class Run {
     return out;
   }
 
-  void free_after(const Step& step) {
-    for (const size_t value : step.last_reads) {
+  void free_after(const Task& task) {
+    for (const size_t value : task.last_reads) {
       if (!executable_.values()[value].input) resident_.remove(*values_[value]);
       values_[value].reset();
     }
@@ -234,6 +306,11 @@ class Run {
   int64_t flops_ = 0;
   local::RunContext context_;
   storage::ResidentBytes resident_;
+  storage::ReceivedBytes received_;  ///< of the moves under way
+  communication::Reducer reducer_ = [this](const std::string& kernel, const std::vector<Block>& terms) {
+    return reduced(kernel, terms);
+  };
+  std::map<size_t, std::unique_ptr<communication::MovesUnderway>> underway_;  ///< by group
 };
 
 void check_inputs(const Executable& executable, const std::map<std::string, StoredRelation>& inputs,
@@ -280,14 +357,16 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
   overwritten_.clear();
   const auto to_run = executable(plan);
   if (!single_process(*transport_)) transport_->agree("run", program_text(*to_run, scalars));
+  std::optional<Run> current;
   try {
     check_inputs(*to_run, inputs, scalars);
     const c10::NoGradGuard no_grad;
-    return Run(*to_run, inputs, scalars, *transport_, *store_, overwritten_).run();
+    return current.emplace(*to_run, inputs, scalars, *transport_, *store_, overwritten_).run();
   } catch (const TransportError&) {
     throw;
   } catch (const std::exception& e) {
     transport_->report_failure(e);
+    if (current) current->settle();
     throw;
   }
 }

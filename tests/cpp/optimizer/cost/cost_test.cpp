@@ -7,6 +7,7 @@
 
 #include "ia/analysis/exchange.h"
 #include "ia/analysis/materialization.h"
+#include "ia/analysis/schedule.h"
 #include "ia/text.h"
 #include "kernels/table/table.h"
 #include "optimizer/cost/priced_plans.h"
@@ -164,9 +165,32 @@ void check_node(const ia::Plan& plan, const ia::Node& node, const NodeCost& cost
   EXPECT_EQ(cost.wire_bytes, move ? ia::analysis::wire_bytes(node.input(0)->type(), node.type()) : 0) << cost.operation;
 }
 
-/// Results that are kept while node `at` of the plan's order runs, node by node.
-bool kept(const ia::Plan& plan, size_t node, size_t at) {
-  const auto& order = plan.order();
+/// The plan's nodes as they are scheduled: moves when they are finished, fused joins before their sums.
+std::vector<ia::NodePtr> scheduled(const ia::Plan& plan) {
+  const ia::analysis::Schedule schedule(plan, ia::analysis::Materialization(plan));
+  const auto fused = ia::analysis::fused_joins(plan);
+  std::vector<const ia::Node*> nodes;
+  for (const ia::analysis::Task& task : schedule.tasks()) {
+    if (task.node != nullptr) {
+      for (const auto& input : task.node->inputs()) {
+        if (fused.contains(input.get())) nodes.push_back(input.get());
+      }
+      nodes.push_back(task.node);
+    } else if (task.kind == ia::analysis::Task::Kind::kFinish) {
+      const ia::analysis::MoveGroup& moves = schedule.groups()[task.group];
+      nodes.insert(nodes.end(), moves.begin(), moves.end());
+    }
+  }
+  std::vector<ia::NodePtr> order;
+  for (const ia::Node* node : nodes) {
+    order.push_back(*std::find_if(plan.order().begin(), plan.order().end(),
+                                  [&](const ia::NodePtr& each) { return each.get() == node; }));
+  }
+  return order;
+}
+
+/// Results that are kept while node `at` of `order` runs, node by node.
+bool kept(const ia::Plan& plan, const std::vector<ia::NodePtr>& order, size_t node, size_t at) {
   const auto fused = ia::analysis::fused_joins(plan);
   if (order[node]->inputs().empty()) return true;
   if (node > at || fused.contains(order[node].get())) return false;
@@ -186,11 +210,12 @@ bool kept(const ia::Plan& plan, size_t node, size_t at) {
 
 int64_t peak_without_moves(const ia::Plan& plan) {
   int64_t peak = 0;
-  for (size_t at = 0; at < plan.order().size(); ++at) {
+  const auto order = scheduled(plan);
+  for (size_t at = 0; at < order.size(); ++at) {
     for (int64_t site = 0; site < plan.grid().sites(); ++site) {
       int64_t bytes = 0;
-      for (size_t node = 0; node < plan.order().size(); ++node) {
-        if (kept(plan, node, at)) bytes += plan.order()[node]->type().bytes(site);
+      for (size_t node = 0; node < order.size(); ++node) {
+        if (kept(plan, order, node, at)) bytes += order[node]->type().bytes(site);
       }
       peak = std::max(peak, bytes);
     }

@@ -27,7 +27,7 @@ class MoveTest : public ::testing::Test {
       for (size_t i = 1; i < terms.size(); ++i) sum.add_(Pin(terms[i]).array().reshape(sum.sizes()));
       return store_->put(sum);
     };
-    return start(move, source, *transport_, *store_, reducer)->wait();
+    return start({{move, source}}, *transport_, *store_, reducer)->finish().front();
   }
 
   const at::Tensor x_ = at::arange(32, at::kDouble).reshape({8, 4});

@@ -1,5 +1,7 @@
 #include "runtime/execution/executable.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "ia/text.h"
@@ -15,6 +17,10 @@ z = broadcast(p)
 output Z = map[(k0, k1); negate](z)
 )";
 
+bool contains(const std::vector<size_t>& values, size_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
 TEST(Executable, ListsStepsWithWhatTheyReadAndFree) {
   const Executable executable(ia::parse(kProduct), {0, 1}, ia::analysis::kMostJoinedBytes);
   ASSERT_EQ(executable.steps().size(), 5U);
@@ -22,7 +28,7 @@ TEST(Executable, ListsStepsWithWhatTheyReadAndFree) {
   EXPECT_TRUE(std::holds_alternative<ReadInput>(steps[0].action));
   const Step& product = steps[2];
   EXPECT_EQ(product.operands, (std::vector<size_t>{0, 1}));
-  EXPECT_EQ(product.last_reads, (std::vector<size_t>{0, 1}));
+  EXPECT_EQ(executable.tasks()[2].last_reads, (std::vector<size_t>{0, 1}));
   EXPECT_EQ(product.overwritable, (std::vector<bool>{false, false}));
   EXPECT_EQ(steps[4].overwritable, std::vector<bool>{true});
   const auto& move = *std::get<std::unique_ptr<const communication::PreparedMove>>(steps[3].action);
@@ -30,6 +36,14 @@ TEST(Executable, ListsStepsWithWhatTheyReadAndFree) {
   EXPECT_EQ(move.reduce.messages.size(), 2U);
   EXPECT_EQ(executable.results().size(), 1U);
   EXPECT_FALSE(executable.results()[0].own_blocks);
+}
+
+TEST(Executable, AMoveReadsItsOperandUntilItIsFinished) {
+  const Executable executable(ia::parse(kProduct), {0, 1}, ia::analysis::kMostJoinedBytes);
+  for (const Task& task : executable.tasks()) {
+    const bool reads_product = contains(task.last_reads, 2);
+    EXPECT_EQ(reads_product, task.kind == Task::Kind::kFinish);
+  }
 }
 
 TEST(Executable, PrintsMessagesModesAndWhatIsFreed) {

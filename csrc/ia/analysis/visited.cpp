@@ -1,8 +1,8 @@
-#include "optimizer/cost/visited.h"
+#include "ia/analysis/visited.h"
 
 #include <map>
 
-namespace joinsum::optimizer::cost {
+namespace joinsum::ia::analysis {
 namespace {
 
 /// An operand of a labelled kernel, with the key dimension that each of its own becomes.
@@ -32,26 +32,26 @@ Visited points(kernels::table::Subscripts labels, const relation::RelationType& 
 
 }  // namespace
 
-relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op) {
+relation::RelationType joined_type(const Node& join, const LocalJoin& op) {
   if (op.kernel.epilogue.empty()) return join.type().relation;
   return relation::join_type("local_join", join.input(0)->type().relation, join.input(1)->type().relation,
                              {op.left_keys, op.right_keys}, op.kernel.first());
 }
 
-relation::RelationType aggregated_type(const ia::Node& node, const ia::LocalAggregate& op) {
+relation::RelationType aggregated_type(const Node& node, const LocalAggregate& op) {
   if (op.kernel.epilogue.empty()) return node.type().relation;
   return relation::aggregate_type("local_aggregate", node.input(0)->type().relation, op.group_by, op.kernel.first());
 }
 
-Mapped mapped_by(const ia::Node& node, const ia::LocalMap& op) {
-  const ia::PhysicalType& input = node.input(0)->type();
+Mapped mapped_by(const Node& node, const LocalMap& op) {
+  const PhysicalType& input = node.input(0)->type();
   const bool one = op.outputs == 1;
   const relation::KeyMap keys = one ? relation::KeyMap::identity(input.relation.arity()) : op.key_map;
   return {one ? input.holding : node.type().holding,
           relation::map_type("local_map", input.relation, op.outputs, keys, op.array_map.first())};
 }
 
-Visited visited_by(const ia::Node& join, const ia::LocalJoin& op) {
+Visited visited_by(const Node& join, const LocalJoin& op) {
   const relation::RelationType& left = join.input(0)->type().relation;
   const relation::RelationType& right = join.input(1)->type().relation;
   const relation::JoinKeys on{op.left_keys, op.right_keys};
@@ -63,7 +63,7 @@ Visited visited_by(const relation::RelationType& input, const kernels::table::Ke
   return points(kernels::table::row_of(kernel).labels(kernel), input, {{input, all_dims(input.arity())}});
 }
 
-Busiest busiest_of(const ia::Holding& holding, const relation::RelationType& relation) {
+Busiest busiest_of(const Holding& holding, const relation::RelationType& relation) {
   Busiest most;
   for (int64_t site = 0; site < holding.sites(); ++site) {
     const int64_t elements = holding.elements(relation, site);
@@ -72,12 +72,12 @@ Busiest busiest_of(const ia::Holding& holding, const relation::RelationType& rel
   return most;
 }
 
-std::map<char, double> extents_at(const ia::Node& node, const kernels::call::Call& call, int64_t site) {
+std::map<char, double> extents_at(const Node& node, const kernels::call::Call& call, int64_t site) {
   std::map<char, double> out;
   const bool works = node.type().holding.box(site).has_value();
   for (const auto& [letter, fresh] : call.extents) out[letter] = works ? static_cast<double>(fresh.extent) : 0;
   for (size_t i = 0; i < call.operands.size(); ++i) {
-    const ia::PhysicalType& operand = node.input(i)->type();
+    const PhysicalType& operand = node.input(i)->type();
     const auto& box = operand.holding.box(site);
     for (size_t a = 0; a < call.operands[i].size(); ++a) {
       const relation::Axis& axis = operand.relation.axes[a];
@@ -87,4 +87,4 @@ std::map<char, double> extents_at(const ia::Node& node, const kernels::call::Cal
   return out;
 }
 
-}  // namespace joinsum::optimizer::cost
+}  // namespace joinsum::ia::analysis

@@ -7,7 +7,7 @@
 #include "kernels/table/table.h"
 #include "relation/typing.h"
 
-namespace joinsum::optimizer::cost {
+namespace joinsum::ia::analysis {
 
 /// The points that a labelled kernel visits, as a relation over the keys of its calls: one axis for each letter.
 struct Visited {
@@ -17,25 +17,25 @@ struct Visited {
 };
 
 /// Type of a local join before the kernels that follow its own.
-relation::RelationType joined_type(const ia::Node& join, const ia::LocalJoin& op);
+relation::RelationType joined_type(const Node& join, const LocalJoin& op);
 
 /// Type of a local aggregate before the kernels that follow its own.
-relation::RelationType aggregated_type(const ia::Node& node, const ia::LocalAggregate& op);
+relation::RelationType aggregated_type(const Node& node, const LocalAggregate& op);
 
 /// The tuples on which a local map runs its kernels, and their type after the first one. A key map changes no array, so
 /// kernels are counted on the keys that tuples come from, unless a tuple gives several.
 struct Mapped {
-  const ia::Holding& holding;
+  const Holding& holding;
   relation::RelationType relation;
 };
-Mapped mapped_by(const ia::Node& node, const ia::LocalMap& op);
+Mapped mapped_by(const Node& node, const LocalMap& op);
 
 /// Of a local join whose kernel is labelled, and of a labelled kernel that maps `input`.
-Visited visited_by(const ia::Node& join, const ia::LocalJoin& op);
+Visited visited_by(const Node& join, const LocalJoin& op);
 Visited visited_by(const relation::RelationType& input, const kernels::table::Kernel& kernel);
 
 /// Elements along each letter of a call that a site visits; none where it has nothing to do.
-std::map<char, double> extents_at(const ia::Node& node, const kernels::call::Call& call, int64_t site);
+std::map<char, double> extents_at(const Node& node, const kernels::call::Call& call, int64_t site);
 
 /// Calls `visit(input, result, next)` for each kernel that follows `kernel`, which by itself gives `type`.
 template <class Visit>
@@ -53,6 +53,6 @@ struct Busiest {
   int64_t site = 0;
   int64_t elements = 0;
 };
-Busiest busiest_of(const ia::Holding& holding, const relation::RelationType& relation);
+Busiest busiest_of(const Holding& holding, const relation::RelationType& relation);
 
-}  // namespace joinsum::optimizer::cost
+}  // namespace joinsum::ia::analysis

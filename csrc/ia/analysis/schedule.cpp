@@ -1,0 +1,310 @@
+#include "ia/analysis/schedule.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "ia/analysis/flops.h"
+#include "ia/analysis/volume.h"
+
+namespace joinsum::ia::analysis {
+namespace {
+
+// Rates of the simulation, in whole numbers, so that all sites get the same times.
+constexpr int64_t kFlopsPerNanosecond = 50;
+constexpr int64_t kBytesComputedPerNanosecond = 4;
+constexpr int64_t kNodeNanoseconds = 10'000;
+constexpr int64_t kStageNanoseconds = 300'000;
+constexpr int64_t kNanosecondsPerByteSent = 2;
+
+/// A group starts when its moves have so many bytes together.
+constexpr int64_t kGroupBytes = int64_t{2} << 20;
+/// A move waits for others to travel with until it is only early by so many times what it takes.
+constexpr int64_t kLeastSlack = 4;
+/// A move of an input starts so many levels before its reader.
+constexpr int64_t kLevelsAhead = 16;
+/// Nodes of so many later levels may run while earlier ones wait.
+constexpr int64_t kMostLevelsAhead = 48;
+
+/// A value that the executor stores.
+struct Item {
+  const Node* node = nullptr;
+  bool move = false;
+  std::vector<size_t> operands;  ///< and what must come before for another reason
+  std::vector<size_t> users;
+  int64_t nanoseconds = 0;
+  int64_t level = 0;     ///< the order of nodes
+  int64_t earliest = 0;  ///< nanoseconds from the first node's start to this one's, if nothing else ran
+  int64_t rest = 0;      ///< nanoseconds from this one's start to the last one's end
+};
+
+int64_t moved_bytes(const Node& move) {
+  const PhysicalType& source = move.input(0)->type();
+  return source.relation.bytes_of(volume(source, move.type()).busiest);
+}
+
+int64_t nanoseconds_of(const Node& node, const Materialization& materialization) {
+  if (node.as<Input>() != nullptr) return 0;
+  if (is_move(node.operation())) {
+    return most_stages(node) * kStageNanoseconds + moved_bytes(node) * kNanosecondsPerByteSent;
+  }
+  const bool fused = node.as<LocalAggregate>() != nullptr && materialization.fused(*node.input(0));
+  int64_t flops = busiest_flops(node, fused);
+  if (fused) flops += busiest_flops(*node.input(0), false);
+  int64_t bytes = node.type().most_bytes();
+  for (const Node* operand : materialization.operands(node)) bytes += operand->type().most_bytes();
+  return kNodeNanoseconds + flops / kFlopsPerNanosecond + bytes / kBytesComputedPerNanosecond;
+}
+
+/// The stored values of a plan, in its order, as a graph.
+class Items {
+ public:
+  Items(const Plan& plan, const Materialization& materialization) {
+    for (const NodePtr& node : plan.order()) {
+      if (!materialization.materialized(*node)) continue;
+      numbers_.emplace(node.get(), items_.size());
+      Item item{node.get(), is_move(node->operation()), {}, {}};
+      for (const Node* operand : materialization.operands(*node)) item.operands.push_back(numbers_.at(operand));
+      item.nanoseconds = nanoseconds_of(*node, materialization);
+      items_.push_back(std::move(item));
+    }
+    for (const auto& [node, first] : further_results(plan)) {
+      Item& item = items_[numbers_.at(node)];
+      item.operands.push_back(numbers_.at(first));
+      item.nanoseconds = 0;
+    }
+    add_readers_of_overwritten_inputs(plan);
+    for (size_t i = 0; i < items_.size(); ++i) {
+      std::vector<size_t>& operands = items_[i].operands;
+      std::sort(operands.begin(), operands.end());
+      operands.erase(std::unique(operands.begin(), operands.end()), operands.end());
+      for (const size_t operand : operands) items_[operand].users.push_back(i);
+    }
+    add_times();
+    add_levels();
+  }
+
+  const std::vector<Item>& all() const { return items_; }
+  bool any_move() const {
+    return std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.move; });
+  }
+  /// When a move should start, so that it is early by some times what it takes.
+  int64_t deadline(const Item& item) const { return longest_ - item.rest - kLeastSlack * item.nanoseconds; }
+
+ private:
+  /// The node of an output comes after the earlier readers of the input that it may overwrite.
+  void add_readers_of_overwritten_inputs(const Plan& plan) {
+    std::unordered_map<std::string, size_t> inputs;
+    std::unordered_map<size_t, std::vector<size_t>> readers;
+    for (size_t i = 0; i < items_.size(); ++i) {
+      if (const auto* input = items_[i].node->as<Input>()) inputs.emplace(input->name, i);
+      for (const size_t operand : items_[i].operands) readers[operand].push_back(i);
+    }
+    for (const auto& output : plan.outputs()) {
+      if (!output.tied_input || !inputs.contains(*output.tied_input)) continue;
+      const size_t writer = numbers_.at(output.node.get());
+      for (const size_t reader : readers[inputs.at(*output.tied_input)]) {
+        if (reader < writer) items_[writer].operands.push_back(reader);
+      }
+    }
+  }
+
+  void add_times() {
+    for (Item& item : items_) {
+      for (const size_t i : item.operands) {
+        item.earliest = std::max(item.earliest, items_[i].earliest + items_[i].nanoseconds);
+      }
+    }
+    for (auto item = items_.rbegin(); item != items_.rend(); ++item) {
+      for (const size_t i : item->users) item->rest = std::max(item->rest, items_[i].rest);
+      item->rest += item->nanoseconds;
+      longest_ = std::max(longest_, item->earliest + item->rest);
+    }
+    int64_t all = 0;
+    for (const Item& item : items_) all += item.move ? 0 : item.nanoseconds;
+    longest_ = std::max(longest_, all);
+  }
+
+  /// As soon as operands permit, and then as late as the readers' levels permit. A move has its operand's level.
+  void add_levels() {
+    for (Item& item : items_) {
+      for (const size_t i : item.operands) item.level = std::max(item.level, items_[i].level + (item.move ? 0 : 1));
+    }
+    for (auto item = items_.rbegin(); item != items_.rend(); ++item) {
+      int64_t latest = std::numeric_limits<int64_t>::max();
+      for (const size_t i : item->users) latest = std::min(latest, items_[i].level - (items_[i].move ? 0 : 1));
+      if (item->users.empty()) continue;
+      item->level = std::max(item->level, item->move ? latest - kLevelsAhead : latest);
+    }
+  }
+
+  std::vector<Item> items_;
+  std::unordered_map<const Node*, size_t> numbers_;
+  int64_t longest_ = 0;  ///< nanoseconds that the plan takes at least
+};
+
+/// A group under way.
+struct Underway {
+  size_t group = 0;
+  std::vector<size_t> items;
+  int64_t stages = 0;  ///< left
+  int64_t stage_nanoseconds = 0;
+  int64_t arrives = 0;  ///< the messages of its stage
+};
+
+class Simulation {
+ public:
+  Simulation(const Items& items, std::vector<Task>& tasks, std::vector<MoveGroup>& groups)
+      : items_(items), all_(items.all()), tasks_(tasks), groups_(groups), missing_(all_.size()), done_(all_.size()) {
+    for (size_t i = 0; i < all_.size(); ++i) order_.push_back(i);
+    std::sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    for (size_t i = 0; i < all_.size(); ++i) {
+      missing_[i] = all_[i].operands.size();
+      if (missing_[i] == 0) ready_.insert(key(i));
+    }
+  }
+
+  void run() {
+    while (true) {
+      advance_arrived();
+      const auto next = next_ready();
+      if (next && !waiting_.empty() && clock_ + all_[*next].nanoseconds > deadline_) {
+        start_waiting();
+      } else if (next) {
+        perform(*next);
+      } else if (!underway_.empty()) {
+        wait();
+      } else if (!waiting_.empty()) {
+        start_waiting();
+      } else {
+        return;
+      }
+    }
+  }
+
+ private:
+  using Key = std::tuple<int64_t, bool, bool, int64_t, size_t>;
+  /// Moves first, then what they move, then what more depends on.
+  Key key(size_t i) const {
+    const auto& users = all_[i].users;
+    const bool moved = std::any_of(users.begin(), users.end(), [&](size_t user) { return all_[user].move; });
+    return {all_[i].level, !all_[i].move, !moved, -all_[i].rest, i};
+  }
+
+  std::optional<size_t> next_ready() {
+    if (ready_.empty()) return std::nullopt;
+    while (first_ < order_.size() && done_[order_[first_]]) ++first_;
+    const size_t item = std::get<4>(*ready_.begin());
+    if (all_[item].level > all_[order_[first_]].level + kMostLevelsAhead) return std::nullopt;
+    return item;
+  }
+
+  void perform(size_t i) {
+    ready_.erase(key(i));
+    done_[i] = true;
+    const Item& item = all_[i];
+    if (!item.move) {
+      tasks_.push_back({Task::Kind::kCompute, item.node});
+      clock_ += item.nanoseconds;
+      return release(i);
+    }
+    if (clock_ > items_.deadline(item)) return start({i});
+    waiting_.push_back(i);
+    deadline_ = std::min(deadline_, items_.deadline(item));
+    waiting_bytes_ += moved_bytes(*item.node);
+    if (waiting_bytes_ >= kGroupBytes) start_waiting();
+  }
+
+  /// The users of an item that is there may run.
+  void release(size_t i) {
+    for (const size_t user : all_[i].users) {
+      if (--missing_[user] == 0) ready_.insert(key(user));
+    }
+  }
+
+  void start_waiting() {
+    waiting_bytes_ = 0;
+    deadline_ = std::numeric_limits<int64_t>::max();
+    start(std::exchange(waiting_, {}));
+  }
+
+  void start(std::vector<size_t> items) {
+    Underway group{groups_.size(), std::move(items)};
+    MoveGroup nodes;
+    int64_t bytes = 0;
+    for (const size_t i : group.items) {
+      nodes.push_back(all_[i].node);
+      group.stages = std::max(group.stages, most_stages(*all_[i].node));
+      bytes += moved_bytes(*all_[i].node);
+    }
+    groups_.push_back(std::move(nodes));
+    group.stage_nanoseconds = kStageNanoseconds + bytes * kNanosecondsPerByteSent / group.stages;
+    send(group);
+    tasks_.push_back({Task::Kind::kStart, nullptr, group.group});
+    underway_.push_back(std::move(group));
+  }
+
+  /// Messages queue for the link.
+  void send(Underway& group) {
+    link_free_ = std::max(link_free_, clock_) + group.stage_nanoseconds;
+    group.arrives = link_free_;
+  }
+
+  void advance_arrived() {
+    for (size_t i = 0; i < underway_.size();) {
+      if (underway_[i].arrives > clock_) {
+        ++i;
+      } else if (--underway_[i].stages > 0) {
+        tasks_.push_back({Task::Kind::kAdvance, nullptr, underway_[i].group});
+        send(underway_[i]);
+        ++i;
+      } else {
+        tasks_.push_back({Task::Kind::kFinish, nullptr, underway_[i].group});
+        for (const size_t item : underway_[i].items) release(item);
+        underway_.erase(underway_.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+    }
+  }
+
+  /// Until the next messages arrive. Moves that wait for others start first, as the link is about to be free.
+  void wait() {
+    if (!waiting_.empty()) return start_waiting();
+    const auto next = std::min_element(underway_.begin(), underway_.end(),
+                                       [](const Underway& a, const Underway& b) { return a.arrives < b.arrives; });
+    clock_ = std::max(clock_, next->arrives);
+  }
+
+  const Items& items_;
+  const std::vector<Item>& all_;
+  std::vector<Task>& tasks_;
+  std::vector<MoveGroup>& groups_;
+  std::vector<size_t> order_;    ///< of the items, by key
+  size_t first_ = 0;             ///< all before it in `order_` are done
+  std::vector<size_t> missing_;  ///< operands that are not there, by item
+  std::vector<bool> done_;       ///< moves: handed over to a group
+  std::set<Key> ready_;
+  std::vector<size_t> waiting_;  ///< moves of the next group
+  int64_t waiting_bytes_ = 0;
+  int64_t deadline_ = std::numeric_limits<int64_t>::max();  ///< of the first of them
+  std::vector<Underway> underway_;
+  int64_t clock_ = 0;
+  int64_t link_free_ = 0;
+};
+
+}  // namespace
+
+int64_t most_stages(const Node& move) { return move.input(0)->type().placement.pending() ? 3 : 1; }
+
+Schedule::Schedule(const Plan& plan, const Materialization& materialization) {
+  const Items items(plan, materialization);
+  if (items.any_move()) {
+    Simulation(items, tasks_, groups_).run();
+  } else {
+    for (const Item& item : items.all()) tasks_.push_back({Task::Kind::kCompute, item.node});
+  }
+}
+
+}  // namespace joinsum::ia::analysis

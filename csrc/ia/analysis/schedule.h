@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "ia/analysis/materialization.h"
+
+namespace joinsum::ia::analysis {
+
+/// What all processes do next.
+struct Task {
+  enum class Kind {
+    kCompute,  ///< reads an input, or runs a local operator
+    kStart,    ///< sends what the moves of a group send first
+    kAdvance,  ///< waits for the messages of a stage, and sends those of the next one
+    kFinish,   ///< waits for the messages of the last stage; afterwards others read the results
+  };
+  Kind kind = Kind::kCompute;
+  const Node* node = nullptr;  ///< of a kCompute
+  size_t group = 0;            ///< of the others
+};
+
+/// Moves whose messages travel together, stage by stage.
+using MoveGroup = std::vector<const Node*>;
+
+/// The order in which sites run a plan, made so that messages travel while they compute; equal on all sites. Without
+/// moves it is the plan's order.
+///
+/// It simulates one site, whose operators and links take times by fixed rates, and always runs the first node of those
+/// whose operands are there: nodes by their distance from the inputs, as late as their readers permit. A move starts
+/// once its operand is there; moves that nobody waits for soon travel in groups. Readers of a move run when it has
+/// arrived by the simulation, or when nothing else is left to do. What overwrites an input comes after its other
+/// readers.
+class Schedule {
+ public:
+  explicit Schedule(const Plan& plan, const Materialization& materialization);
+  const std::vector<Task>& tasks() const { return tasks_; }
+  const std::vector<MoveGroup>& groups() const { return groups_; }
+
+ private:
+  std::vector<Task> tasks_;
+  std::vector<MoveGroup> groups_;
+};
+
+/// The stages of a move that may carry messages: up to three where partial values are reduced, else one.
+int64_t most_stages(const Node& move);
+
+}  // namespace joinsum::ia::analysis

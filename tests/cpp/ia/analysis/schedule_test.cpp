@@ -1,0 +1,135 @@
+#include "ia/analysis/schedule.h"
+
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "ia/text.h"
+#include "random_physical_plans.h"
+
+namespace joinsum::ia::analysis {
+namespace {
+
+Schedule scheduled(const Plan& plan) { return Schedule(plan, Materialization(plan)); }
+
+/// Tasks as text: `a`, `start 0`, `advance 0`, `finish 0`.
+std::vector<std::string> texts(const Plan& plan, const Schedule& schedule) {
+  const auto names = node_names(plan);
+  std::vector<std::string> out;
+  for (const Task& task : schedule.tasks()) {
+    const std::string group = " " + std::to_string(task.group);
+    switch (task.kind) {
+      case Task::Kind::kCompute:
+        out.push_back(names.at(task.node));
+        break;
+      case Task::Kind::kStart:
+        out.push_back("start" + group);
+        break;
+      case Task::Kind::kAdvance:
+        out.push_back("advance" + group);
+        break;
+      case Task::Kind::kFinish:
+        out.push_back("finish" + group);
+        break;
+    }
+  }
+  return out;
+}
+
+/// Walks a schedule and checks that each value is there when it is read, and that each node runs once.
+void check(const Plan& plan) {
+  const Materialization materialization(plan);
+  const Schedule schedule(plan, materialization);
+  std::set<const Node*> there;
+  std::map<size_t, int64_t> stages;
+  const auto read = [&](const Node& node) {
+    for (const Node* operand : materialization.operands(node)) ASSERT_TRUE(there.contains(operand)) << plan.text();
+  };
+  for (const Task& task : schedule.tasks()) {
+    if (task.kind == Task::Kind::kCompute) {
+      read(*task.node);
+      ASSERT_TRUE(there.insert(task.node).second) << plan.text();
+      continue;
+    }
+    const MoveGroup& moves = schedule.groups()[task.group];
+    ASSERT_EQ(stages.contains(task.group), task.kind != Task::Kind::kStart) << plan.text();
+    ++stages[task.group];
+    for (const Node* move : moves) {
+      read(*move);
+      ASSERT_FALSE(there.contains(move)) << plan.text();
+      if (task.kind == Task::Kind::kFinish) there.insert(move);
+    }
+  }
+  for (const NodePtr& node : plan.order()) {
+    ASSERT_EQ(there.contains(node.get()), materialization.materialized(*node)) << plan.text();
+  }
+}
+
+TEST(Schedule, RunsEveryNodeOfRandomPlansOnceAfterItsOperands) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    testing::RandomPhysicalPlans plans(seed);
+    check(plans.plan(8, 24));
+  }
+}
+
+TEST(Schedule, IsEqualForEqualPlans) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const Plan plan = testing::RandomPhysicalPlans(seed).plan(8, 24);
+    const Plan again = parse(plan.text());
+    EXPECT_EQ(texts(plan, scheduled(plan)), texts(again, scheduled(again)));
+  }
+}
+
+TEST(Schedule, IsThePlansOrderWithoutMoves) {
+  const Plan plan = parse(
+      "ia on 1\ninput X: f32[8]<1> ()\na = map[(k0); exp](X)\nb = map[(k0); negate](X)\n"
+      "c = map[(k0); relu](a)\noutput Z = join[0; 0; add](c, b)\n");
+  EXPECT_EQ(texts(plan, scheduled(plan)), (std::vector<std::string>{"X", "t0", "t1", "t2", "t3"}));
+}
+
+TEST(Schedule, ComputesWhileMessagesTravel) {
+  const Plan plan = parse(
+      "ia on 2\ninput X: f32[64,64]<2,1> (0)\ninput Y: f32[512,512]<1,1> (*)\n"
+      "a = map[(k0, k1); exp](X)\nm = broadcast(a)\nb = map[(k0, k1); negate](m)\n"
+      "c = agg[0, 2; add](join[1; 0; matmul](Y, Y))\noutput Z = b\noutput V = c\n");
+  const auto found = texts(plan, scheduled(plan));
+  const std::vector<std::string> wanted{"Y", "X", "t0", "start 0", "t4", "finish 0", "t2"};
+  EXPECT_EQ(found, wanted);
+}
+
+TEST(Schedule, SmallMovesThatNobodyWaitsForTravelTogether) {
+  std::string text = "ia on 2\ninput X: f32[512,512]<1,1> (*)\ninput P: f32[64,8]<2,1> (0)\n";
+  std::string outputs;
+  std::string last = "X";
+  for (int i = 0; i < 6; ++i) {
+    const std::string n = std::to_string(i);
+    text += "x" + n + " = agg[0, 2; add](join[1; 0; matmul](" + last + ", X))\n";
+    text += "p" + n + " = map[(k0, k1); scale[" + n + ".5]](P)\nm" + n + " = broadcast(p" + n + ")\n";
+    outputs += "output M" + n + " = m" + n + "\n";
+    last = "x" + n;
+  }
+  const Plan plan = parse(text + "output Z = " + last + "\n" + outputs);
+  const Schedule schedule = scheduled(plan);
+  ASSERT_EQ(schedule.groups().size(), 1U);
+  EXPECT_EQ(schedule.groups()[0].size(), 6U);
+}
+
+TEST(Schedule, APendingMoveHasAStageForEachExchange) {
+  const Plan plan = parse(
+      "ia on 2\ninput X: f32[64,64]<2,1> (0)\ns = agg[1; add](X)\nm = broadcast(s)\n"
+      "output Z = map[(k0); negate](m)\n");
+  const std::vector<std::string> wanted{"X", "t0", "start 0", "advance 0", "advance 0", "finish 0", "t2"};
+  EXPECT_EQ(texts(plan, scheduled(plan)), wanted);
+}
+
+TEST(Schedule, WhatOverwritesAnInputComesAfterItsOtherReaders) {
+  const Plan plan = parse(
+      "ia on 2\ninput W: f32[64]<1> (*)\ninput G: f32[64]<1> (*)\ninput X: f32[64]<1> (*)\n"
+      "m = broadcast(X)\nr = join[0; 0; mul](W, m)\noutput R = r\noutput N -> W = join[0; 0; sgd_update[0.1]](W, G)\n");
+  const auto found = texts(plan, scheduled(plan));
+  EXPECT_EQ(found.back(), node_names(plan).at(plan.outputs()[1].node.get()));
+}
+
+}  // namespace
+}  // namespace joinsum::ia::analysis
