@@ -47,7 +47,7 @@ struct NodeCost : Figures {
   int64_t peak_bytes = 0;  ///< of the site that holds most while it runs; 0 of a fused join
 };
 
-/// Cost of a plan: seconds are those of one node after another, as the executor runs them; nothing overlaps.
+/// Cost of a plan: seconds are the sum of its nodes'. The executor may take less, as messages travel while it computes.
 struct PlanCost : Figures {
   std::vector<NodeCost> nodes;  ///< in the plan's order
   int64_t flops = 0;            ///< sum over nodes of the busiest site's
