@@ -150,7 +150,7 @@ train: build ## Train on the example data: make train ARGS='--sites 2'
 
 .PHONY: bench-quick bench bench-full
 BENCH = $(PY) benchmarks/bench.py --json benchmarks/results/$(1).json --suite $(1) $(ARGS)
-bench-quick: build ## Compare joinsum with DDP, FSDP2, tensor parallelism and plans written by hand, in minutes
+bench-quick: build ## Compare joinsum with DDP, FSDP2, tensor parallelism and hand-coded plans, in minutes
 	$(call BENCH,quick)
 bench: build ## The same for every workload; as root also on emulated networks: make bench ARGS='--against FILE'
 	$(call BENCH,standard)

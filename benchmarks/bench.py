@@ -1,4 +1,4 @@
-"""Compares joinsum with torch's ways and with plans written by hand: the same work, in the same processes, in turns.
+"""Compares joinsum with torch's ways and with hand-coded plans: the same work, in the same processes, in turns.
 
 A cell is a workload at one size, on a number of ranks, over one network. Its ranks are processes of this machine that
 hold all contenders; their results are compared with plain torch's before anything is timed. Every rank has

@@ -16,7 +16,7 @@ from network import Link, network, run_all
 
 from frame.cells import Cell
 
-__all__ = ["cores", "run_cell", "threads_of_rank"]
+__all__ = ["cores", "run_cell", "start_ranks", "threads_of_rank"]
 
 PROGRAM = Path(__file__).with_name("rank.py")
 
@@ -40,7 +40,7 @@ def run_cell(cell: Cell, turns: int, only: Sequence[str], limit: float) -> dict[
         # torch warns that a namespace's address has no name.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
         if cell.network == "open":
-            run_all(_on_this_machine(cell.ranks, command, environment), limit)
+            run_all(start_ranks(cell.ranks, command, environment), limit)
         else:
             with network(cell.ranks, Link.parse(cell.network)) as net:
                 started = [net.start(r, command, environment, stdin=subprocess.PIPE) for r in range(cell.ranks)]
@@ -49,8 +49,8 @@ def run_cell(cell: Cell, turns: int, only: Sequence[str], limit: float) -> dict[
     return found
 
 
-def _on_this_machine(ranks: int, command: Sequence[str], environment: dict[str, str]) -> list[subprocess.Popen[bytes]]:
-    """One rank is a plain process, without a process group."""
+def start_ranks(ranks: int, command: Sequence[str], environment: dict[str, str]) -> list[subprocess.Popen[bytes]]:
+    """Processes of this machine; one rank is a plain process, without a process group."""
     common = {**os.environ, **environment}
     if ranks > 1:
         with socket.socket() as probe:

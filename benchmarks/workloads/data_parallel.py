@@ -1,4 +1,4 @@
-"""Training steps in data parallelism, whatever the model: torch's two ways, and one written by hand."""
+"""Training steps in data parallelism, whatever the model: torch's two ways, and a hand-coded one."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class _Buckets:
 
 
 def by_buckets(training: Training) -> Contender:
-    """Written by hand: gradients are copied into one array, reduced in buckets while the backward pass goes on, and the
+    """Hand-coded: gradients are copied into one array, reduced in buckets while the backward pass goes on, and the
     optimizer's one call updates all weights as one array."""
     model = training.new_model()
     buckets = _Buckets(model)

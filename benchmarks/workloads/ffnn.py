@@ -58,13 +58,13 @@ def contenders(size: str) -> dict[str, Callable[[], Contender]]:
         return found | {
             "torch": lambda: by_torch(training),
             "torch.compile": lambda: by_inductor(training),
-            "by hand: fused": lambda: by_hidden_split(training),
+            "hand-coded: fused": lambda: by_hidden_split(training),
         }
     return found | {
         "DDP": lambda: by_ddp(training),
-        "by hand: data parallel": lambda: by_data(training),
-        "by hand: model parallel": lambda: by_model(training),
-        "by hand: hidden split": lambda: by_hidden_split(training),
+        "hand-coded: data parallel": lambda: by_data(training),
+        "hand-coded: model parallel": lambda: by_model(training),
+        "hand-coded: hidden split": lambda: by_hidden_split(training),
     }
 
 

@@ -47,7 +47,7 @@ def contenders(size: str) -> dict[str, Callable[[], Contender]]:
     found |= {
         "DDP": lambda: by_ddp(training),
         "FSDP2": lambda: by_fsdp(training, lambda model: list(model.layers)),
-        "by hand: buckets": lambda: by_buckets(training),
+        "hand-coded: buckets": lambda: by_buckets(training),
     }
     if (shape.width // HEAD) % ranks() == 0:
         found |= {

@@ -63,10 +63,10 @@ def contenders(size: str) -> dict[str, Callable[[], Contender]]:
         return {"joinsum": lambda: by_joinsum(shape), "torch": lambda: by_torch(shape)}
     return {
         "joinsum": lambda: by_joinsum(shape),
-        "by hand: broadcast": lambda: by_broadcast(shape),
-        "by hand: ring": lambda: by_ring(shape),
-        "by hand: cross product": lambda: by_cross_product(shape),
-        "by hand: two dimensions": lambda: by_two_dimensions(shape),
+        "hand-coded: broadcast": lambda: by_broadcast(shape),
+        "hand-coded: ring": lambda: by_ring(shape),
+        "hand-coded: cross product": lambda: by_cross_product(shape),
+        "hand-coded: two dimensions": lambda: by_two_dimensions(shape),
     }
 
 

@@ -225,7 +225,11 @@ def test_a_group_goes_on_where_all_ranks_fail_alike(losses: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("scene", "error", "text"),
     [
-        ("raises_in_a_run_and_leaves", "KernelError", "shuffle t2: lost site 1: connection closed"),
+        (
+            "raises_in_a_run_and_leaves",
+            "KernelError",
+            "shuffle t2: lost site 1: (connection closed|it failed: KernelError: .*)",
+        ),
         (
             "wrong_shape_and_leaves",
             "PlanError",

@@ -256,7 +256,8 @@ PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(
   find_out_variant(handle);
 }
 
-/// Only of results whose letters are in the operator's own order.
+/// Only of results whose letters are in the operator's own order. What torch derives from the functional operator, for
+/// any device, computes new tensors and copies them.
 void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
   for (const CallResult& result : call_.results) {
     std::string letters;
@@ -267,17 +268,16 @@ void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
     const auto other = c10::Dispatcher::singleton().findSchema(name);
     if (!other || !takes_outputs(other->schema(), handle.schema(), call_.results.size())) continue;
     out_variant_ = name;
+    into_on_cpu_ = other->hasKernelForDispatchKey(c10::DispatchKey::CPU);
+    into_on_cuda_ = other->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
     const auto& arguments = other->schema().arguments();
     for (size_t i = slots_.size(); i < arguments.size(); ++i) out_names_.push_back(arguments[i].name());
     return;
   }
 }
 
-/// What torch derives from the functional operator, for any device, computes new tensors and copies them.
 bool PreparedCall::computes_into(at::DeviceType device) const {
-  if (!out_variant_ || (device != at::kCPU && device != at::kCUDA)) return false;
-  const auto key = device == at::kCPU ? c10::DispatchKey::CPU : c10::DispatchKey::CUDA;
-  return found(*out_variant_, call_.function).hasKernelForDispatchKey(key);
+  return (device == at::kCPU && into_on_cpu_) || (device == at::kCUDA && into_on_cuda_);
 }
 
 bool PreparedCall::may_overwrite(size_t result, size_t operand) const {

@@ -50,7 +50,9 @@ class PreparedCall {
   std::vector<Slot> slots_;
   bool pointwise_ = false;
   std::optional<c10::OperatorName> out_variant_ = {};  ///< computes all results into given tensors
-  std::vector<std::string> out_names_;                 ///< of the arguments of `out_variant_` for them
+  bool into_on_cpu_ = false;                           ///< whether torch has a kernel of it for the device
+  bool into_on_cuda_ = false;
+  std::vector<std::string> out_names_;  ///< of the arguments of `out_variant_` for them
 };
 
 /// Begin and end along each letter that is divided.

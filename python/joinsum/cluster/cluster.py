@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,13 +13,11 @@ from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import seconds_text
 from joinsum.cluster.profile import Profile
-from joinsum.cluster.timing import timed
+from joinsum.cluster.timing import Stopwatch, timed
 
 __all__ = ["Cluster", "measure"]
 
-_MATMUL_SECONDS = 0.05
-_LATENCY_ROUNDS = 10
-_RATE_ROUNDS = 2
+_WINDOW_SECONDS = 0.05
 _RATE_ELEMENTS = 1 << 20
 
 
@@ -68,13 +66,14 @@ class Cluster:
 
     @property
     def origin(self) -> str:
-        """Where its figures come from: `calibrated`, `default` (joinsum ships it, for unknown sites), or `described`.
+        """Where its figures come from: `calibrated`, `measured` (in a short look at the start), `default` (joinsum
+        ships it, for unknown sites), or `described`.
 
         >>> Cluster().origin, Cluster(bytes_per_second=1e9).origin
         ('default', 'described')
         """
         if self.profile is not None:
-            return "calibrated"
+            return "measured" if self.profile.quick else "calibrated"
         return "default" if replace(self, memory_bytes=None) == Cluster() else "described"
 
     def core(self) -> _C.Cluster:
@@ -90,36 +89,27 @@ class Cluster:
 
 
 def measure(transport: _C.Transport, device: torch.device, name: str) -> Cluster:
-    """Times a matrix product and messages around the ring of sites, in less than 0.3 s; every site calls.
+    """Times a float32 matrix product, on all sites at once, and messages around the ring of sites, in less than 0.3 s;
+    every site calls.
 
     The slowest site's rates count, so all sites get the same answer. One site has no link; its rate is the default one.
     """
-    flops = _matmul_flops(device)
-    if transport.sites == 1:
-        return Cluster(name, flops_per_second=flops)
-    latency = statistics.median([_ring_seconds(transport, device, 1) for _ in range(_LATENCY_ROUNDS)][1:])
-    seconds = min(_ring_seconds(transport, device, _RATE_ELEMENTS) for _ in range(_RATE_ROUNDS))
-    rate = 4 * _RATE_ELEMENTS / max(seconds - latency, 1e-9)
-    slowest = transport.all_reduce_max([-flops, -rate, latency])
-    return Cluster(name, -slowest[0], -slowest[1], slowest[2])
-
-
-def _matmul_flops(device: torch.device) -> float:
-    """Floating-point operations per second of a float32 matrix product."""
+    watch = Stopwatch(transport, _WINDOW_SECONDS)
     size = 4096 if device.type == "cuda" else 512
     x = torch.ones(size, size, device=device)
-    timed(device, lambda: x @ x)
-    best, spent = math.inf, 0.0
-    while spent < _MATMUL_SECONDS:
-        seconds = timed(device, lambda: x @ x)
-        best, spent = min(best, seconds), spent + seconds
-    return 2 * size**3 / best
+    (seconds,) = watch.work([lambda: timed(device, lambda: x @ x)])
+    flops = 2 * size**3 / seconds
+    if transport.sites == 1:
+        return Cluster(name, flops_per_second=flops)
+    latency = watch.exchange(_around_ring(transport, device, 1))
+    seconds = watch.exchange(_around_ring(transport, device, _RATE_ELEMENTS))
+    return Cluster(name, flops, 4 * _RATE_ELEMENTS / max(seconds - latency, 1e-9), latency)
 
 
-def _ring_seconds(transport: _C.Transport, device: torch.device, elements: int) -> float:
-    """Seconds until every site has sent `elements` float32 to the next one."""
+def _around_ring(transport: _C.Transport, device: torch.device, elements: int) -> Callable[[], float]:
+    """Every site sends `elements` float32 to the next one."""
     sites = transport.sites
     array = torch.ones(elements, device=device)
     messages = [(site, (site + 1) % sites, array.nbytes) for site in range(sites)]
     payload = dict.fromkeys(transport.local_sites, array)
-    return timed(device, lambda: transport.exchange("init", messages, payload, array))
+    return lambda: timed(device, lambda: transport.exchange("init", messages, payload, array))

@@ -23,6 +23,7 @@ from joinsum.cluster.cached_rates import with_cached_rates
 from joinsum.cluster.calibration import RejectedCalibration, load
 from joinsum.cluster.cluster import Cluster, measure
 from joinsum.cluster.machine import Machine, machine_of
+from joinsum.cluster.measurement import QUICK, Measurement
 from joinsum.cluster.trace import Trace
 
 __all__ = ["Context", "cluster_or_current", "context", "grid", "init", "sites"]
@@ -30,6 +31,7 @@ __all__ = ["Context", "cluster_or_current", "context", "grid", "init", "sites"]
 Value = TypeVar("Value")
 
 _PLANS_CACHED = 512
+_QUICK_SECONDS = 0.8
 
 
 class Context:
@@ -210,8 +212,8 @@ def init(
     cluster   the machine that costs are priced for; its `memory_bytes` also limits what freed blocks take beside the
               sites' blocks. On loopback, by default a described one (10 Gbit). On a process group, by default
               what `joinsum.calibrate` has measured on these sites, if there is a valid file; else a short measurement
-              (once for each group, in less than 0.3 s; the slowest site's rates). Where plans are cached, the rates of
-              earlier short measurements are used if they are close, so that cached plans stay valid
+              (once for each group, in about a second; the slowest site's rates). Where plans are cached, the rates of
+              an earlier start are used if a shorter measurement is close to them, so that cached plans stay valid
     timeout   seconds that another site may stay silent before a run raises TransportError, > 0
     plan_cache  whether plans of einsums are cached in the user's folder for the next process (`docs/einsum.md`);
               JOINSUM_PLAN_CACHE=0 in the environment also turns that off
@@ -368,11 +370,12 @@ def _measured_quickly(current: Context, group: dist.ProcessGroup) -> Cluster:
     """Rates of a short measurement; where plans are cached, those of earlier ones if they are close."""
     cluster = _measured.get(group)
     if cluster is None:
-        cluster = measure(
-            current.transport, current.device, f"measured quickly on {current.sites} ranks, not calibrated"
-        )
+        machine = current.machine
+        look = measure(current.transport, current.device, f"measured quickly on {current.sites} ranks, not calibrated")
+        quick = Measurement(current, machine, _QUICK_SECONDS, QUICK, lambda _: None)
+        cluster = with_cached_rates(current, machine, look, current.caches_plans, quick.profile)
         _measured[group] = cluster
-    return with_cached_rates(current, current.machine, cluster, current.caches_plans)
+    return cluster
 
 
 def _device_of(group: dist.ProcessGroup | None) -> torch.device:

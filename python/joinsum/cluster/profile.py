@@ -77,6 +77,7 @@ class Profile:
     run_seconds    of the agreement that opens a run
     node_seconds   of a node that computes nothing; times of kernels are those of a node with one call
     copies         of copies into new memory, by bytes
+    quick          whether a short measurement at the start found them, not `joinsum.calibrate`
 
     >>> flat = Profile(1e-3, 1e-5, copies=Curve((0.0, 1e9), (0.0, 0.1)))
     >>> Profile.of_json(flat.to_json()) == flat
@@ -90,6 +91,7 @@ class Profile:
     elementwise: tuple[Elementwise, ...] = ()
     reductions: tuple[Reductions, ...] = ()
     copies: Curve = Curve()
+    quick: bool = False
 
     @cached_property
     def core(self) -> _C.Profile:
@@ -135,9 +137,11 @@ def _json_of(value: Any) -> Any:
 
 
 def _read(kind: type[Row], reader: Reader) -> Row:
-    """An object of the dataclass `kind`, whose fields are numbers, texts, curves, and lists of numbers or of rows."""
+    """An object of the dataclass `kind`, whose fields are numbers, texts, truth values, curves, and lists of numbers or
+    of rows."""
     readers: dict[Any, Callable[[str], Any]] = {
         float: reader.number,
+        bool: reader.truth,
         int: lambda name: int(reader.number(name)),
         str: reader.text,
         Curve: reader.curve,
@@ -177,6 +181,13 @@ class Reader:
         value = self.get(name)
         if not isinstance(value, str):
             raise PlanError(f"{self.place}.{name}: expected a text: got={show(value)}")
+        return value
+
+    def truth(self, name: str) -> bool:
+        """True or false."""
+        value = self.get(name)
+        if not isinstance(value, bool):
+            raise PlanError(f"{self.place}.{name}: expected true or false: got={show(value)}")
         return value
 
     def entries(self, name: str) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,7 +11,7 @@ import torch
 from joinsum import _C
 from joinsum.base.dtypes import torch_dtype
 
-__all__ = ["Bench", "Stopwatch", "synchronize", "timed"]
+__all__ = ["Bench", "Stopwatch", "lower_quartile", "synchronize", "timed"]
 
 _MOST_CALLS = 500
 _MOST_EXCHANGES = 40
@@ -34,6 +33,15 @@ def timed(device: torch.device, action: Callable[[], object]) -> float:
     action()
     synchronize(device)
     return time.perf_counter() - start
+
+
+def lower_quartile(seconds: Sequence[float]) -> float:
+    """The time that a quarter of them do not exceed: other work on a machine makes some longer, and none shorter.
+
+    >>> lower_quartile([4.0, 1.0, 2.0, 3.0, 9.0])
+    2.0
+    """
+    return sorted(seconds)[(len(seconds) - 1) // 4]
 
 
 class Bench:
@@ -84,12 +92,11 @@ class Stopwatch:
 
     def work(self, actions: Sequence[Callable[[], float]]) -> list[float]:
         """Seconds of each of several actions that move nothing; an action returns its own. All sites start a window
-        together, so that they share caches and memory as in a run. The result is the median call, without the time in
-        which another process had its core, times `crowding`."""
+        together, so that they share caches and memory as in a run. The result is the calls' lower
+        quartile, without the time in which another process had its core, times `crowding`."""
         self.transport.all_reduce_max([0.0])
-        return [
-            self.crowding * seconds for seconds in self.transport.all_reduce_max([self._median(a) for a in actions])
-        ]
+        slowest = self.transport.all_reduce_max([self._undisturbed(action) for action in actions])
+        return [self.crowding * seconds for seconds in slowest]
 
     def crowding_of(self, action: Callable[[], float]) -> float:
         """The factor by which `action` takes longer because sites share cores; 1 where each has its own. It is the
@@ -105,17 +112,17 @@ class Stopwatch:
         least = min(self.transport.all_reduce_max(crowding))
         return least if least > _CROWDED else 1.0
 
-    def _median(self, action: Callable[[], float]) -> float:
+    def _undisturbed(self, action: Callable[[], float]) -> float:
         action()
         end = time.perf_counter() + self.window
         seconds: list[float] = []
         while not seconds or (time.perf_counter() < end and len(seconds) < _MOST_CALLS):
             seconds.append(_both_seconds(action)[1])
-        return statistics.median(seconds)
+        return lower_quartile(seconds)
 
     def exchange(self, action: Callable[[], object], work: Callable[[], object] | None = None) -> float:
         """Seconds of an action in which sites wait for each other, from when all are ready until the last one is done;
-        the median call. All sites call it equally often.
+        the lower quartile. All sites call it equally often.
 
         work   what sites do before. In a run some exchanges follow kernels and some follow other exchanges: the result
                is the mean of both, the former from when the last site has finished its work
@@ -137,7 +144,7 @@ class Stopwatch:
             action()
             done.append(time.perf_counter() - start)
         last_worked, last_done = self.transport.all_reduce_max(worked), self.transport.all_reduce_max(done)
-        return max(statistics.median(b - a for a, b in zip(last_worked, last_done, strict=True)), 1e-7)
+        return max(lower_quartile([b - a for a, b in zip(last_worked, last_done, strict=True)]), 1e-7)
 
 
 def _nothing() -> None:

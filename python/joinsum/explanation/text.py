@@ -22,6 +22,7 @@ _LOOPBACK = "on loopback sites run one after another, without links: their times
 _ORIGINS = {
     "default": "the default cluster that joinsum ships, as nothing is calibrated (`joinsum calibrate` measures sites)",
     "calibrated": "calibrated",
+    "measured": "by a short measurement at the start",
     "described": "not calibrated",
 }
 

@@ -55,7 +55,8 @@ def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         cluster = joinsum.init().cluster
-    assert cluster.profile is None
+    assert cluster.profile is not None
+    assert cluster.profile.quick
     return [cluster.name, *(str(warning.message) for warning in caught)]
 
 

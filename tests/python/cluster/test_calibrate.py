@@ -8,11 +8,9 @@ import joinsum
 import pytest
 import torch
 from click.testing import CliRunner
-from joinsum import _C
 from joinsum.cli import main
 from joinsum.cluster import calibration
 from joinsum.cluster.cache_folder import cache_folder
-from joinsum.cluster.calibrate import axis_sets, elementwise_families
 from joinsum.cluster.calibration import Calibration
 from joinsum.cluster.machine import machine_of
 
@@ -44,27 +42,6 @@ def test_the_file_goes_to_the_cache_folder(tmp_path: Path) -> None:
 def test_a_wrong_number_of_seconds_is_an_error(seconds: object) -> None:
     with pytest.raises(joinsum.PlanError, match="calibrate: seconds are a positive number"):
         joinsum.calibrate(seconds=seconds)  # type: ignore[arg-type]
-
-
-def test_every_family_of_elementwise_kernels_is_measured_by_kernels_of_the_table() -> None:
-    rows = {row.name: row for row in joinsum.kernels() if row.form == "elementwise"}
-    for family, names in elementwise_families().items():
-        for name in names:
-            row = rows[name.split("[")[0]]
-            assert (row.operands, row.flops_per_element) == family[:2]
-
-
-@pytest.mark.parametrize("rank", range(1, 7))
-def test_the_set_of_all_axes_is_always_measured(rank: int) -> None:
-    sets = axis_sets(rank)
-    assert tuple(range(rank)) in sets
-    assert len(set(sets)) == len(sets)
-
-
-def test_sub_grids_are_of_sites_that_differ_along_their_axes_only() -> None:
-    grid = _C.Grid.of_sites(6)
-    assert _C.SubGrids(grid, [1]).groups() == [[0, 1, 2], [3, 4, 5]]
-    assert _C.SubGrids(grid, [0, 1]).groups() == [[0, 1, 2, 3, 4, 5]]
 
 
 def test_calibrating_leaves_the_threads_of_torch_alone() -> None:

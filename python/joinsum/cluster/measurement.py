@@ -1,0 +1,301 @@
+"""Measurements of the sites: the profile of `joinsum.calibrate`, and a quick one for sites without a calibration."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import torch
+
+from joinsum import _C
+from joinsum.cluster.machine import Machine, Sites
+from joinsum.cluster.profile import Curve, Elementwise, Links, Products, Profile, Reductions, monotone
+from joinsum.cluster.timing import Bench, Stopwatch, lower_quartile, synchronize, timed
+
+__all__ = ["FULL", "QUICK", "Coverage", "Measurement", "Tick", "axis_sets", "elementwise_families"]
+
+Tick = Callable[[str], None]
+
+_ROUNDS = 3
+_WORK_SECONDS = 2e-3
+_DTYPES = {4: "f32", 8: "f64"}
+# The fraction of the time for each family; the rest is for start-up and agreements.
+_SHARES = {"crowding": 0.05, "links": 0.4, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What is measured; between these sizes curves are linear.
+
+    link_bytes          of messages
+    elements            of the results of elementwise kernels and reductions
+    copy_bytes          of copies
+    extents             of matrix products, by dtype
+    kernels_per_family  of elementwise kernels with equal facts
+    """
+
+    link_bytes: tuple[int, ...]
+    elements: tuple[int, ...]
+    copy_bytes: tuple[int, ...]
+    extents: dict[str, tuple[int, ...]]
+    kernels_per_family: int
+
+    def steps(self, sites: Sites) -> int:
+        """How often a measurement calls its `tick`."""
+        links = _ROUNDS * len(axis_sets(len(sites.grid.axes))) + 1 if _has_links(sites) else 0
+        return links + len(self.extents) + len(elementwise_families()) + len(_DTYPES) + 1
+
+
+FULL = Coverage(
+    link_bytes=tuple(1 << power for power in range(12, 27, 2)),
+    elements=tuple(1 << power for power in (8, 12, 15, 18, 20)),
+    copy_bytes=tuple(1 << power for power in (12, 16, 20, 23, 26)),
+    extents={"f32": (1, 8, 32, 128, 512, 1536), "f64": (1, 8, 32, 128, 512, 1024), "bf16": (1, 32, 512)},
+    kernels_per_family=2,
+)
+QUICK = Coverage(
+    link_bytes=tuple(1 << power for power in (12, 16, 20, 23)),
+    elements=tuple(1 << power for power in (8, 15, 19)),
+    copy_bytes=tuple(1 << power for power in (12, 20, 24)),
+    extents={"f32": (1, 32, 512), "f64": (1, 32, 512)},
+    kernels_per_family=1,
+)
+
+
+@dataclass
+class _Stage:
+    """Messages between all `pairs` at once; measured seconds by the bytes that a site sends to its `peers`."""
+
+    pairs: list[tuple[int, int]]
+    peers: int
+    seconds: dict[int, list[float]] = field(default_factory=dict)
+
+    def curve(self) -> Curve:
+        sizes = sorted(self.seconds)
+        seconds = [lower_quartile(self.seconds[size]) for size in sizes]
+        return Curve(tuple(map(float, sizes)), tuple(monotone(seconds)))
+
+
+class Measurement:
+    """One measurement of the sites, in about `seconds`; all sites measure at once. Every rank calls."""
+
+    def __init__(self, sites: Sites, machine: Machine, seconds: float, coverage: Coverage, tick: Tick) -> None:
+        self.sites = sites
+        self.machine = machine
+        self.seconds = seconds
+        self.tick = tick
+        self.coverage = coverage
+        self.device = sites.device
+        self.bench = Bench(self.device)
+        self.crowding = 1.0
+        self.work_product = self._product("f32", 256, 256, 256)
+        self.work_calls = 1
+
+    def profile(self) -> Profile:
+        """Measures everything."""
+        if _has_links(self.sites):
+            watch = self._stopwatch("crowding", 1)
+            # Sites cannot slow each other down by more than that; the rest is due to other programs.
+            most = max(1.0, self.machine.most_on_a_host() * torch.get_num_threads() / len(os.sched_getaffinity(0)))
+            self.crowding = min(watch.crowding_of(self.work_product), *self.sites.transport.all_reduce_max([most]))
+            (each,) = Stopwatch(self.sites.transport, 0.01).work([self.work_product])
+            self.work_calls = max(1, round(_WORK_SECONDS / each))
+        return Profile(
+            run_seconds=self._run() if _has_links(self.sites) else 0.0,
+            node_seconds=self._node("input A: f32[8,8]<1,1> ()\noutput Z = map[(k1, k0); transpose](A)"),
+            links=tuple(self._links()) if _has_links(self.sites) else (),
+            products=tuple(self._products()),
+            elementwise=tuple(self._elementwise()),
+            reductions=tuple(self._reductions(size) for size in _DTYPES),
+            copies=self._copies(),
+            quick=self.coverage is QUICK,
+        )
+
+    def _stopwatch(self, family: str, points: int) -> Stopwatch:
+        share = self.seconds * _SHARES[family]
+        return Stopwatch(self.sites.transport, share / points, self.crowding)
+
+    # --- runs and links -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> float:
+        """Seconds of a run without nodes."""
+        self.tick("runs")
+        states = ", ".join("*" * len(self.sites.grid.axes))
+        plan = _C.IaPlan.parse(f"ia on {self.sites.grid}\ninput A: f32[8]<1> ({states})\noutput Z = A\n")
+        ((_, type_),) = plan.inputs
+        ones = torch.ones(8, device=self.device)
+        store = _C.make_store("memory")
+        executor = _C.Executor(self.sites.transport, store)
+        placed = _C.place_tensor(ones, type_, self.sites.local_sites, store, True)
+        watch = Stopwatch(self.sites.transport, 0.02 * self.seconds)
+        return watch.exchange(lambda: executor.run(plan, {"A": placed}, {}))
+
+    def _node(self, text: str) -> float:
+        return Stopwatch(self.sites.transport, 0.01 * self.seconds, self.crowding).work([self.bench.node(text)])[0]
+
+    def _links(self) -> Iterator[Links]:
+        """Every stage in several rounds, so that a disturbance affects one of them; the lower quartiles are used."""
+        stages = {}
+        for axes in axis_sets(len(self.sites.grid.axes)):
+            groups = _C.SubGrids(self.sites.grid, axes).groups()
+            everyone = [(a, b) for group in groups for a in group for b in group if a != b]
+            stages[axes] = (_Stage(everyone, len(groups[0]) - 1), _Stage([(groups[0][0], groups[0][-1])], 1))
+        share = _SHARES["links"] * self.seconds / (2 * _ROUNDS * len(stages))
+        for _ in range(_ROUNDS):
+            for pair in stages.values():
+                self.tick("links")
+                for stage in pair:
+                    self._measure(stage, share)
+        for axes, (everyone_stage, pair_stage) in stages.items():
+            yield Links(axes, everyone_stage.curve(), pair_stage.curve())
+
+    def _measure(self, stage: _Stage, share: float) -> None:
+        """One round of a stage: sizes ascend while they are likely to fit into `share` seconds."""
+        transport = self.sites.transport
+        watch = Stopwatch(transport, share / len(self.coverage.link_bytes) / 2)
+        last = 0.0
+        for size in self.coverage.link_bytes:
+            # Time grows fourfold at most. Without two sizes there is no rate.
+            if size > self.coverage.link_bytes[1] and watch.elapsed() + 4 * last > share:
+                break
+            elements = size // 4 // stage.peers
+            array = torch.ones(elements, device=self.device)
+            messages = [(a, b, array.nbytes) for a, b in stage.pairs]
+            payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
+            last = watch.exchange(partial(self._send, messages, payload, array), self._work)
+            stage.seconds.setdefault(array.nbytes * stage.peers, []).append(last)
+
+    def _work(self) -> None:
+        """Occupies a site for about `_WORK_SECONDS`: threads that have just computed are slower to handle messages."""
+        for _ in range(self.work_calls):
+            self.work_product()
+
+    def _send(self, messages: list[tuple[int, int, int]], payload: dict[int, torch.Tensor], like: torch.Tensor) -> None:
+        self.sites.transport.exchange("calibrate", messages, payload, like)
+        synchronize(self.device)
+
+    # --- kernels ------------------------------------------------------------------------------------------------------
+
+    def _products(self) -> Iterator[Products]:
+        share = _SHARES["products"] * self.seconds / len(self.coverage.extents)
+        for dtype, wanted in self.coverage.extents.items():
+            self.tick(f"products of {dtype}")
+            extents = self._affordable(dtype, wanted, share)
+            shapes = list(itertools.product(extents, repeat=3))
+            # Half of the time is for the products that take longer than a window.
+            watch = Stopwatch(self.sites.transport, share / 2 / len(shapes), self.crowding)
+            seconds = watch.work([self._product(dtype, *shape) for shape in shapes])
+            yield Products(dtype, tuple(map(float, extents)), tuple(seconds))
+
+    def _affordable(self, dtype: str, extents: Sequence[int], share: float) -> Sequence[int]:
+        """`extents` without the largest ones, if two calls of all products would take more than half of `share`."""
+        watch = Stopwatch(self.sites.transport, 0.0, self.crowding)
+        while extents[-1] > 128:
+            side = extents[-2]
+            (seconds,) = watch.work([self._product(dtype, side, side, side)])
+            if 2 * seconds * (sum(extents) / side) ** 3 < share / 2:
+                break
+            extents = extents[:-1]
+        return extents
+
+    def _product(self, dtype: str, rows: int, inner: int, columns: int) -> Callable[[], float]:
+        return self.bench.node(
+            f"input A: {dtype}[{rows},{inner}]<1,1> ()\ninput B: {dtype}[{inner},{columns}]<1,1> ()\n"
+            "output Z = agg[0, 2; add](join[1; 0; matmul](A, B))"
+        )
+
+    def _elementwise(self) -> Iterator[Elementwise]:
+        families = {
+            family: kernels[: self.coverage.kernels_per_family] for family, kernels in elementwise_families().items()
+        }
+        points = sum(len(rows) for rows in families.values()) * len(self.coverage.elements) * len(_DTYPES)
+        watch = self._stopwatch("elementwise", points)
+        for family, kernels in families.items():
+            self.tick("elementwise kernels")
+            for size, dtype in _DTYPES.items():
+                curves = [self._curve(watch, partial(_call, kernel, family.operands, dtype)) for kernel in kernels]
+                mean = [sum(values) / len(values) for values in zip(*(curve.seconds for curve in curves), strict=True)]
+                yield Elementwise(*family, size, Curve(curves[0].sizes, tuple(mean)))
+
+    def _curve(self, watch: Stopwatch, text: Callable[[int], str]) -> Curve:
+        """Seconds of the node `text(elements)`."""
+        seconds = watch.work([self.bench.node(text(elements)) for elements in self.coverage.elements])
+        return Curve(tuple(map(float, self.coverage.elements)), tuple(monotone(seconds)))
+
+    def _reductions(self, size: int) -> Reductions:
+        self.tick("reductions")
+        watch = self._stopwatch("reductions", 2 * len(self.coverage.elements) * len(_DTYPES))
+        dtype = _DTYPES[size]
+
+        def rows(elements: int) -> str:
+            return f"input A: {dtype}[{elements // 16},16]<1,1> ()\noutput Z = map[(k0, k1); row_sum](A)"
+
+        def keys(elements: int) -> str:
+            return f"input A: {dtype}[{elements // 16}@-]<16> ()\noutput Z = agg[; add](A)"
+
+        return Reductions(size, self._curve(watch, rows), self._curve(watch, keys))
+
+    def _copies(self) -> Curve:
+        self.tick("copies")
+        watch = self._stopwatch("copies", len(self.coverage.copy_bytes))
+        copies = [partial(_copy, torch.ones(size // 4, device=self.device)) for size in self.coverage.copy_bytes]
+        seconds = watch.work([partial(timed, self.device, copy) for copy in copies])
+        return Curve(tuple(map(float, self.coverage.copy_bytes)), tuple(monotone(seconds)))
+
+
+class Family(NamedTuple):
+    """Facts of elementwise kernels; kernels with equal facts have one price."""
+
+    operands: int
+    flops_per_element: int
+    domain: str
+
+
+def _has_links(sites: Sites) -> bool:
+    return len(sites.local_sites) < sites.transport.sites
+
+
+def elementwise_families() -> dict[Family, list[str]]:
+    """Built-in elementwise kernels that compute something, as plans name them: the first and last row of each family.
+
+    >>> elementwise_families()[Family(2, 1, "any")]
+    ['add', 'equal']
+    """
+    families: dict[Family, list[str]] = {}
+    for row in _C.kernel_rows():
+        computes = row.form == "elementwise" and not row.user and not row.facts.moves_elements
+        if not computes or set(row.parameters) - {"n"}:
+            continue
+        text = f"{row.name}[{', '.join(['0.5'] * len(row.parameters))}]" if row.parameters else row.name
+        families.setdefault(Family(row.operands, row.flops_per_element, row.domain), []).append(text)
+    return {family: sorted({names[0], names[-1]}) for family, names in families.items()}
+
+
+def axis_sets(rank: int) -> list[tuple[int, ...]]:
+    """Sets of grid axes whose links are measured: up to three axes, all sets; else each axis alone, and each axis with
+    all later ones. The set of all axes is always among them.
+
+    >>> axis_sets(2)
+    [(0,), (1,), (0, 1)]
+    >>> axis_sets(4)
+    [(0,), (1,), (2,), (3,), (2, 3), (1, 2, 3), (0, 1, 2, 3)]
+    """
+    if rank <= 3:
+        return [axes for size in range(1, rank + 1) for axes in itertools.combinations(range(rank), size)]
+    return [(axis,) for axis in range(rank)] + [tuple(range(first, rank)) for first in range(rank - 2, -1, -1)]
+
+
+def _call(kernel: str, operands: int, dtype: str, elements: int) -> str:
+    """A plan that calls an elementwise kernel."""
+    if operands == 1:
+        return f"input A: {dtype}[{elements}]<1> ()\noutput Z = map[(k0); {kernel}](A)"
+    inputs = "".join(f"input {name}: {dtype}[{elements}]<1> ()\n" for name in "AB")
+    return f"{inputs}output Z = join[0; 0; {kernel}](A, B)"
+
+
+def _copy(array: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(array).copy_(array)
