@@ -46,6 +46,7 @@ class Run {
     for (const Step& step : executable_.steps()) {
       result.trace.push_back(traced(step));
       free_after(step);
+      transport_.progress();
     }
     for (const Result& output : executable_.results()) {
       const StoredRelation& value = *values_[output.value];

@@ -26,6 +26,8 @@ constexpr Millis kTick{100};
 constexpr Millis kReportGrace{3000};
 /// Longer than any wait: a Gloo wait that times out closes every connection.
 constexpr Millis kForever = std::chrono::hours(24);
+/// Between two wake-ups of a wait for Gloo while messages in shared memory are outstanding.
+constexpr Millis kSharingTick{1};
 /// Pauses between two polls of a transfer whose wait cannot be woken.
 constexpr std::chrono::microseconds kShortestPause{20};
 constexpr std::chrono::microseconds kLongestPause{1000};
@@ -43,6 +45,12 @@ std::string seconds_text(Millis duration) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(1) << std::chrono::duration<double>(duration).count() << " s";
   return out.str();
+}
+
+/// An array of bytes as a message in shared memory.
+shared_memory::Transfer shared_message(const at::Tensor& array, bool sending) {
+  void* const bytes = sending ? const_cast<void*>(array.const_data_ptr()) : array.mutable_data_ptr();
+  return {static_cast<char*>(bytes), static_cast<int64_t>(array.nbytes()), std::make_shared<at::Tensor>(array)};
 }
 
 /// A connection of joinsum's own to the group's store, or nothing. All sites create the transports of a group in one
@@ -63,14 +71,14 @@ void set_wait_check(void (*check)()) { wait_check = check; }
 class PeerWatch::Wait {
  public:
   Wait(PeerWatch& watch, const std::string& operation, std::vector<PeerTransfer>& transfers)
-      : watch_(watch), operation_(operation), transfers_(transfers), last_check_(Clock::now()) {
-    if (watch_.waker_) watch_.waker_->set_active(true);
-  }
+      : watch_(watch), operation_(operation), transfers_(transfers), last_check_(Clock::now()) {}
   ~Wait() {
-    if (watch_.waker_) watch_.waker_->set_active(false);
+    if (watch_.waker_) watch_.waker_->end_waits();
     if (watch_.heartbeat_) watch_.heartbeat_->end_wait();
   }
   void wait_all() {
+    wait_shared();
+    if (watch_.waker_ && !awaited().empty()) watch_.waker_->begin_waits(watch_.outstanding() ? kSharingTick : kTick);
     for (PeerTransfer& transfer : transfers_) interruptible(transfer) ? wait_waking(transfer) : wait_polling(transfer);
   }
 
@@ -79,9 +87,13 @@ class PeerWatch::Wait {
   bool interruptible(const PeerTransfer& transfer) const {
     return transfer.peer != kEveryPeer && watch_.waker_ != nullptr;
   }
+  bool shared_done();
+  void wait_shared();
+  bool finished(PeerTransfer& transfer);
   bool wait_a_tick(PeerTransfer& transfer);
   void wait_waking(PeerTransfer& transfer);
   void wait_polling(PeerTransfer& transfer);
+  void check_peers_at_tick();
   void check_peers();
   void check_heartbeat(int64_t peer);
   void fail_unless_finished(int64_t peer, const std::string& why);
@@ -93,6 +105,23 @@ class PeerWatch::Wait {
   Clock::time_point last_check_;
   Millis waited_{0};
 };
+
+bool PeerWatch::Wait::shared_done() {
+  bool all = true;
+  for (PeerTransfer& transfer : transfers_) {
+    if (transfer.shared != nullptr) transfer.done = transfer.shared->done;
+    all = all && (transfer.shared == nullptr || transfer.done);
+  }
+  return all;
+}
+
+/// Waits for this wait's messages in shared memory, and moves those of all exchanges that are under way.
+void PeerWatch::Wait::wait_shared() {
+  while (!shared_done()) {
+    if (!watch_.advance(operation_)) watch_.channels_->wait_for_change(kTick);
+    check_peers_at_tick();
+  }
+}
 
 /// Waits until the transfer is done or the waker's next tick; raises the backend's error.
 bool PeerWatch::Wait::wait_a_tick(PeerTransfer& transfer) {
@@ -109,17 +138,20 @@ void PeerWatch::Wait::wait_waking(PeerTransfer& transfer) {
     } catch (const std::exception& e) {
       watch_.fail(operation_, transfer.peer, reason_of(e));
     }
-    check_peers();
+    if (watch_.outstanding()) watch_.advance(operation_);
+    check_peers_at_tick();
   }
 }
 
 void PeerWatch::Wait::wait_polling(PeerTransfer& transfer) {
   auto pause = kShortestPause;
-  while (!transfer.work->isCompleted()) {
+  while (!transfer.done && !transfer.work->isCompleted()) {
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, kLongestPause);
-    if (Clock::now() - last_check_ >= kTick) check_peers();
+    if (watch_.outstanding()) watch_.advance(operation_);
+    check_peers_at_tick();
   }
+  if (transfer.done) return;
   try {
     transfer.work->wait();
   } catch (const std::exception& e) {
@@ -130,6 +162,11 @@ void PeerWatch::Wait::wait_polling(PeerTransfer& transfer) {
     watch_.fail(operation_, transfer.peer, reason_of(e));
   }
   transfer.done = true;
+}
+
+void PeerWatch::Wait::check_peers_at_tick() {
+  // A waker's tick may be a little shorter.
+  if (Clock::now() - last_check_ >= kTick * 9 / 10) check_peers();
 }
 
 void PeerWatch::Wait::check_peers() {
@@ -167,15 +204,22 @@ void PeerWatch::Wait::check_heartbeat(int64_t peer) {
 void PeerWatch::Wait::fail_unless_finished(int64_t peer, const std::string& why) {
   for (PeerTransfer& transfer : transfers_) {
     if (transfer.done || (transfer.peer != peer && transfer.peer != kEveryPeer)) continue;
-    bool finished = false;
-    try {
-      // Twice, as a late tick ends the first wait even of a finished transfer.
-      finished =
-          interruptible(transfer) ? wait_a_tick(transfer) || wait_a_tick(transfer) : transfer.work->isCompleted();
-    } catch (const std::exception&) {
-      finished = false;
-    }
-    if (!finished) watch_.fail(operation_, peer, why);
+    if (!finished(transfer)) watch_.fail(operation_, peer, why);
+  }
+}
+
+bool PeerWatch::Wait::finished(PeerTransfer& transfer) {
+  if (transfer.shared != nullptr) {
+    while (!transfer.shared->done && watch_.advance(operation_)) continue;
+    return transfer.shared->done;
+  }
+  try {
+    if (!interruptible(transfer)) return transfer.work->isCompleted();
+    // Twice, as a late tick ends the first wait even of a finished transfer.
+    watch_.waker_->begin_waits(kTick);
+    return wait_a_tick(transfer) || wait_a_tick(transfer);
+  } catch (const std::exception&) {
+    return false;
   }
 }
 
@@ -205,7 +249,7 @@ PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::ProcessGroup> group, Millis timeou
     backends_[device.type()] = {name, backend, device, name == "gloo"};
   }
   JOINSUM_USER_CHECK(!backends_.empty(), "init: process group has no backend: group=", group_->getGroupName());
-  if (control_backend().interruptible) waker_ = std::make_unique<Waker>(kTick);
+  if (control_backend().interruptible) waker_ = std::make_unique<Waker>();
   if (auto store = open_store(*group_)) heartbeat_ = std::make_unique<Heartbeat>(store, site(), sites(), timeout);
 }
 
@@ -257,8 +301,8 @@ std::vector<PeerTransfer> PeerWatch::post(const std::string& operation, const De
     for (const auto* buffers : {&receives, &sends}) {
       for (const PeerBuffer& buffer : *buffers) {
         peer = buffer.peer;
-        auto work = post_one(backend, buffer, buffers == &sends, tag_of(channel));
-        if (!coalesced) transfers.push_back({peer, std::move(work)});
+        PeerTransfer transfer = post_one(backend, buffer, buffers == &sends, channel);
+        if (!coalesced) transfers.push_back(std::move(transfer));
       }
     }
     peer = kEveryPeer;
@@ -266,18 +310,49 @@ std::vector<PeerTransfer> PeerWatch::post(const std::string& operation, const De
   } catch (const std::exception& e) {
     fail(operation, peer, reason_of(e));
   }
+  if (outstanding()) advance(operation, channels_->rounds_of_a_ring());
   return transfers;
 }
 
-c10::intrusive_ptr<Work> PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending,
-                                             int tag) {
+PeerTransfer PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending,
+                                 Channel channel) {
   const int peer = static_cast<int>(buffer.peer);
   if (backend.interruptible && !sentinels_.contains(peer)) {
     std::vector<at::Tensor> unused{at::empty({1}, at::kByte)};
     sentinels_.add(peer, backend.backend->recv(unused, peer, kSentinelTag));
   }
   std::vector<at::Tensor> bytes{buffer.buffer.view(at::kByte)};
-  return sending ? backend.backend->send(bytes, peer, tag) : backend.backend->recv(bytes, peer, tag);
+  if (backend.device.is_cpu() && channels_ != nullptr && channels_->reaches(peer)) {
+    shared_memory::Transfer message = shared_message(bytes[0], sending);
+    const auto ring = static_cast<size_t>(channel);
+    return {
+        peer,
+        {},
+        false,
+        sending ? channels_->send(peer, ring, std::move(message)) : channels_->receive(peer, ring, std::move(message))};
+  }
+  const int tag = tag_of(channel);
+  return {peer, sending ? backend.backend->send(bytes, peer, tag) : backend.backend->recv(bytes, peer, tag)};
+}
+
+/// As the channels do; their errors fail the group.
+bool PeerWatch::advance(const std::string& operation, int64_t rounds) {
+  try {
+    return channels_->advance(rounds);
+  } catch (const shared_memory::Mismatch& e) {
+    fail(operation, e.peer, e.what());
+  }
+}
+
+void PeerWatch::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !outstanding() || forked()) return;
+  advance("progress", channels_->rounds_of_a_ring());
+}
+
+void PeerWatch::share_memory(std::unique_ptr<shared_memory::Channels> channels) {
+  const std::lock_guard lock(mutex_);
+  channels_ = std::move(channels);
 }
 
 void PeerWatch::wait(const std::string& operation, std::vector<PeerTransfer>& transfers) {
@@ -315,6 +390,7 @@ void PeerWatch::raise(const std::string& reason) {
 }
 
 void PeerWatch::close_connections() {
+  if (channels_) channels_->clear();
   sentinels_.close_connections();
   for (auto& [type, backend] : backends_) {
     if (backend.interruptible) continue;
@@ -330,6 +406,7 @@ void PeerWatch::close() noexcept {
   if (forked()) {
     static_cast<void>(heartbeat_.release());
     static_cast<void>(waker_.release());
+    static_cast<void>(channels_.release());
     static_cast<void>(group_.release());
     // Destroying them would touch connections.
     static_cast<void>(new auto(std::move(sentinels_)));
@@ -340,6 +417,7 @@ void PeerWatch::close() noexcept {
   std::lock_guard lock(mutex_);
   heartbeat_.reset();
   waker_.reset();
+  channels_.reset();
   sentinels_.clear();
   backends_.clear();
   group_.reset();
