@@ -1,8 +1,7 @@
-"""Messages between ranks of one host: through shared memory, by torch.distributed's send and recv on Gloo, and by joinsum
-on Gloo.
+"""Messages between ranks of one host: through shared memory, by torch.distributed on Gloo, and by joinsum on Gloo.
 
-In a ping-pong, ranks 2i and 2i + 1 send one message there and back; its time is that of a message. In an exchange, every
-rank sends a message to each other one at once; its time is that of the exchange. All three take turns in the same
+In a ping-pong, ranks 2i and 2i + 1 send one message there and back; its time is that of a message. In an exchange,
+every rank sends a message to each other one at once; its time is that of the exchange. All three take turns in the same
 processes, one thread each. Received arrays are new ones, as in a run of a plan.
 
     python benchmarks/messages.py [--ranks 2 --ranks 4] [--turns 20] [--quick] [--json FILE]
@@ -130,10 +129,14 @@ def size_text(size: int) -> str:
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
 
 
+HEADING = "ranks  pattern      size  shared us   torch us    gloo us  torch / shared (quartiles)"
+
+
 def row(each: Figure) -> str:
-    times = [f"{1e6 * s:10.0f}" for s in (each.shared_seconds, each.torch_seconds, each.joinsum_on_gloo_seconds)]
-    quartiles = f"{each.lower_quartile:.1f} to {each.upper_quartile:.1f}"
-    return f"{each.ranks:5} {each.pattern:>10} {size_text(each.bytes):>8} {' '.join(times)} {each.faster:6.1f} {quartiles:>14}"
+    times = (each.shared_seconds, each.torch_seconds, each.joinsum_on_gloo_seconds)
+    columns = " ".join(f"{1e6 * seconds:10.0f}" for seconds in times)
+    quartiles = f"({each.lower_quartile:.1f} to {each.upper_quartile:.1f})"
+    return f"{each.ranks:5}  {each.pattern:9} {size_text(each.bytes):>7} {columns} {each.faster:6.1f} {quartiles}"
 
 
 @click.command()
@@ -149,9 +152,7 @@ def command(
     chosen, turns = ([SIZES[0], 1 << 20], 3) if quick else (list(sizes), turns)
     if out is not None:
         return measure(turns, chosen, out)
-    click.echo(
-        f"{'ranks':>5} {'pattern':>10} {'size':>8} {'shared us':>10} {'torch us':>10} {'gloo us':>10} ratio      quartiles"
-    )
+    click.echo(HEADING)
     figures = []
     for number in ranks:
         figures += launch(number, turns, chosen)
