@@ -96,7 +96,7 @@ def lose(scenes: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, share
 def test_nothing_remains_of_ranks_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = names_in_shm()
     notes = lose(["killed_in_a_message"], tmp_path, monkeypatch, "1")
-    assert notes["killed_in_a_message.exits"] == ["exit 0", "exit 0", "SIGKILL", "exit 0"]
+    assert notes["killed_in_a_message.exits"] == ["exit 0", "exit 0", "SIGKILL"]
     assert names_in_shm() <= before
     assert not ranks_of(str(tmp_path))
 
@@ -112,7 +112,7 @@ def test_lost_ranks_are_named_on_sockets_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scene: str, text: str
 ) -> None:
     notes = lose([scene], tmp_path, monkeypatch, "0")
-    for rank in (0, 1, 3):
+    for rank in (0, 1):
         assert re.fullmatch(text, notes[f"{scene}.{rank}"]["run"]["text"]), notes[f"{scene}.{rank}"]
 
 

@@ -13,7 +13,7 @@ from joinsum.cluster.machine import machine_of
 from stage import Scenes, enter, on_group, on_loopback, rank, ranks, scene
 
 SCENES: Scenes = {}
-MESSAGES = 30
+MESSAGES = 15
 
 
 def both() -> tuple[joinsum.Context, joinsum.Context]:
