@@ -198,9 +198,9 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/runtime/communication/watch",
-        "waker",
+        "peer_wait waker",
         "cpp/runtime/communication/watch/peer_watch_test.cpp",
-        "wakes the waits that are tested there",
+        "the waits that are tested there, and what wakes them",
     ),
     Row("python/base", "version", "python/package/test_package.py", "one constant"),
     Row("python/base", "errors", "python/package/test_errors.py", "the class of each public call's errors"),

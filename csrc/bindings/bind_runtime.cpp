@@ -14,6 +14,7 @@ namespace communication = runtime::communication;
 namespace execution = runtime::execution;
 namespace storage = runtime::storage;
 using communication::Collectives;
+using communication::SharedMemory;
 using communication::SubGrids;
 using communication::Transport;
 using execution::Executor;
@@ -79,11 +80,16 @@ void bind_transport(py::module_& module) {
       .value("table", Collectives::kTable)
       .value("never", Collectives::kNever)
       .value("always", Collectives::kAlways);
+  py::enum_<SharedMemory>(module, "SharedMemory")
+      .value("none", SharedMemory::kNone)
+      .value("some", SharedMemory::kSome)
+      .value("all", SharedMemory::kAll);
   bind_sub_grids(module);
   py::class_<Transport, std::shared_ptr<Transport>> transport(module, "Transport");
   transport.def_property_readonly("name", &Transport::name)
       .def_property_readonly("sites", &Transport::sites)
       .def_property_readonly("local_sites", &Transport::local_sites)
+      .def_property_readonly("shared_memory", &Transport::shared_memory)
       .def("agree", &Transport::agree, py::arg("call"), py::arg("text"), WithoutGil())
       .def("gather_texts", &Transport::gather_texts, py::arg("call"), py::arg("text"), WithoutGil())
       .def("all_reduce_max", &Transport::all_reduce_max, py::arg("values"), WithoutGil())
@@ -93,7 +99,7 @@ void bind_transport(py::module_& module) {
   bind_collectives(transport);
   module.def("make_loopback", &communication::make_loopback, py::arg("sites"));
   module.def("make_process_group", &communication::make_process_group, py::arg("group_name"),
-             py::arg("timeout_seconds"), py::arg("collectives"), WithoutGil());
+             py::arg("timeout_seconds"), py::arg("collectives"), py::arg("share_memory"), WithoutGil());
 }
 
 storage::Ownership ownership(bool copy) { return copy ? storage::Ownership::kCopied : storage::Ownership::kShared; }

@@ -190,6 +190,8 @@ def check_survivors(losses: dict[str, Any], scene: str, lost: int, text: str) ->
         ("killed_in_a_collective", 2, "SIGKILL", "broadcast t2: lost site 2: connection closed"),
         ("killed_in_a_reduction", 2, "SIGKILL", "aten.sum.default: lost site 2: connection closed"),
         ("stopped", 2, "stopped", r"shuffle t2: lost site 2: silent for \d+\.\d s"),
+        ("killed_in_a_message", 2, "SIGKILL", "exchange: lost site 2: connection closed"),
+        ("stopped_in_a_message", 2, "stopped", r"exchange: lost site 2: silent for \d+\.\d s"),
     ],
 )
 def test_a_rank_lost_in_a_run_is_named_with_the_operator(

@@ -16,7 +16,7 @@ __all__ = ["CppSources"]
 PROJECTS = {"torch": "torch", "ATen": "torch", "c10": "torch", "caffe2": "torch", "pybind11": "pybind11"}
 # Shipped in third_party/, which no installed header may need.
 SHIPPED = {"nlohmann"}
-SYSTEM_FOLDERS = {"sys", "netinet", "arpa"}
+SYSTEM_FOLDERS = {"sys", "linux", "netinet", "arpa"}
 SYSTEM_HEADERS = {"immintrin.h", "arm_neon.h", "omp.h", "unistd.h", "fcntl.h", "sched.h", "dlfcn.h", "pthread.h"}
 PYTHON_HEADERS = {"Python.h"}
 

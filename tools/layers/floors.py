@@ -60,6 +60,7 @@ CPP = (
     Floor("optimizer/reuse"),
     Floor("optimizer"),
     Floor("runtime/storage", _DEVICE),
+    Floor("runtime/communication/shared_memory"),
     Floor("runtime/communication/watch", _DEVICE),
     Floor("runtime/communication", _DEVICE),
     Floor("runtime/execution/local", _DEVICE),

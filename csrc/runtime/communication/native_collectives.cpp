@@ -14,7 +14,8 @@ struct BackendRow {
   bool collectives_are_faster;  ///< than messages
   bool has_reduce_scatter;      ///< one whose Work reports when it is complete
 };
-/// On Gloo neither is faster throughout (2 ranks, 4 KiB to 64 MiB), and messages reduce in the order of the sites. Its
+/// On Gloo's sockets neither is faster throughout (2 ranks, 4 KiB to 64 MiB), through shared memory messages are (but
+/// for an all-reduce of 64 MiB, which takes as long), and messages reduce in the order of the sites. Gloo's
 /// reduce-scatter is an all-reduce whose Work is complete only after a wait, which cannot be watched.
 constexpr BackendRow kBackends[] = {{"gloo", false, false}, {"nccl", true, true}};
 

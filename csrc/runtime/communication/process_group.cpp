@@ -9,6 +9,7 @@
 #include "runtime/communication/coalescing.h"
 #include "runtime/communication/first_difference.h"
 #include "runtime/communication/native_collectives.h"
+#include "runtime/communication/shared_memory/handshake.h"
 #include "runtime/communication/transport.h"
 #include "runtime/communication/watch/peer_watch.h"
 
@@ -90,6 +91,10 @@ class ProcessGroupTransport final : public Transport {
   int64_t sites() const override { return sites_; }
   const std::vector<int64_t>& local_sites() const override { return local_; }
   Counters counters() const override { return {sent_, received_}; }
+  SharedMemory shared_memory() const override { return shared_memory_; }
+  void progress() override { peers_->progress(); }
+  /// Connects the ranks of each host; collective.
+  void share_memory(bool enabled);
 
   std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                         const at::TensorOptions& options,
@@ -120,9 +125,20 @@ class ProcessGroupTransport final : public Transport {
   int64_t site_;
   std::vector<int64_t> local_;
   Collectives policy_;
+  SharedMemory shared_memory_ = SharedMemory::kNone;
   std::atomic<int64_t> sent_ = 0;
   std::atomic<int64_t> received_ = 0;
 };
+
+void ProcessGroupTransport::share_memory(bool enabled) {
+  // Gloo closes the connections of a lost rank, which ends the waits for it; other backends would not.
+  enabled = enabled && peers_->control_backend().interruptible;
+  auto connections =
+      shared_memory::connect(site_, sites_, enabled, [&](const std::string& own) { return gather_texts("init", own); });
+  if (connections.pairs > 0) shared_memory_ = SharedMemory::kSome;
+  if (connections.pairs > 0 && connections.pairs == sites_ * (sites_ - 1) / 2) shared_memory_ = SharedMemory::kAll;
+  peers_->share_memory(std::move(connections.channels));
+}
 
 std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& operation,
                                                              const std::vector<Message>& messages,
@@ -266,8 +282,8 @@ Registry& registry() {
 
 }  // namespace
 
-std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds,
-                                              Collectives policy) {
+std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds, Collectives policy,
+                                              bool share_memory) {
   JOINSUM_USER_CHECK(std::isfinite(timeout_seconds) && timeout_seconds > 0,
                      "init: timeout must be positive: timeout_seconds=", timeout_seconds);
   c10::intrusive_ptr<c10d::ProcessGroup> group;
@@ -284,7 +300,9 @@ std::shared_ptr<Transport> make_process_group(const std::string& group_name, dou
     open.erase(std::remove_if(open.begin(), open.end(), [](const auto& entry) { return entry.expired(); }), open.end());
     open.push_back(peers);
   }
-  return std::make_shared<ProcessGroupTransport>(std::move(peers), policy);
+  auto transport = std::make_shared<ProcessGroupTransport>(std::move(peers), policy);
+  transport->share_memory(share_memory);
+  return transport;
 }
 
 void close_process_groups() {

@@ -61,6 +61,9 @@ struct CollectiveCall {
   int64_t root = 0;            ///< position in the group of a broadcast's sender
 };
 
+/// Which pairs of processes exchange arrays of the CPU through shared memory.
+enum class SharedMemory { kNone, kSome, kAll };
+
 /// Moves arrays between sites. Every process makes the same calls in the same order; `operation` opens errors, which
 /// are TransportError where another site is lost or silent.
 class Transport {
@@ -72,12 +75,18 @@ class Transport {
   virtual const std::vector<int64_t>& local_sites() const = 0;
   /// Bytes sent and received since the start, sites of this process together.
   virtual Counters counters() const = 0;
+  /// The same on all sites.
+  virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   /// Starts an exchange; all processes list the same messages. `payload(i)` is message i's array, called when its
   /// sender is local.
   virtual std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                                 const at::TensorOptions& options,
                                                 const std::function<at::Tensor(size_t)>& payload) = 0;
+
+  /// Moves what it can of the exchanges under way, without waiting. A transport whose exchanges would otherwise rest
+  /// while the sites compute has something to do here; call it now and then.
+  virtual void progress() {}
 
   // --- collectives --------------------------------------------------------------------------------------------------
   // Arrays have one shape, dtype and device on all sites of a group; g is the size of a group. They are not written to,
@@ -122,10 +131,11 @@ std::shared_ptr<Transport> make_loopback(int64_t sites);
 /// When a process group's own collectives are used: as a table of backends says, never, or wherever there is one.
 enum class Collectives { kTable, kNever, kAlways };
 
-/// One site per rank of the c10d process group with that name. Peers that die or stay silent beyond `timeout_seconds`
-/// raise; slow ones do not.
+/// One site per rank of the c10d process group with that name; all its ranks call this. Peers that die or stay silent
+/// beyond `timeout_seconds` raise; slow ones do not. Ranks of one host that are permitted to map each other's memory
+/// use it instead of Gloo, if both have `share_memory`.
 std::shared_ptr<Transport> make_process_group(const std::string& group_name, double timeout_seconds,
-                                              Collectives collectives);
+                                              Collectives collectives, bool share_memory = true);
 
 /// Ends the threads of every process group's transport and releases the groups, which must precede the end of the
 /// Python interpreter; waits in other threads raise. Call it without Python's lock.

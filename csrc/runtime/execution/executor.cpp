@@ -49,6 +49,7 @@ class Run {
     for (const Task& task : executable_.tasks()) {
       perform(task, result.trace);
       free_after(task);
+      transport_.progress();
     }
     for (const Result& output : executable_.results()) {
       const StoredRelation& value = *values_[output.value];

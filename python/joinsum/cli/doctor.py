@@ -16,7 +16,8 @@ import click
 __all__ = ["doctor"]
 
 _SECONDS = 120
-# What one rank of a trial does: a product whose operands must move, compared with torch's.
+# What one rank of a trial does: a product whose operands must move, compared with torch's. Prints which ranks share
+# memory.
 _TRIAL = """
 import sys, torch, joinsum
 ranks, device = int(sys.argv[1]), sys.argv[2]
@@ -29,6 +30,7 @@ x = torch.arange(64.0, device=where).reshape(8, 8)
 left = joinsum.relation(x, parts=(4, 4))
 product = left.join(left, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2])
 assert torch.equal(product.to_tensor().cpu(), (x @ x).cpu())
+print(joinsum.context().transport.shared_memory.name)
 """
 
 
@@ -91,7 +93,7 @@ def _torch() -> Finding:
 
 
 def _loopback() -> Finding:
-    problem = _tried(1, [sys.executable, "-c", _TRIAL, "4", "loopback"], {})
+    problem, _ = _tried(1, [sys.executable, "-c", _TRIAL, "4", "loopback"], {})
     if problem:
         return Finding("loopback", "broken", problem, "please report this, with all of what this command prints")
     return Finding("loopback", "ok", "4 sites in one process multiply matrices")
@@ -102,11 +104,17 @@ def _gloo() -> Finding:
 
     if not dist.is_available() or not dist.is_gloo_available():
         return Finding("gloo", "missing", "torch is built without it", "install a torch with distributed support")
-    problem = _tried_group(2, "cpu")
+    problem, shared = _tried_group(2, "cpu")
     if problem:
         remedy = "name the interface that sites reach each other by, as in GLOO_SOCKET_IFNAME=lo, and open its ports"
         return Finding("gloo", "missing", problem, remedy)
-    return Finding("gloo", "ok", "2 processes multiply matrices")
+    done = "2 processes multiply matrices"
+    if shared == "all":
+        return Finding("gloo", "ok", f"{done}, through shared memory")
+    if os.environ.get("JOINSUM_SHARED_MEMORY") == "0":
+        return Finding("gloo", "ok", f"{done}, through sockets, as JOINSUM_SHARED_MEMORY=0 says")
+    remedy = "sockets are slower: permit memfd_create and, between processes of one user, /proc/PID/fd"
+    return Finding("gloo", "ok", f"{done}, through sockets, as the system lets them share no memory", remedy)
 
 
 def _nccl() -> Finding:
@@ -119,7 +127,7 @@ def _nccl() -> Finding:
     if not dist.is_available() or not dist.is_nccl_available():
         return Finding("nccl", "missing", "torch is built without it", "install a CUDA build of torch")
     ranks = min(devices, 2)
-    problem = _tried_group(ranks, "cuda")
+    problem, _ = _tried_group(ranks, "cuda")
     if problem:
         return Finding("nccl", "missing", problem, "NCCL_DEBUG=INFO says more; GPUs must reach each other")
     return Finding("nccl", "ok", f"{ranks} GPU{'s' if ranks > 1 else ''} multiply matrices")
@@ -146,8 +154,8 @@ def _libraries() -> Iterator[Finding]:
             yield Finding(name, "broken", "not installed", f"pip install {name}")
 
 
-def _tried_group(ranks: int, device: str) -> str:
-    """Runs the trial on a process group; returns the problem, or nothing."""
+def _tried_group(ranks: int, device: str) -> tuple[str, str]:
+    """Runs the trial on a process group; returns the problem, or nothing, and what a rank printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -156,27 +164,31 @@ def _tried_group(ranks: int, device: str) -> str:
     return _tried(ranks, [sys.executable, "-c", _TRIAL, str(ranks), device], group | hidden)
 
 
-def _tried(ranks: int, command: list[str], group: dict[str, str]) -> str:
-    """Starts a process for each rank; returns the last line of the first that fails, or nothing."""
+def _tried(ranks: int, command: list[str], group: dict[str, str]) -> tuple[str, str]:
+    """Starts a process for each rank; returns the last line of the first that fails, or nothing, and what the first one
+    printed."""
     inherited = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     processes = []
     for rank in range(ranks):
         own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if group else {}
         processes.append(
             subprocess.Popen(
-                command, env=inherited | group | own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+                command, env=inherited | group | own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
             )
         )
-    problems = [_end_of(process) for process in processes]
-    return next(filter(None, problems), "")
+    ends = [_end_of(process) for process in processes]
+    return next((problem for problem, _ in ends if problem), ""), ends[0][1]
 
 
-def _end_of(process: subprocess.Popen[str]) -> str:
+def _end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """The problem, or nothing, and what it printed."""
     try:
-        _, output = process.communicate(timeout=_SECONDS)
+        printed, output = process.communicate(timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return f"no end within {_SECONDS} s"
+        return f"no end within {_SECONDS} s", ""
     lines = [line for line in output.splitlines() if line.strip()]
-    return "" if process.returncode == 0 else (lines[-1] if lines else f"ended with {process.returncode}")
+    if process.returncode == 0:
+        return "", printed.strip()
+    return lines[-1] if lines else f"ended with {process.returncode}", ""

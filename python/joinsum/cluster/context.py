@@ -221,6 +221,9 @@ def init(
               operation uses and poisons the memory that the block leaves. By default what JOINSUM_STORE in the
               environment names, else "memory"
 
+    Ranks of one host exchange arrays of the CPU through shared memory where the system permits it
+    (`docs/architecture.md`); JOINSUM_SHARED_MEMORY=0 in the environment of a rank turns that off for it.
+
     A calibration file of other sites, versions or layout is not used; a warning says what differs. Raises
     PlanError for arguments that contradict each other, and for a damaged calibration file.
     Source: the sites are those of the TRA paper, section 4; the grid is `docs/algebra.md`'s.
@@ -353,7 +356,8 @@ def _transport(group: dist.ProcessGroup | None, sites: int | None, timeout: floa
         return _C.make_loopback(1 if sites is None else sites)
     if sites is not None and sites != group.size():
         raise PlanError(f"init: a process group has one site per rank: sites={sites}, ranks={group.size()}")
-    return _C.make_process_group(group.group_name, timeout, _C.Collectives.table)
+    share_memory = os.environ.get("JOINSUM_SHARED_MEMORY") != "0"
+    return _C.make_process_group(group.group_name, timeout, _C.Collectives.table, share_memory)
 
 
 def _calibrated(current: Context) -> Cluster | None:

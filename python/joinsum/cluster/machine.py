@@ -40,7 +40,8 @@ class Machine:
     """What a calibration or a cached plan is valid for.
 
     sites       for each site its host, processor, cores, threads and device
-    layout      the sites as a grid, the transport, and the network interface that the environment names
+    layout      the sites as a grid, the transport, which pairs of sites share memory (all, some, none), and the network
+                interface that the environment names
     libraries   versions of joinsum and torch
     """
 
@@ -87,6 +88,7 @@ def machine_of(sites: Sites) -> Machine:
     layout = {
         "grid": str(sites.grid),
         "transport": backend,
+        "shared memory": sites.transport.shared_memory.name,
         "interface": os.environ.get("GLOO_SOCKET_IFNAME" if backend == "gloo" else "NCCL_SOCKET_IFNAME", ""),
     }
     versions = (("joinsum", JOINSUM_VERSION), ("torch", torch.__version__))

@@ -115,6 +115,31 @@ def killed_in_a_collective() -> None:
     afterwards()
 
 
+def exchange_until_lost(number: signal.Signals) -> None:
+    """All ranks send each other more than a ring holds, again and again; one strikes from another thread meanwhile."""
+    transport, ranks = joinsum.context().transport, stage.ranks()
+    pairs = [(i, j) for i in range(ranks) for j in range(ranks) if i != j]
+    payload = torch.zeros(4 << 20)
+    own = {i: payload for i, pair in enumerate(pairs) if pair[0] == stage.rank()}
+
+    def exchange() -> None:
+        while True:
+            transport.exchange("exchange", [(*pair, payload.nbytes) for pair in pairs], own, payload)
+
+    if stage.rank() == 2:
+        threading.Timer(1.0, die(number)).start()
+    note("run", exchange)
+    afterwards()
+
+
+def killed_in_a_message() -> None:
+    exchange_until_lost(signal.SIGKILL)
+
+
+def stopped_in_a_message() -> None:
+    exchange_until_lost(signal.SIGSTOP)
+
+
 def killed_in_a_reduction() -> None:
     """The rank has reduced its own blocks of a distributed tensor, and dies before it sends the result."""
     x = DistributedTensor.of(torch.arange(54).reshape(9, 6), parts=(3, 1))
@@ -209,6 +234,8 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "stopped": (stopped, 3),
     "killed_in_a_collective": (killed_in_a_collective, 3),
     "killed_in_a_reduction": (killed_in_a_reduction, 3),
+    "killed_in_a_message": (killed_in_a_message, 3),
+    "stopped_in_a_message": (stopped_in_a_message, 3),
     "raises_in_a_run_and_goes_on": (raises_in_a_run_and_goes_on, 3),
     "raises_in_a_run_and_leaves": (raises_in_a_run_and_leaves, 3),
     "raises_in_a_run_and_waits": (raises_in_a_run_and_waits, 3),

@@ -62,12 +62,18 @@ def on_loopback() -> joinsum.Context:
 
 
 def on_group(
-    collectives: str = "table", timeout: float = 60.0, group: dist.ProcessGroup | None = None
+    collectives: str = "table",
+    timeout: float = 60.0,
+    group: dist.ProcessGroup | None = None,
+    share_memory: bool | None = None,
 ) -> joinsum.Context:
-    """One site per rank; `collectives` says when the group's own collectives are used."""
+    """One site per rank; `collectives` says when the group's own collectives are used, `share_memory` whether ranks use
+    shared memory: unless the environment says otherwise."""
     group = group or dist.group.WORLD
     assert group is not None
-    transport = _C.make_process_group(group.group_name, timeout, getattr(_C.Collectives, collectives))
+    if share_memory is None:
+        share_memory = os.environ.get("JOINSUM_SHARED_MEMORY") != "0"
+    transport = _C.make_process_group(group.group_name, timeout, getattr(_C.Collectives, collectives), share_memory)
     return joinsum.Context(transport, joinsum.Cluster(), group, timeout, _C.make_store("memory"))
 
 

@@ -1,34 +1,17 @@
 #include "runtime/communication/watch/peer_watch.h"
 
-#include <algorithm>
-#include <iomanip>
-#include <set>
-#include <sstream>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
-#include <c10/util/ScopeExit.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "base/check.h"
+#include "runtime/communication/watch/peer_wait.h"
 
 namespace joinsum::runtime::communication::watch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Work = c10d::Work;
-
-/// Between two checks of the peers during a wait.
-constexpr Millis kTick{100};
-/// How long a site continues to wait after another one has reported a failure in the same call: it may receive what it
-/// waits for, and fail in the same manner.
-constexpr Millis kReportGrace{3000};
-/// Longer than any wait: a Gloo wait that times out closes every connection.
-constexpr Millis kForever = std::chrono::hours(24);
-/// Pauses between two polls of a transfer whose wait cannot be woken.
-constexpr std::chrono::microseconds kShortestPause{20};
-constexpr std::chrono::microseconds kLongestPause{1000};
 
 /// A Gloo group with n network interfaces picks one by tag mod n; tags that differ by a multiple of 1 to 16 share one
 /// connection.
@@ -37,12 +20,10 @@ constexpr int kFirstTag = 0x4a53;
 constexpr int kSentinelTag = kFirstTag + 2 * kTagStep;
 int tag_of(Channel channel) { return kFirstTag + static_cast<int>(channel) * kTagStep; }
 
-std::atomic<void (*)()> wait_check{nullptr};
-
-std::string seconds_text(Millis duration) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(1) << std::chrono::duration<double>(duration).count() << " s";
-  return out.str();
+/// An array of bytes as a message in shared memory.
+shared_memory::Transfer shared_message(const at::Tensor& array, bool sending) {
+  void* const bytes = sending ? const_cast<void*>(array.const_data_ptr()) : array.mutable_data_ptr();
+  return {static_cast<char*>(bytes), static_cast<int64_t>(array.nbytes()), std::make_shared<at::Tensor>(array)};
 }
 
 /// A connection of joinsum's own to the group's store, or nothing. All sites create the transports of a group in one
@@ -56,140 +37,6 @@ c10::intrusive_ptr<c10d::Store> open_store(const c10d::ProcessGroup& group) {
 }
 
 }  // namespace
-
-void set_wait_check(void (*check)()) { wait_check = check; }
-
-/// One wait for a list of transfers.
-class PeerWatch::Wait {
- public:
-  Wait(PeerWatch& watch, const std::string& operation, std::vector<PeerTransfer>& transfers)
-      : watch_(watch), operation_(operation), transfers_(transfers), last_check_(Clock::now()) {
-    if (watch_.waker_) watch_.waker_->set_active(true);
-  }
-  ~Wait() {
-    if (watch_.waker_) watch_.waker_->set_active(false);
-    if (watch_.heartbeat_) watch_.heartbeat_->end_wait();
-  }
-  void wait_all() {
-    for (PeerTransfer& transfer : transfers_) interruptible(transfer) ? wait_waking(transfer) : wait_polling(transfer);
-  }
-
- private:
-  /// Collectives and the transfers of other backends cannot be woken.
-  bool interruptible(const PeerTransfer& transfer) const {
-    return transfer.peer != kEveryPeer && watch_.waker_ != nullptr;
-  }
-  bool wait_a_tick(PeerTransfer& transfer);
-  void wait_waking(PeerTransfer& transfer);
-  void wait_polling(PeerTransfer& transfer);
-  void check_peers();
-  void check_heartbeat(int64_t peer);
-  void fail_unless_finished(int64_t peer, const std::string& why);
-  std::set<int64_t> awaited() const;
-
-  PeerWatch& watch_;
-  const std::string& operation_;
-  std::vector<PeerTransfer>& transfers_;
-  Clock::time_point last_check_;
-  Millis waited_{0};
-};
-
-/// Waits until the transfer is done or the waker's next tick; raises the backend's error.
-bool PeerWatch::Wait::wait_a_tick(PeerTransfer& transfer) {
-  watch_.waker_->set_current(transfer.work.get());
-  const auto leave = c10::make_scope_exit([&] { watch_.waker_->set_current(nullptr); });
-  transfer.done = transfer.work->wait(kForever);
-  return transfer.done;
-}
-
-void PeerWatch::Wait::wait_waking(PeerTransfer& transfer) {
-  while (!transfer.done) {
-    try {
-      if (wait_a_tick(transfer)) return;
-    } catch (const std::exception& e) {
-      watch_.fail(operation_, transfer.peer, reason_of(e));
-    }
-    check_peers();
-  }
-}
-
-void PeerWatch::Wait::wait_polling(PeerTransfer& transfer) {
-  auto pause = kShortestPause;
-  while (!transfer.work->isCompleted()) {
-    std::this_thread::sleep_for(pause);
-    pause = std::min(2 * pause, kLongestPause);
-    if (Clock::now() - last_check_ >= kTick) check_peers();
-  }
-  try {
-    transfer.work->wait();
-  } catch (const std::exception& e) {
-    for (const int64_t peer : awaited()) {
-      if (const std::string why = watch_.sentinels_.close_reason(peer); !why.empty())
-        watch_.fail(operation_, peer, why);
-    }
-    watch_.fail(operation_, transfer.peer, reason_of(e));
-  }
-  transfer.done = true;
-}
-
-void PeerWatch::Wait::check_peers() {
-  const auto now = Clock::now();
-  const auto elapsed = std::min(std::chrono::duration_cast<Millis>(now - last_check_), 2 * kTick);
-  last_check_ = now;
-  waited_ += elapsed;
-  if (watch_.closing_) throw TransportError(operation_ + ": the transport is closed");
-  if (auto* check = wait_check.load()) check();
-  for (const int64_t peer : awaited()) {
-    if (const std::string why = watch_.sentinels_.close_reason(peer); !why.empty()) fail_unless_finished(peer, why);
-  }
-  if (watch_.heartbeat_ == nullptr) return;
-  watch_.heartbeat_->advance(elapsed);
-  if (const auto reason = watch_.heartbeat_->failure()) watch_.raise(*reason);
-  const Millis grace = std::min(kReportGrace, watch_.timeout_);
-  if (const auto report = watch_.heartbeat_->reported(grace))
-    watch_.raise(watch_.heartbeat_->publish(operation_ + ": " + *report));
-  for (const int64_t peer : awaited()) check_heartbeat(peer);
-}
-
-void PeerWatch::Wait::check_heartbeat(int64_t peer) {
-  const Heartbeat& heartbeat = *watch_.heartbeat_;
-  const Millis silence = heartbeat.silence(peer);
-  if (silence >= watch_.timeout_) {
-    const bool store = heartbeat.store_silence() >= watch_.timeout_;
-    fail_unless_finished(peer, "silent for " + seconds_text(silence) + (store ? ", and so is the store" : ""));
-  } else if (waited_ >= watch_.timeout_ && heartbeat.ahead(peer) >= watch_.timeout_) {
-    fail_unless_finished(peer, "it is in a later call");
-  }
-}
-
-/// Transfers may have finished before their peer closed its connection, as at the end of its program; fails at one that
-/// has not, as it never will.
-void PeerWatch::Wait::fail_unless_finished(int64_t peer, const std::string& why) {
-  for (PeerTransfer& transfer : transfers_) {
-    if (transfer.done || (transfer.peer != peer && transfer.peer != kEveryPeer)) continue;
-    bool finished = false;
-    try {
-      // Twice, as a late tick ends the first wait even of a finished transfer.
-      finished =
-          interruptible(transfer) ? wait_a_tick(transfer) || wait_a_tick(transfer) : transfer.work->isCompleted();
-    } catch (const std::exception&) {
-      finished = false;
-    }
-    if (!finished) watch_.fail(operation_, peer, why);
-  }
-}
-
-std::set<int64_t> PeerWatch::Wait::awaited() const {
-  std::set<int64_t> peers;
-  for (const PeerTransfer& transfer : transfers_) {
-    if (transfer.done) continue;
-    if (transfer.peer != kEveryPeer) peers.insert(transfer.peer);
-    for (int64_t peer = 0; transfer.peer == kEveryPeer && peer < watch_.sites(); ++peer) {
-      if (peer != watch_.site()) peers.insert(peer);
-    }
-  }
-  return peers;
-}
 
 PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::ProcessGroup> group, Millis timeout)
     : group_(std::move(group)),
@@ -205,7 +52,7 @@ PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::ProcessGroup> group, Millis timeou
     backends_[device.type()] = {name, backend, device, name == "gloo"};
   }
   JOINSUM_USER_CHECK(!backends_.empty(), "init: process group has no backend: group=", group_->getGroupName());
-  if (control_backend().interruptible) waker_ = std::make_unique<Waker>(kTick);
+  if (control_backend().interruptible) waker_ = std::make_unique<Waker>();
   if (auto store = open_store(*group_)) heartbeat_ = std::make_unique<Heartbeat>(store, site(), sites(), timeout);
 }
 
@@ -257,8 +104,8 @@ std::vector<PeerTransfer> PeerWatch::post(const std::string& operation, const De
     for (const auto* buffers : {&receives, &sends}) {
       for (const PeerBuffer& buffer : *buffers) {
         peer = buffer.peer;
-        auto work = post_one(backend, buffer, buffers == &sends, tag_of(channel));
-        if (!coalesced) transfers.push_back({peer, std::move(work)});
+        PeerTransfer transfer = post_one(backend, buffer, buffers == &sends, channel);
+        if (!coalesced) transfers.push_back(std::move(transfer));
       }
     }
     peer = kEveryPeer;
@@ -266,18 +113,49 @@ std::vector<PeerTransfer> PeerWatch::post(const std::string& operation, const De
   } catch (const std::exception& e) {
     fail(operation, peer, reason_of(e));
   }
+  if (outstanding()) advance(operation, channels_->rounds_of_a_ring());
   return transfers;
 }
 
-c10::intrusive_ptr<Work> PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending,
-                                             int tag) {
+PeerTransfer PeerWatch::post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending,
+                                 Channel channel) {
   const int peer = static_cast<int>(buffer.peer);
   if (backend.interruptible && !sentinels_.contains(peer)) {
     std::vector<at::Tensor> unused{at::empty({1}, at::kByte)};
     sentinels_.add(peer, backend.backend->recv(unused, peer, kSentinelTag));
   }
   std::vector<at::Tensor> bytes{buffer.buffer.view(at::kByte)};
-  return sending ? backend.backend->send(bytes, peer, tag) : backend.backend->recv(bytes, peer, tag);
+  if (backend.device.is_cpu() && channels_ != nullptr && channels_->reaches(peer)) {
+    shared_memory::Transfer message = shared_message(bytes[0], sending);
+    const auto ring = static_cast<size_t>(channel);
+    return {
+        peer,
+        {},
+        false,
+        sending ? channels_->send(peer, ring, std::move(message)) : channels_->receive(peer, ring, std::move(message))};
+  }
+  const int tag = tag_of(channel);
+  return {peer, sending ? backend.backend->send(bytes, peer, tag) : backend.backend->recv(bytes, peer, tag)};
+}
+
+/// As the channels do; their errors fail the group.
+bool PeerWatch::advance(const std::string& operation, int64_t rounds) {
+  try {
+    return channels_->advance(rounds);
+  } catch (const shared_memory::Mismatch& e) {
+    fail(operation, e.peer, e.what());
+  }
+}
+
+void PeerWatch::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !outstanding() || forked()) return;
+  advance("progress", channels_->rounds_of_a_ring());
+}
+
+void PeerWatch::share_memory(std::unique_ptr<shared_memory::Channels> channels) {
+  const std::lock_guard lock(mutex_);
+  channels_ = std::move(channels);
 }
 
 void PeerWatch::wait(const std::string& operation, std::vector<PeerTransfer>& transfers) {
@@ -315,6 +193,7 @@ void PeerWatch::raise(const std::string& reason) {
 }
 
 void PeerWatch::close_connections() {
+  if (channels_) channels_->clear();
   sentinels_.close_connections();
   for (auto& [type, backend] : backends_) {
     if (backend.interruptible) continue;
@@ -330,6 +209,7 @@ void PeerWatch::close() noexcept {
   if (forked()) {
     static_cast<void>(heartbeat_.release());
     static_cast<void>(waker_.release());
+    static_cast<void>(channels_.release());
     static_cast<void>(group_.release());
     // Destroying them would touch connections.
     static_cast<void>(new auto(std::move(sentinels_)));
@@ -340,6 +220,7 @@ void PeerWatch::close() noexcept {
   std::lock_guard lock(mutex_);
   heartbeat_.reset();
   waker_.reset();
+  channels_.reset();
   sentinels_.clear();
   backends_.clear();
   group_.reset();

@@ -9,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "runtime/communication/shared_memory/channels.h"
 #include "runtime/communication/watch/heartbeat.h"
 #include "runtime/communication/watch/sentinels.h"
 #include "runtime/communication/watch/waker.h"
@@ -18,11 +19,12 @@ namespace joinsum::runtime::communication::watch {
 /// In place of a peer, for a collective: any peer may be the one that it waits for.
 constexpr int64_t kEveryPeer = -1;
 
-/// A send, receive or collective that has been posted.
+/// A send, receive or collective that has been posted: a backend's work, or a message in shared memory.
 struct PeerTransfer {
   int64_t peer = kEveryPeer;
   c10::intrusive_ptr<c10d::Work> work;
   bool done = false;
+  std::shared_ptr<const shared_memory::Transfer> shared = nullptr;
 };
 
 /// One contiguous array to send to a peer, or to receive into.
@@ -32,7 +34,7 @@ struct PeerBuffer {
 };
 
 /// Arrays and control data (headers, texts) have tags of their own, so that the header of another call is never taken
-/// for an array: Gloo ends a process that receives more than it expects.
+/// for an array: Gloo ends a process that receives more than it expects. In shared memory each has rings of its own.
 enum class Channel { kArrays, kControl };
 
 /// The backend that moves arrays of one device type.
@@ -43,7 +45,8 @@ struct DeviceBackend {
   bool interruptible = false;    ///< as on Gloo: a blocked wait for a send or receive can be woken and resumed
 };
 
-/// Sends to, receives from and waits for the peers of a process group, and never waits for a peer that is lost.
+/// Sends to, receives from and waits for the peers of a process group, and never waits for a peer that is lost. Arrays
+/// of the CPU and control data go through shared memory to the peers that share it, else through the group's backends.
 ///
 /// A killed peer is recognised by its closed connection, a stopped or unreachable one by its missing heartbeat, and a
 /// peer that lost another one by the reason that it published in the store. Any of these fails the group: all its
@@ -62,6 +65,8 @@ class PeerWatch {
   /// The backend for control data: the one for the CPU, if there is one.
   const DeviceBackend& control_backend();
 
+  /// Uses these channels from now on, which every rank does after the same call.
+  void share_memory(std::unique_ptr<shared_memory::Channels> channels);
   /// Locks the group for one call of one thread. Raises if the group has failed or is closed.
   std::unique_lock<std::mutex> enter();
   /// Counts a call that all sites make in one order, so that a site which waits in an earlier call than its peer sees
@@ -75,6 +80,8 @@ class PeerWatch {
   std::vector<PeerTransfer> post(const std::string& operation, const DeviceBackend& backend, Channel channel,
                                  const std::vector<PeerBuffer>& receives, const std::vector<PeerBuffer>& sends);
   void wait(const std::string& operation, std::vector<PeerTransfer>& transfers);
+  /// Moves what can be moved of the messages in shared memory, without waiting; others move by themselves.
+  void progress();
   /// Fails the group, as the memory of posted transfers is about to be freed: the others must not wait for this site.
   void abandon(const std::string& operation) noexcept;
   [[noreturn]] void fail(const std::string& operation, int64_t peer, const std::string& why);
@@ -85,8 +92,9 @@ class PeerWatch {
 
  private:
   class Wait;
-  c10::intrusive_ptr<c10d::Work> post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending,
-                                          int tag);
+  PeerTransfer post_one(const DeviceBackend& backend, const PeerBuffer& buffer, bool sending, Channel channel);
+  bool advance(const std::string& operation, int64_t rounds = 1);
+  bool outstanding() const { return channels_ != nullptr && channels_->outstanding(); }
   [[noreturn]] void raise(const std::string& reason);
   void interrupt(const std::string& operation);
   void close_connections();
@@ -102,6 +110,7 @@ class PeerWatch {
   std::map<c10::DeviceType, DeviceBackend> backends_;
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<Waker> waker_;
+  std::unique_ptr<shared_memory::Channels> channels_;
   Sentinels sentinels_;
 };
 

@@ -16,17 +16,22 @@ void Waker::set_current(c10d::Work* work) {
   current_ = work;
 }
 
-void Waker::set_active(bool active) {
+void Waker::begin_waits(std::chrono::milliseconds tick) {
   std::lock_guard lock(mutex_);
-  active_ = active;
-  if (active) changed_.notify_all();
+  tick_ = tick;
+  changed_.notify_all();
+}
+
+void Waker::end_waits() {
+  std::lock_guard lock(mutex_);
+  tick_.reset();
 }
 
 void Waker::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    changed_.wait(lock, [&] { return active_ || stopping_; });
-    changed_.wait_for(lock, tick_, [&] { return stopping_; });
+    changed_.wait(lock, [&] { return tick_ || stopping_; });
+    if (tick_) changed_.wait_for(lock, *tick_, [&] { return stopping_; });
     if (current_ != nullptr) current_->abort();
   }
 }

@@ -3,32 +3,34 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace joinsum::runtime::communication::watch {
 
-/// Wakes a blocked Gloo wait every `tick`: Work::abort makes it return false, and the transfer stays posted.
+/// Wakes a blocked Gloo wait at every tick: Work::abort makes it return false, and the transfer stays posted.
 class Waker {
  public:
-  explicit Waker(std::chrono::milliseconds tick) : tick_(tick), thread_([this] { run(); }) {}
+  Waker() : thread_([this] { run(); }) {}
   ~Waker();
   Waker(const Waker&) = delete;
   Waker& operator=(const Waker&) = delete;
   /// The transfer that is waited for now; none where it is null.
   void set_current(c10d::Work* work);
-  /// Whether waits are in progress; otherwise the thread sleeps.
-  void set_active(bool active);
+  /// Waits are in progress, which are woken every `tick`.
+  void begin_waits(std::chrono::milliseconds tick);
+  /// No more; the thread sleeps.
+  void end_waits();
 
  private:
   void run();
 
-  const std::chrono::milliseconds tick_;
   std::mutex mutex_;
   std::condition_variable changed_;
   c10d::Work* current_ = nullptr;
-  bool active_ = false;
+  std::optional<std::chrono::milliseconds> tick_;
   bool stopping_ = false;
   std::thread thread_;
 };

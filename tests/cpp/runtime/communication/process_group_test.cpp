@@ -11,7 +11,7 @@ namespace {
 
 /// Runs `body` with a transport on each rank of a new group; returns what each raised.
 std::vector<std::string> on_group(int ranks, const std::function<void(Transport&, int rank)>& body,
-                                  const std::string& backend = "gloo") {
+                                  const std::string& backend = "gloo", bool share_memory = true) {
   static std::atomic<int> calls = 0;
   const std::string prefix = "process group " + std::to_string(calls++) + " rank ";
   testing::MemoryNetwork network(ranks, backend);
@@ -19,7 +19,7 @@ std::vector<std::string> on_group(int ranks, const std::function<void(Transport&
     const std::string name = prefix + std::to_string(rank);
     const auto group = network.group(rank);
     c10d::register_process_group(name, group);
-    const auto transport = make_process_group(name, 20, Collectives::kTable);
+    const auto transport = make_process_group(name, 20, Collectives::kTable, share_memory);
     c10d::unregister_process_group(name);
     const auto end = c10::make_scope_exit([&] { network.disconnect(rank); });  // as at the end of a process
     body(*transport, rank);
@@ -42,7 +42,8 @@ TEST(ProcessGroup, HasOneSitePerRank) {
 TEST(ProcessGroup, DeliversSmallAndLargeMessagesOfOnePairInTheirPlaces) {
   // Small messages travel together, large ones alone; the middle one has no elements.
   const std::vector<int64_t> sizes{3, 100'000, 0, 5, 20'000};
-  for (const std::string backend : {"gloo", "another"}) {
+  const std::vector<std::pair<std::string, bool>> ways{{"gloo", true}, {"gloo", false}, {"another", true}};
+  for (const auto& [backend, share_memory] : ways) {
     expect_no_errors(on_group(
         2,
         [&](Transport& transport, int rank) {
@@ -65,8 +66,58 @@ TEST(ProcessGroup, DeliversSmallAndLargeMessagesOfOnePairInTheirPlaces) {
           EXPECT_EQ(transport.counters().received, rank == 0 ? 8 : there);
           transport.agree("end", "");
         },
-        backend));
+        backend, share_memory));
   }
+}
+
+TEST(ProcessGroup, SharesMemoryWhereLostPeersAreNoticed) {
+  const auto sharing = [](const std::string& backend, bool share_memory) {
+    std::atomic<int> all = 0;
+    expect_no_errors(on_group(
+        3, [&](Transport& transport, int) { all += transport.shared_memory() == SharedMemory::kAll ? 1 : 0; }, backend,
+        share_memory));
+    return all.load();
+  };
+  EXPECT_EQ(sharing("gloo", true), 3);
+  EXPECT_EQ(sharing("gloo", false), 0);
+  EXPECT_EQ(sharing("another", true), 0);
+}
+
+/// Elements of a message that is larger than the rings of shared memory.
+constexpr int64_t kLarge = 5'000'000;
+
+at::Tensor numbers(int64_t first) { return at::arange(first, first + kLarge, at::kInt); }
+
+TEST(ProcessGroup, LargeExchangesCrossAndMayBeWaitedForInAnotherOrder) {
+  for (const bool share_memory : {true, false}) {
+    expect_no_errors(on_group(
+        2,
+        [](Transport& transport, int rank) {
+          const std::vector<Message> messages{{0, 1, 4 * kLarge}, {1, 0, 4 * kLarge}};
+          std::vector<std::unique_ptr<ExchangeHandle>> handles;
+          for (int64_t i = 0; i < 3; ++i) {
+            handles.push_back(
+                transport.start("move", messages, at::kInt, [&](size_t) { return numbers(100 * i + rank); }));
+          }
+          for (const int64_t i : rank == 0 ? std::vector<int64_t>{2, 0, 1} : std::vector<int64_t>{1, 2, 0}) {
+            EXPECT_TRUE(at::equal(handles[i]->wait()[1 - rank], numbers(100 * i + 1 - rank))) << i;
+          }
+          transport.agree("end", "");
+        },
+        "gloo", share_memory));
+  }
+}
+
+TEST(ProcessGroup, ProgressMovesWhatNobodyWaitsForYet) {
+  std::atomic<bool> received = false;
+  expect_no_errors(on_group(2, [&](Transport& transport, int rank) {
+    const auto handle = transport.start("move", {{0, 1, 4 * kLarge}}, at::kInt, [](size_t) { return numbers(0); });
+    while (rank == 0 && !received) transport.progress();
+    const auto arrays = handle->wait();
+    received = true;
+    EXPECT_TRUE(rank == 0 || at::equal(arrays[0], numbers(0)));
+    transport.agree("end", "");
+  }));
 }
 
 TEST(ProcessGroup, NamesTheFirstLineInWhichSitesDiffer) {
