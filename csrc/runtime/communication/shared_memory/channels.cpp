@@ -12,8 +12,9 @@ using Clock = std::chrono::steady_clock;
 /// What one end copies before it shows the other one: both then copy at the same time. 128 and 256 KiB are faster than
 /// 64 and 512.
 constexpr int64_t kChunk = int64_t{256} << 10;
-/// As long as it takes to wake a process.
-constexpr std::chrono::microseconds kSpin{50};
+/// Longer than it takes to wake a process and to answer it: two ranks that answer each other otherwise sleep at every
+/// message once one of them has.
+constexpr std::chrono::microseconds kSpin{150};
 
 /// Precedes each message in its ring.
 struct alignas(kLine) Frame {
