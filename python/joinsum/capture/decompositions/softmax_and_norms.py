@@ -58,13 +58,14 @@ def softmax_slope(grad: Tensor, output: Tensor, dim: int) -> Tensor:
 @torch.library.custom_op("joinsum::softmax_grad_of", mutates_args=())
 def softmax_grad_of(grad: Tensor, output: Tensor, slope: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient of a softmax's input: output · (grad - slope)."""
-    return ((grad.to(slope.dtype) - slope) * output).to(dtype)
+    return (grad.to(slope.dtype) - slope).mul_(output).to(dtype)
 
 
 @torch.library.custom_op("joinsum::log_softmax_grad_of", mutates_args=())
 def log_softmax_grad_of(grad: Tensor, output: Tensor, total: Tensor, dtype: torch.dtype) -> Tensor:
     """The gradient of a log softmax's input: grad - exp(output) · total, the sum of `grad`."""
-    return (grad.to(total.dtype) - output.to(total.dtype).exp() * total).to(dtype)
+    spread = output.to(total.dtype).exp().mul_(total)
+    return torch.sub(grad.to(total.dtype), spread, out=spread).to(dtype)
 
 
 # --- norms ------------------------------------------------------------------------------------------------------------
