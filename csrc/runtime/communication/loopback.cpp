@@ -28,8 +28,8 @@ class Loopback final : public Transport {
   Counters counters() const override { return counters_; }
 
   std::unique_ptr<ExchangeHandle> start(const std::string&, const std::vector<Message>& messages,
-                                        const at::TensorOptions&,
-                                        const std::function<at::Tensor(size_t)>& payload) override {
+                                        const at::TensorOptions&, const std::function<at::Tensor(size_t)>& payload,
+                                        const Allocate&) override {
     std::vector<at::Tensor> arrays;
     arrays.reserve(messages.size());
     for (size_t i = 0; i < messages.size(); ++i) {

@@ -252,7 +252,8 @@ class Member {
 /// The messages of the members of one dtype and device.
 class Messages {
  public:
-  Messages(std::vector<Member*> members, Transport& transport) : members_(std::move(members)) {
+  Messages(std::vector<Member*> members, Transport& transport, storage::BlockStore& store)
+      : members_(std::move(members)) {
     std::vector<Message> messages;
     for (size_t m = 0; m < members_.size(); ++m) {
       const Stage& stage = members_[m]->stage();
@@ -262,10 +263,15 @@ class Messages {
     if (messages.empty()) return;
     sent_.resize(messages.size());
     pins_.reserve(messages.size());
-    exchange_ = transport.start(operation(), messages, members_.front()->options(), [&](size_t i) {
-      sent_[i] = members_[transfers_[i].first]->payload(*transfers_[i].second);
-      return pins_.emplace_back(sent_[i]).array();
-    });
+    const at::TensorOptions& options = members_.front()->options();
+    const Allocate allocate = [&](int64_t elements) { return store.allocate({elements}, options); };
+    exchange_ = transport.start(
+        operation(), messages, options,
+        [&](size_t i) {
+          sent_[i] = members_[transfers_[i].first]->payload(*transfers_[i].second);
+          return pins_.emplace_back(sent_[i]).array();
+        },
+        allocate);
   }
 
   /// Hands the blocks over. What stays in this process is the sender's block.
@@ -338,7 +344,7 @@ class Group final : public MovesUnderway {
       });
       (found != alike.end() ? *found : alike.emplace_back()).push_back(member.get());
     }
-    for (std::vector<Member*>& members : alike) messages_.emplace_back(std::move(members), transport_);
+    for (std::vector<Member*>& members : alike) messages_.emplace_back(std::move(members), transport_, store_);
   }
 
   Transport& transport_;

@@ -98,7 +98,8 @@ class ProcessGroupTransport final : public Transport {
 
   std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                         const at::TensorOptions& options,
-                                        const std::function<at::Tensor(size_t)>& payload) override;
+                                        const std::function<at::Tensor(size_t)>& payload,
+                                        const Allocate& allocate) override;
   std::optional<at::Tensor> native(const CollectiveCall& call, const at::Tensor& array) override;
   void agree(const std::string& call, const std::string& text) override;
   std::vector<std::string> gather_texts(const std::string& call, const std::string& text) override;
@@ -143,7 +144,8 @@ void ProcessGroupTransport::share_memory(bool enabled) {
 std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& operation,
                                                              const std::vector<Message>& messages,
                                                              const at::TensorOptions& options,
-                                                             const std::function<at::Tensor(size_t)>& payload) {
+                                                             const std::function<at::Tensor(size_t)>& payload,
+                                                             const Allocate& allocate) {
   const auto turn = peers_->enter();
   const DeviceBackend& backend = peers_->backend(operation, options.device().type());
   const at::TensorOptions wire = on_backend(backend, options);
@@ -155,7 +157,11 @@ std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& 
   }
   auto receives = coalesce(messages, site_, false);
   auto sends = coalesce(messages, site_, true);
-  for (CoalescedMessage& coalesced : receives) coalesced.buffer = at::empty({coalesced.bytes / element_bytes}, wire);
+  for (CoalescedMessage& coalesced : receives) {
+    const int64_t elements = coalesced.bytes / element_bytes;
+    const bool is_result = coalesced.messages.size() == 1 && wire.device() == options.device();
+    coalesced.buffer = is_result && allocate ? allocate(elements) : at::empty({elements}, wire);
+  }
   for (CoalescedMessage& coalesced : sends) coalesced.buffer = pack(coalesced, messages, wire, payload);
   count({bytes_of(sends), bytes_of(receives)});
   auto handle = std::make_unique<PostedExchange>(peers_, operation, std::move(arrays), messages, options.device());

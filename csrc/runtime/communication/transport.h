@@ -26,6 +26,9 @@ struct Counters {
   int64_t received = 0;
 };
 
+/// Makes a flat array with undefined contents, which a message is received into.
+using Allocate = std::function<at::Tensor(int64_t elements)>;
+
 /// An exchange that has been started.
 class ExchangeHandle {
  public:
@@ -79,10 +82,11 @@ class Transport {
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   /// Starts an exchange; all processes list the same messages. `payload(i)` is message i's array, called when its
-  /// sender is local.
+  /// sender is local. `allocate` makes the arrays of large messages on their device; without it they are new.
   virtual std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                                 const at::TensorOptions& options,
-                                                const std::function<at::Tensor(size_t)>& payload) = 0;
+                                                const std::function<at::Tensor(size_t)>& payload,
+                                                const Allocate& allocate = {}) = 0;
 
   /// Moves what it can of the exchanges under way, without waiting. A transport whose exchanges would otherwise rest
   /// while the sites compute has something to do here; call it now and then.
