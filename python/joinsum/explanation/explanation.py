@@ -82,7 +82,8 @@ class Explanation(ExplainedPlan):
         >>> plan = joinsum.parse("ia on 2\\ninput X: f32[4]<2> (0)\\noutput Y = map[(k0); negate](broadcast(X))")
         >>> print(joinsum.explain(plan).executable())
         X = X; input
-        t0 = broadcast[0](X); copy: 2 messages, 16 B; frees X
+        t0 = broadcast[0](X); copy: 2 messages, 16 B
+        t0 arrives; frees X
         t1 = local_map[(k0); negate](t0); modes=[whole]; frees t0
         <BLANKLINE>
         """
