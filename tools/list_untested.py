@@ -40,6 +40,12 @@ ELSEWHERE = (
     Row("csrc/einsum", "nodes", "cpp/einsum/infer_test.cpp", "data; making a node infers its type"),
     Row("csrc/tra", "nodes", "cpp/tra/infer_test.cpp", "data; making a node infers its type"),
     Row("csrc/ia", "infer_call", "cpp/ia/infer_test.cpp", "a part of type inference"),
+    Row(
+        "csrc/ia/analysis",
+        "flops visited",
+        "cpp/optimizer/cost/cost_test.cpp",
+        "parts of a node's cost, which is compared with plain counting",
+    ),
     Row("csrc/einsum", "cuts", "cpp/einsum/lower_test.cpp", "the cut points that lowering uses"),
     Row("csrc/einsum/notation", "named_vertex", "cpp/einsum/text_test.cpp", "a vertex whose labels are words, as text"),
     Row(
@@ -138,7 +144,7 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/optimizer/cost",
-        "flops local_seconds move_seconds visited",
+        "local_seconds move_seconds",
         "cpp/optimizer/cost/cost_test.cpp",
         "parts of a node's cost, which is compared with plain counting",
     ),
