@@ -35,10 +35,11 @@ struct Item {
   bool move = false;
   std::vector<size_t> operands;  ///< and what must come before for another reason
   std::vector<size_t> users;
+  int64_t bytes = 0;   ///< moved
+  int64_t stages = 0;  ///< of a move
   int64_t nanoseconds = 0;
-  int64_t level = 0;     ///< the order of nodes
-  int64_t earliest = 0;  ///< nanoseconds from the first node's start to this one's, if nothing else ran
-  int64_t rest = 0;      ///< nanoseconds from this one's start to the last one's end
+  int64_t level = 0;  ///< the order of nodes
+  int64_t rest = 0;   ///< nanoseconds from this one's start to the last one's end
 };
 
 int64_t moved_bytes(const Node& move) {
@@ -46,11 +47,11 @@ int64_t moved_bytes(const Node& move) {
   return source.relation.bytes_of(volume(source, move.type()).busiest);
 }
 
+/// Stages of a move that may carry messages: up to three where partial values are reduced.
+int64_t most_stages(const Node& move) { return move.input(0)->type().placement.pending() ? 3 : 1; }
+
 int64_t nanoseconds_of(const Node& node, const Materialization& materialization) {
   if (node.as<Input>() != nullptr) return 0;
-  if (is_move(node.operation())) {
-    return most_stages(node) * kStageNanoseconds + moved_bytes(node) * kNanosecondsPerByteSent;
-  }
   const bool fused = node.as<LocalAggregate>() != nullptr && materialization.fused(*node.input(0));
   int64_t flops = busiest_flops(node, fused);
   if (fused) flops += busiest_flops(*node.input(0), false);
@@ -68,7 +69,13 @@ class Items {
       numbers_.emplace(node.get(), items_.size());
       Item item{node.get(), is_move(node->operation()), {}, {}};
       for (const Node* operand : materialization.operands(*node)) item.operands.push_back(numbers_.at(operand));
-      item.nanoseconds = nanoseconds_of(*node, materialization);
+      if (item.move) {
+        item.bytes = moved_bytes(*node);
+        item.stages = most_stages(*node);
+        item.nanoseconds = item.stages * kStageNanoseconds + item.bytes * kNanosecondsPerByteSent;
+      } else {
+        item.nanoseconds = nanoseconds_of(*node, materialization);
+      }
       items_.push_back(std::move(item));
     }
     for (const auto& [node, first] : further_results(plan)) {
@@ -113,15 +120,10 @@ class Items {
   }
 
   void add_times() {
-    for (Item& item : items_) {
-      for (const size_t i : item.operands) {
-        item.earliest = std::max(item.earliest, items_[i].earliest + items_[i].nanoseconds);
-      }
-    }
     for (auto item = items_.rbegin(); item != items_.rend(); ++item) {
       for (const size_t i : item->users) item->rest = std::max(item->rest, items_[i].rest);
       item->rest += item->nanoseconds;
-      longest_ = std::max(longest_, item->earliest + item->rest);
+      longest_ = std::max(longest_, item->rest);
     }
     int64_t all = 0;
     for (const Item& item : items_) all += item.move ? 0 : item.nanoseconds;
@@ -171,14 +173,12 @@ class Simulation {
     while (true) {
       advance_arrived();
       const auto next = next_ready();
-      if (next && !waiting_.empty() && clock_ + all_[*next].nanoseconds > deadline_) {
-        start_waiting();
-      } else if (next) {
+      if (next && clock_ + all_[*next].nanoseconds <= deadline_) {
         perform(*next);
-      } else if (!underway_.empty()) {
-        wait();
       } else if (!waiting_.empty()) {
         start_waiting();
+      } else if (!underway_.empty()) {
+        wait();
       } else {
         return;
       }
@@ -214,7 +214,7 @@ class Simulation {
     if (clock_ > items_.deadline(item)) return start({i});
     waiting_.push_back(i);
     deadline_ = std::min(deadline_, items_.deadline(item));
-    waiting_bytes_ += moved_bytes(*item.node);
+    waiting_bytes_ += item.bytes;
     if (waiting_bytes_ >= kGroupBytes) start_waiting();
   }
 
@@ -237,8 +237,8 @@ class Simulation {
     int64_t bytes = 0;
     for (const size_t i : group.items) {
       nodes.push_back(all_[i].node);
-      group.stages = std::max(group.stages, most_stages(*all_[i].node));
-      bytes += moved_bytes(*all_[i].node);
+      group.stages = std::max(group.stages, all_[i].stages);
+      bytes += all_[i].bytes;
     }
     groups_.push_back(std::move(nodes));
     group.stage_nanoseconds = kStageNanoseconds + bytes * kNanosecondsPerByteSent / group.stages;
@@ -269,9 +269,8 @@ class Simulation {
     }
   }
 
-  /// Until the next messages arrive. Moves that wait for others start first, as the link is about to be free.
+  /// Until the next messages arrive.
   void wait() {
-    if (!waiting_.empty()) return start_waiting();
     const auto next = std::min_element(underway_.begin(), underway_.end(),
                                        [](const Underway& a, const Underway& b) { return a.arrives < b.arrives; });
     clock_ = std::max(clock_, next->arrives);
@@ -295,8 +294,6 @@ class Simulation {
 };
 
 }  // namespace
-
-int64_t most_stages(const Node& move) { return move.input(0)->type().placement.pending() ? 3 : 1; }
 
 Schedule::Schedule(const Plan& plan, const Materialization& materialization) {
   const Items items(plan, materialization);

@@ -41,7 +41,4 @@ class Schedule {
   std::vector<MoveGroup> groups_;
 };
 
-/// The stages of a move that may carry messages: up to three where partial values are reduced, else one.
-int64_t most_stages(const Node& move);
-
 }  // namespace joinsum::ia::analysis
