@@ -7,7 +7,7 @@
 
 namespace joinsum::runtime::communication::shared_memory {
 
-/// Wakes one process, its owner; lies in memory that other processes map. Zeros are a bell.
+/// A doorbell: wakes one process, its owner. It is stored in memory that other processes map; zeros are a bell.
 class Bell {
  public:
   /// Wakes the owner if it sleeps. Call it after making visible what the owner may be waiting for.

@@ -101,12 +101,8 @@ bool Channels::advance_sends(Queue<RingWriter>& queue) {
     }
     const int64_t copied =
         queue.ring.write(message.bytes + message.moved, std::min(left, message.size - message.moved));
-    message.moved += copied;
     left -= round_up_to_line(copied);
-    if (message.moved < message.size) continue;
-    message.done = true;
-    queue.posted.pop_front();
-    --outstanding_;
+    count_moved(queue.posted, copied);
   }
   return queue.ring.publish();
 }
@@ -124,14 +120,19 @@ bool Channels::advance_receives(Queue<RingReader>& queue, int64_t peer) {
       message.begun = true;
     }
     const int64_t copied = queue.ring.read(message.bytes + message.moved, std::min(left, message.size - message.moved));
-    message.moved += copied;
     left -= round_up_to_line(copied);
-    if (message.moved < message.size) continue;
-    message.done = true;
-    queue.posted.pop_front();
-    --outstanding_;
+    count_moved(queue.posted, copied);
   }
   return queue.ring.publish();
+}
+
+void Channels::count_moved(std::deque<std::shared_ptr<Transfer>>& queue, int64_t bytes) {
+  Transfer& message = *queue.front();
+  message.moved += bytes;
+  if (message.moved < message.size) return;
+  message.done = true;
+  queue.pop_front();
+  --outstanding_;
 }
 
 bool Channels::changed() {

@@ -82,6 +82,8 @@ class Channels {
   bool advance_all();
   bool advance_sends(Queue<RingWriter>& queue);
   bool advance_receives(Queue<RingReader>& queue, int64_t peer);
+  /// Of the first message of a queue, which leaves it when it is complete.
+  void count_moved(std::deque<std::shared_ptr<Transfer>>& queue, int64_t bytes);
   bool changed();
   std::shared_ptr<Transfer> post(std::deque<std::shared_ptr<Transfer>>& queue, Transfer message);
 

@@ -25,7 +25,7 @@ constexpr int64_t kControlBytes = int64_t{64} << 10;
 
 using Token = std::array<uint64_t, 2>;
 
-/// What a rank tells the others of its memory.
+/// What a rank reports to the others about its memory.
 struct Offer {
   char host[40] = {};       ///< the boot's id; empty where the rank offers nothing
   uint64_t network = 0;     ///< number of the network namespace
