@@ -26,6 +26,9 @@ class Sites(Protocol):
     def local_sites(self) -> list[int]: ...
 
     @property
+    def single_process(self) -> bool: ...
+
+    @property
     def grid(self) -> _C.Grid: ...
 
     @property

@@ -46,7 +46,7 @@ class Coverage:
 
     def steps(self, sites: Sites) -> int:
         """How often a measurement calls its `tick`."""
-        links = _ROUNDS * len(axis_sets(len(sites.grid.axes))) + 1 if _has_links(sites) else 0
+        links = 0 if sites.single_process else _ROUNDS * len(axis_sets(len(sites.grid.axes))) + 1
         return links + len(self.extents) + len(elementwise_families()) + len(_DTYPES) + 1
 
 
@@ -97,7 +97,7 @@ class Measurement:
 
     def profile(self) -> Profile:
         """Measures everything."""
-        if _has_links(self.sites):
+        if not self.sites.single_process:
             watch = self._stopwatch("crowding", 1)
             # Sites cannot slow each other down by more than that; the rest is due to other programs.
             most = max(1.0, self.machine.most_on_a_host() * torch.get_num_threads() / len(os.sched_getaffinity(0)))
@@ -105,9 +105,9 @@ class Measurement:
             (each,) = Stopwatch(self.sites.transport, 0.01).work([self.work_product])
             self.work_calls = max(1, round(_WORK_SECONDS / each))
         return Profile(
-            run_seconds=self._run() if _has_links(self.sites) else 0.0,
+            run_seconds=0.0 if self.sites.single_process else self._run(),
             node_seconds=self._node("input A: f32[8,8]<1,1> ()\noutput Z = map[(k1, k0); transpose](A)"),
-            links=tuple(self._links()) if _has_links(self.sites) else (),
+            links=() if self.sites.single_process else tuple(self._links()),
             products=tuple(self._products()),
             elementwise=tuple(self._elementwise()),
             reductions=tuple(self._reductions(size) for size in _DTYPES),
@@ -253,10 +253,6 @@ class Family(NamedTuple):
     operands: int
     flops_per_element: int
     domain: str
-
-
-def _has_links(sites: Sites) -> bool:
-    return len(sites.local_sites) < sites.transport.sites
 
 
 def elementwise_families() -> dict[Family, list[str]]:
