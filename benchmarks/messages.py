@@ -10,8 +10,6 @@ processes, one thread each. Received arrays are new ones, as in a run of a plan.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,11 +20,14 @@ import click
 import joinsum
 import torch
 import torch.distributed as dist
+from frame.launch import start_ranks
 from frame.timing import ratio, spread, take_turns
 from joinsum import _C
+from network import run_all
 
 SIZES = tuple(4 << shift for shift in range(10, 25, 2))  # 4 KiB to 64 MiB
 PATTERNS = ("ping-pong", "exchange")
+SECONDS = 3600.0  # after which the ranks have failed
 
 
 class Figure(NamedTuple):
@@ -118,10 +119,9 @@ def launch(ranks: int, turns: int, sizes: list[int]) -> list[Figure]:
     """Figures of a number of ranks, from processes of their own."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        command += [__file__, "--out", str(out), "--turns", str(turns)]
+        command = [sys.executable, __file__, "--out", str(out), "--turns", str(turns)]
         command += [argument for size in sizes for argument in ("--size", str(size))]
-        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
+        run_all(start_ranks(ranks, command, {"OMP_NUM_THREADS": "1"}), SECONDS)
         return [Figure(**each) for each in json.loads(out.read_text())]
 
 
