@@ -59,6 +59,19 @@ bool reduces_elements(const Node& node) {
   return kernel != nullptr && node.type().holding.regular() && reduces(kernel->first());
 }
 
+/// Whether `node` is `addcmul(x, y, number)` of operands of its own type.
+bool adds_a_multiple(const Node& node) {
+  const auto* op = node.as<LocalCall>();
+  if (op == nullptr || op->call.function != "aten::addcmul" || op->call.arguments.size() != 3) return false;
+  for (int64_t i = 0; i < 3; ++i) {
+    const kernels::call::CallArgument& argument = op->call.arguments[i];
+    if (argument.kind != kernels::call::CallArgument::Kind::kOperand || argument.integer != i) return false;
+  }
+  return op->call.operands[0] == op->call.operands[1] && op->call.operands[2].empty() &&
+         op->call.arguments[0].groups == op->call.arguments[1].groups && node.input(0)->type() == node.type() &&
+         node.input(1)->type() == node.type() && !node.type().placement.pending();
+}
+
 }  // namespace
 
 std::unordered_set<const Node*> fused_joins(const Plan& plan) {
@@ -91,10 +104,15 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
 }
 
 Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(plan), fused_(fused_joins(plan)) {
+  find_recomputed(most_bytes);
+  find_added();
+}
+
+void Materialization::find_recomputed(int64_t most_bytes) {
   std::unordered_set<const Node*> outputs;
-  for (const auto& output : plan.outputs()) outputs.insert(output.node.get());
+  for (const auto& output : plan_.outputs()) outputs.insert(output.node.get());
   std::unordered_map<const Node*, std::vector<const Node*>> users;
-  for (const NodePtr& node : plan.order()) {
+  for (const NodePtr& node : plan_.order()) {
     for (const NodePtr& input : node->inputs()) users[input.get()].push_back(node.get());
     const bool large = computes_elements(*node) && node->type().most_bytes() > most_bytes;
     if (large && !outputs.contains(node.get()) && !fused_.contains(node.get())) recomputed_.insert(node.get());
@@ -113,6 +131,27 @@ Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(p
   // A value that must be materialized may require the same of others, until nothing changes.
   const auto stays = [&](const Node* node) { return grows(*node) && is_reduced(*node); };
   while (std::erase_if(recomputed_, [&](const Node* node) { return !stays(node); }) > 0) continue;
+}
+
+void Materialization::find_added() {
+  const auto counts = use_counts(plan_);
+  for (const NodePtr& node : plan_.order()) {
+    if (!adds_a_multiple(*node)) continue;
+    const Node& sum = *node->input(1);
+    if (sum.as<LocalAggregate>() == nullptr || counts.at(&sum) > 1 || !fused_.contains(sum.input(0).get())) continue;
+    const Node& join = *sum.input(0);
+    const bool products = kernels::table::row_of(join.as<LocalJoin>()->kernel).facts.linear;
+    const bool reads_others = std::all_of(join.inputs().begin(), join.inputs().end(), [&](const NodePtr& operand) {
+      return !recomputed_.contains(operand.get()) && operand != node->input(0);
+    });
+    if (products && reads_others && sum.as<LocalAggregate>()->kernel.epilogue.empty()) added_.insert(&sum);
+  }
+}
+
+const Node* Materialization::added_by(const Node& node) const {
+  if (node.as<LocalCall>() == nullptr || node.inputs().size() != 3) return nullptr;
+  const Node* second = node.input(1).get();
+  return added_.contains(second) ? second : nullptr;
 }
 
 bool Materialization::reduces_recomputed(const Node& node) const {
@@ -157,6 +196,7 @@ std::unordered_map<const Node*, int64_t> Materialization::uses() const {
 std::unordered_set<const Node*> Materialization::not_materialized() const {
   std::unordered_set<const Node*> out = fused_;
   out.insert(recomputed_.begin(), recomputed_.end());
+  out.insert(added_.begin(), added_.end());
   return out;
 }
 

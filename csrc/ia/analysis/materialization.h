@@ -16,17 +16,25 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan);
 /// A joined value that takes more bytes on some site is not materialized if it can be recomputed by tiles.
 constexpr int64_t kMostJoinedBytes = int64_t{1} << 24;
 
-/// Which values of a plan the executor stores, for the executor and the cost model. Not stored are fused joins, and
-/// values that are recomputed tile by tile: values whose elements can be computed one by one, that take more than
-/// `most_bytes` and more than each operand (or an operand is recomputed too), and that only reductions and recomputed
-/// values read. Each reduction computes them again.
+/// Which values of a plan the executor stores, for the executor and the cost model. Not stored are:
+/// - fused joins;
+/// - values that are recomputed tile by tile: values whose elements can be computed one by one, that take more than
+///   `most_bytes` and more than each operand (or an operand is recomputed too), and that only reductions and recomputed
+///   values read. Each reduction computes them again;
+/// - sums of products whose only reader is `addcmul(x, sum, number)`, as where SGD updates a weight by its gradient:
+/// the
+///   products are added to x.
 class Materialization {
  public:
   explicit Materialization(const Plan& plan, int64_t most_bytes = kMostJoinedBytes);
 
-  bool materialized(const Node& node) const { return !fused_.contains(&node) && !recomputed_.contains(&node); }
+  bool materialized(const Node& node) const {
+    return !fused_.contains(&node) && !recomputed_.contains(&node) && !added_.contains(&node);
+  }
   bool fused(const Node& node) const { return fused_.contains(&node); }
   bool recomputed(const Node& node) const { return recomputed_.contains(&node); }
+  /// The sum of products that `node` adds to its first operand without materializing it; null where there is none.
+  const Node* added_by(const Node& node) const;
   /// Whether `node`, which is materialized, reduces recomputed values.
   bool reduces_recomputed(const Node& node) const;
   /// The materialized values that `node` reads, directly or through values that are not materialized: one entry for
@@ -38,9 +46,13 @@ class Materialization {
   std::unordered_set<const Node*> not_materialized() const;
 
  private:
+  void find_recomputed(int64_t most_bytes);
+  void find_added();
+
   Plan plan_;  ///< keeps the nodes that the others point to
   std::unordered_set<const Node*> fused_;
   std::unordered_set<const Node*> recomputed_;
+  std::unordered_set<const Node*> added_;
 };
 
 }  // namespace joinsum::ia::analysis

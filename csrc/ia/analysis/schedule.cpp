@@ -50,11 +50,16 @@ int64_t moved_bytes(const Node& move) {
 /// Stages of a move that may carry messages: up to three where partial values are reduced.
 int64_t most_stages(const Node& move) { return move.input(0)->type().placement.pending() ? 3 : 1; }
 
+/// With those of the values that are computed with `node`.
+int64_t flops_of(const Node& node, const Materialization& materialization) {
+  if (const Node* added = materialization.added_by(node)) return flops_of(*added, materialization);
+  const bool fused = node.as<LocalAggregate>() != nullptr && materialization.fused(*node.input(0));
+  return busiest_flops(node, fused) + (fused ? busiest_flops(*node.input(0), false) : 0);
+}
+
 int64_t nanoseconds_of(const Node& node, const Materialization& materialization) {
   if (node.as<Input>() != nullptr) return 0;
-  const bool fused = node.as<LocalAggregate>() != nullptr && materialization.fused(*node.input(0));
-  int64_t flops = busiest_flops(node, fused);
-  if (fused) flops += busiest_flops(*node.input(0), false);
+  const int64_t flops = flops_of(node, materialization);
   int64_t bytes = node.type().most_bytes();
   for (const Node* operand : materialization.operands(node)) bytes += operand->type().most_bytes();
   return kNodeNanoseconds + flops / kFlopsPerNanosecond + bytes / kBytesComputedPerNanosecond;

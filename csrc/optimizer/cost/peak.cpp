@@ -83,7 +83,8 @@ class Simulation {
 
   bool overwrites_its_input(const Node& node) const {
     const auto [first, last] = ties_.equal_range(&node);
-    return elementwise(node) && std::any_of(first, last, [&](const auto& tie) {
+    const bool in_place = elementwise(node) || materialization_.added_by(node) != nullptr;
+    return in_place && std::any_of(first, last, [&](const auto& tie) {
              return std::any_of(node.inputs().begin(), node.inputs().end(), [&](const NodePtr& input) {
                const auto* op = input->as<ia::Input>();
                return op != nullptr && op->name == tie.second && uses_.at(input.get()) == 0;

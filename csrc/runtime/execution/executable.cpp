@@ -75,6 +75,10 @@ Action Executable::action_of(const Node& node, const std::string& label,
     return std::make_unique<const communication::PreparedMove>(label, node.input(0)->type(), node.type(), local_sites);
   }
   ComputeLocally compute;
+  if (materialization_.added_by(node) != nullptr) {
+    compute.operation = operator_of(node);
+    return compute;
+  }
   if (const auto* op = node.as<ia::LocalCall>()) {
     std::vector<const relation::RelationType*> types;
     for (const NodePtr& input : node.inputs()) types.push_back(&input->type().relation);
@@ -96,11 +100,14 @@ local::LocalOperatorPtr Executable::operator_of(const Node& node) const {
   if (const auto* op = node.as<ia::LocalJoin>()) return local::prepare_join(*op, first, node.input(1)->type().relation);
   if (const auto* op = node.as<ia::LocalFilter>()) return local::prepare_filter(*op, first);
   if (const auto* op = node.as<ia::LocalMap>()) return local::prepare_map(*op, first);
-  const auto& op = *node.as<ia::LocalAggregate>();
-  const Node& input = *node.input(0);
-  if (!materialization_.fused(input)) return local::prepare_aggregate(op, first);
-  return local::prepare_contraction(*input.as<ia::LocalJoin>(), op, input.input(0)->type().relation,
-                                    input.input(1)->type().relation, first);
+  const Node* added = materialization_.added_by(node);
+  const Node& reduction = added != nullptr ? *added : node;
+  const auto& op = *reduction.as<ia::LocalAggregate>();
+  const Node& join = *reduction.input(0);
+  if (!materialization_.fused(join)) return local::prepare_aggregate(op, first);
+  const auto prepare = added != nullptr ? local::prepare_added_contraction : local::prepare_contraction;
+  return prepare(*join.as<ia::LocalJoin>(), op, join.input(0)->type().relation, join.input(1)->type().relation,
+                 join.type().relation);
 }
 
 void Executable::add_tasks() {

@@ -43,6 +43,8 @@ class MemoryStore::MemoryBuffer final : public Buffer {
   const void* memory() const override { return array_.storage().unsafeGetStorageImpl(); }
   bool exclusive() const override { return array_.use_count() == 1 && array_.storage().use_count() == 1; }
   at::Tensor array(const at::Tensor& view) override { return view; }
+  /// Another tensor of the memory: of one that Python has seen, torch counts a reference as long as it lives.
+  at::Tensor export_array(const at::Tensor& view) override { return view.alias(); }
 
  private:
   std::shared_ptr<MemoryStore> store_;

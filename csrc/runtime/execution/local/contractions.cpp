@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include "kernels/dense/dense.h"
@@ -51,10 +52,11 @@ ContractionLetters contraction_letters(const JoinOperands& operands, const kerne
   return out;
 }
 
-class Contraction final : public LocalOperator {
+/// A contraction of each pair of blocks, part by part.
+class Parts {
  public:
-  Contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate, const relation::RelationType& left,
-              const relation::RelationType& right, const relation::RelationType& joined)
+  Parts(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate, const relation::RelationType& left,
+        const relation::RelationType& right, const relation::RelationType& joined)
       : op_(op),
         group_by_(aggregate.group_by),
         type_(relation::aggregate_type("local_aggregate", joined, group_by_, aggregate.kernel.first())),
@@ -64,32 +66,36 @@ class Contraction final : public LocalOperator {
         right_axes_(operands_.right_layout, operands_.right.position, operands_.modes, operands_.batch),
         missing_(missing_axes(letters_.group_batch, storage::Layout(type_))),
         product_(kernels::table::row_of(op.kernel).facts.linear),
-        flops_per_point_(kernels::table::flops_per_element(op.kernel)),
-        epilogue_(aggregate.kernel, type_) {}
+        flops_per_point_(kernels::table::flops_per_element(op.kernel)) {}
 
-  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
-                               const RunContext& context) const override {
+  /// The array that a part is reduced into, and whether it holds what other parts gave.
+  struct Target {
+    at::Tensor array;
+    bool accumulate = false;
+  };
+  using TargetOf = std::function<Target(const Box& group, const Dims& shape, const at::TensorOptions& options)>;
+
+  void reduce(const PinnedOperand& left, const PinnedOperand& right, const RunContext& context,
+              const TargetOf& target_of) const {
     const kernels::table::Subscripts& labels = letters_.labels;
-    std::map<Box, at::Tensor> reduced;
-    operands_.for_each(operands[0], operands[1], [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
+    operands_.for_each(left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
       const at::Tensor l = left_axes_.without_singles(a);
       const at::Tensor r = right_axes_.without_singles(b);
       const auto extents = kernels::table::letter_extents(op_.kernel.name, labels, {l.sizes().vec(), r.sizes().vec()});
       int64_t points = 1;
       for (const auto& [letter, extent] : extents) points *= extent;
       context.flops += flops_per_point_ * points;
-      const auto [at, fresh] = reduced.try_emplace(projected(part, group_by_));
-      at::Tensor& out = at->second;
-      if (fresh) out = context.store.allocate(kernels::table::extents_of(labels.result, extents), l.options());
-      product_ ? kernels::dense::contract(labels, l, r, out, !fresh)
-               : kernels::dense::contract(op_.kernel, labels, l, r, out, !fresh);
+      const auto [out, accumulate] =
+          target_of(projected(part, group_by_), kernels::table::extents_of(labels.result, extents), l.options());
+      product_ ? kernels::dense::contract(labels, l, r, out, accumulate)
+               : kernels::dense::contract(op_.kernel, labels, l, r, out, accumulate);
     });
-    std::vector<PinnedPiece> pieces;
-    for (const auto& [box, array] : reduced) pieces.push_back({box, with_axes(array, missing_)});
-    return epilogue_.run(std::move(pieces), context);
   }
 
-  std::string text() const override {
+  const relation::RelationType& type() const { return type_; }
+  const Dims& missing() const { return missing_; }
+
+  std::string text() const {
     const kernels::table::Subscripts& labels = letters_.labels;
     return "contraction=" + labels.operands[0] + "," + labels.operands[1] + "->" + labels.result +
            ", modes=" + modes_text(operands_.modes);
@@ -106,7 +112,88 @@ class Contraction final : public LocalOperator {
   Dims missing_;
   bool product_;
   int64_t flops_per_point_;
+};
+
+class Contraction final : public LocalOperator {
+ public:
+  Contraction(Parts parts, const kernels::table::Kernel& kernel)
+      : parts_(std::move(parts)), epilogue_(kernel, parts_.type()) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& context) const override {
+    std::map<Box, at::Tensor> reduced;
+    parts_.reduce(operands[0], operands[1], context,
+                  [&](const Box& group, const Dims& shape, const at::TensorOptions& options) {
+                    const auto [at, fresh] = reduced.try_emplace(group);
+                    if (fresh) at->second = context.store.allocate(shape, options);
+                    return Parts::Target{at->second, !fresh};
+                  });
+    std::vector<PinnedPiece> pieces;
+    for (const auto& [box, array] : reduced) pieces.push_back({box, with_axes(array, parts_.missing())});
+    return epilogue_.run(std::move(pieces), context);
+  }
+
+  std::string text() const override { return parts_.text(); }
+
+ private:
+  Parts parts_;
   Epilogue epilogue_;
+};
+
+class AddedContraction final : public LocalOperator {
+ public:
+  explicit AddedContraction(Parts parts) : parts_(std::move(parts)), layout_(parts_.type()) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& context) const override {
+    const at::Tensor& times = operands[1].pieces.front().array;
+    const bool left = elements(operands[2]) <= elements(operands[3]);
+    const PinnedOperand scaled = multiplied(operands[left ? 2 : 3], times, context);
+    std::vector<PinnedPiece> out;
+    for (const PinnedPiece& piece : operands[0].pieces) {
+      const bool in_place = operands[0].overwritable && piece.array.is_non_overlapping_and_dense();
+      out.push_back({piece.box, in_place ? piece.array : copied(piece.array, context)});
+    }
+    parts_.reduce(left ? scaled : operands[2], left ? operands[3] : scaled, context,
+                  [&](const Box& group, const Dims& /*shape*/, const at::TensorOptions& /*options*/) {
+                    return Parts::Target{part_of(out, group), true};
+                  });
+    return out;
+  }
+
+  std::string text() const override { return "added " + parts_.text(); }
+
+ private:
+  static int64_t elements(const PinnedOperand& operand) {
+    int64_t count = 0;
+    for (const PinnedPiece& piece : operand.pieces) count += piece.array.numel();
+    return count;
+  }
+
+  static at::Tensor copied(const at::Tensor& array, const RunContext& context) {
+    return context.store.allocate(array.sizes(), array.options()).copy_(array);
+  }
+
+  static PinnedOperand multiplied(const PinnedOperand& operand, const at::Tensor& times, const RunContext& context) {
+    std::vector<PinnedPiece> out;
+    for (const PinnedPiece& piece : operand.pieces) {
+      at::Tensor into = context.store.allocate(piece.array.sizes(), piece.array.options());
+      out.push_back({piece.box, at::mul_out(into, piece.array, times)});
+    }
+    return PinnedOperand(std::move(out));
+  }
+
+  /// The array of one group, without the axes that a contraction's result lacks.
+  at::Tensor part_of(const std::vector<PinnedPiece>& pieces, const Box& group) const {
+    const auto at =
+        std::find_if(pieces.begin(), pieces.end(), [&](const PinnedPiece& piece) { return piece.box.contains(group); });
+    JOINSUM_CHECK(at != pieces.end(), "group=", group.text());
+    const at::Tensor part = layout_.slice(at->array, at->box, group);
+    return parts_.missing().empty() ? part : part.squeeze(parts_.missing());
+  }
+
+  Parts parts_;
+  storage::Layout layout_;
 };
 
 }  // namespace
@@ -114,7 +201,13 @@ class Contraction final : public LocalOperator {
 LocalOperatorPtr prepare_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
                                      const relation::RelationType& left, const relation::RelationType& right,
                                      const relation::RelationType& joined) {
-  return std::make_unique<Contraction>(op, aggregate, left, right, joined);
+  return std::make_unique<Contraction>(Parts(op, aggregate, left, right, joined), aggregate.kernel);
+}
+
+LocalOperatorPtr prepare_added_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
+                                           const relation::RelationType& left, const relation::RelationType& right,
+                                           const relation::RelationType& joined) {
+  return std::make_unique<AddedContraction>(Parts(op, aggregate, left, right, joined));
 }
 
 }  // namespace joinsum::runtime::execution::local

@@ -68,6 +68,11 @@ LocalOperatorPtr prepare_join(const ia::LocalJoin& op, const relation::RelationT
 LocalOperatorPtr prepare_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
                                      const relation::RelationType& left, const relation::RelationType& right,
                                      const relation::RelationType& joined);
+/// Adds a contraction times a number to a value, in its memory where that may be overwritten; operands are the value,
+/// the number and those of the contraction.
+LocalOperatorPtr prepare_added_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
+                                           const relation::RelationType& left, const relation::RelationType& right,
+                                           const relation::RelationType& joined);
 LocalOperatorPtr prepare_aggregate(const ia::LocalAggregate& op, const relation::RelationType& input);
 LocalOperatorPtr prepare_filter(const ia::LocalFilter& op, const relation::RelationType& input);
 LocalOperatorPtr prepare_map(const ia::LocalMap& op, const relation::RelationType& input);

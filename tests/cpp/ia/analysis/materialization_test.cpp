@@ -65,5 +65,41 @@ TEST(Materialization, ListsWhatAReductionReadsOnce) {
   EXPECT_EQ(materialization.not_materialized().size(), 2);
 }
 
+/// The update of W, 3 x 5, by a gradient that is a product, and what else the plan has.
+Plan update(const std::string& call, const std::string& rest = "", const std::string& second = "X") {
+  return parse(
+      "ia on 2\ninput W: f64[4,5]<2,1> on 2 (0)\ninput A: f64[6,4]<1,2> on 2 (1)\ninput X: f64[6,5]<1,1> on 2 (*)\n"
+      "input S: f64[]<> on 2 (*)\ng = aggregate[1, 2; add](join[0; 0; contract[ab,ac->bc]](A, " +
+      second +
+      "))\n"
+      "output V -> W = local_call[0; " +
+      call + "](W, g, S)\n" + rest);
+}
+const std::string kUpdate = "aten::addcmul; ab,ab, -> ab:f64; (%0{a,b}, %1{a,b}, %2{}) -> {a,b}; flops=1 ab";
+
+TEST(Materialization, AddsAProductToWhatItsOnlyReaderUpdates) {
+  const Plan plan = update(kUpdate);
+  const Node& updated = *plan.outputs()[0].node;
+  const Materialization materialization(plan);
+  ASSERT_EQ(materialization.added_by(updated), updated.input(1).get());
+  EXPECT_FALSE(materialization.materialized(*updated.input(1)));
+  const auto inputs = plan.inputs();
+  std::vector<std::string> read;
+  for (const Node* operand : materialization.operands(updated)) read.push_back(operand->as<Input>()->name);
+  EXPECT_EQ(read, (std::vector<std::string>{"W", "S", "A", "X"}));
+}
+
+TEST(Materialization, AddsNoProductThatOthersRead) {
+  const Plan plan = update(kUpdate, "output G = g\n");
+  EXPECT_EQ(Materialization(plan).added_by(*plan.outputs()[0].node), nullptr);
+}
+
+TEST(Materialization, AddsNoProductByAnotherFormula) {
+  const Plan plan = update("aten::addcdiv; ab,ab, -> ab:f64; (%0{a,b}, %1{a,b}, %2{}) -> {a,b}; flops=1 ab");
+  EXPECT_EQ(Materialization(plan).added_by(*plan.outputs()[0].node), nullptr);
+  const Plan scaled = update("aten::addcmul; ab,ab, -> ab:f64; (%0{a,b}, %1{a,b}, %2{}, 2) -> {a,b}; flops=1 ab");
+  EXPECT_EQ(Materialization(scaled).added_by(*scaled.outputs()[0].node), nullptr);
+}
+
 }  // namespace
 }  // namespace joinsum::ia::analysis

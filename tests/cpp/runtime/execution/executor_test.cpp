@@ -175,6 +175,63 @@ TEST(Executor, OverwritesTiedInputsAndNothingElse) {
   EXPECT_TRUE(at::equal(g, kept));
 }
 
+/// The update of W by a product, with X and Y replicated or divided as their types say.
+ia::Plan update_plan(const std::string& w, const std::string& a, const std::string& x) {
+  return ia::parse("ia on 2\ninput W: " + w + "\ninput A: " + a + "\ninput X: " + x +
+                   "\ninput S: f64[]<> on 2 (*)\n"
+                   "g = aggregate[1, 2; add](join[0; 0; contract[ab,ac->bc]](A, X))\n"
+                   "output V -> W = local_call[0; aten::addcmul; ab,ab, -> ab:f64; (%0{a,b}, %1{a,b}, %2{}) -> {a,b}; "
+                   "flops=1 ab](W, g, S)\n");
+}
+
+TEST(Executor, AddsAProductToTheTiedInputItself) {
+  const std::vector<ia::Plan> plans{
+      update_plan("f64[5,7]<2,1> on 2 (0)", "f64[6,5]<1,2> on 2 (1)", "f64[6,7]<1,1> on 2 (*)"),
+      update_plan("f64[5,7]<1,2> on 2 (1)", "f64[6,5]<1,1> on 2 (*)", "f64[6,7]<1,2> on 2 (1)"),
+      update_plan("f64[5,7]<2,2> on 2 (1)", "f64[6,5]<3,2> on 2 (*)", "f64[6,7]<3,2> on 2 (1)"),
+  };
+  for (const ia::Plan& plan : plans) {
+    Executor executor(make_loopback(2), make_test_store());
+    std::map<std::string, at::Tensor> given{{"W", at::rand({5, 7}, at::kDouble)},
+                                            {"A", at::rand({6, 5}, at::kDouble)},
+                                            {"X", at::rand({6, 7}, at::kDouble)},
+                                            {"S", at::full({}, -0.25, at::kDouble)}};
+    std::map<std::string, StoredRelation> inputs;
+    for (const auto& node : plan.inputs()) {
+      const std::string& name = node->as<ia::Input>()->name;
+      inputs.emplace(name, place_tensor(given.at(name), node->type(), executor.transport().local_sites(),
+                                        executor.store(), Ownership::kCopied));
+    }
+    const void* before = inputs.at("W").sites.at(1)[0].memory();
+    const at::Tensor wanted = given.at("W") - 0.25 * at::mm(given.at("A").t(), given.at("X"));
+    const RunResult result = executor.run(plan, inputs);
+    EXPECT_TRUE(at::allclose(whole_tensor(result.outputs.at("V"), executor.store()), wanted)) << plan.text();
+    EXPECT_EQ(result.outputs.at("V").sites.at(1)[0].memory(), before);
+    EXPECT_TRUE(at::equal(whole_tensor(inputs.at("A"), executor.store()), given.at("A")));
+    EXPECT_TRUE(at::equal(whole_tensor(inputs.at("X"), executor.store()), given.at("X")));
+  }
+}
+
+TEST(Executor, AddsAProductToACopyOfWhatSomebodyElseSees) {
+  const ia::Plan plan = update_plan("f64[5,7]<2,1> on 2 (0)", "f64[6,5]<1,2> on 2 (1)", "f64[6,7]<1,1> on 2 (*)");
+  Executor executor(make_loopback(2), make_test_store());
+  const at::Tensor w = at::rand({5, 7}, at::kDouble), kept = w.clone();
+  std::map<std::string, StoredRelation> inputs;
+  for (const auto& node : plan.inputs()) {
+    const std::string& name = node->as<ia::Input>()->name;
+    const std::map<std::string, at::Tensor> given{{"W", w},
+                                                  {"A", at::ones({6, 5}, at::kDouble)},
+                                                  {"X", at::ones({6, 7}, at::kDouble)},
+                                                  {"S", at::ones({}, at::kDouble)}};
+    const at::Tensor& array = given.at(name);
+    inputs.emplace(name, place_tensor(array, node->type(), executor.transport().local_sites(), executor.store(),
+                                      Ownership::kShared));
+  }
+  const RunResult result = executor.run(plan, inputs);
+  EXPECT_TRUE(at::allclose(whole_tensor(result.outputs.at("V"), executor.store()), kept + 6));
+  EXPECT_TRUE(at::equal(w, kept));
+}
+
 TEST(Executor, CountsABlockOnceThatIsOverwritten) {
   const ia::Plan plan =
       ia::parse("ia on 1\ninput X: f64[4,4]<1,1> on 1 ()\noutput Y = map[(k0, k1); negate](map[(k0, k1); exp](X))\n");

@@ -57,6 +57,18 @@ TEST(MemoryStore, ReturnsItsPoolOnRequest) {
   EXPECT_EQ(store->pooled_bytes(), 0);
 }
 
+TEST(MemoryStore, AnExportedArrayHoldsItsMemoryAsLongAsItLives) {
+  const auto store = make_memory_store();
+  const Block block = made(*store, kBytes);
+  {
+    const at::Tensor array = block.export_array();
+    EXPECT_FALSE(block.exclusive());
+    EXPECT_EQ(array.data_ptr(), address_of(block));
+    EXPECT_NE(array.unsafeGetTensorImpl(), Pin(block).array().unsafeGetTensorImpl());
+  }
+  EXPECT_TRUE(block.exclusive());
+}
+
 TEST(MemoryStore, PoolsNoMemoryThatOthersSee) {
   const auto store = make_memory_store();
   const at::Tensor outside = made(*store, kBytes).export_array();
