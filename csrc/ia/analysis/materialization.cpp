@@ -59,6 +59,23 @@ bool reduces_elements(const Node& node) {
   return kernel != nullptr && node.type().holding.regular() && reduces(kernel->first());
 }
 
+/// Whether a local aggregate reduces, by the kernel of the map that it reads, the keys of axes that this reduces.
+bool reduces_keys_of_its_map(const LocalAggregate& op, const Node& map) {
+  const auto* mapped = map.as<LocalMap>();
+  if (mapped == nullptr || !mapped->array_map.epilogue.empty() || !reduces_elements(map)) return false;
+  const Row& row = kernels::table::row_of(mapped->array_map);
+  if (op.kernel.first() != Kernel{row.reduction, {}} || !std::is_sorted(op.group_by.begin(), op.group_by.end())) {
+    return false;
+  }
+  const Subscripts labels = row.labels(mapped->array_map);
+  const relation::RelationType& input = map.input(0)->type().relation;
+  const Dims reduced = complement(op.group_by, input.arity());
+  return std::all_of(reduced.begin(), reduced.end(), [&](int64_t dim) {
+    const Dims axes = input.axes_of(dim);
+    return axes.size() == 1 && labels.result.find(labels.operands[0][axes[0]]) == std::string::npos;
+  });
+}
+
 /// Whether `node` is `addcmul(x, y, number)` of operands of its own type.
 bool adds_a_multiple(const Node& node) {
   const auto* op = node.as<LocalCall>();
@@ -105,6 +122,7 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
 
 Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(plan), fused_(fused_joins(plan)) {
   find_recomputed(most_bytes);
+  find_fused_maps();
   find_added();
 }
 
@@ -133,6 +151,17 @@ void Materialization::find_recomputed(int64_t most_bytes) {
   while (std::erase_if(recomputed_, [&](const Node* node) { return !stays(node); }) > 0) continue;
 }
 
+void Materialization::find_fused_maps() {
+  const auto counts = use_counts(plan_);
+  for (const NodePtr& node : plan_.order()) {
+    const auto* op = node->as<LocalAggregate>();
+    if (op == nullptr) continue;
+    const Node& map = *node->input(0);
+    const bool alone = counts.at(&map) == 1 && node->type().holding.regular() && !reduces_recomputed(map);
+    if (alone && reduces_keys_of_its_map(*op, map)) fused_.insert(&map);
+  }
+}
+
 void Materialization::find_added() {
   const auto counts = use_counts(plan_);
   for (const NodePtr& node : plan_.order()) {
@@ -140,7 +169,8 @@ void Materialization::find_added() {
     const Node& sum = *node->input(1);
     if (sum.as<LocalAggregate>() == nullptr || counts.at(&sum) > 1 || !fused_.contains(sum.input(0).get())) continue;
     const Node& join = *sum.input(0);
-    const bool products = kernels::table::row_of(join.as<LocalJoin>()->kernel).facts.linear;
+    const auto* op = join.as<LocalJoin>();
+    const bool products = op != nullptr && kernels::table::row_of(op->kernel).facts.linear;
     const bool reads_others = std::all_of(join.inputs().begin(), join.inputs().end(), [&](const NodePtr& operand) {
       return !recomputed_.contains(operand.get()) && operand != node->input(0);
     });

@@ -17,7 +17,9 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan);
 constexpr int64_t kMostJoinedBytes = int64_t{1} << 24;
 
 /// Which values of a plan the executor stores, for the executor and the cost model. Not stored are:
-/// - fused joins;
+/// - fused joins, and maps that reduce axes if a local aggregate that alone reads them reduces the keys of these axes
+/// by
+///   the same kernel: both are one reduction;
 /// - values that are recomputed tile by tile: values whose elements can be computed one by one, that take more than
 ///   `most_bytes` and more than each operand (or an operand is recomputed too), and that only reductions and recomputed
 ///   values read. Each reduction computes them again;
@@ -47,6 +49,7 @@ class Materialization {
 
  private:
   void find_recomputed(int64_t most_bytes);
+  void find_fused_maps();
   void find_added();
 
   Plan plan_;  ///< keeps the nodes that the others point to

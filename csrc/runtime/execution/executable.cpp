@@ -103,11 +103,15 @@ local::LocalOperatorPtr Executable::operator_of(const Node& node) const {
   const Node* added = materialization_.added_by(node);
   const Node& reduction = added != nullptr ? *added : node;
   const auto& op = *reduction.as<ia::LocalAggregate>();
-  const Node& join = *reduction.input(0);
-  if (!materialization_.fused(join)) return local::prepare_aggregate(op, first);
+  const Node& operand = *reduction.input(0);
+  const relation::RelationType& reduced = operand.type().relation;
+  if (!materialization_.fused(operand)) return local::prepare_aggregate(op, reduced);
+  if (const auto* map = operand.as<ia::LocalMap>()) {
+    return local::prepare_reduction(*map, op, operand.input(0)->type().relation, reduced);
+  }
   const auto prepare = added != nullptr ? local::prepare_added_contraction : local::prepare_contraction;
-  return prepare(*join.as<ia::LocalJoin>(), op, join.input(0)->type().relation, join.input(1)->type().relation,
-                 join.type().relation);
+  return prepare(*operand.as<ia::LocalJoin>(), op, operand.input(0)->type().relation, operand.input(1)->type().relation,
+                 reduced);
 }
 
 void Executable::add_tasks() {

@@ -73,6 +73,9 @@ LocalOperatorPtr prepare_contraction(const ia::LocalJoin& op, const ia::LocalAgg
 LocalOperatorPtr prepare_added_contraction(const ia::LocalJoin& op, const ia::LocalAggregate& aggregate,
                                            const relation::RelationType& left, const relation::RelationType& right,
                                            const relation::RelationType& joined);
+/// `aggregate`, the reduction of the keys of axes that `map` reduces, as one with it; `mapped` is the map's type.
+LocalOperatorPtr prepare_reduction(const ia::LocalMap& map, const ia::LocalAggregate& aggregate,
+                                   const relation::RelationType& input, const relation::RelationType& mapped);
 LocalOperatorPtr prepare_aggregate(const ia::LocalAggregate& op, const relation::RelationType& input);
 LocalOperatorPtr prepare_filter(const ia::LocalFilter& op, const relation::RelationType& input);
 LocalOperatorPtr prepare_map(const ia::LocalMap& op, const relation::RelationType& input);

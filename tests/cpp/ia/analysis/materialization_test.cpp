@@ -101,5 +101,22 @@ TEST(Materialization, AddsNoProductByAnotherFormula) {
   EXPECT_EQ(Materialization(scaled).added_by(*scaled.outputs()[0].node), nullptr);
 }
 
+/// Whether the map and the aggregate at the end of this plan are one reduction.
+bool reduced_as_one(const std::string& map, const std::string& aggregate, const std::string& rest = "") {
+  const Plan plan = parse("ia on 2\ninput X: f64[8,6,5]<4,3,1> on 2 (0)\nm = map[(k0, k1, k2); " + map +
+                          "](X)\noutput Z = broadcast(aggregate[" + aggregate + "](m))\n" + rest);
+  const Node& node = *plan.outputs()[0].node->input(0);
+  return Materialization(plan).fused(*node.input(0));
+}
+
+TEST(Materialization, ReducesAxesWithTheirKeys) {
+  EXPECT_TRUE(reduced_as_one("reduce_add[abc->c]", "2; add"));
+  EXPECT_TRUE(reduced_as_one("reduce_max[abc->bc]", "1, 2; max"));
+  EXPECT_FALSE(reduced_as_one("reduce_max[abc->c]", "2; add")) << "by another kernel";
+  EXPECT_FALSE(reduced_as_one("reduce_add[abc->c] | negate", "2; add")) << "a kernel comes between them";
+  EXPECT_FALSE(reduced_as_one("reduce_add[abc->bc]", "2; add")) << "keys of an axis that is kept";
+  EXPECT_FALSE(reduced_as_one("reduce_add[abc->c]", "2; add", "output M = broadcast(m)\n")) << "another reader";
+}
+
 }  // namespace
 }  // namespace joinsum::ia::analysis
