@@ -111,7 +111,29 @@ def nll_backward_shard(
 ) -> torch.Tensor:
     """The gradient [n, c, *s] of a shard of the scores, of which only the shape is read; `grad` [n, *s] is the gradient
     of each target's loss."""
+    return _fill_nll_backward(grad.new_empty(score.shape), grad, target, weight, *rest)
+
+
+def _fill_nll_backward(
+    out: torch.Tensor, grad: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, *rest: Any
+) -> torch.Tensor:
     found, present = _local_targets(target, *rest)
     weights = grad if weight is None else grad * weight[found]
     values = torch.where(present, -weights, 0).unsqueeze(1)
-    return grad.new_zeros(score.shape).scatter_(1, found.unsqueeze(1), values)
+    return out.zero_().scatter_(1, found.unsqueeze(1), values)
+
+
+def _nll_backward_shard_out(
+    score: torch.Tensor,
+    grad: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    *rest: Any,
+    result_out: torch.Tensor,
+) -> torch.Tensor:
+    return _fill_nll_backward(result_out, grad, target, weight, *rest)
+
+
+_library = torch.library.Library("joinsum", "FRAGMENT")
+_library.define(f"nll_backward_shard.out(Tensor score, Tensor grad, {_NLL}, *, Tensor(a!) result_out) -> Tensor(a!)")
+_library.impl("nll_backward_shard.out", _nll_backward_shard_out, "CPU")
