@@ -15,6 +15,9 @@ namespace {
 constexpr int64_t kColumnBytes = 1 << 20;
 constexpr int64_t kRowBlock = 96;
 
+/// Indices of k in a panel. Tiles read as well as they add, so that a second-level cache keeps up with them.
+constexpr int64_t kDepth = 512;
+
 /// Of narrower results vectors would be half empty.
 constexpr int64_t kFewestColumns = 8;
 
@@ -91,8 +94,8 @@ class Worker {
   Worker(const TermProblem& problem, const Axes& axes, const TermTiles& tiles, const Lettered& out,
          const int64_t* positions)
       : problem_(problem), axes_(axes), tiles_(tiles), out_(out.array), positions_(positions) {
-    const int64_t depth = std::min(kInner, axes.inner.merged.count());
-    const int64_t most = kColumnBytes / (kInner * static_cast<int64_t>(sizeof(T))) / tiles.columns * tiles.columns;
+    const int64_t depth = std::min(kDepth, axes.inner.merged.count());
+    const int64_t most = kColumnBytes / (kDepth * static_cast<int64_t>(sizeof(T))) / tiles.columns * tiles.columns;
     column_block_ = std::min(most, ceil_div(axes.columns.merged.count(), tiles.columns) * tiles.columns);
     row_block_ = std::min(kRowBlock, ceil_div(axes.rows.merged.count(), tiles.rows) * tiles.rows);
     const auto options = at::TensorOptions().dtype(at::CppTypeToScalarType<T>::value);
@@ -107,9 +110,9 @@ class Worker {
     const int64_t depth = axes_.inner.merged.count();
     for (int64_t c = 0; c < part.columns; c += column_block_) {
       const int64_t first = part.first_column + c, width = std::min(column_block_, part.columns - c);
-      for (int64_t k = 0; k < depth; k += kInner) {
+      for (int64_t k = 0; k < depth; k += kDepth) {
         first_ = k;
-        depth_ = std::min(kInner, depth - k);
+        depth_ = std::min(kDepth, depth - k);
         const bool right = packed(problem_.right, &Strides::right, part.batch, axes_.columns, {first, width}, right_);
         for (int64_t r = 0; r < part.rows; r += row_block_) {
           const Range rows{part.first_row + r, std::min(row_block_, part.rows - r)};
@@ -175,17 +178,28 @@ class Worker {
 
   void load(const int64_t* rows, int64_t down, const int64_t* columns, int64_t across) const {
     const T* from = problem_.own.array.const_data_ptr<T>();
+    const bool direct = adjacent(columns, across);
     for (int64_t r = 0; r < down; ++r) {
       T* row = own_.mutable_data_ptr<T>() + r * tiles_.columns;
-      for (int64_t c = 0; c < across; ++c) row[c] = from[rows[r] + columns[c]];
+      if (direct) {
+        std::memcpy(row, from + rows[r] + columns[0], static_cast<size_t>(across) * sizeof(T));
+      } else {
+        for (int64_t c = 0; c < across; ++c) row[c] = from[rows[r] + columns[c]];
+      }
     }
   }
 
   void store(const int64_t* rows, int64_t down, const int64_t* columns, int64_t across) const {
     T* out = out_.mutable_data_ptr<T>();
+    const bool direct = adjacent(columns, across);
     for (int64_t r = 0; r < down; ++r) {
       const T* row = edge_.const_data_ptr<T>() + r * tiles_.columns;
-      for (int64_t c = 0; c < across; ++c) out[rows[r] + columns[c]] += row[c];
+      if (direct) {
+        T* to = out + rows[r] + columns[0];
+        for (int64_t c = 0; c < across; ++c) to[c] += row[c];
+      } else {
+        for (int64_t c = 0; c < across; ++c) out[rows[r] + columns[c]] += row[c];
+      }
     }
   }
 

@@ -1,5 +1,9 @@
 #pragma once
 
+#if defined(__AVX512DQ__)
+#include <immintrin.h>
+#endif
+
 #include "kernels/semiring/pair_tile_loops.h"
 
 /// Exponentials of vectors.
@@ -34,6 +38,33 @@ struct ExponentialOf<double> {
   static constexpr double kLow = 1.42860682030941723212e-6;
 };
 
+#if defined(__AVX512DQ__)
+/// 2^y on [0, 1) by Chebyshev's series, whose error is below a unit in the last place, highest power first.
+constexpr float kPowers32[] = {1.89375406e-3F, 8.94959042e-3F, 5.58603371e-2F,
+                               2.40141818e-1F, 6.93154490e-1F, 9.99999898e-1F};
+constexpr double kPowers64[] = {6.3014781174337788596e-10, 6.5386085534992547268e-9, 1.0258188854184174107e-7,
+                                1.3207697492090330671e-6,  1.5253231141364262538e-5, 1.5403509283703690565e-4,
+                                1.3333558734919515356e-3,  9.6181290972450296015e-3, 5.5504108665901198102e-2,
+                                2.4022650695904277730e-1,  6.9314718055994652595e-1, 0.99999999999999999578};
+
+/// e^x for any x by instructions that split a number and scale by a power of two.
+JOINSUM_INLINE __m512 wide_exponential(__m512 x) {
+  const __m512 y = x * 1.44269504088896340736F;
+  const __m512 rest = _mm512_maskz_reduce_ps(0xFFFF, y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 sum = _mm512_set1_ps(kPowers32[0]);
+  for (int i = 1; i < 6; ++i) sum = sum * rest + kPowers32[i];
+  return _mm512_maskz_scalef_ps(0xFFFF, sum, y);
+}
+
+JOINSUM_INLINE __m512d wide_exponential(__m512d x) {
+  const __m512d y = x * 1.44269504088896340736;
+  const __m512d rest = _mm512_maskz_reduce_pd(0xFF, y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512d sum = _mm512_set1_pd(kPowers64[0]);
+  for (int i = 1; i < 12; ++i) sum = sum * rest + kPowers64[i];
+  return _mm512_maskz_scalef_pd(0xFF, sum, y);
+}
+#endif
+
 /// e^x for x <= 0, within 2 units in the last place; not a number where x is not. Taylor's series, whose rest is below
 /// half a unit.
 template <class T, int bytes>
@@ -41,6 +72,9 @@ JOINSUM_INLINE typename Vectors<T, bytes>::Aligned exponential(typename Vectors<
   using E = ExponentialOf<T>;
   using Vector = typename Vectors<T, bytes>::Aligned;
   using Whole = typename Vectors<typename E::Bits, bytes>::Aligned;
+#if defined(__AVX512DQ__)
+  if constexpr (bytes == 64) return wide_exponential(x);
+#endif
   constexpr T kPerLog2 = T(1.44269504088896340736);
   const Vector shifted = x * kPerLog2 + E::kRounds;
   const Vector n = shifted - E::kRounds;

@@ -19,6 +19,9 @@ struct WholeOf<8> {
 /// e^x for any x: infinite beyond what T holds.
 template <class T, int bytes>
 JOINSUM_INLINE typename Vectors<T, bytes>::Aligned any_exponential(typename Vectors<T, bytes>::Aligned x) {
+#if defined(__AVX512DQ__)
+  if constexpr (bytes == 64) return exponential<T, bytes>(x);
+#endif
   // Beyond it 2^n has the bits of infinity.
   constexpr T kMost = sizeof(T) == 4 ? T(88.8) : T(709.8);
   const auto most = typename Vectors<T, bytes>::Aligned{} + kMost;
@@ -48,6 +51,10 @@ template <class T, Term term, Join join, bool tame, int bytes, class V>
 JOINSUM_INLINE V with_term(V total, V own, V left, V weight, V right) {
   const V one = V{} + 1;
   if constexpr (term == Term::kCount) return combine<join, tame>(left, right) == own ? total + one : total;
+  if constexpr (term == Term::kSlope && join == Join::kAbsDifference && tame) {
+    const V more = own > right ? total + weight : total;
+    return own < right ? more - weight : more;
+  }
   if constexpr (term == Term::kSlope) return total + sloped<join, tame>(weight, own, right);
   const V x = combine<join, tame>(own, right);
   if constexpr (term == Term::kTied && tame) return x == left ? total + sloped<join, tame>(weight, own, right) : total;
