@@ -39,20 +39,21 @@ struct ExponentialOf<double> {
 };
 
 #if defined(__AVX512DQ__)
-/// 2^y on [0, 1) by Chebyshev's series, whose error is below a unit in the last place, highest power first.
-constexpr float kPowers32[] = {1.89375406e-3F, 8.94959042e-3F, 5.58603371e-2F,
-                               2.40141818e-1F, 6.93154490e-1F, 9.99999898e-1F};
-constexpr double kPowers64[] = {6.3014781174337788596e-10, 6.5386085534992547268e-9, 1.0258188854184174107e-7,
-                                1.3207697492090330671e-6,  1.5253231141364262538e-5, 1.5403509283703690565e-4,
-                                1.3333558734919515356e-3,  9.6181290972450296015e-3, 5.5504108665901198102e-2,
-                                2.4022650695904277730e-1,  6.9314718055994652595e-1, 0.99999999999999999578};
+/// 2^y on [0, 1), highest power first: 1 for 0, and errors below a unit in the last place (Chebyshev's series of
+/// (2^y - 1) / y).
+constexpr float kPowers32[] = {2.0817915e-4F, 1.2692166e-3F, 9.6521951e-3F, 5.5496024e-2F,
+                               2.4022720e-1F, 6.9314717e-1F, 1};
+constexpr double kPowers64[] = {6.1230929168263871403e-10, 6.6344458662514140183e-9, 1.0236023803275179299e-7,
+                                1.3210583477765188102e-6,  1.5252998899728418466e-5, 1.5403521219107733092e-4,
+                                1.3333558343937278751e-3,  9.6181291051567514725e-3, 5.5504108664980668688e-2,
+                                2.4022650695909673078e-1,  6.9314718055994532587e-1, 1};
 
 /// e^x for any x by instructions that split a number and scale by a power of two.
 JOINSUM_INLINE __m512 wide_exponential(__m512 x) {
   const __m512 y = x * 1.44269504088896340736F;
   const __m512 rest = _mm512_maskz_reduce_ps(0xFFFF, y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
   __m512 sum = _mm512_set1_ps(kPowers32[0]);
-  for (int i = 1; i < 6; ++i) sum = sum * rest + kPowers32[i];
+  for (int i = 1; i < 7; ++i) sum = sum * rest + kPowers32[i];
   return _mm512_maskz_scalef_ps(0xFFFF, sum, y);
 }
 
