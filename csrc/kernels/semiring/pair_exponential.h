@@ -41,8 +41,8 @@ struct ExponentialOf<double> {
 #if defined(__AVX512DQ__)
 /// 2^y on [0, 1), highest power first: 1 for 0, and errors below a unit in the last place (Chebyshev's series of
 /// (2^y - 1) / y).
-constexpr float kPowers32[] = {2.0817915e-4F, 1.2692166e-3F, 9.6521951e-3F, 5.5496024e-2F,
-                               2.4022720e-1F, 6.9314717e-1F, 1};
+constexpr float kPowers32[] = {
+    2.0817915e-4F, 1.2692166e-3F, 9.6521951e-3F, 5.5496024e-2F, 2.4022720e-1F, 6.9314717e-1F, 1};
 constexpr double kPowers64[] = {6.1230929168263871403e-10, 6.6344458662514140183e-9, 1.0236023803275179299e-7,
                                 1.3210583477765188102e-6,  1.5252998899728418466e-5, 1.5403521219107733092e-4,
                                 1.3333558343937278751e-3,  9.6181291051567514725e-3, 5.5504108664980668688e-2,
