@@ -91,6 +91,12 @@ ELSEWHERE = (
         "the loops over real and imaginary parts",
     ),
     Row(
+        "csrc/kernels/semiring",
+        "pair_exponential term_tile_loops term_tiles term_tiles_avx2 term_tiles_avx512 term_tiles_portable",
+        "cpp/kernels/pairs/terms_test.cpp",
+        "the loops over tiles of terms, by instruction sets",
+    ),
+    Row(
         "csrc/kernels/pairs",
         "cpu panels parallel planes",
         "cpp/kernels/pairs/pairs_test.cpp",
@@ -101,6 +107,12 @@ ELSEWHERE = (
         "array",
         "cpp/kernels/reference/reference_test.cpp",
         "the arrays of the reference kernels",
+    ),
+    Row(
+        "csrc/runtime/execution/local",
+        "tile_program",
+        "cpp/runtime/execution/local/tiled_recomputation_test.cpp",
+        "the programs that the operator runs",
     ),
     Row("csrc/kernels/call", "text", "cpp/kernels/call/call_test.cpp", "a call's text is tested as a round trip"),
     Row(

@@ -18,10 +18,6 @@ using semiring::Type;
 using table::Row;
 using table::Subscripts;
 
-namespace {
-
-bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
-
 std::optional<Type> type_of(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
@@ -61,6 +57,10 @@ Join reversed(Join join) {
       return join;
   }
 }
+
+namespace {
+
+bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
 /// `letters` as one axis, in their order; those of extent 1 are left out.
 Merged merged(const std::string& letters, const Subscripts& labels, const at::Tensor& left, const at::Tensor& right,

@@ -1,11 +1,20 @@
 #pragma once
 
+#include <map>
+#include <optional>
+
 #include <ATen/ATen.h>
 
 #include "kernels/semiring/pair_operations.h"
 #include "kernels/table/table.h"
 
 namespace joinsum::kernels::pairs {
+
+/// The elements of a dtype that loops take.
+std::optional<semiring::Type> type_of(at::ScalarType type);
+
+/// The join whose operands are in each other's place.
+semiring::Join reversed(semiring::Join join);
 
 /// Some letters as one axis: their extents, and how far apart their indices lie in the left operand, the right one (0
 /// where an operand lacks the letter) and the result.

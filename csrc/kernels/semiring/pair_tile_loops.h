@@ -35,7 +35,7 @@ void tile(int64_t inner, const void* left, const void* right, void* const* rows)
 #pragma GCC unroll 16
 #endif
     for (int r = 0; r < kRows; ++r) {
-      const Vector x = Vector{} + a[r];
+      const Vector x = a[r] - Vector{};
       total[r][0] = reduced<reduction, ordered>(total[r][0], combine<join, ordered>(x, b0));
       total[r][1] = reduced<reduction, ordered>(total[r][1], combine<join, ordered>(x, b1));
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,6 +11,8 @@ from collections.abc import Callable
 import joinsum
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rounding import assert_rounded
 from torch_pairs import JOINS, REDUCTIONS
 
@@ -24,6 +27,8 @@ PAIRS = [
     ("abs_difference", "sum"),
     ("squared_difference", "sum"),
     ("min", "sum"),
+    ("sub", "min"),
+    ("mul", "logsumexp"),
 ]
 # Elements of the joined tensor on each of four sites: beyond what is formed.
 SIZE = (200, 202, 204)
@@ -66,6 +71,61 @@ def test_gradients_in_few_digits_give_all_that_arrives(join: str, agg: str, dtyp
     wanted = gradients(lambda x, y: REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
     for actual, expected in zip(got, wanted, strict=True):
         assert_rounded(actual, expected, dtype, terms=230, roundings=2)  # of the result and of its gradient
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize(("join", "agg"), [("add", "max"), ("mul", "min"), ("add", "logsumexp"), ("sub", "logsumexp")])
+def test_gradients_through_nan_and_infinities_are_torchs(join: str, agg: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    a, b = torch.randn(300, 310).round(), torch.randn(310, 320).round()
+    a[3, 5], a[7, [8, 9]], a[9] = float("nan"), float("inf"), -float("inf")
+    b[11, 13], b[20, [1, 2]] = -float("inf"), float("inf")
+    got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
+    wanted = gradients(lambda x, y: REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
+    for actual, expected in zip(got, wanted, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-3, equal_nan=True)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    sites=st.integers(1, 4),
+    extents=st.tuples(st.integers(150, 260), st.integers(150, 260), st.integers(150, 260)),
+    pair=st.sampled_from([*PAIRS, ("add", "argmax"), ("abs_difference", "argmin")]),
+    seed=st.integers(0, 1000),
+    transposed=st.booleans(),
+)
+def test_large_pairs_of_any_shape_are_torchs(
+    sites: int, extents: tuple[int, int, int], pair: tuple[str, str], seed: int, transposed: bool
+) -> None:
+    joinsum.init(sites=sites)
+    (rows, inner, columns), (join, agg) = extents, pair
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn(size, generator=generator).double() for size in ((rows, inner), (inner, columns)))
+    if transposed:
+        a, b = a.t().contiguous().t(), b.t().contiguous().t()
+    joined = JOINS[join](a[:, :, None], b[None])
+    if agg in ("argmax", "argmin"):
+        wanted = joined.argmax(1) if agg == "argmax" else joined.argmin(1)
+        assert torch.equal(joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg), wanted)
+        return
+    got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
+    expected = gradients(lambda x, y: REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
+    for actual, other in zip(got, expected, strict=True):
+        assert near(actual, other, 1e-11)
+
+
+@pytest.mark.parametrize("capability", ["DEFAULT", "AVX2"])
+def test_narrower_instructions_give_the_same(capability: str) -> None:
+    tests = "positions_in_large or nan_and_infinities"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", tests],
+        env=os.environ | {"ATEN_CPU_CAPABILITY": capability.lower()},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
 
 
 def test_second_derivatives_of_large_pairs_are_torchs() -> None:

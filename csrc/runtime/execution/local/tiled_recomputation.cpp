@@ -5,14 +5,10 @@
 #include <map>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <c10/core/GradMode.h>
 
 #include "kernels/dense/dense.h"
-#include "kernels/dense/loops.h"
-#include "kernels/pairs/parallel.h"
-#include "kernels/table/rows.h"
 #include "relation/typing.h"
+#include "runtime/execution/local/pair_pattern.h"
 
 namespace joinsum::runtime::execution::local {
 namespace {
@@ -23,191 +19,10 @@ using kernels::table::Kernel;
 using kernels::table::Row;
 using kernels::table::Subscripts;
 
-/// In the letters of an array: an axis of extent 1 that is there for all indices of the result's.
-constexpr char kRepeats = ' ';
-
-/// How much longer than others the axis of a block is along which vectors run.
-constexpr int64_t kInnerFactor = 16;
-
-/// Part of each letter's indices.
-struct Part {
-  int64_t begin;
-  int64_t count;
-};
-using Parts = std::map<char, Part>;
-
-int64_t points(const Parts& parts) {
-  int64_t product = 1;
-  for (const auto& [letter, part] : parts) product *= part.count;
-  return product;
-}
-
-/// The part of `array` that those parts of its letters are.
-at::Tensor narrowed(at::Tensor array, const std::string& letters, const Parts& parts) {
-  for (size_t axis = 0; axis < letters.size(); ++axis) {
-    if (letters[axis] == kRepeats) continue;
-    const Part& part = parts.at(letters[axis]);
-    array = array.narrow(static_cast<int64_t>(axis), part.begin, part.count);
-  }
-  return array;
-}
-
-/// What a run gives a program: its arrays, contiguous, and the scalars that kernels read.
-struct ProgramInputs {
-  std::vector<at::Tensor> arrays;
-  const kernels::table::Scalars& scalars;
-};
-
-/// A tuple of a materialized value that a program reads.
-struct ReadTuple {
-  const Node* node;
-  Key key;
-};
-
-/// How the arrays of one tuple of a reduction are computed: steps in order, the last ones being what is reduced.
-class Program {
- public:
-  explicit Program(Kernel reduction)
-      : reduction_(std::move(reduction)),
-        row_(&kernels::table::row_of(reduction_)),
-        labels_(row_->labels(reduction_)) {}
-
-  const Subscripts& labels() const { return labels_; }
-  const std::vector<ReadTuple>& reads() const { return reads_; }
-
-  size_t add_array(std::string letters, ReadTuple tuple) {
-    const relation::RelationType& type = tuple.node->type().relation;
-    steps_.push_back({{}, {}, std::move(letters), type.array_shape(tuple.key), reads_.size(), type.dtype});
-    reads_.push_back(std::move(tuple));
-    return steps_.size() - 1;
-  }
-
-  /// What `kernel` computes of earlier steps.
-  size_t add(const Kernel& kernel, std::vector<size_t> operands, std::string letters, Dims shape) {
-    const DType dtype = kernels::table::result_dtype(kernel, dtypes_of(operands));
-    steps_.push_back({kernel, std::move(operands), std::move(letters), std::move(shape), std::nullopt, dtype});
-    return steps_.size() - 1;
-  }
-
-  void reduce(std::vector<size_t> operands) {
-    reduced_ = std::move(operands);
-    for (const auto& [letter, extent] : kernels::table::letter_extents(reduction_.name, labels_, shapes_of(reduced_))) {
-      all_[letter] = {0, extent};
-    }
-  }
-
-  Dims result_shape() const {
-    Dims shape;
-    for (const char letter : labels_.result) shape.push_back(all_.at(letter).count);
-    return shape;
-  }
-
-  /// Floats of half width are accumulated in single precision.
-  at::ScalarType result_type() const {
-    const auto type = kernels::dense::scalar_type(kernels::table::result_dtype(reduction_, dtypes_of(reduced_)));
-    return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
-  }
-
-  int64_t flops() const {
-    int64_t sum = kernels::table::flops(reduction_, shapes_of(reduced_));
-    for (const Step& step : steps_) {
-      if (!step.read) sum += kernels::table::flops(step.kernel, shapes_of(step.operands));
-    }
-    return sum;
-  }
-
-  /// Writes the reduction to `out`, or reduces it into `out` with `accumulate`.
-  void run(const ProgramInputs& inputs, const at::Tensor& out, bool accumulate) const {
-    const std::string& letters = labels_.result;
-    const int64_t threads = out.is_cpu() ? at::get_num_threads() : 1;
-    const auto longest = std::max_element(letters.begin(), letters.end(),
-                                          [&](char a, char b) { return all_.at(a).count < all_.at(b).count; });
-    if (longest == letters.end() || all_.at(*longest).count < threads) return blocks(inputs, all_, out, accumulate);
-    const int64_t extent = all_.at(*longest).count, axis = longest - letters.begin();
-    kernels::pairs::for_each_range(threads, [&](int64_t first, int64_t last) {
-      const c10::NoGradGuard no_grad;
-      Parts parts = all_;
-      const int64_t begin = extent * first / threads, end = extent * last / threads;
-      parts[*longest] = {begin, end - begin};
-      blocks(inputs, parts, out.narrow(axis, begin, end - begin), accumulate);
-    });
-  }
-
- private:
-  struct Step {
-    Kernel kernel;
-    std::vector<size_t> operands;
-    std::string letters;
-    Dims shape;
-    std::optional<size_t> read;  ///< position in the arrays of a run, of a step that computes nothing
-    DType dtype;
-  };
-
-  std::vector<Dims> shapes_of(const std::vector<size_t>& steps) const {
-    std::vector<Dims> shapes;
-    for (const size_t step : steps) shapes.push_back(steps_[step].shape);
-    return shapes;
-  }
-
-  std::vector<DType> dtypes_of(const std::vector<size_t>& steps) const {
-    std::vector<DType> dtypes;
-    for (const size_t step : steps) dtypes.push_back(steps_[step].dtype);
-    return dtypes;
-  }
-
-  /// Halves the longest letter until few points are left; `out` is the part of the result for `parts`.
-  void blocks(const ProgramInputs& inputs, const Parts& parts, const at::Tensor& out, bool accumulate) const {
-    const auto longest = std::max_element(parts.begin(), parts.end(),
-                                          [](const auto& a, const auto& b) { return a.second.count < b.second.count; });
-    if (points(parts) <= kernels::dense::block_elements(out) || longest->second.count == 1) {
-      return block(inputs, parts, out, accumulate);
-    }
-    const auto [letter, whole] = *longest;
-    const int64_t half = whole.count / 2;
-    const size_t axis = labels_.result.find(letter);
-    const bool in_result = axis != std::string::npos;
-    for (const Part& part : {Part{whole.begin, half}, Part{whole.begin + half, whole.count - half}}) {
-      Parts some = parts;
-      some[letter] = part;
-      const bool second = part.begin != whole.begin;
-      const at::Tensor target =
-          in_result ? out.narrow(static_cast<int64_t>(axis), part.begin - whole.begin, part.count) : out;
-      blocks(inputs, some, target, accumulate || (second && !in_result));
-    }
-  }
-
-  void block(const ProgramInputs& inputs, const Parts& parts, const at::Tensor& out, bool accumulate) const {
-    std::vector<at::Tensor> values;
-    const auto of = [&](const std::vector<size_t>& steps) {
-      std::vector<at::Tensor> some;
-      for (const size_t step : steps) some.push_back(values[step]);
-      return some;
-    };
-    for (const Step& step : steps_) {
-      values.push_back(step.read ? narrowed(inputs.arrays[*step.read], step.letters, parts)
-                                 : kernels::dense::run(step.kernel, of(step.operands), inputs.scalars));
-    }
-    const at::Tensor reduced = kernels::dense::run(reduction_, of(reduced_), inputs.scalars).to(out.scalar_type());
-    if (accumulate) {
-      kernels::dense::run({row_->reduction, {}}, {out, reduced}, {}, 0, 0, out);
-    } else {
-      at::Tensor(out).copy_(reduced);
-    }
-  }
-
-  Kernel reduction_;
-  const Row* row_;
-  Subscripts labels_;
-  std::vector<Step> steps_;
-  std::vector<ReadTuple> reads_;
-  std::vector<size_t> reduced_;
-  Parts all_;
-};
-
 /// Adds the steps that compute values which are not materialized to a program, for one tuple.
 class Builder {
  public:
-  Builder(const ia::analysis::Materialization& materialization, Program& program)
+  Builder(const ia::analysis::Materialization& materialization, TileProgram& program)
       : materialization_(materialization), program_(program) {}
 
   /// The steps of `node`, a join or a map that reduces, for the tuple of `key`.
@@ -293,7 +108,7 @@ class Builder {
   }
 
   const ia::analysis::Materialization& materialization_;
-  Program& program_;
+  TileProgram& program_;
   std::map<std::tuple<const Node*, Key, std::string>, size_t> known_;
 };
 
@@ -314,6 +129,15 @@ std::pair<relation::RelationType, Kernel> reduced_by(const Node& node, const Nod
   return {relation::map_type("local_map", first, 1, map.key_map, map.array_map.first()), map.array_map};
 }
 
+/// Runs a program in one pass by its pattern, or tile by tile.
+void run_program(const TileProgram& program, const std::optional<PairPattern>& pattern, ProgramInputs inputs,
+                 const at::Tensor& out, bool accumulate) {
+  if (pattern && runs_pattern(*pattern, program, inputs.arrays, out, accumulate)) return;
+  // A copy of a view costs little beside what is computed from it many times.
+  for (at::Tensor& array : inputs.arrays) array = array.contiguous();
+  program.run(inputs, out, accumulate);
+}
+
 class TiledRecomputation final : public LocalOperator {
  public:
   TiledRecomputation(const ia::analysis::Materialization& materialization, const Node& node,
@@ -329,7 +153,9 @@ class TiledRecomputation final : public LocalOperator {
       for (const Box& box : work.type().stored(site)) {
         for_each_key(box, [&](const Key& key) {
           const auto [at, fresh] = programs_.try_emplace(key, kernel);
-          if (fresh) Builder(materialization, at->second).reduce(work, key);
+          if (!fresh) return;
+          Builder(materialization, at->second).reduce(work, key);
+          patterns_.emplace(key, pair_pattern(at->second));
         });
       }
     }
@@ -340,16 +166,15 @@ class TiledRecomputation final : public LocalOperator {
     std::map<Key, at::Tensor> reduced;
     for (const Box& box : boxes) {
       for_each_key(box, [&](const Key& key) {
-        const Program& program = programs_.at(key);
-        ProgramInputs inputs{{}, context.scalars};
-        // A copy of a view costs little beside what is computed from it many times.
-        for (const ReadTuple& read : program.reads()) inputs.arrays.push_back(array_of(read, operands).contiguous());
+        const TileProgram& program = programs_.at(key);
+        std::vector<at::Tensor> arrays;
+        for (const ReadTuple& read : program.reads()) arrays.push_back(array_of(read, operands));
         const auto [at, fresh] = reduced.try_emplace(aggregate_ != nullptr ? project(key, aggregate_->group_by) : key);
         if (fresh) {
-          at->second = context.store.allocate(program.result_shape(),
-                                              inputs.arrays.front().options().dtype(program.result_type()));
+          at->second =
+              context.store.allocate(program.result_shape(), arrays.front().options().dtype(program.result_type()));
         }
-        program.run(inputs, at->second, !fresh);
+        run_program(program, patterns_.at(key), {std::move(arrays), context.scalars}, at->second, !fresh);
         context.flops += program.flops();
       });
     }
@@ -386,7 +211,8 @@ class TiledRecomputation final : public LocalOperator {
 
   std::vector<const Node*> nodes_;
   const ia::LocalAggregate* aggregate_;
-  std::map<Key, Program> programs_;
+  std::map<Key, TileProgram> programs_;
+  std::map<Key, std::optional<PairPattern>> patterns_;
   relation::RelationType type_;
   storage::Layout layout_;
   Epilogue epilogue_;

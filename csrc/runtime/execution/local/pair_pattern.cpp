@@ -1,0 +1,306 @@
+#include "runtime/execution/local/pair_pattern.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "kernels/pairs/terms.h"
+#include "kernels/table/expression_kernel.h"
+
+namespace joinsum::runtime::execution::local {
+
+using kernels::expression::Expression;
+using kernels::expression::Function;
+using kernels::pairs::Lettered;
+using kernels::semiring::Join;
+using kernels::semiring::Term;
+using kernels::table::Form;
+using kernels::table::Kernel;
+using kernels::table::Row;
+
+namespace {
+
+using Two = std::pair<size_t, size_t>;
+
+/// Two arrays that are joined.
+struct Joined {
+  Join join;
+  size_t first, second;
+};
+
+/// What each element of a sum is multiplied from.
+struct Factors {
+  std::vector<size_t> arrays;
+  std::vector<size_t> others;
+};
+
+class Recognizer {
+ public:
+  explicit Recognizer(const TileProgram& program) : program_(program) {
+    for (const auto& [letter, extent] : program.extents()) {
+      if (program.labels().result.find(letter) == std::string::npos) inner_ += letter;
+    }
+  }
+
+  std::optional<PairPattern> pattern() const {
+    const Row& row = kernels::table::row_of(program_.reduction());
+    if (row.user) return std::nullopt;
+    std::optional<PairPattern> found;
+    if (row.reduction == "min" && row.combine == "expression") found = position();
+    if (row.reduction == "add" && (row.combine == "mul" || program_.reduced().size() == 1)) found = sum();
+    return found;
+  }
+
+ private:
+  // --- steps ---------------------------------------------------------------------------------------------------------
+
+  /// The step that holds the elements of `step`, below kernels that only name axes.
+  size_t below(size_t step) const {
+    const auto& at = program_.step(step);
+    const bool names_axes = at.kernel.name == "insert_dim" || at.kernel.name == "arrange" || at.kernel.name == "id";
+    return !at.read && names_axes ? below(at.operands[0]) : step;
+  }
+
+  bool is_array(size_t step) const { return program_.step(step).read.has_value(); }
+
+  /// The tuple that an array's elements come from, and the letters of its axes.
+  std::tuple<const ia::Node*, Key, std::string> source(size_t array) const {
+    const ReadTuple& read = program_.reads()[*program_.step(array).read];
+    const ia::Node* node = read.node;
+    std::string letters = program_.step(array).letters;
+    for (const auto* map = node->as<ia::LocalMap>(); map != nullptr; map = node->as<ia::LocalMap>()) {
+      const Kernel& kernel = map->array_map;
+      const bool same_keys = map->outputs == 1 && map->key_map.is_identity(node->input(0)->type().relation.arity());
+      if (!same_keys || !kernel.epilogue.empty() || (kernel.name != "arrange" && kernel.name != "insert_dim")) break;
+      letters = letters_below(kernel, letters);
+      node = node->input(0).get();
+    }
+    std::erase(letters, kRepeats);
+    return {node, read.key, letters};
+  }
+
+  /// Letters of the operand of a kernel that names axes, for those of its result.
+  static std::string letters_below(const Kernel& kernel, std::string letters) {
+    if (kernel.name == "insert_dim") return letters.erase(static_cast<size_t>(kernel.integer(0)), 1);
+    const auto labels = kernels::table::row_of(kernel).labels(kernel);
+    std::string below;
+    for (const char letter : labels.operands[0]) below += letters[labels.result.find(letter)];
+    return below;
+  }
+
+  bool is_same(size_t a, size_t b) const { return is_array(a) && is_array(b) && source(a) == source(b); }
+
+  bool is_inner(size_t array) const { return program_.step(array).letters.find_first_of(inner_) != std::string::npos; }
+
+  /// The elementwise kernel of a step, of whatever form.
+  std::optional<Kernel> kernel_of(size_t step) const {
+    const auto& at = program_.step(step);
+    if (at.read) return std::nullopt;
+    const Row& row = kernels::table::row_of(at.kernel);
+    if (row.form == Form::kElementwise) return at.kernel;
+    if (row.form != Form::kLabelled || at.operands.size() != 2) return std::nullopt;
+    return kernels::table::combined_by(at.kernel);
+  }
+
+  std::optional<size_t> one(size_t step, const Kernel& kernel) const {
+    const auto own = kernel_of(below(step));
+    if (!own || !(*own == kernel)) return std::nullopt;
+    return below(program_.step(below(step)).operands[0]);
+  }
+
+  std::optional<Two> two(size_t step, const Kernel& kernel) const {
+    const auto own = kernel_of(below(step));
+    if (!own || !(*own == kernel)) return std::nullopt;
+    const auto& operands = program_.step(below(step)).operands;
+    return Two{below(operands[0]), below(operands[1])};
+  }
+
+  std::optional<Two> two_arrays(size_t step, const Kernel& kernel) const {
+    const auto both = two(step, kernel);
+    return both && is_array(both->first) && is_array(both->second) ? both : std::nullopt;
+  }
+
+  std::optional<Joined> joined(size_t step) const {
+    const auto kernel = kernel_of(step);
+    const Row* row = kernel ? kernels::table::find_row(kernel->name) : nullptr;
+    if (row == nullptr || !row->joins_by) return std::nullopt;
+    const auto both = two_arrays(step, *kernel);
+    if (!both) return std::nullopt;
+    return Joined{*row->joins_by, both->first, both->second};
+  }
+
+  // --- positions -----------------------------------------------------------------------------------------------------
+
+  /// The least position whose element equals the extreme, as einsums write argmax and argmin.
+  std::optional<PairPattern> position() const {
+    const Expression place = kernels::table::expression_of(program_.reduction());
+    if (place.function != Function::kWhere || place.arguments[2].function != Function::kNumber) return std::nullopt;
+    const double none = place.arguments[2].number;
+    if (!(place == Expression::parse("where(x0==1,x1," + place.arguments[2].text() + ")", 2))) return std::nullopt;
+    const size_t positions = below(program_.reduced()[1]);
+    const auto found = one(program_.reduced()[0], Kernel::parse("cast[i64]"));
+    const auto same = found ? two(*found, Kernel::parse("expression[2, where(x0==x1,1,x0!=x0)]")) : std::nullopt;
+    if (!same || !is_array(same->second) || is_inner(same->second) || !is_array(positions)) return std::nullopt;
+    const auto operands = joined(same->first);
+    std::string sorted = program_.step(positions).letters;
+    std::sort(sorted.begin(), sorted.end());
+    if (!operands || sorted != inner_) return std::nullopt;
+    PairPattern out = between(Term::kPosition, *operands, same->second);
+    out.inner = program_.step(positions).letters;
+    out.positions = positions;
+    out.no_position = static_cast<int64_t>(none);
+    return out;
+  }
+
+  /// Of the joined elements of two operands, compared with `own`. Vectors run along the letters of one operand.
+  PairPattern between(Term term, const Joined& operands, size_t own) const {
+    const auto only = [&](size_t mine, size_t other) {
+      int64_t count = 1;
+      for (const auto& [letter, extent] : program_.extents()) {
+        const auto has = [&](const std::string& letters) { return letters.find(letter) != std::string::npos; };
+        if (has(program_.labels().result) && has(program_.step(mine).letters) && !has(program_.step(other).letters)) {
+          count *= extent;
+        }
+      }
+      return count;
+    };
+    const bool swaps =
+        only(operands.second, operands.first) < std::min<int64_t>(32, only(operands.first, operands.second));
+    if (!swaps) return {term, operands.join, own, operands.first, std::nullopt, operands.second, inner_};
+    return {term, kernels::pairs::reversed(operands.join), own, operands.second, std::nullopt, operands.first, inner_};
+  }
+
+  // --- sums ----------------------------------------------------------------------------------------------------------
+
+  void multiply(size_t step, Factors& factors) const {
+    const size_t at = below(step);
+    if (is_array(at)) {
+      factors.arrays.push_back(at);
+    } else if (const auto both = two(at, Kernel{"mul", {}})) {
+      multiply(both->first, factors);
+      multiply(both->second, factors);
+    } else {
+      factors.others.push_back(at);
+    }
+  }
+
+  std::optional<PairPattern> sum() const {
+    Factors factors;
+    for (const size_t step : program_.reduced()) multiply(step, factors);
+    for (size_t i = 0; i < factors.others.size(); ++i) {
+      Factors rest = factors;
+      rest.others.erase(rest.others.begin() + static_cast<int64_t>(i));
+      if (const auto both = two(factors.others[i], Kernel{"equal", {}})) return of_joined(Term::kTied, *both, rest);
+      const auto exponent = one(factors.others[i], Kernel{"exp", {}});
+      const auto share = exponent ? two(*exponent, Kernel{"sub", {}}) : std::nullopt;
+      if (share && joined(share->first)) return of_joined(Term::kShare, *share, rest);
+    }
+    return of_slope(factors);
+  }
+
+  /// Of terms that compare joined elements, `both.first`, with an array.
+  std::optional<PairPattern> of_joined(Term term, const Two& both, Factors rest) const {
+    const auto operands = joined(both.first);
+    if (!operands || !is_array(both.second)) return std::nullopt;
+    if (term == Term::kTied && rest.arrays.empty() && rest.others.empty() && !is_inner(both.second)) {
+      return between(Term::kCount, *operands, both.second);
+    }
+    const bool second = is_inner(operands->first);
+    const size_t own = second ? operands->second : operands->first, right = second ? operands->first : operands->second;
+    if (is_inner(own) || !is_inner(right)) return std::nullopt;
+    const Join join = second ? kernels::pairs::reversed(operands->join) : operands->join;
+    if (!takes_slope(join, own, right, rest)) return std::nullopt;
+    return PairPattern{term, join, own, both.second, rest.arrays[0], right, inner_};
+  }
+
+  /// Whether the factors are a weight and the slope of the join.
+  bool takes_slope(Join join, size_t own, size_t right, Factors& rest) const {
+    const auto is = [&](const std::optional<Two>& both, size_t first, size_t second) {
+      return both && is_same(both->first, first) && is_same(both->second, second);
+    };
+    const size_t slopes = rest.others.size();
+    if (slopes > 1 || rest.arrays.empty()) return false;
+    const auto kernel = [&](const char* name) { return two(rest.others[0], Kernel{name, {}}); };
+    switch (join) {
+      case Join::kAdd:
+      case Join::kSub:
+      case Join::kReversedSub:
+        return slopes == 0 && rest.arrays.size() == 1;
+      case Join::kMul: {
+        const auto at =
+            std::find_if(rest.arrays.rbegin(), rest.arrays.rend(), [&](size_t x) { return is_same(x, right); });
+        if (slopes > 0 || rest.arrays.size() != 2 || at == rest.arrays.rend()) return false;
+        rest.arrays.erase(std::next(at).base());
+        return true;
+      }
+      case Join::kMax:
+        return slopes == 1 && rest.arrays.size() == 1 && is(kernel("above"), own, right);
+      case Join::kMin:
+        return slopes == 1 && rest.arrays.size() == 1 && is(kernel("above"), right, own);
+      case Join::kSquaredDifference:
+        return slopes == 1 && rest.arrays.size() == 1 && is(kernel("sub"), own, right);
+      case Join::kAbsDifference: {
+        const auto difference = slopes == 1 ? one(rest.others[0], Kernel{"sign", {}}) : std::nullopt;
+        return difference && rest.arrays.size() == 1 && is(two(*difference, Kernel{"sub", {}}), own, right);
+      }
+      default:
+        return false;
+    }
+  }
+
+  /// Of a weight and the slope of |x - y|, or of the larger or the smaller of them.
+  std::optional<PairPattern> of_slope(Factors factors) const {
+    if (factors.others.size() != 1) return std::nullopt;
+    const auto difference = one(factors.others[0], Kernel{"sign", {}});
+    const auto both =
+        difference ? two_arrays(*difference, Kernel{"sub", {}}) : two_arrays(factors.others[0], Kernel{"above", {}});
+    if (!both) return std::nullopt;
+    const bool second = is_inner(both->first);
+    const size_t own = second ? both->second : both->first, right = second ? both->first : both->second;
+    const Join join = difference ? Join::kAbsDifference : second ? Join::kMin : Join::kMax;
+    if (is_inner(own) || !is_inner(right) || !takes_slope(join, own, right, factors)) return std::nullopt;
+    return PairPattern{Term::kSlope, join, own, std::nullopt, factors.arrays[0], right, inner_};
+  }
+
+  const TileProgram& program_;
+  std::string inner_;
+};
+
+/// The array of a step that reads one; along axes that repeat it has its only element.
+Lettered lettered(std::optional<size_t> step, const TileProgram& program, const std::vector<at::Tensor>& arrays) {
+  if (!step) return {};
+  const auto& at = program.step(*step);
+  Lettered out{arrays[*at.read], at.letters};
+  for (size_t axis = out.letters.size(); axis-- > 0;) {
+    if (out.letters[axis] != kRepeats) continue;
+    out.letters.erase(axis, 1);
+    out.array = out.array.select(static_cast<int64_t>(axis), 0);
+  }
+  return out;
+}
+
+bool rise(const int64_t* values, int64_t count) {
+  return std::adjacent_find(values, values + count, std::greater_equal<>()) == values + count;
+}
+
+}  // namespace
+
+std::optional<PairPattern> pair_pattern(const TileProgram& program) { return Recognizer(program).pattern(); }
+
+bool runs_pattern(const PairPattern& pattern, const TileProgram& program, const std::vector<at::Tensor>& arrays,
+                  const at::Tensor& out, bool accumulate) {
+  const auto array = [&](std::optional<size_t> step) { return lettered(step, program, arrays); };
+  const kernels::pairs::TermProblem problem{pattern.term,        pattern.join,          array(pattern.own),
+                                            array(pattern.left), array(pattern.weight), array(pattern.right),
+                                            pattern.inner,       program.extents()};
+  at::Tensor positions;
+  if (pattern.positions) {
+    positions = arrays[*program.step(*pattern.positions).read].contiguous();
+    if (positions.scalar_type() != at::kLong || !positions.is_cpu()) return false;
+    if (!rise(positions.const_data_ptr<int64_t>(), positions.numel())) return false;
+  }
+  if (!accumulate) out.fill_(pattern.no_position);
+  return kernels::pairs::adds_terms(problem, {out, program.labels().result},
+                                    pattern.positions ? positions.const_data_ptr<int64_t>() : nullptr);
+}
+
+}  // namespace joinsum::runtime::execution::local
