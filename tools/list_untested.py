@@ -139,6 +139,12 @@ ELSEWHERE = (
         "python/capture/decompositions/test_random.py",
         "what a part draws is that part of what one process draws",
     ),
+    Row(
+        "csrc/kernels/torch_call",
+        "softmax",
+        "python/capture/decompositions/test_into_given_memory.py",
+        "compared with the functional forms, which are written in Python",
+    ),
     Row("csrc/relation", "call_typing", "cpp/kernels/call/call_test.cpp", "the types of calls"),
     Row("csrc/relation", "typing", "cpp/relation/join_typing_test.cpp", "declares the rules of the *_typing files"),
     Row("csrc/relation", "key_operators", "cpp/relation/key_parser_test.cpp", "how operators print and bind"),

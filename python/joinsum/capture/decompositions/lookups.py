@@ -134,6 +134,7 @@ def _nll_backward_shard_out(
     return _fill_nll_backward(result_out, grad, target, weight, *rest)
 
 
-_library = torch.library.Library("joinsum", "FRAGMENT")
-_library.define(f"nll_backward_shard.out(Tensor score, Tensor grad, {_NLL}, *, Tensor(a!) result_out) -> Tensor(a!)")
-_library.impl("nll_backward_shard.out", _nll_backward_shard_out, "CPU")
+_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
+_OUT = f"nll_backward_shard.out(Tensor score, Tensor grad, {_NLL}, *, Tensor(a!) result_out) -> Tensor(a!)"
+_LIBRARY.define(_OUT)  # type: ignore[no-untyped-call]
+_LIBRARY.impl("nll_backward_shard.out", _nll_backward_shard_out, "CPU")  # type: ignore[no-untyped-call]
