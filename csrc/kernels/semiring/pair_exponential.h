@@ -39,30 +39,30 @@ struct ExponentialOf<double> {
 };
 
 #if defined(__AVX512DQ__)
-/// 2^y on [0, 1), highest power first: 1 for 0, and errors below a unit in the last place (Chebyshev's series of
+/// 2^y on [-1/2, 1/2], highest power first: 1 for 0, and errors below a unit in the last place (Chebyshev's series of
 /// (2^y - 1) / y).
 constexpr float kPowers32[] = {
-    2.0817915e-4F, 1.2692166e-3F, 9.6521951e-3F, 5.5496024e-2F, 2.4022720e-1F, 6.9314717e-1F, 1};
-constexpr double kPowers64[] = {6.1230929168263871403e-10, 6.6344458662514140183e-9, 1.0236023803275179299e-7,
-                                1.3210583477765188102e-6,  1.5252998899728418466e-5, 1.5403521219107733092e-4,
-                                1.3333558343937278751e-3,  9.6181291051567514725e-3, 5.5504108664980668688e-2,
-                                2.4022650695909673078e-1,  6.9314718055994532587e-1, 1};
+    1.54531629e-4F, 1.33908634e-3F, 9.61808256e-3F, 5.55035711e-2F, 2.40226508e-1F, 6.93147188e-1F, 1};
+constexpr double kPowers64[] = {4.4549605981865183938e-10, 7.0725859492692236999e-9, 1.0178062445845773521e-7,
+                                1.3215442587921689653e-6,  1.5252733829836118394e-5, 1.5403530441736050155e-4,
+                                1.333355814641693531e-3,   9.6181291076068885273e-3, 5.5504108664821594339e-2,
+                                2.402265069591009822e-1,   6.9314718055994530942e-1, 1};
 
 /// e^x for any x by instructions that split a number and scale by a power of two.
 JOINSUM_INLINE __m512 wide_exponential(__m512 x) {
   const __m512 y = x * 1.44269504088896340736F;
-  const __m512 rest = _mm512_maskz_reduce_ps(0xFFFF, y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  const __m512 rest = _mm512_maskz_reduce_ps(0xFFFF, y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m512 sum = _mm512_set1_ps(kPowers32[0]);
   for (int i = 1; i < 7; ++i) sum = sum * rest + kPowers32[i];
-  return _mm512_maskz_scalef_ps(0xFFFF, sum, y);
+  return _mm512_maskz_scalef_ps(0xFFFF, sum, y - rest);
 }
 
 JOINSUM_INLINE __m512d wide_exponential(__m512d x) {
   const __m512d y = x * 1.44269504088896340736;
-  const __m512d rest = _mm512_maskz_reduce_pd(0xFF, y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  const __m512d rest = _mm512_maskz_reduce_pd(0xFF, y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   __m512d sum = _mm512_set1_pd(kPowers64[0]);
   for (int i = 1; i < 12; ++i) sum = sum * rest + kPowers64[i];
-  return _mm512_maskz_scalef_pd(0xFF, sum, y);
+  return _mm512_maskz_scalef_pd(0xFF, sum, y - rest);
 }
 #endif
 

@@ -43,8 +43,12 @@ class MemoryStore::MemoryBuffer final : public Buffer {
   const void* memory() const override { return array_.storage().unsafeGetStorageImpl(); }
   bool exclusive() const override { return array_.use_count() == 1 && array_.storage().use_count() == 1; }
   at::Tensor array(const at::Tensor& view) override { return view; }
-  /// Another tensor of the memory: of one that Python has seen, torch counts a reference as long as it lives.
-  at::Tensor export_array(const at::Tensor& view) override { return view.alias(); }
+  /// Another tensor of the memory, with the same version counter: of one that Python has seen, torch counts a reference
+  /// as long as it lives.
+  at::Tensor export_array(const at::Tensor& view) override {
+    const c10::TensorImpl& own = *view.unsafeGetTensorImpl();
+    return at::Tensor(own.shallow_copy_and_detach(own.version_counter(), /*allow_tensor_metadata_change=*/true));
+  }
 
  private:
   std::shared_ptr<MemoryStore> store_;
