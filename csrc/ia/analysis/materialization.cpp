@@ -122,8 +122,9 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
 
 Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(plan), fused_(fused_joins(plan)) {
   find_recomputed(most_bytes);
-  find_fused_maps();
-  find_added();
+  const auto counts = use_counts(plan);
+  find_fused_maps(counts);
+  find_added(counts);
 }
 
 void Materialization::find_recomputed(int64_t most_bytes) {
@@ -151,23 +152,21 @@ void Materialization::find_recomputed(int64_t most_bytes) {
   while (std::erase_if(recomputed_, [&](const Node* node) { return !stays(node); }) > 0) continue;
 }
 
-void Materialization::find_fused_maps() {
-  const auto counts = use_counts(plan_);
+void Materialization::find_fused_maps(const Counts& uses) {
   for (const NodePtr& node : plan_.order()) {
     const auto* op = node->as<LocalAggregate>();
     if (op == nullptr) continue;
     const Node& map = *node->input(0);
-    const bool alone = counts.at(&map) == 1 && node->type().holding.regular() && !reduces_recomputed(map);
+    const bool alone = uses.at(&map) == 1 && node->type().holding.regular() && !reduces_recomputed(map);
     if (alone && reduces_keys_of_its_map(*op, map)) fused_.insert(&map);
   }
 }
 
-void Materialization::find_added() {
-  const auto counts = use_counts(plan_);
+void Materialization::find_added(const Counts& uses) {
   for (const NodePtr& node : plan_.order()) {
     if (!adds_a_multiple(*node)) continue;
     const Node& sum = *node->input(1);
-    if (sum.as<LocalAggregate>() == nullptr || counts.at(&sum) > 1 || !fused_.contains(sum.input(0).get())) continue;
+    if (sum.as<LocalAggregate>() == nullptr || uses.at(&sum) > 1 || !fused_.contains(sum.input(0).get())) continue;
     const Node& join = *sum.input(0);
     const auto* op = join.as<LocalJoin>();
     const bool products = op != nullptr && kernels::table::row_of(op->kernel).facts.linear;

@@ -17,15 +17,14 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan);
 constexpr int64_t kMostJoinedBytes = int64_t{1} << 24;
 
 /// Which values of a plan the executor stores, for the executor and the cost model. Not stored are:
-/// - fused joins, and maps that reduce axes if a local aggregate that alone reads them reduces the keys of these axes
-/// by
-///   the same kernel: both are one reduction;
+/// - fused joins;
+/// - maps that reduce axes, if a local aggregate that alone reads them reduces the keys of these axes by the same
+///   kernel: both are one reduction;
 /// - values that are recomputed tile by tile: values whose elements can be computed one by one, that take more than
 ///   `most_bytes` and more than each operand (or an operand is recomputed too), and that only reductions and recomputed
 ///   values read. Each reduction computes them again;
 /// - sums of products whose only reader is `addcmul(x, sum, number)`, as where SGD updates a weight by its gradient:
-/// the
-///   products are added to x.
+///   the products are added to x.
 class Materialization {
  public:
   explicit Materialization(const Plan& plan, int64_t most_bytes = kMostJoinedBytes);
@@ -49,8 +48,9 @@ class Materialization {
 
  private:
   void find_recomputed(int64_t most_bytes);
-  void find_fused_maps();
-  void find_added();
+  using Counts = std::unordered_map<const Node*, int64_t>;
+  void find_fused_maps(const Counts& uses);
+  void find_added(const Counts& uses);
 
   Plan plan_;  ///< keeps the nodes that the others point to
   std::unordered_set<const Node*> fused_;

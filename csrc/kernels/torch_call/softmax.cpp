@@ -65,11 +65,7 @@ at::Tensor& log_softmax_grad_of_out(const at::Tensor& grad, const at::Tensor& ou
   for_each_tile(grad, [&](const Tile& tile) {
     const at::Tensor spread = tile(output).to(type).exp().mul_(tile(total));
     at::Tensor into = tile(out);
-    if (out.scalar_type() != type) {
-      into.copy_(at::sub(tile(grad).to(type), spread));
-    } else {
-      at::sub_out(into, tile(grad).to(type), spread);
-    }
+    at::sub_out(into, tile(grad).to(type), spread);
   });
   return out;
 }

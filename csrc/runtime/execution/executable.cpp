@@ -75,11 +75,8 @@ Action Executable::action_of(const Node& node, const std::string& label,
     return std::make_unique<const communication::PreparedMove>(label, node.input(0)->type(), node.type(), local_sites);
   }
   ComputeLocally compute;
-  if (materialization_.added_by(node) != nullptr) {
-    compute.operation = operator_of(node);
-    return compute;
-  }
-  if (const auto* op = node.as<ia::LocalCall>()) {
+  const auto* op = node.as<ia::LocalCall>();
+  if (op != nullptr && materialization_.added_by(node) == nullptr) {
     std::vector<const relation::RelationType*> types;
     for (const NodePtr& input : node.inputs()) types.push_back(&input->type().relation);
     compute.call = std::make_unique<const local::CallOperator>(op->call, std::move(types));
