@@ -38,16 +38,31 @@ if [ ${#missing[@]} -gt 0 ]; then
   [ ${#missing[@]} -eq 0 ] || die "installed, but still not found for $python: ${missing[*]}"
 fi
 
+# install_optional PACKAGES BEFORE FAILED OTHERWISE: as root, else only says what they are needed for.
+install_optional() {
+  local install="apt-get install -y --no-install-recommends $1"
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+    say "$2"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get update -q && $install; } || say "$3: $install"
+  else
+    say "$4: sudo $install"
+  fi
+}
+
 browsers=(chromium-headless-shell chromium chromium-browser google-chrome)
 if ! command -v "${browsers[@]}" >/dev/null; then
-  install="apt-get install -y --no-install-recommends chromium-headless-shell fonts-dejavu-core"
-  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
-    say "installing Chromium, in which explain's pages are tested"
-    export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -q && $install; } || say "Chromium was not installed; tests of pages need it: $install"
-  else
-    say "tests of explain's pages need Chromium and are skipped without it: sudo $install"
-  fi
+  install_optional "chromium-headless-shell fonts-dejavu-core" \
+    "installing Chromium, in which explain's pages are tested" \
+    "Chromium was not installed; tests of pages need it" \
+    "tests of explain's pages need Chromium and are skipped without it"
+fi
+
+if ! command -v mpirun >/dev/null || ! ldconfig -p | grep -q libscalapack-openmpi; then
+  install_optional "libscalapack-openmpi2.2 libopenblas0-openmp openmpi-bin" \
+    "installing ScaLAPACK, with which the benchmarks compare products" \
+    "ScaLAPACK was not installed; the benchmarks run without it" \
+    "the benchmarks compare products with ScaLAPACK if it is installed"
 fi
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||

@@ -37,6 +37,9 @@ SUITES = {
         [
             (["language_model"], ["gpt-4x256"], (1, 2, 4), ["open"]),
             (["ffnn"], ["amazon", "speech"], (2,), ["open"]),
+            (["cnn"], ["3x16"], (2,), ["open"]),
+            (["attention"], ["forward 4096"], (2,), ["open"]),
+            (["semirings"], ["min-plus 1024"], (2,), ["open"]),
             (["products"], ["4000x4000x4000"], (2,), ["open"]),
         ],
     ),
@@ -44,7 +47,10 @@ SUITES = {
         7,
         [
             ([], ["gpt-4x256", "gpt-4x512", "llama-4x256", "amazon", "speech"], (1, 2, 4), ["open"]),
+            ([], ["3x16", "step 4096", "min-plus 1024", "logsumexp 1024"], (1, 2, 4), ["open"]),
+            (["xml"], ["256"], (1, 2, 4), ["open"]),
             (["products"], ["4000x4000x4000", "600x38400x600", "4800x600x4800"], (2, 4), ["open"]),
+            (["nearest_neighbour"], ["50000x1200"], (2, 4), ["open"]),
             ([], ["gpt-4x256", "amazon", "speech"], (2, 4), _NETWORKS),
             (["products"], ["4000x4000x4000"], (2, 4), _NETWORKS),
         ],

@@ -15,6 +15,7 @@ from typing import Any
 from network import Link, network, run_all
 
 from frame.cells import Cell
+from frame.outside import FOLDER
 
 __all__ = ["cores", "run_cell", "start_ranks", "threads_of_rank"]
 
@@ -32,13 +33,13 @@ def threads_of_rank(ranks: int) -> int:
 def run_cell(cell: Cell, turns: int, only: Sequence[str], limit: float) -> dict[str, Any]:
     """Figures of a cell, from processes of its own. Raises click.ClickException if a rank fails."""
     threads = threads_of_rank(cell.ranks)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         out = Path(folder) / "figures.json"
         command = [sys.executable, str(PROGRAM), "--workload", cell.workload, "--size", cell.size]
         command += ["--turns", str(turns), "--threads", str(threads), "--out", str(out)]
         command += [argument for name in only for argument in ("--only", name)]
         # torch warns that a namespace's address has no name.
-        environment = {"OMP_NUM_THREADS": str(threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        environment = {"OMP_NUM_THREADS": str(threads), "TORCH_CPP_LOG_LEVEL": "ERROR", FOLDER: folder}
         if cell.network == "open":
             run_all(start_ranks(cell.ranks, command, environment), limit)
         else:

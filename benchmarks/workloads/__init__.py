@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from frame.contenders import Workload
 
-from workloads import ffnn, language_model, products
+from workloads import attention, cnn, ffnn, language_model, nearest_neighbour, products, semirings, xml
 
 __all__ = ["WORKLOADS"]
 
 WORKLOADS: dict[str, Workload] = {
     "language_model": language_model.WORKLOAD,
+    "cnn": cnn.WORKLOAD,
     "ffnn": ffnn.WORKLOAD,
+    "attention": attention.WORKLOAD,
     "products": products.WORKLOAD,
+    "nearest_neighbour": nearest_neighbour.WORKLOAD,
+    "semirings": semirings.WORKLOAD,
+    "xml": xml.WORKLOAD,
 }

@@ -35,7 +35,9 @@ class Training:
 
 
 def _plain(model: nn.Module) -> list[Tensor]:
-    return [p.detach() for p in model.parameters()]
+    """What training changes: parameters, and running statistics; of FSDP2's, full tensors (collective)."""
+    state = [x.detach() for x in model.state_dict().values() if x.is_floating_point()]
+    return [x.full_tensor() if hasattr(x, "full_tensor") else x for x in state]
 
 
 def _trained(loss_of: Callable[[], Tensor], parameters: Iterable[Tensor], training: Training) -> Callable[[], Tensor]:
@@ -75,7 +77,8 @@ def by_inductor(training: Training) -> Contender:
 def by_ddp(training: Training) -> Contender:
     """DistributedDataParallel: each rank has its shard of the batch, gradients are reduced in buckets."""
     model = training.new_model()
-    parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    # Buffers are equal on all ranks, and need not be sent.
+    parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, forward_sync_buffers=False)
     inputs, target = own_rows(training.inputs), own_rows(training.target)
     step = _trained(lambda: training.loss(parallel(inputs), target), model.parameters(), training)
     return Contender(step, result=lambda: _plain(model))
@@ -92,10 +95,7 @@ def by_fsdp(training: Training, layers: Callable[[Any], Sequence[nn.Module]]) ->
         fully_shard(layer, mesh=mesh, reshard_after_forward=False)
     inputs, target = own_rows(training.inputs), own_rows(training.target)
     step = _trained(lambda: training.loss(model(inputs), target), model.parameters(), training)
-    return Contender(
-        step,
-        result=lambda: [p.full_tensor().detach() for p in model.parameters()],  # type: ignore[attr-defined]
-    )
+    return Contender(step, result=lambda: _plain(model))
 
 
 class _Buckets:

@@ -7,13 +7,19 @@ Source: TRA paper, section 5.3.
 from __future__ import annotations
 
 import math
+import shutil
+import sys
 from collections.abc import Callable, Mapping
+from ctypes.util import find_library
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from frame.contenders import Absent, Contender, Workload, own_rows, rank, ranks, whole
+from frame.outside import PROGRAMS, Program, emulated, shared_folder
 from torch import Tensor
+
+from workloads.dask_array import by_dask
 
 __all__ = ["WORKLOAD"]
 
@@ -59,10 +65,12 @@ def reference(size: str) -> Contender:
 
 def contenders(size: str) -> dict[str, Callable[[], Contender]]:
     shape = SIZES[size]
+    outside = {"ScaLAPACK": lambda: by_scalapack(shape), "Dask": lambda: by_dask_array(shape)}
     if ranks() == 1:
-        return {"joinsum": lambda: by_joinsum(shape), "torch": lambda: by_torch(shape)}
+        return {"joinsum": lambda: by_joinsum(shape), "torch": lambda: by_torch(shape), **outside}
     return {
         "joinsum": lambda: by_joinsum(shape),
+        **outside,
         "hand-coded: broadcast": lambda: by_broadcast(shape),
         "hand-coded: ring": lambda: by_ring(shape),
         "hand-coded: cross product": lambda: by_cross_product(shape),
@@ -113,6 +121,27 @@ def by_torch(shape: Shape) -> Contender:
         result.own = a @ b
 
     return Contender(step, lambda: [result.own])
+
+
+def by_scalapack(shape: Shape) -> Contender:
+    """ScaLAPACK on OpenBLAS in as many processes, which share memory; the fastest of its grids and block sizes."""
+    if emulated():
+        raise Absent("ScaLAPACK's processes share memory, so no emulated network is between them")
+    if shutil.which("mpirun") is None or find_library("scalapack-openmpi") is None:
+        raise Absent("ScaLAPACK is not installed: apt-get install libscalapack-openmpi2.2 openmpi-bin")
+    command = ["mpirun", "-n", str(ranks()), "--bind-to", "none", "--oversubscribe", "--allow-run-as-root"]
+    command += [sys.executable, str(PROGRAMS / "scalapack.py")]
+    a, b = operands(shape)
+    like = torch.empty(shape.rows, shape.columns, dtype=shape.dtype)
+    return Program(command, shared_folder(), {"a": a, "b": b}, like).contender()
+
+
+def by_dask_array(shape: Shape) -> Contender:
+    """Dask's product of blocks, two along each axis for each thread."""
+    a, b = operands(shape)
+    cuts = 2 * ranks() * torch.get_num_threads()
+    like = torch.empty(shape.rows, shape.columns, dtype=shape.dtype)
+    return by_dask("product", {"a": a, "b": b}, like, (cuts, cuts))
 
 
 def by_broadcast(shape: Shape) -> Contender:

@@ -116,7 +116,7 @@ void bind_placement(py::module_& module) {
 }
 
 void bind_physical_type(py::module_& module) {
-  public_class<PhysicalType>(module, "PhysicalType", kPhysicalTypeDoc)
+  public_class<PhysicalType, std::shared_ptr<PhysicalType>>(module, "PhysicalType", kPhysicalTypeDoc)
       .def_static("placed", &PhysicalType::placed, py::arg("who"), py::arg("relation"), py::arg("grid"),
                   py::arg("placement"), WithoutGil())
       .def_readonly("relation", &PhysicalType::relation)

@@ -115,7 +115,9 @@ void bind_stored_relation(py::module_& module) {
   module.def("make_store", &storage::make_store, py::arg("name"));
   module.def("store_names", &storage::store_names);
   py::class_<StoredRelation>(module, "StoredRelation")
-      .def_readonly("type", &StoredRelation::type)
+      .def_property_readonly(
+          "type",
+          [](const StoredRelation& relation) { return std::const_pointer_cast<ia::PhysicalType>(relation.type); })
       .def("tuples", &storage::tuples, WithoutGil())
       .def("blocks", &storage::block_arrays, WithoutGil())
       .def("whole_tensor", &storage::whole_tensor, py::arg("store"), WithoutGil())
@@ -136,17 +138,12 @@ void bind_stored_relation(py::module_& module) {
       py::arg("tuples"), py::arg("type"), py::arg("sites"), py::arg("store"), py::arg("copy"), WithoutGil());
 }
 
-/// What each node of a run did; Python objects are made of it when they are asked for.
-struct RunTrace {
-  std::vector<NodeTrace> entries;
-};
-
 /// Outputs by name, and what each node did. By value: an output that Python drops is freed.
-std::pair<std::map<std::string, StoredRelation>, RunTrace> run(Executor& executor, const ia::Plan& plan,
-                                                               const std::map<std::string, StoredRelation>& inputs,
-                                                               const kernels::table::Scalars& scalars) {
+std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(
+    Executor& executor, const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
+    const kernels::table::Scalars& scalars) {
   execution::RunResult result = executor.run(plan, inputs, scalars);
-  return {std::move(result.outputs), {std::move(result.trace)}};
+  return {std::move(result.outputs), std::move(result.trace)};
 }
 
 void bind_executor(py::module_& module) {
@@ -161,7 +158,7 @@ void bind_executor(py::module_& module) {
       .def_readonly("peak_bytes", &NodeTrace::peak_bytes)
       .def_readonly("site_bytes", &NodeTrace::site_bytes)
       .def_readonly("pooled_bytes", &NodeTrace::pooled_bytes);
-  py::class_<RunTrace>(module, "RunTrace").def("entries", [](const RunTrace& trace) { return trace.entries; });
+  py::class_<execution::RunTrace>(module, "RunTrace").def("entries", &execution::RunTrace::entries);
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
       .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,9 @@ void bind_optimizer(py::module_& module);
 void bind_runtime(py::module_& module);
 
 /// A class that users see, as `joinsum.<name>`.
-template <class T>
-py::class_<T> public_class(py::module_& module, const char* name, const char* doc) {
-  py::class_<T> bound(module, name, doc);
+template <class T, class Holder = std::unique_ptr<T>>
+py::class_<T, Holder> public_class(py::module_& module, const char* name, const char* doc) {
+  py::class_<T, Holder> bound(module, name, doc);
   bound.attr("__module__") = "joinsum";
   return bound;
 }

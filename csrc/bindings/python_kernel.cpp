@@ -36,6 +36,11 @@ at::Tensor PythonFunction::call(const std::vector<at::Tensor>& operands) const {
   const py::gil_scoped_acquire lock;
   py::tuple arguments(operands.size());
   for (size_t i = 0; i < operands.size(); ++i) arguments[i] = operands[i];
+  // The function may use autograd, which runs leave out.
+  const auto state = c10::impl::tls_local_dispatch_key_set();
+  const c10::impl::ForceDispatchKeyGuard with_autograd(
+      state.included_ | c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
+      state.excluded_ - c10::autograd_dispatch_keyset_with_ADInplaceOrView);
   py::object result;
   try {
     result = (*function_)(*arguments);

@@ -15,6 +15,24 @@ class CallState {
       : call_(call), inputs_(inputs), axis_(axis) {}
 
   AxisState run(const RelationType& result) const {
+    const auto divided = division();
+    if (!divided) return Replicated{};
+    const auto [letter, domain] = *divided;
+    if (const auto key = relation::key_of(call_.result().letters, result, letter)) return Split{*key, domain};
+    const auto by = call_.reduce.find(letter);
+    return by == call_.reduce.end() ? AxisState(Replicated{}) : Pending{by->second};
+  }
+
+  /// The kernel that reduces the partials of results that lack the letter by which the axis divides operands.
+  std::optional<std::string> reduction() const {
+    const auto divided = division();
+    const auto by = divided ? call_.reduce.find(divided->first) : call_.reduce.end();
+    return by == call_.reduce.end() ? std::nullopt : std::optional(by->second);
+  }
+
+ private:
+  /// The letter by which the axis divides all operands that have it, and the domain of the split.
+  std::optional<std::pair<char, int64_t>> division() const {
     std::optional<std::pair<char, int64_t>> divided;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const auto letter = divided_letter(i);
@@ -22,8 +40,8 @@ class CallState {
       check(!divided || divided == letter, i);
       divided = letter;
     }
-    if (!divided) return Replicated{};
-    const auto [letter, domain] = *divided;
+    if (!divided) return std::nullopt;
+    const char letter = divided->first;
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const bool has = call_.operands[i].find(letter) != std::string::npos;
       check(!has || divided_letter(i), i);
@@ -32,12 +50,9 @@ class CallState {
         call_.undivided.find(letter) == std::string::npos,
         "local_call: an operand is divided by a letter that the call needs undivided; broadcast it: letter=", letter,
         ", call=", call_.text());
-    if (const auto by = call_.reduce.find(letter); by != call_.reduce.end()) return Pending{by->second};
-    if (call_.result().letters.find(letter) == std::string::npos) return Replicated{};
-    return Split{*relation::key_of(call_.result().letters, result, letter), domain};
+    return divided;
   }
 
- private:
   /// The letter by which the axis divides operand `i`, and the domain of the split.
   std::optional<std::pair<char, int64_t>> divided_letter(size_t i) const {
     const auto* split = std::get_if<Split>(&inputs_[i]->placement.grid()->states[axis_]);
@@ -93,11 +108,11 @@ PhysicalType infer_call(const LocalCall& op, const std::vector<const PhysicalTyp
   }
   RelationType relation = relation::call_type("local_call", call, relations);
   GridPlacement placement;
-  for (size_t axis = 0; axis < inputs[0]->grid.axes.size(); ++axis)
-    placement.states.push_back(CallState(call, inputs, axis).run(relation));
-  std::set<std::string> reductions;
-  for (const AxisState& state : placement.states) {
-    if (const auto* pending = std::get_if<Pending>(&state)) reductions.insert(pending->kernel);
+  std::set<std::string> reductions;  // of all results, so that a division fits all or none
+  for (size_t axis = 0; axis < inputs[0]->grid.axes.size(); ++axis) {
+    const CallState state(call, inputs, axis);
+    placement.states.push_back(state.run(relation));
+    if (auto reduction = state.reduction()) reductions.insert(std::move(*reduction));
   }
   JOINSUM_USER_CHECK(reductions.size() < 2, "local_call: partials of different reductions: call=", call.text());
   std::vector<std::optional<Box>> boxes;

@@ -140,6 +140,7 @@ std::string PhysicalType::text(bool full) const {
 }
 
 bool PhysicalType::operator==(const PhysicalType& other) const {
+  if (this == &other) return true;
   return relation == other.relation && grid == other.grid && placement == other.placement;
 }
 

@@ -66,6 +66,10 @@ struct PhysicalType {
   bool operator==(const PhysicalType& other) const;
 };
 
+/// A type that many relations have; never null.
+using SharedType = std::shared_ptr<const PhysicalType>;
+inline SharedType shared(PhysicalType type) { return std::make_shared<const PhysicalType>(std::move(type)); }
+
 /// What sites hold once `source` has been moved to `placement`. Within each coordinate of the axes that stay pending,
 /// what any site held moves to the sites that the placement names.
 Holding reduced_holding(const PhysicalType& source, const Placement& placement);

@@ -29,6 +29,7 @@ _DEVICE = frozenset({"torch", "cuda"})
 CPP = (
     Floor("base"),
     Floor("kernels/semiring", frozenset({"cuda"})),
+    Floor("kernels/rows"),
     Floor("kernels/expression"),
     Floor("kernels/table"),
     Floor("kernels/call"),

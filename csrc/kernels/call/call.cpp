@@ -103,11 +103,13 @@ class Check {
     }
     for (const auto& [letter, kernel] : call_.reduce) {
       check(in_operand(letter), "a letter that leaves partials is an operand's: letter=", letter);
+      check(std::any_of(call_.results.begin(), call_.results.end(),
+                        [&](const CallResult& result) { return !has(result.letters, letter); }),
+            "some result lacks a letter that leaves partials: letter=", letter);
     }
     for (const CallResult& result : call_.results) {
       for (const char letter : result.letters) {
         check(in_operand(letter) || call_.extents.contains(letter), "a result's letter has no extent: letter=", letter);
-        check(!call_.reduce.contains(letter), "a result lacks the letters that leave partials: letter=", letter);
       }
       for (const std::string& letters : call_.operands) {
         for (const char letter : letters) {

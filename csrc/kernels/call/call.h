@@ -52,8 +52,8 @@ struct NewLetter {
 };
 
 /// One result of an operator of torch's dispatcher on operands whose axes have letters. The work may be divided by a
-/// letter: freely, if the operator does to each part what it does to the whole; leaving partials of the results, which
-/// lack the letter (`reduce`); or not at all (`undivided`). Prints as
+/// letter: freely, if the operator does to each part what it does to the whole; leaving partials of the results that
+/// lack the letter, while those that have it are divided (`reduce`); or not at all (`undivided`). Prints as
 /// `0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b; flops=5 ab`. A decomposed operator
 /// names the call that does the same undecomposed: `...; undecomposed (0) {0; aten::_softmax; ab -> ab:f32; ...}`.
 /// Source: EinDecomp, section 2: a vertex of the graph runs as one kernel call for each part of its unique labels.
@@ -65,7 +65,7 @@ struct Call {
   std::vector<CallArgument> arguments;
   std::string undivided;
   std::string same;                    ///< letters of which results that lack them do not depend on the part at hand
-  std::map<char, std::string> reduce;  ///< the kernel that reduces partials
+  std::map<char, std::string> reduce;  ///< the kernel that reduces partials of results that lack the letter
   std::map<char, NewLetter> extents;
   std::vector<std::pair<double, std::string>> flops;  ///< a sum: each times the extents of the letters
   Dims undecomposed_operands;                         ///< those of this call that `undecomposed` has, in its order

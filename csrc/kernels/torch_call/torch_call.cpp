@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stdexcept>
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/enum_tag.h>
@@ -64,6 +65,14 @@ const std::vector<c10::OperatorName>& overloads_of(const std::string& name) {
   return found == all->end() ? none : found->second;
 }
 
+/// Overloads by the operator's name, then those that joinsum has for it: of `aten::f` those of `joinsum::f`.
+std::vector<c10::OperatorName> variants_of(const std::string& name) {
+  std::vector<c10::OperatorName> out = overloads_of(name);
+  const std::string own = "joinsum" + name.substr(name.find("::"));
+  if (own != name) out.insert(out.end(), overloads_of(own).begin(), overloads_of(own).end());
+  return out;
+}
+
 const std::map<char, int64_t>& no_begins() {
   static const std::map<char, int64_t> none;
   return none;
@@ -89,14 +98,18 @@ class CallRun {
     for (const auto& slot : prepared_.slots_) {
       stack.push_back(slot.constant ? *slot.constant : value(*slot.given, *slot.type, slot.name));
     }
-    for (size_t i = 0; i < into.size(); ++i) stack.emplace_back(into[i].view(shape(call_.results[i].groups)));
+    for (size_t i = 0; i < into.size(); ++i) {
+      const Dims wanted = shape(call_.results[i].groups);
+      stack.emplace_back(into[i].sizes() == at::IntArrayRef(wanted) ? into[i] : into[i].view(wanted));
+    }
     const c10::OperatorHandle handle = found(into.empty() ? prepared_.name_ : *prepared_.out_variant_, call_.function);
     const c10::NoGradGuard no_grad;
     try {
       handle.callBoxed(stack);
+    } catch (const c10::IndexError& error) {
+      throw std::out_of_range(failure(error));  // Python's IndexError
     } catch (const c10::Error& error) {
-      throw KernelError(concatenate("call: torch's operator fails: operator=", call_.function,
-                                    ", error=", error.what_without_backtrace(), ", call=", call_.text()));
+      throw KernelError(failure(error));
     }
     std::vector<at::Tensor> given;
     for (const c10::IValue& value : stack) take(value, given);
@@ -151,6 +164,11 @@ class CallRun {
     JOINSUM_KERNEL_CHECK(condition, "call: ", parts..., ", operator=", call_.function, ", call=", call_.text());
   }
 
+  std::string failure(const c10::Error& error) const {
+    return concatenate("call: torch's operator fails: operator=", call_.function,
+                       ", error=", error.what_without_backtrace(), ", call=", call_.text());
+  }
+
   int64_t& extent(char letter) { return extents_[static_cast<unsigned char>(letter)]; }
 
   int64_t elements(const std::string& letters) const {
@@ -182,7 +200,11 @@ class CallRun {
   at::Tensor operand(const CallArgument& argument) const {
     const at::Tensor& block = operands_[argument.integer];
     const std::string& letters = call_.operands[argument.integer];
-    return block.permute(order(letters, all(argument.groups))).reshape(shape(argument.groups)).contiguous();
+    const std::string wanted = all(argument.groups);
+    const at::Tensor ordered = wanted == letters ? block : block.permute(order(letters, wanted));
+    const bool apart = std::all_of(argument.groups.begin(), argument.groups.end(),
+                                   [](const std::string& group) { return group.size() == 1; });
+    return (apart ? ordered : ordered.reshape(shape(argument.groups))).contiguous();
   }
 
   at::Tensor lettered(const CallResult& result, const at::Tensor& given) const {
@@ -264,12 +286,13 @@ void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
     for (const std::string& group : result.groups) letters += group;
     if (letters != result.letters) return;
   }
-  for (const c10::OperatorName& name : overloads_of(name_.name)) {
+  for (const c10::OperatorName& name : variants_of(name_.name)) {
     const auto other = c10::Dispatcher::singleton().findSchema(name);
     if (!other || !takes_outputs(other->schema(), handle.schema(), call_.results.size())) continue;
-    out_variant_ = name;
     into_on_cpu_ = other->hasKernelForDispatchKey(c10::DispatchKey::CPU);
     into_on_cuda_ = other->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+    if (!into_on_cpu_ && !into_on_cuda_) continue;
+    out_variant_ = name;
     const auto& arguments = other->schema().arguments();
     for (size_t i = slots_.size(); i < arguments.size(); ++i) out_names_.push_back(arguments[i].name());
     return;

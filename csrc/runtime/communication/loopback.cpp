@@ -41,7 +41,7 @@ class Loopback final : public Transport {
     }
     return std::make_unique<CompletedExchange>(std::move(arrays));
   }
-  void agree(const std::string&, const std::string&) override {}
+  void agree_on(const std::string&, uint64_t, const std::function<std::string()>&) override {}
   std::vector<std::string> gather_texts(const std::string&, const std::string& text) override {
     return std::vector<std::string>(local_.size(), text);
   }

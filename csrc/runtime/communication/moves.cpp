@@ -359,7 +359,7 @@ PreparedMove::PreparedMove(std::string operation_name, const ia::PhysicalType& f
                            const std::vector<int64_t>& local_sites)
     : operation(std::move(operation_name)),
       source(from),
-      target(to),
+      target(ia::shared(to)),
       exchange(ia::analysis::exchange(from, to)),
       reduce(stage_of(exchange.reduce, from.relation, local_sites)),
       gather(stage_of(exchange.gather, from.relation, local_sites)),

@@ -24,7 +24,7 @@ struct Stage {
 struct PreparedMove {
   std::string operation;  ///< the operator as errors name it
   ia::PhysicalType source;
-  ia::PhysicalType target;
+  ia::SharedType target;
   ia::analysis::Exchange exchange;
   Stage reduce;
   Stage gather;

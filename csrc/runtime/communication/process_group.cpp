@@ -101,7 +101,7 @@ class ProcessGroupTransport final : public Transport {
                                         const std::function<at::Tensor(size_t)>& payload,
                                         const Allocate& allocate) override;
   std::optional<at::Tensor> native(const CollectiveCall& call, const at::Tensor& array) override;
-  void agree(const std::string& call, const std::string& text) override;
+  void agree_on(const std::string& call, uint64_t hash, const std::function<std::string()>& text) override;
   std::vector<std::string> gather_texts(const std::string& call, const std::string& text) override;
   std::vector<double> all_reduce_max(const std::vector<double>& values) override;
   void report_failure(const std::exception& error) override { peers_->report_failure(watch::reason_of(error)); }
@@ -118,7 +118,10 @@ class ProcessGroupTransport final : public Transport {
   }
   std::vector<std::string> gather_bytes(const std::string& operation, const std::string& own,
                                         const std::vector<int64_t>& sizes);
-  std::vector<Header> exchange_headers(const std::string& operation, const std::string& call, const std::string& text);
+  std::vector<Header> exchange_headers(const std::string& operation, const std::string& call, uint64_t hash,
+                                       size_t length);
+  std::vector<std::string> exchange_texts(const std::string& operation, const std::string& call,
+                                          const std::string& text);
 
   std::shared_ptr<PeerWatch> peers_;
   std::string name_;
@@ -218,9 +221,9 @@ std::vector<std::string> ProcessGroupTransport::gather_bytes(const std::string& 
 
 /// Begins a call that all sites make; raises on every site if some make another one.
 std::vector<Header> ProcessGroupTransport::exchange_headers(const std::string& operation, const std::string& call,
-                                                            const std::string& text) {
+                                                            uint64_t hash, size_t length) {
   peers_->begin_common_call();
-  Header own{hash_text(text), static_cast<int64_t>(text.size()), {}};
+  Header own{hash, static_cast<int64_t>(length), {}};
   call.copy(own.call, sizeof(own.call) - 1);
   const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(Header));
   std::vector<Header> headers(sites_);
@@ -234,24 +237,25 @@ std::vector<Header> ProcessGroupTransport::exchange_headers(const std::string& o
   return headers;
 }
 
-void ProcessGroupTransport::agree(const std::string& call, const std::string& text) {
-  const auto turn = peers_->enter();
-  const auto headers = exchange_headers("agree", call, text);
+std::vector<std::string> ProcessGroupTransport::exchange_texts(const std::string& operation, const std::string& call,
+                                                               const std::string& text) {
   std::vector<int64_t> lengths;
-  bool equal = true;
-  for (const Header& header : headers) {
+  for (const Header& header : exchange_headers(operation, call, hash_text(text), text.size())) {
     lengths.push_back(header.length);
-    equal = equal && header.hash == headers[0].hash && header.length == headers[0].length;
   }
-  if (equal) return;
-  throw TransportError(call + ": sites differ: " + first_difference(gather_bytes("agree", text, lengths)));
+  return gather_bytes(operation, text, lengths);
+}
+
+void ProcessGroupTransport::agree_on(const std::string& call, uint64_t hash, const std::function<std::string()>& text) {
+  const auto turn = peers_->enter();
+  const auto headers = exchange_headers("agree", call, hash, 0);
+  if (std::all_of(headers.begin(), headers.end(), [&](const Header& header) { return header.hash == hash; })) return;
+  throw TransportError(call + ": sites differ: " + first_difference(exchange_texts("agree", call, text())));
 }
 
 std::vector<std::string> ProcessGroupTransport::gather_texts(const std::string& call, const std::string& text) {
   const auto turn = peers_->enter();
-  std::vector<int64_t> lengths;
-  for (const Header& header : exchange_headers(call, call, text)) lengths.push_back(header.length);
-  return gather_bytes(call, text, lengths);
+  return exchange_texts(call, call, text);
 }
 
 std::vector<double> ProcessGroupTransport::all_reduce_max(const std::vector<double>& values) {

@@ -213,4 +213,8 @@ LocalArrays Transport::all_to_all(const std::string& operation, const SubGrids& 
   return out;
 }
 
+void Transport::agree(const std::string& call, const std::string& text) {
+  agree_on(call, hash_text(text), [&] { return text; });
+}
+
 }  // namespace joinsum::runtime::communication

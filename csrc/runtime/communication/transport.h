@@ -118,8 +118,11 @@ class Transport {
 
   // --- control: not counted ------------------------------------------------------------------------------------------
 
-  /// Raises TransportError on every site unless all give the same text; the message shows the first line that differs.
-  virtual void agree(const std::string& call, const std::string& text) = 0;
+  /// Raises TransportError on every site unless all give the same hash; the message shows the first line in which the
+  /// texts differ, which are made for that.
+  virtual void agree_on(const std::string& call, uint64_t hash, const std::function<std::string()>& text) = 0;
+  /// The same for a text that exists.
+  void agree(const std::string& call, const std::string& text);
   /// Every site's text; `call` must be the same on all.
   virtual std::vector<std::string> gather_texts(const std::string& call, const std::string& text) = 0;
   /// Maximum of the sites' values, element by element.

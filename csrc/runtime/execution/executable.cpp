@@ -15,7 +15,7 @@ using ia::NodePtr;
 Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes)
     : plan_(plan),
       plan_text_(plan.text()),
-      hash_(plan.hash()),
+      hash_(hash_text(plan_text_)),
       materialization_(plan, most_joined_bytes),
       further_results_(ia::analysis::further_results(plan)) {
   add_values(local_sites);
@@ -36,7 +36,7 @@ void Executable::add_values(const std::vector<int64_t>& local_sites) {
   const auto names = ia::node_names(plan_);
   for (const NodePtr& node : plan_.order()) {
     if (!materialization_.materialized(*node)) continue;
-    Value value{node.get(), names.at(node.get()), {}};
+    Value value{node.get(), ia::shared(node->type()), names.at(node.get()), {}};
     if (const auto* input = node->as<ia::Input>()) value.input = input->name;
     for (const int64_t site : local_sites) value.boxes.emplace(site, node->type().stored(site));
     position_.emplace(node.get(), values_.size());
@@ -156,11 +156,18 @@ void Executable::add_liveness() {
   }
 }
 
+void Executable::share_type_of_input(Value& value, const std::string& input) const {
+  for (const Value& other : values_) {
+    if (other.input == input && *other.type == *value.type) value.type = other.type;
+  }
+}
+
 void Executable::add_results() {
   std::set<size_t> returned;
   for (const auto& output : plan_.outputs()) {
     const size_t value = position_.at(output.node.get());
     const bool repeated = !returned.insert(value).second;
+    if (output.tied_input) share_type_of_input(values_[value], *output.tied_input);
     results_.push_back({output.name, value, repeated || values_[value].input.has_value()});
   }
 }

@@ -17,7 +17,8 @@ namespace joinsum::runtime::execution {
 /// The value of one node of the plan in a run.
 struct Value {
   const ia::Node* node = nullptr;
-  std::string name;                           ///< as the plan's text names it
+  ia::SharedType type;  ///< the node's; a result that is tied to an input of its type shares the input's
+  std::string name;     ///< as the plan's text names it
   std::map<int64_t, std::vector<Box>> boxes;  ///< that each site of this process stores
   std::optional<std::string> input = {};      ///< its name, of an input
 };
@@ -99,6 +100,7 @@ class Executable {
   /// Values that a task reads for good: a move's operand until it is finished.
   std::vector<size_t> reads(const Task& task) const;
   void add_results();
+  void share_type_of_input(Value& value, const std::string& input) const;
   Action action_of(const ia::Node& node, const std::string& label, const std::vector<int64_t>& local_sites) const;
   local::LocalOperatorPtr operator_of(const ia::Node& node) const;
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/GradMode.h>
 
 #include "kernels/dense/dense.h"
@@ -40,22 +41,22 @@ class Run {
     find_shared_inputs();
   }
 
-  RunResult run() {
-    RunResult result;
-    for (const Step& step : executable_.steps()) {
-      result.trace.push_back({executable_.values()[step.results.front()].name, step.operation});
-    }
+  /// The outputs; what the nodes did is added to `counts`.
+  std::map<std::string, StoredRelation> run(std::vector<NodeCounts>& counts) {
     for (const auto& [name, relation] : inputs_) resident_.add(relation);
     for (const Task& task : executable_.tasks()) {
-      perform(task, result.trace);
+      perform(task, counts);
       free_after(task);
       transport_.progress();
     }
+    std::map<std::string, StoredRelation> outputs;
     for (const Result& output : executable_.results()) {
-      const StoredRelation& value = *values_[output.value];
-      result.outputs.emplace(output.name, output.own_blocks ? storage::with_own_blocks(value, store_) : value);
+      StoredRelation value = *values_[output.value];
+      if (output.own_blocks) value = storage::with_own_blocks(value, store_);
+      value.type = executable_.values()[output.value].type;
+      outputs.emplace(output.name, std::move(value));
     }
-    return result;
+    return outputs;
   }
 
   /// After an error: waits for what the others have sent to this process.
@@ -80,7 +81,7 @@ class Run {
   }
 
   /// Performs a task and adds what it did to the traces of its steps.
-  void perform(const Task& task, std::vector<NodeTrace>& trace) {
+  void perform(const Task& task, std::vector<NodeCounts>& trace) {
     const communication::Counters before = transport_.counters();
     const int64_t calls = kernels::dense::kernel_calls();
     store_.reset_peak();
@@ -91,7 +92,7 @@ class Run {
     } else {
       move(task);
     }
-    NodeTrace did;
+    NodeCounts did;
     did.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     did.bytes_sent = transport_.counters().sent - before.sent;
     did.bytes_received = transport_.counters().received - before.received;
@@ -107,7 +108,7 @@ class Run {
     }
   }
 
-  static void add_to(NodeTrace& node, const NodeTrace& did, size_t sharers) {
+  static void add_to(NodeCounts& node, const NodeCounts& did, size_t sharers) {
     node.bytes_sent += did.bytes_sent;
     node.bytes_received += did.bytes_received;
     node.kernel_calls += did.kernel_calls;
@@ -119,11 +120,11 @@ class Run {
 
   /// The moves of a group share its seconds alike. Each has its own bytes; what was counted otherwise is the first
   /// one's.
-  void add_to_group(const Task& task, NodeTrace did, std::vector<NodeTrace>& trace) {
+  void add_to_group(const Task& task, const NodeCounts& did, std::vector<NodeCounts>& trace) {
     const std::vector<size_t>& steps = executable_.groups()[task.number];
     for (const size_t step : steps) {
       const bool first = step == steps.front();
-      const NodeTrace rest{.seconds = did.seconds, .peak_bytes = did.peak_bytes, .pooled_bytes = did.pooled_bytes};
+      const NodeCounts rest{.seconds = did.seconds, .peak_bytes = did.peak_bytes, .pooled_bytes = did.pooled_bytes};
       add_to(trace[step], first ? did : rest, steps.size());
       if (task.kind != Task::Kind::kFinish) continue;
       if (!first) {
@@ -136,7 +137,7 @@ class Run {
     if (task.kind == Task::Kind::kFinish) add_received(task.number, -1);
   }
 
-  void hold(size_t step, NodeTrace& trace) {
+  void hold(size_t step, NodeCounts& trace) {
     const size_t own = executable_.steps()[step].results.front();
     if (!executable_.values()[own].input) resident_.add(*values_[own]);
     trace.site_bytes = resident_.of_busiest_site(received_);
@@ -199,48 +200,67 @@ class Run {
   };
 
   void compute_locally(const Step& step, const ComputeLocally& compute) {
-    std::map<std::vector<int64_t>, Group> groups = groups_of(step);
-    std::map<const void*, int64_t> readers;
-    for (const auto& [key, group] : groups) {
-      std::set<const void*> read;
-      for (const auto& pieces : group.pieces) {
-        for (const Piece& piece : pieces) read.insert(piece.block.memory());
-      }
-      for (const void* memory : read) ++readers[memory];
-    }
+    std::vector<Group> groups = groups_of(step);
+    const std::set<const void*> shared = read_by_several(groups);
     for (const size_t result : step.results) {
-      values_[result] = StoredRelation{executable_.values()[result].node->type(), {}};
+      values_[result] = StoredRelation{executable_.values()[result].type, {}};
     }
-    for (auto& [key, group] : groups) {
-      const auto blocks = compute_group(step, compute, group, readers);
+    for (Group& group : groups) {
+      const auto blocks = compute_group(step, compute, group, shared);
       for (size_t i = 0; i < step.results.size(); ++i) {
         for (const int64_t site : group.sites) values_[step.results[i]]->sites[site] = blocks[i];
       }
     }
   }
 
-  std::map<std::vector<int64_t>, Group> groups_of(const Step& step) const {
-    std::map<std::vector<int64_t>, Group> groups;
-    for (const int64_t site : transport_.local_sites()) {
-      std::vector<int64_t> key;
+  std::vector<Group> groups_of(const Step& step) const {
+    const std::vector<int64_t>& sites = transport_.local_sites();
+    std::vector<Group> groups;
+    std::map<std::vector<int64_t>, size_t> known;
+    for (const int64_t site : sites) {
       std::vector<std::vector<Piece>> pieces;
       for (const size_t operand : step.operands) {
         pieces.push_back(
             storage::pieces_of(executable_.values()[operand].boxes.at(site), values_[operand]->sites.at(site)));
-        const auto identity = storage::identity_of(pieces.back());
-        key.push_back(static_cast<int64_t>(identity.size()));
-        key.insert(key.end(), identity.begin(), identity.end());
       }
-      Group& group = groups[key];
-      if (group.sites.empty()) group.pieces = std::move(pieces);
-      group.sites.push_back(site);
+      const auto [at, fresh] =
+          known.try_emplace(sites.size() > 1 ? identity_of(pieces) : std::vector<int64_t>(), groups.size());
+      if (fresh) groups.push_back({std::move(pieces), {}});
+      groups[at->second].sites.push_back(site);
     }
     return groups;
   }
 
+  static std::vector<int64_t> identity_of(const std::vector<std::vector<Piece>>& operands) {
+    std::vector<int64_t> key;
+    for (const std::vector<Piece>& pieces : operands) {
+      const auto identity = storage::identity_of(pieces);
+      key.push_back(static_cast<int64_t>(identity.size()));
+      key.insert(key.end(), identity.begin(), identity.end());
+    }
+    return key;
+  }
+
+  /// Memory that more than one group reads.
+  static std::set<const void*> read_by_several(const std::vector<Group>& groups) {
+    std::set<const void*> shared;
+    if (groups.size() < 2) return shared;
+    std::set<const void*> seen;
+    for (const Group& group : groups) {
+      std::set<const void*> read;
+      for (const auto& pieces : group.pieces) {
+        for (const Piece& piece : pieces) read.insert(piece.block.memory());
+      }
+      for (const void* memory : read) {
+        if (!seen.insert(memory).second) shared.insert(memory);
+      }
+    }
+    return shared;
+  }
+
   /// The blocks of each result on the sites of a group.
   std::vector<std::vector<Block>> compute_group(const Step& step, const ComputeLocally& compute, Group& group,
-                                                const std::map<const void*, int64_t>& readers) {
+                                                const std::set<const void*>& shared) {
     std::vector<std::vector<Block>> out(step.results.size());
     const int64_t site = group.sites.front();
     const Value& own = executable_.values()[step.results.front()];
@@ -250,7 +270,7 @@ class Run {
     for (const auto& pieces : group.pieces) {
       if (!pieces.empty()) options = pieces.front().block.options();
     }
-    const std::vector<PinnedOperand> operands = pinned(step, group, readers);
+    const std::vector<PinnedOperand> operands = pinned(step, group, shared);
     if (compute.call != nullptr) {
       auto arrays = compute.call->run(operands, context_);
       for (size_t i = 0; i < step.results.size(); ++i) {
@@ -272,21 +292,25 @@ class Run {
 
   /// The operands, pinned; those may be overwritten that only this group reads, for the last time, and nobody else
   /// sees.
-  std::vector<PinnedOperand> pinned(const Step& step, Group& group, const std::map<const void*, int64_t>& readers) {
+  std::vector<PinnedOperand> pinned(const Step& step, Group& group, const std::set<const void*>& shared) {
     std::vector<Operand> operands;
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const Value& value = executable_.values()[step.operands[i]];
       auto& pieces = group.pieces[i];
       const bool overwritable = step.overwritable[i] && !(value.input && shared_inputs_.contains(*value.input)) &&
                                 std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-                                  return readers.at(piece.block.memory()) == 1 && piece.block.exclusive();
+                                  return !shared.contains(piece.block.memory()) && piece.block.exclusive();
                                 });
       if (value.input && overwritable) overwritten_.insert(*value.input);
       operands.push_back({value.node->type().relation, std::move(pieces), overwritable});
     }
     std::vector<PinnedOperand> out;
     out.reserve(operands.size());
-    for (const Operand& operand : operands) out.emplace_back(operand);
+    for (const Operand& operand : operands) {
+      out.emplace_back(operand);
+      if (!operand.overwritable) continue;
+      for (const PinnedPiece& piece : out.back().pieces) piece.array.unsafeGetTensorImpl()->bump_version();
+    }
     return out;
   }
 
@@ -320,8 +344,9 @@ void check_inputs(const Executable& executable, const std::map<std::string, Stor
     if (!value.input) continue;
     const auto found = inputs.find(*value.input);
     JOINSUM_USER_CHECK(found != inputs.end(), "run: input is missing: input=", *value.input);
-    JOINSUM_USER_CHECK(found->second.type == value.node->type(), "run: input has another type: input=", *value.input,
-                       ", given=", found->second.type.text(), ", wanted=", value.node->type().text());
+    const ia::PhysicalType& given = *found->second.type;
+    JOINSUM_USER_CHECK(given == *value.type, "run: input has another type: input=", *value.input,
+                       ", given=", given.text(), ", wanted=", value.type->text());
   }
   for (const auto& output : executable.plan().outputs()) {
     JOINSUM_USER_CHECK(!output.node->type().placement.pending(),
@@ -333,13 +358,14 @@ void check_inputs(const Executable& executable, const std::map<std::string, Stor
   }
 }
 
-/// What all sites must agree on: the plan with its input types, and the scalars.
-std::string program_text(const Executable& executable, const kernels::table::Scalars& scalars) {
+/// All sites must have the same plan with its input types, and the same scalars.
+void agree(communication::Transport& transport, const Executable& executable, const kernels::table::Scalars& scalars) {
   std::ostringstream out;
   out.precision(17);
-  out << executable.plan_text();
   for (const auto& [name, value] : scalars) out << "scalar " << name << " = " << value << "\n";
-  return out.str();
+  const std::string bound = out.str();
+  transport.agree_on("run", hash_mix(executable.hash(), hash_text(bound)),
+                     [&] { return executable.plan_text() + bound; });
 }
 
 /// Whether all sites are in this process, so that there is nobody to agree with.
@@ -349,6 +375,15 @@ bool single_process(const communication::Transport& transport) {
 
 }  // namespace
 
+std::vector<NodeTrace> RunTrace::entries() const {
+  std::vector<NodeTrace> out;
+  for (const Step& step : executable_->steps()) {
+    const std::string& name = executable_->values()[step.results.front()].name;
+    out.push_back({counts_[out.size()], name, step.operation});
+  }
+  return out;
+}
+
 Executor::Executor(std::shared_ptr<communication::Transport> transport, std::shared_ptr<storage::BlockStore> store,
                    int64_t most_joined_bytes)
     : transport_(std::move(transport)), store_(std::move(store)), most_joined_bytes_(most_joined_bytes) {}
@@ -357,12 +392,16 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
                         const kernels::table::Scalars& scalars) {
   overwritten_.clear();
   const auto to_run = executable(plan);
-  if (!single_process(*transport_)) transport_->agree("run", program_text(*to_run, scalars));
+  if (!single_process(*transport_)) agree(*transport_, *to_run, scalars);
   std::optional<Run> current;
   try {
     check_inputs(*to_run, inputs, scalars);
+    // Nothing here is differentiated: operators skip autograd, and who overwrites an array counts its version.
+    const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const c10::NoGradGuard no_grad;
-    return current.emplace(*to_run, inputs, scalars, *transport_, *store_, overwritten_).run();
+    std::vector<NodeCounts> counts(to_run->steps().size());
+    auto outputs = current.emplace(*to_run, inputs, scalars, *transport_, *store_, overwritten_).run(counts);
+    return {std::move(outputs), {to_run, std::move(counts)}};
   } catch (const TransportError&) {
     throw;
   } catch (const std::exception& e) {

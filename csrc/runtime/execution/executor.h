@@ -15,9 +15,7 @@
 namespace joinsum::runtime::execution {
 
 /// What one node of a run did, on the sites of this process together.
-struct NodeTrace {
-  std::string node;  ///< as the plan's text names it
-  std::string operation;
+struct NodeCounts {
   int64_t bytes_sent = 0;
   int64_t bytes_received = 0;
   int64_t kernel_calls = 0;
@@ -28,9 +26,26 @@ struct NodeTrace {
   int64_t pooled_bytes = 0;  ///< of freed blocks that the store had not returned to the system when the node ended
 };
 
+struct NodeTrace : NodeCounts {
+  std::string node;  ///< as the plan's text names it
+  std::string operation;
+};
+
+/// What the nodes of a run did, in the order of the executable's steps.
+class RunTrace {
+ public:
+  RunTrace(std::shared_ptr<const Executable> executable, std::vector<NodeCounts> counts)
+      : executable_(std::move(executable)), counts_(std::move(counts)) {}
+  std::vector<NodeTrace> entries() const;
+
+ private:
+  std::shared_ptr<const Executable> executable_;
+  std::vector<NodeCounts> counts_;
+};
+
 struct RunResult {
   std::map<std::string, storage::StoredRelation> outputs;
-  std::vector<NodeTrace> trace;
+  RunTrace trace;
 };
 
 /// Runs plans on one transport. The executables of the last plans are cached.

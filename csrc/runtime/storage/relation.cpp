@@ -126,7 +126,7 @@ namespace {
 StoredRelation store_pieces(const ia::PhysicalType& type, const std::vector<int64_t>& sites,
                             const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store,
                             Ownership ownership) {
-  StoredRelation out{type, {}};
+  StoredRelation out{ia::shared(type), {}};
   std::map<std::vector<Box>, std::vector<Block>> placed;
   for (const int64_t site : sites) {
     const auto boxes = type.stored(site);
@@ -176,7 +176,7 @@ Block own_block(const Block& block, std::map<std::vector<int64_t>, Block>& known
 
 StoredRelation retyped(const StoredRelation& relation, const ia::PhysicalType& type, BlockStore& store) {
   const Layout layout(type.relation);
-  StoredRelation out{type, {}};
+  StoredRelation out{ia::shared(type), {}};
   std::map<std::vector<int64_t>, Block> own;
   for (const auto& [site, blocks] : relation.sites) {
     const auto boxes = type.stored(site);
@@ -187,7 +187,7 @@ StoredRelation retyped(const StoredRelation& relation, const ia::PhysicalType& t
       if (fits) out.sites[site] = {own_block(concatenate({blocks[i]}, shape, store), own, store)};
     }
     JOINSUM_USER_CHECK(fits, "relation: blocks of another type hold other elements: site=", site,
-                       ", type=", relation.type.text(), ", wanted=", type.text());
+                       ", type=", relation.type->text(), ", wanted=", type.text());
     out.sites.try_emplace(site);
   }
   return out;
@@ -238,7 +238,7 @@ bool shares_memory(const StoredRelation& relation, const at::Tensor& array) {
 StoredRelation place_blocks(const std::vector<at::Tensor>& arrays, const ia::PhysicalType& type,
                             const std::vector<int64_t>& sites, BlockStore& store) {
   const Layout layout(type.relation);
-  StoredRelation out{type, {}};
+  StoredRelation out{ia::shared(type), {}};
   size_t next = 0;
   for (const int64_t site : sites) {
     auto& blocks = out.sites[site];
@@ -262,10 +262,10 @@ namespace {
 std::vector<Piece> distinct_pieces(const StoredRelation& relation) {
   std::vector<Piece> pieces;
   std::set<Box> seen;
-  const bool replicas = relation.type.placement.scattered() == nullptr;
+  const bool replicas = relation.type->placement.scattered() == nullptr;
   for (const auto& [site, blocks] : relation.sites) {
     std::set<Box> own;
-    for (Piece& piece : pieces_of(relation.type.stored(site), blocks)) {
+    for (Piece& piece : pieces_of(relation.type->stored(site), blocks)) {
       if (replicas && seen.contains(piece.box)) continue;
       own.insert(piece.box);
       pieces.push_back(std::move(piece));
@@ -278,10 +278,10 @@ std::vector<Piece> distinct_pieces(const StoredRelation& relation) {
 }  // namespace
 
 std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation) {
-  const relation::RelationType& type = relation.type.relation;
+  const relation::RelationType& type = relation.type->relation;
   const Layout layout(type);
-  JOINSUM_USER_CHECK(!relation.type.placement.pending(),
-                     "tuples: relation is pending; broadcast or shuffle it first: type=", relation.type.text());
+  JOINSUM_USER_CHECK(!relation.type->placement.pending(),
+                     "tuples: relation is pending; broadcast or shuffle it first: type=", relation.type->text());
   std::vector<std::pair<Key, at::Tensor>> out;
   for (const Piece& piece : distinct_pieces(relation)) {
     for_each_key(piece.box, [&](const Key& key) {
@@ -294,9 +294,9 @@ std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation) {
 }
 
 at::Tensor whole_tensor(const StoredRelation& relation, BlockStore& store) {
-  const relation::RelationType& type = relation.type.relation;
-  JOINSUM_USER_CHECK(!relation.type.placement.pending(),
-                     "to_tensor: relation is pending; broadcast or shuffle it first: type=", relation.type.text());
+  const relation::RelationType& type = relation.type->relation;
+  JOINSUM_USER_CHECK(!relation.type->placement.pending(),
+                     "to_tensor: relation is pending; broadcast or shuffle it first: type=", relation.type->text());
   const auto hole = type.first_hole();
   JOINSUM_USER_CHECK(!hole, "to_tensor: relation has a hole: key=", key_text(hole.value_or(Key{})));
   const auto duplicate = type.first_duplicate();

@@ -31,9 +31,9 @@ class Layout {
   Dims batch_dims_;
 };
 
-/// The blocks of a physical relation on the sites of this process, in the order of `type.stored(site)`.
+/// The blocks of a physical relation on the sites of this process, in the order of `type->stored(site)`.
 struct StoredRelation {
-  ia::PhysicalType type;
+  ia::SharedType type;
   std::map<int64_t, std::vector<Block>> sites;
 };
 

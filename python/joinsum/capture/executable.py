@@ -39,6 +39,9 @@ __all__ = ["DistributedExecutable", "PlannedProgram", "compile_fx"]
 _SEARCHED = 500
 _SEARCHED_TWICE = 4000
 
+# Smaller graphs are searched twice where decomposing multiplies their work by more than this.
+_MORE_WORK = 1.1
+
 # What an error calls the seed where ranks have different ones.
 _SEED = "seed (random numbers would differ between ranks; call torch.manual_seed with one number on all)"
 
@@ -108,11 +111,14 @@ class DistributedExecutable:
         if place is None:
             # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
             with unset_fake_temporarily():
-                found: tuple[Mapping[int, _C.PhysicalType], PlannedProgram] = (stored, self._recorded(stored, args))
+                # A plan whose inputs might start anywhere is the best one for inputs that start where it wants them.
+                fits = bool(self._plans) and self._first.takes(stored)
+                program = self._first if fits else self._recorded(stored, args)
         else:
-            found = self._plans.pop(place)
-        self._plans.insert(0, found)
-        return found[1]
+            _, program = self._plans.pop(place)
+        # With these types, not the equal ones of before: those of the next call are likely to be the same objects.
+        self._plans.insert(0, (stored, program))
+        return program
 
     def _recorded(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
         """The program for inputs of these types; the same on every rank, or an error on all of them."""
@@ -167,13 +173,15 @@ class PlannedProgram(PlannedGraph):
         """The plan, and where inputs start.
 
         Decomposing softmax and norms enlarges the graph, and a truncated search may do worse on it; so both forms are
-        planned, and the cheaper plan is taken.
+        planned, and the cheaper plan is taken. So they are where decomposing adds much work, as in attention, whose
+        scores are then computed twice.
         """
         graphs = [self.core]
-        if _SEARCHED < len(self.recorded.vertices) <= _SEARCHED_TWICE:
+        if len(self.recorded.vertices) <= _SEARCHED_TWICE:
             decomposed = self.recorded.graph(self._stay)
             undecomposed = decomposed.with_undecomposed_calls()
-            if undecomposed != decomposed:
+            many = len(self.recorded.vertices) > _SEARCHED
+            if undecomposed != decomposed and (many or _work(decomposed) > _MORE_WORK * _work(undecomposed)):
                 graphs.append(_binary(self.context, undecomposed))
         baselines = None if self._baselines is None else self._baselines.warm_starts
         choices = []
@@ -186,6 +194,13 @@ class PlannedProgram(PlannedGraph):
         if len(choices) == 1:
             return choices[0]
         return min(choices, key=lambda each: cost(IaPlan(each[0].plan), self.context.cluster).seconds)
+
+    def takes(self, stored: Mapping[int, _C.PhysicalType]) -> bool:
+        """Whether there is a plan already, and it takes the blocks of stored inputs, given by position, as they are."""
+        if "_chosen" not in self.__dict__:
+            return False
+        wanted = {each.position: self._types.get(each.name) for each in self.recorded.inputs}
+        return all(wanted.get(position) in (None, type_) for position, type_ in stored.items())
 
     def _starts_of(self, graph: _C.EinsumPlan) -> dict[str, _C.PhysicalType]:
         """For inputs that are stored on the sites, the type in which the plan takes their blocks as they are. Inputs
@@ -225,7 +240,7 @@ class PlannedProgram(PlannedGraph):
         finally:
             for name in lost:
                 taken[name].take()
-        return [self._result(output, made[output.name], memory) for output in self.recorded.outputs]
+        return [self._result(output, made[output.name], given, memory) for output in self.recorded.outputs]
 
     def _memory(self, placed: Iterable[_C.StoredRelation]) -> set[int]:
         """Where blocks of inputs and constants lie, if there are results that could lie there, too: what users write
@@ -253,9 +268,11 @@ class PlannedProgram(PlannedGraph):
         device, but for those that the run overwrites."""
         current, type_ = self.context, self._types[name]
         if isinstance(value, DistributedTensor):
+            core = value.stored.core()
+            if core.type == type_:
+                return core
             if name in self._starts:
-                core = value.stored.core()
-                return core if core.type == type_ else _C.retyped(core, type_, current.store)
+                return _C.retyped(core, type_, current.store)
             value, tied = value.full_tensor().detach(), True
         if name in self.recorded.constants:
             if (name, device) not in self._constants:
@@ -266,9 +283,17 @@ class PlannedProgram(PlannedGraph):
     def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
         return _C.place_tensor(value, type_, self.context.local_sites, self.context.store, copied)
 
-    def _result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
+    def _result(
+        self, output: Output, relation: _C.StoredRelation, given: Mapping[str, torch.Tensor], memory: set[int]
+    ) -> torch.Tensor:
+        """A result; one that overwrites a distributed tensor is that tensor, with the new blocks."""
         if output.name in self._stay:
-            return DistributedTensor(StoredRelation(relation, self.context), output.shape)
+            stored = StoredRelation(relation, self.context)
+            old = None if output.tied is None else given[output.tied]
+            if isinstance(old, DistributedTensor):
+                old.store(stored)
+                return old
+            return DistributedTensor(stored, output.shape)
         whole = relation.whole_tensor(self.context.store)
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
         own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
@@ -284,6 +309,11 @@ class PlannedProgram(PlannedGraph):
             if name != self.recorded.seed
         ]
         self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+
+
+def _work(graph: _C.EinsumPlan) -> int:
+    """Floating-point operations of the graph on one site."""
+    return cost(IaPlan(_C.on_one_site(graph.lower(graph.even_cuts(1))))).flops
 
 
 def _binary(current: Context, graph: _C.EinsumPlan) -> _C.EinsumPlan:

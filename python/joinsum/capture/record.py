@@ -13,6 +13,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum.base.errors import CaptureError, PlanError
+from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
 from joinsum.capture.recording.application import Application, module_path, operator_name, refuse, source_line
@@ -90,6 +91,7 @@ class _Tracer:
     def run(self) -> Recorded:
         position = 0
         graph, seed = with_random_operators(self.gm.graph, random_rule_of)
+        use_cross_entropies(graph)
         for node in graph.nodes:
             if seed is not None and node is seed:
                 self.values[node] = self.recorder.input(SEED, None, (), torch.int64)

@@ -19,6 +19,7 @@ from joinsum import _C
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.in_place import overwrite_operands
@@ -52,6 +53,7 @@ class SingleSiteExecutable:
         self._stay = sorted(graph.stay)
         nodes, seed = with_random_operators(graph.gm.graph, random_rule_of)
         self._seeded = seed is not None
+        use_cross_entropies(nodes)
         for node in nodes.nodes:
             _check(node, graph.replicate)
         overwrite_operands(nodes, self._tied)

@@ -28,7 +28,7 @@ __all__ = ["FASTER", "SLOWER", "with_cached_rates"]
 FORMAT = "joinsum rates"
 VERSION = 2
 FASTER = 1.5  # a rate that looks so many times faster is measured again
-SLOWER = 8.0  # so is one that looks so many times slower
+SLOWER = 4.0  # so is one that looks so many times slower
 _RATES = ("flops_per_second", "bytes_per_second", "latency_seconds")
 
 
@@ -113,7 +113,7 @@ def _is_rate(value: object) -> bool:
 def _near(cached: Cluster, look: Cluster) -> bool:
     """Whether no rate of the look is clearly faster than the cached one, or far slower.
 
-    >>> _near(Cluster(), Cluster(bytes_per_second=3e8)), _near(Cluster(), Cluster(latency_seconds=2e-5))
+    >>> _near(Cluster(), Cluster(bytes_per_second=4e8)), _near(Cluster(), Cluster(latency_seconds=2e-5))
     (True, False)
     """
     times_faster = [

@@ -22,9 +22,10 @@ Tick = Callable[[str], None]
 
 _ROUNDS = 3
 _WORK_SECONDS = 2e-3
+_LEAST_SIDE = 128  # of square products that take longer than a call
 _DTYPES = {4: "f32", 8: "f64"}
 # The fraction of the time for each family; the rest is for start-up and agreements.
-_SHARES = {"crowding": 0.05, "links": 0.4, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
+_SHARES = {"links": 0.4, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,10 @@ class Measurement:
     def profile(self) -> Profile:
         """Measures everything."""
         if not self.sites.single_process:
-            watch = self._stopwatch("crowding", 1)
-            # Sites cannot slow each other down by more than that; the rest is due to other programs.
-            most = max(1.0, self.machine.most_on_a_host() * torch.get_num_threads() / len(os.sched_getaffinity(0)))
-            self.crowding = min(watch.crowding_of(self.work_product), *self.sites.transport.all_reduce_max([most]))
+            if self.device.type != "cuda":
+                threads = self.machine.most_on_a_host() * torch.get_num_threads()
+                own = max(1.0, threads / len(os.sched_getaffinity(0)))
+                (self.crowding,) = self.sites.transport.all_reduce_max([own])
             (each,) = Stopwatch(self.sites.transport, 0.01).work([self.work_product])
             self.work_calls = max(1, round(_WORK_SECONDS / each))
         return Profile(
@@ -194,8 +195,8 @@ class Measurement:
     def _affordable(self, dtype: str, extents: Sequence[int], share: float) -> Sequence[int]:
         """`extents` without the largest ones, if two calls of all products would take more than half of `share`."""
         watch = Stopwatch(self.sites.transport, 0.0, self.crowding)
-        while extents[-1] > 128:
-            side = extents[-2]
+        while extents[-1] > _LEAST_SIDE:
+            side = max(extents[-2], _LEAST_SIDE)
             (seconds,) = watch.work([self._product(dtype, side, side, side)])
             if 2 * seconds * (sum(extents) / side) ** 3 < share / 2:
                 break

@@ -15,9 +15,6 @@ __all__ = ["Bench", "Stopwatch", "lower_quartile", "synchronize", "timed"]
 
 _MOST_CALLS = 500
 _MOST_EXCHANGES = 40
-_ROUNDS = 5
-# Below it, something else than the other sites slows a site down.
-_CROWDED = 1.25
 
 
 def synchronize(device: torch.device) -> None:
@@ -77,7 +74,7 @@ class Stopwatch:
     """Times actions that all sites perform at the same time. Every site gets the same result: the slowest site's.
 
     window     seconds for each action; a longer action runs once or twice
-    crowding   factor by which work takes longer because sites share cores
+    crowding   factor by which work takes longer because sites share cores: their threads for each core
     """
 
     def __init__(self, transport: _C.Transport, window: float, crowding: float = 1.0) -> None:
@@ -98,26 +95,12 @@ class Stopwatch:
         slowest = self.transport.all_reduce_max([self._undisturbed(action) for action in actions])
         return [self.crowding * seconds for seconds in slowest]
 
-    def crowding_of(self, action: Callable[[], float]) -> float:
-        """The factor by which `action` takes longer because sites share cores; 1 where each has its own. It is the
-        least of several windows, as other programs on the machine are no property of the sites."""
-        crowding = []
-        for _ in range(_ROUNDS):
-            self.transport.all_reduce_max([0.0])
-            end, wall, own = time.perf_counter() + self.window / _ROUNDS, 0.0, 0.0
-            while own == 0.0 or time.perf_counter() < end:
-                seconds, undisturbed = _both_seconds(action)
-                wall, own = wall + seconds, own + undisturbed
-            crowding.append(wall / own)
-        least = min(self.transport.all_reduce_max(crowding))
-        return least if least > _CROWDED else 1.0
-
     def _undisturbed(self, action: Callable[[], float]) -> float:
         action()
         end = time.perf_counter() + self.window
         seconds: list[float] = []
         while not seconds or (time.perf_counter() < end and len(seconds) < _MOST_CALLS):
-            seconds.append(_both_seconds(action)[1])
+            seconds.append(_own_seconds(action))
         return lower_quartile(seconds)
 
     def exchange(self, action: Callable[[], object], work: Callable[[], object] | None = None) -> float:
@@ -151,10 +134,10 @@ def _nothing() -> None:
     pass
 
 
-def _both_seconds(action: Callable[[], float]) -> tuple[float, float]:
-    """Seconds that `action` returns, and those of them in which this thread had a core. Where kernels use several
-    threads, both are wall time."""
+def _own_seconds(action: Callable[[], float]) -> float:
+    """Those of the seconds that `action` returns in which this thread had a core; all of them where kernels use several
+    threads."""
     start = time.thread_time()
     wall = action()
     own = time.thread_time() - start
-    return wall, min(wall, own) if torch.get_num_threads() == 1 and not torch.cuda.is_available() else wall
+    return min(wall, own) if torch.get_num_threads() == 1 and not torch.cuda.is_available() else wall

@@ -131,6 +131,10 @@ class BlockTensor(torch.Tensor):
             )
         self._stored = other._stored
 
+    def store(self, stored: StoredRelation) -> None:
+        """Replaces the blocks by those of a relation of the same elements, in any layout."""
+        self._stored = stored
+
     def share_replicas(self) -> None:
         """Makes replicas on the sites of this process one array each."""
         current, core = self.context, self._stored.core()

@@ -30,7 +30,7 @@ __all__ = [
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_CHUNK = 1 << 22  # bytes of an operand whose checksum is taken at once
+_CHUNK = 1 << 19  # words of 8 bytes of an operand whose checksum is taken at once
 _FAKE = (FakeTensor, FunctionalTensor)  # what operands are while torch records
 
 _OUTSIDE = (
@@ -95,12 +95,21 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
 def checksum(tensor: torch.Tensor) -> int:
     """A number, modulo 2^64, of the elements and their order: tensors that differ hardly ever share it."""
     flat = tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-    total = 0
-    for begin in range(0, flat.numel(), _CHUNK):
-        part = flat[begin : begin + _CHUNK].to(torch.int64)
-        place = torch.arange(begin + 1, begin + 1 + part.numel(), device=part.device)
-        total += int((part * (place * 0x1E3779B97F4A7C15 ^ (place << 7))).sum())
+    words = flat.numel() // 8
+    whole, rest = flat[: 8 * words], flat[8 * words :]
+    whole = (whole.clone() if whole.storage_offset() % 8 else whole).view(torch.int64)
+    total = _mixed_sum(rest.to(torch.int64), words)
+    for begin in range(0, words, _CHUNK):
+        total += _mixed_sum(whole[begin : begin + _CHUNK], begin)
     return total % 2**64
+
+
+def _mixed_sum(words: torch.Tensor, begin: int) -> int:
+    """Σ of the words, each times an odd number of its place. High bits are mixed into low ones first: an even number of
+    changed signs would vanish modulo 2^64."""
+    place = torch.arange(begin + 1, begin + 1 + words.numel(), device=words.device)
+    factor = (place * 0x1E3779B97F4A7C15).bitwise_xor_(place << 7).bitwise_or_(1)
+    return int(factor.mul_(words ^ (words >> 32)).sum())
 
 
 # --- out= -------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from joinsum.capture import rewrite as rewriting
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.cluster.context import context
 
-__all__ = ["Outcome", "Program", "keep_labels"]
+__all__ = ["Outcome", "Program", "check_effects", "keep_labels"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Program:
 
     def __init__(self, graph: CapturedGraph, updated: Collection[int] = ()) -> None:
         gm = graph.gm
-        _check_effects(gm.graph)
+        check_effects(gm.graph)
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
         entries = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
@@ -127,7 +127,7 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
     return writes
 
 
-def _check_effects(graph: Graph) -> None:
+def check_effects(graph: Graph) -> None:
     """Raises CaptureError for operators with side effects, which torch keeps in order by tokens."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
         raise CaptureError(

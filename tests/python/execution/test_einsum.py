@@ -14,6 +14,7 @@ import joinsum
 import pytest
 import torch
 from joinsum import KernelError, PlanError
+from joinsum.execution.operands import checksum
 
 SITES = [1, 2, 3, 4, 6, 8]
 
@@ -323,3 +324,15 @@ def test_errors_mark_the_place(count: int) -> None:
     with pytest.raises(PlanError, match="0 to 51"):
         joinsum.einsum(x, [0, 52])
     joinsum.init()
+
+
+def test_checksums_tell_tensors_apart() -> None:
+    x = torch.randn(64, 33, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    flipped = x.clone()
+    flipped[3, 5] *= -1
+    others = [-x, flipped, x.flip(0), x.roll(1, 1), x.float(), x[1:], x.nextafter(x + 1)]
+    assert len({checksum(each) for each in (x, *others)}) == 1 + len(others)
+    narrow = x.to(torch.bfloat16).flatten()  # its bytes are no whole number of words, from no word's begin
+    assert checksum(narrow[1:]) == checksum(narrow[1:].clone()) != checksum(-narrow[1:])
+    assert checksum(x.T) == checksum(x.T.contiguous())
+    assert checksum(torch.ones(3, dtype=torch.bool)) != checksum(torch.ones(2, dtype=torch.bool))

@@ -1,5 +1,13 @@
 """Operators of torch's dispatcher that rules call: decomposed ones, gradients alone, random numbers."""
 
-from joinsum.capture.decompositions import attention, einsum, gradients, lookups, random, softmax_and_norms
+from joinsum.capture.decompositions import (
+    attention,
+    cross_entropy,
+    einsum,
+    gradients,
+    lookups,
+    random,
+    softmax_and_norms,
+)
 
-__all__ = ["attention", "einsum", "gradients", "lookups", "random", "softmax_and_norms"]
+__all__ = ["attention", "cross_entropy", "einsum", "gradients", "lookups", "random", "softmax_and_norms"]

@@ -16,10 +16,9 @@ from torch import Tensor
 
 from joinsum.base.dtypes import accumulation_dtype
 
-__all__ = ["attention_grad_keys", "attention_grad_query", "attention_lse", "attention_of", "shard_indices"]
+__all__ = ["attention_lse", "attention_of", "shard_indices"]
 
 _OPTIONS = "Tensor? mask, bool causal, float? scale, SymInt[] rows, SymInt[] columns"
-_BACKWARD = f"Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, {_OPTIONS}"
 
 
 def shard_indices(shard: Sequence[int]) -> Tensor:
@@ -48,11 +47,6 @@ def _times(of_queries: Tensor, of_keys: Tensor) -> Tensor:
     if of_queries.shape[1] == groups:
         return of_queries @ of_keys
     return (_in_groups(of_queries, groups) @ of_keys.unsqueeze(2)).flatten(1, 2)
-
-
-def _of_groups(value: Tensor, groups: int) -> Tensor:
-    """Sums [b, g, ...] over the heads of queries [b, h, ...] that share a head of keys."""
-    return value if value.shape[1] == groups else _in_groups(value, groups).sum(2)
 
 
 class _Options(NamedTuple):
@@ -104,27 +98,3 @@ def attention_of(query: Tensor, key: Tensor, value: Tensor, lse: Tensor, *option
     """The attention, where `lse` is that of all keys; the results of shards of the keys are summed."""
     scores = _Options(*options).scores(query, key)
     return _times(_weights(scores, lse), value.to(scores.dtype)).to(query.dtype)
-
-
-def _slopes(operands: Sequence[Tensor], options: _Options) -> tuple[Tensor, Tensor]:
-    """The weights, and the gradient of the products of queries and keys, of grad, query, key, value, out and lse."""
-    grad, query, key, value, out, lse = operands
-    scores = options.scores(query, key)
-    weights, own = _weights(scores, lse), grad.to(scores.dtype)
-    change = _times(own, value.to(scores.dtype).mT) - (own * out).sum(-1, keepdim=True)
-    return weights, change.mul_(weights).mul_(options.factor(query))
-
-
-@torch.library.custom_op("joinsum::attention_grad_query", mutates_args=(), schema=f"({_BACKWARD}) -> Tensor")
-def attention_grad_query(grad: Tensor, query: Tensor, key: Tensor, *rest: Any) -> Tensor:
-    """The gradient of the queries; the results of shards of the keys are summed."""
-    _, slopes = _slopes([grad, query, key, *rest[:3]], _Options(*rest[3:]))
-    return _times(slopes, key.to(slopes.dtype)).to(query.dtype)
-
-
-@torch.library.custom_op("joinsum::attention_grad_keys", mutates_args=(), schema=f"({_BACKWARD}) -> (Tensor, Tensor)")
-def attention_grad_keys(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """The gradients of keys and values; the results of shards of the queries are summed."""
-    weights, slopes = _slopes([grad, query, key, value, *rest[:2]], _Options(*rest[2:]))
-    to_key = _of_groups(slopes.mT @ query.to(slopes.dtype), key.shape[1])
-    return to_key.to(key.dtype), _of_groups(weights.mT @ grad.to(weights.dtype), key.shape[1]).to(value.dtype)

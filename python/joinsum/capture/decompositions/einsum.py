@@ -53,8 +53,10 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[None, list[torch.Tensor | N
         remaining = "".join(label for label in own if label in "".join(labels))
         equation = f"{','.join(labels)}->{remaining}"
         gradient = torch.ops.joinsum.einsum(equation, [grad, *(each.conj() for _, each in others)])
-        shape = [extent if label in remaining else 1 for label, extent in zip(own, operand.shape, strict=True)]
-        gradients.append(gradient.reshape(shape).expand(operand.shape))
+        if remaining != own:
+            shape = [extent if label in remaining else 1 for label, extent in zip(own, operand.shape, strict=True)]
+            gradient = gradient.reshape(shape).expand(operand.shape)
+        gradients.append(gradient)
     return None, gradients
 
 

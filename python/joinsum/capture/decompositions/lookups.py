@@ -11,7 +11,14 @@ from typing import Any
 
 import torch
 
-__all__ = ["embedding_backward_shard", "embedding_shard", "local_index", "nll_backward_shard", "nll_shard"]
+__all__ = [
+    "class_scores",
+    "embedding_backward_shard",
+    "embedding_shard",
+    "local_index",
+    "local_targets",
+    "nll_backward_shard",
+]
 
 
 def local_index(
@@ -82,25 +89,25 @@ def embedding_backward_shard(
 _NLL = "Tensor target, Tensor? weight, SymInt ignored, SymInt[] offsets, SymInt[] local, SymInt[] extents"
 
 
-def _local_targets(target: torch.Tensor, ignored: int, *shard: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+def local_targets(target: torch.Tensor, ignored: int, *shard: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The classes of targets in a shard of the classes, and which targets are in it and not ignored."""
     valid = target != ignored
     found, present = local_index(torch.where(valid, target, 0), *shard)
     return found, present & valid
 
 
-@torch.library.custom_op("joinsum::nll_shard", mutates_args=(), schema=f"(Tensor score, {_NLL}) -> (Tensor, Tensor)")
-def nll_shard(
-    score: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignored: int, *shard: Sequence[int]
+@torch.library.custom_op("joinsum::class_scores", mutates_args=(), schema=f"(Tensor input, {_NLL}) -> (Tensor, Tensor)")
+def class_scores(
+    input: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignored: int, *shard: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Minus the weighted score of each target, and its weight; zeros for ignored targets and classes of other shards.
+    """The score of each target, and its weight; zeros for ignored targets and classes of other shards.
 
-    `score` [n, c] or [n, c, *s], `target` [n, *s], `weight` [c].
+    `input` [n, c] or [n, c, *s], `target` [n, *s], `weight` [c].
     """
-    found, present = _local_targets(target, ignored, *shard)
-    picked = score.gather(1, found.unsqueeze(1)).squeeze(1)
-    weights = torch.ones_like(picked) if weight is None else weight[found]
-    return torch.where(present, -picked * weights, 0), torch.where(present, weights, 0)
+    found, present = local_targets(target, ignored, *shard)
+    scores = input.gather(1, found.unsqueeze(1)).squeeze(1)
+    weights = torch.ones_like(scores) if weight is None else weight[found].to(scores.dtype)
+    return torch.where(present, scores, 0), torch.where(present, weights, 0)
 
 
 @torch.library.custom_op(
@@ -111,30 +118,7 @@ def nll_backward_shard(
 ) -> torch.Tensor:
     """The gradient [n, c, *s] of a shard of the scores, of which only the shape is read; `grad` [n, *s] is the gradient
     of each target's loss."""
-    return _fill_nll_backward(grad.new_empty(score.shape), grad, target, weight, *rest)
-
-
-def _fill_nll_backward(
-    out: torch.Tensor, grad: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, *rest: Any
-) -> torch.Tensor:
-    found, present = _local_targets(target, *rest)
+    found, present = local_targets(target, *rest)
     weights = grad if weight is None else grad * weight[found]
     values = torch.where(present, -weights, 0).unsqueeze(1)
-    return out.zero_().scatter_(1, found.unsqueeze(1), values)
-
-
-def _nll_backward_shard_out(
-    score: torch.Tensor,
-    grad: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    *rest: Any,
-    result_out: torch.Tensor,
-) -> torch.Tensor:
-    return _fill_nll_backward(result_out, grad, target, weight, *rest)
-
-
-_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
-_OUT = f"nll_backward_shard.out(Tensor score, Tensor grad, {_NLL}, *, Tensor(a!) result_out) -> Tensor(a!)"
-_LIBRARY.define(_OUT)  # type: ignore[no-untyped-call]
-_LIBRARY.impl("nll_backward_shard.out", _nll_backward_shard_out, "CPU")  # type: ignore[no-untyped-call]
+    return grad.new_zeros(score.shape).scatter_(1, found.unsqueeze(1), values)

@@ -135,6 +135,13 @@ def _channels(input: Tensor) -> tuple[int, ...]:
     return (1, -1, *(1,) * (input.dim() - 2))
 
 
+def _normed_channels(
+    input: Tensor, moments: tuple[Tensor, Tensor], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Tensor:
+    """(input - mean) / sqrt(variance + eps) · weight + bias in one pass, for numbers [c] of an input [n, c, *s]."""
+    return torch.nn.functional.batch_norm(input, *moments, weight, bias, False, 0.0, eps)
+
+
 @torch.library.custom_op(
     "joinsum::batch_norm_of",
     mutates_args=(),
@@ -148,26 +155,30 @@ def batch_norm_of(input: Tensor, total: Tensor, squares: Tensor, *rest: Any) -> 
     """
     weight, bias, running_mean, running_var, count, momentum, eps, statistics = rest
     mean, variance = total / count, squares / count
+    mean, variance, unbiased = mean.flatten(), variance.flatten(), squares.flatten() / max(count - 1, 1)
     rstd = torch.rsqrt(variance + eps)
-    weight, bias = (None if each is None else each.view(_channels(input)) for each in (weight, bias))
-    result = _affine((input.to(total.dtype) - mean) * rstd, weight, bias)
-    mean, unbiased = mean.flatten(), squares.flatten() / max(count - 1, 1)
+    weight, bias = (None if each is None else each.to(total.dtype) for each in (weight, bias))
+    result = _normed_channels(input.to(total.dtype), (mean, variance), weight, bias, eps)
     if running_mean is not None and running_var is not None:
         mean_now = (running_mean + momentum * (mean - running_mean)).to(running_mean.dtype)
         variance_now = (running_var + momentum * (unbiased - running_var)).to(running_var.dtype)
     else:
         mean_now, variance_now = mean.to(statistics, copy=True), unbiased.to(statistics)
-    return result.to(input.dtype), mean.to(statistics), rstd.flatten().to(statistics), mean_now, variance_now
+    return result.to(input.dtype), mean.to(statistics), rstd.to(statistics), mean_now, variance_now
 
 
 @torch.library.custom_op("joinsum::batch_norm_slopes", mutates_args=())
 def batch_norm_slopes(grad: Tensor, input: Tensor, mean: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
     """For each channel Σ grad and Σ grad · normed; the results of shards are summed."""
-    spread = _channels(input)
-    dims = [0, *range(2, grad.dim())]
-    own = grad.to(accumulation_dtype(mean.dtype))
-    normed = (input.to(own.dtype) - mean.view(spread)) * rstd.view(spread)
-    return own.sum(dims), (own * normed).sum(dims)
+    dtype = accumulation_dtype(mean.dtype)
+    mean, rstd = mean.to(dtype), rstd.to(dtype)
+    if input.numel() == 0:  # torch's operator divides by the number of elements
+        return torch.zeros_like(mean), torch.zeros_like(mean)
+    # Without the gradient of the input, the operator sums over each shard as if it were the batch.
+    _, second, first = torch.ops.aten.native_batch_norm_backward(
+        grad.to(dtype), input.to(dtype), torch.ones_like(mean), None, None, mean, rstd, True, 0.0, [False, True, True]
+    )
+    return first, second
 
 
 @torch.library.custom_op(
@@ -176,8 +187,12 @@ def batch_norm_slopes(grad: Tensor, input: Tensor, mean: Tensor, rstd: Tensor) -
 def batch_norm_grad_of(grad: Tensor, input: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of a batch norm's input, weight and bias in training, of the two slopes."""
     mean, rstd, weight, first, second, count = rest
+    dtype = first.dtype
+    scale = _affine(rstd.to(dtype), None if weight is None else weight.to(dtype), None)
     spread = _channels(input)
-    normed = (input.to(first.dtype) - mean.view(spread)) * rstd.view(spread)
-    own = grad.to(first.dtype) - (first.view(spread) + normed * second.view(spread)) / count
-    result = own * _affine(rstd, weight, None).view(spread)
+    slope, offset = -scale * rstd * second / count, -scale * first / count
+    # Centred first: where the mean is far larger than the deviation, the product would cancel otherwise.
+    result = input.to(dtype) - mean.to(dtype).view(spread)
+    torch.addcmul(offset.view(spread), result, slope.view(spread), out=result)
+    result.addcmul_(grad.to(dtype), scale.view(spread))
     return result.to(input.dtype), second.to(mean.dtype, copy=True), first.to(mean.dtype, copy=True)

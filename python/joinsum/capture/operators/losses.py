@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
@@ -45,7 +46,7 @@ def _loss_backward(application: Application) -> Results:
 
 # --- the negative log-likelihood --------------------------------------------------------------------------------------
 
-_NLL = Form("n c *s, n *s, c -> n *s, n *s", reduce="c=add", shards=shard_of("c"), flops="2 n *s")
+_SCORES = Form("n c *s, n *s, c -> n *s, n *s", reduce="c=add", shards=shard_of("c"), flops="2 n *s")
 _NLL_BACKWARD = Form("n c *s, n *s, n *s, c -> n c *s", shards=shard_of("c"), flops="2 n *s")
 
 
@@ -55,32 +56,74 @@ def _classes(application: Application) -> tuple[Value, Value, dict[str, object]]
     if len(score.axes) == 1:
         score, target = reshaped(score, (1, *score.shape)), reshaped(target, (1,))
     options = {"weight": application.arguments["weight"], "ignored": application.arguments["ignore_index"]}
-    return score, target, {"score": score, "target": target, **options}
+    return score, target, {"score": score, "input": score, "target": target, **options}
 
 
-def _nll_forward(application: Application) -> Results:
-    """The scores of the targets and their weights, each reduced; the mean is over the weights."""
-    score, target, arguments = _classes(application)
-    reduction, kind = application.number("reduction"), (target.shape, score.dtype)
-    losses, weights = _NLL.apply(application, torch.ops.joinsum.nll_shard.default, arguments, kind, kind)
+def _of_targets(application: Application, target: Value, arguments: dict[str, object]) -> list[Value]:
+    """The scores of the targets and their weights."""
+    kind = target.shape, application.dtype
+    return _SCORES.apply(application, torch.ops.joinsum.class_scores.default, arguments, kind, kind)
+
+
+def _reduced(application: Application, losses: Value, weights: Value) -> list[Value]:
+    """Losses of targets as `reduction` says, 1 for their mean over the weights; and the sum of the weights."""
+    reduction = application.number("reduction")
     if reduction == 0:
-        losses = losses if len(application.value("self").axes) > 1 else reshaped(losses, ())
-        return [losses, application.recorder.constant(torch.zeros((), dtype=score.dtype))]
+        return [losses, application.recorder.constant(torch.zeros((), dtype=losses.dtype))]
     total, weight = _total(losses), _total(weights)
     return [einsum([(total, ()), (weight, ())], (), "div") if reduction == 1 else total, weight]
 
 
+def _slopes(application: Application, grad: Value, total: Value, shape: Sequence[int]) -> Value:
+    """The gradient of the loss of each target, before its weight."""
+    if application.number("reduction") == 1:
+        grad = einsum([(grad, ()), (total, ())], (), "div")
+    return grad if grad.shape == tuple(shape) else expanded(reshaped(grad, ()), shape)
+
+
+def _nll_forward(application: Application) -> Results:
+    """The scores of the targets, reduced over classes, times their weights."""
+    _, target, arguments = _classes(application)
+    scores, weights = _of_targets(application, target, arguments)
+    names = axis_names(len(target.axes))
+    losses = scaled(einsum([(scores, names), (weights, names)], names, "mul"), -1.0)
+    loss, weight = _reduced(application, losses, weights)
+    return [reshaped(loss, application.shape), weight]
+
+
 def _nll_backward(application: Application) -> Results:
     score, target, arguments = _classes(application)
-    grad, reduction = application.value("grad_output"), application.number("reduction")
-    shape = application.value("self").shape
-    if reduction == 1:
-        grad = einsum([(grad, ()), (application.value("total_weight"), ())], (), "div")
-    if reduction != 0 or len(shape) == 1:
-        grad = expanded(reshaped(grad, ()), target.shape)
+    grad = _slopes(application, application.value("grad_output"), application.value("total_weight"), target.shape)
     operator = torch.ops.joinsum.nll_backward_shard.default
     (gradient,) = _NLL_BACKWARD.apply(application, operator, {**arguments, "grad": grad}, (score.shape, score.dtype))
-    return [reshaped(gradient, shape)]
+    return [reshaped(gradient, application.shape)]
+
+
+# --- the cross entropy ------------------------------------------------------------------------------------------------
+
+_LSE = Form("n c *s -> n *s", reduce="c=logaddexp", flops="5 n c *s")
+_CROSS_ENTROPY_OF = Form("n *s, n *s, n *s -> n *s", flops="3 n *s")
+_CROSS_ENTROPY_GRAD = Form("n c *s, n *s, n *s, n *s -> n c *s", shards=shard_of("c"), flops="6 n c *s")
+
+
+def _cross_entropy(application: Application) -> Results:
+    """The scores of the targets less the logarithms of sums of exponentials."""
+    score, target = application.value("input"), application.value("target")
+    operators, kind = torch.ops.joinsum, (target.shape, score.dtype)
+    (lse,) = _LSE.apply(application, operators.class_lse.default, {"input": score}, (target.shape, torch.float64))
+    scores, weights = _of_targets(application, target, application.arguments)
+    arguments = {"lse": lse, "score": scores, "share": weights}
+    (losses,) = _CROSS_ENTROPY_OF.apply(application, operators.cross_entropy_of.default, arguments, kind)
+    return [*_reduced(application, losses, weights), weights, lse]
+
+
+def _cross_entropy_backward(application: Application) -> Results:
+    target, share = application.value("target"), application.value("share")
+    grad = _slopes(application, application.value("grad"), application.value("total"), target.shape)
+    names = axis_names(len(target.axes))
+    arguments = {**application.arguments, "slope": einsum([(grad, names), (share, names)], names, "mul")}
+    operator = torch.ops.joinsum.cross_entropy_grad.default
+    return _CROSS_ENTROPY_GRAD.apply(application, operator, arguments, application.type)
 
 
 ROWS = rows(
@@ -95,4 +138,10 @@ ROWS = rows(
     ),
     Entry("nll_loss_forward nll_loss2d_forward", _nll_forward, "the picked scores, reduced over classes by add"),
     Entry("nll_loss_backward nll_loss2d_backward", _nll_backward, "each target by itself; classes may be divided"),
+    Entry(
+        "joinsum::cross_entropy",
+        _cross_entropy,
+        "log softmax and loss: sums of exponentials are reduced over classes by logaddexp, picked scores by add",
+    ),
+    Entry("joinsum::cross_entropy_backward", _cross_entropy_backward, "all labels may be divided"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -87,7 +88,8 @@ def _softmax_backward(application: Application) -> Results:
 
 # --- attention --------------------------------------------------------------------------------------------------------
 
-_SHARDS = {"rows": "shard l", "columns": "shard s"}
+_ROWS = {"rows": "shard l"}
+_SHARDS = {**_ROWS, "columns": "shard s"}
 
 
 @dataclass(frozen=True)
@@ -117,19 +119,21 @@ class _Heads:
         """The label of the queries that share a head of keys; empty where none do."""
         return "h" if self.key == "g" else ""
 
-    def form(self, text: str, undivided: str, reduce: str, flops: str) -> Form:
+    def form(self, text: str, undivided: str, reduce: str, flops: str, shards: Mapping[str, str]) -> Form:
         """`Q`, `O`, `L` and `K` stand for queries, outputs, one number for each query, and keys or values."""
         named = {"Q": f"b {self.query} l e", "O": f"b {self.query} l e", "L": f"b {self.query} l"}
         named |= {"K": f"b {self.key} s e", "M": self.mask}
         pattern = re.sub(r"[QOLKM]", lambda found: named[found[0]], text)
         heads = "g h" if self.shared else "h"
-        return Form(pattern, undivided, reduce, flops=flops.replace("h", heads), shards=_SHARDS if reduce else {})
+        return Form(pattern, undivided, reduce, flops=flops.replace("h", heads), shards=shards)
 
-    def undecomposed(self) -> Form:
-        return self.form("Q, K, K, M -> O, L", "l s e", "", "4 b h l s e")
+    def undecomposed(self, causal: bool) -> Form:
+        return self.form("Q, K, K, M -> O, L", "s e", "", "4 b h l s e", _ROWS if causal else {})
 
-    def undecomposed_backward(self) -> Form:
-        return self.form("O, Q, K, K, O, L, M -> Q, K, K", f"l s e {self.shared}".rstrip(), "", "10 b h l s e")
+    def backward(self, causal: bool) -> Form:
+        """The queries' gradient is summed over keys, those of keys and values over queries, also of several heads."""
+        reduce = " ".join(f"{name}=add" for name in ("l", "s", self.shared) if name)
+        return self.form("O, Q, K, K, O, L, M -> Q, K, K", "e", reduce, "10 b h l s e", _SHARDS if causal else {})
 
 
 def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, object]]:
@@ -143,35 +147,28 @@ def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, o
 
 
 def _attention(application: Application) -> Results:
-    """Each query's sum of exponentials, then the weighted values: both are partial where keys are divided."""
+    """Each query's sum of exponentials, then the weighted values: both are partial where keys are divided. Each
+    of the two computes the scores."""
     application, heads, arguments = _scoring(application)
-    undecomposed = heads.undecomposed()(application)
     out, sums = application.types
-    form = heads.form("Q, K, K, M -> L", "e", "s=logaddexp", "1 b h l s e")
+    form = heads.undecomposed(bool(arguments["causal"]))
+    undecomposed: Results = [*form.apply(application, _JOINSUM.attention.default, arguments, out, sums)]
+    form = heads.form("Q, K, K, M -> L", "e", "s=logaddexp", "2 b h l s e", _SHARDS)
     lse = form.apply(application, _JOINSUM.attention_lse.default, {**arguments, "dtype": sums[1]}, sums)
     (first,) = decomposed_or(undecomposed, lse, 1)
-    form = heads.form("Q, K, K, L, M -> O", "e", "s=add", "3 b h l s e")
+    form = heads.form("Q, K, K, L, M -> O", "e", "s=add", "4 b h l s e", _SHARDS)
     weighted = form.apply(application, _JOINSUM.attention_of.default, {**arguments, "lse": first}, out)
     return [decomposed_or(undecomposed, weighted)[0], first]
 
 
 def _attention_backward(application: Application) -> Results:
-    """The queries' gradient is summed over keys, those of keys and values over queries, also of several heads."""
     application, heads, arguments = _scoring(application)
-    undecomposed = heads.undecomposed_backward()(application)
-    query, *others = application.types
     arguments |= {"grad": application.value("grad_out"), "lse": application.value("logsumexp")}
-    form = heads.form("O, Q, K, K, O, L, M -> Q", "e", "s=add", "4 b h l s e")
-    to_query = form.apply(application, _JOINSUM.attention_grad_query.default, arguments, query)
-    reduce = " ".join(f"{name}=add" for name in ("l", heads.shared) if name)
-    form = heads.form("O, Q, K, K, O, L, M -> K, K", "e", reduce, "6 b h l s e")
-    to_keys = form.apply(application, _JOINSUM.attention_grad_keys.default, arguments, *others)
-    return [decomposed_or(undecomposed, to_query)[0], *decomposed_or(undecomposed, to_keys, 1)[:2]]
+    form = heads.backward(bool(arguments["causal"]))
+    return [*form.apply(application, _JOINSUM.attention_backward.default, arguments, *application.types)]
 
 
 _PLAIN = _Heads("h", "h", "b h l s")
-_HOW = "in one call where l and s are not divided, else on shards of queries and keys, reduced by add and logaddexp"
-
 ROWS = [
     *rows(
         "softmax",
@@ -190,11 +187,15 @@ ROWS = [
     ),
     *rows(
         "attention",
-        Entry("_scaled_dot_product_flash_attention_for_cpu", _attention, f"`{_PLAIN.undecomposed().pattern}`: {_HOW}"),
+        Entry(
+            "_scaled_dot_product_flash_attention_for_cpu",
+            _attention,
+            f"{_PLAIN.undecomposed(False).described}; where s is divided, in two calls, reduced by logaddexp and add",
+        ),
         Entry(
             "_scaled_dot_product_flash_attention_for_cpu_backward",
             _attention_backward,
-            f"`{_PLAIN.undecomposed_backward().pattern}`: {_HOW}",
+            f"{_PLAIN.backward(False).described}",
         ),
     ),
 ]

@@ -32,11 +32,14 @@ class Atom:
         self._factors: tuple[Atom, ...] = ()
 
     def find(self) -> Atom:
-        """The atom that stands for its class."""
+        """The atom that stands for its class; later calls reach it in one step."""
+        root = self
+        while root._same is not None:
+            root = root._same
         atom = self
-        while atom._same is not None:
-            atom = atom._same
-        return atom
+        while atom._same is not None and atom._same is not root:
+            atom._same, atom = root, atom._same
+        return root
 
     @property
     def factors(self) -> tuple[Atom, ...]:

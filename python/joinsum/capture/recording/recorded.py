@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -59,7 +60,7 @@ class Output:
         """The factors of all axes, in their order."""
         return [factor for axis in self.axes for factor in axis]
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Extents of the user's tensor."""
         return tuple(math.prod(factor.extent for factor in axis) for axis in self.axes)

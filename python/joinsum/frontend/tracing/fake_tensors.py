@@ -179,11 +179,15 @@ class TracedFunction:
         """A tensor's fake tensor in this call: the same one in every call while the tensor's metadata are the same."""
         if not isinstance(x, torch.Tensor):
             return x
-        if isinstance(x, (UninitializedParameter, UninitializedBuffer)):
-            raise PlanError(f"{self._who}: a parameter has no shape yet; call the model once before")
-        known = self._used.get(id(x)) or self._known.get(id(x))
+        known = self._used.get(id(x))
+        if known is not None and known[0] is x:
+            return known[2]
+        known = self._known.get(id(x))
         if known is not None and known[0] is x and known[1] == _metadata(x):
-            fake = self._used.setdefault(id(x), known)[2]
+            fake = known[2]
+            self._used[id(x)] = known
+        elif isinstance(x, (UninitializedParameter, UninitializedBuffer)):
+            raise PlanError(f"{self._who}: a parameter has no shape yet; call the model once before")
         elif isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0:
             fake = self._fakes.of(x)
             self._used[id(x)] = x, _metadata(x), fake

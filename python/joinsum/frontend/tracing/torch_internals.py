@@ -26,6 +26,8 @@ from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource
 from torch._functorch.partitioners import default_partition
 from torch._guards import ChainedSource, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
@@ -40,11 +42,13 @@ __all__ = [
     "RefusedByDynamo",
     "TorchRuntimeError",
     "aot_compile",
+    "aten_graph",
     "backward_names",
     "both_passes",
     "break_of",
     "function_modes",
     "graph_examples",
+    "module_of",
     "placeholder_names",
     "tracing_all",
     "without_collections",
@@ -92,6 +96,17 @@ def aot_compile(
     )
     with _without_remat_pass(), _plain_operators(), torch._functorch.config.patch(donated_buffer=False):
         return compile_both(gm, list(example_inputs))
+
+
+def aten_graph(function: Callable[..., Any], examples: Sequence[torch.Tensor]) -> torch.fx.Graph:
+    """The ATen operators that a function of fake tensors calls, without a gradient; it writes into nothing."""
+    with torch.no_grad():
+        return make_fx(function, decomposition_table=MIXED_PRECISION)(*examples).graph
+
+
+def module_of(graph: torch.fx.Graph, attributes: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """A graph with the attributes of another module; its Python code is generated when it first runs."""
+    return _LazyGraphModule(attributes, graph)
 
 
 def _donate_nothing() -> None:
@@ -169,7 +184,13 @@ def _random_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
     return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
-_TRACING = {"trace_autograd_ops": True, "allow_rnn": True, "recompile_limit": 64, "accumulated_recompile_limit": 1024}
+_TRACING = {
+    "trace_autograd_ops": True,
+    "allow_rnn": True,
+    "recompile_limit": 64,
+    "accumulated_recompile_limit": 1024,
+    "run_gc_after_compile": False,
+}
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from joinsum.distributed.batch_shards import BatchShards
-from joinsum.frontend.training.optimizers import Update
+from joinsum.frontend.training.updated_graph import UpdateFunction
 
-__all__ = ["LossFunction", "StepOptions", "step_function"]
+__all__ = ["LossFunction", "StepOptions", "in_single_precision", "step_function"]
 
 LossFunction = Callable[..., Tensor]
 _CLIPPING_GUARD = 1e-6  # torch.nn.utils.clip_grad_norm_'s
@@ -29,13 +29,13 @@ class StepOptions:
     replicate: Collection[str] = ()
 
 
-def step_function(model: torch.nn.Module, update: Update, options: StepOptions) -> Callable[..., Any]:
-    """The function that Dynamo traces: it takes a batch and all state, returns new state, and writes into nothing."""
-    new, loss_function, max_norm = _in_single_precision(update.new), options.loss_function, options.max_norm
-    accumulate = options.accumulate
+def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[..., Any]:
+    """The function that Dynamo traces: it takes a batch, parameters and sums of gradients, and returns the loss and
+    what ends the graph, which takes the gradients of the update."""
+    loss_function, max_norm, accumulate = options.loss_function, options.max_norm, options.accumulate
 
     def step(batch: Any, keywords: Any, arguments: tuple[Any, ...]) -> Any:
-        places, sums, states, numbers, kinds, last = arguments
+        places, sums, last = arguments
         if loss_function is None:
             result = model(*batch, **keywords)
             loss = result.loss if hasattr(result, "loss") else result
@@ -45,21 +45,14 @@ def step_function(model: torch.nn.Module, update: Update, options: StepOptions) 
         with torch.no_grad():
             if sums:
                 gradients = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
-            if not last:
-                return loss.detach(), gradients
-            if max_norm is not None:
+            if last and max_norm is not None:
                 gradients = _clipped(gradients, max_norm)
-            updated = []
-            for i, gradient in enumerate(gradients):
-                cohort, traits = kinds[i]
-                operands = places[i], gradient, states[i], numbers[cohort], traits
-                updated.append(None if gradient is None else new(*operands))
-        return loss.detach(), updated
+            return loss.detach(), torch.ops.joinsum.gradients(loss, gradients)
 
     return step
 
 
-def _in_single_precision(new: Any) -> Any:
+def in_single_precision(new: UpdateFunction) -> UpdateFunction:
     """The update `new` of a parameter and its state, in which half-precision parameters get single precision."""
 
     def update(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,131 +12,138 @@ from torch import Tensor
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
-from joinsum.frontend.program import Outcome, Program, keep_labels
+from joinsum.frontend.program import Outcome, Program, check_effects, keep_labels
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
-from joinsum.frontend.tracing.torch_internals import aot_compile
+from joinsum.frontend.tracing.torch_internals import aot_compile, module_of
+from joinsum.frontend.training.step_arguments import StepArguments
+from joinsum.frontend.training.updated_graph import TracedStep, UpdatedGraph, UpdateFunction, updated_graph
 
-__all__ = ["StepArguments", "StepGraph", "TrainedParameter", "keep_state"]
-
-
-@dataclass(frozen=True)
-class TrainedParameter:
-    """A parameter that a step updates.
-
-    traits   the options of its group that decide which operators there are
-    state    the optimizer's tensors for it, in the optimizer's order
-    steps    number of updates that it has had
-    cohort   index of the number tensors that its update reads
-    """
-
-    parameter: Tensor
-    traits: dict[str, bool]
-    state: dict[str, Tensor]
-    steps: int
-    cohort: int
-
-
-@dataclass(frozen=True)
-class StepArguments:
-    """Arguments of the traced function besides the batch: tensors, and options that decide which operators it calls.
-
-    sums      sums of gradients since the last update, one per trained parameter; empty at an update's first batch
-    numbers   tensors of one element that the update reads, by name, for each cohort
-    last      whether an update follows
-    """
-
-    trained: list[TrainedParameter]
-    sums: list[Tensor]
-    numbers: list[dict[str, Tensor]]
-    last: bool
-
-    def as_tuple(self) -> tuple[Any, ...]:
-        """The last argument of the traced function, in the order in which it reads it."""
-        places = [each.parameter for each in self.trained]
-        states = [each.state for each in self.trained] if self.last else []
-        kinds = [(each.cohort, each.traits) for each in self.trained] if self.last else []
-        return places, self.sums, states, self.numbers, kinds, self.last
+__all__ = ["StepCapture", "StepGraph", "keep_state"]
 
 
 def keep_state(old: Tensor, new: Tensor) -> None:
     """Replaces the value of a parameter or buffer by a new one that is stored on the sites."""
+    if new is old:
+        return
     if isinstance(old, DistributedTensor) and isinstance(new, DistributedTensor):
         old.adopt(new)
     else:
         replace_tensor(old, new)
 
 
-class StepGraph(Captured):
-    """The graph of a step. New values of its state may overwrite the old ones, and stay on the sites.
+@dataclass(frozen=True)
+class StepCapture:
+    """How the steps of a model are captured.
 
-    state   names of the tensors that persist between steps, by identity
+    arguments   those of the current call
+    names       for such arguments, names of all state and of the update's numbers, by the tensors' identity
+    state       for such arguments, the identities of the tensors that persist between steps
+    update      the update of one parameter
+    replicate   operators without a rule that run whole on every site
     """
 
-    def __init__(
-        self, traced: Traced, state: Mapping[int, str], arguments: StepArguments, replicate: Collection[str]
-    ) -> None:
-        self._replicate = replicate
+    arguments: Callable[[], StepArguments]
+    names: Callable[[StepArguments], Mapping[int, str]]
+    state: Callable[[StepArguments], Collection[int]]
+    update: UpdateFunction
+    replicate: Collection[str]
+
+
+class StepGraph(Captured):
+    """A traced step, with a program for each way in which its arguments are updated. New values of its state may
+    overwrite the old ones, and stay on the sites."""
+
+    def __init__(self, traced: Traced, capture: StepCapture) -> None:
         check_devices(traced.example_inputs)
         keep_labels(traced.gm)
-        self._program: Program | None = None
-        self._graph: tuple[torch.fx.GraphModule, Sequence[Any]] | None = None
-        self._names = traced.names
+        self._capture = capture
+        self._names = list(traced.names)
+        arguments = capture.arguments()
         place = {id(x): i for i, x in enumerate(traced.tensors) if isinstance(x, Tensor)}
-        self._state = {i for i, x in enumerate(traced.tensors) if id(x) in state}
+        state = capture.state(arguments)
         self._sums = [place.get(id(x)) for x in arguments.sums]
-        self._places = [place.get(id(each.parameter)) for each in arguments.trained]
-        self._states = [{name: place.get(id(x)) for name, x in each.state.items()} for each in arguments.trained]
-        self._last = arguments.last
-        self._written: dict[int, Tensor] = {}
+        self._parameters = [place.get(id(each.parameter)) for each in arguments.trained]
+        self._state = {i for i, x in enumerate(traced.tensors) if id(x) in state}
+        self._state |= {i for i in self._sums if i is not None}
+        self._programs: dict[Hashable, _StepProgram] = {}
+        self._ran: tuple[UpdatedGraph, Outcome] | None = None  # until the updates are taken
         self._call = aot_compile(traced.gm, traced.example_inputs, self._planned_later, _no_backward)
 
     def _planned_later(
-        self, graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
+        self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
     ) -> Callable[..., list[Any]]:
-        self._graph = graph, list(inputs)
+        check_effects(gm.graph)  # whose tokens would shift the places of inputs
+        self._gm, self._inputs = gm, list(inputs)
         return self._execute
 
     def bind(self, structure: Any) -> None:
-        """Plans the graph, because `structure` now says which results are which state."""
-        _, updated = structure
-        ties: dict[int, int | None] = {}
-        for i, new in enumerate(updated):
-            if new is None:
-                continue
-            if not self._last:
-                ties[new.position] = self._sums[i] if self._sums else None
-                continue
-            parameter, state = new
-            ties[parameter.position] = self._places[i]
-            ties |= {slot.position: self._states[i][name] for name, slot in state.items()}
-        assert self._graph is not None
-        graph, inputs = self._graph
-        known = {i: into for i, into in ties.items() if into is not None}
-        persistent = self._state | {position for position in self._sums if position is not None}
-        captured = CapturedGraph(graph, inputs, self._names, known, ties.keys(), persistent, self._replicate)
-        self._program = Program(captured, updated=self._state)
-        self._graph = None
+        """Plans the graph."""
+        self._program()
+
+    def _program(self) -> _StepProgram:
+        """The program for the current arguments."""
+        arguments = self._capture.arguments()
+        key = arguments.update_key
+        if key not in self._programs:
+            self._programs[key] = self._planned(arguments)
+        return self._programs[key]
+
+    def _planned(self, arguments: StepArguments) -> _StepProgram:
+        step = TracedStep(self._gm.graph, self._parameters, self._sums)
+        updated = updated_graph(step, arguments, self._capture.update)
+        names = self._capture.names(arguments)
+        count, state = len(self._inputs), set(self._state)
+        state |= {count + i for i, each in enumerate(updated.inputs) if each.of_state}
+        examples = [node.meta.get("val") for node in updated.graph.find_nodes(op="placeholder")][count:]
+        captured = CapturedGraph(
+            module_of(updated.graph, self._gm),
+            [*self._inputs, *examples],
+            [*self._names, *(names[id(each.tensor(arguments))] for each in updated.inputs)],
+            updated.ties,
+            updated.added,
+            state,
+            self._capture.replicate,
+        )
+        return _StepProgram(updated, Program(captured, updated=self._state))
 
     @property
     def executable(self) -> Executable:
-        """The planned graph."""
-        assert self._program is not None
-        assert self._program.executable is not None
-        return self._program.executable
+        """The planned graph of the current arguments."""
+        executable = self._program().program.executable
+        assert executable is not None
+        return executable
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
-        self._written = {}
         results: Sequence[Any] = self._call(*actual)
-        for position, value in self._written.items():
+        assert self._ran is not None
+        _, outcome = self._ran
+        for position, value in outcome.written.items():
             keep_state(actual[position], value)
-        self._written = {}
         return results
 
     def _execute(self, args: list[Any]) -> list[Any]:
-        assert self._program is not None
-        outcome: Outcome = self._program.run(args)
-        self._written = outcome.written
-        return outcome.results
+        """The traced graph's results; those of the updates are taken afterwards."""
+        arguments, program = self._capture.arguments(), self._program()
+        outcome = program.program.run([*args, *(each.tensor(arguments) for each in program.updated.inputs)])
+        self._ran = program.updated, outcome
+        # None ends the traced graph, where torch expects a tensor.
+        return [torch.empty(()) if x is None else x for x in outcome.results[: program.updated.first]]
+
+    def take_updated(self) -> list[Any]:
+        """Of the last run: for each trained parameter its new value and its new state by name, or the sum of gradients
+        and no state; None for one without a gradient."""
+        assert self._ran is not None
+        (updated, outcome), self._ran = self._ran, None
+        values = iter(outcome.results[updated.first :])
+        return [
+            None if names is None else (next(values), {name: next(values) for name in names}) for names in updated.new
+        ]
+
+
+@dataclass(frozen=True)
+class _StepProgram:
+    updated: UpdatedGraph
+    program: Program
 
 
 def _no_backward(*_: object) -> Callable[..., Any]:

@@ -18,8 +18,9 @@ from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, tensor_names
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.optimizers import update_of
-from joinsum.frontend.training.step_function import LossFunction, StepOptions, step_function
-from joinsum.frontend.training.step_graph import StepArguments, StepGraph, TrainedParameter, keep_state
+from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
+from joinsum.frontend.training.step_function import LossFunction, StepOptions, in_single_precision, step_function
+from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_state
 
 __all__ = ["TrainStep", "train_step"]
 
@@ -39,8 +40,12 @@ class TrainStep:
         self._numbers: dict[Any, Tensor] = {}
         self._names = tensor_names(model)
         self._current: StepArguments | None = None
-        self._ran: StepGraph | None = None
-        function = step_function(model, self._update, options)
+        self._ran: Executable | None = None
+        update = in_single_precision(self._update.new)
+        self._step_capture = StepCapture(
+            self._current_arguments, self._added_names, self._state_names, update, options.replicate
+        )
+        function = step_function(model, options)
         self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
 
     def __repr__(self) -> str:
@@ -58,18 +63,18 @@ class TrainStep:
         batch, keywords = self._options.shards.joined((batch, keywords))
         call = self._current = self._arguments()
         try:
-            loss, updated = self._traced(batch, keywords, call.as_tuple())
+            loss, _ = self._traced(batch, keywords, call.traced())
+            updated = self._graph().take_updated()
+            self._ran = self._graph().executable
         finally:
             self._current = None
-        self._ran = self._graph()
+        new_values = [(each, new) for each, new in zip(call.trained, updated, strict=True) if new is not None]
         if call.last:
-            for each, new in zip(call.trained, updated, strict=True):
-                if new is not None:
-                    self._store(each, *new)
-            self._sums = {}
-        else:
-            places = zip(call.trained, updated, strict=True)
-            self._sums = {id(each.parameter): new for each, new in places if new is not None}
+            for each, (parameter, state) in new_values:
+                self._store(each, parameter, state)
+            if self._update.counts:
+                self._count([each for each, _ in new_values])
+        self._sums = {} if call.last else {id(each.parameter): total for each, (total, _) in new_values}
         self._done = 0 if call.last else self._done + 1
         result: Tensor = loss
         return result
@@ -90,10 +95,10 @@ class TrainStep:
         batch, keywords = self._options.shards.joined((batch, keywords))
         call = self._current = self._arguments()
         try:
-            self._traced.graph_for(batch, keywords, call.as_tuple())
+            self._traced.graph_for(batch, keywords, call.traced())
+            return self._graph().executable
         finally:
             self._current = None
-        return self._graph().executable
 
     def captured_or_last(self, *batch: Any, **keywords: Any) -> Executable:
         """The step's graph for such a batch, as `captured`; without a batch that of the step that ran last. Raises
@@ -102,7 +107,7 @@ class TrainStep:
             return self.captured(*batch, **keywords)
         if self._ran is None:
             raise PlanError("explain: no step has run yet; give it a batch: step.explain(inputs, target)")
-        return self._ran.executable
+        return self._ran
 
     def _graph(self) -> StepGraph:
         """The graph of the last call, or of the last `captured`."""
@@ -169,23 +174,36 @@ class TrainStep:
         """Replaces a parameter and its optimizer state by their updated values."""
         p = each.parameter
         keep_state(p, parameter)
-        if not state and not self._update.counts:
-            return
-        stored = self._optimizer.state[p]
         for name, new in state.items():
+            stored = self._optimizer.state[p]
             old = stored.get(name)
+            if new is old:
+                continue
             if isinstance(old, DistributedTensor) and isinstance(new, DistributedTensor):
                 old.adopt(new)
             else:
                 stored[name] = new
-        if self._update.counts:
-            stored["step"] = torch.tensor(float(each.steps + 1))
+
+    def _count(self, updated: Sequence[TrainedParameter]) -> None:
+        """Adds this update to the numbers of steps in the optimizer's state."""
+        counters = []
+        for each in updated:
+            stored = self._optimizer.state[each.parameter]
+            if isinstance(stored.get("step"), Tensor):
+                counters.append(stored["step"])
+            else:
+                stored["step"] = torch.tensor(float(each.steps + 1))
+        if counters:
+            torch._foreach_add_(counters, 1.0)
 
     # --- capture --------------------------------------------------------------------------------------------------
 
     def _capture(self, traced: Traced) -> StepGraph:
+        return StepGraph(traced, self._step_capture)
+
+    def _current_arguments(self) -> StepArguments:
         assert self._current is not None
-        return StepGraph(traced, self._state_names(self._current), self._current, self._options.replicate)
+        return self._current
 
     def _state_names(self, arguments: StepArguments) -> dict[int, str]:
         """Names of the model's and the optimizer's tensors: those of `state_dict`, `0.weight.exp_avg`."""
@@ -195,18 +213,22 @@ class TrainStep:
             names |= {id(x): f"{own}.{name}" for name, x in each.state.items()}
         return names
 
+    def _added_names(self, arguments: StepArguments) -> dict[int, str]:
+        """Names of all state and of the update's numbers."""
+        names = self._state_names(arguments)
+        for (index, *_), numbers in zip(self._cohorts, arguments.numbers, strict=False):
+            names |= {id(x): f"optimizer.{index}.{name}" for name, x in numbers.items()}
+        return names
+
     def _all_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[int, str]:
-        """Names of the batch's tensors, as the forward pass calls them, of the state, and of the update's numbers."""
-        assert self._current is not None
-        (batch, batch_keywords), current = args[:2], self._current
+        """Names of the batch's tensors, as the forward pass calls them, of the sums of gradients and of the state."""
+        (batch, batch_keywords), current = args[:2], self._current_arguments()
         names: dict[int, str] = {}
         if self._options.loss_function is not None:
             batch, names = batch[:-1], argument_names(lambda target: target, batch[-1:], {})
         state = self._state_names(current)
         sums = zip(current.trained, current.sums, strict=False)
         names |= {id(x): f"{state[id(each.parameter)]}.grad" for each, x in sums}
-        for (index, *_), numbers in zip(self._cohorts, current.numbers, strict=False):
-            names |= {id(x): f"optimizer.{index}.{name}" for name, x in numbers.items()}
         return names | argument_names(self._model.forward, batch, batch_keywords) | state
 
 

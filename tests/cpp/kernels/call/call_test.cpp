@@ -68,7 +68,7 @@ TEST(Call, RefusesWhatMakesNoSense) {
   expect_error("0; a::b; ab -> ab:f32; (%1{a,b}) -> {a,b}", "no such operand");
   expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}", "lacks a letter that is divided freely: letter=b");
   expect_error("0; a::b; ab -> ab:f32; (%0{a,b}) -> {a,b}; reduce b=add",
-               "a result lacks the letters that leave partials");
+               "some result lacks a letter that leaves partials: letter=b");
   expect_error("0; a::b; ab -> a:f32; (%0{a,b}) -> {a}; reduce b=sub", "reduced by an associative, commutative kernel");
   expect_error("0; a::b; a -> ac:f32; (%0{a}) -> {a,c}", "a result's letter has no extent: letter=c");
   expect_error("0; a::b; a -> a:f32; (|c|) -> {a}", "no tensor has the letter: letter=c");
@@ -110,6 +110,29 @@ TEST(LocalCall, CarriesADividedLetterToTheResult) {
 TEST(LocalCall, LeavesPartialsWhereALetterIsReduced) {
   const char* inputs = "input W: f32[9,8]<4,4> (0, *)\ninput I: i64[4,6]<4,4> (*, 1)\n";
   EXPECT_EQ(type_of(inputs, kEmbedding, "W, I"), "f32[4,6,8]<4,4,4> on 2x2 (+add, 1)");
+}
+
+/// A product's gradients, of which each has a letter that the other one lacks.
+constexpr const char* kGradients =
+    "; joinsum::gradients; ab,ac -> ac:f32, bc:f32; (%0{a,b}, %1{a,c}) -> {a,c}, {b,c}; undivided=c; "
+    "reduce a=add b=add";
+
+TEST(LocalCall, DividesResultsThatHaveAReducedLetterAndLeavesPartialsOfThoseThatLackIt) {
+  const char* inputs = "input X: f32[8,6]<4,2> (0, 1)\ninput Y: f32[8,5]<4,1> (0, *)\n";
+  EXPECT_EQ(type_of(inputs, "0" + std::string(kGradients), "X, Y"), "f32[8,5]<4,1> on 2x2 (0, +add)");
+  EXPECT_EQ(type_of(inputs, "1" + std::string(kGradients), "X, Y"), "f32[6,5]<2,1> on 2x2 (+add, 0)");
+}
+
+TEST(LocalCall, RefusesPartialsOfDifferentReductionsForAllResultsAlike) {
+  const std::string call = "; joinsum::both; ab -> a:f32, b:f32; (%0{a,b}) -> {a}, {b}; reduce a=add b=max";
+  for (const char* output : {"0", "1"}) {
+    try {
+      type_of("input X: f32[8,6]<4,2> (0, 1)\n", output + call, "X");
+      ADD_FAILURE() << output;
+    } catch (const PlanError& error) {
+      EXPECT_NE(std::string(error.what()).find("partials of different reductions"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(LocalCall, RepeatsResultsThatAreTheSameForAllParts) {

@@ -76,6 +76,10 @@ TEST(TorchCall, ComputesIntoArraysWhereTorchHasAKernelForThat) {
   EXPECT_FALSE(prepared_computes("0; aten::exp; ab -> ba:f32; (%0{a,b}) -> {a,b}")) << "in another order";
   EXPECT_FALSE(prepared_computes("0; aten::embedding; ab,c -> cb:f32; (%0{a,b}, %1{c}) -> {c,b}; undivided=a"))
       << "torch derives this variant, which copies";
+  EXPECT_TRUE(
+      prepared_computes("0; aten::native_layer_norm; ab,b -> ab:f32, a:f32, a:f32; "
+                        "(%0{a,b}, [|b|], %1{b}, none, 1e-05) -> {a,b}, {a,1}, {a,1}; undivided=b"))
+      << "joinsum has one";
   const call::Call call = parsed("0; aten::gelu; ab -> ab:f32; (%0{a,b}) -> {a,b}");
   const at::Tensor x = count({2, 3});
   const at::Tensor wanted = at::gelu(x);

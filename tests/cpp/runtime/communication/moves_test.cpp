@@ -57,7 +57,7 @@ TEST_F(MoveTest, ReducesPendingPartialsInTheOrderOfTheirHolders) {
   const auto reduced = ia::broadcast(partial);
   const PreparedMove move("broadcast b", partial->type(), reduced->type(), kSites);
   ASSERT_FALSE(move.reduce.messages.empty());
-  StoredRelation partials{partial->type(), {}};
+  StoredRelation partials{ia::shared(partial->type()), {}};
   for (const int64_t site : kSites) {
     for (const Box& box : partial->type().stored(site)) {
       const storage::Layout layout(partial->type().relation);

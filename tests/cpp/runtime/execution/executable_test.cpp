@@ -59,8 +59,13 @@ TEST(Executable, RecognisesItsPlanAndHashesIt) {
   const Executable executable(plan, {0, 1}, ia::analysis::kMostJoinedBytes);
   EXPECT_TRUE(executable.is_of(plan));
   EXPECT_FALSE(executable.is_of(equal));
-  EXPECT_EQ(executable.hash(), equal.hash());
   EXPECT_EQ(executable.plan_text(), equal.text());
+  const Executable of_equal(equal, {0, 1}, ia::analysis::kMostJoinedBytes);
+  EXPECT_EQ(executable.hash(), of_equal.hash());
+  std::string text = kProduct;
+  text.replace(text.find("negate"), 6, "sqrt");
+  const Executable of_other(ia::parse(text), {0, 1}, ia::analysis::kMostJoinedBytes);
+  EXPECT_NE(executable.hash(), of_other.hash());
 }
 
 TEST(Executable, RepeatedResultsAndInputsGetBlocksOfTheirOwn) {

@@ -55,7 +55,7 @@ class Loopback {
 };
 
 void expect_equal(const ia::Relation& wanted, const StoredRelation& given, const std::string& text) {
-  auto contents = ia::contents(wanted, given.type);
+  auto contents = ia::contents(wanted, *given.type);
   std::vector<std::pair<Key, at::Tensor>> found;
   ASSERT_NO_THROW(found = tuples(given)) << text;
   ASSERT_EQ(contents.size(), found.size()) << text;
@@ -134,7 +134,7 @@ TEST(Executor, MultipliesMatricesWithOneCallPerSite) {
     const RunResult result = run_matmul(executor, plan, x, w);
     EXPECT_TRUE(at::allclose(whole_tensor(result.outputs.at("Z"), executor.store()), at::mm(x, w))) << left << right;
     int64_t gemm_calls = 0;
-    for (const NodeTrace& node : result.trace) {
+    for (const NodeTrace& node : result.trace.entries()) {
       if (node.operation.starts_with("local_aggregate")) gemm_calls += node.kernel_calls;
     }
     EXPECT_EQ(gemm_calls, 4) << left << right;
@@ -146,7 +146,7 @@ TEST(Executor, ComputesWorkThatAllSitesRepeatOnce) {
   Executor executor(make_loopback(8), make_test_store());
   const at::Tensor x = at::rand({100, 50}, at::kDouble);
   const RunResult result = run_matmul(executor, plan, x, at::rand({50, 60}, at::kDouble));
-  for (const NodeTrace& node : result.trace) {
+  for (const NodeTrace& node : result.trace.entries()) {
     if (node.operation.starts_with("local_aggregate")) {
       EXPECT_EQ(node.kernel_calls, 1);
     }
@@ -239,7 +239,7 @@ TEST(Executor, CountsABlockOnceThatIsOverwritten) {
   const std::map<std::string, StoredRelation> inputs{
       {"X", place_tensor(at::rand({4, 4}, at::kDouble), plan.inputs()[0]->type(), {0}, executor.store(),
                          Ownership::kCopied)}};
-  for (const NodeTrace& node : executor.run(plan, inputs).trace) {
+  for (const NodeTrace& node : executor.run(plan, inputs).trace.entries()) {
     const int64_t blocks = node.operation == "X" ? 1 : 2;  // the input, and one that the second map overwrites
     EXPECT_EQ(node.peak_bytes, blocks * 128) << node.operation;
     EXPECT_EQ(node.site_bytes, blocks * 128) << node.operation;
@@ -289,7 +289,7 @@ TEST(Executor, RunsMorePlansInTurnThanItCaches) {
                              Ownership::kShared)}};
       const RunResult result = executor.run(plan, inputs);
       EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("Z"), executor.store()), at::full({4}, n, at::kDouble)));
-      EXPECT_EQ(result.trace.back().operation,
+      EXPECT_EQ(result.trace.entries().back().operation,
                 ia::operation_text(plan.outputs()[0].node->operation(), plan.outputs()[0].node->type()));
     }
   }
@@ -308,7 +308,7 @@ TEST(Executor, FreesBlocksAfterTheirLastUse) {
       {"X", place_tensor(at::ones({1000, 1000}, at::kDouble), plan.inputs()[0]->type(), {0}, executor.store(),
                          Ownership::kShared)}};
   const RunResult result = executor.run(plan, inputs);
-  for (const NodeTrace& node : result.trace) EXPECT_LE(node.peak_bytes, 3 * 8'000'000) << node.node;
+  for (const NodeTrace& node : result.trace.entries()) EXPECT_LE(node.peak_bytes, 3 * 8'000'000) << node.node;
 }
 
 TEST(Executor, TracesTheBytesOfTheBusiestSite) {
@@ -320,7 +320,7 @@ TEST(Executor, TracesTheBytesOfTheBusiestSite) {
   const auto result = executor.run(
       plan, {{"W", place_tensor(at::ones({4}, at::kDouble), type, sites, executor.store(), Ownership::kCopied)}});
   std::vector<int64_t> bytes;
-  for (const NodeTrace& node : result.trace) bytes.push_back(node.site_bytes);
+  for (const NodeTrace& node : result.trace.entries()) bytes.push_back(node.site_bytes);
   // The input's share; with it all of it and the half that came; then its negation, written over it.
   EXPECT_EQ(bytes, (std::vector<int64_t>{16, 16 + 32 + 16, 16 + 32}));
 }

@@ -1,9 +1,9 @@
-"""Operators of divided softmaxes and losses that compute into given memory, beside their functional forms."""
+"""Operators of softmaxes, losses, norms and lookups that compute into given memory, beside their functional forms."""
 
 import pytest
 import torch
 from joinsum.base.dtypes import accumulation_dtype
-from joinsum.capture.decompositions import lookups, softmax_and_norms  # noqa: F401  (they register the operators)
+from joinsum.capture.decompositions import gradients, lookups, softmax_and_norms  # noqa: F401  (they register the operators)
 
 ops = torch.ops.joinsum
 SHAPES = [((700, 333), 1), ((3, 70_000), 1), ((5, 70, 33), 2), ((5, 70, 33), 0), ((1, 9), 1), ((0, 4), 1), ((4, 0), 1)]
@@ -52,3 +52,54 @@ def test_the_gradient_of_a_loss_by_its_scores(weighted: bool) -> None:
     assert torch.equal(ops.nll_backward_shard.out(score, grad, *rest, result_out=given), wanted)
     assert torch.equal(given, wanted)
     assert wanted.abs().sum() > 0
+
+
+@pytest.mark.parametrize("affine", [False, True])
+@pytest.mark.parametrize("shape", [(5, 7), (3, 4, 256), (2, 100), (40, 70)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_layer_norm_and_its_gradients(shape: tuple[int, ...], dtype: torch.dtype, affine: bool) -> None:
+    n = shape[-1]
+    x, grad = (torch.randn(shape) * 3 + 5).to(dtype), torch.randn(shape).to(dtype)
+    weight, bias = (torch.randn(n).to(dtype) for _ in range(2)) if affine else (None, None)
+    wanted = torch.native_layer_norm(x, [n], weight, bias, 1e-5)
+    found = [torch.full_like(each, 7) for each in wanted]
+    named = dict(zip(("input_out", "mean_out", "rstd_out"), found, strict=True))
+    ops.native_layer_norm.out(x, [n], weight, bias, 1e-5, **named)
+    torch.testing.assert_close(tuple(found), wanted)
+
+    _, mean, rstd = wanted
+    to_input = ops.layer_norm_grad_input(grad, x, [n], mean, rstd, weight)
+    over = grad.clone()
+    assert ops.layer_norm_grad_input.out(over, x, [n], mean, rstd, weight, grad_out=over) is over
+    torch.testing.assert_close(
+        over,
+        to_input,
+        rtol=None if dtype is torch.bfloat16 else 1e-5,
+        atol=1e-5 if dtype is not torch.bfloat16 else None,
+    )
+    to_affine = ops.layer_norm_grad_affine(grad, x, [n], mean, rstd)
+    given = [torch.full_like(each, 7) for each in to_affine]
+    ops.layer_norm_grad_affine.out(grad, x, [n], mean, rstd, weight_out=given[0], bias_out=given[1])
+    torch.testing.assert_close(tuple(given), to_affine)
+
+
+@pytest.mark.parametrize("shard", [([0], [10], [10]), ([3], [4], [10]), ([1, 0], [1, 5], [2, 5])], ids=str)
+def test_lookups_of_rows(shard: tuple[list[int], ...]) -> None:
+    offsets, local, _ = shard
+    begin = offsets[0] if len(offsets) == 1 else offsets[0] * 5
+    rows = torch.arange(begin, begin + torch.tensor(local).prod())
+    table, index = torch.randn(10, 6), torch.tensor([[0, 6, 6], [9, 3, 4]])
+    inside = ((index >= rows[0]) & (index <= rows[-1])).unsqueeze(-1)
+    given = torch.full((2, 3, 6), 7.0)
+    ops.embedding_shard.out(table[rows], index, *shard, result_out=given)
+    assert torch.equal(given, torch.where(inside, table[index], 0))
+
+    grad, given = torch.randn(2, 3, 6), torch.full((len(rows), 6), 7.0)
+    ops.embedding_backward_shard.out(grad, index, rows, 4, 10, result_out=given)
+    wanted = torch.ops.aten.embedding_dense_backward(grad, index, 10, 4, False)
+    torch.testing.assert_close(given, wanted[rows])
+
+
+def test_a_row_out_of_range_is_named() -> None:
+    with pytest.raises(IndexError, match="an index is out of range: index=12, extent=10"):
+        ops.embedding_shard.out(torch.ones(10, 2), torch.tensor([1, 12]), [0], [10], [10], result_out=torch.empty(2, 2))

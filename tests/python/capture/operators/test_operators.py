@@ -76,7 +76,10 @@ def bag(x: torch.Tensor) -> torch.Tensor:
 
 
 def attention(x: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.scaled_dot_product_attention(x, x * 2, x * 3, is_causal=True)
+    causal, plain = (
+        torch.nn.functional.scaled_dot_product_attention(x, x * 2, x * 3, is_causal=causal) for causal in (True, False)
+    )
+    return causal + plain
 
 
 # What no OpInfo reaches: a function of one tensor, and the tensor.
@@ -97,6 +100,16 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "joinsum::uniform": (lambda x: x * J.uniform((x > 100).sum(), 0, [4, 6], *SHARD, torch.float32), matrix),
     "joinsum::normal": (lambda x: x * J.normal((x > 100).sum(), 1, [4, 6], *SHARD, torch.float32), matrix),
     "joinsum::integers": (lambda x: x * J.integers((x > 100).sum(), 2, -3, 9, [4, 6], *SHARD, torch.int32), matrix),
+    "joinsum::cross_entropy": (
+        lambda x: sum(each.sum() for each in J.cross_entropy(x, (x > 0).sum(1) % 6, None, 1, 2)),
+        lambda: torch.randn(4, 6),
+    ),
+    "joinsum::cross_entropy_backward": (
+        lambda x: J.cross_entropy_backward(
+            x[0, 0], x, (x > 0).sum(1) % 6, 2, *J.cross_entropy(x, (x > 0).sum(1) % 6, x[0].exp(), 2, 2)[1:]
+        ),
+        lambda: torch.randn(4, 6),
+    ),
     "joinsum::adam_update": (
         lambda x: sum(J.adam_update(x, x + 1, x * 2, x * x, *numbers(), True, False)),
         lambda: torch.randn(4, 6),

@@ -51,37 +51,37 @@ CASES: dict[str, tuple[Function, list[tuple[int, ...]], str, str]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
         [(1, 1, 1, 8), (1, 1, 96, 8), (1, 1, 96, 8)],
         "attention_lse",
-        "attention_grad_query",
+        "attention_backward",
     ),
     "attention_queries": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v),
         [(1, 1, 96, 8), (1, 1, 1, 8), (1, 1, 1, 8)],
-        "attention_of",
-        "attention_grad_keys",
+        "attention",
+        "attention_backward",
     ),
     "attention_causal": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
         [(1, 1, 48, 8)] * 3,
-        "attention_of",
-        "attention_grad_keys",
+        "attention",
+        "attention_backward",
     ),
     "attention_grouped": (
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
         [(1, 5, 48, 8), (1, 1, 48, 8), (1, 1, 48, 8)],
-        "attention_of",
-        "attention_grad_keys",
+        "attention",
+        "attention_backward",
     ),
     "attention_grouped_masked": (
         lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m.detach(), enable_gqa=True),
         [(1, 5, 1, 8), (1, 1, 96, 8), (1, 1, 96, 8), (1, 5, 1, 96)],
-        "attention_lse",
-        "attention_grad_query",
+        "attention",
+        "attention_backward",
     ),
     "attention_masked": (
         lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m.detach()),
         [(1, 1, 48, 8)] * 3 + [(48, 48)],
-        "attention_of",
-        "attention_grad_keys",
+        "attention",
+        "attention_backward",
     ),
 }
 
@@ -213,7 +213,7 @@ def test_scores_of_words_remain_divided_by_word_from_the_head_to_the_update(site
         torch.testing.assert_close(step(ids, target), loss.detach(), rtol=1e-5, atol=1e-6)
     assert {"head.weight", "table.weight"} <= set(divided(model))
     plan = joinsum.IaPlan(step.captured(*data[0]).planned.choice.plan)
-    assert "joinsum::softmax_total;" in str(plan), plan
+    assert "joinsum::class_lse;" in str(plan), plan
     scores = 4 * PLACES * WORDS
     assert joinsum.cost(plan).wire_bytes < scores
     step.sync()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import joinsum
 import pytest
 import torch
+from joinsum.frontend.training.optimizers import UPDATES
 from models import CASES, batches, new_model
 from rounding import rounding
 from torch import Tensor, fx, nn
@@ -71,6 +73,46 @@ def test_schedules_and_groups_change_no_graph(graphs: list[fx.GraphModule]) -> N
     step.sync()
     same(planned, plain, 1e-12)
     assert len(graphs) == 1
+
+
+def test_options_that_change_the_update_take_effect_in_the_next_step() -> None:
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    data, loss = batches("mlp", 8, dtype=torch.float64), CASES["mlp"].loss
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.05, momentum=0.9) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other)
+    changes: dict[int, dict[str, Any]] = {2: {"weight_decay": 0.3}, 4: {"maximize": True}, 6: {"weight_decay": 0}}
+    for i, (x, y) in enumerate(data):
+        for optimizer in (one, other):
+            optimizer.param_groups[0].update(changes.get(i, {}))
+        train_by_torch(plain, loss, one, [(x, y)])
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+
+
+def test_updates_of_equal_parameters_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, shapes = UPDATES[torch.optim.Adam], []
+
+    def noting(p: Tensor, *others: Any) -> Any:
+        shapes.append(tuple(p.shape))
+        return known.new(p, *others)
+
+    monkeypatch.setitem(UPDATES, torch.optim.Adam, dataclasses.replace(known, new=noting))
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(5)))
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.Adam(model.parameters()))
+    for _ in range(2):
+        step(torch.ones(4, 6), torch.ones(4, 6))
+    assert sorted(shapes) == [(6,), (6, 6)]
+
+
+def test_steps_after_the_first_run_its_plan() -> None:
+    model = new_model("gpt")
+    step = joinsum.train_step(model, CASES["gpt"].loss, torch.optim.AdamW(model.parameters()))
+    planned = []
+    for x, y in batches("gpt", 3):
+        step(x, y)
+        planned.append(step.captured_or_last().planned)
+    assert planned[0] is planned[1] is planned[2]
 
 
 def test_state_stays_on_the_sites_under_the_users_keys() -> None:

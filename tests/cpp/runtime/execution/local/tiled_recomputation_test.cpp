@@ -117,7 +117,7 @@ output S = map[(); reduce_add[abc->]](j)
     EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("Z"), *store), joined.amax(2)));
     EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("V"), *store), joined.sum(0)));
     EXPECT_TRUE(at::equal(whole_tensor(result.outputs.at("S"), *store), joined.sum()));
-    for (const NodeTrace& node : result.trace) EXPECT_LT(node.peak_bytes, joined.nbytes() / 10) << node.node;
+    for (const NodeTrace& node : result.trace.entries()) EXPECT_LT(node.peak_bytes, joined.nbytes() / 10) << node.node;
   }
   at::set_num_threads(before);
 }

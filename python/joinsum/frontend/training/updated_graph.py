@@ -1,0 +1,200 @@
+"""The graph of a whole step: the graph that torch traced, and the updates of the parameters after it.
+
+torch traces forward and backward pass alone, up to one operator that takes the gradients. The update of a parameter is
+traced once for all parameters of one shape, dtype and device with the same options, and its nodes are copied for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from joinsum.base.errors import PlanError
+from joinsum.frontend.tracing.torch_internals import aten_graph
+from joinsum.frontend.training.step_arguments import StepArguments
+
+__all__ = ["AddedInput", "TracedStep", "UpdateFunction", "UpdatedGraph", "gradients_of", "updated_graph"]
+
+# (parameter, gradient, state, numbers, traits) -> (parameter, state), as `Update.new`.
+UpdateFunction = Callable[[Tensor, Tensor, dict[str, Tensor], Mapping[str, Tensor], Mapping[str, bool]], Any]
+
+
+@torch.library.custom_op("joinsum::gradients", mutates_args=())
+def gradients_of(loss: Tensor, gradients: Sequence[Tensor | None]) -> Tensor:
+    """Ends the graph that torch traces: the gradients are its operands."""
+    return loss.new_empty(())
+
+
+@gradients_of.register_fake
+def _(loss: Tensor, gradients: Sequence[Tensor | None]) -> Tensor:
+    return loss.new_empty(())
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """Forward and backward pass of a step, as AOTAutograd traced them.
+
+    graph        operators of ATen, and one `joinsum::gradients`
+    parameters   for each trained parameter, the position of its placeholder; None where the graph does not read it
+    sums         the same for the sums of gradients; empty at an update's first batch
+    """
+
+    graph: fx.Graph
+    parameters: Sequence[int | None]
+    sums: Sequence[int | None]
+
+
+@dataclass(frozen=True)
+class AddedInput:
+    """An input that the updates read: entry `name` of a trained parameter's state, or of a cohort's numbers."""
+
+    of_state: bool
+    index: int
+    name: str
+
+    def tensor(self, arguments: StepArguments) -> Tensor:
+        """The tensor in a call."""
+        entries = arguments.trained[self.index].state if self.of_state else arguments.numbers[self.index]
+        return entries[self.name]
+
+
+@dataclass(frozen=True)
+class UpdatedGraph:
+    """The graph of a step. Its results are those of the traced graph, with None for the gradients' operator, then the
+    new values.
+
+    inputs   the inputs after those of the traced graph
+    first    the position of the first new value
+    new      for each trained parameter, the names of its new state, whose values follow the parameter's; None for a
+             parameter without a gradient
+    ties     for a result, the position of the input that it replaces
+    """
+
+    graph: fx.Graph
+    inputs: Sequence[AddedInput]
+    first: int
+    new: Sequence[Sequence[str] | None]
+    ties: Mapping[int, int]
+
+    @property
+    def added(self) -> range:
+        """Positions of the new values."""
+        return range(self.first, self.first + sum(1 + len(names) for names in self.new if names is not None))
+
+
+def updated_graph(traced: TracedStep, arguments: StepArguments, function: UpdateFunction) -> UpdatedGraph:
+    """The graph with the updates for these arguments; the traced one stays as it is.
+
+    function   the update of one parameter
+    """
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(traced.graph, {}))
+    results, gradients = _take_gradients(graph)
+    first = len(results)
+    updates = _Updates(graph, function, arguments, results)
+    for i, gradient in enumerate(gradients):
+        if gradient is None:
+            updates.new.append(None)
+        elif arguments.last:
+            updates.update(i, traced.parameters[i], gradient)
+        else:
+            updates.keep(gradient, traced.sums[i] if traced.sums else None)
+    graph.output_node().args = (tuple(updates.results),)
+    return UpdatedGraph(graph, list(updates.inputs), first, updates.new, updates.ties)
+
+
+def _take_gradients(graph: fx.Graph) -> tuple[list[Any], list[fx.Node | None]]:
+    """Removes the operator that takes the gradients; gives the graph's results, with None for the operator, and the
+    gradients."""
+    (end,) = graph.find_nodes(op="call_function", target=torch.ops.joinsum.gradients.default)
+    output, gradients = graph.output_node(), list(end.args[1])
+    results: Any = output.args[0]
+    results = [None if each is end else each for each in results]
+    output.args = (tuple(results),)
+    graph.erase_node(end)
+    return results, gradients
+
+
+class _Updates:
+    """Updates that are being added to a graph, whose results so far are `results`."""
+
+    def __init__(self, graph: fx.Graph, function: UpdateFunction, arguments: StepArguments, results: list[Any]) -> None:
+        self._graph = graph
+        self._function = function
+        self._arguments = arguments
+        self._placeholders = list(graph.find_nodes(op="placeholder"))
+        self._places = {node: place for place, node in enumerate(self._placeholders)}
+        self._templates: dict[Hashable, tuple[fx.Graph, list[str]]] = {}
+        self.results = results
+        self.inputs: dict[AddedInput, fx.Node] = {}
+        self.new: list[Sequence[str] | None] = []
+        self.ties: dict[int, int] = {}
+
+    def keep(self, gradient: fx.Node, into: int | None) -> None:
+        """Makes a sum of gradients, which replaces input `into`, a result."""
+        self.new.append(())
+        if into is not None:
+            self.ties[len(self.results)] = into
+        self.results.append(gradient)
+
+    def update(self, index: int, place: int | None, gradient: fx.Node) -> None:
+        """Adds the update of a trained parameter, the placeholder `place`."""
+        assert place is not None, "a parameter that has a gradient is an input"
+        trained, parameter = self._arguments.trained[index], self._placeholders[place]
+        state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.state}
+        numbers = [AddedInput(False, trained.cohort, name) for name in self._arguments.numbers[trained.cohort]]
+        operands = [parameter, gradient, *state.values(), *(self._input(each, parameter) for each in numbers)]
+        template, names = self._template(index, operands)
+        copies = dict(zip(template.find_nodes(op="placeholder"), operands, strict=True))
+        with self._graph.inserting_before(self._graph.output_node()):
+            new: Any = self._graph.graph_copy(template, copies)
+        self.new.append(names)
+        for value, into in zip(new, [parameter, *(state[name] for name in names)], strict=True):
+            self.ties[len(self.results)] = self._places[into]
+            self.results.append(value)
+
+    def _input(self, added: AddedInput, parameter: fx.Node) -> fx.Node:
+        """The placeholder of an input, which follows all others; its tensor is laid out as the parameter."""
+        if added not in self.inputs:
+            with self._graph.inserting_after(self._placeholders[-1]):
+                node = self._graph.placeholder(f"added_{len(self.inputs)}")
+            tensor, like = added.tensor(self._arguments), parameter.meta["val"]
+            if added.of_state and tensor.shape != like.shape:
+                raise PlanError(
+                    f"train_step: the optimizer's state does not fit the parameter: name={added.name}, "
+                    f"state={list(tensor.shape)}, parameter={list(like.shape)}"
+                )
+            fake = torch.empty_like(like, dtype=tensor.dtype)
+            node.meta["val"] = fake if added.of_state else fake.new_empty((), device=tensor.device)
+            self.inputs[added] = node
+            self._places[node] = len(self._placeholders)
+            self._placeholders.append(node)
+        return self.inputs[added]
+
+    def _template(self, index: int, operands: Sequence[fx.Node]) -> tuple[fx.Graph, list[str]]:
+        """The graph of the update of parameters like this one, and the names of the new state."""
+        trained = self._arguments.trained[index]
+        numbers = list(self._arguments.numbers[trained.cohort])
+        key = (*map(_layout, operands), *trained.state, *numbers, *trained.traits.items())
+        if key in self._templates:
+            return self._templates[key]
+        names: list[str] = []
+
+        def update(parameter: Tensor, gradient: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+            state = dict(zip(trained.state, others, strict=False))
+            rest = dict(zip(numbers, others[len(state) :], strict=True))
+            new, after = self._function(parameter, gradient, state, rest, trained.traits)
+            names.extend(after)
+            return new, *after.values()
+
+        self._templates[key] = aten_graph(update, [node.meta["val"] for node in operands]), names
+        return self._templates[key]
+
+
+def _layout(node: fx.Node) -> Hashable:
+    x = node.meta["val"]
+    return x.shape, x.stride(), x.dtype, x.device

@@ -1,0 +1,38 @@
+"""The operators of a batch norm on divided batches: their parts give torch's batch norm."""
+
+from __future__ import annotations
+
+import joinsum  # noqa: F401  # defines the operators
+import pytest
+import torch
+
+OPERATORS = torch.ops.joinsum
+EPS = 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+def test_shards_of_the_batch_give_torchs_gradients(dtype: torch.dtype, tolerance: float, mean: float) -> None:
+    torch.manual_seed(1)
+    x, grad = torch.randn(7, 3, 4, 5, dtype=torch.float64) + mean, torch.randn(7, 3, 4, 5, dtype=torch.float64)
+    weight = torch.randn(3, dtype=torch.float64)
+    leaves = [each.clone().requires_grad_() for each in (x, weight, torch.zeros_like(weight))]
+    out = torch.nn.functional.batch_norm(leaves[0], None, None, leaves[1], leaves[2], training=True, eps=EPS)
+    wanted = torch.autograd.grad(out, leaves, grad)
+    means, rstds = x.mean([0, 2, 3]), torch.rsqrt(x.var([0, 2, 3], correction=0) + EPS)
+    moments = means.to(dtype), rstds.to(dtype)
+    shards = [(grad[i:j].to(dtype), x[i:j].to(dtype)) for i, j in ((0, 4), (4, 4), (4, 7))]
+
+    slopes = [OPERATORS.batch_norm_slopes(g, part, *moments) for g, part in shards]
+    first, second = (sum(each) for each in zip(*slopes, strict=True))
+    count = x.numel() // 3
+    parts = [
+        OPERATORS.batch_norm_grad_of(g, part, *moments, weight.to(dtype), first, second, count) for g, part in shards
+    ]
+
+    # Rounding the input moves it by a share of its mean, in torch, too.
+    scale = max(1.0, mean)
+    found = torch.cat([each[0] for each in parts]), parts[0][1], parts[0][2]
+    for own, other in zip(found, wanted, strict=True):
+        largest = other.abs().max() * scale
+        assert (own.to(torch.float64) - other).abs().max() <= tolerance * largest
