@@ -152,13 +152,16 @@ Curve curve(const std::string& what, const CurveLists& lists) {
 
 void bind_profile(py::module_& module) {
   py::class_<Profile, std::shared_ptr<Profile>>(module, "Profile")
-      .def(py::init([](double run_seconds, double node_seconds) {
+      .def(py::init([](double run_seconds, double node_seconds, double overlap) {
+             JOINSUM_USER_CHECK(overlap >= 0 && overlap <= 1, "profile: a fraction is at least 0 and at most 1: overlap=",
+                                overlap);
              auto profile = std::make_shared<Profile>();
              profile->run_seconds = run_seconds;
              profile->node_seconds = node_seconds;
+             profile->overlap = overlap;
              return profile;
            }),
-           py::arg("run_seconds"), py::arg("node_seconds"))
+           py::arg("run_seconds"), py::arg("node_seconds"), py::arg("overlap"))
       .def("add_link",
            [](Profile& profile, Dims axes, const CurveLists& all, const CurveLists& pair) {
              profile.links.push_back({std::move(axes), curve("links.all", all), curve("links.pair", pair)});
@@ -293,6 +296,7 @@ void bind_optimizer(py::module_& module) {
       .def_readonly("flops", &PlanCost::flops)
       .def_property_readonly("peak_bytes", [](const PlanCost& cost) { return cost.peak.bytes; })
       .def_readonly("run_seconds", &PlanCost::run_seconds)
+      .def_readonly("hidden_seconds", &PlanCost::hidden_seconds)
       .def_readonly("seconds", &PlanCost::seconds);
   bind_optimize(module);
   bind_plan_reuse(module);

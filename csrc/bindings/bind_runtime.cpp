@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
+#include "optimizer/cost/cost.h"
 #include "runtime/communication/transport.h"
 #include "runtime/communication/watch/peer_watch.h"
 #include "runtime/execution/executor.h"
@@ -43,12 +44,18 @@ void close_process_groups() {
 }
 
 /// Sends flat arrays, by position in `messages` as (from, to, bytes); what is received stands at the same positions.
+/// `meanwhile` is called while they travel.
 std::vector<std::optional<at::Tensor>> exchange(Transport& transport, const std::string& operation,
                                                 const std::vector<std::tuple<int64_t, int64_t, int64_t>>& messages,
-                                                const std::map<size_t, at::Tensor>& payload, const at::Tensor& like) {
+                                                const std::map<size_t, at::Tensor>& payload, const at::Tensor& like,
+                                                const std::optional<py::function>& meanwhile) {
   std::vector<communication::Message> list;
   for (const auto& [from, to, bytes] : messages) list.push_back({from, to, bytes});
   const auto handle = transport.start(operation, list, like.options(), [&](size_t index) { return payload.at(index); });
+  if (meanwhile) {
+    const py::gil_scoped_acquire lock;
+    (*meanwhile)();
+  }
   std::vector<std::optional<at::Tensor>> out;
   for (at::Tensor& array : handle->wait()) {
     out.push_back(array.defined() ? std::optional(std::move(array)) : std::nullopt);
@@ -94,7 +101,7 @@ void bind_transport(py::module_& module) {
       .def("gather_texts", &Transport::gather_texts, py::arg("call"), py::arg("text"), WithoutGil())
       .def("all_reduce_max", &Transport::all_reduce_max, py::arg("values"), WithoutGil())
       .def("exchange", &exchange, py::arg("operation"), py::arg("messages"), py::arg("payload"), py::arg("like"),
-           WithoutGil())
+           py::arg("meanwhile") = std::nullopt, WithoutGil())
       .def("bytes_sent", [](const Transport& each) { return each.counters().sent; });
   bind_collectives(transport);
   module.def("make_loopback", &communication::make_loopback, py::arg("sites"));
@@ -146,6 +153,11 @@ std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(
   return {std::move(result.outputs), std::move(result.trace)};
 }
 
+/// Schedules plans that are run for the first time from now on by the seconds that the cluster gives their nodes.
+void schedule_for(Executor& executor, const optimizer::cost::Cluster& cluster) {
+  executor.schedule_by([cluster](const ia::Plan& plan) { return optimizer::cost::schedule_seconds(plan, cluster); });
+}
+
 void bind_executor(py::module_& module) {
   public_class<NodeTrace>(module, "NodeTrace", "What one node of a run did, on the sites of this process together.")
       .def_readonly("node", &NodeTrace::node)
@@ -162,6 +174,7 @@ void bind_executor(py::module_& module) {
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
       .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil())
+      .def("schedule_for", &schedule_for, py::arg("cluster"), WithoutGil())
       .def(
           "executable_text", [](Executor& executor, const ia::Plan& plan) { return executor.executable(plan)->text(); },
           py::arg("plan"), WithoutGil())

@@ -86,17 +86,18 @@ def ranks_of(program: str) -> list[str]:
 
 
 def lose(scenes: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, shared: str) -> dict[str, Any]:
+    """Plays scenes of failures.py; returns what its ranks noted, by name of the file, and what it printed as `log`."""
     monkeypatch.setenv("JOINSUM_SHARED_MEMORY", shared)
     log = call(["failures.py", str(folder), *scenes], LIMIT)
     notes = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     assert all(f"{scene}.exits" in notes for scene in scenes), log[-3000:]
-    return notes
+    return notes | {"log": log[-3000:]}
 
 
 def test_nothing_remains_of_ranks_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = names_in_shm()
     notes = lose(["killed_in_a_message"], tmp_path, monkeypatch, "1")
-    assert notes["killed_in_a_message.exits"] == ["exit 0", "exit 0", "SIGKILL"]
+    assert notes["killed_in_a_message.exits"] == ["exit 0", "exit 0", "SIGKILL"], notes["log"]
     assert names_in_shm() <= before
     assert not ranks_of(str(tmp_path))
 

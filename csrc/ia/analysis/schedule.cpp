@@ -1,6 +1,7 @@
 #include "ia/analysis/schedule.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <set>
@@ -13,19 +14,22 @@
 namespace joinsum::ia::analysis {
 namespace {
 
-// Rates of the simulation, in whole numbers, so that all sites get the same times.
-constexpr int64_t kFlopsPerNanosecond = 50;
-constexpr int64_t kBytesComputedPerNanosecond = 4;
-constexpr int64_t kNodeNanoseconds = 10'000;
-constexpr int64_t kStageNanoseconds = 300'000;
-constexpr int64_t kNanosecondsPerByteSent = 2;
+// Fixed rates.
+constexpr double kFlopsPerSecond = 5e10;
+constexpr double kBytesComputedPerSecond = 4e9;
+constexpr double kSecondsOfNode = 1e-5;
+constexpr double kSecondsOfStage = 3e-4;
+constexpr double kBytesSentPerSecond = 5e8;
 
-/// A group starts when its moves have so many bytes together.
-constexpr int64_t kGroupBytes = int64_t{2} << 20;
+/// A group starts when its messages take so many times the latency of a stage.
+constexpr int64_t kLatenciesOfGroup = 14;
 /// A move waits for others to travel with until it is only early by so many times what it takes.
 constexpr int64_t kLeastSlack = 4;
 /// A move of an input starts so many levels before its reader.
 constexpr int64_t kLevelsAhead = 16;
+/// Where sites know how long moves take, readers of a move run after so many times that: a site that waits for a late
+/// message does nothing, and one that is early can wait.
+constexpr int64_t kPatience = 3;
 /// Nodes of so many later levels may run while earlier ones wait.
 constexpr int64_t kMostLevelsAhead = 48;
 
@@ -35,9 +39,12 @@ struct Item {
   bool move = false;
   std::vector<size_t> operands;  ///< and what must come before for another reason
   std::vector<size_t> users;
-  int64_t bytes = 0;   ///< moved
-  int64_t stages = 0;  ///< of a move
-  int64_t nanoseconds = 0;
+  int64_t stages = 0;       ///< of a move
+  int64_t nanoseconds = 0;  ///< from its start to its end; of a move that travels alone
+  // Of a move, as NodeSeconds has them.
+  int64_t site_nanoseconds = 0;
+  int64_t latency_nanoseconds = 0;
+  int64_t link_nanoseconds = 0;
   int64_t level = 0;  ///< the order of nodes
   int64_t rest = 0;   ///< nanoseconds from this one's start to the last one's end
 };
@@ -57,36 +64,45 @@ int64_t flops_of(const Node& node, const Materialization& materialization) {
   return busiest_flops(node, fused) + (fused ? busiest_flops(*node.input(0), false) : 0);
 }
 
-int64_t nanoseconds_of(const Node& node, const Materialization& materialization) {
-  if (node.as<Input>() != nullptr) return 0;
-  const int64_t flops = flops_of(node, materialization);
+NodeSeconds by_fixed_rates(const Node& node, const Materialization& materialization) {
+  if (node.as<Input>() != nullptr) return {};
+  if (is_move(node.operation())) {
+    return {.latency = kSecondsOfStage, .link = static_cast<double>(moved_bytes(node)) / kBytesSentPerSecond};
+  }
+  const auto flops = static_cast<double>(flops_of(node, materialization));
   int64_t bytes = node.type().most_bytes();
   for (const Node* operand : materialization.operands(node)) bytes += operand->type().most_bytes();
-  return kNodeNanoseconds + flops / kFlopsPerNanosecond + bytes / kBytesComputedPerNanosecond;
+  return {.site = kSecondsOfNode + flops / kFlopsPerSecond + static_cast<double>(bytes) / kBytesComputedPerSecond};
 }
+
+/// Whole numbers, so that orders by sums of them are exact.
+int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
 /// The stored values of a plan, in its order, as a graph.
 class Items {
  public:
-  Items(const Plan& plan, const Materialization& materialization) {
+  Items(const Plan& plan, const Materialization& materialization, const SecondsOf& seconds_of)
+      : patience_(seconds_of ? kPatience : 1) {
     for (const NodePtr& node : plan.order()) {
       if (!materialization.materialized(*node)) continue;
       numbers_.emplace(node.get(), items_.size());
       Item item{node.get(), is_move(node->operation()), {}, {}};
       for (const Node* operand : materialization.operands(*node)) item.operands.push_back(numbers_.at(operand));
+      const NodeSeconds seconds = seconds_of ? seconds_of(*node) : by_fixed_rates(*node, materialization);
+      item.site_nanoseconds = nanoseconds(seconds.site);
+      item.nanoseconds = item.site_nanoseconds;
       if (item.move) {
-        item.bytes = moved_bytes(*node);
         item.stages = most_stages(*node);
-        item.nanoseconds = item.stages * kStageNanoseconds + item.bytes * kNanosecondsPerByteSent;
-      } else {
-        item.nanoseconds = nanoseconds_of(*node, materialization);
+        item.latency_nanoseconds = nanoseconds(seconds.latency);
+        item.link_nanoseconds = nanoseconds(seconds.link);
+        item.nanoseconds += item.stages * item.latency_nanoseconds + item.link_nanoseconds;
       }
       items_.push_back(std::move(item));
     }
     for (const auto& [node, first] : further_results(plan)) {
       Item& item = items_[numbers_.at(node)];
       item.operands.push_back(numbers_.at(first));
-      item.nanoseconds = 0;
+      item.nanoseconds = item.site_nanoseconds = 0;
     }
     add_readers_of_overwritten_inputs(plan);
     for (size_t i = 0; i < items_.size(); ++i) {
@@ -100,6 +116,7 @@ class Items {
   }
 
   const std::vector<Item>& all() const { return items_; }
+  int64_t patience() const { return patience_; }
   bool any_move() const {
     return std::any_of(items_.begin(), items_.end(), [](const Item& item) { return item.move; });
   }
@@ -150,6 +167,7 @@ class Items {
 
   std::vector<Item> items_;
   std::unordered_map<const Node*, size_t> numbers_;
+  int64_t patience_ = 1;
   int64_t longest_ = 0;  ///< nanoseconds that the plan takes at least
 };
 
@@ -158,6 +176,7 @@ struct Underway {
   size_t group = 0;
   std::vector<size_t> items;
   int64_t stages = 0;  ///< left
+  int64_t site_nanoseconds = 0;
   int64_t stage_nanoseconds = 0;
   int64_t arrives = 0;  ///< the messages of its stage
 };
@@ -190,6 +209,26 @@ class Simulation {
     }
   }
 
+  /// When the last task ends, if moves take the time that they take, and a site waits where it reads one.
+  int64_t end() const {
+    std::vector<int64_t> arrives(all_.size());
+    int64_t clock = 0;
+    int64_t link_free = 0;
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+      if (tasks_[t].kind == Task::Kind::kCompute) {
+        const Item& item = all_[items_of_tasks_[t]];
+        for (const size_t operand : item.operands) clock = std::max(clock, arrives[operand]);
+        clock += item.nanoseconds;
+      } else if (tasks_[t].kind == Task::Kind::kStart) {
+        const Underway& group = started_[tasks_[t].group];
+        clock += group.site_nanoseconds;
+        link_free = std::max(link_free, clock) + group.stages * group.stage_nanoseconds;
+        for (const size_t item : group.items) arrives[item] = link_free;
+      }
+    }
+    return std::max(clock, link_free);
+  }
+
  private:
   using Key = std::tuple<int64_t, bool, bool, int64_t, size_t>;
   /// Moves first, then what they move, then what more depends on.
@@ -212,15 +251,15 @@ class Simulation {
     done_[i] = true;
     const Item& item = all_[i];
     if (!item.move) {
-      tasks_.push_back({Task::Kind::kCompute, item.node});
+      add_task({Task::Kind::kCompute, item.node}, i);
       clock_ += item.nanoseconds;
       return release(i);
     }
     if (clock_ > items_.deadline(item)) return start({i});
     waiting_.push_back(i);
     deadline_ = std::min(deadline_, items_.deadline(item));
-    waiting_bytes_ += item.bytes;
-    if (waiting_bytes_ >= kGroupBytes) start_waiting();
+    waiting_nanoseconds_ += item.site_nanoseconds + item.link_nanoseconds;
+    if (waiting_nanoseconds_ >= kLatenciesOfGroup * item.latency_nanoseconds) start_waiting();
   }
 
   /// The users of an item that is there may run.
@@ -231,7 +270,7 @@ class Simulation {
   }
 
   void start_waiting() {
-    waiting_bytes_ = 0;
+    waiting_nanoseconds_ = 0;
     deadline_ = std::numeric_limits<int64_t>::max();
     start(std::exchange(waiting_, {}));
   }
@@ -239,23 +278,28 @@ class Simulation {
   void start(std::vector<size_t> items) {
     Underway group{groups_.size(), std::move(items)};
     MoveGroup nodes;
-    int64_t bytes = 0;
+    int64_t latency = 0;
+    int64_t link = 0;
     for (const size_t i : group.items) {
       nodes.push_back(all_[i].node);
       group.stages = std::max(group.stages, all_[i].stages);
-      bytes += all_[i].bytes;
+      latency = std::max(latency, all_[i].latency_nanoseconds);
+      link += all_[i].link_nanoseconds;
+      group.site_nanoseconds += all_[i].site_nanoseconds;
     }
+    clock_ += group.site_nanoseconds;
     groups_.push_back(std::move(nodes));
-    group.stage_nanoseconds = kStageNanoseconds + bytes * kNanosecondsPerByteSent / group.stages;
+    group.stage_nanoseconds = latency + link / group.stages;
     send(group);
-    tasks_.push_back({Task::Kind::kStart, nullptr, group.group});
+    add_task({Task::Kind::kStart, nullptr, group.group});
+    started_.push_back(group);
     underway_.push_back(std::move(group));
   }
 
   /// Messages queue for the link.
   void send(Underway& group) {
     link_free_ = std::max(link_free_, clock_) + group.stage_nanoseconds;
-    group.arrives = link_free_;
+    group.arrives = link_free_ + (items_.patience() - 1) * group.stage_nanoseconds;
   }
 
   void advance_arrived() {
@@ -263,11 +307,11 @@ class Simulation {
       if (underway_[i].arrives > clock_) {
         ++i;
       } else if (--underway_[i].stages > 0) {
-        tasks_.push_back({Task::Kind::kAdvance, nullptr, underway_[i].group});
+        add_task({Task::Kind::kAdvance, nullptr, underway_[i].group});
         send(underway_[i]);
         ++i;
       } else {
-        tasks_.push_back({Task::Kind::kFinish, nullptr, underway_[i].group});
+        add_task({Task::Kind::kFinish, nullptr, underway_[i].group});
         for (const size_t item : underway_[i].items) release(item);
         underway_.erase(underway_.begin() + static_cast<std::ptrdiff_t>(i));
       }
@@ -281,17 +325,24 @@ class Simulation {
     clock_ = std::max(clock_, next->arrives);
   }
 
+  void add_task(const Task& task, size_t item = 0) {
+    tasks_.push_back(task);
+    items_of_tasks_.push_back(item);
+  }
+
   const Items& items_;
   const std::vector<Item>& all_;
   std::vector<Task>& tasks_;
   std::vector<MoveGroup>& groups_;
-  std::vector<size_t> order_;    ///< of the items, by key
-  size_t first_ = 0;             ///< all before it in `order_` are done
-  std::vector<size_t> missing_;  ///< operands that are not there, by item
-  std::vector<bool> done_;       ///< moves: handed over to a group
+  std::vector<size_t> items_of_tasks_;  ///< of kCompute
+  std::vector<Underway> started_;       ///< by group, as they start
+  std::vector<size_t> order_;           ///< of the items, by key
+  size_t first_ = 0;                    ///< all before it in `order_` are done
+  std::vector<size_t> missing_;         ///< operands that are not there, by item
+  std::vector<bool> done_;              ///< moves: handed over to a group
   std::set<Key> ready_;
-  std::vector<size_t> waiting_;  ///< moves of the next group
-  int64_t waiting_bytes_ = 0;
+  std::vector<size_t> waiting_;                             ///< moves of the next group
+  int64_t waiting_nanoseconds_ = 0;                         ///< that they take
   int64_t deadline_ = std::numeric_limits<int64_t>::max();  ///< of the first of them
   std::vector<Underway> underway_;
   int64_t clock_ = 0;
@@ -300,13 +351,20 @@ class Simulation {
 
 }  // namespace
 
-Schedule::Schedule(const Plan& plan, const Materialization& materialization) {
-  const Items items(plan, materialization);
+Schedule::Schedule(const Plan& plan, const Materialization& materialization, const SecondsOf& seconds_of) {
+  const Items items(plan, materialization, seconds_of);
+  int64_t end = 0;
   if (items.any_move()) {
-    Simulation(items, tasks_, groups_).run();
+    Simulation simulation(items, tasks_, groups_);
+    simulation.run();
+    end = simulation.end();
   } else {
-    for (const Item& item : items.all()) tasks_.push_back({Task::Kind::kCompute, item.node});
+    for (const Item& item : items.all()) {
+      tasks_.push_back({Task::Kind::kCompute, item.node});
+      end += item.nanoseconds;
+    }
   }
+  seconds_ = static_cast<double>(end) * 1e-9;
 }
 
 }  // namespace joinsum::ia::analysis

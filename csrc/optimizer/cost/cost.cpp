@@ -23,6 +23,7 @@ constexpr int64_t kMostSitesListed = 64;
 struct Traffic {
   int64_t bytes = 0;
   double seconds = 0;
+  double latency = 0;             ///< of its stage with the longest
   std::vector<int64_t> received;  ///< by each site, in the stage that brings it most
 };
 
@@ -35,6 +36,7 @@ Traffic traffic_of(const ia::analysis::Exchange& exchange, const ia::PhysicalTyp
     const StageTraffic traffic = stage_traffic(*stage, type);
     out.bytes += traffic.bytes;
     out.seconds += link_seconds(traffic, type.sites(), cluster);
+    out.latency = std::max(out.latency, latency_seconds(traffic, cluster));
     for (size_t site = 0; site < out.received.size(); ++site)
       out.received[site] = std::max(out.received[site], traffic.received[site]);
   }
@@ -47,7 +49,8 @@ NodeCost move_in_closed_form(const ia::Node& move, const Cluster& cluster) {
   NodeCost out;
   out.paper_floats = paper_floats(move);
   out.wire_bytes = source.relation.bytes_of(volume.elements());
-  out.seconds = link_seconds(volume, source, move.type(), cluster);
+  out.link_seconds = link_seconds(volume, source, move.type(), cluster);
+  out.seconds = out.link_seconds;
   return out;
 }
 
@@ -76,6 +79,8 @@ class Pricing {
     cost.paper_floats = paper_floats(node);
     cost.wire_bytes = traffic.bytes;
     cost.flops = busiest_flops(exchange, node.type().sites());
+    cost.link_seconds = traffic.seconds;
+    cost.latency_seconds = traffic.latency;
     cost.seconds = traffic.seconds + (cluster_.profile ? handling_seconds(exchange, source, node.type(), cluster_)
                                                        : flat_seconds(cost.flops));
     if (received_ != nullptr) received_->emplace(&node, std::move(traffic.received));
@@ -104,6 +109,7 @@ class Pricing {
 /// in closed form.
 PlanCost priced(const ia::Plan& plan, const Cluster& cluster, bool listed, std::optional<int64_t> limit) {
   const Fusions fusions(plan);
+  const ia::analysis::Materialization materialization(plan);
   const auto names = ia::node_names(plan);
   ReceivedBytes received;
   const Pricing pricing(cluster, &received);
@@ -119,7 +125,13 @@ PlanCost priced(const ia::Plan& plan, const Cluster& cluster, bool listed, std::
     out.flops += cost.flops;
     out.nodes.push_back(std::move(cost));
   }
-  out.peak = peak_of(plan, received, limit);
+  const ia::analysis::SecondsOf seconds_of = schedule_seconds(plan, cluster);
+  const ia::analysis::Schedule schedule(plan, materialization, seconds_of);
+  if (seconds_of) {
+    out.hidden_seconds = std::max(out.seconds - out.run_seconds - schedule.seconds(), 0.0);
+    out.seconds -= out.hidden_seconds;
+  }
+  out.peak = peak_of(plan, materialization, schedule, received, limit);
   for (size_t i = 0; i < out.nodes.size(); ++i) {
     const auto found = out.peak.by_node.find(plan.order()[i].get());
     if (found != out.peak.by_node.end()) out.nodes[i].peak_bytes = found->second;
@@ -148,6 +160,18 @@ Fusion Fusions::of(const ia::Node& node) const {
 
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received) {
   return Pricing(cluster, received).price(node, fusion);
+}
+
+ia::analysis::SecondsOf schedule_seconds(const ia::Plan& plan, const Cluster& cluster) {
+  if (!cluster.profile || cluster.profile->overlap == 0) return {};
+  const bool listed = plan.grid().sites() <= kMostSitesListed;
+  return [fusions = std::make_shared<const Fusions>(plan), cluster, listed](const ia::Node& node) {
+    const bool move = ia::is_move(node.operation());
+    const NodeCost cost =
+        move && !listed ? move_in_closed_form(node, cluster) : node_cost(node, fusions->of(node), cluster);
+    const double hidden = cluster.profile->overlap * cost.link_seconds;
+    return ia::analysis::NodeSeconds{cost.seconds - hidden, cluster.profile->overlap * cost.latency_seconds, hidden};
+  };
 }
 
 NodeCost total_cost(const ia::Plan& plan, const Cluster& cluster) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ia/analysis/materialization.h"
+#include "ia/analysis/schedule.h"
 #include "ia/nodes.h"
 #include "optimizer/cost/peak.h"
 #include "optimizer/cost/profile.h"
@@ -45,13 +46,16 @@ struct NodeCost : Figures {
   std::string operation;
   int64_t flops = 0;       ///< of the site that does most
   int64_t peak_bytes = 0;  ///< of the site that holds most while it runs; 0 of a fused join
+  double latency_seconds = 0;  ///< of a move, in `seconds`: of one stage of messages, whatever they carry
+  double link_seconds = 0;     ///< of a move, in `seconds`: those of its messages
 };
 
-/// Cost of a plan: seconds are the sum of its nodes'. The executor may take less, as messages travel while it computes.
+/// Cost of a plan: seconds are the sum of its nodes' but for the hidden ones.
 struct PlanCost : Figures {
   std::vector<NodeCost> nodes;  ///< in the plan's order
   int64_t flops = 0;            ///< sum over nodes of the busiest site's
   double run_seconds = 0;       ///< of the agreement that opens a run; in `seconds`
+  double hidden_seconds = 0;    ///< of messages that travel while sites compute, by the profile's `overlap`
   Peak peak;                    ///< inputs, live blocks and messages
 };
 
@@ -77,6 +81,10 @@ class Fusions {
 
 /// Prices one node by itself. Adds the bytes that each site receives in a move to `received`, if that is not null.
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received = nullptr);
+
+/// What nodes of the plan take on a site and on its link, for the plan's schedule. Empty where by the cluster's profile
+/// no site can compute while its messages travel.
+ia::analysis::SecondsOf schedule_seconds(const ia::Plan& plan, const Cluster& cluster);
 
 /// The sum of the costs of a plan's nodes.
 NodeCost total_cost(const ia::Plan& plan, const Cluster& cluster);

@@ -128,6 +128,11 @@ double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& clu
   return pair + evenness * (all - pair);
 }
 
+double latency_seconds(const StageTraffic& stage, const Cluster& cluster) {
+  const LinkProfile* link = cluster.profile ? cluster.profile->link(stage.axes) : nullptr;
+  return link == nullptr ? cluster.latency_seconds : link->all.first();
+}
+
 double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster) {
   const auto stages = static_cast<double>(volume.stages);

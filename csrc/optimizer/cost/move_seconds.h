@@ -20,7 +20,10 @@ StageTraffic stage_traffic(const std::vector<ia::analysis::Transfer>& stage, con
 /// curves, between one pair's and all sites' by how evenly the sites are busy.
 double link_seconds(const StageTraffic& stage, int64_t sites, const Cluster& cluster);
 
-/// The same for a whole move in closed form, as if all sites were as busy as the busiest receiver.
+/// Those of them that a stage takes which carries next to nothing.
+double latency_seconds(const StageTraffic& stage, const Cluster& cluster);
+
+/// The same as `link_seconds` for a whole move in closed form, as if all sites were as busy as the busiest receiver.
 double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster);
 

@@ -24,13 +24,14 @@ bool elementwise(const Node& node) {
 /// Adds up each site's bytes while the plan's schedule runs.
 class Simulation {
  public:
-  Simulation(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit)
+  Simulation(const ia::Plan& plan, const ia::analysis::Materialization& materialization,
+             const ia::analysis::Schedule& schedule, const ReceivedBytes& received, std::optional<int64_t> limit)
       : plan_(plan),
         received_(received),
         limit_(limit),
-        materialization_(plan),
+        materialization_(materialization),
         uses_(materialization_.uses()),
-        schedule_(plan, materialization_),
+        schedule_(schedule),
         live_(plan.grid().sites()),
         arriving_(plan.grid().sites()) {
     for (const auto& output : plan.outputs()) {
@@ -131,10 +132,10 @@ class Simulation {
   const ia::Plan& plan_;
   const ReceivedBytes& received_;
   std::optional<int64_t> limit_;
-  ia::analysis::Materialization materialization_;
+  const ia::analysis::Materialization& materialization_;
   std::unordered_map<const Node*, int64_t> uses_;
   std::unordered_multimap<const Node*, std::string> ties_;
-  ia::analysis::Schedule schedule_;
+  const ia::analysis::Schedule& schedule_;
   std::vector<int64_t> live_;
   std::vector<int64_t> arriving_;  ///< in the messages of moves under way
   std::vector<const Node*> held_;
@@ -143,8 +144,9 @@ class Simulation {
 
 }  // namespace
 
-Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit) {
-  return Simulation(plan, received, limit).run();
+Peak peak_of(const ia::Plan& plan, const ia::analysis::Materialization& materialization,
+             const ia::analysis::Schedule& schedule, const ReceivedBytes& received, std::optional<int64_t> limit) {
+  return Simulation(plan, materialization, schedule, received, limit).run();
 }
 
 }  // namespace joinsum::optimizer::cost

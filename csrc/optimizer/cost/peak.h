@@ -3,6 +3,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ia/analysis/materialization.h"
+#include "ia/analysis/schedule.h"
 #include "ia/nodes.h"
 
 namespace joinsum::optimizer::cost {
@@ -23,6 +25,7 @@ struct Peak {
 /// their last use (outputs to the end), and the messages of the moves under way. An output tied to an input overwrites
 /// it where its node is elementwise and reads that input last. Raises PlanError where a site would need more than
 /// `limit`.
-Peak peak_of(const ia::Plan& plan, const ReceivedBytes& received, std::optional<int64_t> limit = {});
+Peak peak_of(const ia::Plan& plan, const ia::analysis::Materialization& materialization,
+             const ia::analysis::Schedule& schedule, const ReceivedBytes& received, std::optional<int64_t> limit = {});
 
 }  // namespace joinsum::optimizer::cost

@@ -73,6 +73,7 @@ struct ReductionProfile {
 struct Profile {
   double run_seconds = 0;   ///< of the agreement that opens a run
   double node_seconds = 0;  ///< of a node that computes nothing
+  double overlap = 0;       ///< the fraction of the seconds of messages in which sites can compute, 0 to 1
   std::vector<LinkProfile> links;
   std::vector<ProductProfile> products;
   std::vector<ElementwiseProfile> elementwise;

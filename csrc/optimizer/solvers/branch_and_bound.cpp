@@ -160,7 +160,9 @@ class BranchAndBound {
     for (const ia::NodePtr& node : plan.order()) {
       if (ia::is_move(node->operation())) received.emplace(node.get(), received_by(*node));
     }
-    return cost::peak_of(plan, received).bytes <= limit_;
+    const ia::analysis::Materialization materialization(plan);
+    const ia::analysis::Schedule schedule(plan, materialization, cost::schedule_seconds(plan, model_.cache.cluster));
+    return cost::peak_of(plan, materialization, schedule, received).bytes <= limit_;
   }
 
   const Bytes& bytes_of(const layouts::Layout* layout) {

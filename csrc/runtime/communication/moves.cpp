@@ -58,8 +58,27 @@ class Member {
     for (const auto& [site, pieces] : held_) {
       if (!pieces.empty()) options_ = pieces.front().block.options();
     }
-    if (!move_.exchange.reduction.empty() && !all_reduce()) stage_ = &move_.reduce;
+    if (!move_.exchange.reduction.empty()) stage_ = &move_.reduce;
   }
+
+  /// Where this process has one site and all sites hold a partial of one block that all of them need reduced: the
+  /// reduction, which the backend may compute by its own collective; null elsewhere.
+  const std::string* all_reduction() const {
+    const ia::PhysicalType& type = move_.source;
+    const Exchange& exchange = move_.exchange;
+    if (stage_ != &move_.reduce || held_.size() != 1 || held_.begin()->second.size() != 1) return nullptr;
+    if (!exchange.reduced.placement.fully_replicated() || !type.holding.regular()) return nullptr;
+    if (type.placement.axes_in<ia::Pending>().size() != type.grid.axes.size()) return nullptr;
+    const bool everyone = std::all_of(exchange.shares.begin(), exchange.shares.end(), [&](const Share& share) {
+      return static_cast<int64_t>(share.holders.size()) == transport_.sites();
+    });
+    return everyone ? &exchange.reduction : nullptr;
+  }
+  const Block& partial() const { return held_.begin()->second.front().block; }
+  const Counters& bytes() const { return move_.bytes; }
+  /// While the collective runs there are no stages of messages.
+  void join_collective() { stage_ = nullptr; }
+  void leave_collective(Block reduced) { held_.begin()->second.front().block = std::move(reduced); }
 
   bool done() const { return stage_ == nullptr; }
   const Stage& stage() const { return *stage_; }
@@ -215,26 +234,6 @@ class Member {
     return pieces;
   }
 
-  /// By the backend's own collective, where all sites hold a partial of one block that all of them need reduced.
-  bool all_reduce() {
-    const ia::PhysicalType& type = move_.source;
-    if (held_.size() != 1 || !move_.exchange.reduced.placement.fully_replicated()) {
-      return false;
-    }
-    if (type.placement.axes_in<ia::Pending>().size() != type.grid.axes.size() || !type.holding.regular()) return false;
-    for (const Share& share : move_.exchange.shares) {
-      if (static_cast<int64_t>(share.holders.size()) != transport_.sites()) return false;
-    }
-    std::vector<Piece>& pieces = held_.begin()->second;
-    if (pieces.size() != 1) return false;
-    const Pin pin(pieces[0].block);
-    const CollectiveCall call{Collective::kAllReduce, move_.operation, SubGrids::all(transport_.sites()).groups()[0],
-                              move_.exchange.reduction};
-    const auto reduced = transport_.native(call, pin.array());
-    if (reduced) pieces[0].block = store_.put(*reduced);
-    return reduced.has_value();
-  }
-
   const PreparedMove& move_;
   const relation::RelationType& relation_;
   Layout layout_;
@@ -247,6 +246,77 @@ class Member {
   std::map<int64_t, std::vector<Piece>> held_;
   std::map<int64_t, std::vector<Chunk>> reduced_;  ///< by site, from the reduce stage to the gather stage
   std::map<std::vector<int64_t>, Block> joined_;
+};
+
+/// How errors name moves that travel together.
+std::string operation_of(const std::vector<Member*>& members) {
+  const size_t others = members.size() - 1;
+  return members.front()->operation() + (others > 0 ? concatenate(" (and ", others, " more)") : "");
+}
+
+/// Partials of one dtype, in one array that the backend's own all-reduce adds up while the sites compute.
+class Bucket {
+ public:
+  Bucket(std::vector<Member*> members, Transport& transport, storage::BlockStore& store)
+      : members_(std::move(members)) {
+    int64_t elements = 0;
+    Counters bytes;
+    for (const Member* member : members_) {
+      elements += member->partial().elements();
+      bytes.sent += member->bytes().sent;
+      bytes.received += member->bytes().received;
+    }
+    const Member& first = *members_.front();
+    const CollectiveCall call{Collective::kAllReduce, operation_of(members_),
+                              SubGrids::all(transport.sites()).groups()[0], *first.all_reduction()};
+    collective_ = transport.start_in_background(call, first.options(), elements, bytes, [&] {
+      sum_ = joined(store.allocate({elements}, first.options()), store);
+      return pin_.emplace(sum_).array();
+    });
+    if (collective_ == nullptr) return;
+    for (Member* member : members_) member->join_collective();
+  }
+
+  bool started() const { return collective_ != nullptr; }
+  bool arrived() const { return collective_->arrived(); }
+
+  /// Hands the sums over.
+  void wait() {
+    collective_->wait();
+    collective_.reset();
+    pin_.reset();
+    int64_t begin = 0;
+    for (Member* member : members_) {
+      const Block& partial = member->partial();
+      const int64_t elements = partial.elements();
+      member->leave_collective(*sum_.narrow(0, begin, elements).viewed_as(partial.shape()));
+      begin += elements;
+    }
+  }
+
+  void settle() noexcept {
+    try {
+      if (collective_ != nullptr) collective_->wait();
+    } catch (const std::exception&) {
+      return;  // the run's own error says more
+    }
+  }
+
+ private:
+  Block joined(at::Tensor array, storage::BlockStore& store) const {
+    int64_t begin = 0;
+    for (const Member* member : members_) {
+      const Pin pin(member->partial());
+      array.narrow(0, begin, pin.array().numel()).view(pin.array().sizes()).copy_(pin.array());
+      begin += pin.array().numel();
+    }
+    return store.put(std::move(array));
+  }
+
+  std::vector<Member*> members_;
+  Block sum_;
+  std::optional<Pin> pin_;
+  std::unique_ptr<CollectiveHandle> collective_;
 };
 
 /// The messages of the members of one dtype and device.
@@ -266,7 +336,7 @@ class Messages {
     const at::TensorOptions& options = members_.front()->options();
     const Allocate allocate = [&](int64_t elements) { return store.allocate({elements}, options); };
     exchange_ = transport.start(
-        operation(), messages, options,
+        operation_of(members_), messages, options,
         [&](size_t i) {
           sent_[i] = members_[transfers_[i].first]->payload(*transfers_[i].second);
           return pins_.emplace_back(sent_[i]).array();
@@ -296,11 +366,6 @@ class Messages {
   }
 
  private:
-  std::string operation() const {
-    const size_t others = members_.size() - 1;
-    return members_.front()->operation() + (others > 0 ? concatenate(" (and ", others, " more)") : "");
-  }
-
   std::vector<Member*> members_;
   std::vector<std::pair<size_t, const Transfer*>> transfers_;  ///< of each message: its member's position, the transfer
   std::vector<Block> sent_;
@@ -313,6 +378,7 @@ class Group final : public MovesUnderway {
   Group(const std::vector<MoveOf>& moves, Transport& transport, storage::BlockStore& store, const Reducer& reduce)
       : transport_(transport), store_(store) {
     for (const MoveOf& move : moves) members_.push_back(std::make_unique<Member>(move, transport, store, reduce));
+    start_collectives();
     send();
   }
 
@@ -321,8 +387,13 @@ class Group final : public MovesUnderway {
     send();
   }
 
+  bool arrived() const override {
+    return std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.arrived(); });
+  }
+
   std::vector<StoredRelation> finish() override {
     while (!messages_.empty()) advance();
+    for (Bucket& bucket : buckets_) bucket.wait();
     std::vector<StoredRelation> out;
     for (const auto& member : members_) out.push_back(member->at_target());
     return out;
@@ -330,27 +401,51 @@ class Group final : public MovesUnderway {
 
   void settle() noexcept override {
     for (Messages& messages : messages_) messages.settle();
+    for (Bucket& bucket : buckets_) bucket.settle();
   }
 
  private:
+  /// The members that are not done and of which `relevant` holds, by dtype, device and what else `alike` compares.
+  template <typename Relevant, typename Alike>
+  std::vector<std::vector<Member*>> classes(const Relevant& relevant, const Alike& alike) const {
+    std::vector<std::vector<Member*>> out;
+    for (const auto& member : members_) {
+      if (member->done() || !relevant(*member)) continue;
+      const auto found = std::find_if(out.begin(), out.end(), [&](const std::vector<Member*>& others) {
+        const at::TensorOptions& a = others.front()->options();
+        return a.dtype() == member->options().dtype() && a.device() == member->options().device() &&
+               alike(*others.front(), *member);
+      });
+      (found != out.end() ? *found : out.emplace_back()).push_back(member.get());
+    }
+    return out;
+  }
+
+  void start_collectives() {
+    const auto reduced = [](const Member& member) { return member.all_reduction() != nullptr; };
+    const auto by_one_kernel = [](const Member& a, const Member& b) {
+      return *a.all_reduction() == *b.all_reduction();
+    };
+    for (std::vector<Member*>& members : classes(reduced, by_one_kernel)) {
+      buckets_.emplace_back(std::move(members), transport_, store_);
+      if (!buckets_.back().started()) buckets_.pop_back();
+    }
+  }
+
   void send() {
     messages_.clear();
-    std::vector<std::vector<Member*>> alike;
-    for (const auto& member : members_) {
-      if (member->done()) continue;
-      const auto found = std::find_if(alike.begin(), alike.end(), [&](const std::vector<Member*>& others) {
-        const at::TensorOptions& a = others.front()->options();
-        return a.dtype() == member->options().dtype() && a.device() == member->options().device();
-      });
-      (found != alike.end() ? *found : alike.emplace_back()).push_back(member.get());
+    const auto all = [](const Member&) { return true; };
+    const auto any = [](const Member&, const Member&) { return true; };
+    for (std::vector<Member*>& members : classes(all, any)) {
+      messages_.emplace_back(std::move(members), transport_, store_);
     }
-    for (std::vector<Member*>& members : alike) messages_.emplace_back(std::move(members), transport_, store_);
   }
 
   Transport& transport_;
   storage::BlockStore& store_;
   std::vector<std::unique_ptr<Member>> members_;
-  std::list<Messages> messages_;  ///< under way
+  std::list<Messages> messages_;  ///< of the stage under way
+  std::list<Bucket> buckets_;
 };
 
 }  // namespace

@@ -53,6 +53,8 @@ class MovesUnderway {
   virtual ~MovesUnderway() = default;
   /// Waits for the messages of the stage under way, if there is one, and sends those of the next one.
   virtual void advance() = 0;
+  /// False while a collective is under way that nothing needs to wait for yet.
+  virtual bool arrived() const = 0;
   /// The relations at their targets. Stages that are left run here.
   virtual std::vector<storage::StoredRelation> finish() = 0;
   /// Waits for the messages of the stage under way and drops them, so that a process whose run has failed can go on if

@@ -13,11 +13,13 @@ struct BackendRow {
   const char* name;
   bool collectives_are_faster;  ///< than messages
   bool has_reduce_scatter;      ///< one whose Work reports when it is complete
+  bool background_all_reduce;   ///< one that is faster than messages while the sites compute
 };
 /// On Gloo's sockets neither is faster throughout (2 ranks, 4 KiB to 64 MiB), through shared memory messages are (but
 /// for an all-reduce of 64 MiB, which takes as long), and messages reduce in the order of the sites. Gloo's
-/// reduce-scatter is an all-reduce whose Work is complete only after a wait, which cannot be watched.
-constexpr BackendRow kBackends[] = {{"gloo", false, false}, {"nccl", true, true}};
+/// reduce-scatter is an all-reduce whose Work is complete only after a wait, which cannot be watched. While the sites
+/// compute, the second stage of messages waits for them, and Gloo's all-reduce does not.
+constexpr BackendRow kBackends[] = {{"gloo", false, false, true}, {"nccl", true, true, true}};
 
 const BackendRow* find_backend(const std::string& name) {
   for (const BackendRow& row : kBackends) {
@@ -76,14 +78,6 @@ c10d::ReduceOp::RedOpType operation_of(const CollectiveCall& call, const at::Ten
 /// Moves of whatever dtype are moves of bytes.
 at::Tensor bytes_view(const at::Tensor& array) { return array.view({-1}).view(at::kByte); }
 
-NativeCollective all_reduce(c10d::Backend& backend, const CollectiveCall& call, const at::Tensor& array) {
-  std::vector<at::Tensor> buffers{array.clone(at::MemoryFormat::Contiguous)};
-  c10d::AllreduceOptions options;
-  options.reduceOp = operation_of(call, array);
-  options.timeout = kNoTimeout;
-  return {backend.allreduce(buffers, options), buffers[0]};
-}
-
 NativeCollective all_gather(c10d::Backend& backend, const CollectiveCall& call, const at::Tensor& array) {
   std::vector<int64_t> shape = array.sizes().vec();
   shape.insert(shape.begin(), static_cast<int64_t>(call.group.size()));
@@ -124,11 +118,28 @@ bool uses_native(Collectives policy, const std::string& backend, const Collectiv
   return policy == Collectives::kTable ? row->collectives_are_faster : policy == Collectives::kAlways;
 }
 
+bool uses_native_in_background(Collectives policy, const std::string& backend, const CollectiveCall& call,
+                               at::ScalarType type) {
+  if (uses_native(policy, backend, call, type)) return true;
+  const BackendRow* row = find_backend(backend);
+  return policy == Collectives::kTable && row != nullptr && call.collective == Collective::kAllReduce &&
+         native_reduction(call.reduction, type) && row->background_all_reduce;
+}
+
+NativeCollective start_all_reduce_in_place(c10d::Backend& backend, const CollectiveCall& call,
+                                           const at::Tensor& array) {
+  std::vector<at::Tensor> buffers{array};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation_of(call, array);
+  options.timeout = kNoTimeout;
+  return {backend.allreduce(buffers, options), array};
+}
+
 NativeCollective start_native(c10d::Backend& backend, const CollectiveCall& call, const at::Tensor& array) {
   const at::Tensor contiguous = array.resolve_conj().resolve_neg().contiguous();
   switch (call.collective) {
     case Collective::kAllReduce:
-      return all_reduce(backend, call, contiguous);
+      return start_all_reduce_in_place(backend, call, contiguous.clone());
     case Collective::kAllGather:
       return all_gather(backend, call, contiguous);
     case Collective::kReduceScatter:

@@ -68,6 +68,38 @@ class PostedExchange final : public ExchangeHandle {
   bool waited_ = false;
 };
 
+/// A collective of the backend that has been started. If nobody waits for it, the group fails.
+class StartedCollective final : public CollectiveHandle {
+ public:
+  StartedCollective(std::shared_ptr<PeerWatch> peers, std::string operation, NativeCollective started)
+      : peers_(std::move(peers)), operation_(std::move(operation)), result_(std::move(started.result)) {
+    transfers_.push_back({watch::kEveryPeer, std::move(started.work)});
+  }
+  ~StartedCollective() override {
+    if (peers_->forked()) {
+      static_cast<void>(new auto(std::move(transfers_)));
+    } else if (!waited_) {
+      peers_->abandon(operation_);
+    }
+  }
+
+  bool arrived() const override { return transfers_.front().work->isCompleted(); }
+
+  at::Tensor wait() override {
+    const auto turn = peers_->enter();
+    waited_ = true;
+    peers_->wait(operation_, transfers_);
+    return std::move(result_);
+  }
+
+ private:
+  std::shared_ptr<PeerWatch> peers_;
+  std::string operation_;
+  at::Tensor result_;
+  std::vector<PeerTransfer> transfers_;
+  bool waited_ = false;
+};
+
 /// What a site sends first in every call that all sites make.
 struct Header {
   uint64_t hash = 0;
@@ -101,6 +133,9 @@ class ProcessGroupTransport final : public Transport {
                                         const std::function<at::Tensor(size_t)>& payload,
                                         const Allocate& allocate) override;
   std::optional<at::Tensor> native(const CollectiveCall& call, const at::Tensor& array) override;
+  std::unique_ptr<CollectiveHandle> start_in_background(const CollectiveCall& call, const at::TensorOptions& options,
+                                                        int64_t elements, const Counters& bytes,
+                                                        const std::function<at::Tensor()>& array) override;
   void agree_on(const std::string& call, uint64_t hash, const std::function<std::string()>& text) override;
   std::vector<std::string> gather_texts(const std::string& call, const std::string& text) override;
   std::vector<double> all_reduce_max(const std::vector<double>& values) override;
@@ -170,6 +205,31 @@ std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& 
   auto handle = std::make_unique<PostedExchange>(peers_, operation, std::move(arrays), messages, options.device());
   handle->post(backend, std::move(receives), std::move(sends));
   return handle;
+}
+
+std::unique_ptr<CollectiveHandle> ProcessGroupTransport::start_in_background(const CollectiveCall& call,
+                                                                             const at::TensorOptions& options,
+                                                                             int64_t elements, const Counters& bytes,
+                                                                             const std::function<at::Tensor()>& array) {
+  const bool everyone = static_cast<int64_t>(call.group.size()) == sites_;
+  if (sites_ == 1 || !everyone || elements == 0 || call.collective != Collective::kAllReduce) return nullptr;
+  const auto turn = peers_->enter();
+  const DeviceBackend& backend = peers_->backend(call.operation, options.device().type());
+  if (on_backend(backend, options).device() != options.device()) return nullptr;
+  const at::ScalarType type = c10::typeMetaToScalarType(options.dtype());
+  // Ranks that share memory exchange faster than the backend's sockets.
+  const bool shared = options.device().is_cpu() && shared_memory_ != SharedMemory::kNone;
+  if (shared ? !uses_native(policy_, backend.name, call, type)
+             : !uses_native_in_background(policy_, backend.name, call, type)) {
+    return nullptr;
+  }
+  try {
+    auto started = start_all_reduce_in_place(*backend.backend, call, array());
+    count(bytes);
+    return std::make_unique<StartedCollective>(peers_, call.operation, std::move(started));
+  } catch (const std::exception& e) {
+    peers_->fail(call.operation, watch::kEveryPeer, watch::reason_of(e));
+  }
 }
 
 /// Only where the group is all ranks: a backend of its own for every sub-grid would have connections that PeerWatch

@@ -64,6 +64,16 @@ struct CollectiveCall {
   int64_t root = 0;            ///< position in the group of a broadcast's sender
 };
 
+/// A collective that the backend runs while this process computes.
+class CollectiveHandle {
+ public:
+  virtual ~CollectiveHandle() = default;
+  /// Whether `wait` would return, or raise, at once.
+  virtual bool arrived() const = 0;
+  /// The result. Raises TransportError as `ExchangeHandle` does.
+  virtual at::Tensor wait() = 0;
+};
+
 /// Which pairs of processes exchange arrays of the CPU through shared memory.
 enum class SharedMemory { kNone, kSome, kAll };
 
@@ -114,6 +124,16 @@ class Transport {
   /// that messages are faster, or the backend has no such collective; all sites of the group get the same answer.
   virtual std::optional<at::Tensor> native(const CollectiveCall& /*call*/, const at::Tensor& /*array*/) {
     return std::nullopt;
+  }
+
+  /// Starts the backend's own collective on an array of so many elements. `array` makes it, and the result overwrites
+  /// it; `bytes` are counted. Null where messages are faster, or the backend has no such collective; all sites of the
+  /// group get the same answer.
+  virtual std::unique_ptr<CollectiveHandle> start_in_background(const CollectiveCall& /*call*/,
+                                                                const at::TensorOptions& /*options*/,
+                                                                int64_t /*elements*/, const Counters& /*bytes*/,
+                                                                const std::function<at::Tensor()>& /*array*/) {
+    return nullptr;
   }
 
   // --- control: not counted ------------------------------------------------------------------------------------------

@@ -12,17 +12,18 @@ namespace joinsum::runtime::execution {
 using ia::Node;
 using ia::NodePtr;
 
-Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes)
+Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes,
+                       const ia::analysis::SecondsOf& seconds_of)
     : plan_(plan),
       plan_text_(plan.text()),
-      hash_(hash_text(plan_text_)),
       materialization_(plan, most_joined_bytes),
       further_results_(ia::analysis::further_results(plan)) {
   add_values(local_sites);
   add_steps(local_sites);
-  add_tasks();
+  add_tasks(seconds_of);
   add_liveness();
   add_results();
+  hash_ = hash_text(common_text());
 }
 
 bool Executable::is_of(const ia::Plan& other) const {
@@ -111,8 +112,8 @@ local::LocalOperatorPtr Executable::operator_of(const Node& node) const {
                  reduced);
 }
 
-void Executable::add_tasks() {
-  const ia::analysis::Schedule schedule(plan_, materialization_);
+void Executable::add_tasks(const ia::analysis::SecondsOf& seconds_of) {
+  const ia::analysis::Schedule schedule(plan_, materialization_, seconds_of);
   for (const ia::analysis::MoveGroup& moves : schedule.groups()) {
     std::vector<size_t>& group = groups_.emplace_back();
     for (const Node* move : moves) group.push_back(position_.at(move));
@@ -120,6 +121,17 @@ void Executable::add_tasks() {
   for (const ia::analysis::Task& task : schedule.tasks()) {
     tasks_.push_back({task.kind, task.node != nullptr ? position_.at(task.node) : task.group, {}});
   }
+}
+
+std::string Executable::schedule_text() const {
+  std::ostringstream out;
+  for (const Task& task : tasks_) {
+    if (task.kind != Task::Kind::kStart && task.kind != Task::Kind::kAdvance) continue;
+    out << (task.kind == Task::Kind::kStart ? "start" : "advance");
+    for (const size_t step : groups_[task.number]) out << " " << values_[steps_[step].results.front()].name;
+    out << "\n";
+  }
+  return out.str();
 }
 
 std::vector<size_t> Executable::reads(const Task& task) const {

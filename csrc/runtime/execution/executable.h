@@ -70,8 +70,9 @@ struct Result {
 /// nothing. Each node is a step; tasks are the order in which steps run.
 class Executable {
  public:
-  /// `most_joined_bytes`: as ia::analysis::Materialization has it.
-  Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes);
+  /// `most_joined_bytes`: as ia::analysis::Materialization has it; `seconds_of`: as ia::analysis::Schedule has it.
+  Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes,
+             const ia::analysis::SecondsOf& seconds_of = {});
   Executable(const Executable&) = delete;
   Executable& operator=(const Executable&) = delete;
 
@@ -86,8 +87,8 @@ class Executable {
   const std::vector<std::pair<std::string, std::string>>& scalars() const { return scalars_; }
   /// Whether this is of the same plan in memory.
   bool is_of(const ia::Plan& plan) const;
-  /// The plan's text, which all sites must agree on, and its hash.
-  const std::string& plan_text() const { return plan_text_; }
+  /// The plan's text and its groups of moves, which all sites must agree on, and their hash.
+  std::string common_text() const { return plan_text_ + schedule_text(); }
   uint64_t hash() const { return hash_; }
   /// Tasks in order: what they read and free, their messages in bytes, their kernels' modes.
   std::string text() const;
@@ -95,7 +96,9 @@ class Executable {
  private:
   void add_values(const std::vector<int64_t>& local_sites);
   void add_steps(const std::vector<int64_t>& local_sites);
-  void add_tasks();
+  void add_tasks(const ia::analysis::SecondsOf& seconds_of);
+  /// The order in which messages leave.
+  std::string schedule_text() const;
   void add_liveness();
   /// Values that a task reads for good: a move's operand until it is finished.
   std::vector<size_t> reads(const Task& task) const;
@@ -106,7 +109,7 @@ class Executable {
 
   ia::Plan plan_;  ///< owns the nodes that the others point to
   std::string plan_text_;
-  uint64_t hash_;
+  uint64_t hash_ = 0;
   ia::analysis::Materialization materialization_;
   std::unordered_map<const ia::Node*, const ia::Node*> further_results_;
   std::vector<Value> values_;

@@ -45,10 +45,16 @@ class Run {
   std::map<std::string, StoredRelation> run(std::vector<NodeCounts>& counts) {
     for (const auto& [name, relation] : inputs_) resident_.add(relation);
     for (const Task& task : executable_.tasks()) {
+      if (task.kind == Task::Kind::kFinish && !underway_.at(task.number)->arrived()) {
+        late_.push_back(&task);
+        continue;
+      }
+      finish_late(counts, [&](const Task& late) { return needs(task, late) || underway_.at(late.number)->arrived(); });
       perform(task, counts);
       free_after(task);
       transport_.progress();
     }
+    finish_late(counts, [](const Task&) { return true; });
     std::map<std::string, StoredRelation> outputs;
     for (const Result& output : executable_.results()) {
       StoredRelation value = *values_[output.value];
@@ -78,6 +84,33 @@ class Run {
         }
       }
     }
+  }
+
+  /// Finishes groups of moves that were late, and for which `now` holds.
+  template <typename Now>
+  void finish_late(std::vector<NodeCounts>& counts, const Now& now) {
+    std::erase_if(late_, [&](const Task* late) {
+      if (!now(*late)) return false;
+      perform(*late, counts);
+      free_after(*late);
+      return true;
+    });
+  }
+
+  /// Whether a task reads what a group of moves brings.
+  bool needs(const Task& task, const Task& late) const {
+    const std::vector<size_t>& brought = executable_.groups()[late.number];
+    const auto reads = [&](size_t step) {
+      const auto& operands = executable_.steps()[step].operands;
+      return std::any_of(operands.begin(), operands.end(), [&](size_t operand) {
+        return std::any_of(brought.begin(), brought.end(), [&](size_t move) {
+          return executable_.steps()[move].results.front() == operand;
+        });
+      });
+    };
+    if (task.kind == Task::Kind::kCompute) return reads(task.number);
+    const std::vector<size_t>& moves = executable_.groups()[task.number];
+    return std::any_of(moves.begin(), moves.end(), reads);
   }
 
   /// Performs a task and adds what it did to the traces of its steps.
@@ -336,6 +369,7 @@ class Run {
     return reduced(kernel, terms);
   };
   std::map<size_t, std::unique_ptr<communication::MovesUnderway>> underway_;  ///< by group
+  std::vector<const Task*> late_;  ///< kFinish of groups that had not arrived in time
 };
 
 void check_inputs(const Executable& executable, const std::map<std::string, StoredRelation>& inputs,
@@ -365,7 +399,7 @@ void agree(communication::Transport& transport, const Executable& executable, co
   for (const auto& [name, value] : scalars) out << "scalar " << name << " = " << value << "\n";
   const std::string bound = out.str();
   transport.agree_on("run", hash_mix(executable.hash(), hash_text(bound)),
-                     [&] { return executable.plan_text() + bound; });
+                     [&] { return executable.common_text() + bound; });
 }
 
 /// Whether all sites are in this process, so that there is nobody to agree with.
@@ -419,7 +453,8 @@ std::shared_ptr<const Executable> Executor::executable(const ia::Plan& plan) {
   if (found == cached_.end()) {
     if (cached_.size() == kCachedPlans) cached_.pop_back();
     found = cached_.insert(cached_.end(),
-                           std::make_shared<const Executable>(plan, transport_->local_sites(), most_joined_bytes_));
+                           std::make_shared<const Executable>(plan, transport_->local_sites(), most_joined_bytes_,
+                                                              seconds_of_ ? seconds_of_(plan) : nullptr));
   }
   std::rotate(cached_.begin(), found, found + 1);
   return cached_.front();

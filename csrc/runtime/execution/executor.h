@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -61,6 +62,11 @@ class Executor {
   RunResult run(const ia::Plan& plan, const std::map<std::string, storage::StoredRelation>& inputs,
                 const kernels::table::Scalars& scalars = {});
 
+  /// Plans that are run for the first time from now on are scheduled by these seconds, which must be equal on all sites.
+  void schedule_by(std::function<ia::analysis::SecondsOf(const ia::Plan&)> seconds_of) {
+    seconds_of_ = std::move(seconds_of);
+  }
+
   /// What runs of `plan` walk.
   std::shared_ptr<const Executable> executable(const ia::Plan& plan);
 
@@ -74,6 +80,7 @@ class Executor {
   std::shared_ptr<communication::Transport> transport_;
   std::shared_ptr<storage::BlockStore> store_;
   int64_t most_joined_bytes_;
+  std::function<ia::analysis::SecondsOf(const ia::Plan&)> seconds_of_;
   std::set<std::string> overwritten_;
   std::vector<std::shared_ptr<const Executable>> cached_;  ///< of the last plans, the latest first
 };

@@ -54,7 +54,6 @@ class Context:
         timeout: float,
         store: _C.BlockStore,
     ) -> None:
-        self.cluster = cluster
         self.group = group
         self.timeout = timeout
         self.caches_plans = True
@@ -66,6 +65,7 @@ class Context:
         self._last_trace = Trace()
         self._transport = transport
         self._executor = _C.Executor(transport, self.store)
+        self.cluster = cluster
         self._one_run = threading.Lock()
         self._plans: dict[Hashable, Any] = {}
         self._plans_lock = threading.Lock()
@@ -74,6 +74,17 @@ class Context:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
         grid = f" ({self.grid})" if len(self.grid.axes) > 1 else ""
         return f"<joinsum on {where}{grid}, {self._transport.name}, costs for {self.cluster.name}>"
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machine that costs are priced for. All ranks of a process group set the same one: plans that run for the
+        first time are scheduled by its rates."""
+        return self._cluster
+
+    @cluster.setter
+    def cluster(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._executor.schedule_for(cluster.core())
 
     @property
     def transport(self) -> _C.Transport:

@@ -23,9 +23,12 @@ Tick = Callable[[str], None]
 _ROUNDS = 3
 _WORK_SECONDS = 2e-3
 _LEAST_SIDE = 128  # of square products that take longer than a call
+_SHARES_OF_PRODUCTS = 4.0
 _DTYPES = {4: "f32", 8: "f64"}
+_RATE_SHOWS = 3.0  # times the seconds of the smallest message
+_OVERLAP_BYTES = 1 << 19  # that each site sends
 # The fraction of the time for each family; the rest is for start-up and agreements.
-_SHARES = {"links": 0.4, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
+_SHARES = {"links": 0.35, "overlap": 0.05, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Coverage:
     def steps(self, sites: Sites) -> int:
         """How often a measurement calls its `tick`."""
         links = 0 if sites.single_process else _ROUNDS * len(axis_sets(len(sites.grid.axes))) + 1
+        links += not sites.single_process and sites.transport.shared_memory != _C.SharedMemory.all
         return links + len(self.extents) + len(elementwise_families()) + len(_DTYPES) + 1
 
 
@@ -109,6 +113,7 @@ class Measurement:
             run_seconds=0.0 if self.sites.single_process else self._run(),
             node_seconds=self._node("input A: f32[8,8]<1,1> ()\noutput Z = map[(k1, k0); transpose](A)"),
             links=() if self.sites.single_process else tuple(self._links()),
+            overlap=self._overlap(),
             products=tuple(self._products()),
             elementwise=tuple(self._elementwise()),
             reductions=tuple(self._reductions(size) for size in _DTYPES),
@@ -155,28 +160,61 @@ class Measurement:
             yield Links(axes, everyone_stage.curve(), pair_stage.curve())
 
     def _measure(self, stage: _Stage, share: float) -> None:
-        """One round of a stage: sizes ascend while they are likely to fit into `share` seconds."""
+        """One round of a stage: sizes ascend while they are likely to fit into `share` seconds, or their rate does not
+        show yet beside the latency."""
         transport = self.sites.transport
         watch = Stopwatch(transport, share / len(self.coverage.link_bytes) / 2)
-        last = 0.0
+        first = last = 0.0
         for size in self.coverage.link_bytes:
-            # Time grows fourfold at most. Without two sizes there is no rate.
-            if size > self.coverage.link_bytes[1] and watch.elapsed() + 4 * last > share:
+            # Time grows fourfold at most.
+            if last > _RATE_SHOWS * first and watch.elapsed() + 4 * last > share:
                 break
             elements = size // 4 // stage.peers
             array = torch.ones(elements, device=self.device)
             messages = [(a, b, array.nbytes) for a, b in stage.pairs]
             payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
             last = watch.exchange(partial(self._send, messages, payload, array), self._work)
+            first = first or last
             stage.seconds.setdefault(array.nbytes * stage.peers, []).append(last)
+
+    def _overlap(self) -> float:
+        """The fraction of the seconds of messages in which sites can compute, in tenths: sites that work while messages
+        travel are compared with sites that do one after the other."""
+        transport = self.sites.transport
+        if self.sites.single_process or transport.shared_memory == _C.SharedMemory.all:
+            return 0.0
+        self.tick("overlap")
+        watch = Stopwatch(transport, _SHARES["overlap"] * self.seconds / 3)
+        everyone = [(a, b) for a in range(transport.sites) for b in range(transport.sites) if a != b]
+        array = torch.ones(_OVERLAP_BYTES // 4 // (transport.sites - 1), device=self.device)
+        messages = [(a, b, array.nbytes) for a, b in everyone]
+        payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
+        travel = watch.exchange(partial(self._send, messages, payload, array))
+        rounds = max(1, round(travel / _WORK_SECONDS))
+
+        def work() -> None:
+            for _ in range(rounds):
+                self._work()
+            synchronize(self.device)
+
+        alone = watch.exchange(work)
+        together = watch.exchange(partial(self._send, messages, payload, array, work))
+        hidden = (travel + alone - together) / min(travel, alone)
+        return round(min(max(hidden, 0.0), 1.0), 1)
 
     def _work(self) -> None:
         """Occupies a site for about `_WORK_SECONDS`: threads that have just computed are slower to handle messages."""
         for _ in range(self.work_calls):
             self.work_product()
 
-    def _send(self, messages: list[tuple[int, int, int]], payload: dict[int, torch.Tensor], like: torch.Tensor) -> None:
-        self.sites.transport.exchange("calibrate", messages, payload, like)
+    def _send(
+        self,
+        messages: list[tuple[int, int, int]],
+        payload: dict[int, torch.Tensor],
+        like: torch.Tensor,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> None:
+        self.sites.transport.exchange("calibrate", messages, payload, like, meanwhile)
         synchronize(self.device)
 
     # --- kernels ------------------------------------------------------------------------------------------------------
@@ -193,12 +231,13 @@ class Measurement:
             yield Products(dtype, tuple(map(float, extents)), tuple(seconds))
 
     def _affordable(self, dtype: str, extents: Sequence[int], share: float) -> Sequence[int]:
-        """`extents` without the largest ones, if two calls of all products would take more than half of `share`."""
+        """`extents` without the largest ones, if two calls of all products would take several times `share`: from small
+        products none can tell the rate of large ones."""
         watch = Stopwatch(self.sites.transport, 0.0, self.crowding)
         while extents[-1] > _LEAST_SIDE:
             side = max(extents[-2], _LEAST_SIDE)
             (seconds,) = watch.work([self._product(dtype, side, side, side)])
-            if 2 * seconds * (sum(extents) / side) ** 3 < share / 2:
+            if 2 * seconds * (sum(extents) / side) ** 3 < _SHARES_OF_PRODUCTS * share:
                 break
             extents = extents[:-1]
         return extents

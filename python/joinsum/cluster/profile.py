@@ -27,6 +27,10 @@ class Curve:
         """The same for the C++ core."""
         return self.sizes, self.seconds
 
+    def times(self, factor: float) -> Curve:
+        """Seconds times `factor`."""
+        return Curve(self.sizes, tuple(factor * seconds for seconds in self.seconds))
+
 
 @dataclass(frozen=True)
 class Links:
@@ -77,6 +81,7 @@ class Profile:
     run_seconds    of the agreement that opens a run
     node_seconds   of a node that computes nothing; times of kernels are those of a node with one call
     copies         of copies into new memory, by bytes
+    overlap        the fraction of the seconds of messages in which sites can compute, 0 to 1
     quick          whether a short measurement at the start found them, not `joinsum.calibrate`
 
     >>> flat = Profile(1e-3, 1e-5, copies=Curve((0.0, 1e9), (0.0, 0.1)))
@@ -91,12 +96,13 @@ class Profile:
     elementwise: tuple[Elementwise, ...] = ()
     reductions: tuple[Reductions, ...] = ()
     copies: Curve = Curve()
+    overlap: float = 0.0
     quick: bool = False
 
     @cached_property
     def core(self) -> _C.Profile:
         """The same for the C++ core; raises PlanError for curves that fall."""
-        core = _C.Profile(self.run_seconds, self.node_seconds)
+        core = _C.Profile(self.run_seconds, self.node_seconds, self.overlap)
         for link in self.links:
             core.add_link(link.axes, link.all.lists(), link.pair.lists())
         for table in self.products:

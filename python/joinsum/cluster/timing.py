@@ -14,6 +14,7 @@ from joinsum.base.dtypes import torch_dtype
 __all__ = ["Bench", "Stopwatch", "lower_quartile", "synchronize", "timed"]
 
 _MOST_CALLS = 500
+_MOST_AFTER_WORK = 3
 _MOST_EXCHANGES = 40
 
 
@@ -115,7 +116,7 @@ class Stopwatch:
             return first
         calls = max(1, min(_MOST_EXCHANGES, round(self.window / 2 / max(first, 1e-6))))
         idle = self._together(action, _nothing, calls)
-        return idle if work is None else (idle + self._together(action, work, calls)) / 2
+        return idle if work is None else (idle + self._together(action, work, min(calls, _MOST_AFTER_WORK))) / 2
 
     def _together(self, action: Callable[[], object], work: Callable[[], object], calls: int) -> float:
         worked, done = [], []

@@ -38,8 +38,9 @@ class PlanCost:
 
     paper_floats   the paper's rule: a broadcast of f floats over p sites f p, a shuffle f; f by the frontier
     wire_bytes     payload bytes between different sites, exact: what the transport counts
-    seconds        link and kernel time on `cluster`, one node after another as they run
+    seconds        link and kernel time on `cluster`: the sum of the nodes' without the hidden ones
     run_seconds    of that, the agreement that opens a run; 0 without a profile
+    hidden_seconds  of messages that travel while sites compute; 0 without a profile that measured an overlap
     flops          of the busiest site, summed over nodes
     peak_bytes     of the site that needs most: inputs, live blocks and messages
 
@@ -53,6 +54,7 @@ class PlanCost:
     seconds: float
     cluster: Cluster
     run_seconds: float = 0.0
+    hidden_seconds: float = 0.0
     nodes: tuple[NodeCost, ...] = field(default=())
 
     def __repr__(self) -> str:
@@ -67,6 +69,8 @@ class PlanCost:
         ]
         if self.run_seconds > 0:
             rows.append(["", "sites agree on the run", "", "", "", seconds_text(self.run_seconds)])
+        if self.hidden_seconds > 0:
+            rows.append(["", "of messages that travel meanwhile", "", "", "", f"-{seconds_text(self.hidden_seconds)}"])
         totals = map(count_text, (self.paper_floats, self.wire_bytes, self.flops))
         rows.append(["total", "", *totals, seconds_text(self.seconds)])
         table = text_table(_COLUMNS, rows, right=range(2, len(_COLUMNS)))
@@ -99,7 +103,7 @@ def cost(plan: TraPlan | IaPlan, cluster: Cluster | None = None) -> PlanCost:
         for node in core.nodes
     )
     figures = (core.paper_floats, core.wire_bytes, core.flops, core.peak_bytes, core.seconds)
-    return PlanCost(*figures, cluster, core.run_seconds, nodes)
+    return PlanCost(*figures, cluster, core.run_seconds, core.hidden_seconds, nodes)
 
 
 def amount_text(minimized: str, value: float) -> str:

@@ -6,7 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -218,17 +218,28 @@ def _types(values: list[tuple[str, tuple[str, list[int]]]]) -> dict[str, tuple[s
 
 def _searched(current: Context, request: PlanRequest, binary: _C.EinsumPlan, program: TraPlan) -> _C.IaPlan:
     baselines = request.baselines
-    starts = None if baselines is None else WarmStarts(tuple(baselines.parts_of(binary, program)))
-    result = search_in_process(current, program, search_options(current, request.graph, request.ends), starts)
+    parts = () if baselines is None else tuple(baselines.parts_of(binary, program))
+    options = search_options(current, request.graph, request.ends)
+    hides_messages = current.cluster.hides_messages
+    starts = WarmStarts(parts, all=hides_messages) if parts else None
+    result = search_in_process(current, program, options, starts)
     best = result.plans[0].plan.core
-    plan = best.with_undecomposed_calls()
-    others = [each for each in result.completed if each is not None and str(each) != str(best)]
-    if not others:
-        return plan
-    # Undecomposed calls may reverse the order of plans that cost nearly the same.
-    most = _NEARLY * _seconds(current, best)
-    near = [each.with_undecomposed_calls() for each in others if _seconds(current, each) <= most]
-    return min([plan, *near], key=lambda each: _seconds(current, each))
+    others = [each for each in result.completed if each is not None]
+    if hides_messages:
+        # The search adds up nodes. Where messages are hidden behind computations, they cost less.
+        discounted = search_in_process(
+            current, program, replace(options, cluster=current.cluster.with_hidden_messages), starts
+        )
+        others += [discounted.plans[0].plan.core, *(each for each in discounted.completed if each is not None)]
+    else:
+        # Undecomposed calls may reverse the order of plans that cost nearly the same.
+        most = _NEARLY * _seconds(current, best)
+        others = [each for each in others if _seconds(current, each) <= most]
+    different = {str(each): each for each in (best, *others)}
+    if len(different) == 1:
+        return best.with_undecomposed_calls()
+    plans = [each.with_undecomposed_calls() for each in different.values()]
+    return min(plans, key=lambda each: _seconds(current, each))
 
 
 def search_options(current: Context, graph: _C.EinsumPlan, ends: Ends) -> SearchOptions:

@@ -16,6 +16,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NoReturn
 
@@ -265,9 +268,10 @@ def write_notes() -> None:
 scene_name = ""
 
 
-def keep_store(port: int) -> NoReturn:
-    """Hosts the group's store, as torchrun's agent does, until it is killed."""
-    _store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+def keep_store(tell: Connection) -> NoReturn:
+    """Hosts the group's store, as torchrun's agent does, until it is killed; tells on which port."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    tell.send(store.port)
     while True:
         signal.pause()
 
@@ -278,6 +282,8 @@ def act(name: str, rank: int, ranks: int, port: int) -> NoReturn:
     scene_name = name
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = str(name not in RANK_HOSTS_STORE)
+    # A loaded machine may take longer to bring the ranks together than one of them may be silent later.
+    dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT))
     joinsum.init(cluster=joinsum.Cluster(), timeout=TIMEOUT)
     SCENES[name][0]()
     write_notes()
@@ -305,10 +311,11 @@ def end_of(rank: Rank) -> None:
 def cast(name: str) -> list[str]:
     """Plays a scene; returns how each rank ended."""
     ranks = SCENES[name][1]
-    port = free_port()
+    here, there = Pipe()
     keeper = os.fork()
     if keeper == 0:
-        keep_store(port if name not in RANK_HOSTS_STORE else free_port())
+        keep_store(there)
+    port = free_port() if name in RANK_HOSTS_STORE else here.recv()
     members = []
     for number in range(ranks):
         process = os.fork()
