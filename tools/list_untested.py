@@ -153,6 +153,12 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
+        "rms_norm normed_rows",
+        "python/capture/decompositions/test_rms_norm.py",
+        "compared with torch's",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
         "cross_entropy",
         "python/capture/decompositions/test_cross_entropy.py",
         "compared with torch's, and shards with all classes",

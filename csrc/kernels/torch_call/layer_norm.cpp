@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <tuple>
 
 #include <ATen/ATen.h>
@@ -11,37 +10,11 @@
 #include <ATen/Parallel.h>
 #include <torch/library.h>
 
+#include "kernels/torch_call/normed_rows.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
 namespace {
-
-/// A tensor as rows that are normed.
-struct Rows {
-  int64_t count = 1;
-  int64_t length = 1;
-  Rows(const at::Tensor& input, at::IntArrayRef normalized_shape) {
-    for (const int64_t extent : normalized_shape) length *= extent;
-    count = length == 0 ? 0 : input.numel() / length;
-  }
-};
-
-at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
-  return tensor && tensor->defined() ? tensor->contiguous() : at::Tensor();
-}
-
-/// Whether all are of a type that the loops take.
-bool single_type(const at::Tensor& input, std::initializer_list<at::Tensor> others) {
-  const auto type = input.scalar_type();
-  return (type == at::kFloat || type == at::kDouble) &&
-         std::all_of(others.begin(), others.end(),
-                     [&](const at::Tensor& other) { return !other.defined() || other.scalar_type() == type; });
-}
-
-template <class T>
-const T* data_of(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
-}
 
 // --- the norm --------------------------------------------------------------------------------------------------------
 
@@ -133,12 +106,7 @@ at::Tensor& layer_norm_grad_input_out(const at::Tensor& grad, const at::Tensor& 
 
 template <class T>
 void affine_gradients(const Rows& all, const Backward& given, T* weight, T* bias) {
-  constexpr int64_t kColumns = 64;  // a thread's, at least
-  // Each thread has some columns, so that sums are in the order of the rows.
-  const int64_t parts = (all.length + kColumns - 1) / kColumns;
-  at::parallel_for(0, parts, std::max<int64_t>(1, rows_per_thread(all.count * kColumns)), [&](int64_t b, int64_t e) {
-    const int64_t begin = b * kColumns;
-    const int64_t end = std::min(e * kColumns, all.length);
+  for_columns(all, [&](int64_t begin, int64_t end) {
     std::fill(weight + begin, weight + end, T(0));
     std::fill(bias + begin, bias + end, T(0));
     row_loops<T>().add_affine(data_of<T>(given.x) + begin, data_of<T>(given.grad) + begin, all.count, all.length,

@@ -72,8 +72,9 @@ def _with_outputs(
     node: fx.Node, target: torch._ops.OpOverload
 ) -> tuple[torch._ops.OpOverload | None, dict[str, fx.Node]]:
     found = getattr(target.overloadpacket, "out", None)
-    results = node.meta.get("val")
-    if found is None or not isinstance(results, tuple):
+    value = node.meta.get("val")
+    results = value if isinstance(value, tuple) else (value,)
+    if found is None or not all(isinstance(result, torch.Tensor) for result in results):
         return None, {}
     given = dict(zip((each.name for each in target._schema.arguments), node.args, strict=False))
     operands: dict[str, fx.Node] = {}
@@ -92,7 +93,11 @@ def _alike(first: Any, second: Any) -> bool:
     if not isinstance(first, torch.Tensor) or not isinstance(second, torch.Tensor):
         return False
     layout = (first.shape, first.stride(), first.dtype) == (second.shape, second.stride(), second.dtype)
-    return layout and first.dim() > 0 and first.is_contiguous()
+    return (
+        layout
+        and first.dim() > 0
+        and (first.is_contiguous() or (first.dim() == 4 and first.is_contiguous(memory_format=torch.channels_last)))
+    )
 
 
 class _Memory:

@@ -1,7 +1,8 @@
-"""Contractions of a Dynamo graph as one operator with labels, `joinsum::einsum`.
+"""Contractions of a Dynamo graph as one operator with labels, `joinsum::einsum`, and RMS norms as `joinsum::rms_norm`.
 
-AOTAutograd turns linear, matmul and einsum into views and products of matrices. Rewritten before that, they remain
-einsums, forward and backward: the gradient of `joinsum::einsum` is `joinsum::einsum`.
+AOTAutograd turns linear, matmul and einsum into views and products of matrices, and RMS norms into six operators.
+Rewritten before that, they remain einsums and norms, forward and backward: the gradient of `joinsum::einsum` is
+`joinsum::einsum`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import operator
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
@@ -21,11 +23,13 @@ __all__ = ["rewrite"]
 # --- the graph --------------------------------------------------------------------------------------------------------
 
 
-def rewrite(gm: fx.GraphModule) -> int:
-    """Rewrites linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place; returns how many.
+def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
+    """Rewrites rms_norm and, with `contractions`, linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place;
+    returns how many.
 
     Not rewritten: operands that are no tensors of known shape, equations with `...`, repeated labels or without a
-    result, products whose contracted axis broadcasts, and operators inside of torch.func's transforms (vmap, grad).
+    result, products whose contracted axis broadcasts, norms of half types, and operators inside of torch.func's
+    transforms (vmap, grad).
 
     >>> from torch import fx
     >>> gm = fx.symbolic_trace(lambda x, w: torch.nn.functional.linear(x, w))
@@ -34,12 +38,13 @@ def rewrite(gm: fx.GraphModule) -> int:
     >>> rewrite(gm), gm(torch.ones(2, 3, 4), torch.ones(5, 4)).shape
     (1, torch.Size([2, 3, 5]))
     """
+    kinds = _NORMS | _CONTRACTIONS if contractions else _NORMS
     count = depth = 0
     for node in list(gm.graph.nodes):
         depth += _nesting(node)
         if depth > 0:
             continue
-        kind = _KINDS.get(node.target) if node.op in ("call_function", "call_method") else None
+        kind = kinds.get(node.target) if node.op in ("call_function", "call_method") else None
         if kind is None:
             continue
         with gm.graph.inserting_before(node):
@@ -65,7 +70,7 @@ def _nesting(node: fx.Node) -> int:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of a contraction in a Dynamo graph."""
+    """A call of a contraction or a norm in a Dynamo graph."""
 
     graph: fx.Graph
     node: fx.Node
@@ -180,7 +185,26 @@ def _einsum(call: _Call) -> fx.Node | None:
     return call.einsum(f"{left}->{result}", operands)
 
 
-_KINDS: dict[Any, Callable[[_Call], fx.Node | None]] = {
+def _rms_norm(call: _Call) -> fx.Node | None:
+    """Norms of single and double precision, whose weight has the same dtype and whose axes have known extents."""
+    x, extents, weight, eps = call.arguments("input", "normalized_shape", "weight", "eps")
+    shape = _shape(x)
+    if not shape or not isinstance(extents, (list, tuple)) or not all(isinstance(each, int) for each in extents):
+        return None
+    dtype = x.meta["example_value"].dtype
+    same = weight is None or (_shape(weight) == tuple(extents) and weight.meta["example_value"].dtype == dtype)
+    if dtype not in (torch.float32, torch.float64) or not same or not isinstance(eps, (int, float, NoneType)):
+        return None
+    if not extents or shape[-len(extents) :] != tuple(extents):
+        return None
+    eps = torch.finfo(dtype).eps if eps is None else eps
+    norm = call.graph.call_function(torch.ops.joinsum.rms_norm.default, (x, list(extents), weight, float(eps)))
+    return call.graph.call_function(operator.getitem, (norm, 0))
+
+
+_Kinds = dict[Any, Callable[[_Call], fx.Node | None]]
+_NORMS: _Kinds = dict.fromkeys([torch.rms_norm, torch.nn.functional.rms_norm], _rms_norm)
+_CONTRACTIONS: _Kinds = {
     torch.nn.functional.linear: _linear,
     torch._C._nn.linear: _linear,
     **dict.fromkeys([torch.matmul, torch.mm, torch.bmm, torch.mv, operator.matmul], _matmul),

@@ -23,6 +23,7 @@ from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropi
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.layouts import use_channels_last
 from joinsum.capture.operators.table import random_rule_of, rule_of
 from joinsum.capture.recording.application import operator_name, refuse
 from joinsum.capture.recording.recorded import Recorded
@@ -56,6 +57,7 @@ class SingleSiteExecutable:
         use_cross_entropies(nodes)
         for node in nodes.nodes:
             _check(node, graph.replicate)
+        use_channels_last(nodes)
         overwrite_operands(nodes, self._tied)
         _take_from_list(nodes)
         self._gm = fx.GraphModule(graph.gm, nodes)

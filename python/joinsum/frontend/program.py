@@ -31,10 +31,9 @@ class Outcome:
 
 
 def keep_labels(gm: GraphModule) -> None:
-    """Replaces contractions of a Dynamo graph by joinsum's einsum operator, which keeps their labels; in place. On one
-    site they remain torch's operators."""
-    if context().sites > 1:
-        rewriting.rewrite(gm)
+    """Replaces contractions of a Dynamo graph by joinsum's einsum operator, which keeps their labels, and RMS norms by
+    joinsum's operator; in place. On one site contractions remain torch's operators."""
+    rewriting.rewrite(gm, contractions=context().sites > 1)
 
 
 class Program:

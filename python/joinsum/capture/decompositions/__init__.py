@@ -7,7 +7,8 @@ from joinsum.capture.decompositions import (
     gradients,
     lookups,
     random,
+    rms_norm,
     softmax_and_norms,
 )
 
-__all__ = ["attention", "cross_entropy", "einsum", "gradients", "lookups", "random", "softmax_and_norms"]
+__all__ = ["attention", "cross_entropy", "einsum", "gradients", "lookups", "random", "rms_norm", "softmax_and_norms"]

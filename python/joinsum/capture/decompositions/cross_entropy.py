@@ -109,10 +109,22 @@ def _(input: Tensor, target: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor
 )
 def cross_entropy_backward(grad: Tensor, input: Tensor, target: Tensor, *rest: Any) -> Tensor:
     """The gradient of the scores, of that of the loss and of what `cross_entropy` gave."""
+    return _gradient_into(grad, input, target, *rest, input_out=torch.empty_like(input))
+
+
+def _gradient_into(grad: Tensor, input: Tensor, target: Tensor, *rest: Any, input_out: Tensor) -> Tensor:
     reduction, total, share, lse = rest
     slope = (grad / total if reduction == 1 else grad) * share
     arguments = [input, target, lse, slope, *_all_classes(input)]
-    return _computed(torch.ops.joinsum.cross_entropy_grad, arguments, torch.empty_like(input))[0]
+    return _computed(torch.ops.joinsum.cross_entropy_grad, arguments, input_out)[0]
+
+
+_LIBRARY = torch.library.Library("joinsum", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define(  # type: ignore[no-untyped-call]
+    "cross_entropy_backward.out(Tensor grad, Tensor input, Tensor target, int reduction, Tensor total, Tensor share, "
+    "Tensor lse, *, Tensor(a!) input_out) -> Tensor(a!)"
+)
+_LIBRARY.impl("cross_entropy_backward.out", _gradient_into, "CPU")  # type: ignore[no-untyped-call]
 
 
 @cross_entropy_backward.register_fake

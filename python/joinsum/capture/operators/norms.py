@@ -125,6 +125,42 @@ def _normalized(application: Application) -> list[int]:
     return list(range(rank - len(application.numbers("normalized_shape")), rank))
 
 
+# --- RMS norm ---------------------------------------------------------------------------------------------------------
+
+_RMS_NORM = Form("*a *n, *n -> *a *n, *a 1*n", "*n", sizes=_SHAPE, lists=_NORMED, flops="5 *a *n")
+_RMS_NORM_SQUARES = Form("*a *n -> *a 1*n", reduce="*n=add", lists=_DIMS, flops="2 *a *n")
+_RMS_NORM_OF_SQUARES = Form("*a *n, *a 1*n, *n -> *a *n, *a 1*n", same="*n", lists=_DIMS, flops="3 *a *n")
+_RMS_NORM_TO_INPUT = Form("*a *n, *a *n, *a 1*n, *n -> *a *n", "*n", sizes=_SHAPE, lists=_NORMED, flops="9 *a *n")
+_RMS_NORM_SLOPE = Form("*a *n, *a *n, *a 1*n, *n -> *a 1*n", reduce="*n=add", lists=_DIMS, flops="4 *a *n")
+_RMS_NORM_TO_INPUT_OF_SLOPE = Form("*a *n, *a *n, *a 1*n, *n, *a 1*n -> *a *n", lists=_DIMS, flops="5 *a *n")
+_RMS_NORM_TO_WEIGHT = Form("*a *n, *a *n, *a 1*n -> *n", reduce="*a=add", sizes=_SHAPE, lists=_NORMED, flops="3 *a *n")
+
+
+def _rms_norm(application: Application) -> Results:
+    """The root of a sum of squares."""
+    application = with_materialized_operands(application)
+    undecomposed = _RMS_NORM(application)
+    dims, kinds = _normalized(application), application.types
+    arguments = application.arguments | {"dims": dims, "count": _count(application.value("input"), dims)}
+    squares = _applied((_JOINSUM.rms_norm_squares.default, _RMS_NORM_SQUARES), application, arguments, kinds[1])
+    norm = _JOINSUM.rms_norm_of.default, _RMS_NORM_OF_SQUARES
+    return decomposed_or(undecomposed, _applied(norm, application, {**arguments, "squares": squares[0]}, *kinds))
+
+
+def _rms_norm_to_input(application: Application) -> Results:
+    """The gradient of a sum."""
+    application = with_materialized_operands(application)
+    undecomposed = _RMS_NORM_TO_INPUT(application)
+    dims, rstd = _normalized(application), application.value("rstd")
+    arguments = application.arguments | {"dims": dims, "count": _count(application.value("input"), dims)}
+    step = _JOINSUM.rms_norm_slope.default, _RMS_NORM_SLOPE
+    slope = _applied(step, application, arguments, (rstd.shape, rstd.dtype))
+    step = _JOINSUM.rms_norm_grad_of.default, _RMS_NORM_TO_INPUT_OF_SLOPE
+    return decomposed_or(
+        undecomposed, _applied(step, application, {**arguments, "slope": slope[0]}, *application.types)
+    )
+
+
 # --- group norm -------------------------------------------------------------------------------------------------------
 
 _GROUP_NORM = Form("n c *s, c, c -> n c *s, n g, n g", "c *s g", sizes={"N": "n"}, flops="8 n c *s")
@@ -234,6 +270,9 @@ ROWS = rows(
         _layer_norm_backward,
         f"the input's gradient {_OF_SHARDS}; the others reduce the batch",
     ),
+    Entry("joinsum::rms_norm", _rms_norm, f"`{_RMS_NORM.pattern}`; {_OF_SHARDS}"),
+    Entry("joinsum::rms_norm_grad_input", _rms_norm_to_input, f"`{_RMS_NORM_TO_INPUT.pattern}`; {_OF_SHARDS}"),
+    Entry("joinsum::rms_norm_grad_weight", _RMS_NORM_TO_WEIGHT),
     Entry("native_group_norm", _GROUP_NORM),
     Entry("native_group_norm_backward", _group_norm_backward, "the input's gradient; the others reduce the batch"),
     Entry(

@@ -55,6 +55,10 @@ def test_the_loss_and_its_gradient_are_torchs(
     tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype is torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
     torch.testing.assert_close(loss, wanted, **tolerance)
     torch.testing.assert_close(found, slope, **tolerance)
+    over = scores.clone()
+    given = ops.cross_entropy_backward.out(grad, over, target, number, total, share, lse, input_out=over)
+    assert given is over
+    assert torch.equal(over, found)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

@@ -110,6 +110,9 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
         ),
         lambda: torch.randn(4, 6),
     ),
+    "joinsum::rms_norm": (lambda x: J.rms_norm(x, [6], x[0], 0.1)[0], matrix),
+    "joinsum::rms_norm_grad_input": (lambda x: J.rms_norm(x, [6], None, 0.1)[0], matrix),
+    "joinsum::rms_norm_grad_weight": (lambda x: J.rms_norm(x * 2, [6], x[0], 0.1)[0], matrix),
     "joinsum::adam_update": (
         lambda x: sum(J.adam_update(x, x + 1, x * 2, x * x, *numbers(), True, False)),
         lambda: torch.randn(4, 6),

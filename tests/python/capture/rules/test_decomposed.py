@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from capture_by_torch import Captured
 from functorch.compile import aot_function, default_partition, make_boxed_func
 from joinsum.capture.captured_graph import CapturedGraph
-from joinsum.capture.decompositions import attention, softmax_and_norms
+from joinsum.capture.decompositions import attention, rms_norm, softmax_and_norms
 from joinsum.capture.executable import compile_fx
 from torch import Tensor, nn
 from training import CUTTING, divided, same, sgd
@@ -41,6 +41,18 @@ CASES: dict[str, tuple[Function, list[tuple[int, ...]], str, str]] = {
         "layer_norm_slopes",
     ),
     "layer_norm_plain": (lambda x: F.layer_norm(x, (1536,)), [(1536,)], "centred_squares", "layer_norm_slopes"),
+    "rms_norm": (
+        lambda x, w: torch.ops.joinsum.rms_norm(x, (24, 64), w, 1e-5)[0],
+        [(24, 64)] * 2,
+        "rms_norm_squares",
+        "rms_norm_slope",
+    ),
+    "rms_norm_plain": (
+        lambda x: torch.ops.joinsum.rms_norm(x, (1536,), None, 1e-5)[0],
+        [(1536,)],
+        "rms_norm_squares",
+        "rms_norm_slope",
+    ),
     "batch_norm": (
         lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
         [(12, 1, 16, 16), (1,), (1,)],
@@ -148,7 +160,7 @@ def test_an_operator_that_is_not_divided_runs_undecomposed(name: str) -> None:
     text = plans(function, tensors, 4, joinsum.Cluster("fast sites, slow links", 1e12, 1e3, 1e-3))
     assert "call[" in text
     assert "undecomposed" not in text
-    for module in softmax_and_norms, attention:
+    for module in softmax_and_norms, rms_norm, attention:
         assert not [name for name in module.__all__ if f"joinsum::{name};" in text]
 
 

@@ -1,0 +1,172 @@
+"""Layouts of images in graphs that torch runs: channels last around convolutions, whose kernels are faster so."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+__all__ = ["use_channels_last"]
+
+_ATEN = torch.ops.aten
+_CONVOLUTION = _ATEN.convolution.default
+_CONVOLUTION_BACKWARD = _ATEN.convolution_backward.default
+
+# Operators that compute the same in any layout, and whose result has the layout of their operands.
+_ANY_LAYOUT = frozenset(
+    [
+        _ATEN._native_batch_norm_legit_functional.default,
+        _ATEN._native_batch_norm_legit.no_stats,
+        _ATEN._native_batch_norm_legit_no_training.default,
+        _ATEN.native_batch_norm_backward.default,
+        _ATEN.max_pool2d_with_indices.default,
+        _ATEN.max_pool2d_with_indices_backward.default,
+        _ATEN.avg_pool2d.default,
+        _ATEN.avg_pool2d_backward.default,
+        _ATEN.mean.dim,
+        _ATEN.sum.dim_IntList,
+        _ATEN.detach.default,
+        _ATEN.alias.default,
+        operator.getitem,
+    ]
+)
+
+
+def use_channels_last(graph: fx.Graph) -> int:
+    """Makes two-dimensional convolutions of single precision on the CPU, their gradients, and what reads their results
+    element by element compute with channels as the last axis in memory; gives the number of tensors that are copied
+    from one layout to the other. Results of the graph, and operands of operators that may depend on the layout, have
+    the layout that they had. `meta["val"]` tells the new layouts.
+
+    >>> import torch
+    >>> from torch.fx.experimental.proxy_tensor import make_fx
+    >>> def double(x, w):
+    ...     return torch.nn.functional.conv2d(x, w).relu()
+    >>> gm = make_fx(double, tracing_mode="fake")(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3))
+    >>> use_channels_last(gm.graph)
+    3
+    """
+    if not torch._C._has_mkldnn or not any(map(_is_faster, graph.nodes)):
+        return 0
+    return _Layouts(graph).run()
+
+
+def _is_faster(node: fx.Node) -> bool:
+    """Whether a convolution, or its gradient, is one that channels last make faster."""
+    if node.target is _CONVOLUTION:
+        x, weight, *_, transposed, _, _ = node.args
+        images = [x, weight]
+    elif node.target is _CONVOLUTION_BACKWARD:
+        *images, _, _, _, _, transposed, _, _, _ = node.args
+    else:
+        return False
+    return not transposed and all(_is_image(each) for each in images)
+
+
+def _is_image(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return (
+        isinstance(value, FakeTensor)
+        and value.dim() == 4
+        and value.dtype == torch.float32
+        and value.device.type == "cpu"
+        and all(isinstance(extent, int) for extent in value.shape)
+    )
+
+
+def _in_any_layout(node: fx.Node) -> bool:
+    pointwise = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    return pointwise or node.target in _ANY_LAYOUT
+
+
+class _Layouts:
+    """The nodes of a graph, from the first on, with the layouts that they have now."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.before: dict[fx.Node, Any] = {node: node.meta.get("val") for node in graph.nodes}
+        self.copies: dict[tuple[fx.Node, torch.memory_format], fx.Node] = {}
+
+    def run(self) -> int:
+        for node in list(self.graph.nodes):
+            if node.op == "output":
+                self._replace(node, self._as_before)
+            elif node.op == "call_function":
+                self._visit(node)
+        return len(self.copies)
+
+    def _visit(self, node: fx.Node) -> None:
+        if _is_faster(node):
+            self._replace(node, lambda each: self._copied(each, torch.channels_last))
+        elif not any(self._changed(each) for each in node.all_input_nodes):
+            return
+        elif _in_any_layout(node) and self._spreads(node):
+            self._replace(node, self._channels_last)
+        else:
+            self._replace(node, self._as_before)
+            return
+        with _fake_mode_of(node):
+            arguments, keywords = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+            node.meta["val"] = node.target(*arguments, **keywords)  # type: ignore[operator]
+        source = node.all_input_nodes[0].target
+        if node.target is operator.getitem and source is _CONVOLUTION_BACKWARD and node.args[1] == 1:
+            self._keep_layout(node)
+
+    def _keep_layout(self, gradient: fx.Node) -> None:
+        """A weight's gradient has the layout of the weight, which is updated."""
+        if not self._changed(gradient):
+            return
+        with self.graph.inserting_after(gradient):
+            copy = self._copied(gradient, torch.contiguous_format)
+        gradient.replace_all_uses_with(copy, lambda user: user is not copy)
+
+    def _replace(self, node: fx.Node, change: Callable[[fx.Node], fx.Node]) -> None:
+        with self.graph.inserting_before(node):
+            node.args, node.kwargs = fx.node.map_arg((node.args, node.kwargs), change)
+
+    def _changed(self, node: fx.Node) -> bool:
+        """Whether a value that was contiguous is no longer."""
+        values, before = _tensors(node.meta.get("val")), _tensors(self.before[node])
+        return any(y.is_contiguous() and not x.is_contiguous() for x, y in zip(values, before, strict=True))
+
+    def _spreads(self, node: fx.Node) -> bool:
+        """Whether the result was contiguous, so that the layouts of operands decide about that of the result."""
+        return all(each.is_contiguous() for each in _tensors(self.before[node]))
+
+    def _channels_last(self, node: fx.Node) -> fx.Node:
+        """An operand beside others that have channels last."""
+        value = node.meta.get("val")
+        whole = isinstance(value, torch.Tensor) and value.dim() == 4 and min(value.shape[2:]) > 1
+        return self._copied(node, torch.channels_last) if whole else node
+
+    def _as_before(self, node: fx.Node) -> fx.Node:
+        return self._copied(node, torch.contiguous_format) if self._changed(node) else node
+
+    def _copied(self, node: fx.Node, layout: torch.memory_format) -> fx.Node:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.is_contiguous(memory_format=layout):
+            return node
+        if (node, layout) not in self.copies:
+            copy = self.graph.call_function(_ATEN.clone.default, (node,), {"memory_format": layout})
+            with _fake_mode_of(node):
+                copy.meta = {**node.meta, "val": value.clone(memory_format=layout)}
+            self.before[copy] = copy.meta["val"]
+            self.copies[node, layout] = copy
+        return self.copies[node, layout]
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    values = value if isinstance(value, (tuple, list)) else [value]
+    return [each for each in values if isinstance(each, torch.Tensor)]
+
+
+@contextmanager
+def _fake_mode_of(node: fx.Node) -> Iterator[None]:
+    values = [value for each in (node, *node.all_input_nodes) for value in _tensors(each.meta.get("val"))]
+    with next(value for value in values if isinstance(value, FakeTensor)).fake_mode, torch.no_grad():
+        yield
