@@ -26,8 +26,7 @@ constexpr int64_t kFewestIndices = 8;
 
 bool takes(Join join, at::ScalarType type, int64_t rows, int64_t inner, int64_t columns) {
   const bool sums = join == Join::kAdd || join == Join::kSub || join == Join::kReversedSub;
-  const bool large =
-      std::min({rows, inner, columns}) >= kFewestIndices && rows * inner * columns >= kFewestPoints;
+  const bool large = std::min({rows, inner, columns}) >= kFewestIndices && rows * inner * columns >= kFewestPoints;
   const bool exact = type == at::kDouble || (type == at::kFloat && at::globalContext().float32MatmulPrecision() ==
                                                                        at::Float32MatmulPrecision::HIGHEST);
   return sums && large && exact;

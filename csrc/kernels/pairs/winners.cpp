@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <mutex>
 
@@ -82,9 +83,10 @@ class Searcher {
         depth_(arrays.left.size(2)),
         most_listed_(arrays.places.numel() / kFewestListed),
         most_tied_(arrays.places.numel() / kFewestSingle),
+        writes_(!problem.extreme.array.defined()),
         left_(arrays.left.const_data_ptr<T>()),
         right_(arrays.right.const_data_ptr<T>()),
-        extreme_(arrays.extreme.const_data_ptr<T>()),
+        extreme_(arrays.extreme.mutable_data_ptr<T>()),
         places_(arrays.places.mutable_data_ptr<int32_t>()) {}
 
   bool gives_up() const { return listed_ > most_listed_; }
@@ -104,8 +106,8 @@ class Searcher {
   void block(const Part& part) {
     const int64_t high = ceil_div(part.rows, tiles_.rows), wide = ceil_div(part.columns, tiles_.columns);
     const int64_t tile = tiles_.rows * tiles_.columns;
-    const T none = least_ ? semiring::nothing<semiring::Reduction::kMin, T>()
-                                 : semiring::nothing<semiring::Reduction::kMax, T>();
+    const T none =
+        least_ ? semiring::nothing<semiring::Reduction::kMin, T>() : semiring::nothing<semiring::Reduction::kMax, T>();
     std::vector<T> extremes(static_cast<size_t>(high * wide * tile), none);
     // Where no chunk is larger than nothing at all, any may hold it.
     std::vector<Index> chunks(extremes.size(), semiring::kSeveral);
@@ -120,7 +122,7 @@ class Searcher {
           for (int64_t row = r / tiles_.rows; row < std::min(high, (r + kRowBlock) / tiles_.rows); ++row) {
             const int64_t at = (row * wide + column) * tile;
             tiles_.tile({some, static_cast<int32_t>(k / kChunk), a.data() + (row * tiles_.rows - r) * some,
-                        b.data() + column * tiles_.columns * some, extremes.data() + at, chunks.data() + at});
+                         b.data() + column * tiles_.columns * some, extremes.data() + at, chunks.data() + at});
           }
         }
       }
@@ -147,6 +149,7 @@ class Searcher {
   void place(const Part& part, int64_t row, int64_t column, T extreme, Index chunk) {
     const int64_t r = part.first_row + row, c = part.first_column + column;
     const int64_t at = (part.batch * rows_ + r) * columns_ + c;
+    if (writes_) extreme_[at] = extreme;
     const T wanted = extreme_[at];
     int32_t& out = places_[at];
     out = Winners::kNowhere;
@@ -157,10 +160,10 @@ class Searcher {
     }
     const T *a = left(part.batch, r), *b = right(part.batch, c);
     const int64_t first = (chunk & ~Index{semiring::kSeveral}) * kChunk;
-    const auto found = tiles_.search(std::min(kChunk, depth_ - first), a + first, b + first, &wanted);
-    const bool more = (chunk & Index{semiring::kSeveral}) != 0;
-    if (!more && found.count == 1) {
-      out = static_cast<int32_t>(first + found.first);
+    const uint32_t bits = tiles_.search(std::min(kChunk, depth_ - first), a + first, b + first, &wanted);
+    const bool single = bits != 0 && (bits & (bits - 1)) == 0;
+    if (single && (chunk & Index{semiring::kSeveral}) == 0) {
+      out = static_cast<int32_t>(first + std::countr_zero(bits));
     } else {
       out = place_of(all(a, b, wanted));
     }
@@ -169,11 +172,8 @@ class Searcher {
   std::vector<int32_t> all(const T* a, const T* b, T wanted) const {
     std::vector<int32_t> indices;
     for (int64_t k = 0; k < depth_; k += kChunk) {
-      const int64_t some = std::min(kChunk, depth_ - k);
-      if (tiles_.search(some, a + k, b + k, &wanted).count == 0) continue;
-      for (int64_t i = k; i < k + some; ++i) {
-        if (tiles_.search(1, a + i, b + i, &wanted).count > 0) indices.push_back(static_cast<int32_t>(i));
-      }
+      uint32_t bits = tiles_.search(std::min(kChunk, depth_ - k), a + k, b + k, &wanted);
+      for (; bits != 0; bits &= bits - 1) indices.push_back(static_cast<int32_t>(k + std::countr_zero(bits)));
     }
     return indices;
   }
@@ -191,7 +191,9 @@ class Searcher {
   bool least_;
   const ExtremeTiles& tiles_;
   int64_t rows_, columns_, depth_, most_listed_, most_tied_;
-  const T *left_, *right_, *extreme_;
+  bool writes_;  ///< the extremes; else they are compared with
+  const T *left_, *right_;
+  T* extreme_;
   int32_t* places_;
   std::shared_ptr<Winners::Ties> ties_ = std::make_shared<Winners::Ties>();
   std::mutex mutex_;                 ///< of the ties
@@ -205,8 +207,9 @@ std::optional<Arrays> arrays_of(const WinnerProblem& problem) {
     const bool by_left = has(problem.left.letters, letter), by_right = has(problem.right.letters, letter);
     (by_left && by_right ? out.batch : by_left ? out.rows : out.columns) += letter;
   }
-  const auto type = problem.extreme.array.scalar_type();
+  const auto type = problem.left.array.scalar_type();
   for (const Lettered* each : {&problem.left, &problem.right, &problem.extreme}) {
+    if (each == &problem.extreme && !each->array.defined()) continue;
     if (!each->array.is_cpu() || each->array.scalar_type() != type) return std::nullopt;
   }
   const auto& extents = problem.extents;
@@ -218,13 +221,15 @@ std::optional<Arrays> arrays_of(const WinnerProblem& problem) {
   };
   out.left = array(problem.left, out.batch + out.rows + problem.inner, {batch, rows, inner});
   out.right = array(problem.right, out.batch + out.columns + problem.inner, {batch, columns, inner});
-  out.extreme = array(problem.extreme, out.batch + out.rows + out.columns, {batch, rows, columns});
+  out.extreme = problem.extreme.array.defined()
+                    ? array(problem.extreme, out.batch + out.rows + out.columns, {batch, rows, columns})
+                    : at::empty({batch, rows, columns}, out.left.options());
   out.places = at::empty({batch, rows, columns}, at::kInt);
   return out;
 }
 
 template <class T>
-std::optional<Winners> search(const WinnerProblem& problem, Arrays arrays, const ExtremeTiles& tiles) {
+std::optional<Winners> search(const WinnerProblem& problem, const Arrays& arrays, const ExtremeTiles& tiles) {
   const auto contents = [](const at::Tensor& x) { return contents_of(x.const_data_ptr<T>(), x.numel()); };
   if (may_give_nan(problem.join, contents(arrays.left), contents(arrays.right))) return std::nullopt;
   const auto axis = [](int64_t extent) { return Merged{{extent}, {0}, {0}, {0}}; };
@@ -359,7 +364,8 @@ class Scatter {
           const auto c = static_cast<size_t>(index);
           T term = weight;
           if constexpr (kReads) {
-            term *= slope<join>(own[row_own[r] + column_own[c]], right[row_right[r] + inner_right[k] + column_right[c]]);
+            term *=
+                slope<join>(own[row_own[r] + column_own[c]], right[row_right[r] + inner_right[k] + column_right[c]]);
           }
           sums[r * columns + c] += static_cast<double>(term);
         });
@@ -387,6 +393,20 @@ bool is_finite(const at::Tensor& x) {
   return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
 }
 
+/// The extremes, with the letters of the places, and the winners.
+std::optional<std::pair<at::Tensor, Winners>> with_extremes(const WinnerProblem& problem) {
+  const auto type = type_of(problem.left.array.scalar_type());
+  const ExtremeTiles tiles = type ? tiles_for(problem.least, problem.join, *type) : ExtremeTiles{};
+  const auto arrays = tiles.tile != nullptr ? arrays_of(problem) : std::nullopt;
+  if (!arrays) return std::nullopt;
+  const auto found = *type == Type::kFloat    ? search<float>(problem, *arrays, tiles)
+                     : *type == Type::kDouble ? search<double>(problem, *arrays, tiles)
+                     : *type == Type::kInt64  ? search<int64_t>(problem, *arrays, tiles)
+                                              : search<int32_t>(problem, *arrays, tiles);
+  if (!found) return std::nullopt;
+  return std::pair(arrays->extreme.view(found->places.array.sizes()), *found);
+}
+
 /// Whether the letters are the same, in whatever order.
 bool same_letters(std::string a, std::string b) {
   std::sort(a.begin(), a.end());
@@ -397,23 +417,14 @@ bool same_letters(std::string a, std::string b) {
 }  // namespace
 
 std::optional<Winners> winners(const WinnerProblem& problem) {
-  const auto type = type_of(problem.extreme.array.scalar_type());
-  const ExtremeTiles tiles = type ? tiles_for(problem.least, problem.join, *type) : ExtremeTiles{};
-  if (tiles.tile == nullptr) return std::nullopt;
-  auto arrays = arrays_of(problem);
-  if (!arrays) return std::nullopt;
-  switch (*type) {
-    case Type::kFloat:
-      return search<float>(problem, *arrays, tiles);
-    case Type::kDouble:
-      return search<double>(problem, *arrays, tiles);
-    case Type::kInt64:
-      return search<int64_t>(problem, *arrays, tiles);
-    case Type::kInt32:
-      return search<int32_t>(problem, *arrays, tiles);
-    default:
-      return std::nullopt;
-  }
+  const auto both = with_extremes(problem);
+  return both ? std::optional(both->second) : std::nullopt;
+}
+
+std::optional<std::pair<at::Tensor, Winners>> extremes(const WinnerProblem& problem) {
+  auto both = with_extremes(problem);
+  if (both) both->first = spread({both->first, both->second.places.letters}, problem.extreme.letters, problem.extents);
+  return both;
 }
 
 void add_counts(const Winners& found, const Lettered& out) {

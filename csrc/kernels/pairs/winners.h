@@ -43,6 +43,9 @@ struct Winners {
 /// elements exceed `extreme`.
 std::optional<Winners> winners(const WinnerProblem& problem);
 
+/// The extremes with their winners, in the same pass: the array of `extreme` is undefined. The result has its letters.
+std::optional<std::pair<at::Tensor, Winners>> extremes(const WinnerProblem& problem);
+
 /// The number of winners is added to `out`, which has the letters of the places.
 void add_counts(const Winners& found, const Lettered& out);
 

@@ -251,8 +251,8 @@ void extreme_tile(const ExtremePanels& panels) {
     for (int r = 0; r < kRows; ++r) {
       for (int half = 0; half < 2; ++half) {
         auto* extreme = reinterpret_cast<Place*>(static_cast<T*>(panels.extreme) + (2 * r + half) * V::kLanes);
-        auto* place =
-            reinterpret_cast<typename Whole::Unaligned*>(static_cast<Index*>(panels.chunk) + (2 * r + half) * V::kLanes);
+        auto* place = reinterpret_cast<typename Whole::Unaligned*>(static_cast<Index*>(panels.chunk) +
+                                                                   (2 * r + half) * V::kLanes);
         const Vector value = total[r][half], before = *extreme;
         const typename Whole::Aligned old = *place, now = typename Whole::Aligned{} + chunk;
         const auto better = least ? value < before : value > before;
@@ -263,37 +263,39 @@ void extreme_tile(const ExtremePanels& panels) {
   }
 }
 
-/// From the last index to the first, so that the first one stays.
+/// A bit for each element of a comparison's result.
+template <int lanes, class Hit>
+JOINSUM_INLINE uint32_t bits_of(Hit hit) {
+#if defined(__AVX512DQ__)
+  if constexpr (sizeof(hit) == 64 && lanes == 16) return _mm512_movepi32_mask((__m512i)hit);
+  if constexpr (sizeof(hit) == 64 && lanes == 8) return _mm512_movepi64_mask((__m512i)hit);
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(hit) == 32 && lanes == 8) return static_cast<uint32_t>(_mm256_movemask_ps((__m256)hit));
+  if constexpr (sizeof(hit) == 32 && lanes == 4) return static_cast<uint32_t>(_mm256_movemask_pd((__m256d)hit));
+#endif
+  uint32_t bits = 0;
+  for (int lane = 0; lane < lanes; ++lane) bits |= static_cast<uint32_t>(hit[lane] != 0) << lane;
+  return bits;
+}
+
 template <class T, Join join, int bytes>
-Found search(int64_t count, const void* left, const void* right, const void* wanted) {
+uint32_t search(int64_t count, const void* left, const void* right, const void* wanted) {
   using V = Vectors<T, bytes>;
   using Vector = typename V::Aligned;
-  using Index = typename WholeOf<sizeof(T)>::Type;
-  using Whole = typename Vectors<Index, bytes>::Aligned;
   const T* a = static_cast<const T*>(left);
   const T* b = static_cast<const T*>(right);
   const T value = *static_cast<const T*>(wanted);
-  const int64_t vectors = count / V::kLanes;
-  Found found{0, 0};
-  for (int64_t k = count; k-- > vectors * V::kLanes;) {
-    const bool hit = combine<join, true>(a[k], b[k]) == value;
-    found = {found.count + hit, hit ? k : found.first};
+  const Vector values = value - Vector{};
+  uint32_t bits = 0;
+  int64_t k = 0;
+  for (; k + V::kLanes <= count; k += V::kLanes) {
+    const Vector x = *reinterpret_cast<const typename V::Unaligned*>(a + k);
+    const Vector y = *reinterpret_cast<const typename V::Unaligned*>(b + k);
+    bits |= bits_of<V::kLanes>(combine<join, true>(x, y) == values) << k;
   }
-  Whole hits{}, first{};
-  for (int64_t v = vectors; v-- > 0;) {
-    const Vector x = *reinterpret_cast<const typename V::Unaligned*>(a + v * V::kLanes);
-    const Vector y = *reinterpret_cast<const typename V::Unaligned*>(b + v * V::kLanes);
-    const auto hit = combine<join, true>(x, y) == Vector{} + value;
-    first = hit ? Whole{} + static_cast<Index>(v) : first;
-    hits -= hit;
-  }
-  int64_t most = found.count > 0 ? found.first : count;
-  for (int64_t lane = 0; lane < V::kLanes; ++lane) {
-    const int64_t place = first[lane] * V::kLanes + lane;
-    found.count += hits[lane];
-    if (hits[lane] > 0 && place < most) most = place;
-  }
-  return {found.count, most};
+  for (; k < count; ++k) bits |= static_cast<uint32_t>(combine<join, true>(a[k], b[k]) == value) << k;
+  return bits;
 }
 
 template <class T, int kRows, int bytes>

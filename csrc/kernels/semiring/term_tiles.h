@@ -63,12 +63,8 @@ struct ExtremePanels {
 };
 using ExtremeTile = void (*)(const ExtremePanels& panels);
 
-struct Found {
-  int64_t count;
-  int64_t first;
-};
-/// Where left[k] ⊗ right[k] equals `*wanted`, for k below `count`.
-using Search = Found (*)(int64_t count, const void* left, const void* right, const void* wanted);
+/// A bit for each k below `count`, at most kChunk, where left[k] ⊗ right[k] equals `*wanted`.
+using Search = uint32_t (*)(int64_t count, const void* left, const void* right, const void* wanted);
 
 /// Loops for joined elements none of which is NaN.
 struct ExtremeTiles {

@@ -95,6 +95,7 @@ class Executable {
  private:
   void add_values(const std::vector<int64_t>& local_sites);
   void add_steps(const std::vector<int64_t>& local_sites);
+  void leave_winners();
   void add_tasks();
   void add_liveness();
   /// Values that a task reads for good: a move's operand until it is finished.

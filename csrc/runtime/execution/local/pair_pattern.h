@@ -4,12 +4,13 @@
 #include <tuple>
 
 #include "kernels/pairs/winners.h"
+#include "runtime/execution/local/local_operator.h"
 #include "runtime/execution/local/tile_program.h"
 
 namespace joinsum::runtime::execution::local {
 
-/// An extreme of joined elements: the tuples that hold it and its operands, by the values that their elements come from.
-/// Letters are those of the extreme, then those that it lacks, as they come in the operands: A, B, ...
+/// An extreme of joined elements: the tuples that hold it and its operands, by the values that their elements come
+/// from. Letters are those of the extreme, then those that it lacks, as they come in the operands: A, B, ...
 struct ExtremeName {
   using Tuple = std::tuple<const ia::Node*, Key, std::string>;
 
@@ -22,8 +23,8 @@ struct ExtremeName {
 /// An extreme that a program compares joined elements with.
 struct ComparedExtreme {
   ExtremeName name;
-  std::string letters;  ///< the program's, for A, B, ...
-  std::string inner;    ///< those that the extreme lacks
+  std::string letters;            ///< the program's, for A, B, ...
+  std::string inner;              ///< those that the extreme lacks
   size_t extreme, first, second;  ///< steps
 };
 
@@ -58,6 +59,10 @@ struct PairPattern {
   int64_t no_position = 0;
   std::optional<ComparedExtreme> compared = {};
 };
+
+/// `contraction`, whose result is that extreme, wrapped so that it leaves the winners for the programs that compare
+/// with it; unchanged where the extreme is not a contraction of the two tuples, all of `node`'s and of its operands'.
+LocalOperatorPtr with_winners(const ia::Node& node, const ExtremeName& name, LocalOperatorPtr contraction);
 
 /// The pattern of a program, if it is one.
 std::optional<PairPattern> pair_pattern(const TileProgram& program);

@@ -174,7 +174,8 @@ class TiledRecomputation final : public LocalOperator {
           at->second =
               context.store.allocate(program.result_shape(), arrays.front().options().dtype(program.result_type()));
         }
-        run_program(program, patterns_.at(key), {std::move(arrays), context.scalars}, context.winners, at->second, !fresh);
+        run_program(program, patterns_.at(key), {std::move(arrays), context.scalars}, context.winners, at->second,
+                    !fresh);
         context.flops += program.flops();
       });
     }
@@ -187,6 +188,16 @@ class TiledRecomputation final : public LocalOperator {
   }
 
   std::string text() const override { return "tiled recomputation"; }
+
+  std::vector<ExtremeName> compared() const {
+    std::vector<ExtremeName> names;
+    for (const auto& [key, pattern] : patterns_) {
+      if (pattern && pattern->compared && pattern->term != kernels::semiring::Term::kTied) {
+        names.push_back(pattern->compared->name);
+      }
+    }
+    return names;
+  }
 
  private:
   static const Kernel& kernel_of(const Node& work) {
@@ -219,6 +230,11 @@ class TiledRecomputation final : public LocalOperator {
 };
 
 }  // namespace
+
+std::vector<ExtremeName> compared_extremes(const LocalOperator& operation) {
+  const auto* tiled = dynamic_cast<const TiledRecomputation*>(&operation);
+  return tiled == nullptr ? std::vector<ExtremeName>{} : tiled->compared();
+}
 
 LocalOperatorPtr prepare_tiled_recomputation(const ia::analysis::Materialization& materialization, const Node& node,
                                              const std::vector<int64_t>& sites) {

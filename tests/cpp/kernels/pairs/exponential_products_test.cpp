@@ -49,8 +49,8 @@ TEST(ExponentialProducts, GiveTheLogarithmsOfSumsOfLargeAndSmallTerms) {
 TEST(ExponentialProducts, TakeTermsOneByOneWhereLargeElementsMeetSmallOnes) {
   at::manual_seed(41);
   Drawn x(at::kFloat, 1);
-  x.left.select(1, 3).slice(1, 1).fill_(-200);  // of row 3 the first element alone is large,
-  x.right.select(2, 4).select(1, 0).fill_(-90);   // where column 4 has a small one
+  x.left.select(1, 3).slice(1, 1).fill_(-200);   // of row 3 the first element alone is large,
+  x.right.select(2, 4).select(1, 0).fill_(-90);  // where column 4 has a small one
   x.left.select(1, 5).fill_(-kInfinity);
   const auto result = logarithms_of_sums(Join::kAdd, x.left, x.right);
   if (!result) GTEST_SKIP() << "loops take it";
@@ -79,12 +79,11 @@ TEST(ExponentialProducts, GiveSharesOfSums) {
       const at::Tensor other = x.right.transpose(1, 2);  // by b, c and k
       const auto result = sums_of_shares(join, {x.left, sums, weight, other});
       ASSERT_TRUE(result);
-      const at::Tensor terms = weight.to(at::kDouble).unsqueeze(2) *
-                               (all(join, x.left, x.right) - sums.to(at::kDouble).unsqueeze(2)).exp();
+      const at::Tensor terms =
+          weight.to(at::kDouble).unsqueeze(2) * (all(join, x.left, x.right) - sums.to(at::kDouble).unsqueeze(2)).exp();
       const at::Tensor wanted = terms.sum(3), scale = terms.abs().sum(3);
-      EXPECT_TRUE(((result->to(at::kDouble) - wanted).abs() <= (type == at::kFloat ? 1e-5 : 1e-12) * scale)
-                      .all()
-                      .item<bool>());
+      EXPECT_TRUE(
+          ((result->to(at::kDouble) - wanted).abs() <= (type == at::kFloat ? 1e-5 : 1e-12) * scale).all().item<bool>());
     }
   }
 }

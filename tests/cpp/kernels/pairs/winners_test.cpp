@@ -51,7 +51,7 @@ struct Drawn {
   WinnerProblem problem;
 };
 
-constexpr Join kJoins[] = {Join::kAdd,  Join::kSub,           Join::kMul, Join::kSquaredDifference,
+constexpr Join kJoins[] = {Join::kAdd, Join::kSub,          Join::kMul, Join::kSquaredDifference,
                            Join::kMax, Join::kAbsDifference};
 
 TEST(Winners, AreTheFirstPositionsAndTheNumberOfTies) {
@@ -84,8 +84,8 @@ TEST(Winners, GetTheTermsOfTies) {
     const auto found = winners(drawn.problem);
     if (!found) continue;
     const at::Tensor weight = at::randn({37, 41});
-    const TermProblem problem{Term::kTied, join, {drawn.left, "ij"}, drawn.problem.extreme, {weight, "ik"},
-                              {drawn.right, "jk"}, "k", drawn.problem.extents};
+    const TermProblem problem{Term::kTied,         join, {drawn.left, "ij"},   drawn.problem.extreme, {weight, "ik"},
+                              {drawn.right, "jk"}, "k",  drawn.problem.extents};
     const at::Tensor by_loops = at::zeros({37, 300}), by_winners = at::ones({37, 300});
     ASSERT_TRUE(adds_terms(problem, {by_loops, "ij"}));
     ASSERT_TRUE(adds_tied(problem, *found, {by_winners, "ij"}));
