@@ -302,6 +302,12 @@ class Scatter {
     rows_ = rows_of(rows);
     inner_ = rows_of(problem.inner);
     columns_ = rows_of(found.inner);
+    inner_places_ = inner_.offsets(inner_.place);
+    inner_weights_ = inner_.offsets(inner_.weight);
+    inner_right_ = inner_.offsets(inner_.right);
+    column_own_ = columns_.offsets(columns_.own);
+    column_right_ = columns_.offsets(columns_.right);
+    column_out_ = columns_.offsets(columns_.out);
   }
 
   template <Join join>
@@ -352,30 +358,27 @@ class Scatter {
     const Dims row_places = rows_.offsets(rows_.place, first, count);
     const Dims row_weights = rows_.offsets(rows_.weight, first, count);
     const Dims row_own = rows_.offsets(rows_.own, first, count), row_right = rows_.offsets(rows_.right, first, count);
-    const Dims inner_places = inner_.offsets(inner_.place), inner_weights = inner_.offsets(inner_.weight);
-    const Dims inner_right = inner_.offsets(inner_.right);
-    const Dims column_own = columns_.offsets(columns_.own), column_right = columns_.offsets(columns_.right);
-    const auto columns = column_own.size();
+    const auto columns = column_own_.size();
     std::fill(sums.begin(), sums.end(), 0.0);
-    for (size_t k = 0; k < inner_places.size(); ++k) {
+    for (size_t k = 0; k < inner_places_.size(); ++k) {
       for (size_t r = 0; r < static_cast<size_t>(count); ++r) {
-        const T weight = weights[row_weights[r] + inner_weights[k]];
-        found_.for_each(places[row_places[r] + inner_places[k]], [&](int32_t index) {
+        const T weight = weights[row_weights[r] + inner_weights_[k]];
+        found_.for_each(places[row_places[r] + inner_places_[k]], [&](int32_t index) {
           const auto c = static_cast<size_t>(index);
           T term = weight;
           if constexpr (kReads) {
             term *=
-                slope<join>(own[row_own[r] + column_own[c]], right[row_right[r] + inner_right[k] + column_right[c]]);
+                slope<join>(own[row_own[r] + column_own_[c]], right[row_right[r] + inner_right_[k] + column_right_[c]]);
           }
           sums[r * columns + c] += static_cast<double>(term);
         });
       }
     }
-    const Dims row_out = rows_.offsets(rows_.out, first, count), column_out = columns_.offsets(columns_.out);
+    const Dims row_out = rows_.offsets(rows_.out, first, count);
     T* out = out_.array.mutable_data_ptr<T>();
     for (size_t c = 0; c < columns; ++c) {
       for (size_t r = 0; r < static_cast<size_t>(count); ++r) {
-        T& element = out[row_out[r] + column_out[c]];
+        T& element = out[row_out[r] + column_out_[c]];
         element = static_cast<T>(static_cast<double>(element) + sums[r * columns + c]);
       }
     }
@@ -385,6 +388,7 @@ class Scatter {
   const Winners& found_;
   const Lettered& out_;
   Letters rows_, inner_, columns_;
+  Dims inner_places_, inner_weights_, inner_right_, column_own_, column_right_, column_out_;
 };
 
 bool is_finite(const at::Tensor& x) {
