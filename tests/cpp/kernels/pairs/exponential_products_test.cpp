@@ -51,9 +51,9 @@ TEST(ExponentialProducts, TakeTermsOneByOneWhereLargeElementsMeetSmallOnes) {
   Drawn x(at::kFloat, 1);
   x.left.select(1, 3).slice(1, 1).fill_(-200);   // of row 3 the first element alone is large,
   x.right.select(2, 4).select(1, 0).fill_(-90);  // where column 4 has a small one
-  x.left.select(1, 5).fill_(-kInfinity);
+  x.left[0][5].fill_(-kInfinity);
   const auto result = logarithms_of_sums(Join::kAdd, x.left, x.right);
-  if (!result) GTEST_SKIP() << "loops take it";
+  ASSERT_TRUE(result);
   EXPECT_TRUE(at::allclose(result->to(at::kDouble), all(Join::kAdd, x.left, x.right).logsumexp(2), 1e-6, 1e-5));
 }
 
