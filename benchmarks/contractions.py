@@ -2,7 +2,7 @@
 
 joinsum takes turns with torch's broadcast-then-reduce, in pieces of the joined tensor that fit in memory, and with
 torch's matrix product of the same shape. Figures are medians over the rounds, all on the same number of threads. Then
-follow argmax, and gradients, for which torch's autograd runs through each piece.
+follow argmax and argmin, and gradients, for which torch's autograd runs through each piece.
 
     python benchmarks/contractions.py [--size 1024] [--rounds 5] [--threads N] [--json FILE]
 """
@@ -26,6 +26,7 @@ Operation = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 JOINS: dict[str, Operation] = {
     "add": torch.add,
+    "mul": torch.mul,
     "max": torch.maximum,
     "squared_difference": lambda a, b: (a - b).square_(),
     "abs_difference": lambda a, b: (a - b).abs_(),
@@ -36,17 +37,27 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda x: x.sum(1),
     "logsumexp": lambda x: x.logsumexp(1),
     "argmax": lambda x: x.argmax(1),
+    "argmin": lambda x: x.argmin(1),
 }
 PAIRS = [
     ("add", "min"),
     ("add", "max"),
+    ("mul", "max"),
     ("max", "min"),
     ("squared_difference", "sum"),
     ("abs_difference", "sum"),
     ("add", "logsumexp"),
     ("add", "argmax"),
+    ("add", "argmin"),
 ]
-GRADIENTS = [("add", "max"), ("add", "logsumexp"), ("abs_difference", "sum"), ("squared_difference", "sum")]
+GRADIENTS = [
+    ("add", "max"),
+    ("add", "min"),
+    ("mul", "max"),
+    ("add", "logsumexp"),
+    ("abs_difference", "sum"),
+    ("squared_difference", "sum"),
+]
 
 
 def broadcast_then_reduce(join: str, agg: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "kernels/pairs/exponential_products.h"
 #include "kernels/semiring/cuda_pairs.h"
 
 namespace joinsum::kernels::pairs {
@@ -168,6 +169,30 @@ at::Tensor grouped(const at::Tensor& tensor, const std::array<const Merged*, 3>&
   return tensor.as_strided(extents, steps).reshape(shape);
 }
 
+/// A view of `out` with an axis for each letter, in the order of its three groups.
+at::Tensor by_letters(const PairProblem& problem, const at::Tensor& out) {
+  Dims extents, steps;
+  for (const Merged* group : {&problem.batch, &problem.rows, &problem.columns}) {
+    extents.insert(extents.end(), group->extents.begin(), group->extents.end());
+    steps.insert(steps.end(), group->out.begin(), group->out.end());
+  }
+  return out.as_strided(extents, steps);
+}
+
+bool reduced_by_products(const PairProblem& problem, const at::Tensor& left, const at::Tensor& right,
+                         const at::Tensor& out) {
+  if (problem.reduction != Reduction::kLogAddExp) return false;
+  const auto result =
+      logarithms_of_sums(problem.join, grouped(left, {&problem.batch, &problem.rows, &problem.inner}, &Merged::left),
+                         grouped(right, {&problem.batch, &problem.inner, &problem.columns}, &Merged::right));
+  if (!result) return false;
+  at::Tensor target = by_letters(problem, out);
+  const at::Tensor value = result->view(target.sizes());
+  const bool empty = (target == -std::numeric_limits<double>::infinity()).all().item<bool>();
+  empty ? target.copy_(value) : at::logaddexp_out(target, target, value);
+  return true;
+}
+
 void run_on_cuda(const PairProblem& problem, const at::Tensor& left, const at::Tensor& right, const at::Tensor& out) {
   const at::Tensor a = grouped(left, {&problem.batch, &problem.rows, &problem.inner}, &Merged::left);
   const at::Tensor b = grouped(right, {&problem.batch, &problem.inner, &problem.columns}, &Merged::right);
@@ -189,12 +214,8 @@ void run_on_cuda(const PairProblem& problem, const at::Tensor& left, const at::T
                          result.mutable_data_ptr(),
                          stream.native_handle()});
   if (result.is_alias_of(out)) return;
-  Dims extents, steps;
-  for (const Merged* group : {&problem.batch, &problem.rows, &problem.columns}) {
-    extents.insert(extents.end(), group->extents.begin(), group->extents.end());
-    steps.insert(steps.end(), group->out.begin(), group->out.end());
-  }
-  out.as_strided(extents, steps).copy_(result.view(extents));
+  const at::Tensor all = by_letters(problem, out);
+  all.copy_(result.view(all.sizes()));
 }
 
 }  // namespace
@@ -253,7 +274,7 @@ bool runs_pairs(const Row& row, const Subscripts& labels, const at::Tensor& left
     return true;
   }
   if (left.is_cpu()) {
-    run_pairs(*problem);
+    if (!reduced_by_products(*problem, left, right, out)) run_pairs(*problem);
     return true;
   }
   if (!left.is_cuda() || !semiring::cuda_takes(problem->type, problem->reduction)) return false;

@@ -1,5 +1,8 @@
 #include "kernels/pairs/terms.h"
 
+#include <array>
+
+#include "kernels/pairs/exponential_products.h"
 #include "kernels/pairs/panels.h"
 
 namespace joinsum::kernels::pairs {
@@ -247,6 +250,36 @@ bool fits(const TermProblem& problem, const Lettered& out, Type type) {
   return out.array.scalar_type() == (searches ? at::kLong : dtype) && (searches || !integers);
 }
 
+/// A view of an array with an axis for each letter of the groups.
+at::Tensor by_letters(const at::Tensor& array, const std::array<const Axis*, 3>& groups, Dims Strides::* of) {
+  Dims extents, steps;
+  for (const Axis* group : groups) {
+    const Dims& own = group->strides.*of;
+    extents.insert(extents.end(), group->merged.extents.begin(), group->merged.extents.end());
+    steps.insert(steps.end(), own.begin(), own.end());
+  }
+  return array.as_strided(extents, steps);
+}
+
+/// The same with one axis for each group; a copy where a group does not lie as one.
+at::Tensor grouped(const Lettered& from, const std::array<const Axis*, 3>& groups, Dims Strides::* of) {
+  Dims shape;
+  for (const Axis* group : groups) shape.push_back(group->merged.count());
+  return by_letters(from.array, groups, of).reshape(shape);
+}
+
+bool adds_shares(const TermProblem& problem, const Axes& axes, const Lettered& out) {
+  const Axis *batch = &axes.batch, *rows = &axes.rows, *columns = &axes.columns, *inner = &axes.inner;
+  const auto sums = sums_of_shares(problem.join, {grouped(problem.own, {batch, rows, columns}, &Strides::own),
+                                                  grouped(problem.left, {batch, rows, inner}, &Strides::left),
+                                                  grouped(problem.weight, {batch, rows, inner}, &Strides::weight),
+                                                  grouped(problem.right, {batch, inner, columns}, &Strides::right)});
+  if (!sums) return false;
+  at::Tensor target = by_letters(out.array, {batch, rows, columns}, &Strides::out);
+  target.add_(sums->view(target.sizes()));
+  return true;
+}
+
 }  // namespace
 
 bool adds_terms(const TermProblem& problem, const Lettered& out, const int64_t* positions) {
@@ -256,6 +289,7 @@ bool adds_terms(const TermProblem& problem, const Lettered& out, const int64_t* 
   const Axes axes = axes_of(problem, out);
   if (tiles.any == nullptr || axes.columns.merged.count() < kFewestColumns) return false;
   if (out.array.numel() == 0 || axes.inner.merged.count() == 0) return true;
+  if (problem.term == Term::kShare && adds_shares(problem, axes, out)) return true;
   switch (*type) {
     case Type::kFloat:
       run<float>(problem, axes, tiles, out, positions);

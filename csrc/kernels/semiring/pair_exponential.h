@@ -1,6 +1,6 @@
 #pragma once
 
-#if defined(__AVX512DQ__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 

@@ -51,6 +51,21 @@ JOINSUM_INLINE V smaller(V a, V b) {
   return ((b < a) | (b != b)) ? b : a;
 }
 
+/// |x| of a floating number, or of integers' vectors.
+template <class V>
+JOINSUM_INLINE V magnitude(V x) {
+#if !defined(__CUDACC__)
+  if constexpr (!std::is_arithmetic_v<V>) {
+    using Number = std::remove_cvref_t<decltype(x[0])>;
+    using Bits = decltype(x < x);
+    // Without the sign's bit.
+    if constexpr (std::is_floating_point_v<Number>) return (V)((Bits)x & ~(Bits)(-V{}));
+  }
+#endif
+  // Not `-x`: the opposite of 0 is 0, and |-0| is 0 too.
+  return larger<true>(V(0 - x), x);
+}
+
 template <Join join, bool ordered, class V>
 JOINSUM_INLINE V combine(V a, V b) {
   if constexpr (join == Join::kMul) return V(a * b);
@@ -67,8 +82,7 @@ JOINSUM_INLINE V combine(V a, V b) {
   // Not as below: for Hopper, ptxas 13.0 compiles the maximum of `-d`, `d` and a third integer to that of the last two.
   if constexpr (join == Join::kAbsDifference && std::is_integral_v<V>)
     return difference < 0 ? V(0 - difference) : difference;
-  // Not `-difference`: the opposite of 0 is 0, and |-0| is 0 too.
-  if constexpr (join == Join::kAbsDifference) return larger<true>(V(0 - difference), difference);
+  if constexpr (join == Join::kAbsDifference) return magnitude(difference);
 }
 
 /// `total`, with one more value reduced into it.

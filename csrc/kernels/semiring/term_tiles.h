@@ -47,4 +47,36 @@ TermTiles portable_term_tiles(Term term, Join join, Type type);
 TermTiles avx2_term_tiles(Term term, Join join, Type type);
 TermTiles avx512_term_tiles(Term term, Join join, Type type);
 
+/// Indices of k that a chunk has.
+constexpr int64_t kChunk = 32;
+/// Is added to a chunk's number where a later one has the same extreme.
+constexpr int32_t kSeveral = 1 << 30;
+
+/// What a tile of extremes reads and writes: panels as those of terms, and row after row of the tile.
+struct ExtremePanels {
+  int64_t depth;
+  int32_t first;  ///< number of the panels' first chunk
+  const void* left;
+  const void* right;
+  void* extreme;  ///< of the panels so far; the chunks are reduced into it
+  void* chunk;    ///< the first one that has the extreme; integers as wide as the elements
+};
+using ExtremeTile = void (*)(const ExtremePanels& panels);
+
+/// A bit for each k below `count`, at most kChunk, where left[k] ⊗ right[k] equals `*wanted`.
+using Search = uint32_t (*)(int64_t count, const void* left, const void* right, const void* wanted);
+
+/// Loops for joined elements none of which is NaN.
+struct ExtremeTiles {
+  int64_t rows = 0;
+  int64_t columns = 0;
+  ExtremeTile tile = nullptr;
+  Search search = nullptr;
+};
+
+/// For maxima, or with `least` for minima; of quotients there are none.
+ExtremeTiles portable_extreme_tiles(bool least, Join join, Type type);
+ExtremeTiles avx2_extreme_tiles(bool least, Join join, Type type);
+ExtremeTiles avx512_extreme_tiles(bool least, Join join, Type type);
+
 }  // namespace joinsum::kernels::semiring

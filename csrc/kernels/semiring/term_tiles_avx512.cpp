@@ -9,8 +9,12 @@ namespace joinsum::kernels::semiring {
 
 #if defined(__AVX512F__)
 TermTiles avx512_term_tiles(Term term, Join join, Type type) { return all_term_tiles<6, 64>(term, join, type); }
+ExtremeTiles avx512_extreme_tiles(bool least, Join join, Type type) {
+  return all_extreme_tiles<8, 64>(least, join, type);
+}
 #else
 TermTiles avx512_term_tiles(Term, Join, Type) { return {}; }
+ExtremeTiles avx512_extreme_tiles(bool, Join, Type) { return {}; }
 #endif
 
 }  // namespace joinsum::kernels::semiring

@@ -63,9 +63,27 @@ void Executable::add_steps(const std::vector<int64_t>& local_sites) {
     step.action = action_of(*node, step.label, local_sites);
     steps_.push_back(std::move(step));
   }
+  leave_winners();
   // Steps are the values' own, in their order.
   for (const auto& [node, first] : further_results_) steps_[position_.at(first)].results.push_back(position_.at(node));
   for (Step& step : steps_) std::sort(step.results.begin() + 1, step.results.end());
+}
+
+/// Contractions to an extreme that later steps compare with leave them what they would look for.
+void Executable::leave_winners() {
+  std::set<local::ExtremeName> names;
+  for (const Step& step : steps_) {
+    const auto* compute = std::get_if<ComputeLocally>(&step.action);
+    if (compute == nullptr || compute->operation == nullptr) continue;
+    for (auto& name : local::compared_extremes(*compute->operation)) names.insert(std::move(name));
+  }
+  for (const local::ExtremeName& name : names) {
+    const Node& node = *std::get<0>(name.extreme);
+    const auto found = position_.find(&node);
+    auto* compute = found == position_.end() ? nullptr : std::get_if<ComputeLocally>(&steps_[found->second].action);
+    if (compute == nullptr || compute->operation == nullptr) continue;
+    compute->operation = local::with_winners(node, name, std::move(compute->operation));
+  }
 }
 
 Action Executable::action_of(const Node& node, const std::string& label,

@@ -96,6 +96,7 @@ class Executable {
  private:
   void add_values(const std::vector<int64_t>& local_sites);
   void add_steps(const std::vector<int64_t>& local_sites);
+  void leave_winners();
   void add_tasks(const ia::analysis::SecondsOf& seconds_of);
   /// The order in which messages leave.
   std::string schedule_text() const;

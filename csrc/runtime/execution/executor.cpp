@@ -9,6 +9,7 @@
 #include <c10/core/GradMode.h>
 
 #include "kernels/dense/dense.h"
+#include "runtime/execution/local/pair_pattern.h"
 #include "runtime/storage/resident_bytes.h"
 
 namespace joinsum::runtime::execution {
@@ -37,7 +38,7 @@ class Run {
         store_(store),
         overwritten_(overwritten),
         values_(executable.values().size()),
-        context_{scalars, store, flops_} {
+        context_{scalars, store, flops_, winners_} {
     find_shared_inputs();
   }
 
@@ -362,6 +363,7 @@ class Run {
   std::set<std::string> shared_inputs_;
   std::vector<std::optional<StoredRelation>> values_;
   int64_t flops_ = 0;
+  local::FoundWinners winners_;
   local::RunContext context_;
   storage::ResidentBytes resident_;
   storage::ReceivedBytes received_;  ///< of the moves under way

@@ -86,6 +86,61 @@ def test_gradients_through_nan_and_infinities_are_torchs(join: str, agg: str, si
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-3, equal_nan=True)
 
 
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("agg", ["max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("join", ["add", "mul", "abs_difference"])
+def test_a_few_ties_among_large_pairs_share_as_torchs(join: str, agg: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    generator = torch.Generator().manual_seed(7)
+    a, b = torch.randn(300, 310, generator=generator), torch.randn(310, 320, generator=generator)
+    a[:, 200], b[200] = a[:, 20], b[20]  # these tie wherever they win
+    a[[3, 4]], a[:, 5] = a[[4, 4]], 0
+    if join == "add":
+        a[7, ::2], b[::3, 9], a[11] = -float("inf"), -float("inf"), -float("inf")
+    joined = JOINS[join](a[:, :, None], b[None])
+    if agg.startswith("arg"):
+        wanted = joined.argmax(1) if agg == "argmax" else joined.argmin(1)
+        assert torch.equal(joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg), wanted)
+        return
+    got = gradients(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg), a, b)
+    expected = gradients(lambda x, y: REDUCTIONS[agg](JOINS[join](x[:, :, None], y[None])), a, b)
+    for actual, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(actual, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("join", ["add", "sub"])
+@pytest.mark.parametrize("kind", ["masked", "some far apart", "all far apart", "large", "weights infinite"])
+def test_logarithms_of_large_sums_of_any_size_are_torchs(kind: str, join: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    generator = torch.Generator().manual_seed(8)
+    a, b = torch.randn(210, 220, generator=generator), torch.randn(220, 230, generator=generator)
+    if kind == "masked":
+        a[torch.rand(a.shape, generator=generator) < 0.6] = -float("inf")
+    if kind == "some far apart":
+        a[3, 1:], b[0, 5] = -100, -90
+    if kind == "all far apart":
+        a, b = 60 * a, 60 * b
+    if kind == "large":
+        a, b = a + 1000, b - 3000
+    weights = torch.ones(210, 230)
+    if kind == "weights infinite":
+        weights[3, 4], weights[9, 9] = float("inf"), 1e30
+
+    def found(function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        own = [x.clone().requires_grad_() for x in (a, b)]
+        result = function(*own)
+        return [result.detach(), *torch.autograd.grad(result, own, weights.to(result.dtype))]
+
+    got = found(lambda x, y: joinsum.einsum("ij,jk->ik", x, y, join=join, agg="logsumexp"))
+    a, b = a.double(), b.double()
+    wanted = found(lambda x, y: JOINS[join](x[:, :, None], y[None]).logsumexp(1))
+    for actual, expected in zip(got, wanted, strict=True):
+        # Sums of some thousands are exact to 2e-4, and so are exponentials of their differences.
+        near = 2e-3 if kind == "large" else 1e-4
+        torch.testing.assert_close(actual.double(), expected, rtol=near, atol=near, equal_nan=True)
+
+
 @settings(max_examples=12, deadline=None)
 @given(
     sites=st.integers(1, 4),

@@ -40,11 +40,14 @@ class PinnedOperand {
   std::vector<storage::Pin> pins_;
 };
 
+class FoundWinners;
+
 /// What a run gives the operators of its plan.
 struct RunContext {
   const kernels::table::Scalars& scalars;
   storage::BlockStore& store;
   int64_t& flops;  ///< added to
+  FoundWinners& winners;
 };
 
 /// An operator of the implementation algebra on the blocks of one site, made once for a plan: its kernel calls with

@@ -11,6 +11,7 @@ namespace joinsum::runtime::execution::local {
 using kernels::expression::Expression;
 using kernels::expression::Function;
 using kernels::pairs::Lettered;
+using kernels::pairs::Winners;
 using kernels::semiring::Join;
 using kernels::semiring::Term;
 using kernels::table::Form;
@@ -47,6 +48,11 @@ class Recognizer {
     std::optional<PairPattern> found;
     if (row.reduction == "min" && row.combine == "expression") found = position();
     if (row.reduction == "add" && (row.combine == "mul" || program_.reduced().size() == 1)) found = sum();
+    if (found && found->term == Term::kTied) {
+      found->compared = compared(*found->left, {found->join, found->own, found->right});
+    } else if (found && (found->term == Term::kPosition || found->term == Term::kCount)) {
+      found->compared = compared(found->own, {found->join, *found->left, found->right});
+    }
     return found;
   }
 
@@ -126,6 +132,44 @@ class Recognizer {
     const auto both = two_arrays(step, *kernel);
     if (!both) return std::nullopt;
     return Joined{*row->joins_by, both->first, both->second};
+  }
+
+  // --- extremes ------------------------------------------------------------------------------------------------------
+
+  /// Whether a value is a minimum, or a maximum, of others; moves between sites leave it one.
+  static std::optional<bool> is_least(const ia::Node* node) {
+    while (node->as<ia::Broadcast>() != nullptr || node->as<ia::Shuffle>() != nullptr) node = node->input(0).get();
+    const auto* join = node->as<ia::LocalJoin>();
+    const auto* aggregate = node->as<ia::LocalAggregate>();
+    if (join == nullptr && aggregate == nullptr) return std::nullopt;
+    const Row& row = kernels::table::row_of(join != nullptr ? join->kernel.first() : aggregate->kernel.first());
+    const Row* by = row.reduction.empty() ? &row : kernels::table::find_row(row.reduction);
+    if (by == nullptr || by->reduces_by == kernels::semiring::Reduction::kMax) {
+      return by == nullptr ? std::nullopt : std::optional(false);
+    }
+    return by->reduces_by == kernels::semiring::Reduction::kMin ? std::optional(true) : std::nullopt;
+  }
+
+  /// The extreme that joined elements are compared with, where the array is one and has all letters that are not
+  /// reduced.
+  std::optional<ComparedExtreme> compared(size_t extreme, Joined both) const {
+    auto whole = source(extreme), first = source(both.first), second = source(both.second);
+    const auto least = is_least(std::get<0>(whole));
+    if (!least) return std::nullopt;
+    if (std::tie(std::get<0>(second), std::get<1>(second)) < std::tie(std::get<0>(first), std::get<1>(first))) {
+      std::swap(first, second);
+      both = {kernels::pairs::reversed(both.join), both.second, both.first};
+    }
+    std::string letters = std::get<2>(whole), inner;
+    for (const char letter : std::get<2>(first) + std::get<2>(second)) {
+      if (letters.find(letter) != std::string::npos) continue;
+      letters += letter;
+      inner += letter;
+    }
+    for (auto* tuple : {&whole, &first, &second}) {
+      for (char& letter : std::get<2>(*tuple)) letter = static_cast<char>('A' + letters.find(letter));
+    }
+    return ComparedExtreme{{whole, first, second, both.join, *least}, letters, inner, extreme, both.first, both.second};
   }
 
   // --- positions -----------------------------------------------------------------------------------------------------
@@ -278,16 +322,180 @@ Lettered lettered(std::optional<size_t> step, const TileProgram& program, const 
   return out;
 }
 
+/// The winners of the extreme that a pattern compares with, by the program's letters; only positions and counts look
+/// for them.
+std::optional<Winners> winners_of(const PairPattern& pattern, const TileProgram& program,
+                                  const std::vector<at::Tensor>& arrays, FoundWinners& winners) {
+  if (!pattern.compared) return std::nullopt;
+  const ComparedExtreme& compared = *pattern.compared;
+  const auto renamed = [](std::string text, const std::string& from, const std::string& to) {
+    for (char& letter : text) letter = to[from.find(letter)];
+    return text;
+  };
+  std::string names = compared.letters;
+  for (size_t i = 0; i < names.size(); ++i) names[i] = static_cast<char>('A' + i);
+  const std::optional<Winners>* known = winners.at(compared.name);
+  if (known == nullptr) {
+    if (pattern.term == Term::kTied) return std::nullopt;
+    const auto array = [&](size_t step) { return lettered(step, program, arrays); };
+    auto found =
+        kernels::pairs::winners({compared.name.join, compared.name.least, array(compared.first), array(compared.second),
+                                 array(compared.extreme), compared.inner, program.extents()});
+    if (found) {
+      found->places.letters = renamed(found->places.letters, compared.letters, names);
+      found->inner = renamed(found->inner, compared.letters, names);
+    }
+    known = &winners.add(compared.name, std::move(found));
+  }
+  if (!*known) return std::nullopt;
+  Winners own = **known;
+  own.places.letters = renamed(own.places.letters, names, compared.letters);
+  own.inner = renamed(own.inner, names, compared.letters);
+  return own;
+}
+
+/// Whether the result has the letters of the winners' places, in whatever order, and no array has others.
+bool fits(const Winners& found, const PairPattern& pattern, const Lettered& out) {
+  const auto sorted = [](std::string letters) {
+    std::sort(letters.begin(), letters.end());
+    return letters;
+  };
+  return sorted(found.places.letters) == sorted(out.letters) && sorted(found.inner) == sorted(pattern.inner);
+}
+
 bool rise(const int64_t* values, int64_t count) {
   return std::adjacent_find(values, values + count, std::greater_equal<>()) == values + count;
 }
 
 }  // namespace
 
+namespace {
+
+/// A contraction to an extreme that finds the winners, too.
+class ExtremeContraction final : public LocalOperator {
+ public:
+  ExtremeContraction(const ia::Node& node, ExtremeName name, LocalOperatorPtr contraction)
+      : name_(std::move(name)),
+        swaps_(std::get<0>(name_.first) != node.input(0).get()),
+        shape_(storage::Layout(node.type().relation).shape(Box::single({}))),
+        contraction_(std::move(contraction)) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& boxes,
+                               const RunContext& context) const override {
+    auto found = operands[0].pieces.size() == 1 && operands[1].pieces.size() == 1
+                     ? extremes(operands[0].pieces[0].array, operands[1].pieces[0].array)
+                     : std::nullopt;
+    if (!found) {
+      context.winners.add(name_, std::nullopt);
+      return contraction_->run(operands, boxes, context);
+    }
+    const at::Tensor& first = operands[0].pieces[0].array;
+    context.flops += 2 * found->first.numel() * (first.numel() / std::max<int64_t>(1, rows_of(first)));
+    context.winners.add(name_, std::move(found->second));
+    const at::Tensor out = context.store.allocate(shape_, found->first.options());
+    out.copy_(found->first.reshape(shape_));
+    return {{Box::single({}), out}};
+  }
+
+  std::string text() const override { return contraction_->text() + ", winners"; }
+
+ private:
+  std::optional<std::pair<at::Tensor, Winners>> extremes(const at::Tensor& left, const at::Tensor& right) const {
+    const auto& whole = std::get<2>(name_.extreme);
+    kernels::pairs::WinnerProblem problem{name_.join,
+                                          name_.least,
+                                          {swaps_ ? right : left, std::get<2>(name_.first)},
+                                          {swaps_ ? left : right, std::get<2>(name_.second)},
+                                          {{}, whole},
+                                          {},
+                                          {}};
+    for (const Lettered* each : {&problem.left, &problem.right}) {
+      if (each->array.dim() != static_cast<int64_t>(each->letters.size())) return std::nullopt;
+      for (size_t axis = 0; axis < each->letters.size(); ++axis) {
+        const char letter = each->letters[axis];
+        const int64_t extent = each->array.size(static_cast<int64_t>(axis));
+        if (!problem.extents.emplace(letter, extent).second && problem.extents.at(letter) != extent)
+          return std::nullopt;
+        const bool known = (whole + problem.inner).find(letter) != std::string::npos;
+        if (!known) problem.inner += letter;
+      }
+    }
+    std::sort(problem.inner.begin(), problem.inner.end());
+    int64_t elements = 1;
+    for (const char letter : whole) {
+      if (!problem.extents.contains(letter)) return std::nullopt;
+      elements *= problem.extents.at(letter);
+    }
+    if (elements != shape_elements()) return std::nullopt;
+    return kernels::pairs::extremes(problem);
+  }
+
+  int64_t shape_elements() const {
+    int64_t count = 1;
+    for (const int64_t extent : shape_) count *= extent;
+    return count;
+  }
+
+  /// Elements of an operand for each reduced index.
+  int64_t rows_of(const at::Tensor& operand) const {
+    const std::string& letters = std::get<2>(swaps_ ? name_.second : name_.first);
+    int64_t count = 1;
+    for (size_t axis = 0; axis < letters.size(); ++axis) {
+      const bool stays = std::get<2>(name_.extreme).find(letters[axis]) != std::string::npos;
+      if (stays) count *= operand.size(static_cast<int64_t>(axis));
+    }
+    return count;
+  }
+
+  ExtremeName name_;
+  bool swaps_;
+  Dims shape_;
+  LocalOperatorPtr contraction_;
+};
+
+/// Whether an extreme is reduced by those labels, of the operands in the name's order.
+bool has_labels(const ExtremeName& name, const kernels::table::Subscripts& labels) {
+  std::string letters = labels.result;
+  for (const char letter : labels.operands[0] + labels.operands[1]) {
+    if (letters.find(letter) == std::string::npos) letters += letter;
+  }
+  const auto named = [&](std::string text) {
+    for (char& letter : text) letter = static_cast<char>('A' + letters.find(letter));
+    return text;
+  };
+  return std::get<2>(name.extreme) == named(labels.result) && std::get<2>(name.first) == named(labels.operands[0]) &&
+         std::get<2>(name.second) == named(labels.operands[1]);
+}
+
+}  // namespace
+
+LocalOperatorPtr with_winners(const ia::Node& node, const ExtremeName& name, LocalOperatorPtr contraction) {
+  const auto* join = node.as<ia::LocalJoin>();
+  if (join == nullptr || std::get<0>(name.extreme) != &node || node.type().relation.arity() != 0) return contraction;
+  const Row& row = kernels::table::row_of(join->kernel.first());
+  const Row* combine = row.combine.empty() ? nullptr : kernels::table::find_row(row.combine);
+  const Row* reduction = row.reduction.empty() ? nullptr : kernels::table::find_row(row.reduction);
+  if (combine == nullptr || reduction == nullptr || !combine->joins_by) return contraction;
+  const auto wanted = name.least ? kernels::semiring::Reduction::kMin : kernels::semiring::Reduction::kMax;
+  if (reduction->reduces_by != wanted) return contraction;
+  const bool names_axes = std::all_of(join->kernel.epilogue.begin(), join->kernel.epilogue.end(),
+                                      [](const Kernel& each) { return each.name == "insert_dim"; });
+  const ia::Node *left = node.input(0).get(), *right = node.input(1).get();
+  const ia::Node *first = std::get<0>(name.first), *second = std::get<0>(name.second);
+  const bool same = first == left && second == right && name.join == *combine->joins_by;
+  const bool swapped = first == right && second == left && name.join == kernels::pairs::reversed(*combine->joins_by);
+  const bool single = left->type().relation.arity() == 0 && right->type().relation.arity() == 0;
+  if (!names_axes || !single || left == right || (!same && !swapped)) return contraction;
+  auto labels = row.labels(join->kernel.first());
+  if (swapped) std::swap(labels.operands[0], labels.operands[1]);
+  if (!has_labels(name, labels)) return contraction;
+  return std::make_unique<ExtremeContraction>(node, name, std::move(contraction));
+}
+
 std::optional<PairPattern> pair_pattern(const TileProgram& program) { return Recognizer(program).pattern(); }
 
 bool runs_pattern(const PairPattern& pattern, const TileProgram& program, const std::vector<at::Tensor>& arrays,
-                  const at::Tensor& out, bool accumulate) {
+                  FoundWinners& winners, const at::Tensor& result, bool accumulate) {
   const auto array = [&](std::optional<size_t> step) { return lettered(step, program, arrays); };
   const kernels::pairs::TermProblem problem{pattern.term,        pattern.join,          array(pattern.own),
                                             array(pattern.left), array(pattern.weight), array(pattern.right),
@@ -298,9 +506,17 @@ bool runs_pattern(const PairPattern& pattern, const TileProgram& program, const 
     if (positions.scalar_type() != at::kLong || !positions.is_cpu()) return false;
     if (!rise(positions.const_data_ptr<int64_t>(), positions.numel())) return false;
   }
-  if (!accumulate) out.fill_(pattern.no_position);
-  return kernels::pairs::adds_terms(problem, {out, program.labels().result},
-                                    pattern.positions ? positions.const_data_ptr<int64_t>() : nullptr);
+  if (!accumulate) result.fill_(pattern.no_position);
+  const Lettered out{result, program.labels().result};
+  const int64_t* rising = pattern.positions ? positions.const_data_ptr<int64_t>() : nullptr;
+  if (const auto found = winners_of(pattern, program, arrays, winners)) {
+    if (pattern.term == Term::kTied && kernels::pairs::adds_tied(problem, *found, out)) return true;
+    if (pattern.term == Term::kCount && fits(*found, pattern, out)) return add_counts(*found, out), true;
+    if (pattern.term == Term::kPosition && fits(*found, pattern, out) && found->inner == pattern.inner) {
+      return take_positions(*found, rising, out), true;
+    }
+  }
+  return kernels::pairs::adds_terms(problem, out, rising);
 }
 
 }  // namespace joinsum::runtime::execution::local

@@ -131,8 +131,8 @@ std::pair<relation::RelationType, Kernel> reduced_by(const Node& node, const Nod
 
 /// Runs a program in one pass by its pattern, or tile by tile.
 void run_program(const TileProgram& program, const std::optional<PairPattern>& pattern, ProgramInputs inputs,
-                 const at::Tensor& out, bool accumulate) {
-  if (pattern && runs_pattern(*pattern, program, inputs.arrays, out, accumulate)) return;
+                 FoundWinners& winners, const at::Tensor& out, bool accumulate) {
+  if (pattern && runs_pattern(*pattern, program, inputs.arrays, winners, out, accumulate)) return;
   // A copy of a view costs little beside what is computed from it many times.
   for (at::Tensor& array : inputs.arrays) array = array.contiguous();
   program.run(inputs, out, accumulate);
@@ -174,7 +174,8 @@ class TiledRecomputation final : public LocalOperator {
           at->second =
               context.store.allocate(program.result_shape(), arrays.front().options().dtype(program.result_type()));
         }
-        run_program(program, patterns_.at(key), {std::move(arrays), context.scalars}, at->second, !fresh);
+        run_program(program, patterns_.at(key), {std::move(arrays), context.scalars}, context.winners, at->second,
+                    !fresh);
         context.flops += program.flops();
       });
     }
@@ -187,6 +188,16 @@ class TiledRecomputation final : public LocalOperator {
   }
 
   std::string text() const override { return "tiled recomputation"; }
+
+  std::vector<ExtremeName> compared() const {
+    std::vector<ExtremeName> names;
+    for (const auto& [key, pattern] : patterns_) {
+      if (pattern && pattern->compared && pattern->term != kernels::semiring::Term::kTied) {
+        names.push_back(pattern->compared->name);
+      }
+    }
+    return names;
+  }
 
  private:
   static const Kernel& kernel_of(const Node& work) {
@@ -219,6 +230,11 @@ class TiledRecomputation final : public LocalOperator {
 };
 
 }  // namespace
+
+std::vector<ExtremeName> compared_extremes(const LocalOperator& operation) {
+  const auto* tiled = dynamic_cast<const TiledRecomputation*>(&operation);
+  return tiled == nullptr ? std::vector<ExtremeName>{} : tiled->compared();
+}
 
 LocalOperatorPtr prepare_tiled_recomputation(const ia::analysis::Materialization& materialization, const Node& node,
                                              const std::vector<int64_t>& sites) {

@@ -2,6 +2,7 @@
 
 #include "ia/analysis/materialization.h"
 #include "runtime/execution/local/local_operator.h"
+#include "runtime/execution/local/pair_pattern.h"
 
 namespace joinsum::runtime::execution::local {
 
@@ -12,5 +13,8 @@ namespace joinsum::runtime::execution::local {
 /// reduced. The node outlives it.
 LocalOperatorPtr prepare_tiled_recomputation(const ia::analysis::Materialization& materialization, const ia::Node& node,
                                              const std::vector<int64_t>& sites);
+
+/// The extremes that such an operator compares joined elements with; none of other operators.
+std::vector<ExtremeName> compared_extremes(const LocalOperator& operation);
 
 }  // namespace joinsum::runtime::execution::local

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime/execution/local/local_operator.h"
+#include "runtime/execution/local/pair_pattern.h"
 #include "runtime/test_store.h"
 
 namespace joinsum::runtime::execution::local {
@@ -18,11 +19,12 @@ class OperatorRuns {
     }
     return operation.run(pinned, {}, context());
   }
-  RunContext context() { return {scalars, *store, flops}; }
+  RunContext context() { return {scalars, *store, flops, winners}; }
 
   kernels::table::Scalars scalars;
   std::shared_ptr<storage::BlockStore> store = testing::make_test_store();
   int64_t flops = 0;
+  FoundWinners winners;
 };
 
 }  // namespace joinsum::runtime::execution::local

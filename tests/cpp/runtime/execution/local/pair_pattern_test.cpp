@@ -165,9 +165,10 @@ TEST_F(PairPatterns, RunOnArraysThatLieAnyhow) {
   const at::Tensor a = at::randn({8, 7}).t(), b = at::randn({9, 8}).t(), g = at::randn({1, 1}).expand({7, 9});
   const at::Tensor wanted = ((a.unsqueeze(2) - b.unsqueeze(0)).sgn() * g.unsqueeze(1)).sum(2);
   const at::Tensor out = at::ones({7, 8});
-  EXPECT_TRUE(runs_pattern(*pair_pattern(gradient), gradient, {a, b, g}, out, false));
+  FoundWinners winners;
+  EXPECT_TRUE(runs_pattern(*pair_pattern(gradient), gradient, {a, b, g}, winners, out, false));
   EXPECT_TRUE(at::allclose(out, wanted));
-  EXPECT_TRUE(runs_pattern(*pair_pattern(gradient), gradient, {a, b, g}, out, true));
+  EXPECT_TRUE(runs_pattern(*pair_pattern(gradient), gradient, {a, b, g}, winners, out, true));
   EXPECT_TRUE(at::allclose(out, 2 * wanted));
 }
 
