@@ -153,8 +153,8 @@ Curve curve(const std::string& what, const CurveLists& lists) {
 void bind_profile(py::module_& module) {
   py::class_<Profile, std::shared_ptr<Profile>>(module, "Profile")
       .def(py::init([](double run_seconds, double node_seconds, double overlap) {
-             JOINSUM_USER_CHECK(overlap >= 0 && overlap <= 1, "profile: a fraction is at least 0 and at most 1: overlap=",
-                                overlap);
+             JOINSUM_USER_CHECK(overlap >= 0 && overlap <= 1,
+                                "profile: a fraction is at least 0 and at most 1: overlap=", overlap);
              auto profile = std::make_shared<Profile>();
              profile->run_seconds = run_seconds;
              profile->node_seconds = node_seconds;

@@ -170,7 +170,9 @@ ia::analysis::SecondsOf schedule_seconds(const ia::Plan& plan, const Cluster& cl
     const NodeCost cost =
         move && !listed ? move_in_closed_form(node, cluster) : node_cost(node, fusions->of(node), cluster);
     const double hidden = cluster.profile->overlap * cost.link_seconds;
-    return ia::analysis::NodeSeconds{cost.seconds - hidden, cluster.profile->overlap * cost.latency_seconds, hidden};
+    const double latency = cluster.profile->overlap * cost.latency_seconds;
+    const double stages = move && node.input(0)->type().placement.pending() ? 2 : 1;
+    return ia::analysis::NodeSeconds{cost.seconds - hidden, latency, std::max(hidden - stages * latency, 0.0)};
   };
 }
 

@@ -44,8 +44,8 @@ struct Figures {
 struct NodeCost : Figures {
   std::string node;
   std::string operation;
-  int64_t flops = 0;       ///< of the site that does most
-  int64_t peak_bytes = 0;  ///< of the site that holds most while it runs; 0 of a fused join
+  int64_t flops = 0;           ///< of the site that does most
+  int64_t peak_bytes = 0;      ///< of the site that holds most while it runs; 0 of a fused join
   double latency_seconds = 0;  ///< of a move, in `seconds`: of one stage of messages, whatever they carry
   double link_seconds = 0;     ///< of a move, in `seconds`: those of its messages
 };

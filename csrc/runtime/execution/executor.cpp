@@ -104,9 +104,8 @@ class Run {
     const auto reads = [&](size_t step) {
       const auto& operands = executable_.steps()[step].operands;
       return std::any_of(operands.begin(), operands.end(), [&](size_t operand) {
-        return std::any_of(brought.begin(), brought.end(), [&](size_t move) {
-          return executable_.steps()[move].results.front() == operand;
-        });
+        return std::any_of(brought.begin(), brought.end(),
+                           [&](size_t move) { return executable_.steps()[move].results.front() == operand; });
       });
     };
     if (task.kind == Task::Kind::kCompute) return reads(task.number);

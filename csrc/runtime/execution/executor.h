@@ -62,7 +62,8 @@ class Executor {
   RunResult run(const ia::Plan& plan, const std::map<std::string, storage::StoredRelation>& inputs,
                 const kernels::table::Scalars& scalars = {});
 
-  /// Plans that are run for the first time from now on are scheduled by these seconds, which must be equal on all sites.
+  /// Plans that are run for the first time from now on are scheduled by these seconds, which must be equal on all
+  /// sites.
   void schedule_by(std::function<ia::analysis::SecondsOf(const ia::Plan&)> seconds_of) {
     seconds_of_ = std::move(seconds_of);
   }

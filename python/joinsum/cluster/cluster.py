@@ -87,7 +87,9 @@ class Cluster:
         if self.profile is None:
             return self
         left = 1 - self.profile.overlap
-        links = tuple(replace(link, all=link.all.times(left), pair=link.pair.times(left)) for link in self.profile.links)
+        links = tuple(
+            replace(link, all=link.all.times(left), pair=link.pair.times(left)) for link in self.profile.links
+        )
         return replace(self, profile=replace(self.profile, links=links, overlap=0.0))
 
     def core(self) -> _C.Cluster:

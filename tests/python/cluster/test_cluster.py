@@ -6,6 +6,43 @@ import joinsum
 import pytest
 import torch
 from joinsum.cluster.cluster import measure
+from joinsum.cluster.profile import Curve, Links, Profile
+
+PLAN = """ia on 2
+input X: f32[1000]<2> (0)
+input A: f32[1000]<2> (0)
+output Z = broadcast(A)
+output Y = map[(k0); exp](X)"""
+
+
+def overlapping(overlap: float) -> joinsum.Cluster:
+    """Messages take 1 s, a map of 500 elements 0.5 s."""
+    second = Curve((0.0, 1e6), (1.0, 1.0))
+    profile = Profile(0.0, 0.0, links=(Links((0,), second, second),), overlap=overlap)
+    return joinsum.Cluster(flops_per_second=1e3, profile=profile)
+
+
+@pytest.mark.parametrize(("overlap", "seconds"), [(0.0, 1.5), (0.2, 1.3), (1.0, 1.0)])
+def test_messages_hide_behind_computations_by_the_overlap(overlap: float, seconds: float) -> None:
+    cost = joinsum.cost(joinsum.parse(PLAN), overlapping(overlap))
+    assert sum(node.seconds for node in cost.nodes) == pytest.approx(1.5, rel=1e-6)
+    assert cost.seconds == pytest.approx(seconds, rel=1e-6)
+    assert cost.hidden_seconds == pytest.approx(1.5 - seconds, rel=1e-6)
+    assert ("of messages that travel meanwhile" in repr(cost)) == (overlap > 0)
+
+
+def test_with_hidden_messages_only_what_cannot_be_hidden_counts() -> None:
+    cluster = overlapping(0.75)
+    assert cluster.hides_messages
+    left = cluster.with_hidden_messages
+    assert not left.hides_messages
+    assert joinsum.cost(joinsum.parse(PLAN), left).seconds == pytest.approx(0.75, rel=1e-6)
+    assert joinsum.Cluster().with_hidden_messages == joinsum.Cluster()
+
+
+def test_an_overlap_is_a_fraction() -> None:
+    with pytest.raises(joinsum.PlanError, match=r"a fraction is at least 0 and at most 1: overlap=1\.5"):
+        overlapping(1.5).core()
 
 
 def test_a_profile_is_checked() -> None:

@@ -66,6 +66,24 @@ void check(const Plan& plan) {
   }
 }
 
+TEST(Schedule, MessagesTakeNoTimeBehindComputations) {
+  const Plan plan = parse(R"(ia on 2
+input X: f32[8]<2> (0)
+input A: f32[8]<2> (0)
+output Z = broadcast(A)
+output Y = map[(k0); exp](X)
+)");
+  const auto seconds = [&](double site, double link) {
+    const SecondsOf seconds_of = [&](const Node& node) -> NodeSeconds {
+      if (is_move(node.operation())) return {.site = 0.5, .latency = 0.25, .link = link};
+      return {.site = node.inputs().empty() ? 0 : site};
+    };
+    return Schedule(plan, Materialization(plan), seconds_of).seconds();
+  };
+  EXPECT_NEAR(seconds(4, 1), 0.5 + 4, 1e-9);
+  EXPECT_NEAR(seconds(1, 4), 0.5 + 0.25 + 4, 1e-9);
+}
+
 TEST(Schedule, RunsEveryNodeOfRandomPlansOnceAfterItsOperands) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     testing::RandomPhysicalPlans plans(seed);
