@@ -59,7 +59,7 @@ TEST(Executable, RecognisesItsPlanAndHashesIt) {
   const Executable executable(plan, {0, 1}, ia::analysis::kMostJoinedBytes);
   EXPECT_TRUE(executable.is_of(plan));
   EXPECT_FALSE(executable.is_of(equal));
-  EXPECT_EQ(executable.plan_text(), equal.text());
+  EXPECT_TRUE(executable.common_text().starts_with(equal.text()));
   const Executable of_equal(equal, {0, 1}, ia::analysis::kMostJoinedBytes);
   EXPECT_EQ(executable.hash(), of_equal.hash());
   std::string text = kProduct;
