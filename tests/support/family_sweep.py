@@ -145,11 +145,11 @@ def _watched() -> Iterator[Spent]:
     spent = Spent()
     original = PlannedProgram.__call__
 
-    def run(self: PlannedProgram, args: Any) -> Any:
+    def run(self: PlannedProgram, args: Any, stored: Any) -> Any:
         start = time.process_time()
         _ = self.choice
         planned = time.process_time()
-        outcome = original(self, args)
+        outcome = original(self, args, stored)
         spent.plan += planned - start
         spent.run += time.process_time() - planned
         einsums = sum(vertex.einsum is not None for vertex in self.recorded.vertices)

@@ -72,10 +72,11 @@ class StoredRelation:
 
     __slots__ = ("_array", "_context", "_core", "_type")
 
-    def __init__(self, core: _C.StoredRelation, context: Context) -> None:
+    def __init__(self, core: _C.StoredRelation, context: Context, type_: _C.PhysicalType | None = None) -> None:
+        """type_   that of `core`, if the caller has it: relations that share the object are compared by identity"""
         self._core: _C.StoredRelation | None = core
         self._array: torch.Tensor | None = None  # the only block, until it enters the store
-        self._type = core.type
+        self._type = core.type if type_ is None else type_
         self._context = context
 
     @classmethod

@@ -20,7 +20,7 @@ from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.record import record
-from joinsum.capture.recording.recorded import Input, Output, Recorded
+from joinsum.capture.recording.recorded import Output, Recorded
 from joinsum.capture.single_site import SingleSiteExecutable
 from joinsum.cluster.context import Context, context
 from joinsum.distributed.block_tensor import axis_factors
@@ -97,14 +97,15 @@ class DistributedExecutable:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
-        stored = {i: x.physical_type for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
-        for other in (args[i] for i in stored if args[i].context is not self._here):
-            raise PlanError(
-                f"capture: a tensor is kept by the sites of another init: type={other.physical_type}; make it plain, "
-                "joinsum.gather(model), or give its full_tensor()"
-            )
-        self._latest = self._planned(stored, args)
-        return self._latest(args)
+        stored = {i: x.stored for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
+        for relation in stored.values():
+            if relation.context is not self._here:
+                raise PlanError(
+                    f"capture: a tensor is kept by the sites of another init: type={relation.type}; make it plain, "
+                    "joinsum.gather(model), or give its full_tensor()"
+                )
+        self._latest = self._planned({i: relation.type for i, relation in stored.items()}, args)
+        return self._latest(args, stored)
 
     def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
@@ -147,6 +148,7 @@ class PlannedProgram(PlannedGraph):
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[tuple[str, torch.device], _C.StoredRelation] = {}
+        self._result_types: dict[str, _C.PhysicalType] = {}
         self._baselines = None if graph.state is None else _baselines_of(current, recorded, graph.state)
 
     @cached_property
@@ -215,53 +217,86 @@ class PlannedProgram(PlannedGraph):
             )
         return {name: type_ for name, type_ in found.items() if type_ is not None}
 
-    def __call__(self, args: Sequence[Any]) -> list[Any]:  # type: ignore[override]
-        """The results, in order."""
+    def __call__(  # type: ignore[override]
+        self, args: Sequence[Any], stored: Mapping[int, StoredRelation]
+    ) -> list[Any]:
+        """The results, in order; `stored` has the relations of the distributed arguments, by position."""
         current = self.context
-        given = {each.name: self._value(each, args) for each in self.recorded.inputs}
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
-            self._compare_inputs(given)
+            self._compare_inputs(args)
             self._compared = True
-        ties = {output.tied for output in self.recorded.outputs if output.tied is not None}
-        device = next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), current.device)
-        placed = {
-            name: self._placed(name, value, name in ties, device)
-            for name, value in given.items()
-            if name in self._types
-        }
-        taken = {name: x.stored for name, x in given.items() if name in ties and isinstance(x, DistributedTensor)}
+        seed = None if self.recorded.seed is None else torch.randint(SEEDS, ())
+        placed = self._all_placed(args, stored, seed)
+        taken = {name: stored[position] for name, position in self._tied.items() if position in stored}
         memory = self._memory(placed.values())
         lost, spoilt = set(taken), set[str]()
+        # The agreement that opens a run compares the seed: random numbers are functions of it.
+        agreed = {} if seed is None else {_SEED: float(seed)}
         try:
-            made = current.execute(self.choice.plan, placed, self._agreed(given), overwritten=spoilt)
+            made = current.execute(self.choice.plan, placed, agreed, overwritten=spoilt)
         except BaseException:
             lost &= spoilt  # what a run that failed has not overwritten is as it was
             raise
         finally:
             for name in lost:
                 taken[name].take()
-        return [self._result(output, made[output.name], given, memory) for output in self.recorded.outputs]
+        return [
+            self._stored_in(args, output, made[output.name])
+            if output.name in self._stay
+            else self._whole_result(output, made[output.name], memory)
+            for output in self.recorded.outputs
+        ]
+
+    @cached_property
+    def _places(self) -> dict[str, int | None]:
+        """For each input its position in the arguments; None for constants and the seed."""
+        return {each.name: each.position for each in self.recorded.inputs}
+
+    @cached_property
+    def _tied(self) -> dict[str, int]:
+        """The inputs that results overwrite, and their positions."""
+        names = dict.fromkeys(output.tied for output in self.recorded.outputs if output.tied is not None)
+        positions = {name: self._places[name] for name in names}
+        return {name: position for name, position in positions.items() if position is not None}
+
+    @cached_property
+    def _only_stays(self) -> bool:
+        """Whether every result stays distributed or is one number."""
+        return all(output.name in self._stay or math.prod(output.shape) <= 1 for output in self.recorded.outputs)
+
+    @cached_property
+    def _read(self) -> list[tuple[str, int | None, _C.PhysicalType]]:
+        """The inputs that the plan reads, their positions, and where it wants them."""
+        return [(name, self._places[name], type_) for name, type_ in self._types.items()]
+
+    def _all_placed(
+        self, args: Sequence[Any], stored: Mapping[int, StoredRelation], seed: torch.Tensor | None
+    ) -> dict[str, _C.StoredRelation]:
+        """The blocks of the inputs that the plan reads."""
+        device = next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), self.context.device)
+        placed = {}
+        for name, position, type_ in self._read:
+            relation = None if position is None else stored.get(position)
+            if relation is not None and relation.type is type_:
+                placed[name] = relation.core()
+            else:
+                value = self._value(name, position, args) if seed is None or name != self.recorded.seed else seed
+                placed[name] = self._placed(name, value, name in self._tied, device)
+        return placed
 
     def _memory(self, placed: Iterable[_C.StoredRelation]) -> set[int]:
         """Where blocks of inputs and constants lie, if there are results that could lie there, too: what users write
         into these is not to be seen in parameters, nor in a later run."""
-        if all(output.name in self._stay or math.prod(output.shape) <= 1 for output in self.recorded.outputs):
+        if self._only_stays:
             return set()
         blocks = (block for relation in placed for block in relation.blocks())
         return {block.untyped_storage().data_ptr() for block in blocks}
 
-    def _agreed(self, given: Mapping[str, torch.Tensor]) -> dict[str, float]:
-        """What all ranks must have alike besides the plan: random numbers are functions of the seed. The agreement that
-        opens a run compares it."""
-        return {} if self.recorded.seed is None else {_SEED: float(given[self.recorded.seed])}
-
-    def _value(self, each: Input, args: Sequence[Any]) -> torch.Tensor:
-        if each.position is not None:
-            value = args[each.position]
-            return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
-        if each.name == self.recorded.seed:
-            return torch.randint(SEEDS, ())
-        return self.recorded.constants[each.name]
+    def _value(self, name: str, position: int | None, args: Sequence[Any]) -> torch.Tensor:
+        if position is None:
+            return self.recorded.constants[name]
+        value: torch.Tensor = args[position]
+        return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
 
     def _placed(self, name: str, value: torch.Tensor, tied: bool, device: torch.device) -> _C.StoredRelation:
         """The blocks of an input. Constants and scalars, which torch takes from the CPU, come to the other inputs'
@@ -283,30 +318,45 @@ class PlannedProgram(PlannedGraph):
     def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
         return _C.place_tensor(value, type_, self.context.local_sites, self.context.store, copied)
 
-    def _result(
-        self, output: Output, relation: _C.StoredRelation, given: Mapping[str, torch.Tensor], memory: set[int]
-    ) -> torch.Tensor:
-        """A result; one that overwrites a distributed tensor is that tensor, with the new blocks."""
-        if output.name in self._stay:
-            stored = StoredRelation(relation, self.context)
-            old = None if output.tied is None else given[output.tied]
+    def _stored_in(self, args: Sequence[Any], output: Output, relation: _C.StoredRelation) -> DistributedTensor:
+        """A result that stays distributed; one that overwrites a distributed tensor is that tensor, with the new
+        blocks."""
+        type_ = self._result_types.get(output.name) or self._result_type(output, relation)
+        stored = StoredRelation(relation, self.context, type_)
+        if output.tied is not None:
+            old = args[self._tied[output.tied]]
             if isinstance(old, DistributedTensor):
                 old.store(stored)
                 return old
-            return DistributedTensor(stored, output.shape)
+        return DistributedTensor(stored, output.shape)
+
+    def _whole_result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
+        """A result on every rank."""
         whole = relation.whole_tensor(self.context.store)
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
         own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
         # No view, which autograd would not let the user write into.
         return value.detach() if own else value.clone(memory_format=torch.contiguous_format)
 
-    def _compare_inputs(self, given: Mapping[str, torch.Tensor]) -> None:
+    def _result_type(self, output: Output, relation: _C.StoredRelation) -> _C.PhysicalType:
+        """The type of a result, in every run the same object: that of the input which it overwrites, if they are equal,
+        so that the next run knows it by identity."""
+        wanted = None if output.tied is None else self._types.get(output.tied)
+        type_ = wanted if wanted is not None and wanted == relation.type else relation.type
+        self._result_types[output.name] = type_
+        return type_
+
+    def _compare_inputs(self, args: Sequence[Any]) -> None:
         """Raises where the ranks' inputs differ."""
+        values = {
+            name: self._value(name, position, args)
+            for name, position in self._places.items()
+            if name != self.recorded.seed
+        }
         lines = [
             f"input {name}: {list(x.shape)} {x.dtype}, "
             + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum(x)}")
-            for name, x in given.items()
-            if name != self.recorded.seed
+            for name, x in values.items()
         ]
         self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
 
