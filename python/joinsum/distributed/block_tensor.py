@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -13,7 +14,7 @@ from joinsum.base.dtypes import dtype_name, torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context
 
-__all__ = ["BlockTensor", "axis_factors", "is_distributed", "retyped"]
+__all__ = ["BlockTensor", "axis_factors", "forms_of", "is_distributed", "retyped"]
 
 Own = TypeVar("Own", bound="BlockTensor")
 
@@ -22,6 +23,10 @@ class BlockTensor(torch.Tensor):
     """Shape, dtype, device and blocks. `DistributedTensor` is the one subclass; it adds operators and autograd."""
 
     _stored: StoredRelation
+
+    # Set when `form` is first read. That changes only with all attributes, in torch.utils.swap_tensors, or by an
+    # assignment of `data`, which clears it.
+    _form: tuple[torch.Size, torch.dtype, torch.device] | None = None
 
     # Tensors of which this one, saved for backward, is a view, each with its version at that time.
     written_with: tuple[tuple[torch.Tensor, int], ...] = ()
@@ -94,6 +99,13 @@ class BlockTensor(torch.Tensor):
         return self._stored
 
     @property
+    def form(self) -> tuple[torch.Size, torch.dtype, torch.device]:
+        """Shape, dtype and device; the same object for as long as they are the same."""
+        if self._form is None:
+            self._form = self.shape, self.dtype, self.device
+        return self._form
+
+    @property
     def physical_type(self) -> _C.PhysicalType:
         """Type and placement; prints as in plans: `f32[4]<2> on 2 (0)`."""
         return self._stored.type
@@ -143,6 +155,14 @@ class BlockTensor(torch.Tensor):
 
     # Results of operators have the class that `__torch_dispatch__` gives them.
     __torch_function__: Callable[..., Any] = torch._C._disabled_torch_function_impl
+
+
+_plain_form = attrgetter("shape", "dtype", "device")
+
+
+def forms_of(tensors: Iterable[torch.Tensor]) -> list[tuple[torch.Size, torch.dtype, torch.device]]:
+    """Shape, dtype and device of each tensor. Those of distributed ones are read without torch's dispatch."""
+    return [x.form if isinstance(x, BlockTensor) else _plain_form(x) for x in tensors]
 
 
 def is_distributed(x: object) -> bool:

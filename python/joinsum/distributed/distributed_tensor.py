@@ -84,7 +84,7 @@ every rank
                 "elements, x.copy_(y), under torch.no_grad()"
             )
         torch.Tensor.data.__set__(self, other)  # type: ignore[attr-defined]
-        self._stored = other._stored
+        self._stored, self._form = other._stored, None
 
     def full_tensor(self) -> torch.Tensor:
         """A copy of the unsharded tensor on every rank, in autograd; all ranks call.

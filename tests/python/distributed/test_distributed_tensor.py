@@ -331,3 +331,19 @@ def test_a_tensor_that_is_pending_or_has_holes_is_none(sites: int) -> None:
     holes = joinsum.relation({(0,): torch.ones(2), (2,): torch.ones(2)}, links=[0]).stored()
     with pytest.raises(joinsum.PlanError, match="the relation is not one tensor"):
         DistributedTensor(holes)
+
+
+def test_the_form_stays_one_object_until_shape_or_dtype_change() -> None:
+    x, y = joinsum.DistributedTensor.of(torch.ones(4)), joinsum.DistributedTensor.of(torch.ones(2, 3).double())
+    form = x.form
+    assert form == (torch.Size([4]), torch.float32, torch.device("cpu"))
+    with torch.no_grad():
+        x.add_(1).copy_(2 * x)
+    assert x.form is form
+    x.data = y
+    assert x.form == (torch.Size([2, 3]), torch.float64, torch.device("cpu"))
+    z = joinsum.DistributedTensor.of(torch.ones(5))
+    forms = x.form, z.form
+    torch.utils.swap_tensors(x, z)
+    assert (z.form, x.form) == forms
+    assert x.shape == (5,)

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
+from operator import is_not
 from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from joinsum.base.errors import PlanError
+from joinsum.base.identity import identical
 from joinsum.base.trees import tree_map
+from joinsum.distributed.block_tensor import forms_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.tracing.errors import capturing
+from joinsum.frontend.tracing.module_contents import AttributeCopies, ModuleTensors
 from joinsum.frontend.tracing.torch_internals import (
     FakeTensor,
     FakeTensors,
@@ -90,10 +95,14 @@ class TracedFunction:
         # For a tensor's identity: the tensor, its metadata, and its fake tensor.
         self._known: dict[int, tuple[torch.Tensor, Any, torch.Tensor]] = {}
         self._used: dict[int, tuple[torch.Tensor, Any, torch.Tensor]] = {}
+        # The fake tensors of this call: of a tensor by its identity, and the tensor of one by that one's identity.
+        self._fake: dict[int, torch.Tensor] = {}
+        self._actual: dict[int, Any] = {}
         # Fake tensors of batches, by metadata: all of them, and those that this call has not used yet.
         self._pool: dict[Any, list[torch.Tensor]] = {}
         self._free: dict[Any, list[torch.Tensor]] = {}
-        self._actual: dict[int, Any] = {}
+        self._module_tensors: ModuleTensors | None = None
+        self._faked: _Faked | None = None  # the model's tensors in the last call
         self._chosen: Captured | None = None
         self._dry = False
         self._bound: set[Captured] = set()
@@ -120,25 +129,26 @@ class TracedFunction:
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], dry: bool) -> tuple[Any, bool]:
         """The function's result and True, or the structure of the result and False if the graph has not run because it
         is new or the call is a dry run."""
-        self._dry, self._chosen, self._actual, self._used, self._free = dry, None, {}, {}, {}
-        self._arguments = args, kwargs
+        self._dry, self._chosen, self._arguments = dry, None, (args, kwargs)
+        self._fake, self._actual, self._used, self._free = {}, {}, {}, {}
         try:
-            with capturing(self._who), tracing_all(), without_collections(), self._exchanged():
-                fakes = tree_map(self._fake_of, (tuple(args), dict(kwargs)))
-                before = _attributes(self._model)
+            with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as modules:
+                fakes = self._fakes_in((tuple(args), dict(kwargs)))
+                before = AttributeCopies(modules)
                 try:
                     result = self._compiled(*fakes[0], **fakes[1])
                 except BaseException:
-                    _restore(before)
+                    before.restore()
                     raise
                 new = self._bind(result)
                 if new or dry:
-                    _restore(before)  # the graph has not run yet
+                    before.restore()  # the graph has not run yet
                 else:
-                    self._convert_assigned(before)
+                    before.convert_assigned(lambda value: tree_map(self._back, value))
             return tree_map(self._back, result), not (new or dry)
         finally:
-            self._actual, self._known, self._arguments = {}, self._used, ((), {})
+            self._known, self._arguments = self._used, ((), {})
+            self._fake, self._actual = {}, {}
 
     def _bind(self, structure: Any) -> bool:
         """Binds the chosen graph to the function's result if it is new; returns whether it is."""
@@ -162,7 +172,8 @@ class TracedFunction:
             self._chosen = captured
             if self._dry or captured not in self._bound:
                 return [Slot(i) for i in range(count)]
-            return captured.run([self._back(x) for x in fakes])
+            actual = list(map(self._actual.get, map(id, fakes)))
+            return captured.run(actual if _all_found(actual) else [self._back(x) for x in fakes])
 
         return run
 
@@ -175,13 +186,21 @@ class TracedFunction:
             )
         return found
 
+    def _fakes_in(self, tree: Any) -> Any:
+        """The tree with fake tensors in place of tensors."""
+        if type(tree) is list:
+            found = list(map(self._fake.get, map(id, tree)))
+            return found if _all_found(found) else [self._fakes_in(each) for each in tree]
+        if type(tree) is tuple:
+            return tuple([self._fakes_in(each) for each in tree])
+        return tree_map(self._fake_of, tree)
+
     def _fake_of(self, x: Any) -> Any:
         """A tensor's fake tensor in this call: the same one in every call while the tensor's metadata are the same."""
         if not isinstance(x, torch.Tensor):
             return x
-        known = self._used.get(id(x))
-        if known is not None and known[0] is x:
-            return known[2]
+        if id(x) in self._fake:
+            return self._fake[id(x)]
         known = self._known.get(id(x))
         if known is not None and known[0] is x and known[1] == _metadata(x):
             fake = known[2]
@@ -195,82 +214,74 @@ class TracedFunction:
             fake = self._pooled(x)  # a batch, to which no reference may remain after the call
         if fake.requires_grad != x.requires_grad:
             fake.requires_grad_(x.requires_grad)
-        self._actual[id(fake)] = x
+        self._fake[id(x)], self._actual[id(fake)] = fake, x
         return fake
 
     def _pooled(self, x: torch.Tensor) -> torch.Tensor:
         """A fake tensor that no other tensor of this call uses; later calls reuse it for the same metadata."""
         metadata = (_metadata(x), x.stride())
         pool = self._pool.setdefault(metadata, [])
-        free = self._free.setdefault(metadata, list(pool))
-        if free:
-            return free.pop()
+        if metadata not in self._free:
+            self._free[metadata] = [fake for fake in pool if id(fake) not in self._actual]
+        if self._free[metadata]:
+            return self._free[metadata].pop()
         pool.append(self._fakes.of(x))
         return pool[-1]
 
+    def _model_fakes(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The fake tensors of the model's tensors, first in a call: at once if neither the tensors nor their metadata
+        have changed since the last call."""
+        said = _said_of(tensors)
+        known = self._faked
+        if known is None or said != known.said or not identical(tensors, known.tensors):
+            fakes = [self._fake_of(x) for x in tensors]
+            known = self._faked = _Faked(tensors, said, fakes, dict(self._fake), dict(self._actual), dict(self._used))
+        else:
+            self._fake, self._actual, self._used = dict(known.fake), dict(known.actual), dict(known.used)
+        return known.fakes
+
     @contextmanager
-    def _exchanged(self) -> Iterator[None]:
-        """Replaces the model's tensors by fake ones."""
-        places = _places(self._model)
+    def _exchanged(self) -> Iterator[list[torch.nn.Module]]:
+        """Replaces the model's tensors by fake ones; gives its modules."""
+        held = self._module_tensors
+        if held is None or not held.unchanged():
+            held = self._module_tensors = ModuleTensors(self._model)
         try:
-            for tensors, name, tensor in places:
-                tensors[name] = self._fake_of(tensor)
-            yield
+            for (tensors, name), fake in zip(held.places, self._model_fakes(held.tensors), strict=True):
+                tensors[name] = fake
+            yield held.modules
         finally:
-            for tensors, name, tensor in places:
-                held = tensors[name] if isinstance(tensors, list) else tensors.get(name)
-                if held is not None and self._actual.get(id(held)) is tensor:
+            for (tensors, name), tensor in zip(held.places, held.tensors, strict=True):
+                now = tensors[name] if isinstance(tensors, list) else tensors.get(name)
+                if now is not None and self._actual.get(id(now)) is tensor:
                     tensors[name] = tensor
 
-    def _convert_assigned(self, before: _Attributes) -> None:
-        """Replaces fake tensors by real ones in what the function has assigned to attributes of modules."""
-        for values, old in before:
-            for name, value in list(values.items()):
-                if name not in old or old[name] is not value:
-                    values[name] = tree_map(self._back, value)
+
+@dataclass(frozen=True)
+class _Faked:
+    """The model's tensors in a call, their metadata and fake tensors, and the tables of TracedFunction for them."""
+
+    tensors: list[torch.Tensor]
+    said: Any
+    fakes: list[torch.Tensor]
+    fake: dict[int, torch.Tensor]
+    actual: dict[int, Any]
+    used: dict[int, tuple[torch.Tensor, Any, torch.Tensor]]
 
 
-# Each dictionary that holds attributes of a module, with a copy of its contents.
-_Attributes = list[tuple[dict[str, Any], dict[str, Any]]]
+def _said_of(tensors: list[torch.Tensor]) -> Any:
+    """The metadata of tensors and whether they require gradients."""
+    types, gradients = list(map(type, tensors)), [x.requires_grad for x in tensors]
+    return types, [getattr(x, "_is_param", False) for x in tensors], gradients, forms_of(tensors)
 
 
-def _attributes(model: torch.nn.Module) -> _Attributes:
-    """The contents of all modules: attributes, parameters, buffers."""
-    held = [d for module in model.modules() for d in (module.__dict__, module._parameters, module._buffers)]
-    return [(values, dict(values)) for values in held]
-
-
-def _restore(before: _Attributes) -> None:
-    """Restores the contents of modules."""
-    for values, old in before:
-        if values.keys() != old.keys() or any(value is not old[name] for name, value in values.items()):
-            values.clear()
-            values.update(old)
+def _all_found(values: list[Any]) -> bool:
+    return all(map(is_not, values, repeat(None)))
 
 
 def _metadata(x: torch.Tensor) -> Any:
     """The properties that a fake tensor shares with its real one."""
     return type(x), getattr(x, "_is_param", False), x.shape, x.dtype, x.device
-
-
-def _places(model: torch.nn.Module) -> list[tuple[Any, Any, torch.Tensor]]:
-    """Where the model's modules hold tensors: a dictionary or list, and the key or index. Clears the weak references of
-    recurrent layers."""
-    places: list[tuple[Any, Any, torch.Tensor]] = []
-    modules, found = [model], {model}
-    for module in modules:
-        for tensors in (module._parameters, module._buffers):
-            places += [(tensors, name, tensor) for name, tensor in tensors.items() if tensor is not None]
-        for child in module._modules.values():
-            if child is not None and child not in found:
-                found.add(child)
-                modules.append(child)
-        if isinstance(module, torch.nn.RNNBase):
-            weights = module._flat_weights
-            # They would show that the weights have been replaced, and torch cannot swap a tensor that has one.
-            module._flat_weight_refs = [None] * len(weights)
-            places += [(weights, i, weight) for i, weight in enumerate(weights) if weight is not None]
-    return places
 
 
 def module_tensors(model: torch.nn.Module) -> list[torch.Tensor]:

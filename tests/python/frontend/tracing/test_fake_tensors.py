@@ -83,6 +83,38 @@ def test_a_parameter_that_is_another_one_is_seen() -> None:
     torch.testing.assert_close(model(x, x), plain(x, x))
 
 
+@torch.no_grad()
+def test_buffers_that_look_like_batches_are_not_confused_with_them() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shift", torch.rand(5, 4, generator=torch.Generator().manual_seed(2)))
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x - 2 * y + 4 * self.shift
+
+    plain, model = Shifted(), Shifted()
+    joinsum.distribute(model, (torch.rand(5, 4), torch.rand(5, 4)))
+    x, y = torch.rand(5, 4), torch.rand(5, 4)
+    for first, second in ((x, y), (y, x), (x, x), (x + 1, y)):
+        torch.testing.assert_close(model(first, second), plain(first, second))
+    model.shift = plain.shift = torch.ones(5, 4)
+    for first, second in ((x, y), (model.shift, y), (y, x)):
+        torch.testing.assert_close(model(first, second), plain(first, second))
+
+
+@torch.no_grad()
+def test_another_shape_in_the_same_parameter_is_seen() -> None:
+    plain, model = distributed()
+    x = torch.rand(5, 4)
+    model(x, x)
+    for each in (plain, model):
+        weight, bias = each.layer.weight, each.layer.bias
+        torch.utils.swap_tensors(weight, nn.Parameter(torch.ones(2, 4)))
+        torch.utils.swap_tensors(bias, nn.Parameter(torch.zeros(2)))
+    torch.testing.assert_close(model(x, x), plain(x, x))
+
+
 def test_trees_are_mapped_as_torch_maps_them() -> None:
     tree = {"a": [1, (2.0, None)], "b": OrderedDict(c=torch.ones(2), d="text"), "e": torch.Size([3]), "f": [], "g": ()}
     actual, wanted = tree_map(repr, tree), pytree.tree_map(repr, tree)
