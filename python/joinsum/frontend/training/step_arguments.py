@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from torch import Tensor
@@ -17,15 +18,13 @@ class TrainedParameter:
     """A parameter that a step updates.
 
     traits   the options of its group that decide which operators there are
-    state    the optimizer's tensors for it, in the optimizer's order
-    steps    number of updates that it has had
+    moments  names of the optimizer's tensors for it, in the optimizer's order
     cohort   index of the number tensors that its update reads
     """
 
     parameter: Tensor
     traits: dict[str, bool]
-    state: dict[str, Tensor]
-    steps: int
+    moments: tuple[str, ...]
     cohort: int
 
 
@@ -33,19 +32,41 @@ class TrainedParameter:
 class StepArguments:
     """Tensors, and options that decide which operators update them.
 
+    trained   the same list in all steps between which nothing has changed but the values of tensors
+    state     for each trained parameter, the optimizer's tensors
     sums      sums of gradients since the last update, one per trained parameter; empty at an update's first batch
     numbers   tensors of one element that the update reads, by name, for each cohort
     last      whether an update follows
     """
 
     trained: list[TrainedParameter]
+    state: Sequence[Sequence[Tensor]]
     sums: list[Tensor]
     numbers: list[dict[str, Tensor]]
     last: bool
 
     def traced(self) -> tuple[Any, ...]:
         """What the traced function takes of them."""
-        return [each.parameter for each in self.trained], self.sums, self.last
+        return self.parameters, self.sums, self.last
+
+    @cached_property
+    def parameters(self) -> list[Tensor]:
+        """The trained parameters."""
+        return [each.parameter for each in self.trained]
+
+    @cached_property
+    def tensors(self) -> list[Tensor]:
+        """The trained parameters, all of their state, and the numbers."""
+        numbers = chain.from_iterable(each.values() for each in self.numbers)
+        return [*self.parameters, *chain.from_iterable(self.state), *numbers]
+
+    @cached_property
+    def places(self) -> dict[Hashable, int]:
+        """Positions in `tensors`: of a trained parameter's state by (True, its index, name), of a cohort's numbers by
+        (False, its index, name)."""
+        state = [(True, i, name) for i, each in enumerate(self.trained) for name in each.moments]
+        numbers = [(False, i, name) for i, each in enumerate(self.numbers) for name in each]
+        return {each: len(self.trained) + place for place, each in enumerate([*state, *numbers])}
 
     @cached_property
     def update_key(self) -> Hashable:
@@ -54,5 +75,6 @@ class StepArguments:
             return None
         traits = {each.cohort: tuple(each.traits.items()) for each in self.trained}
         numbers = tuple((name, x.dtype) for numbers in self.numbers for name, x in numbers.items())
-        states = [(each.cohort, *((x.dtype, x.shape) for x in each.state.values())) for each in self.trained]
+        pairs = zip(self.trained, self.state, strict=True)
+        states = [(each.cohort, *((x.dtype, x.shape) for x in state)) for each, state in pairs]
         return tuple(traits.items()), numbers, tuple(states)

@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joinsum.base.identity import identical
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.program import Outcome, Program, check_effects, keep_labels
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
 from joinsum.frontend.tracing.torch_internals import aot_compile, module_of
-from joinsum.frontend.training.step_arguments import StepArguments
+from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
 from joinsum.frontend.training.updated_graph import TracedStep, UpdatedGraph, UpdateFunction, updated_graph
 
-__all__ = ["StepCapture", "StepGraph", "keep_state"]
+__all__ = ["StepCapture", "StepGraph", "Updated", "keep_state"]
 
 
 def keep_state(old: Tensor, new: Tensor) -> None:
@@ -62,11 +63,12 @@ class StepGraph(Captured):
         place = {id(x): i for i, x in enumerate(traced.tensors) if isinstance(x, Tensor)}
         state = capture.state(arguments)
         self._sums = [place.get(id(x)) for x in arguments.sums]
-        self._parameters = [place.get(id(each.parameter)) for each in arguments.trained]
+        self._parameters = [place.get(id(x)) for x in arguments.parameters]
         self._state = {i for i, x in enumerate(traced.tensors) if id(x) in state}
         self._state |= {i for i in self._sums if i is not None}
         self._programs: dict[Hashable, _StepProgram] = {}
-        self._ran: tuple[UpdatedGraph, Outcome] | None = None  # until the updates are taken
+        self._latest: tuple[Sequence[TrainedParameter], bool, _StepProgram] | None = None
+        self._ran: tuple[_StepProgram, Outcome] | None = None  # until the updates are taken
         self._call = aot_compile(traced.gm, traced.example_inputs, self._planned_later, _no_backward)
 
     def _planned_later(
@@ -82,10 +84,13 @@ class StepGraph(Captured):
 
     def _program(self) -> _StepProgram:
         """The program for the current arguments."""
-        arguments = self._capture.arguments()
+        arguments, latest = self._capture.arguments(), self._latest
+        if latest is not None and latest[0] is arguments.trained and latest[1] == arguments.last:
+            return latest[2]
         key = arguments.update_key
         if key not in self._programs:
             self._programs[key] = self._planned(arguments)
+        self._latest = arguments.trained, arguments.last, self._programs[key]
         return self._programs[key]
 
     def _planned(self, arguments: StepArguments) -> _StepProgram:
@@ -104,7 +109,7 @@ class StepGraph(Captured):
             state,
             self._capture.replicate,
         )
-        return _StepProgram(updated, Program(captured, updated=self._state))
+        return _StepProgram(updated, Program(captured, updated=self._state), arguments)
 
     @property
     def executable(self) -> Executable:
@@ -123,27 +128,62 @@ class StepGraph(Captured):
 
     def _execute(self, args: list[Any]) -> list[Any]:
         """The traced graph's results; those of the updates are taken afterwards."""
-        arguments, program = self._capture.arguments(), self._program()
-        outcome = program.program.run([*args, *(each.tensor(arguments) for each in program.updated.inputs)])
-        self._ran = program.updated, outcome
+        program = self._program()
+        added = program.added(self._capture.arguments())
+        outcome = program.program.run([*args, *added])
+        self._ran = program, outcome
         # None ends the traced graph, where torch expects a tensor.
-        return [torch.empty(()) if x is None else x for x in outcome.results[: program.updated.first]]
+        return [torch.empty(()) if x is None else x for x in outcome.results[: program.first]]
 
-    def take_updated(self) -> list[Any]:
-        """Of the last run: for each trained parameter its new value and its new state by name, or the sum of gradients
-        and no state; None for one without a gradient."""
+    def take_updated(self) -> Updated:
+        """The updates of the last run."""
         assert self._ran is not None
-        (updated, outcome), self._ran = self._ran, None
-        values = iter(outcome.results[updated.first :])
-        return [
-            None if names is None else (next(values), {name: next(values) for name in names}) for names in updated.new
-        ]
+        (program, outcome), self._ran = self._ran, None
+        return program.updates(outcome.results[program.first :], self._capture.arguments())
 
 
 @dataclass(frozen=True)
+class Updated:
+    """The updates of a run.
+
+    indices    of the trained parameters that have a gradient
+    replaced   for each of them its new value and its new state by name, or the sum of gradients and no state; empty
+               where the run has stored all of them in the tensors that they replace
+    """
+
+    indices: Sequence[int]
+    replaced: Mapping[int, tuple[Tensor, dict[str, Tensor]]]
+
+
 class _StepProgram:
-    updated: UpdatedGraph
-    program: Program
+    """The program of a step for all arguments of one `update_key`."""
+
+    def __init__(self, updated: UpdatedGraph, program: Program, arguments: StepArguments) -> None:
+        self.program = program
+        self.first = updated.first
+        self._new = updated.new
+        self._indices = [i for i, names in enumerate(updated.new) if names is not None]
+        self._added = [each.place(arguments) for each in updated.inputs]
+        # Where the arguments have the tensors that the new values replace.
+        self._replaced: list[int] = []
+        for i in self._indices if arguments.last else ():
+            self._replaced += [i, *(arguments.places[True, i, name] for name in updated.new[i] or ())]
+
+    def added(self, arguments: StepArguments) -> list[Tensor]:
+        """The inputs after those of the traced graph."""
+        tensors = arguments.tensors
+        return [tensors[place] for place in self._added]
+
+    def updates(self, values: Sequence[Tensor], arguments: StepArguments) -> Updated:
+        """The updates for the results of a run."""
+        tensors = arguments.tensors
+        if arguments.last and identical(values, [tensors[place] for place in self._replaced]):
+            return Updated(self._indices, {})
+        left = iter(values)
+        return Updated(
+            self._indices,
+            {i: (next(left), {name: next(left) for name in self._new[i] or ()}) for i in self._indices},
+        )
 
 
 def _no_backward(*_: object) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
 from joinsum.frontend.training.step_function import LossFunction, StepOptions, in_single_precision, step_function
 from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_state
+from joinsum.frontend.training.trained_parameters import TrainedParameters
 
 __all__ = ["TrainStep", "train_step"]
 
@@ -38,7 +39,9 @@ class TrainStep:
         self._sums: dict[int, Tensor] = {}  # of gradients since the last update, by the parameters' identity
         self._done = 0  # batches since the last update
         self._numbers: dict[Any, Tensor] = {}
+        self._one: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._names = tensor_names(model)
+        self._parameters = TrainedParameters(optimizer, self._update, self._names)
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
         update = in_single_precision(self._update.new)
@@ -64,17 +67,16 @@ class TrainStep:
         call = self._current = self._arguments()
         try:
             loss, _ = self._traced(batch, keywords, call.traced())
-            updated = self._graph().take_updated()
-            self._ran = self._graph().executable
+            graph = self._graph()
+            updated, self._ran = graph.take_updated(), graph.executable
         finally:
             self._current = None
-        new_values = [(each, new) for each, new in zip(call.trained, updated, strict=True) if new is not None]
         if call.last:
-            for each, (parameter, state) in new_values:
-                self._store(each, parameter, state)
+            for index, (parameter, state) in updated.replaced.items():
+                self._store(call.trained[index], parameter, state)
             if self._update.counts:
-                self._count([each for each, _ in new_values])
-        self._sums = {} if call.last else {id(each.parameter): total for each, (total, _) in new_values}
+                self._count(call.trained, updated.indices)
+        self._sums = {} if call.last else {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
         self._done = 0 if call.last else self._done + 1
         result: Tensor = loss
         return result
@@ -118,53 +120,21 @@ class TrainStep:
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
     def _arguments(self) -> StepArguments:
-        trained = self._trained()
-        unknown = self._sums and any(id(each.parameter) not in self._sums for each in trained)
+        found = self._parameters.read()
+        self._cohorts, self._steps = found.cohorts, found.steps
+        unknown = self._sums and any(id(each.parameter) not in self._sums for each in found.trained)
         if unknown:
             raise PlanError("train_step: parameters began to require gradients between the batches of one update")
         last = self._done + 1 == self._options.accumulate
-        sums = [self._sums[id(each.parameter)] for each in trained] if self._sums else []
-        return StepArguments(trained, sums, self._fill_numbers(trained) if last else [], last)
+        sums = [self._sums[id(each.parameter)] for each in found.trained] if self._sums else []
+        return StepArguments(found.trained, found.state, sums, self._fill_numbers() if last else [], last)
 
-    def _trained(self) -> list[TrainedParameter]:
-        update_of(self._optimizer)  # hooks may have come since
-        found: list[TrainedParameter] = []
-        cohorts: dict[Any, int] = {}
-        for index, group in enumerate(self._optimizer.param_groups):
-            traits = dict(self._update.traits(group))
-            for p in group["params"]:
-                if p.requires_grad:
-                    self._check_hooks(p)
-                    state, steps = self._state(p, traits)
-                    wide = torch.float64 if p.dtype is torch.float64 else torch.float32
-                    cohort = cohorts.setdefault((index, steps, wide, p.device), len(cohorts))
-                    found.append(TrainedParameter(p, traits, state, steps, cohort))
-        if not found:
-            raise PlanError("train_step: no parameter of the optimizer requires a gradient")
-        self._cohorts = list(cohorts)
-        return found
-
-    def _check_hooks(self, p: Tensor) -> None:
-        if p._backward_hooks or p._post_accumulate_grad_hooks:
-            name = self._names.get(id(p), "of the optimizer alone")
-            raise PlanError(
-                f"train_step: a parameter has hooks on its gradient, which are no part of a graph: parameter={name}; "
-                "remove them, or use joinsum.distribute(model, sample_inputs), which runs them"
-            )
-
-    def _state(self, p: Tensor, traits: Mapping[str, bool]) -> tuple[dict[str, Tensor], int]:
-        """The optimizer's tensors of a parameter's shape, zeros at first, and the steps so far."""
-        known = self._optimizer.state.get(p, {})
-        state = {name: known.get(name) for name in self._update.moments(traits)}
-        begun = any(isinstance(value, Tensor) for value in state.values())
-        filled = {name: _zeros_like(p) if value is None else value for name, value in state.items()}
-        return filled, int(known["step"]) if "step" in known else int(begun)
-
-    def _fill_numbers(self, trained: Sequence[TrainedParameter]) -> list[dict[str, Tensor]]:
+    def _fill_numbers(self) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
         out = []
-        for place, (index, steps, dtype, device) in enumerate(self._cohorts):
-            values = self._update.numbers(self._optimizer.param_groups[index], steps + 1)
+        for place, each in enumerate(self._cohorts):
+            dtype, device = each.dtype, each.device
+            values = self._update.numbers(self._optimizer.param_groups[each.index], each.steps + 1)
             for name in values:
                 self._numbers.setdefault((place, dtype, device, name), torch.empty((), dtype=dtype, device=device))
             out.append({name: self._numbers[place, dtype, device, name].fill_(x) for name, x in values.items()})
@@ -184,17 +154,25 @@ class TrainStep:
             else:
                 stored[name] = new
 
-    def _count(self, updated: Sequence[TrainedParameter]) -> None:
+    def _count(self, trained: Sequence[TrainedParameter], updated: Sequence[int]) -> None:
         """Adds this update to the numbers of steps in the optimizer's state."""
         counters = []
-        for each in updated:
-            stored = self._optimizer.state[each.parameter]
-            if isinstance(stored.get("step"), Tensor):
-                counters.append(stored["step"])
+        for index in updated:
+            stored = self._optimizer.state[trained[index].parameter]
+            counter = stored.get("step")
+            if isinstance(counter, Tensor):
+                counters.append(counter)
             else:
-                stored["step"] = torch.tensor(float(each.steps + 1))
+                stored["step"] = torch.tensor(float(self._steps[index] + 1))
         if counters:
-            torch._foreach_add_(counters, 1.0)
+            torch._foreach_add_(counters, self._ones(counters))
+
+    def _ones(self, like: Sequence[Tensor]) -> list[Tensor]:
+        """A one for each tensor, of its dtype and device: torch adds tensors faster than a number."""
+        for x in like:
+            if (x.dtype, x.device) not in self._one:
+                self._one[x.dtype, x.device] = torch.ones((), dtype=x.dtype, device=x.device)
+        return [self._one[x.dtype, x.device] for x in like]
 
     # --- capture --------------------------------------------------------------------------------------------------
 
@@ -210,14 +188,14 @@ class TrainStep:
         names = dict(self._names)
         for i, each in enumerate(arguments.trained):
             own = names.setdefault(id(each.parameter), f"parameter.{i}")
-            names |= {id(x): f"{own}.{name}" for name, x in each.state.items()}
+            names |= {id(x): f"{own}.{name}" for name, x in zip(each.moments, arguments.state[i], strict=True)}
         return names
 
     def _added_names(self, arguments: StepArguments) -> dict[int, str]:
         """Names of all state and of the update's numbers."""
         names = self._state_names(arguments)
-        for (index, *_), numbers in zip(self._cohorts, arguments.numbers, strict=False):
-            names |= {id(x): f"optimizer.{index}.{name}" for name, x in numbers.items()}
+        for cohort, numbers in zip(self._cohorts, arguments.numbers, strict=False):
+            names |= {id(x): f"optimizer.{cohort.index}.{name}" for name, x in numbers.items()}
         return names
 
     def _all_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[int, str]:
@@ -230,11 +208,6 @@ class TrainStep:
         sums = zip(current.trained, current.sums, strict=False)
         names |= {id(x): f"{state[id(each.parameter)]}.grad" for each, x in sums}
         return names | argument_names(self._model.forward, batch, batch_keywords) | state
-
-
-def _zeros_like(p: Tensor) -> Tensor:
-    """Zeros of a parameter's shape, expanded from one element."""
-    return torch.zeros((), dtype=p.dtype, device=p.device).expand(p.shape)
 
 
 def train_step(

@@ -58,8 +58,11 @@ class AddedInput:
 
     def tensor(self, arguments: StepArguments) -> Tensor:
         """The tensor in a call."""
-        entries = arguments.trained[self.index].state if self.of_state else arguments.numbers[self.index]
-        return entries[self.name]
+        return arguments.tensors[self.place(arguments)]
+
+    def place(self, arguments: StepArguments) -> int:
+        """Its position in `arguments.tensors`, the same for equal `update_key`s."""
+        return arguments.places[self.of_state, self.index, self.name]
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class _Updates:
         """Adds the update of a trained parameter, the placeholder `place`."""
         assert place is not None, "a parameter that has a gradient is an input"
         trained, parameter = self._arguments.trained[index], self._placeholders[place]
-        state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.state}
+        state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.moments}
         numbers = [AddedInput(False, trained.cohort, name) for name in self._arguments.numbers[trained.cohort]]
         operands = [parameter, gradient, *state.values(), *(self._input(each, parameter) for each in numbers)]
         template, names = self._template(index, operands)
@@ -179,13 +182,13 @@ class _Updates:
         """The graph of the update of parameters like this one, and the names of the new state."""
         trained = self._arguments.trained[index]
         numbers = list(self._arguments.numbers[trained.cohort])
-        key = (*map(_layout, operands), *trained.state, *numbers, *trained.traits.items())
+        key = (*map(_layout, operands), *trained.moments, *numbers, *trained.traits.items())
         if key in self._templates:
             return self._templates[key]
         names: list[str] = []
 
         def update(parameter: Tensor, gradient: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-            state = dict(zip(trained.state, others, strict=False))
+            state = dict(zip(trained.moments, others, strict=False))
             rest = dict(zip(numbers, others[len(state) :], strict=True))
             new, after = self._function(parameter, gradient, state, rest, trained.traits)
             names.extend(after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import joinsum
@@ -166,6 +166,70 @@ def test_frozen_and_unused_parameters_stay() -> None:
     step.sync()
     same(planned, plain, 1e-12)
     assert torch.equal(planned.unused, torch.ones(3, dtype=torch.float64))
+
+
+def _freeze(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model.layers[0].requires_grad_(False)
+
+
+def _add_group(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.add_param_group({"params": [optimizer.param_groups[0]["params"].pop()], "lr": 0.5})
+
+
+def _restart(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for state in optimizer.state.values():
+        state["step"].fill_(1)
+        state["exp_avg"] = torch.zeros_like(state["exp_avg"])
+
+
+def _load_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    state = torch.optim.AdamW(copy.deepcopy(optimizer.param_groups)).state_dict()
+    optimizer.load_state_dict(state)
+
+
+def _replace_parameter(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    old = next(iter(model.layers[0].parameters()))
+    new = nn.Parameter(torch.full(tuple(old.shape), 0.25, dtype=old.dtype))
+    names = [name for name, p in model.named_parameters() if p is old]
+    owner, _, name = names[0].rpartition(".")
+    setattr(model.get_submodule(owner), name, new)
+    group = optimizer.param_groups[0]["params"]
+    group[[x is old for x in group].index(True)] = new
+    optimizer.state.pop(old)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("change", [_freeze, _add_group, _restart, _load_state, _replace_parameter])
+def test_changes_between_steps_take_effect_in_the_next_one(
+    change: Callable[[nn.Module, torch.optim.Optimizer], None], sites: int
+) -> None:
+    joinsum.init(sites=sites, cluster=CUTTING)
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    data, loss = batches("mlp", 6, dtype=torch.float64), CASES["mlp"].loss
+    one, other = (torch.optim.AdamW(m.parameters(), lr=0.01, weight_decay=0.1) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other)
+    for i, (x, y) in enumerate(data):
+        if i == 3:
+            change(plain, one)
+            change(planned, other)
+        train_by_torch(plain, loss, one, [(x, y)])
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+    counts = [[int(state["step"]) for state in each.state.values()] for each in (one, other)]
+    assert counts[0] == counts[1]
+
+
+def test_hooks_on_gradients_are_refused_after_steps_too() -> None:
+    model = new_model("mlp")
+    step = joinsum.train_step(model, CASES["mlp"].loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    ((x, y),) = batches("mlp", 1)
+    step(x, y)
+    hook = next(model.parameters()).register_hook(lambda g: g)
+    with pytest.raises(joinsum.PlanError, match="hooks on its gradient"):
+        step(x, y)
+    hook.remove()
+    step(x, y)
 
 
 def test_train_and_eval_are_different_steps() -> None:

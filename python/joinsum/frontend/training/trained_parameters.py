@@ -1,0 +1,169 @@
+"""Reads from an optimizer which parameters a step updates, and their state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from joinsum.base.errors import PlanError
+from joinsum.base.identity import identical
+from joinsum.distributed.block_tensor import forms_of
+from joinsum.frontend.training.optimizers import Update, update_of
+from joinsum.frontend.training.step_arguments import TrainedParameter
+
+__all__ = ["Cohort", "OptimizerState", "TrainedParameters"]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Parameters whose updates read the same numbers.
+
+    index   of their parameter group
+    steps   number of updates that they have had
+    dtype   of the numbers
+    device  of the numbers
+    """
+
+    index: int
+    steps: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """The state of an optimizer before a step.
+
+    trained   the parameters that the step updates; the same list as in the last step, unless what it says has changed
+    state     for each of them, the optimizer's tensors; zeros at first
+    steps     for each of them, the number of updates that it has had
+    cohorts   the parameters' cohorts
+    """
+
+    trained: list[TrainedParameter]
+    state: list[tuple[Tensor, ...]]
+    steps: list[int]
+    cohorts: list[Cohort]
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The optimizer's parameter groups, and what follows from them for those parameters that require gradients.
+
+    all         the parameters of all groups
+    said        what else was read: how many there are in each group, its traits, and properties of the parameters
+    trained     the parameters that require gradients, with their traits and the names of their state
+    kinds       for each of these an index into `numbers`
+    numbers     group, dtype and device of the numbers that updates read
+    """
+
+    all: Sequence[Tensor]
+    said: Any
+    trained: list[tuple[Tensor, dict[str, bool], tuple[str, ...]]]
+    kinds: list[int]
+    numbers: list[tuple[int, torch.dtype, torch.device]]
+
+
+class TrainedParameters:
+    """The parameters that an optimizer's steps update.
+
+    names   of parameters, by identity, for errors
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, update: Update, names: Mapping[int, str]) -> None:
+        self._optimizer = optimizer
+        self._update = update
+        self._names = names
+        # Of the last step; of the state only dtypes and shapes, as no reference to it may remain.
+        self._groups = _Groups((), None, [], [], [])
+        self._trained: list[TrainedParameter] = []
+        self._forms: Any = None
+
+    def read(self) -> OptimizerState:
+        """The state now. Everything may have changed since the last step: options, groups, hooks, which parameters
+        require gradients, and any tensor. Raises PlanError for hooks, and where there is nothing to update."""
+        update_of(self._optimizer)
+        groups = self._read_groups()
+        state, steps = self._read_state(groups)
+        numbered: dict[tuple[int, int], int] = {}
+        cohorts = [numbered.setdefault(each, len(numbered)) for each in zip(groups.kinds, steps, strict=True)]
+        forms = cohorts, forms_of(chain.from_iterable(state))
+        if groups is not self._groups or forms != self._forms:
+            pairs = zip(groups.trained, cohorts, strict=True)
+            self._trained = [TrainedParameter(*each, cohort) for each, cohort in pairs]
+            self._groups, self._forms = groups, forms
+        found = []
+        for kind, done in numbered:
+            index, dtype, device = groups.numbers[kind]
+            found.append(Cohort(index, done, dtype, device))
+        return OptimizerState(self._trained, state, steps, found)
+
+    def _read_groups(self) -> _Groups:
+        """The groups; the same object as before if nothing has changed."""
+        groups, known = self._optimizer.param_groups, self._groups
+        traits = [dict(self._update.traits(group)) for group in groups]
+        parameters = list(chain.from_iterable([group["params"] for group in groups]))
+        counts, gradients = [len(group["params"]) for group in groups], [p.requires_grad for p in parameters]
+        said = traits, counts, gradients, forms_of(parameters)
+        if said != known.said or not identical(parameters, known.all):
+            known = self._new_groups(parameters, said)
+        for p, *_ in known.trained:
+            if p._backward_hooks or p._post_accumulate_grad_hooks:
+                self._refuse_hooks(p)
+        return known
+
+    def _new_groups(self, parameters: Sequence[Tensor], said: Any) -> _Groups:
+        traits, counts, *_ = said
+        found = _Groups(parameters, said, [], [], [])
+        indices = chain.from_iterable([index] * count for index, count in enumerate(counts))
+        numbers: dict[tuple[int, torch.dtype, torch.device], int] = {}
+        for index, p in zip(indices, parameters, strict=True):
+            if p.requires_grad:
+                wide = torch.float64 if p.dtype is torch.float64 else torch.float32
+                found.trained.append((p, traits[index], self._update.moments(traits[index])))
+                found.kinds.append(numbers.setdefault((index, wide, p.device), len(numbers)))
+        if not found.trained:
+            raise PlanError("train_step: no parameter of the optimizer requires a gradient")
+        found.numbers.extend(numbers)
+        return found
+
+    def _refuse_hooks(self, p: Tensor) -> None:
+        name = self._names.get(id(p), "of the optimizer alone")
+        raise PlanError(
+            f"train_step: a parameter has hooks on its gradient, which are no part of a graph: parameter={name}; "
+            "remove them, or use joinsum.distribute(model, sample_inputs), which runs them"
+        )
+
+    def _read_state(self, groups: _Groups) -> tuple[list[tuple[Tensor, ...]], list[int]]:
+        """For each trained parameter, the optimizer's tensors and the number of steps so far."""
+        known = self._optimizer.state
+        state, steps = [], []
+        for p, _, moments in groups.trained:
+            entries = known.get(p, _NOTHING)
+            values = tuple(map(entries.get, moments))
+            if "step" in entries:
+                steps.append(int(entries["step"]))
+            else:
+                steps.append(int(any(isinstance(value, Tensor) for value in values)))
+            state.append(tuple(_zeros_like(p) if x is None else x for x in values) if _lacks(values) else values)
+        return state, steps
+
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+def _lacks(values: Sequence[Any]) -> bool:
+    for value in values:  # noqa: SIM110 - a generator takes longer than the few values
+        if value is None:
+            return True
+    return False
+
+
+def _zeros_like(p: Tensor) -> Tensor:
+    """Zeros of a parameter's shape, expanded from one element."""
+    return torch.zeros((), dtype=p.dtype, device=p.device).expand(p.shape)

@@ -1,0 +1,108 @@
+"""Claims about reading an optimizer before each step: what has changed is seen, and the rest is not made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from joinsum.frontend.training.optimizers import update_of
+from joinsum.frontend.training.trained_parameters import TrainedParameters
+from torch import Tensor, nn
+
+
+def reader() -> tuple[torch.optim.Optimizer, list[Tensor], TrainedParameters]:
+    """An AdamW of three parameters in two groups after one step, and what reads it."""
+    parameters: list[Tensor] = [nn.Parameter(torch.ones(n)) for n in (2, 3, 2)]
+    optimizer = torch.optim.AdamW([{"params": parameters[:2]}, {"params": parameters[2:], "lr": 0.5}])
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer, parameters, TrainedParameters(optimizer, update_of(optimizer), {id(parameters[0]): "first"})
+
+
+def _grow(optimizer: Any, p: Any) -> None:
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+
+
+def _replace(optimizer: Any, p: Any) -> None:
+    new = nn.Parameter(torch.ones(2))
+    optimizer.param_groups[0]["params"][0], optimizer.state[new] = new, optimizer.state.pop(p)
+
+
+def _widen(optimizer: Any, p: Any) -> None:
+    p.grad, p.data = None, p.data.double()
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "a group more": _grow,
+    "another parameter": _replace,
+    "another dtype": _widen,
+    "a frozen parameter": lambda _, p: p.requires_grad_(False),
+    "a trait": lambda optimizer, _: optimizer.param_groups[1].update(amsgrad=True),
+    "another trait": lambda optimizer, _: optimizer.param_groups[0].update(maximize=True),
+    "a moment of another dtype": lambda optimizer, p: optimizer.state[p].update(exp_avg=torch.ones(2).double()),
+    "steps of one parameter": lambda optimizer, p: optimizer.state[p]["step"].fill_(7),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_decides_the_operators_is_read_again_when_it_changes(change: str) -> None:
+    optimizer, (p, *_), parameters = reader()
+    before = parameters.read()
+    assert parameters.read().trained is before.trained
+    CHANGES[change](optimizer, p)
+    after = parameters.read()
+    assert after.trained is not before.trained
+    fresh = TrainedParameters(optimizer, update_of(optimizer), {}).read()
+    assert [each.parameter is other.parameter for each, other in zip(after.trained, fresh.trained, strict=True)]
+    assert [(x.traits, x.moments, x.cohort) for x in after.trained] == [
+        (x.traits, x.moments, x.cohort) for x in fresh.trained
+    ]
+    assert (after.steps, after.cohorts) == (fresh.steps, fresh.cohorts)
+
+
+def test_values_are_those_of_now_though_the_parameters_are_the_same() -> None:
+    optimizer, (p, *_), parameters = reader()
+    before = parameters.read()
+    moment = optimizer.state[p]["exp_avg"] = torch.zeros(2)
+    for state in optimizer.state.values():
+        state["step"] += 1
+    after = parameters.read()
+    assert after.trained is before.trained
+    assert after.state[0][0] is moment
+    assert (before.steps, after.steps) == ([1, 1, 1], [2, 2, 2])
+    assert [(each.index, each.steps) for each in after.cohorts] == [(0, 2), (1, 2)]
+
+
+def test_no_reference_to_the_optimizers_state_remains() -> None:
+    optimizer, (p, *_), parameters = reader()
+    _ = parameters.read()
+    assert not [x for x in _reachable(parameters) if x is optimizer.state[p]["exp_avg"]]
+
+
+def _reachable(root: Any) -> list[Any]:
+    """The tensors in the reader's own attributes, to any depth of lists and tuples."""
+    found, pending = [], [value for name, value in vars(root).items() if name != "_optimizer"]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            pending += value
+        elif hasattr(value, "__dataclass_fields__"):
+            pending += vars(value).values()
+    return found
+
+
+def test_hooks_are_refused_whenever_they_come() -> None:
+    _, (p, *_), parameters = reader()
+    _ = parameters.read()
+    for register in (p.register_hook, p.register_post_accumulate_grad_hook):
+        hook = register(lambda *_: None)
+        with pytest.raises(joinsum.PlanError, match=r"hooks on its gradient, .*parameter=first"):
+            parameters.read()
+        hook.remove()
+        _ = parameters.read()
