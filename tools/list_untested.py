@@ -240,6 +240,12 @@ ELSEWHERE = (
         "the two ways in which the verifier compares plans",
     ),
     Row(
+        "csrc/runtime/communication/moves",
+        "background_reduction messages",
+        "cpp/runtime/communication/moves/moves_test.cpp",
+        "what groups of moves consist of; Gloo's own reductions: tests/distributed",
+    ),
+    Row(
         "csrc/runtime/communication/watch",
         "peer_wait waker",
         "cpp/runtime/communication/watch/peer_watch_test.cpp",

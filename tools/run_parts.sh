@@ -12,7 +12,7 @@ closing_lines() {
   if grep -q '^==> summary' "$1"; then
     sed '1,/^==> summary/d' "$1" | grep -v '^make\(\[[0-9]*\]\)\?: '
   elif grep -q '^\[==========\] .* ran\.' "$1"; then
-    sed -n '/^\[==========\] .* ran\./,$p' "$1" | sed '/^$/d'
+    sed -n '/^\[==========\] .* ran\./,/^Running main/p' "$1" | grep -E '^ *(\[|[0-9]+ FAILED)'
   elif grep -qE '^=+ .* in [0-9.]+s.* =+$' "$1"; then
     grep -E '^(seconds by folder: |=+ .* in [0-9.]+s.* =+$)' "$1" | tail -n 2
   else
@@ -20,15 +20,20 @@ closing_lines() {
   fi
 }
 
-# Prints `NAME: N passed, N failed` for a GoogleTest log.
+# Prints `NAME: N passed, N failed` for a GoogleTest log, the shards of a program together.
 count_line() {
   grep -q '^\[==========\] .* ran\.' "$2" || return 0
   grep -q '^==> summary' "$2" && return 0
   local passed failed skipped
-  passed=$(sed -n 's/^\[  PASSED  \] \([0-9]*\) tests\?\.$/\1/p' "$2")
-  failed=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) tests\?, listed below:$/\1/p' "$2")
-  skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\?, listed below:$/\1/p' "$2")
-  echo "$1: ${passed:-0} passed, ${failed:-0} failed${skipped:+, $skipped skipped}"
+  passed=$(sum_of 's/^\[  PASSED  \] \([0-9]*\) tests\?\.$/\1/p' "$2")
+  failed=$(sum_of 's/^\[  FAILED  \] \([0-9]*\) tests\?, listed below:$/\1/p' "$2")
+  skipped=$(sum_of 's/^\[  SKIPPED \] \([0-9]*\) tests\?, listed below:$/\1/p' "$2")
+  echo "$1: $passed passed, $failed failed$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
+}
+
+# The sum of the numbers that a sed program finds in a log.
+sum_of() {
+  sed -n "$1" "$2" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
 names=()

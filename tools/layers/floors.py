@@ -64,6 +64,7 @@ CPP = (
     Floor("runtime/communication/shared_memory"),
     Floor("runtime/communication/watch", _DEVICE),
     Floor("runtime/communication", _DEVICE),
+    Floor("runtime/communication/moves", _DEVICE),
     Floor("runtime/execution/local", _DEVICE),
     Floor("runtime/execution", _DEVICE),
     Floor("bindings", _TORCH | {"pybind11"}),

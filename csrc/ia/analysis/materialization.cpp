@@ -120,7 +120,12 @@ std::unordered_map<const Node*, const Node*> further_results(const Plan& plan) {
   return further;
 }
 
-Materialization::Materialization(const Plan& plan, int64_t most_bytes) : plan_(plan), fused_(fused_joins(plan)) {
+Materialization::Materialization(const Plan& plan, int64_t most_bytes)
+    : plan_(plan), fused_(fused_joins(plan)), further_(further_results(plan)) {
+  for (const NodePtr& node : plan.order()) {
+    const auto found = further_.find(node.get());
+    if (found != further_.end()) beside_[found->second].push_back(node.get());
+  }
   find_recomputed(most_bytes);
   const auto counts = use_counts(plan);
   find_fused_maps(counts);
@@ -193,6 +198,7 @@ bool Materialization::reduces_recomputed(const Node& node) const {
 }
 
 std::vector<const Node*> Materialization::operands(const Node& node) const {
+  if (further_result(node)) return {};
   const bool once = reduces_recomputed(node);
   std::vector<const Node*> out;
   std::vector<const Node*> open{&node};
@@ -210,6 +216,12 @@ std::vector<const Node*> Materialization::operands(const Node& node) const {
     }
   }
   return out;
+}
+
+const std::vector<const Node*>& Materialization::results_beside(const Node& node) const {
+  static const std::vector<const Node*> none;
+  const auto found = beside_.find(&node);
+  return found == beside_.end() ? none : found->second;
 }
 
 std::unordered_map<const Node*, int64_t> Materialization::uses() const {

@@ -39,8 +39,12 @@ class Materialization {
   /// Whether `node`, which is materialized, reduces recomputed values.
   bool reduces_recomputed(const Node& node) const;
   /// The materialized values that `node` reads, directly or through values that are not materialized: one entry for
-  /// each use, or one for each value where `node` reduces recomputed values.
+  /// each use, or one for each value where `node` reduces recomputed values. None for a further result of a call: the
+  /// first result's node reads them.
   std::vector<const Node*> operands(const Node& node) const;
+  /// Of a call's first result its further ones, of each in the order of the plan.
+  const std::vector<const Node*>& results_beside(const Node& node) const;
+  bool further_result(const Node& node) const { return further_.contains(&node); }
   /// How often materialized nodes and outputs read each node.
   std::unordered_map<const Node*, int64_t> uses() const;
   /// The nodes that are not materialized.
@@ -56,6 +60,8 @@ class Materialization {
   std::unordered_set<const Node*> fused_;
   std::unordered_set<const Node*> recomputed_;
   std::unordered_set<const Node*> added_;
+  std::unordered_map<const Node*, const Node*> further_;
+  std::unordered_map<const Node*, std::vector<const Node*>> beside_;
 };
 
 }  // namespace joinsum::ia::analysis

@@ -99,10 +99,12 @@ class Items {
       }
       items_.push_back(std::move(item));
     }
-    for (const auto& [node, first] : further_results(plan)) {
-      Item& item = items_[numbers_.at(node)];
-      item.operands.push_back(numbers_.at(first));
-      item.nanoseconds = item.site_nanoseconds = 0;
+    for (size_t i = 0; i < items_.size(); ++i) {
+      for (const Node* further : materialization.results_beside(*items_[i].node)) {
+        Item& item = items_[numbers_.at(further)];
+        item.operands.push_back(i);
+        item.nanoseconds = item.site_nanoseconds = 0;
+      }
     }
     add_readers_of_overwritten_inputs(plan);
     for (size_t i = 0; i < items_.size(); ++i) {

@@ -58,9 +58,12 @@ class Simulation {
  private:
   using Kind = ia::analysis::Task::Kind;
 
+  /// A call's results are there with the first one.
   void run(const Node& node, const std::vector<const Node*>& read) {
+    if (materialization_.further_result(node)) return;
     for (const Node* operand : read) --uses_.at(operand);
     hold(node);
+    for (const Node* further : materialization_.results_beside(node)) hold(*further);
     for (const Node* operand : std::unordered_set<const Node*>(read.begin(), read.end())) release(*operand);
   }
 

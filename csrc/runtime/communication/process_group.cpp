@@ -198,7 +198,8 @@ std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& 
   for (CoalescedMessage& coalesced : receives) {
     const int64_t elements = coalesced.bytes / element_bytes;
     const bool is_result = coalesced.messages.size() == 1 && wire.device() == options.device();
-    coalesced.buffer = is_result && allocate ? allocate(elements) : at::empty({elements}, wire);
+    coalesced.buffer =
+        is_result && allocate ? allocate(coalesced.messages.front(), elements) : at::empty({elements}, wire);
   }
   for (CoalescedMessage& coalesced : sends) coalesced.buffer = pack(coalesced, messages, wire, payload);
   count({bytes_of(sends), bytes_of(receives)});

@@ -26,8 +26,9 @@ struct Counters {
   int64_t received = 0;
 };
 
-/// Makes a flat array with undefined contents, which a message is received into.
-using Allocate = std::function<at::Tensor(int64_t elements)>;
+/// The contiguous flat array, with contents that do not matter, which a message (its position in the list) is received
+/// into.
+using Allocate = std::function<at::Tensor(size_t message, int64_t elements)>;
 
 /// An exchange that has been started.
 class ExchangeHandle {
@@ -92,7 +93,8 @@ class Transport {
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   /// Starts an exchange; all processes list the same messages. `payload(i)` is message i's array, called when its
-  /// sender is local. `allocate` makes the arrays of large messages on their device; without it they are new.
+  /// sender is local. `allocate` makes the arrays of large messages and of those that come alone, on their device;
+  /// others are new.
   virtual std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                                 const at::TensorOptions& options,
                                                 const std::function<at::Tensor(size_t)>& payload,

@@ -14,10 +14,7 @@ using ia::NodePtr;
 
 Executable::Executable(const ia::Plan& plan, const std::vector<int64_t>& local_sites, int64_t most_joined_bytes,
                        const ia::analysis::SecondsOf& seconds_of)
-    : plan_(plan),
-      plan_text_(plan.text()),
-      materialization_(plan, most_joined_bytes),
-      further_results_(ia::analysis::further_results(plan)) {
+    : plan_(plan), plan_text_(plan.text()), materialization_(plan, most_joined_bytes) {
   add_values(local_sites);
   add_steps(local_sites);
   add_tasks(seconds_of);
@@ -65,8 +62,11 @@ void Executable::add_steps(const std::vector<int64_t>& local_sites) {
   }
   leave_winners();
   // Steps are the values' own, in their order.
-  for (const auto& [node, first] : further_results_) steps_[position_.at(first)].results.push_back(position_.at(node));
-  for (Step& step : steps_) std::sort(step.results.begin() + 1, step.results.end());
+  for (Step& step : steps_) {
+    for (const Node* further : materialization_.results_beside(*values_[step.results.front()].node)) {
+      step.results.push_back(position_.at(further));
+    }
+  }
 }
 
 /// Contractions to an extreme that later steps compare with leave them what they would look for.
@@ -89,9 +89,10 @@ void Executable::leave_winners() {
 Action Executable::action_of(const Node& node, const std::string& label,
                              const std::vector<int64_t>& local_sites) const {
   if (const auto* input = node.as<ia::Input>()) return ReadInput{input->name};
-  if (further_results_.contains(&node)) return ComputedBefore{};
+  if (materialization_.further_result(node)) return ComputedBefore{};
   if (node.as<ia::Broadcast>() != nullptr || node.as<ia::Shuffle>() != nullptr) {
-    return std::make_unique<const communication::PreparedMove>(label, node.input(0)->type(), node.type(), local_sites);
+    return std::make_unique<const communication::moves::PreparedMove>(label, node.input(0)->type(), node.type(),
+                                                                      local_sites);
   }
   ComputeLocally compute;
   const auto* op = node.as<ia::LocalCall>();
@@ -178,6 +179,12 @@ void Executable::add_liveness() {
     for (const size_t value : read) {
       if (--left[value] == 0) task.last_reads.push_back(value);
     }
+    if (task.kind == Task::Kind::kStart) {
+      for (const size_t step : groups_[task.number]) {
+        const size_t moved = steps_[step].operands.front();
+        steps_[step].overwritable = {left[moved] == 1 && !values_[moved].input};
+      }
+    }
     if (task.kind != Task::Kind::kCompute) continue;
     for (const size_t value : read) {
       const std::optional<std::string>& input = values_[value].input;
@@ -210,9 +217,9 @@ struct ActionText {
   std::string operator()(const ComputeLocally& compute) const {
     return compute.call != nullptr ? "call" : compute.operation->text();
   }
-  std::string operator()(const std::unique_ptr<const communication::PreparedMove>& move) const {
+  std::string operator()(const std::unique_ptr<const communication::moves::PreparedMove>& move) const {
     std::ostringstream out;
-    const std::pair<const char*, const communication::Stage*> stages[] = {
+    const std::pair<const char*, const communication::moves::Stage*> stages[] = {
         {"reduce", &move->reduce}, {"gather", &move->gather}, {"copy", &move->copy}};
     for (const auto& [name, stage] : stages) {
       if (stage->messages.empty()) continue;

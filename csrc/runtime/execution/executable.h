@@ -9,7 +9,7 @@
 
 #include "ia/analysis/materialization.h"
 #include "ia/analysis/schedule.h"
-#include "runtime/communication/moves.h"
+#include "runtime/communication/moves/moves.h"
 #include "runtime/execution/local/local_operator.h"
 
 namespace joinsum::runtime::execution {
@@ -39,14 +39,14 @@ struct ComputeLocally {
 struct ComputedBefore {};
 
 using Action =
-    std::variant<ReadInput, std::unique_ptr<const communication::PreparedMove>, ComputeLocally, ComputedBefore>;
+    std::variant<ReadInput, std::unique_ptr<const communication::moves::PreparedMove>, ComputeLocally, ComputedBefore>;
 
 /// One node of the plan in a run. Numbers are positions in the executable's values.
 struct Step {
   std::string operation;  ///< as the plan's text has it
   std::string label;      ///< opens errors: `local_join a3`
   std::vector<size_t> operands;
-  std::vector<bool> overwritable;  ///< operands that nothing reads later: results may be written into their blocks
+  std::vector<bool> overwritable;  ///< operands that nothing else reads from now on: results may overwrite their blocks
   std::vector<size_t> results;     ///< the node's own first
   Action action;
 };
@@ -112,7 +112,6 @@ class Executable {
   std::string plan_text_;
   uint64_t hash_ = 0;
   ia::analysis::Materialization materialization_;
-  std::unordered_map<const ia::Node*, const ia::Node*> further_results_;
   std::vector<Value> values_;
   std::unordered_map<const ia::Node*, size_t> position_;  ///< in values_
   std::vector<Step> steps_;

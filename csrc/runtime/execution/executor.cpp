@@ -170,14 +170,19 @@ class Run {
     if (task.kind == Task::Kind::kFinish) add_received(task.number, -1);
   }
 
+  /// A call's results are there with the first one.
   void hold(size_t step, NodeCounts& trace) {
-    const size_t own = executable_.steps()[step].results.front();
-    if (!executable_.values()[own].input) resident_.add(*values_[own]);
+    const Step& did = executable_.steps()[step];
+    if (!std::holds_alternative<ComputedBefore>(did.action)) {
+      for (const size_t result : did.results) {
+        if (!executable_.values()[result].input) resident_.add(*values_[result]);
+      }
+    }
     trace.site_bytes = resident_.of_busiest_site(received_);
   }
 
-  const communication::PreparedMove& prepared(size_t step) const {
-    return *std::get<std::unique_ptr<const communication::PreparedMove>>(executable_.steps()[step].action);
+  const communication::moves::PreparedMove& prepared(size_t step) const {
+    return *std::get<std::unique_ptr<const communication::moves::PreparedMove>>(executable_.steps()[step].action);
   }
 
   /// Counts the messages of a group as memory of the sites that receive them.
@@ -198,11 +203,12 @@ class Run {
   void move(const Task& task) {
     const std::vector<size_t>& steps = executable_.groups()[task.number];
     if (task.kind == Task::Kind::kStart) {
-      std::vector<communication::MoveOf> moves;
+      std::vector<communication::moves::MoveOf> moves;
       for (const size_t step : steps) {
-        moves.push_back({prepared(step), *values_[executable_.steps()[step].operands.front()]});
+        const Step& move = executable_.steps()[step];
+        moves.push_back({prepared(step), *values_[move.operands.front()], move.overwritable.front()});
       }
-      underway_[task.number] = communication::start(moves, transport_, store_, reducer_);
+      underway_[task.number] = communication::moves::start(moves, transport_, store_);
       return add_received(task.number, 1);
     }
     if (task.kind == Task::Kind::kAdvance) return underway_.at(task.number)->advance();
@@ -211,19 +217,6 @@ class Run {
     for (size_t i = 0; i < steps.size(); ++i) {
       values_[executable_.steps()[steps[i]].results.front()] = std::move(found[i]);
     }
-  }
-
-  Block reduced(const std::string& kernel, const std::vector<Block>& terms) {
-    if (terms.size() == 1) return terms.front();
-    std::vector<Pin> pins;
-    for (const Block& term : terms) pins.emplace_back(term);
-    at::Tensor sum = pins.front().array();
-    for (size_t i = 1; i < pins.size(); ++i) {
-      const at::Tensor term = pins[i].array().reshape(sum.sizes());
-      const at::Tensor into = i > 1 ? sum : store_.allocate(sum.sizes(), sum.options());
-      sum = kernels::dense::run({kernel, {}}, {sum, term}, {}, 0, 0, into);
-    }
-    return store_.put(std::move(sum));
   }
 
   /// Sites whose operands are the same blocks share one computation.
@@ -365,11 +358,8 @@ class Run {
   local::FoundWinners winners_;
   local::RunContext context_;
   storage::ResidentBytes resident_;
-  storage::ReceivedBytes received_;  ///< of the moves under way
-  communication::Reducer reducer_ = [this](const std::string& kernel, const std::vector<Block>& terms) {
-    return reduced(kernel, terms);
-  };
-  std::map<size_t, std::unique_ptr<communication::MovesUnderway>> underway_;  ///< by group
+  storage::ReceivedBytes received_;                                                  ///< of the moves under way
+  std::map<size_t, std::unique_ptr<communication::moves::MovesUnderway>> underway_;  ///< by group
   std::vector<const Task*> late_;  ///< kFinish of groups that had not arrived in time
 };
 

@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/dims.h"
 
 namespace joinsum::runtime::storage {
+
+size_t BlockBytes::Hash::operator()(const Address& address) const {
+  return hash_mix(reinterpret_cast<uintptr_t>(address.first), static_cast<uint64_t>(address.second));
+}
 
 void BlockBytes::add(const Address& address, int64_t bytes) {
   Array& array = arrays_[address];

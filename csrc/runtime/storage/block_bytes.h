@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <unordered_map>
 #include <utility>
 
 namespace joinsum::runtime::storage {
@@ -23,7 +23,10 @@ class BlockBytes {
     int64_t blocks = 0;
     int64_t bytes = 0;
   };
-  std::map<Address, Array> arrays_;
+  struct Hash {
+    size_t operator()(const Address& address) const;
+  };
+  std::unordered_map<Address, Array, Hash> arrays_;
   int64_t total_ = 0;
 };
 

@@ -2,6 +2,9 @@
 
 #include <thread>
 
+#include <c10/util/ScopeExit.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 namespace joinsum::runtime::communication::testing {
@@ -171,6 +174,26 @@ std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& bod
   }
   for (std::thread& thread : threads) thread.join();
   return errors;
+}
+
+std::vector<std::string> on_group(int ranks, const std::function<void(Transport&, int rank)>& body,
+                                  const std::string& backend, bool share_memory) {
+  static std::atomic<int> calls = 0;
+  const std::string prefix = "process group " + std::to_string(calls++) + " rank ";
+  MemoryNetwork network(ranks, backend);
+  return on_ranks(ranks, [&](int rank) {
+    const std::string name = prefix + std::to_string(rank);
+    const auto group = network.group(rank);
+    c10d::register_process_group(name, group);
+    const auto transport = make_process_group(name, 20, Collectives::kTable, share_memory);
+    c10d::unregister_process_group(name);
+    const auto end = c10::make_scope_exit([&] { network.disconnect(rank); });  // as at the end of a process
+    body(*transport, rank);
+  });
+}
+
+void expect_no_errors(const std::vector<std::string>& errors) {
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
 }  // namespace joinsum::runtime::communication::testing

@@ -10,6 +10,8 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "runtime/communication/transport.h"
+
 namespace joinsum::runtime::communication::testing {
 
 /// Connects the ranks of a c10d process group within one process, where each rank is a thread. Sends, receives,
@@ -55,5 +57,11 @@ class MemoryNetwork {
 
 /// Runs `body(rank)` on a thread for each rank; returns what each raised, or "".
 std::vector<std::string> on_ranks(int ranks, const std::function<void(int)>& body);
+
+/// Runs `body` with a transport on each rank of a new group; returns what each raised.
+std::vector<std::string> on_group(int ranks, const std::function<void(Transport&, int rank)>& body,
+                                  const std::string& backend = "gloo", bool share_memory = true);
+
+void expect_no_errors(const std::vector<std::string>& errors);
 
 }  // namespace joinsum::runtime::communication::testing

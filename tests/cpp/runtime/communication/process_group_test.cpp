@@ -1,6 +1,4 @@
-#include <c10/util/ScopeExit.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 
 #include "base/check.h"
 #include "runtime/communication/memory_group.h"
@@ -9,26 +7,8 @@
 namespace joinsum::runtime::communication {
 namespace {
 
-/// Runs `body` with a transport on each rank of a new group; returns what each raised.
-std::vector<std::string> on_group(int ranks, const std::function<void(Transport&, int rank)>& body,
-                                  const std::string& backend = "gloo", bool share_memory = true) {
-  static std::atomic<int> calls = 0;
-  const std::string prefix = "process group " + std::to_string(calls++) + " rank ";
-  testing::MemoryNetwork network(ranks, backend);
-  return testing::on_ranks(ranks, [&](int rank) {
-    const std::string name = prefix + std::to_string(rank);
-    const auto group = network.group(rank);
-    c10d::register_process_group(name, group);
-    const auto transport = make_process_group(name, 20, Collectives::kTable, share_memory);
-    c10d::unregister_process_group(name);
-    const auto end = c10::make_scope_exit([&] { network.disconnect(rank); });  // as at the end of a process
-    body(*transport, rank);
-  });
-}
-
-void expect_no_errors(const std::vector<std::string>& errors) {
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
+using testing::expect_no_errors;
+using testing::on_group;
 
 TEST(ProcessGroup, HasOneSitePerRank) {
   expect_no_errors(on_group(2, [](Transport& transport, int rank) {

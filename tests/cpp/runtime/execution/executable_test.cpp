@@ -31,7 +31,7 @@ TEST(Executable, ListsStepsWithWhatTheyReadAndFree) {
   EXPECT_EQ(executable.tasks()[2].last_reads, (std::vector<size_t>{0, 1}));
   EXPECT_EQ(product.overwritable, (std::vector<bool>{false, false}));
   EXPECT_EQ(steps[4].overwritable, std::vector<bool>{true});
-  const auto& move = *std::get<std::unique_ptr<const communication::PreparedMove>>(steps[3].action);
+  const auto& move = *std::get<std::unique_ptr<const communication::moves::PreparedMove>>(steps[3].action);
   EXPECT_EQ(move.operation, "broadcast " + executable.values()[3].name);
   EXPECT_EQ(move.reduce.messages.size(), 2U);
   EXPECT_EQ(executable.results().size(), 1U);

@@ -212,6 +212,33 @@ TEST(Executor, AddsAProductToTheTiedInputItself) {
   }
 }
 
+TEST(Executor, OverwritesTiedInputsByAllResultsOfOneCall) {
+  const std::string call =
+      "; joinsum::adam_update; a,a,a,a,,,,,, -> a:f32, a:f32, a:f32; (%0{a}, %1{a}, %2{a}, %3{a}, %4{}, %5{}, %6{}, "
+      "%7{}, %8{}, %9{}, true, false) -> {a}, {a}, {a}; flops=1 a](P, G, M, V, N, N, N, N, N, N)\n";
+  const ia::Plan plan = ia::parse(
+      "ia on 2\ninput P: f32[6]<2> on 2 (0)\ninput G: f32[6]<2> on 2 (0)\ninput M: f32[6]<2> on 2 (0)\n"
+      "input V: f32[6]<2> on 2 (0)\ninput N: f32[]<> on 2 (*)\noutput P2 -> P = local_call[0" +
+      call + "output M2 -> M = local_call[1" + call + "output V2 -> V = local_call[2" + call);
+  Executor executor(make_loopback(2), make_test_store());
+  const auto& sites = executor.transport().local_sites();
+  std::map<std::string, StoredRelation> inputs;
+  for (const auto& node : plan.inputs()) {
+    const std::string& name = node->as<ia::Input>()->name;
+    const at::Tensor given = name == "N" ? at::full({}, 0.5, at::kFloat) : at::rand({6}, at::kFloat);
+    inputs.emplace(name, place_tensor(given, node->type(), sites, executor.store(), Ownership::kCopied));
+  }
+  // The first run lets torch allocate the results.
+  auto outputs = executor.run(plan, inputs).outputs;
+  for (const std::string name : {"P", "M", "V"}) inputs.at(name) = std::move(outputs.at(name + "2"));
+  std::map<std::string, const void*> before;
+  for (const std::string name : {"P", "M", "V"}) before[name] = inputs.at(name).sites.at(1)[0].memory();
+  outputs = executor.run(plan, inputs).outputs;
+  for (const std::string name : {"P", "M", "V"}) {
+    EXPECT_EQ(outputs.at(name + "2").sites.at(1)[0].memory(), before.at(name)) << name;
+  }
+}
+
 TEST(Executor, AddsAProductToACopyOfWhatSomebodyElseSees) {
   const ia::Plan plan = update_plan("f64[5,7]<2,1> on 2 (0)", "f64[6,5]<1,2> on 2 (1)", "f64[6,7]<1,1> on 2 (*)");
   Executor executor(make_loopback(2), make_test_store());

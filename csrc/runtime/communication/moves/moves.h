@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,7 +10,7 @@
 #include "runtime/storage/relation.h"
 #include "runtime/storage/resident_bytes.h"
 
-namespace joinsum::runtime::communication {
+namespace joinsum::runtime::communication::moves {
 
 /// One stage of a move: its list in boxes, and the messages that carry them, one for each.
 struct Stage {
@@ -38,13 +37,11 @@ struct PreparedMove {
                const std::vector<int64_t>& local_sites);
 };
 
-/// Reduces blocks of one shape by a kernel, in order; the result is a block of its own where there are several.
-using Reducer = std::function<storage::Block(const std::string& kernel, const std::vector<storage::Block>& terms)>;
-
 /// A move to be started, with what it moves.
 struct MoveOf {
   const PreparedMove& move;
   const storage::StoredRelation& source;
+  bool overwritable = false;  ///< nothing else reads the source from the move's start on
 };
 
 /// Moves under way whose messages travel together, stage by stage. All processes make the same calls in one order.
@@ -64,7 +61,7 @@ class MovesUnderway {
 
 /// Sends the messages of the moves' first stages. Sites of one process that end up with the same blocks share them. All
 /// arguments outlive the moves.
-std::unique_ptr<MovesUnderway> start(const std::vector<MoveOf>& moves, Transport& transport, storage::BlockStore& store,
-                                     const Reducer& reduce);
+std::unique_ptr<MovesUnderway> start(const std::vector<MoveOf>& moves, Transport& transport,
+                                     storage::BlockStore& store);
 
-}  // namespace joinsum::runtime::communication
+}  // namespace joinsum::runtime::communication::moves
