@@ -49,6 +49,8 @@ class Block {
   at::IntArrayRef shape() const { return geometry().sizes(); }
   int64_t elements() const { return geometry().numel(); }
   int64_t bytes() const { return static_cast<int64_t>(geometry().nbytes()); }
+  /// Whether the elements follow one another in memory, row-major.
+  bool contiguous() const { return geometry().is_contiguous(); }
   /// Dtype and device.
   at::TensorOptions options() const { return geometry().options().device(buffer_->device()); }
 

@@ -82,7 +82,8 @@ std::optional<Block> Member::place_of(const Transfer& t) {
   const int64_t elements = c10::multiply_integers(layout_.shape(t.box));
   if (t.elements() != elements) return std::nullopt;
   if (!result_.defined()) result_ = store_.put(store_.allocate(layout_.shape(boxes.front()), options_));
-  return layout_.slice(result_, boxes.front(), t.box).viewed_as({elements});
+  const Block place = layout_.slice(result_, boxes.front(), t.box);
+  return place.contiguous() ? place.viewed_as({elements}) : std::nullopt;
 }
 
 void Member::receive(const std::vector<Block>& blocks) {

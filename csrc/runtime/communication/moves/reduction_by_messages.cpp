@@ -59,8 +59,9 @@ ReductionByMessages::~ReductionByMessages() = default;
 void ReductionByMessages::add_array(std::vector<Member*> members, bool alone) {
   if (alone && members.front()->partial_is_overwritable()) {
     const Block& partial = members.front()->partial();
-    if (const auto flat = partial.viewed_as({partial.elements()})) {
-      arrays_.push_back(std::make_unique<Array>(std::move(members), true, *flat, transport_.sites()));
+    if (partial.contiguous()) {
+      const Block flat = *partial.viewed_as({partial.elements()});
+      arrays_.push_back(std::make_unique<Array>(std::move(members), true, flat, transport_.sites()));
       return;
     }
   }

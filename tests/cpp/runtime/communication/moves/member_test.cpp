@@ -45,6 +45,22 @@ TEST(Members, BringEveryPlacementToEveryOtherBetweenProcesses) {
       }));
 }
 
+TEST(Members, BringColumnsOfOneElementToAReplicatedResult) {
+  const auto columns = [](const std::string& placement) {
+    return runtime::testing::physical_type("i64[20000,4]<1,4>", placement, kRanks);
+  };
+  const at::Tensor x = at::arange(80'000, at::kLong).view({20'000, 4});
+  communication::testing::expect_no_errors(
+      communication::testing::on_group(kRanks, [&](Transport& transport, int rank) {
+        const auto store = runtime::testing::make_test_store();
+        const auto source = storage::place_tensor(x, columns("(1, 1)"), {rank}, *store, Ownership::kCopied);
+        const PreparedMove move("broadcast a", columns("(1, 1)"), columns("(*, *)"), {rank});
+        const auto result = start({{move, source}}, transport, *store)->finish().front();
+        EXPECT_TRUE(at::equal(storage::Pin(result.sites.at(rank).front()).array().view({20'000, 4}), x));
+        transport.agree("end", "");
+      }));
+}
+
 TEST(Members, ReceiveShardsOfRowsWhereTheResultHasThem) {
   const at::Tensor x = at::rand({1024, 512}, at::kFloat);
   communication::testing::expect_no_errors(
