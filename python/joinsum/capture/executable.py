@@ -240,12 +240,7 @@ class PlannedProgram(PlannedGraph):
         finally:
             for name in lost:
                 taken[name].take()
-        return [
-            self._stored_in(args, output, made[output.name])
-            if output.name in self._stay
-            else self._whole_result(output, made[output.name], memory)
-            for output in self.recorded.outputs
-        ]
+        return self._results(made, args, memory)
 
     @cached_property
     def _places(self) -> dict[str, int | None]:
@@ -263,6 +258,15 @@ class PlannedProgram(PlannedGraph):
     def _only_stays(self) -> bool:
         """Whether every result stays distributed or is one number."""
         return all(output.name in self._stay or math.prod(output.shape) <= 1 for output in self.recorded.outputs)
+
+    @cached_property
+    def _outputs(self) -> list[tuple[Output, str, bool, int | None]]:
+        """The results, their names, whether they stay distributed, and the positions of the inputs that they
+        overwrite."""
+        return [
+            (each, each.name, each.name in self._stay, None if each.tied is None else self._tied.get(each.tied))
+            for each in self.recorded.outputs
+        ]
 
     @cached_property
     def _read(self) -> list[tuple[str, int | None, _C.PhysicalType]]:
@@ -318,17 +322,25 @@ class PlannedProgram(PlannedGraph):
     def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
         return _C.place_tensor(value, type_, self.context.local_sites, self.context.store, copied)
 
-    def _stored_in(self, args: Sequence[Any], output: Output, relation: _C.StoredRelation) -> DistributedTensor:
-        """A result that stays distributed; one that overwrites a distributed tensor is that tensor, with the new
-        blocks."""
-        type_ = self._result_types.get(output.name) or self._result_type(output, relation)
-        stored = StoredRelation(relation, self.context, type_)
-        if output.tied is not None:
-            old = args[self._tied[output.tied]]
+    def _results(
+        self, made: Mapping[str, _C.StoredRelation], args: Sequence[Any], memory: set[int]
+    ) -> list[torch.Tensor]:
+        """The results of a run; one that overwrites a distributed tensor is that tensor, with the new blocks."""
+        results: list[torch.Tensor] = []
+        for output, name, stays, place in self._outputs:
+            relation = made[name]
+            if not stays:
+                results.append(self._whole_result(output, relation, memory))
+                continue
+            type_ = self._result_types.get(name) or self._result_type(output, relation)
+            new = StoredRelation(relation, self.context, type_)
+            old = None if place is None else args[place]
             if isinstance(old, DistributedTensor):
-                old.store(stored)
-                return old
-        return DistributedTensor(stored, output.shape)
+                old.store(new)
+                results.append(old)
+            else:
+                results.append(DistributedTensor(new, output.shape))
+        return results
 
     def _whole_result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
         """A result on every rank."""
