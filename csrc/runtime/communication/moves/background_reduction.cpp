@@ -2,28 +2,6 @@
 
 namespace joinsum::runtime::communication::moves {
 
-using storage::Block;
-using storage::Pin;
-
-void join_partials(const std::vector<Member*>& members, const at::Tensor& flat) {
-  int64_t begin = 0;
-  for (const Member* member : members) {
-    const Pin pin(member->partial());
-    flat.narrow(0, begin, pin.array().numel()).view(pin.array().sizes()).copy_(pin.array());
-    begin += pin.array().numel();
-  }
-}
-
-void hand_over(const std::vector<Member*>& members, const Block& flat) {
-  int64_t begin = 0;
-  for (Member* member : members) {
-    const Block& partial = member->partial();
-    const int64_t elements = partial.elements();
-    member->leave_reduction(*flat.narrow(0, begin, elements).viewed_as(partial.shape()), false);
-    begin += elements;
-  }
-}
-
 BackgroundReduction::BackgroundReduction(std::vector<Member*> members, Transport& transport, storage::BlockStore& store)
     : members_(std::move(members)) {
   int64_t elements = 0;

@@ -27,8 +27,4 @@ class BackgroundReduction {
   std::unique_ptr<CollectiveHandle> collective_;
 };
 
-/// Copies the members' partials into a flat array, one after another, or hands its elements over as what they became.
-void join_partials(const std::vector<Member*>& members, const at::Tensor& flat);
-void hand_over(const std::vector<Member*>& members, const storage::Block& flat);
-
 }  // namespace joinsum::runtime::communication::moves

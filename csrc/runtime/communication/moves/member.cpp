@@ -20,6 +20,25 @@ std::string operation_of(const std::vector<Member*>& members) {
   return members.front()->operation() + (others > 0 ? concatenate(" (and ", others, " more)") : "");
 }
 
+void join_partials(const std::vector<Member*>& members, const at::Tensor& flat) {
+  int64_t begin = 0;
+  for (const Member* member : members) {
+    const Pin pin(member->partial());
+    flat.narrow(0, begin, pin.array().numel()).view(pin.array().sizes()).copy_(pin.array());
+    begin += pin.array().numel();
+  }
+}
+
+void hand_over(const std::vector<Member*>& members, const Block& flat) {
+  int64_t begin = 0;
+  for (Member* member : members) {
+    const Block& partial = member->partial();
+    const int64_t elements = partial.elements();
+    member->leave_reduction(*flat.narrow(0, begin, elements).viewed_as(partial.shape()), false);
+    begin += elements;
+  }
+}
+
 void reduce_into(const std::string& kernel, const at::Tensor& first, const at::Tensor& second, const at::Tensor& into) {
   const at::Tensor result = kernels::dense::run({kernel, {}}, {first, second}, {}, 0, 0, into);
   if (!result.is_same(into)) into.copy_(result);

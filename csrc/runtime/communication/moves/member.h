@@ -82,6 +82,11 @@ class Member {
 /// How errors name moves that travel together.
 std::string operation_of(const std::vector<Member*>& members);
 
+/// Copies the members' partials into a flat array, one after another.
+void join_partials(const std::vector<Member*>& members, const at::Tensor& flat);
+/// Gives each member its part of the flat array, as what the partial has become.
+void hand_over(const std::vector<Member*>& members, const storage::Block& flat);
+
 /// `kernel` of two arrays of one shape, written into `into`, which may be one of them.
 void reduce_into(const std::string& kernel, const at::Tensor& first, const at::Tensor& second, const at::Tensor& into);
 

@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include "runtime/communication/moves/background_reduction.h"
-
 namespace joinsum::runtime::communication::moves {
 
 using storage::Block;
