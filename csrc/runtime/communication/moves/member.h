@@ -37,7 +37,8 @@ class Member {
 
   /// What a site of this process sends.
   storage::Block payload(const ia::analysis::Transfer& t) const;
-  /// A flat block that this process receives the transfer into, where that lies in the result; nothing otherwise.
+  /// The part of the result, as a flat block, that this process receives the transfer into; nothing where the result
+  /// does not store these elements contiguously.
   std::optional<storage::Block> place_of(const ia::analysis::Transfer& t);
   /// `blocks`: one for each transfer, undefined where the receiver is in another process.
   void receive(const std::vector<storage::Block>& blocks);
