@@ -39,23 +39,18 @@ struct Item {
   bool move = false;
   std::vector<size_t> operands;  ///< and what must come before for another reason
   std::vector<size_t> users;
-  int64_t stages = 0;       ///< of a move
-  int64_t nanoseconds = 0;  ///< from its start to its end; of a move that travels alone
-  // Of a move, as NodeSeconds has them.
-  int64_t site_nanoseconds = 0;
-  int64_t latency_nanoseconds = 0;
-  int64_t link_nanoseconds = 0;
-  int64_t level = 0;  ///< the order of nodes
-  int64_t rest = 0;   ///< nanoseconds from this one's start to the last one's end
+  int64_t stages = 0;            ///< of a move
+  int64_t nanoseconds = 0;       ///< from its start to its end; of a move that travels alone
+  int64_t site_nanoseconds = 0;  ///< but for a move's latency
+  // Of a move.
+  int64_t latency_nanoseconds = 0;       ///< of a stage, in which the site can compute
+  int64_t site_latency_nanoseconds = 0;  ///< of a stage, in which it cannot
+  int64_t link_nanoseconds = 0;          ///< of its bytes, in which the site can compute
+  int64_t level = 0;                     ///< the order of nodes
+  int64_t rest = 0;                      ///< nanoseconds from this one's start to the last one's end
 };
 
-int64_t moved_bytes(const Node& move) {
-  const PhysicalType& source = move.input(0)->type();
-  return source.relation.bytes_of(volume(source, move.type()).busiest);
-}
-
-/// Stages of a move that may carry messages: up to three where partial values are reduced.
-int64_t most_stages(const Node& move) { return move.input(0)->type().placement.pending() ? 3 : 1; }
+Volume volume_of(const Node& move) { return volume(move.input(0)->type(), move.type()); }
 
 /// With those of the values that are computed with `node`.
 int64_t flops_of(const Node& node, const Materialization& materialization) {
@@ -67,7 +62,8 @@ int64_t flops_of(const Node& node, const Materialization& materialization) {
 NodeSeconds by_fixed_rates(const Node& node, const Materialization& materialization) {
   if (node.as<Input>() != nullptr) return {};
   if (is_move(node.operation())) {
-    return {.latency = kSecondsOfStage, .link = static_cast<double>(moved_bytes(node)) / kBytesSentPerSecond};
+    const int64_t bytes = node.type().relation.bytes_of(volume_of(node).busiest);
+    return {.latency = kSecondsOfStage, .link = static_cast<double>(bytes) / kBytesSentPerSecond};
   }
   const auto flops = static_cast<double>(flops_of(node, materialization));
   int64_t bytes = node.type().most_bytes();
@@ -92,10 +88,13 @@ class Items {
       item.site_nanoseconds = nanoseconds(seconds.site);
       item.nanoseconds = item.site_nanoseconds;
       if (item.move) {
-        item.stages = most_stages(*node);
-        item.latency_nanoseconds = nanoseconds(seconds.latency);
-        item.link_nanoseconds = nanoseconds(seconds.link);
-        item.nanoseconds += item.stages * item.latency_nanoseconds + item.link_nanoseconds;
+        item.stages = std::max<int64_t>(volume_of(*node).stages, 1);
+        item.latency_nanoseconds = nanoseconds(seconds.overlap * seconds.latency);
+        item.site_latency_nanoseconds = nanoseconds((1 - seconds.overlap) * seconds.latency);
+        item.link_nanoseconds = nanoseconds(seconds.overlap * seconds.link);
+        item.site_nanoseconds += nanoseconds((1 - seconds.overlap) * seconds.link);
+        item.nanoseconds = item.site_nanoseconds + item.link_nanoseconds +
+                           item.stages * (item.latency_nanoseconds + item.site_latency_nanoseconds);
       }
       items_.push_back(std::move(item));
     }
@@ -257,11 +256,13 @@ class Simulation {
       clock_ += item.nanoseconds;
       return release(i);
     }
-    if (clock_ > items_.deadline(item)) return start({i});
+    const bool hides = item.latency_nanoseconds + item.link_nanoseconds > 0;
+    if (hides && clock_ > items_.deadline(item)) return start({i});
     waiting_.push_back(i);
-    deadline_ = std::min(deadline_, items_.deadline(item));
-    waiting_nanoseconds_ += item.site_nanoseconds + item.link_nanoseconds;
-    if (waiting_nanoseconds_ >= kLatenciesOfGroup * item.latency_nanoseconds) start_waiting();
+    if (hides) deadline_ = std::min(deadline_, items_.deadline(item));
+    waiting_nanoseconds_ += item.link_nanoseconds;
+    const int64_t latency = item.latency_nanoseconds + item.site_latency_nanoseconds;
+    if (waiting_nanoseconds_ >= std::max<int64_t>(kLatenciesOfGroup * latency, 1)) start_waiting();
   }
 
   /// The users of an item that is there may run.
@@ -281,14 +282,17 @@ class Simulation {
     Underway group{groups_.size(), std::move(items)};
     MoveGroup nodes;
     int64_t latency = 0;
+    int64_t site_latency = 0;
     int64_t link = 0;
     for (const size_t i : group.items) {
       nodes.push_back(all_[i].node);
       group.stages = std::max(group.stages, all_[i].stages);
       latency = std::max(latency, all_[i].latency_nanoseconds);
+      site_latency = std::max(site_latency, all_[i].site_latency_nanoseconds);
       link += all_[i].link_nanoseconds;
       group.site_nanoseconds += all_[i].site_nanoseconds;
     }
+    group.site_nanoseconds += group.stages * site_latency;
     clock_ += group.site_nanoseconds;
     groups_.push_back(std::move(nodes));
     group.stage_nanoseconds = latency + link / group.stages;

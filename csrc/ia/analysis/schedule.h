@@ -28,6 +28,7 @@ struct NodeSeconds {
   double site = 0;     ///< of the site, which can do nothing else then
   double latency = 0;  ///< of a move: of each stage of messages, however many moves travel together
   double link = 0;     ///< of a move: of its bytes on the site's link
+  double overlap = 1;  ///< the fraction of latency and link in which the site can compute
 };
 using SecondsOf = std::function<NodeSeconds(const Node&)>;
 
@@ -35,9 +36,9 @@ using SecondsOf = std::function<NodeSeconds(const Node&)>;
 /// moves it is the plan's order.
 ///
 /// It simulates one site, whose stored values take the seconds that `seconds_of` says, or those of fixed rates, and
-/// always runs the first node of those
-/// whose operands are there: nodes by their distance from the inputs, as late as their readers permit. A move starts
-/// once its operand is there; moves that nobody waits for soon travel in groups. Readers of a move run when it has
+/// always runs the first node of those whose operands are there: nodes by their distance from the inputs, as late as
+/// their readers permit. A move starts once its operand is there. Moves that nobody waits for soon travel in groups:
+/// large ones where sites compute meanwhile, all that can wait where they do not. Readers of a move run when it has
 /// arrived by the simulation, or when nothing else is left to do. What overwrites an input comes after its other
 /// readers.
 class Schedule {

@@ -50,6 +50,7 @@ NodeCost move_in_closed_form(const ia::Node& move, const Cluster& cluster) {
   out.paper_floats = paper_floats(move);
   out.wire_bytes = source.relation.bytes_of(volume.elements());
   out.link_seconds = link_seconds(volume, source, move.type(), cluster);
+  out.latency_seconds = latency_seconds(source, move.type(), cluster);
   out.seconds = out.link_seconds;
   return out;
 }
@@ -128,7 +129,9 @@ PlanCost priced(const ia::Plan& plan, const Cluster& cluster, bool listed, std::
   const ia::analysis::SecondsOf seconds_of = schedule_seconds(plan, cluster);
   const ia::analysis::Schedule schedule(plan, materialization, seconds_of);
   if (seconds_of) {
-    out.hidden_seconds = std::max(out.seconds - out.run_seconds - schedule.seconds(), 0.0);
+    const double hidden = out.seconds - out.run_seconds - schedule.seconds();
+    const double rounding = 1e-9 * static_cast<double>(out.nodes.size());  // a schedule counts nanoseconds
+    out.hidden_seconds = hidden > rounding ? hidden : 0;
     out.seconds -= out.hidden_seconds;
   }
   out.peak = peak_of(plan, materialization, schedule, received, limit);
@@ -163,16 +166,17 @@ NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, 
 }
 
 ia::analysis::SecondsOf schedule_seconds(const ia::Plan& plan, const Cluster& cluster) {
-  if (!cluster.profile || cluster.profile->overlap == 0) return {};
+  if (!cluster.profile) return {};
   const bool listed = plan.grid().sites() <= kMostSitesListed;
   return [fusions = std::make_shared<const Fusions>(plan), cluster, listed](const ia::Node& node) {
     const bool move = ia::is_move(node.operation());
     const NodeCost cost =
         move && !listed ? move_in_closed_form(node, cluster) : node_cost(node, fusions->of(node), cluster);
-    const double hidden = cluster.profile->overlap * cost.link_seconds;
-    const double latency = cluster.profile->overlap * cost.latency_seconds;
-    const double stages = move && node.input(0)->type().placement.pending() ? 2 : 1;
-    return ia::analysis::NodeSeconds{cost.seconds - hidden, latency, std::max(hidden - stages * latency, 0.0)};
+    if (!move) return ia::analysis::NodeSeconds{.site = cost.seconds};
+    const auto stages = static_cast<double>(ia::analysis::volume(node.input(0)->type(), node.type()).stages);
+    const double link = std::max(cost.link_seconds - stages * cost.latency_seconds, 0.0);
+    return ia::analysis::NodeSeconds{cost.seconds - cost.link_seconds, cost.latency_seconds, link,
+                                     cluster.profile->overlap};
   };
 }
 

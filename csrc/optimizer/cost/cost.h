@@ -55,7 +55,7 @@ struct PlanCost : Figures {
   std::vector<NodeCost> nodes;  ///< in the plan's order
   int64_t flops = 0;            ///< sum over nodes of the busiest site's
   double run_seconds = 0;       ///< of the agreement that opens a run; in `seconds`
-  double hidden_seconds = 0;    ///< of messages that travel while sites compute, by the profile's `overlap`
+  double hidden_seconds = 0;    ///< of messages that travel while sites compute, or together, under a profile
   Peak peak;                    ///< inputs, live blocks and messages
 };
 
@@ -82,8 +82,7 @@ class Fusions {
 /// Prices one node by itself. Adds the bytes that each site receives in a move to `received`, if that is not null.
 NodeCost node_cost(const ia::Node& node, Fusion fusion, const Cluster& cluster, ReceivedBytes* received = nullptr);
 
-/// What nodes of the plan take on a site and on its link, for the plan's schedule. Empty where by the cluster's profile
-/// no site can compute while its messages travel.
+/// What nodes of the plan take on a site and on its link, for the plan's schedule. Empty without a profile.
 ia::analysis::SecondsOf schedule_seconds(const ia::Plan& plan, const Cluster& cluster);
 
 /// The sum of the costs of a plan's nodes.

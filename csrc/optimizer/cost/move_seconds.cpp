@@ -88,6 +88,16 @@ double reduction_seconds(const ia::analysis::Exchange& exchange, const Cluster& 
          cluster.flops_per_second;
 }
 
+/// What was measured of the axes that messages from one type to the other cross, if anything was.
+const LinkProfile* link_between(const ia::PhysicalType& source, const ia::PhysicalType& target,
+                                const Cluster& cluster) {
+  if (!cluster.profile) return nullptr;
+  const ia::GridPlacement* from = source.placement.grid();
+  const ia::GridPlacement* to = target.placement.grid();
+  const bool grid = from != nullptr && to != nullptr;
+  return cluster.profile->link(grid ? ia::differing_axes(*from, *to) : all_dims(target.grid.rank()));
+}
+
 }  // namespace
 
 int64_t StageTraffic::busiest() const { return std::max(most(sent), most(received)); }
@@ -137,16 +147,14 @@ double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& 
                     const Cluster& cluster) {
   const auto stages = static_cast<double>(volume.stages);
   const auto bytes = static_cast<double>(target.relation.bytes_of(volume.busiest));
-  const LinkProfile* link = nullptr;
-  if (cluster.profile && stages > 0) {
-    const ia::GridPlacement* from = source.placement.grid();
-    const ia::GridPlacement* to = target.placement.grid();
-    const bool grid = from != nullptr && to != nullptr;
-    const Dims axes = grid ? ia::differing_axes(*from, *to) : all_dims(target.grid.rank());
-    link = cluster.profile->link(axes);
-  }
+  const LinkProfile* link = stages > 0 ? link_between(source, target, cluster) : nullptr;
   if (link == nullptr) return stages * cluster.latency_seconds + bytes / cluster.bytes_per_second;
   return stages * link->all.at(bytes / stages);
+}
+
+double latency_seconds(const ia::PhysicalType& source, const ia::PhysicalType& target, const Cluster& cluster) {
+  const LinkProfile* link = link_between(source, target, cluster);
+  return link == nullptr ? cluster.latency_seconds : link->all.first();
 }
 
 double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,

@@ -26,6 +26,7 @@ double latency_seconds(const StageTraffic& stage, const Cluster& cluster);
 /// The same as `link_seconds` for a whole move in closed form, as if all sites were as busy as the busiest receiver.
 double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& source, const ia::PhysicalType& target,
                     const Cluster& cluster);
+double latency_seconds(const ia::PhysicalType& source, const ia::PhysicalType& target, const Cluster& cluster);
 
 /// Seconds of a move's copies and reductions, at the sites that do most: parts cut out of blocks to be sent, partials
 /// added, arrived parts put together. Needs a profile.

@@ -77,18 +77,15 @@ class Cluster:
         return "default" if replace(self, memory_bytes=None) == Cluster() else "described"
 
     @property
-    def hides_messages(self) -> bool:
-        """Whether sites can compute while their messages travel, by the profile."""
-        return self.profile is not None and self.profile.overlap > 0
-
-    @property
     def with_hidden_messages(self) -> Cluster:
-        """The same where messages take only the seconds in which sites cannot compute."""
+        """The same where messages take only what no schedule avoids: without latency, which moves that travel together
+        share, and without the seconds in which sites can compute."""
         if self.profile is None:
             return self
         left = 1 - self.profile.overlap
         links = tuple(
-            replace(link, all=link.all.times(left), pair=link.pair.times(left)) for link in self.profile.links
+            replace(link, all=link.all.beyond_first(left), pair=link.pair.beyond_first(left))
+            for link in self.profile.links
         )
         return replace(self, profile=replace(self.profile, links=links, overlap=0.0))
 

@@ -27,9 +27,9 @@ class Curve:
         """The same for the C++ core."""
         return self.sizes, self.seconds
 
-    def times(self, factor: float) -> Curve:
-        """Seconds times `factor`."""
-        return Curve(self.sizes, tuple(factor * seconds for seconds in self.seconds))
+    def beyond_first(self, factor: float) -> Curve:
+        """What each size takes longer than the smallest one, times `factor`."""
+        return Curve(self.sizes, tuple(factor * (seconds - self.seconds[0]) for seconds in self.seconds))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _physical_plan(explained: ExplainedPlan) -> str:
         rows.append(["sites agree on the run", "", "", "", "", seconds_text(explained.cost.run_seconds)])
     if explained.cost.hidden_seconds > 0:
         hidden = f"-{seconds_text(explained.cost.hidden_seconds)}"
-        rows.append(["of messages that travel meanwhile", "", "", "", "", hidden])
+        rows.append(["of messages that travel meanwhile or together", "", "", "", "", hidden])
     totals = [
         count_text(explained.cost.paper_floats),
         count_text(explained.cost.wire_bytes),

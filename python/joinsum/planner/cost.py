@@ -40,7 +40,7 @@ class PlanCost:
     wire_bytes     payload bytes between different sites, exact: what the transport counts
     seconds        link and kernel time on `cluster`: the sum of the nodes' without the hidden ones
     run_seconds    of that, the agreement that opens a run; 0 without a profile
-    hidden_seconds  of messages that travel while sites compute; 0 without a profile that measured an overlap
+    hidden_seconds  of messages that travel while sites compute, or together; 0 without a profile
     flops          of the busiest site, summed over nodes
     peak_bytes     of the site that needs most: inputs, live blocks and messages
 
@@ -70,7 +70,16 @@ class PlanCost:
         if self.run_seconds > 0:
             rows.append(["", "sites agree on the run", "", "", "", seconds_text(self.run_seconds)])
         if self.hidden_seconds > 0:
-            rows.append(["", "of messages that travel meanwhile", "", "", "", f"-{seconds_text(self.hidden_seconds)}"])
+            rows.append(
+                [
+                    "",
+                    "of messages that travel meanwhile or together",
+                    "",
+                    "",
+                    "",
+                    f"-{seconds_text(self.hidden_seconds)}",
+                ]
+            )
         totals = map(count_text, (self.paper_floats, self.wire_bytes, self.flops))
         rows.append(["total", "", *totals, seconds_text(self.seconds)])
         table = text_table(_COLUMNS, rows, right=range(2, len(_COLUMNS)))

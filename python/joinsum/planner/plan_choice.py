@@ -220,13 +220,13 @@ def _searched(current: Context, request: PlanRequest, binary: _C.EinsumPlan, pro
     baselines = request.baselines
     parts = () if baselines is None else tuple(baselines.parts_of(binary, program))
     options = search_options(current, request.graph, request.ends)
-    hides_messages = current.cluster.hides_messages
-    starts = WarmStarts(parts, all=hides_messages) if parts else None
+    scheduled = current.cluster.profile is not None and current.sites > 1
+    starts = WarmStarts(parts, all=scheduled) if parts else None
     result = search_in_process(current, program, options, starts)
     best = result.plans[0].plan.core
     others = [each for each in result.completed if each is not None]
-    if hides_messages:
-        # The search adds up nodes. Where messages are hidden behind computations, they cost less.
+    if scheduled:
+        # The search adds up nodes. Messages that travel together, or while sites compute, cost less.
         discounted = search_in_process(
             current, program, replace(options, cluster=current.cluster.with_hidden_messages), starts
         )

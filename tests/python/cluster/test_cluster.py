@@ -31,12 +31,19 @@ def test_messages_hide_behind_computations_by_the_overlap(overlap: float, second
     assert ("of messages that travel meanwhile" in repr(cost)) == (overlap > 0)
 
 
-def test_with_hidden_messages_only_what_cannot_be_hidden_counts() -> None:
-    cluster = overlapping(0.75)
-    assert cluster.hides_messages
-    left = cluster.with_hidden_messages
-    assert not left.hides_messages
-    assert joinsum.cost(joinsum.parse(PLAN), left).seconds == pytest.approx(0.75, rel=1e-6)
+def test_moves_that_travel_together_share_their_latency() -> None:
+    plan = joinsum.parse(PLAN.replace("output Y", "input B: f32[1000]<2> (0)\noutput W = broadcast(B)\noutput Y"))
+    cost = joinsum.cost(plan, overlapping(0.0))
+    assert sum(node.seconds for node in cost.nodes) == pytest.approx(2.5, rel=1e-6)
+    assert cost.seconds == pytest.approx(1.5, rel=1e-6)
+
+
+def test_with_hidden_messages_only_what_no_schedule_avoids_counts() -> None:
+    # 500 elements take 1 s of latency and 2 s for their bytes.
+    curve = Curve((0.0, 2000.0), (1.0, 3.0))
+    profile = Profile(0.0, 0.0, links=(Links((0,), curve, curve),), overlap=0.75)
+    left = joinsum.Cluster(flops_per_second=1e3, profile=profile).with_hidden_messages
+    assert joinsum.cost(joinsum.parse(PLAN), left).seconds == pytest.approx(0.5 + 0.25 * 2, rel=1e-6)
     assert joinsum.Cluster().with_hidden_messages == joinsum.Cluster()
 
 
