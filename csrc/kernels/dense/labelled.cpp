@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "kernels/dense/loops.h"
+#include "kernels/dense/row_sums.h"
 #include "kernels/pairs/pairs.h"
 #include "kernels/table/rows.h"
 
@@ -141,6 +142,7 @@ at::Tensor reduce_axes(const std::string& reduction, const at::Tensor& x, const 
   if (axes.empty()) return x;
   switch (table::reduction_of(reduction)) {
     case semiring::Reduction::kAdd:
+      if (auto sum = sum_of_rows(x, axes)) return *std::move(sum);
       return at::sum(x, axes, false, x.scalar_type());
     case semiring::Reduction::kMul:
       return product_along(x, axes);

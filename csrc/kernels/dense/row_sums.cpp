@@ -1,0 +1,110 @@
+#include "kernels/dense/row_sums.h"
+
+#include <algorithm>
+#include <span>
+
+#include <ATen/Parallel.h>
+
+namespace joinsum::kernels::dense {
+namespace {
+
+/// Rows that are added one by one.
+constexpr size_t kRowsAtOnce = 32;
+/// Elements of a row that are summed at a time: totals stay in the first cache.
+constexpr int64_t kMostElements = 1024;
+
+struct Axis {
+  int64_t extent;
+  int64_t stride;
+};
+
+/// Axes of more than one element, by descending stride; two that can be viewed as one are.
+std::vector<Axis> merged(const at::Tensor& x, const Dims& axes) {
+  std::vector<Axis> all;
+  for (const int64_t axis : axes) {
+    if (x.size(axis) != 1) all.push_back({x.size(axis), x.stride(axis)});
+  }
+  std::stable_sort(all.begin(), all.end(), [](const Axis& a, const Axis& b) { return a.stride > b.stride; });
+  std::vector<Axis> out;
+  for (const Axis& axis : all) {
+    if (!out.empty() && out.back().stride == axis.extent * axis.stride) {
+      out.back() = {out.back().extent * axis.extent, axis.stride};
+    } else {
+      out.push_back(axis);
+    }
+  }
+  return out;
+}
+
+/// Where the elements with index 0 to n - 1 over the axes start.
+std::vector<int64_t> offsets(const std::vector<Axis>& axes) {
+  std::vector<int64_t> out{0};
+  for (const Axis& axis : axes) {
+    std::vector<int64_t> next;
+    next.reserve(out.size() * static_cast<size_t>(axis.extent));
+    for (const int64_t offset : out) {
+      for (int64_t i = 0; i < axis.extent; ++i) next.push_back(offset + i * axis.stride);
+    }
+    out = std::move(next);
+  }
+  return out;
+}
+
+/// Σ over `rows` of `count` elements each, which start there; by halves, so that errors do not grow with their number.
+template <class T>
+void add_rows(const T* x, std::span<const int64_t> rows, int64_t count, T* total) {
+  if (rows.size() <= kRowsAtOnce) {
+    std::copy_n(x + rows[0], count, total);
+    for (const int64_t row : rows.subspan(1)) {
+      for (int64_t i = 0; i < count; ++i) total[i] += x[row + i];
+    }
+    return;
+  }
+  T rest[kMostElements];
+  add_rows(x, rows.first(rows.size() / 2), count, total);
+  add_rows(x, rows.subspan(rows.size() / 2), count, rest);
+  for (int64_t i = 0; i < count; ++i) total[i] += rest[i];
+}
+
+template <class T>
+void sum_rows(const T* x, std::span<const int64_t> rows, std::span<const int64_t> kept, int64_t width, T* out) {
+  const int64_t parts = (width + kMostElements - 1) / kMostElements;
+  at::parallel_for(0, static_cast<int64_t>(kept.size()) * parts, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i % parts * kMostElements;
+      const int64_t count = std::min(width - begin, kMostElements);
+      add_rows(x + kept[i / parts] + begin, rows, count, out + i / parts * width + begin);
+    }
+  });
+}
+
+}  // namespace
+
+std::optional<at::Tensor> sum_of_rows(const at::Tensor& x, const Dims& axes) {
+  const bool floats = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
+  if (!floats || !x.device().is_cpu() || x.is_neg() || x.numel() == 0) return std::nullopt;
+  const std::vector<Axis> summed = merged(x, axes);
+  std::vector<Axis> kept;  // in the order of the result, of which the last ones are a row
+  Dims shape;
+  for (const int64_t axis : complement(axes, x.dim())) {
+    shape.push_back(x.size(axis));
+    if (x.size(axis) != 1) kept.push_back({x.size(axis), x.stride(axis)});
+  }
+  int64_t width = 1;
+  while (!kept.empty() && kept.back().stride == width) {
+    width *= kept.back().extent;
+    kept.pop_back();
+  }
+  if (summed.size() < 2 || width == 1) return std::nullopt;
+  at::Tensor out = at::empty(shape, x.options());
+  const std::vector<int64_t> rows = offsets(summed);
+  const std::vector<int64_t> starts = offsets(kept);
+  if (x.scalar_type() == at::kFloat) {
+    sum_rows(x.const_data_ptr<float>(), rows, starts, width, out.mutable_data_ptr<float>());
+  } else {
+    sum_rows(x.const_data_ptr<double>(), rows, starts, width, out.mutable_data_ptr<double>());
+  }
+  return out;
+}
+
+}  // namespace joinsum::kernels::dense
