@@ -7,9 +7,16 @@
 namespace joinsum::runtime::communication {
 namespace {
 
-/// Messages of at least this size travel alone.
-constexpr int64_t kAloneBytes = int64_t{64} << 10;
-constexpr int64_t kMostCoalescedBytes = int64_t{1} << 20;
+/// Messages of at least this size travel alone: copies at both ends cost more than a message.
+constexpr int64_t kAloneBytes = int64_t{128} << 10;
+constexpr int64_t kMostCoalescedBytes = int64_t{4} << 20;
+
+/// A message's array, which must have its size and the dtype of `options`.
+at::Tensor checked(const at::Tensor& array, const Message& message, const at::TensorOptions& options) {
+  JOINSUM_CHECK(static_cast<int64_t>(array.nbytes()) == message.bytes, "payload of a message has the wrong size");
+  JOINSUM_CHECK(array.dtype() == options.dtype(), "payload of a message has the wrong dtype");
+  return array.detach();
+}
 
 }  // namespace
 
@@ -37,25 +44,27 @@ std::vector<CoalescedMessage> coalesce(const std::vector<Message>& messages, int
 
 at::Tensor pack(const CoalescedMessage& coalesced, const std::vector<Message>& messages,
                 const at::TensorOptions& options, const std::function<at::Tensor(size_t)>& payload) {
-  std::vector<at::Tensor> flat;
-  for (const size_t i : coalesced.messages) {
-    const at::Tensor array = payload(i).detach();
-    JOINSUM_CHECK(static_cast<int64_t>(array.nbytes()) == messages[i].bytes, "payload of a message has the wrong size");
-    JOINSUM_CHECK(array.dtype() == options.dtype(), "payload of a message has the wrong dtype");
-    flat.push_back(array.resolve_conj().resolve_neg().reshape({-1}));
+  if (coalesced.messages.size() == 1) {
+    const size_t i = coalesced.messages.front();
+    const at::Tensor array = checked(payload(i), messages[i], options);
+    return array.resolve_conj().resolve_neg().reshape({-1}).contiguous().to(options.device());
   }
-  return (flat.size() == 1 ? flat[0].contiguous() : at::cat(flat)).to(options.device());
-}
-
-void unpack(const CoalescedMessage& coalesced, const std::vector<Message>& messages, at::Device device,
-            std::vector<at::Tensor>& arrays) {
-  const at::Tensor buffer = coalesced.buffer.to(device);
+  at::Tensor buffer = at::empty({coalesced.bytes / static_cast<int64_t>(options.dtype().itemsize())}, options);
   int64_t begin = 0;
   for (const size_t i : coalesced.messages) {
-    const int64_t elements = messages[i].bytes / static_cast<int64_t>(buffer.element_size());
-    // A copy, so that one small array does not retain the memory of all.
-    arrays[i] = coalesced.messages.size() == 1 ? buffer : buffer.narrow(0, begin, elements).clone();
-    begin += elements;
+    const at::Tensor array = checked(payload(i), messages[i], options);
+    buffer.narrow(0, begin, array.numel()).view(array.sizes()).copy_(array);
+    begin += array.numel();
+  }
+  return buffer;
+}
+
+void unpack(const CoalescedMessage& coalesced, const std::vector<at::Tensor>& arrays) {
+  int64_t begin = 0;
+  for (const size_t i : coalesced.messages) {
+    at::Tensor array = arrays[i];
+    if (!array.is_same(coalesced.buffer)) array.copy_(coalesced.buffer.narrow(0, begin, array.numel()));
+    begin += array.numel();
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "runtime/communication/transport.h"
@@ -24,9 +25,8 @@ std::vector<CoalescedMessage> coalesce(const std::vector<Message>& messages, int
 at::Tensor pack(const CoalescedMessage& coalesced, const std::vector<Message>& messages,
                 const at::TensorOptions& options, const std::function<at::Tensor(size_t)>& payload);
 
-/// Places the arrays in a buffer received, on `device`, at their positions in `arrays`.
-void unpack(const CoalescedMessage& coalesced, const std::vector<Message>& messages, at::Device device,
-            std::vector<at::Tensor>& arrays);
+/// Copies what was received into the flat arrays at its messages' positions, but for an array that is the buffer.
+void unpack(const CoalescedMessage& coalesced, const std::vector<at::Tensor>& arrays);
 
 std::vector<watch::PeerBuffer> buffers_of(const std::vector<CoalescedMessage>& list);
 int64_t bytes_of(const std::vector<CoalescedMessage>& list);

@@ -25,13 +25,8 @@ using watch::PeerWatch;
 /// An exchange that has been posted. If nobody waits for it, the group fails, so that the other sites learn it.
 class PostedExchange final : public ExchangeHandle {
  public:
-  PostedExchange(std::shared_ptr<PeerWatch> peers, std::string operation, std::vector<at::Tensor> arrays,
-                 std::vector<Message> messages, at::Device device)
-      : peers_(std::move(peers)),
-        operation_(std::move(operation)),
-        arrays_(std::move(arrays)),
-        messages_(std::move(messages)),
-        device_(device) {}
+  PostedExchange(std::shared_ptr<PeerWatch> peers, std::string operation, std::vector<at::Tensor> arrays)
+      : peers_(std::move(peers)), operation_(std::move(operation)), arrays_(std::move(arrays)) {}
   ~PostedExchange() override {
     if (peers_->forked()) {
       static_cast<void>(new auto(std::move(transfers_)));
@@ -52,16 +47,14 @@ class PostedExchange final : public ExchangeHandle {
       waited_ = true;
       peers_->wait(operation_, transfers_);
     }
-    for (const CoalescedMessage& coalesced : receives_) unpack(coalesced, messages_, device_, arrays_);
+    for (const CoalescedMessage& coalesced : receives_) unpack(coalesced, arrays_);
     return std::move(arrays_);
   }
 
  private:
   std::shared_ptr<PeerWatch> peers_;
   std::string operation_;
-  std::vector<at::Tensor> arrays_;
-  std::vector<Message> messages_;
-  at::Device device_;
+  std::vector<at::Tensor> arrays_;  ///< that are received
   std::vector<CoalescedMessage> receives_;
   std::vector<CoalescedMessage> sends_;
   std::vector<PeerTransfer> transfers_;
@@ -196,14 +189,17 @@ std::unique_ptr<ExchangeHandle> ProcessGroupTransport::start(const std::string& 
   auto receives = coalesce(messages, site_, false);
   auto sends = coalesce(messages, site_, true);
   for (CoalescedMessage& coalesced : receives) {
-    const int64_t elements = coalesced.bytes / element_bytes;
+    for (const size_t i : coalesced.messages) {
+      const int64_t elements = messages[i].bytes / element_bytes;
+      arrays[i] = allocate ? allocate(i, elements) : at::empty({elements}, options);
+    }
     const bool is_result = coalesced.messages.size() == 1 && wire.device() == options.device();
     coalesced.buffer =
-        is_result && allocate ? allocate(coalesced.messages.front(), elements) : at::empty({elements}, wire);
+        is_result ? arrays[coalesced.messages.front()] : at::empty({coalesced.bytes / element_bytes}, wire);
   }
   for (CoalescedMessage& coalesced : sends) coalesced.buffer = pack(coalesced, messages, wire, payload);
   count({bytes_of(sends), bytes_of(receives)});
-  auto handle = std::make_unique<PostedExchange>(peers_, operation, std::move(arrays), messages, options.device());
+  auto handle = std::make_unique<PostedExchange>(peers_, operation, std::move(arrays));
   handle->post(backend, std::move(receives), std::move(sends));
   return handle;
 }

@@ -93,8 +93,8 @@ class Transport {
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   /// Starts an exchange; all processes list the same messages. `payload(i)` is message i's array, called when its
-  /// sender is local. `allocate` makes the arrays of large messages and of those that come alone, on their device;
-  /// others are new.
+  /// sender is local. `allocate` makes the arrays of messages from other processes, on their device; without it they
+  /// are new.
   virtual std::unique_ptr<ExchangeHandle> start(const std::string& operation, const std::vector<Message>& messages,
                                                 const at::TensorOptions& options,
                                                 const std::function<at::Tensor(size_t)>& payload,

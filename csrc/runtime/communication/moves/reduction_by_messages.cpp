@@ -96,23 +96,8 @@ void ReductionByMessages::send() {
 
 void ReductionByMessages::advance() {
   const std::vector<at::Tensor> received = exchange_->wait();
-  const auto each = static_cast<size_t>(transport_.sites() * (transport_.sites() - 1));
-  for (size_t a = 0; a < arrays_.size(); ++a) {
-    std::vector<at::Tensor> others(transport_.sites());
-    for (size_t i = a * each; i < (a + 1) * each; ++i) {
-      if (messages_[i].to == site_) others[messages_[i].from] = received[i];
-    }
-    if (stage_ == Stage::kPartials) {
-      reduce(*arrays_[a], others);
-      continue;
-    }
-    for (int64_t site = 0; site < transport_.sites(); ++site) {
-      const at::Tensor chunk = arrays_[a]->chunk(site);
-      // Small messages come together, in memory of their own.
-      if (site != site_ && chunk.numel() > 0 && !others[site].is_alias_of(chunk)) chunk.copy_(others[site]);
-    }
-  }
   if (stage_ == Stage::kPartials) {
+    reduce_all(received);
     stage_ = Stage::kReduced;
     return send();
   }
@@ -124,6 +109,18 @@ void ReductionByMessages::advance() {
       const Block partial = array->members.front()->partial();
       array->members.front()->leave_reduction(partial, true);
     }
+  }
+}
+
+/// `received` by message.
+void ReductionByMessages::reduce_all(const std::vector<at::Tensor>& received) const {
+  const auto each = static_cast<size_t>(transport_.sites() * (transport_.sites() - 1));
+  for (size_t a = 0; a < arrays_.size(); ++a) {
+    std::vector<at::Tensor> others(transport_.sites());
+    for (size_t i = a * each; i < (a + 1) * each; ++i) {
+      if (messages_[i].to == site_) others[messages_[i].from] = received[i];
+    }
+    reduce(*arrays_[a], others);
   }
 }
 

@@ -32,6 +32,7 @@ class ReductionByMessages {
 
   void add_array(std::vector<Member*> members, bool alone);
   void send();
+  void reduce_all(const std::vector<at::Tensor>& received) const;
   void reduce(Array& array, const std::vector<at::Tensor>& partials) const;
 
   Transport& transport_;
