@@ -55,6 +55,21 @@ def _show(cell: Cell, results: Results) -> None:
         click.echo(f"  {name:30} absent: {reason}")
 
 
+def _command(words: Sequence[str]) -> str:
+    """What measures the figures, whatever file they go to.
+
+    >>> _command(["bench.py", "--json", "figures.json", "--suite", "quick", "--resume"])
+    'python bench.py --suite quick'
+    """
+    kept, rest = ["python"], iter(words)
+    for word in rest:
+        if word == "--json":
+            next(rest, None)
+        elif word != "--resume" and not word.startswith("--json="):
+            kept.append(word)
+    return shlex.join(kept)
+
+
 @click.command()
 @click.option("--suite", type=click.Choice(list(SUITES)), default="standard", show_default=True, help="Which cells.")
 @click.option("--workload", "workloads", type=click.Choice(list(WORKLOADS)), multiple=True)
@@ -89,7 +104,7 @@ def main(
         raise click.UsageError(str(error)) from None
     before = Results.read(against) if against is not None else Results()
     results = Results.read(json_file) if resume and json_file is not None else Results(json_file)
-    about = {"machine": machine(), "command": shlex.join(["python", *sys.argv])}
+    about = {"machine": machine(), "command": _command(sys.argv)}
     failures = []
     for cell in chosen:
         if cell in results.cells:
