@@ -5,6 +5,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "kernels/pairs/pairs.h"
+
 namespace joinsum::kernels::dense {
 namespace {
 
@@ -36,18 +38,14 @@ std::vector<Axis> merged(const at::Tensor& x, const Dims& axes) {
   return out;
 }
 
-/// Where the elements with index 0 to n - 1 over the axes start.
-std::vector<int64_t> offsets(const std::vector<Axis>& axes) {
-  std::vector<int64_t> out{0};
+/// Where the elements over the axes start.
+Dims offsets(const std::vector<Axis>& axes) {
+  pairs::Merged all;
   for (const Axis& axis : axes) {
-    std::vector<int64_t> next;
-    next.reserve(out.size() * static_cast<size_t>(axis.extent));
-    for (const int64_t offset : out) {
-      for (int64_t i = 0; i < axis.extent; ++i) next.push_back(offset + i * axis.stride);
-    }
-    out = std::move(next);
+    all.extents.push_back(axis.extent);
+    all.left.push_back(axis.stride);
   }
-  return out;
+  return all.offsets(all.left, 0, all.count());
 }
 
 /// Σ over `rows` of `count` elements each, which start there; by halves, so that errors do not grow with their number.
@@ -67,13 +65,13 @@ void add_rows(const T* x, std::span<const int64_t> rows, int64_t count, T* total
 }
 
 template <class T>
-void sum_rows(const T* x, std::span<const int64_t> rows, std::span<const int64_t> kept, int64_t width, T* out) {
-  const int64_t parts = (width + kMostElements - 1) / kMostElements;
-  at::parallel_for(0, static_cast<int64_t>(kept.size()) * parts, 1, [&](int64_t first, int64_t last) {
+void sum_rows(const T* x, std::span<const int64_t> rows, std::span<const int64_t> starts, int64_t width, T* out) {
+  const int64_t chunks = ceil_div(width, kMostElements);
+  at::parallel_for(0, static_cast<int64_t>(starts.size()) * chunks, 1, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
-      const int64_t begin = i % parts * kMostElements;
+      const int64_t begin = i % chunks * kMostElements;
       const int64_t count = std::min(width - begin, kMostElements);
-      add_rows(x + kept[i / parts] + begin, rows, count, out + i / parts * width + begin);
+      add_rows(x + starts[i / chunks] + begin, rows, count, out + i / chunks * width + begin);
     }
   });
 }
@@ -84,21 +82,21 @@ std::optional<at::Tensor> sum_of_rows(const at::Tensor& x, const Dims& axes) {
   const bool floats = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
   if (!floats || !x.device().is_cpu() || x.is_neg() || x.numel() == 0) return std::nullopt;
   const std::vector<Axis> summed = merged(x, axes);
-  std::vector<Axis> kept;  // in the order of the result, of which the last ones are a row
+  std::vector<Axis> retained;  // in the order of the result, of which the last ones are a row
   Dims shape;
   for (const int64_t axis : complement(axes, x.dim())) {
     shape.push_back(x.size(axis));
-    if (x.size(axis) != 1) kept.push_back({x.size(axis), x.stride(axis)});
+    if (x.size(axis) != 1) retained.push_back({x.size(axis), x.stride(axis)});
   }
   int64_t width = 1;
-  while (!kept.empty() && kept.back().stride == width) {
-    width *= kept.back().extent;
-    kept.pop_back();
+  while (!retained.empty() && retained.back().stride == width) {
+    width *= retained.back().extent;
+    retained.pop_back();
   }
   if (summed.size() < 2 || width == 1) return std::nullopt;
   at::Tensor out = at::empty(shape, x.options());
-  const std::vector<int64_t> rows = offsets(summed);
-  const std::vector<int64_t> starts = offsets(kept);
+  const Dims rows = offsets(summed);
+  const Dims starts = offsets(retained);
   if (x.scalar_type() == at::kFloat) {
     sum_rows(x.const_data_ptr<float>(), rows, starts, width, out.mutable_data_ptr<float>());
   } else {
