@@ -76,7 +76,39 @@ void sum_rows(const T* x, std::span<const int64_t> rows, std::span<const int64_t
   });
 }
 
+bool is_row_of_floats(const at::Tensor& x) {
+  const bool floats = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
+  return floats && x.device().is_cpu() && !x.is_neg() && x.is_contiguous();
+}
+
+template <class T>
+void sum_arrays(const std::vector<at::Tensor>& arrays, const at::Tensor& into) {
+  std::vector<const T*> from;
+  for (const at::Tensor& array : arrays) from.push_back(array.const_data_ptr<T>());
+  T* const to = into.mutable_data_ptr<T>();
+  at::parallel_for(0, into.numel(), at::internal::GRAIN_SIZE, [&](int64_t first, int64_t last) {
+    T total[kMostElements];
+    for (int64_t begin = first; begin < last; begin += kMostElements) {
+      const int64_t count = std::min(last - begin, kMostElements);
+      std::copy_n(from[0] + begin, count, total);
+      for (size_t a = 1; a < from.size(); ++a) {
+        for (int64_t i = 0; i < count; ++i) total[i] += from[a][begin + i];
+      }
+      std::copy_n(total, count, to + begin);
+    }
+  });
+}
+
 }  // namespace
+
+bool sum_in_order(const std::vector<at::Tensor>& arrays, const at::Tensor& into) {
+  const bool alike = std::all_of(arrays.begin(), arrays.end(), [&](const at::Tensor& array) {
+    return is_row_of_floats(array) && array.scalar_type() == into.scalar_type() && array.sizes() == into.sizes();
+  });
+  if (!alike || !is_row_of_floats(into)) return false;
+  into.scalar_type() == at::kFloat ? sum_arrays<float>(arrays, into) : sum_arrays<double>(arrays, into);
+  return true;
+}
 
 std::optional<at::Tensor> sum_of_rows(const at::Tensor& x, const Dims& axes) {
   const bool floats = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;

@@ -73,6 +73,23 @@ std::vector<c10::OperatorName> variants_of(const std::string& name) {
   return out;
 }
 
+/// The order that takes axes `from` to axes `to`.
+Dims order(const std::string& from, const std::string& to) {
+  Dims out;
+  for (const char letter : to) out.push_back(static_cast<int64_t>(from.find(letter)));
+  return out;
+}
+
+std::string all(const std::vector<std::string>& groups) {
+  std::string out;
+  for (const std::string& group : groups) out += group;
+  return out;
+}
+
+bool apart(const std::vector<std::string>& groups) {
+  return std::all_of(groups.begin(), groups.end(), [](const std::string& group) { return group.size() == 1; });
+}
+
 const std::map<char, int64_t>& no_begins() {
   static const std::map<char, int64_t> none;
   return none;
@@ -96,11 +113,16 @@ class CallRun {
     torch::jit::Stack stack;
     stack.reserve(prepared_.slots_.size() + into.size());
     for (const auto& slot : prepared_.slots_) {
-      stack.push_back(slot.constant ? *slot.constant : value(*slot.given, *slot.type, slot.name));
+      if (slot.constant) {
+        stack.push_back(*slot.constant);
+      } else if (slot.arrangement) {
+        stack.emplace_back(operand(*slot.given, *slot.arrangement));
+      } else {
+        stack.push_back(value(*slot.given, *slot.type, slot.name));
+      }
     }
     for (size_t i = 0; i < into.size(); ++i) {
-      const Dims wanted = shape(call_.results[i].groups);
-      stack.emplace_back(into[i].sizes() == at::IntArrayRef(wanted) ? into[i] : into[i].view(wanted));
+      stack.emplace_back(prepared_.results_apart_ ? into[i] : into[i].view(shape(call_.results[i].groups)));
     }
     const c10::OperatorHandle handle = found(into.empty() ? prepared_.name_ : *prepared_.out_variant_, call_.function);
     const c10::NoGradGuard no_grad;
@@ -146,7 +168,7 @@ class CallRun {
       case Kind::kDType:
         return static_cast<int64_t>(scalar_type(*dtype_from_name(given.text)));
       case Kind::kOperand:
-        return operand(given);
+        return operand(given, prepared_.arrangement_of(given));
       case Kind::kExtent:
         return number(c10::Scalar(elements(given.text)), type);
       case Kind::kOffset:
@@ -183,28 +205,12 @@ class CallRun {
     return out;
   }
 
-  /// The order that takes axes `from` to axes `to`.
-  static Dims order(const std::string& from, const std::string& to) {
-    Dims out;
-    for (const char letter : to) out.push_back(static_cast<int64_t>(from.find(letter)));
-    return out;
-  }
-
-  static std::string all(const std::vector<std::string>& groups) {
-    std::string out;
-    for (const std::string& group : groups) out += group;
-    return out;
-  }
-
   /// Contiguous: some operators of torch's read their operands as if they were.
-  at::Tensor operand(const CallArgument& argument) const {
-    const at::Tensor& block = operands_[argument.integer];
-    const std::string& letters = call_.operands[argument.integer];
-    const std::string wanted = all(argument.groups);
-    const at::Tensor ordered = wanted == letters ? block : block.permute(order(letters, wanted));
-    const bool apart = std::all_of(argument.groups.begin(), argument.groups.end(),
-                                   [](const std::string& group) { return group.size() == 1; });
-    return (apart ? ordered : ordered.reshape(shape(argument.groups))).contiguous();
+  at::Tensor operand(const CallArgument& argument, const PreparedCall::Arrangement& arrangement) const {
+    at::Tensor out = operands_[argument.integer];
+    if (!arrangement.order.empty()) out = out.permute(arrangement.order);
+    if (!arrangement.apart) out = out.reshape(shape(argument.groups));
+    return out.is_contiguous() ? out : out.contiguous();
   }
 
   at::Tensor lettered(const CallResult& result, const at::Tensor& given) const {
@@ -271,20 +277,27 @@ PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(
     }
     ++taken;
     if (constant(*slot.given)) slot.constant = outside.value(*slot.given, *wanted.type(), wanted.name());
+    if (slot.given->kind == Kind::kOperand) slot.arrangement = arrangement_of(*slot.given);
   }
   check(taken == call.arguments.size(), "arguments that the operator does not take: taken=", taken,
         ", given=", call.arguments.size());
   pointwise_ = call.results.size() == 1 && handle.hasTag(at::Tag::pointwise);
+  results_apart_ = std::all_of(call.results.begin(), call.results.end(),
+                               [](const CallResult& result) { return apart(result.groups); });
   find_out_variant(handle);
+}
+
+PreparedCall::Arrangement PreparedCall::arrangement_of(const CallArgument& operand) const {
+  const std::string& letters = call_.operands[operand.integer];
+  const std::string wanted = all(operand.groups);
+  return {wanted == letters ? Dims() : order(letters, wanted), apart(operand.groups)};
 }
 
 /// Only of results whose letters are in the operator's own order. What torch derives from the functional operator, for
 /// any device, computes new tensors and copies them.
 void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
   for (const CallResult& result : call_.results) {
-    std::string letters;
-    for (const std::string& group : result.groups) letters += group;
-    if (letters != result.letters) return;
+    if (all(result.groups) != result.letters) return;
   }
   for (const c10::OperatorName& name : variants_of(name_.name)) {
     const auto other = c10::Dispatcher::singleton().findSchema(name);

@@ -35,13 +35,20 @@ class PreparedCall {
 
  private:
   friend class CallRun;
+  /// How the axes of a block become those of an operand.
+  struct Arrangement {
+    Dims order;         ///< of the block's axes; empty where they are in order
+    bool apart = true;  ///< no two of them become one
+  };
   /// An argument of the schema: the same for all parts, or what `given` says of one.
   struct Slot {
     std::string name;
     c10::TypePtr type;
     const call::CallArgument* given = nullptr;
     std::optional<c10::IValue> constant = {};
+    std::optional<Arrangement> arrangement = {};  ///< of an operand
   };
+  Arrangement arrangement_of(const call::CallArgument& operand) const;
   const call::CallArgument* argument_for(const c10::Argument& wanted, size_t place) const;
   void find_out_variant(const c10::OperatorHandle& handle);
 
@@ -49,6 +56,7 @@ class PreparedCall {
   c10::OperatorName name_;  ///< and no handle: who defines an operator in Python may define it again
   std::vector<Slot> slots_;
   bool pointwise_ = false;
+  bool results_apart_ = true;  ///< no axis of a result has several letters
   std::optional<c10::OperatorName> out_variant_ = {};  ///< computes all results into given tensors
   bool into_on_cpu_ = false;                           ///< whether torch has a kernel of it for the device
   bool into_on_cuda_ = false;

@@ -99,7 +99,16 @@ Action Executable::action_of(const Node& node, const std::string& label,
   if (op != nullptr && materialization_.added_by(node) == nullptr) {
     std::vector<const relation::RelationType*> types;
     for (const NodePtr& input : node.inputs()) types.push_back(&input->type().relation);
-    compute.call = std::make_unique<const local::CallOperator>(op->call, std::move(types));
+    std::map<int64_t, std::vector<Box>> boxes;
+    for (const int64_t site : local_sites) {
+      if (node.type().stored(site).empty()) continue;
+      for (const NodePtr& input : node.inputs()) {
+        const auto stored = input->type().stored(site);
+        JOINSUM_CHECK(stored.size() == 1, label, " reads ", stored.size(), " boxes of one operand");
+        boxes[site].push_back(stored.front());
+      }
+    }
+    compute.call = std::make_unique<const local::CallOperator>(op->call, types, boxes);
     return compute;
   }
   if (materialization_.reduces_recomputed(node)) {

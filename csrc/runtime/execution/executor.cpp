@@ -298,7 +298,7 @@ class Run {
     }
     const std::vector<PinnedOperand> operands = pinned(step, group, shared);
     if (compute.call != nullptr) {
-      auto arrays = compute.call->run(operands, context_);
+      auto arrays = compute.call->run(site, operands, context_);
       for (size_t i = 0; i < step.results.size(); ++i) {
         const ia::Node& node = *executable_.values()[step.results[i]].node;
         out[i] = {store_.put(arrays[node.as<ia::LocalCall>()->call.output])};
@@ -320,6 +320,7 @@ class Run {
   /// sees.
   std::vector<PinnedOperand> pinned(const Step& step, Group& group, const std::set<const void*>& shared) {
     std::vector<Operand> operands;
+    operands.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const Value& value = executable_.values()[step.operands[i]];
       auto& pieces = group.pieces[i];
@@ -332,9 +333,9 @@ class Run {
     }
     std::vector<PinnedOperand> out;
     out.reserve(operands.size());
-    for (const Operand& operand : operands) {
-      out.emplace_back(operand);
-      if (!operand.overwritable) continue;
+    for (Operand& operand : operands) {
+      out.emplace_back(std::move(operand));
+      if (!out.back().overwritable) continue;
       for (const PinnedPiece& piece : out.back().pieces) piece.array.unsafeGetTensorImpl()->bump_version();
     }
     return out;

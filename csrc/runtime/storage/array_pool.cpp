@@ -1,6 +1,12 @@
 #include "runtime/storage/array_pool.h"
 
+#include "base/dims.h"
+
 namespace joinsum::runtime::storage {
+
+size_t ArrayPool::Hash::operator()(const Size& size) const {
+  return hash_mix(static_cast<uint64_t>(size.first), static_cast<uint64_t>(size.second));
+}
 
 ArrayPool::Arrays& ArrayPool::used(const Size& size) {
   const auto [at, fresh] = sizes_.try_emplace(size);
@@ -14,12 +20,11 @@ ArrayPool::Arrays& ArrayPool::used(const Size& size) {
 
 at::Tensor ArrayPool::take(int64_t bytes, at::ScalarType type) {
   const auto found = sizes_.find({bytes, type});
-  if (found == sizes_.end()) return {};
+  if (found == sizes_.end() || found->second.arrays.empty()) return {};
   Arrays& same = used(found->first);
   at::Tensor array = std::move(same.arrays.back());
   same.arrays.pop_back();
   bytes_ -= bytes;
-  if (same.arrays.empty()) forget(found);
   return array;
 }
 
@@ -32,20 +37,20 @@ void ArrayPool::add(at::Tensor array) {
 
 std::vector<at::Tensor> ArrayPool::shrink_to(int64_t bytes) {
   std::vector<at::Tensor> removed;
-  while (bytes_ > bytes) {
+  while (!recent_.empty()) {
     const auto oldest = sizes_.find(recent_.back());
     std::vector<at::Tensor>& arrays = oldest->second.arrays;
+    if (arrays.empty()) {
+      recent_.pop_back();
+      sizes_.erase(oldest);
+      continue;
+    }
+    if (bytes_ <= bytes) break;
     removed.push_back(std::move(arrays.back()));
     arrays.pop_back();
     bytes_ -= oldest->first.first;
-    if (arrays.empty()) forget(oldest);
   }
   return removed;
-}
-
-void ArrayPool::forget(std::map<Size, Arrays>::iterator size) {
-  recent_.erase(size->second.place);
-  sizes_.erase(size);
 }
 
 }  // namespace joinsum::runtime::storage

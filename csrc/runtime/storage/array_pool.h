@@ -1,7 +1,7 @@
 #pragma once
 
 #include <list>
-#include <map>
+#include <unordered_map>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -21,15 +21,17 @@ class ArrayPool {
 
  private:
   using Size = std::pair<int64_t, at::ScalarType>;
+  struct Hash {
+    size_t operator()(const Size& size) const;
+  };
   struct Arrays {
     std::vector<at::Tensor> arrays;
     std::list<Size>::iterator place;
   };
   Arrays& used(const Size& size);
-  void forget(std::map<Size, Arrays>::iterator size);
 
-  std::map<Size, Arrays> sizes_;  ///< none without arrays
-  std::list<Size> recent_;        ///< the most recently used size first
+  std::unordered_map<Size, Arrays, Hash> sizes_;
+  std::list<Size> recent_;  ///< the most recently used size first
   int64_t bytes_ = 0;
 };
 

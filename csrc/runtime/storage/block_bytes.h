@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory_resource>
 #include <unordered_map>
 #include <utility>
 
@@ -13,6 +14,9 @@ using Address = std::pair<const void*, int64_t>;
 /// shard that stayed where it was. Not locked.
 class BlockBytes {
  public:
+  BlockBytes() = default;
+  BlockBytes(const BlockBytes&) = delete;
+  BlockBytes& operator=(const BlockBytes&) = delete;
   void add(const Address& address, int64_t bytes);
   /// Removes a block that was added.
   void remove(const Address& address);
@@ -26,7 +30,8 @@ class BlockBytes {
   struct Hash {
     size_t operator()(const Address& address) const;
   };
-  std::unordered_map<Address, Array, Hash> arrays_;
+  std::pmr::unsynchronized_pool_resource nodes_;
+  std::pmr::unordered_map<Address, Array, Hash> arrays_{&nodes_};
   int64_t total_ = 0;
 };
 

@@ -7,9 +7,6 @@
 namespace joinsum::runtime::storage {
 namespace {
 
-/// Smaller arrays are left to the system's allocator.
-constexpr int64_t kLeastPooledBytes = 1 << 16;
-
 class MemoryStore final : public BlockStore {
  public:
   std::string name() const override { return "memory"; }
@@ -68,11 +65,12 @@ Block MemoryStore::put(at::Tensor array) {
 
 at::Tensor MemoryStore::allocate(at::IntArrayRef shape, const at::TensorOptions& options) {
   const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(options.dtype().itemsize());
-  if (options.device().is_cpu() && bytes >= kLeastPooledBytes) {
+  if (options.device().is_cpu() && bytes > 0) {
     std::vector<at::Tensor> removed;  // freed after the lock
     const std::lock_guard lock(mutex_);
-    if (const at::Tensor array = pool_.take(bytes, options.dtype().toScalarType()); array.defined()) {
-      return array.view(shape);
+    if (at::Tensor array = pool_.take(bytes, options.dtype().toScalarType()); array.defined()) {
+      array.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+      return array;
     }
     removed = pool_.shrink_to(room(bytes));
   }
@@ -84,11 +82,11 @@ void MemoryStore::release(at::Tensor array) {
   const auto bytes = static_cast<int64_t>(array.nbytes());
   const bool whole = array.is_cpu() && array.is_contiguous() && array.use_count() == 1 &&
                      array.storage().use_count() == 1 && static_cast<int64_t>(array.storage().nbytes()) == bytes &&
-                     array.storage().resizable();
+                     array.storage().resizable() && !array.is_neg() && !array.is_conj();
   std::vector<at::Tensor> removed;  // freed after the lock: freeing an array that Python knows waits for its lock
   const std::lock_guard lock(mutex_);
   discount({array.storage().unsafeGetStorageImpl(), array.storage_offset()});
-  if (!whole || bytes < kLeastPooledBytes || bytes > room()) {
+  if (!whole || bytes == 0 || bytes > room()) {
     removed.push_back(std::move(array));
     return;
   }

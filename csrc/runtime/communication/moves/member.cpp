@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "kernels/dense/dense.h"
+#include "kernels/dense/row_sums.h"
 
 namespace joinsum::runtime::communication::moves {
 
@@ -39,9 +40,16 @@ void hand_over(const std::vector<Member*>& members, const Block& flat) {
   }
 }
 
-void reduce_into(const std::string& kernel, const at::Tensor& first, const at::Tensor& second, const at::Tensor& into) {
-  const at::Tensor result = kernels::dense::run({kernel, {}}, {first, second}, {}, 0, 0, into);
-  if (!result.is_same(into)) into.copy_(result);
+void reduce_into(const std::string& kernel, const std::vector<at::Tensor>& terms, const at::Tensor& into) {
+  if (kernel == "add" && kernels::dense::sum_in_order(terms, into)) return;
+  at::Tensor total = terms[0];
+  for (size_t i = 1; i < terms.size(); ++i) {
+    const bool last = i + 1 == terms.size();
+    at::Tensor next = last ? into : i > 1 ? total : at::empty_like(into);
+    const at::Tensor result = kernels::dense::run({kernel, {}}, {total, terms[i]}, {}, 0, 0, next);
+    if (!result.is_same(next)) next.copy_(result);
+    total = std::move(next);
+  }
 }
 
 Member::Member(const MoveOf& of, Transport& transport, storage::BlockStore& store)
@@ -240,12 +248,12 @@ Member::Chunk Member::reduce(const Share& share, const std::vector<Block>& parti
 /// In order; a block of its own where there are several.
 Block Member::reduced(const std::vector<Block>& terms) const {
   if (terms.size() == 1) return terms.front();
-  const Pin first(terms.front());
-  const at::Tensor sum = store_.allocate(first.array().sizes(), first.array().options());
-  for (size_t i = 1; i < terms.size(); ++i) {
-    const Pin term(terms[i]);
-    reduce_into(move_.exchange.reduction, i > 1 ? sum : first.array(), term.array().reshape(sum.sizes()), sum);
-  }
+  std::vector<Pin> pins;
+  std::vector<at::Tensor> arrays;
+  pins.reserve(terms.size());
+  for (const Block& term : terms) arrays.push_back(pins.emplace_back(term).array().reshape(terms.front().shape()));
+  const at::Tensor sum = store_.allocate(terms.front().shape(), terms.front().options());
+  reduce_into(move_.exchange.reduction, arrays, sum);
   return store_.put(sum);
 }
 

@@ -88,7 +88,7 @@ void join_partials(const std::vector<Member*>& members, const at::Tensor& flat);
 /// Gives each member its part of the flat array, as what the partial has become.
 void hand_over(const std::vector<Member*>& members, const storage::Block& flat);
 
-/// `kernel` of two arrays of one shape, written into `into`, which may be one of them.
-void reduce_into(const std::string& kernel, const at::Tensor& first, const at::Tensor& second, const at::Tensor& into);
+/// Reduces arrays of one shape, two at least, in order, by `kernel` into `into`, which may be one of them.
+void reduce_into(const std::string& kernel, const std::vector<at::Tensor>& terms, const at::Tensor& into);
 
 }  // namespace joinsum::runtime::communication::moves

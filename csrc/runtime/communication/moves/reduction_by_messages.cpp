@@ -120,21 +120,16 @@ void ReductionByMessages::reduce_all(const std::vector<at::Tensor>& received) co
     for (size_t i = a * each; i < (a + 1) * each; ++i) {
       if (messages_[i].to == site_) others[messages_[i].from] = received[i];
     }
-    reduce(*arrays_[a], others);
+    reduce(*arrays_[a], std::move(others));
   }
 }
 
-/// In the order of the sites, into this site's chunk; partials of sites before this one come together in memory that
-/// was received.
-void ReductionByMessages::reduce(Array& array, const std::vector<at::Tensor>& partials) const {
+/// In the order of the sites, into this site's chunk.
+void ReductionByMessages::reduce(Array& array, std::vector<at::Tensor> partials) const {
   const at::Tensor own = array.chunk(site_);
   if (own.numel() == 0) return;
-  at::Tensor sum = site_ == 0 ? own : partials[0];
-  for (int64_t site = 1; site < transport_.sites(); ++site) {
-    const at::Tensor& into = site < site_ ? partials[0] : own;
-    reduce_into(kernel_, sum, site == site_ ? own : partials[site], into);
-    sum = into;
-  }
+  partials[site_] = own;
+  reduce_into(kernel_, partials, own);
 }
 
 void ReductionByMessages::settle() noexcept {

@@ -33,7 +33,7 @@ class ReductionByMessages {
   void add_array(std::vector<Member*> members, bool alone);
   void send();
   void reduce_all(const std::vector<at::Tensor>& received) const;
-  void reduce(Array& array, const std::vector<at::Tensor>& partials) const;
+  void reduce(Array& array, std::vector<at::Tensor> partials) const;
 
   Transport& transport_;
   storage::BlockStore& store_;

@@ -4,46 +4,60 @@
 
 namespace joinsum::runtime::execution::local {
 
-PinnedOperand::PinnedOperand(const Operand& operand) : overwritable(operand.overwritable) {
+PinnedOperand::PinnedOperand(Operand operand) : overwritable(operand.overwritable) {
   pins_.reserve(operand.pieces.size());
-  for (const storage::Piece& piece : operand.pieces) {
-    pieces.push_back({piece.box, pins_.emplace_back(piece.block).array()});
+  pieces.reserve(operand.pieces.size());
+  for (storage::Piece& piece : operand.pieces) {
+    pieces.push_back({std::move(piece.box), pins_.emplace_back(piece.block).array()});
   }
 }
 
-CallOperator::CallOperator(const kernels::call::Call& call, std::vector<const relation::RelationType*> operands)
-    : prepared_(call), types_(std::move(operands)) {}
-
-std::vector<at::Tensor> CallOperator::run(const std::vector<PinnedOperand>& operands, const RunContext& context) const {
-  const kernels::call::Call& op = prepared_.call();
-  std::vector<at::Tensor> arrays;
-  std::map<char, int64_t> begins;
-  std::map<char, double> extents;
-  for (const auto& [letter, fresh] : op.extents) {  // never divided
-    begins[letter] = 0;
-    extents[letter] = static_cast<double>(fresh.extent);
-  }
-  for (size_t i = 0; i < operands.size(); ++i) {
-    JOINSUM_CHECK(operands[i].pieces.size() == 1, "call=", op.text(), ", operand=", i);
-    const PinnedPiece& piece = operands[i].pieces.front();
-    for (size_t a = 0; a < op.operands[i].size(); ++a) {
-      const relation::Axis& axis = types_[i]->axes[a];
-      begins[op.operands[i][a]] = axis.linked() ? axis.cuts[piece.box.lower[axis.key_dim]] : 0;
-      extents[op.operands[i][a]] = static_cast<double>(axis.extent_over(piece.box));
+CallOperator::CallOperator(const kernels::call::Call& call,
+                           const std::vector<const relation::RelationType*>& operands,
+                           const std::map<int64_t, std::vector<Box>>& boxes)
+    : prepared_(call) {
+  for (const auto& [site, of_operands] : boxes) {
+    Part& part = parts_[site];
+    std::map<char, double> extents;
+    for (const auto& [letter, fresh] : call.extents) {  // never divided
+      part.begins[letter] = 0;
+      extents[letter] = static_cast<double>(fresh.extent);
     }
-    arrays.push_back(piece.array);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (size_t a = 0; a < call.operands[i].size(); ++a) {
+        const relation::Axis& axis = operands[i]->axes[a];
+        const Box& box = of_operands[i];
+        part.begins[call.operands[i][a]] = axis.linked() ? axis.cuts[box.lower[axis.key_dim]] : 0;
+        extents[call.operands[i][a]] = static_cast<double>(axis.extent_over(box));
+      }
+    }
+    part.flops = static_cast<int64_t>(kernels::call::flops(call, extents));
+    for (const kernels::call::CallResult& result : call.results) {
+      Dims& shape = part.shapes.emplace_back();
+      for (const char letter : result.letters) shape.push_back(static_cast<int64_t>(extents.at(letter)));
+    }
   }
-  context.flops += static_cast<int64_t>(kernels::call::flops(op, extents));
-  auto results = prepared_.run(arrays, begins,
-                               checked_ ? arrays_for_results(operands, extents, context) : std::vector<at::Tensor>{});
+}
+
+std::vector<at::Tensor> CallOperator::run(int64_t site, const std::vector<PinnedOperand>& operands,
+                                          const RunContext& context) const {
+  std::vector<at::Tensor> arrays;
+  arrays.reserve(operands.size());
+  for (const PinnedOperand& operand : operands) {
+    JOINSUM_CHECK(operand.pieces.size() == 1, "call=", prepared_.call().text(), ", operand=", arrays.size());
+    arrays.push_back(operand.pieces.front().array);
+  }
+  const Part& part = parts_.at(site);
+  context.flops += part.flops;
+  auto results = prepared_.run(arrays, part.begins,
+                               checked_ ? arrays_for_results(part, operands, context) : std::vector<at::Tensor>{});
   checked_ = true;
   return results;
 }
 
 /// Where the results are computed: in operands that may be overwritten, else in arrays of the store. None where the
 /// operator allocates.
-std::vector<at::Tensor> CallOperator::arrays_for_results(const std::vector<PinnedOperand>& operands,
-                                                         const std::map<char, double>& extents,
+std::vector<at::Tensor> CallOperator::arrays_for_results(const Part& part, const std::vector<PinnedOperand>& operands,
                                                          const RunContext& context) const {
   if (operands.empty()) return {};
   const at::TensorOptions options = operands.front().pieces.front().array.options();
@@ -62,9 +76,7 @@ std::vector<at::Tensor> CallOperator::arrays_for_results(const std::vector<Pinne
       into = array;
       taken[o] = true;
     }
-    Dims shape;
-    for (const char letter : result.letters) shape.push_back(static_cast<int64_t>(extents.at(letter)));
-    out.push_back(into.defined() ? into : context.store.allocate(shape, options.dtype(dtype)));
+    out.push_back(into.defined() ? into : context.store.allocate(part.shapes[i], options.dtype(dtype)));
   }
   return out;
 }

@@ -29,7 +29,7 @@ struct PinnedPiece {
 /// An operand whose blocks are pinned while this lives.
 class PinnedOperand {
  public:
-  explicit PinnedOperand(const Operand& operand);
+  explicit PinnedOperand(Operand operand);
   /// Arrays that nothing else refers to.
   explicit PinnedOperand(std::vector<PinnedPiece> own) : pieces(std::move(own)) {}
 
@@ -99,16 +99,25 @@ class Epilogue {
 /// A call of an operator of torch's, with all its results.
 class CallOperator {
  public:
-  CallOperator(const kernels::call::Call& call, std::vector<const relation::RelationType*> operands);
-  /// The arrays of all results. The first run lets torch allocate them, which shows their shapes and dtypes.
-  std::vector<at::Tensor> run(const std::vector<PinnedOperand>& operands, const RunContext& context) const;
+  /// `boxes`: of each operand, by site.
+  CallOperator(const kernels::call::Call& call, const std::vector<const relation::RelationType*>& operands,
+               const std::map<int64_t, std::vector<Box>>& boxes);
+  /// The arrays of all results on a site. The first run lets torch allocate them, which shows their shapes and dtypes.
+  std::vector<at::Tensor> run(int64_t site, const std::vector<PinnedOperand>& operands,
+                              const RunContext& context) const;
 
  private:
-  std::vector<at::Tensor> arrays_for_results(const std::vector<PinnedOperand>& operands,
-                                             const std::map<char, double>& extents, const RunContext& context) const;
+  /// What a site does.
+  struct Part {
+    std::map<char, int64_t> begins;  ///< by letter
+    int64_t flops = 0;
+    std::vector<Dims> shapes;  ///< of the results
+  };
+  std::vector<at::Tensor> arrays_for_results(const Part& part, const std::vector<PinnedOperand>& operands,
+                                             const RunContext& context) const;
 
   kernels::torch_call::PreparedCall prepared_;
-  std::vector<const relation::RelationType*> types_;
+  std::map<int64_t, Part> parts_;              ///< by site
   mutable std::atomic<bool> checked_ = false;  ///< whether a run has checked the results' shapes and dtypes
 };
 
