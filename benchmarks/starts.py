@@ -1,6 +1,7 @@
 """Starts a program many times with empty caches: does it get the same plan, and the same rates?
 
-    python benchmarks/starts.py [--workload language_model] [--size gpt-4x256] [--ranks 2] [--starts 20] [--json FILE]
+    python benchmarks/starts.py [--workload language_model] [--size gpt-4x256] [--ranks 2] [--network open] [--starts 20]
+                                [--json FILE]
 
 Every start has a cache folder of its own, so that rates are measured and the program is planned anew. A plan is told by
 the operations of its trace. Figures are those of rank 0.
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ import joinsum
 import torch
 import torch.distributed as dist
 from frame.launch import start_ranks, threads_of_rank
-from network import run_all
+from network import Link, network, run_all
 from workloads import WORKLOADS
 
 RATES = ("flops_per_second", "bytes_per_second", "latency_seconds")
@@ -36,27 +38,37 @@ def one_start(workload: str, size: str) -> dict[str, Any]:
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
     contender = WORKLOADS[workload].contenders(size)["joinsum"]()
+    start = time.perf_counter()
     contender.step()
+    first = time.perf_counter() - start
     trace = joinsum.trace()
     text = "\n".join(entry.operation for entry in trace)
     cluster = joinsum.context().cluster
     found: dict[str, Any] = {name: getattr(cluster, name) for name in RATES}
     found |= {"plan": hashlib.sha256(text.encode()).hexdigest()[:8], "nodes": len(trace)}
-    found |= {"moves": sum(entry.bytes_sent > 0 for entry in trace), "sent_bytes": trace.bytes_sent}
+    found |= {
+        "first_seconds": first,
+        "moves": sum(entry.bytes_sent > 0 for entry in trace),
+        "sent_bytes": trace.bytes_sent,
+    }
     if dist.is_initialized():
         dist.destroy_process_group()
     return found
 
 
-def started(workload: str, size: str, ranks: int) -> dict[str, Any]:
+def started(workload: str, size: str, ranks: int, link: str) -> dict[str, Any]:
     """The same, from processes of their own with an empty cache folder."""
     threads = threads_of_rank(ranks)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         command = [sys.executable, __file__, "--workload", workload, "--size", size, "--out", str(out)]
         environment = {"OMP_NUM_THREADS": str(threads), "XDG_CACHE_HOME": folder}
-        processes: list[subprocess.Popen[bytes]] = start_ranks(ranks, command, environment)
-        run_all(processes, 600)
+        if link == "open":
+            run_all(start_ranks(ranks, command, environment), 600)
+        else:
+            with network(ranks, Link.parse(link)) as emulated:
+                starts = [emulated.start(rank, command, environment, stdin=subprocess.PIPE) for rank in range(ranks)]
+                run_all(starts, 600)
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
 
@@ -79,10 +91,11 @@ def summary(found: Sequence[dict[str, Any]]) -> str:
 @click.option("--workload", default="language_model", type=click.Choice(list(WORKLOADS)))
 @click.option("--size", default="gpt-4x256")
 @click.option("--ranks", default=2)
+@click.option("--network", "link", default="open", help="open, or what benchmarks/network.py emulates")
 @click.option("--starts", default=20)
 @click.option("--json", "file", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), hidden=True)
-def main(workload: str, size: str, ranks: int, starts: int, file: Path | None, out: Path | None) -> None:
+def main(workload: str, size: str, ranks: int, link: str, starts: int, file: Path | None, out: Path | None) -> None:
     """Start a program many times with empty caches."""
     if out is not None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
@@ -92,9 +105,9 @@ def main(workload: str, size: str, ranks: int, starts: int, file: Path | None, o
         return
     all_found = []
     for number in range(starts):
-        all_found.append(started(workload, size, ranks))
+        all_found.append(started(workload, size, ranks, link))
         click.echo(f"start {number + 1}: {all_found[-1]}", err=True)
-    click.echo(f"{workload} {size}, {ranks} ranks, {starts} starts\n{summary(all_found)}")
+    click.echo(f"{workload} {size}, {ranks} ranks, {link}, {starts} starts\n{summary(all_found)}")
     if file is not None:
         file.write_text(json.dumps(all_found) + "\n", encoding="utf-8")
 

@@ -78,7 +78,7 @@ struct Profile {
   std::vector<ProductProfile> products;
   std::vector<ElementwiseProfile> elementwise;
   std::vector<ReductionProfile> reductions;
-  Curve copies;  ///< by bytes, into new memory
+  Curve copies;  ///< by bytes, into memory that has been used before
 
   /// The links of the smallest measured set of axes that has all of `axes`; null where there is none.
   const LinkProfile* link(const Dims& axes) const;

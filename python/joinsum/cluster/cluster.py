@@ -89,6 +89,21 @@ class Cluster:
         )
         return replace(self, profile=replace(self.profile, links=links, overlap=0.0))
 
+    @property
+    def coarse(self) -> Cluster:
+        """The flat rates alone, each the nearest power of ten: what all short measurements of one machine agree on.
+
+        >>> Cluster("here", flops_per_second=8.1e10, bytes_per_second=9.4e8, latency_seconds=1.3e-4).coarse
+        Cluster(here: 1e+11 flop/s, 1e+09 B/s, 100 us)
+        """
+        return replace(
+            self,
+            flops_per_second=_nearest_power_of_ten(self.flops_per_second),
+            bytes_per_second=_nearest_power_of_ten(self.bytes_per_second),
+            latency_seconds=_nearest_power_of_ten(self.latency_seconds),
+            profile=None,
+        )
+
     def core(self) -> _C.Cluster:
         """The same for the C++ core."""
         return _C.Cluster(
@@ -99,6 +114,10 @@ class Cluster:
             self.memory_bytes,
             None if self.profile is None else self.profile.core,
         )
+
+
+def _nearest_power_of_ten(rate: float) -> float:
+    return 10.0 ** round(math.log10(rate)) if rate > 0 else 0.0
 
 
 def measure(transport: _C.Transport, device: torch.device, name: str) -> Cluster:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -20,15 +21,25 @@ __all__ = ["FULL", "QUICK", "Coverage", "Measurement", "Tick", "axis_sets", "ele
 
 Tick = Callable[[str], None]
 
-_ROUNDS = 3
+_ROUNDS = 5
+_ROUNDS_OF_OVERLAP = 4
+_PARTS_OF_OVERLAP = 3
 _WORK_SECONDS = 2e-3
 _LEAST_SIDE = 128  # of square products that take longer than a call
 _SHARES_OF_PRODUCTS = 4.0
 _DTYPES = {4: "f32", 8: "f64"}
 _RATE_SHOWS = 3.0  # times the seconds of the smallest message
-_OVERLAP_BYTES = 1 << 19  # that each site sends
+_OVERLAP_BYTES = 1 << 20  # that each site sends
 # The fraction of the time for each family; the rest is for start-up and agreements.
-_SHARES = {"links": 0.35, "overlap": 0.05, "products": 0.2, "elementwise": 0.06, "reductions": 0.02, "copies": 0.02}
+_SHARES = {
+    "links": 0.2,
+    "after work": 0.2,
+    "overlap": 0.05,
+    "products": 0.2,
+    "elementwise": 0.06,
+    "reductions": 0.02,
+    "copies": 0.02,
+}
 
 
 @dataclass(frozen=True)
@@ -79,9 +90,10 @@ class _Stage:
     peers: int
     seconds: dict[int, list[float]] = field(default_factory=dict)
 
-    def curve(self) -> Curve:
+    def curve(self, more: float) -> Curve:
+        """Lower quartiles of the rounds, and `more` seconds."""
         sizes = sorted(self.seconds)
-        seconds = [lower_quartile(self.seconds[size]) for size in sizes]
+        seconds = [lower_quartile(self.seconds[size]) + more for size in sizes]
         return Curve(tuple(map(float, sizes)), tuple(monotone(seconds)))
 
 
@@ -144,20 +156,41 @@ class Measurement:
         return Stopwatch(self.sites.transport, 0.01 * self.seconds, self.crowding).work([self.bench.node(text)])[0]
 
     def _links(self) -> Iterator[Links]:
-        """Every stage in several rounds, so that a disturbance affects one of them; the lower quartiles are used."""
+        """Every stage in several rounds, so that a disturbance affects one of them. Sites with cores of their own are
+        slower to handle messages when they have just computed, by about as much for all of them; sites that share
+        cores compute while others wait."""
         stages = {}
         for axes in axis_sets(len(self.sites.grid.axes)):
             groups = _C.SubGrids(self.sites.grid, axes).groups()
             everyone = [(a, b) for group in groups for a in group for b in group if a != b]
             stages[axes] = (_Stage(everyone, len(groups[0]) - 1), _Stage([(groups[0][0], groups[0][-1])], 1))
         share = _SHARES["links"] * self.seconds / (2 * _ROUNDS * len(stages))
+        after_work = []
         for _ in range(_ROUNDS):
             for pair in stages.values():
                 self.tick("links")
                 for stage in pair:
                     self._measure(stage, share)
+            self.tick("links")
+            after_work.append(self._after_work() if self.crowding == 1.0 else 0.0)
+        more = max(fmean(after_work), 0.0)
         for axes, (everyone_stage, pair_stage) in stages.items():
-            yield Links(axes, everyone_stage.curve(), pair_stage.curve())
+            yield Links(axes, everyone_stage.curve(more), pair_stage.curve(more))
+
+    def _after_work(self) -> float:
+        """Seconds that small messages between all sites take longer if the sites work before."""
+        watch = Stopwatch(self.sites.transport, _SHARES["after work"] * self.seconds / _ROUNDS)
+        send = self._sender(self.coverage.link_bytes[0])
+        return watch.added(send, self._work) - watch.exchange(send)
+
+    def _sender(self, size: int, meanwhile: Callable[[], object] | None = None) -> Callable[[], None]:
+        """Sends `size` bytes from each site to the others."""
+        transport = self.sites.transport
+        everyone = [(a, b) for a in range(transport.sites) for b in range(transport.sites) if a != b]
+        array = torch.ones(size // 4 // (transport.sites - 1), device=self.device)
+        messages = [(a, b, array.nbytes) for a, b in everyone]
+        payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
+        return partial(self._send, messages, payload, array, meanwhile)
 
     def _measure(self, stage: _Stage, share: float) -> None:
         """One round of a stage: sizes ascend while they are likely to fit into `share` seconds, or their rate does not
@@ -173,34 +206,34 @@ class Measurement:
             array = torch.ones(elements, device=self.device)
             messages = [(a, b, array.nbytes) for a, b in stage.pairs]
             payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
-            last = watch.exchange(partial(self._send, messages, payload, array), self._work)
+            last = watch.exchange(partial(self._send, messages, payload, array))
             first = first or last
             stage.seconds.setdefault(array.nbytes * stage.peers, []).append(last)
 
     def _overlap(self) -> float:
-        """The fraction of the seconds of messages in which sites can compute, in tenths: sites that work while messages
-        travel are compared with sites that do one after the other."""
+        """The fraction of the seconds of messages in which sites can compute, in thirds: sites that work while messages
+        travel are compared with sites that do one after the other. 0 where they share cores, which messages need too,
+        or memory."""
         transport = self.sites.transport
-        if self.sites.single_process or transport.shared_memory == _C.SharedMemory.all:
+        if self.sites.single_process or self.crowding > 1.0 or transport.shared_memory == _C.SharedMemory.all:
             return 0.0
         self.tick("overlap")
-        watch = Stopwatch(transport, _SHARES["overlap"] * self.seconds / 3)
-        everyone = [(a, b) for a in range(transport.sites) for b in range(transport.sites) if a != b]
-        array = torch.ones(_OVERLAP_BYTES // 4 // (transport.sites - 1), device=self.device)
-        messages = [(a, b, array.nbytes) for a, b in everyone]
-        payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
-        travel = watch.exchange(partial(self._send, messages, payload, array))
-        rounds = max(1, round(travel / _WORK_SECONDS))
+        watch = Stopwatch(transport, _SHARES["overlap"] * self.seconds / _ROUNDS_OF_OVERLAP)
+        send = self._sender(_OVERLAP_BYTES)
+        rounds = max(1, round(watch.exchange(send) / _WORK_SECONDS))
 
         def work() -> None:
             for _ in range(rounds):
                 self._work()
             synchronize(self.device)
 
-        alone = watch.exchange(work)
-        together = watch.exchange(partial(self._send, messages, payload, array, work))
+        meanwhile = self._sender(_OVERLAP_BYTES, work)
+        taken = [
+            (watch.exchange(send), watch.exchange(work), watch.exchange(meanwhile)) for _ in range(_ROUNDS_OF_OVERLAP)
+        ]
+        travel, alone, together = (fmean(seconds) for seconds in zip(*taken, strict=True))
         hidden = (travel + alone - together) / min(travel, alone)
-        return round(min(max(hidden, 0.0), 1.0), 1)
+        return round(_PARTS_OF_OVERLAP * min(max(hidden, 0.0), 1.0)) / _PARTS_OF_OVERLAP
 
     def _work(self) -> None:
         """Occupies a site for about `_WORK_SECONDS`: threads that have just computed are slower to handle messages."""
@@ -282,7 +315,8 @@ class Measurement:
     def _copies(self) -> Curve:
         self.tick("copies")
         watch = self._stopwatch("copies", len(self.coverage.copy_bytes))
-        copies = [partial(_copy, torch.ones(size // 4, device=self.device)) for size in self.coverage.copy_bytes]
+        arrays = [torch.ones(size // 4, device=self.device) for size in self.coverage.copy_bytes]
+        copies = [partial(torch.empty_like(array).copy_, array) for array in arrays]
         seconds = watch.work([partial(timed, self.device, copy) for copy in copies])
         return Curve(tuple(map(float, self.coverage.copy_bytes)), tuple(monotone(seconds)))
 
@@ -331,7 +365,3 @@ def _call(kernel: str, operands: int, dtype: str, elements: int) -> str:
         return f"input A: {dtype}[{elements}]<1> ()\noutput Z = map[(k0); {kernel}](A)"
     inputs = "".join(f"input {name}: {dtype}[{elements}]<1> ()\n" for name in "AB")
     return f"{inputs}output Z = join[0; 0; {kernel}](A, B)"
-
-
-def _copy(array: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(array).copy_(array)

@@ -80,7 +80,7 @@ class Profile:
 
     run_seconds    of the agreement that opens a run
     node_seconds   of a node that computes nothing; times of kernels are those of a node with one call
-    copies         of copies into new memory, by bytes
+    copies         of copies into memory that has been used before, by bytes
     overlap        the fraction of the seconds of messages in which sites can compute, 0 to 1
     quick          whether a short measurement at the start found them, not `joinsum.calibrate`
 

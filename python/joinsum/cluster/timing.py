@@ -14,8 +14,9 @@ from joinsum.base.dtypes import torch_dtype
 __all__ = ["Bench", "Stopwatch", "lower_quartile", "synchronize", "timed"]
 
 _MOST_CALLS = 500
-_MOST_AFTER_WORK = 3
+_LEAST_EXCHANGES = 4
 _MOST_EXCHANGES = 40
+_PASSES = 2
 
 
 def synchronize(device: torch.device) -> None:
@@ -89,50 +90,49 @@ class Stopwatch:
         return self.transport.all_reduce_max([time.perf_counter() - self._start])[0]
 
     def work(self, actions: Sequence[Callable[[], float]]) -> list[float]:
-        """Seconds of each of several actions that move nothing; an action returns its own. All sites start a window
-        together, so that they share caches and memory as in a run. The result is the calls' lower
-        quartile, without the time in which another process had its core, times `crowding`."""
-        self.transport.all_reduce_max([0.0])
-        slowest = self.transport.all_reduce_max([self._undisturbed(action) for action in actions])
-        return [self.crowding * seconds for seconds in slowest]
+        """Seconds of each of several actions that move nothing; an action returns its own. All sites start together, so
+        that they share caches and memory as in a run. The result is the slowest site's lower quartile, the less of two
+        passes, without the time in which another process had its core, times `crowding`."""
+        slowest = []
+        for _ in range(_PASSES):
+            self.transport.all_reduce_max([0.0])
+            slowest.append(self.transport.all_reduce_max([self._undisturbed(action) for action in actions]))
+        return [self.crowding * min(passes) for passes in zip(*slowest, strict=True)]
 
     def _undisturbed(self, action: Callable[[], float]) -> float:
         action()
-        end = time.perf_counter() + self.window
+        end = time.perf_counter() + self.window / _PASSES
         seconds: list[float] = []
         while not seconds or (time.perf_counter() < end and len(seconds) < _MOST_CALLS):
             seconds.append(_own_seconds(action))
         return lower_quartile(seconds)
 
-    def exchange(self, action: Callable[[], object], work: Callable[[], object] | None = None) -> float:
-        """Seconds of an action in which sites wait for each other, from when all are ready until the last one is done;
-        the lower quartile. All sites call it equally often.
+    def exchange(self, action: Callable[[], object]) -> float:
+        """Seconds of an action in which sites wait for each other: the mean of several in a row. All sites call it
+        equally often."""
+        first = self._mean(action, 1)
+        return first if first > self.window else self._mean(action, self._calls(first))
 
-        work   what sites do before. In a run some exchanges follow kernels and some follow other exchanges: the result
-               is the mean of both, the former from when the last site has finished its work
-        """
-        first = self._together(action, work or _nothing, 1)
-        if first > self.window:
-            return first
-        calls = max(1, min(_MOST_EXCHANGES, round(self.window / 2 / max(first, 1e-6))))
-        idle = self._together(action, _nothing, calls)
-        return idle if work is None else (idle + self._together(action, work, min(calls, _MOST_AFTER_WORK))) / 2
+    def added(self, action: Callable[[], object], work: Callable[[], object]) -> float:
+        """Seconds that such an action adds to work that each site does before it."""
 
-    def _together(self, action: Callable[[], object], work: Callable[[], object], calls: int) -> float:
-        worked, done = [], []
-        for _ in range(calls):
-            self.transport.all_reduce_max([0.0])
-            start = time.perf_counter()
+        def both() -> None:
             work()
-            worked.append(time.perf_counter() - start)
             action()
-            done.append(time.perf_counter() - start)
-        last_worked, last_done = self.transport.all_reduce_max(worked), self.transport.all_reduce_max(done)
-        return max(lower_quartile([b - a for a, b in zip(last_worked, last_done, strict=True)]), 1e-7)
 
+        calls = self._calls(self._mean(both, 1))
+        return self._mean(both, calls) - self._mean(work, calls)
 
-def _nothing() -> None:
-    pass
+    def _calls(self, seconds: float) -> int:
+        return max(_LEAST_EXCHANGES, min(_MOST_EXCHANGES, round(self.window / max(seconds, 1e-6))))
+
+    def _mean(self, action: Callable[[], object], calls: int) -> float:
+        self.transport.all_reduce_max([0.0])
+        start = time.perf_counter()
+        for _ in range(calls):
+            action()
+        (seconds,) = self.transport.all_reduce_max([time.perf_counter() - start])
+        return max(seconds / calls, 1e-7)
 
 
 def _own_seconds(action: Callable[[], float]) -> float:

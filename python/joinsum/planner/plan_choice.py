@@ -6,6 +6,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,8 @@ __all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_
 
 # The part of the best plan's seconds up to which others are compared once more.
 _NEARLY = 1.01
+# The part up to which a plan for coarse rates is preferred to it.
+_ABOUT = 1.05
 
 
 @dataclass(frozen=True)
@@ -220,26 +223,49 @@ def _searched(current: Context, request: PlanRequest, binary: _C.EinsumPlan, pro
     baselines = request.baselines
     parts = () if baselines is None else tuple(baselines.parts_of(binary, program))
     options = search_options(current, request.graph, request.ends)
-    scheduled = current.cluster.profile is not None and current.sites > 1
-    starts = WarmStarts(parts, all=scheduled) if parts else None
-    result = search_in_process(current, program, options, starts)
+    if current.cluster.profile is not None and current.sites > 1:
+        return _scheduled(current, program, options, WarmStarts(parts, all=True) if parts else None)
+    result = search_in_process(current, program, options, WarmStarts(parts) if parts else None)
     best = result.plans[0].plan.core
-    others = [each for each in result.completed if each is not None]
-    if scheduled:
-        # The search adds up nodes. Messages that travel together, or while sites compute, cost less.
-        discounted = search_in_process(
-            current, program, replace(options, cluster=current.cluster.with_hidden_messages), starts
-        )
-        others += [discounted.plans[0].plan.core, *(each for each in discounted.completed if each is not None)]
-    else:
-        # Undecomposed calls may reverse the order of plans that cost nearly the same.
-        most = _NEARLY * _seconds(current, best)
-        others = [each for each in others if _seconds(current, each) <= most]
-    different = {str(each): each for each in (best, *others)}
-    if len(different) == 1:
+    # Undecomposed calls may reverse the order of plans that cost nearly the same.
+    most = _NEARLY * _seconds(current, best)
+    others = [each for each in result.completed if each is not None and _seconds(current, each) <= most]
+    if not others:
         return best.with_undecomposed_calls()
-    plans = [each.with_undecomposed_calls() for each in different.values()]
-    return min(plans, key=lambda each: _seconds(current, each))
+    return min(_undecomposed([best, *others]), key=lambda each: _seconds(current, each))
+
+
+def _scheduled(current: Context, program: TraPlan, options: SearchOptions, starts: WarmStarts | None) -> _C.IaPlan:
+    """The plan whose schedule is shortest. A search adds up nodes; as messages that travel together, or while sites
+    compute, cost less, another one adds up what no schedule avoids.
+
+    Short measurements differ from start to start, and many plans take nearly the same time. So a plan for coarse rates,
+    which are equal at every start, is taken if it is about as fast by the measured ones.
+    """
+    cluster = current.cluster
+    assert cluster.profile is not None
+    clusters = [cluster, cluster.with_hidden_messages]
+    if cluster.profile.quick:
+        clusters += [replace(cluster.coarse, latency_seconds=0.0), cluster.coarse]
+    with ThreadPoolExecutor() as threads:
+        results = list(
+            threads.map(
+                lambda each: search_in_process(current, program, replace(options, cluster=each), starts), clusters
+            )
+        )
+    found = [
+        _undecomposed([each.plans[0].plan.core, *(plan for plan in each.completed if plan is not None)])
+        for each in results
+    ]
+    seconds = {id(plan): _seconds(current, plan) for plans in found for plan in plans}
+    best = min((plan for plans in found for plan in plans), key=lambda plan: seconds[id(plan)])
+    steady = (plan for plans in found[2:] for plan in plans)
+    return next((plan for plan in steady if seconds[id(plan)] <= _ABOUT * seconds[id(best)]), best)
+
+
+def _undecomposed(plans: Iterable[_C.IaPlan]) -> list[_C.IaPlan]:
+    """The different ones of them, without decomposed calls."""
+    return [each.with_undecomposed_calls() for each in {str(each): each for each in plans}.values()]
 
 
 def search_options(current: Context, graph: _C.EinsumPlan, ends: Ends) -> SearchOptions:
