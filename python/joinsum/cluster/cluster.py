@@ -91,16 +91,18 @@ class Cluster:
 
     @property
     def coarse(self) -> Cluster:
-        """The flat rates alone, each the nearest power of ten: what all short measurements of one machine agree on.
+        """Flat rates alone, so coarse that all short measurements of one machine agree on them: powers of ten, and of
+        its root for the rate of products, which is that of the largest measured one.
 
         >>> Cluster("here", flops_per_second=8.1e10, bytes_per_second=9.4e8, latency_seconds=1.3e-4).coarse
         Cluster(here: 1e+11 flop/s, 1e+09 B/s, 100 us)
         """
+        flops = None if self.profile is None else self.profile.product_rate
         return replace(
             self,
-            flops_per_second=_nearest_power_of_ten(self.flops_per_second),
-            bytes_per_second=_nearest_power_of_ten(self.bytes_per_second),
-            latency_seconds=_nearest_power_of_ten(self.latency_seconds),
+            flops_per_second=_nearest_power(flops or self.flops_per_second, math.sqrt(10)),
+            bytes_per_second=_nearest_power(self.bytes_per_second, 10),
+            latency_seconds=_nearest_power(self.latency_seconds, 10),
             profile=None,
         )
 
@@ -116,8 +118,8 @@ class Cluster:
         )
 
 
-def _nearest_power_of_ten(rate: float) -> float:
-    return 10.0 ** round(math.log10(rate)) if rate > 0 else 0.0
+def _nearest_power(rate: float, base: float) -> float:
+    return base ** round(math.log(rate, base)) if rate > 0 else 0.0
 
 
 def measure(transport: _C.Transport, device: torch.device, name: str) -> Cluster:

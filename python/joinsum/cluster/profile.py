@@ -99,6 +99,16 @@ class Profile:
     overlap: float = 0.0
     quick: bool = False
 
+    @property
+    def product_rate(self) -> float | None:
+        """Flops per second of the largest float32 product; None if none was measured.
+
+        >>> Profile(0.0, 0.0, products=(Products("f32", (1.0, 100.0), (*[1e-6] * 7, 1e-4)),)).product_rate
+        20000000000.0
+        """
+        sides = [(each.extents[-1], each.seconds[-1]) for each in self.products if each.dtype == "f32"]
+        return next((2 * side**3 / seconds for side, seconds in sides), None)
+
     @cached_property
     def core(self) -> _C.Profile:
         """The same for the C++ core; raises PlanError for curves that fall."""

@@ -244,13 +244,13 @@ def _scheduled(current: Context, program: TraPlan, options: SearchOptions, start
     """
     cluster = current.cluster
     assert cluster.profile is not None
-    clusters = [cluster, cluster.with_hidden_messages]
+    searches = [(cluster, starts), (cluster.with_hidden_messages, starts)]
     if cluster.profile.quick:
-        clusters += [replace(cluster.coarse, latency_seconds=0.0), cluster.coarse]
+        searches += [(replace(cluster.coarse, latency_seconds=0.0), None), (cluster.coarse, None)]
     with ThreadPoolExecutor() as threads:
         results = list(
             threads.map(
-                lambda each: search_in_process(current, program, replace(options, cluster=each), starts), clusters
+                lambda each: search_in_process(current, program, replace(options, cluster=each[0]), each[1]), searches
             )
         )
     found = [
