@@ -1,7 +1,7 @@
 """Starts a program many times with empty caches: does it get the same plan, and the same rates?
 
-    python benchmarks/starts.py [--workload language_model] [--size gpt-4x256] [--ranks 2] [--network open] [--starts 20]
-                                [--json FILE]
+    python benchmarks/starts.py [--workload language_model] [--size gpt-4x256] [--ranks 2] [--network open]
+                                [--starts 20] [--json FILE]
 
 Every start has a cache folder of its own, so that rates are measured and the program is planned anew. A plan is told by
 the operations of its trace. Figures are those of rank 0.

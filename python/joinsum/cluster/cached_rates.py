@@ -26,7 +26,7 @@ from joinsum.cluster.profile import Profile
 __all__ = ["FASTER", "SLOWER", "with_cached_rates"]
 
 FORMAT = "joinsum rates"
-VERSION = 3
+VERSION = 4
 FASTER = 1.5  # a rate that looks so many times faster is measured again
 SLOWER = 4.0  # so is one that looks so many times slower
 _RATES = ("flops_per_second", "bytes_per_second", "latency_seconds")

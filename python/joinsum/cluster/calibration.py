@@ -17,7 +17,7 @@ from joinsum.cluster.profile import Profile, Reader
 __all__ = ["Calibration", "RejectedCalibration", "cluster_of", "load"]
 
 FORMAT = "joinsum calibration"
-VERSION = 4
+VERSION = 5
 _REMEDY = "calibrate these sites again (`joinsum calibrate`, under torchrun as the program is run), or delete the file"
 
 

@@ -1,5 +1,7 @@
 #include "kernels/dense/row_sums.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "kernels/dense/dense.h"
@@ -42,6 +44,34 @@ TEST(RowSums, LeaveOtherSumsToTorch) {
   EXPECT_FALSE(sum_of_rows(x.transpose(1, 3), {0, 1})) << "columns";
   EXPECT_FALSE(sum_of_rows(x.to(at::kBFloat16), {0, 2})) << "floats of half width";
   EXPECT_FALSE(sum_of_rows(x.narrow(0, 0, 0), {0, 2})) << "nothing";
+}
+
+TEST(RowSums, OfArraysAreAddedInOrder) {
+  at::manual_seed(0);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    for (const int64_t elements : {1, 1023, 1024, 2500, 100'000}) {
+      std::vector<at::Tensor> arrays;
+      for (int64_t i = 0; i < 5; ++i) arrays.push_back(at::randn({elements}, type) * std::pow(10.0, i % 3));
+      at::Tensor wanted = arrays[0].clone();
+      for (size_t i = 1; i < arrays.size(); ++i) wanted.add_(arrays[i]);
+      const at::Tensor into = at::empty({elements}, type);
+      ASSERT_TRUE(sum_in_order(arrays, into));
+      EXPECT_TRUE(at::equal(into, wanted)) << elements;
+      ASSERT_TRUE(sum_in_order(arrays, arrays[3]));
+      EXPECT_TRUE(at::equal(arrays[3], wanted)) << elements << " into one of them";
+    }
+  }
+}
+
+TEST(RowSums, OfOtherArraysAreLeft) {
+  const at::Tensor x = at::ones({4, 6});
+  const at::Tensor into = at::zeros({4, 6});
+  EXPECT_FALSE(sum_in_order({x, at::ones({6, 4}).t()}, into)) << "columns";
+  EXPECT_FALSE(sum_in_order({x, at::ones({6, 4})}, into)) << "another shape";
+  EXPECT_FALSE(sum_in_order({x, at::ones({4, 6}, at::kDouble)}, into)) << "another dtype";
+  EXPECT_FALSE(sum_in_order({x.to(at::kLong), x.to(at::kLong)}, into.to(at::kLong))) << "integers";
+  EXPECT_FALSE(sum_in_order({x, at::_neg_view(x)}, into)) << "a view that negates";
+  EXPECT_TRUE(at::equal(into, at::zeros({4, 6})));
 }
 
 TEST(RowSums, AreThoseOfReducedAxes) {

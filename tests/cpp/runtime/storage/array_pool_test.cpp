@@ -34,5 +34,20 @@ TEST(ArrayPool, ShrinksByTheSizesThatWereUsedLeastRecently) {
   EXPECT_EQ(pool.bytes(), 0);
 }
 
+TEST(ArrayPool, ForgetsSizesWithoutArraysBeforeOthers) {
+  ArrayPool pool;
+  pool.add(array_of(10));
+  pool.add(array_of(20));
+  EXPECT_TRUE(pool.take(10, at::kByte).defined());
+  pool.add(array_of(30));
+  const auto removed = pool.shrink_to(30);  // 20 is the oldest size that has an array
+  ASSERT_EQ(removed.size(), 1U);
+  EXPECT_EQ(removed[0].numel(), 20);
+  EXPECT_FALSE(pool.take(10, at::kByte).defined());
+  pool.add(array_of(10));
+  EXPECT_TRUE(pool.take(10, at::kByte).defined());
+  EXPECT_EQ(pool.bytes(), 30);
+}
+
 }  // namespace
 }  // namespace joinsum::runtime::storage

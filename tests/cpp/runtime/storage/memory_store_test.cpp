@@ -77,5 +77,26 @@ TEST(MemoryStore, PoolsNoMemoryThatOthersSee) {
   EXPECT_EQ(store->pooled_bytes(), 0);
 }
 
+TEST(MemoryStore, UsesSmallArraysAgainInOtherShapes) {
+  const auto store = make_memory_store();
+  const Block larger = made(*store, kBytes);
+  const void* memory = nullptr;
+  {
+    const Block first = store->put(store->allocate({2, 6}, at::kFloat));
+    memory = address_of(first);
+  }
+  const at::Tensor again = store->allocate({3, 1, 4}, at::kFloat);
+  EXPECT_EQ(again.data_ptr(), memory);
+  EXPECT_EQ(again.sizes(), (at::IntArrayRef{3, 1, 4}));
+  EXPECT_TRUE(again.is_contiguous());
+  EXPECT_NE(store->allocate({12}, at::kInt).data_ptr(), memory) << "another dtype";
+}
+
+TEST(MemoryStore, PoolsNoArrayThatNegatesItsMemory) {
+  const auto store = make_memory_store();
+  store->put(at::_neg_view(at::ones({8})));
+  EXPECT_EQ(store->pooled_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace joinsum::runtime::storage

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/dense/dense.h"
 #include "runtime/communication/memory_group.h"
 #include "runtime/physical_types.h"
 #include "runtime/test_store.h"
@@ -75,6 +76,25 @@ TEST(Members, ReceiveShardsOfRowsWhereTheResultHasThem) {
         EXPECT_EQ(store->peak_bytes() - before, x.nbytes());  // no block beside the result
         transport.agree("end", "");
       }));
+}
+
+TEST(Members, ReduceByAnyKernelInOrder) {
+  at::manual_seed(0);
+  for (const std::string kernel : {"add", "mul", "max", "min", "logaddexp"}) {
+    for (const at::ScalarType type : {at::kDouble, at::kLong}) {
+      if (kernel == "logaddexp" && type == at::kLong) continue;
+      for (const size_t place : {0, 1, 3}) {
+        std::vector<at::Tensor> terms;
+        for (int i = 0; i < 4; ++i) terms.push_back((at::rand({3, 5}, at::kDouble) * 9 + 1).to(type));
+        at::Tensor wanted = terms[0];
+        for (size_t i = 1; i < terms.size(); ++i) {
+          wanted = kernels::dense::run({kernel, {}}, {wanted, terms[i]}, {}, 0, 0);
+        }
+        reduce_into(kernel, terms, terms[place]);
+        EXPECT_TRUE(at::equal(terms[place], wanted)) << kernel << " into term " << place;
+      }
+    }
+  }
 }
 
 }  // namespace
