@@ -259,7 +259,6 @@ ELSEWHERE = (
         "python/package/test_doctests.py",
         "small functions with their examples",
     ),
-    Row("python/cluster", "timing", "python/cluster/test_calibrate.py", "the clocks of a calibration"),
     Row("python/cluster", "cache_folder", "python/planner/test_plan_cache.py", "the folder of cached plans"),
     Row(
         "python/algebra",
@@ -282,7 +281,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/planner",
-        "plan_choice search",
+        "search",
         "python/planner/test_plan_cache.py",
         "a plan is found or read from the cache",
     ),

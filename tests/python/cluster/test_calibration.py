@@ -74,7 +74,7 @@ def test_what_is_wrong_in_a_file_is_named_by_its_place() -> None:
 
 def test_another_version_of_the_format_is_rejected() -> None:
     fields = json.loads(CALIBRATION.text()) | {"version": 99}
-    with pytest.raises(joinsum.RejectedCalibration, match="another version of the format: file=99, here=4"):
+    with pytest.raises(joinsum.RejectedCalibration, match="another version of the format: file=99, here=5"):
         read(json.dumps(fields))
 
 
