@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import fmean
+from statistics import fmean, median
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ import torch
 from joinsum import _C
 from joinsum.cluster.machine import Machine, Sites
 from joinsum.cluster.profile import Curve, Elementwise, Links, Products, Profile, Reductions, monotone
-from joinsum.cluster.timing import Bench, Stopwatch, lower_quartile, synchronize, timed
+from joinsum.cluster.timing import Bench, Stopwatch, synchronize, timed
 
 __all__ = ["FULL", "QUICK", "Coverage", "Measurement", "Tick", "axis_sets", "elementwise_families"]
 
@@ -91,9 +91,9 @@ class _Stage:
     seconds: dict[int, list[float]] = field(default_factory=dict)
 
     def curve(self, more: float) -> Curve:
-        """Lower quartiles of the rounds, and `more` seconds."""
+        """Medians of the rounds, and `more` seconds."""
         sizes = sorted(self.seconds)
-        seconds = [lower_quartile(self.seconds[size]) + more for size in sizes]
+        seconds = [median(self.seconds[size]) + more for size in sizes]
         return Curve(tuple(map(float, sizes)), tuple(monotone(seconds)))
 
 
