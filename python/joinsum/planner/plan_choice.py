@@ -25,7 +25,7 @@ __all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_
 # The part of the best plan's seconds up to which others are compared once more.
 _NEARLY = 1.01
 # The part up to which a plan for coarse rates is preferred to it.
-_ABOUT = 1.02
+_ABOUT = 1.05
 
 
 @dataclass(frozen=True)
