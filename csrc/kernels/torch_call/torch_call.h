@@ -56,7 +56,7 @@ class PreparedCall {
   c10::OperatorName name_;  ///< and no handle: who defines an operator in Python may define it again
   std::vector<Slot> slots_;
   bool pointwise_ = false;
-  bool results_apart_ = true;  ///< no axis of a result has several letters
+  bool results_apart_ = true;                          ///< no axis of a result has several letters
   std::optional<c10::OperatorName> out_variant_ = {};  ///< computes all results into given tensors
   bool into_on_cpu_ = false;                           ///< whether torch has a kernel of it for the device
   bool into_on_cuda_ = false;

@@ -12,8 +12,7 @@ PinnedOperand::PinnedOperand(Operand operand) : overwritable(operand.overwritabl
   }
 }
 
-CallOperator::CallOperator(const kernels::call::Call& call,
-                           const std::vector<const relation::RelationType*>& operands,
+CallOperator::CallOperator(const kernels::call::Call& call, const std::vector<const relation::RelationType*>& operands,
                            const std::map<int64_t, std::vector<Box>>& boxes)
     : prepared_(call) {
   for (const auto& [site, of_operands] : boxes) {
