@@ -90,6 +90,10 @@ class _Stage:
     peers: int
     seconds: dict[int, list[float]] = field(default_factory=dict)
 
+    def elements(self, size: int) -> int:
+        """Of each message, in single precision, where a site sends `size` bytes."""
+        return size // 4 // self.peers
+
     def curve(self, more: float) -> Curve:
         """Medians of the rounds, and `more` seconds."""
         sizes = sorted(self.seconds)
@@ -180,35 +184,34 @@ class Measurement:
     def _after_work(self) -> float:
         """Seconds that small messages between all sites take longer if the sites work before."""
         watch = Stopwatch(self.sites.transport, _SHARES["after work"] * self.seconds / _ROUNDS)
-        send = self._sender(self.coverage.link_bytes[0])
+        send = self._sender(self._everyone(), self.coverage.link_bytes[0])
         return watch.added(send, self._work) - watch.exchange(send)
 
-    def _sender(self, size: int, meanwhile: Callable[[], object] | None = None) -> Callable[[], None]:
-        """Sends `size` bytes from each site to the others."""
+    def _everyone(self) -> _Stage:
+        """Each site sends to all others."""
+        sites = range(self.sites.transport.sites)
+        return _Stage([(a, b) for a in sites for b in sites if a != b], len(sites) - 1)
+
+    def _sender(self, stage: _Stage, size: int, meanwhile: Callable[[], object] | None = None) -> Callable[[], None]:
+        """Sends about `size` bytes from each site of the stage."""
         transport = self.sites.transport
-        everyone = [(a, b) for a in range(transport.sites) for b in range(transport.sites) if a != b]
-        array = torch.ones(size // 4 // (transport.sites - 1), device=self.device)
-        messages = [(a, b, array.nbytes) for a, b in everyone]
+        array = torch.ones(stage.elements(size), device=self.device)
+        messages = [(a, b, array.nbytes) for a, b in stage.pairs]
         payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
         return partial(self._send, messages, payload, array, meanwhile)
 
     def _measure(self, stage: _Stage, share: float) -> None:
         """One round of a stage: sizes ascend while they are likely to fit into `share` seconds, or their rate does not
         show yet beside the latency."""
-        transport = self.sites.transport
-        watch = Stopwatch(transport, share / len(self.coverage.link_bytes) / 2)
+        watch = Stopwatch(self.sites.transport, share / len(self.coverage.link_bytes) / 2)
         first = last = 0.0
         for size in self.coverage.link_bytes:
             # Time grows fourfold at most.
             if last > _RATE_SHOWS * first and watch.elapsed() + 4 * last > share:
                 break
-            elements = size // 4 // stage.peers
-            array = torch.ones(elements, device=self.device)
-            messages = [(a, b, array.nbytes) for a, b in stage.pairs]
-            payload = {i: array for i, (a, _, _) in enumerate(messages) if a in transport.local_sites}
-            last = watch.exchange(partial(self._send, messages, payload, array))
+            last = watch.exchange(self._sender(stage, size))
             first = first or last
-            stage.seconds.setdefault(array.nbytes * stage.peers, []).append(last)
+            stage.seconds.setdefault(4 * stage.elements(size) * stage.peers, []).append(last)
 
     def _overlap(self) -> float:
         """The fraction of the seconds of messages in which sites can compute, in thirds: sites that work while messages
@@ -219,7 +222,7 @@ class Measurement:
             return 0.0
         self.tick("overlap")
         watch = Stopwatch(transport, _SHARES["overlap"] * self.seconds / _ROUNDS_OF_OVERLAP)
-        send = self._sender(_OVERLAP_BYTES)
+        send = self._sender(self._everyone(), _OVERLAP_BYTES)
         rounds = max(1, round(watch.exchange(send) / _WORK_SECONDS))
 
         def work() -> None:
@@ -227,7 +230,7 @@ class Measurement:
                 self._work()
             synchronize(self.device)
 
-        meanwhile = self._sender(_OVERLAP_BYTES, work)
+        meanwhile = self._sender(self._everyone(), _OVERLAP_BYTES, work)
         taken = [
             (watch.exchange(send), watch.exchange(work), watch.exchange(meanwhile)) for _ in range(_ROUNDS_OF_OVERLAP)
         ]

@@ -14,6 +14,7 @@ from typing import Any
 from joinsum import _C
 from joinsum.algebra.plan import TraPlan, verifying
 from joinsum.base.errors import Error, PlanError
+from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
 from joinsum.graphs.contraction_order import Order, best_orders
 from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_plan_cache
@@ -244,23 +245,21 @@ def _scheduled(current: Context, program: TraPlan, options: SearchOptions, start
     """
     cluster = current.cluster
     assert cluster.profile is not None
-    searches = [(cluster, starts), (cluster.with_hidden_messages, starts)]
-    if cluster.profile.quick:
-        searches += [(replace(cluster.coarse, latency_seconds=0.0), None), (cluster.coarse, None)]
+
+    def search(on: Cluster, starts: WarmStarts | None) -> list[_C.IaPlan]:
+        found = search_in_process(current, program, replace(options, cluster=on), starts)
+        return [found.plans[0].plan.core, *(each for each in found.completed if each is not None)]
+
     with ThreadPoolExecutor() as threads:
-        results = list(
-            threads.map(
-                lambda each: search_in_process(current, program, replace(options, cluster=each[0]), each[1]), searches
-            )
-        )
-    found = [
-        _undecomposed([each.plans[0].plan.core, *(plan for plan in each.completed if plan is not None)])
-        for each in results
-    ]
-    seconds = {id(plan): _seconds(current, plan) for plans in found for plan in plans}
-    best = min((plan for plans in found for plan in plans), key=lambda plan: seconds[id(plan)])
-    steady = (plan for plans in found[2:] for plan in plans)
-    return next((plan for plan in steady if seconds[id(plan)] <= _ABOUT * seconds[id(best)]), best)
+        exact = [threads.submit(search, on, starts) for on in (cluster, cluster.with_hidden_messages)]
+        flat = cluster.coarse
+        on_coarse = (replace(flat, latency_seconds=0.0), flat) if cluster.profile.quick else ()
+        coarse = [threads.submit(search, on, None) for on in on_coarse]
+    steady = _undecomposed(plan for each in coarse for plan in each.result())
+    plans = [*steady, *_undecomposed(plan for each in exact for plan in each.result())]
+    seconds = [_seconds(current, plan) for plan in plans]
+    nearly = (i for i in range(len(steady)) if seconds[i] <= _ABOUT * min(seconds))
+    return plans[next(nearly, seconds.index(min(seconds)))]
 
 
 def _undecomposed(plans: Iterable[_C.IaPlan]) -> list[_C.IaPlan]:
