@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,8 +25,7 @@ import click
 import joinsum
 import torch
 import torch.distributed as dist
-from frame.launch import start_ranks, threads_of_rank
-from network import Link, network, run_all
+from frame.launch import run_ranks, threads_of_rank
 from workloads import WORKLOADS
 
 RATES = ("flops_per_second", "bytes_per_second", "latency_seconds")
@@ -63,12 +61,7 @@ def started(workload: str, size: str, ranks: int, link: str) -> dict[str, Any]:
         out = Path(folder) / "found.json"
         command = [sys.executable, __file__, "--workload", workload, "--size", size, "--out", str(out)]
         environment = {"OMP_NUM_THREADS": str(threads), "XDG_CACHE_HOME": folder}
-        if link == "open":
-            run_all(start_ranks(ranks, command, environment), 600)
-        else:
-            with network(ranks, Link.parse(link)) as emulated:
-                starts = [emulated.start(rank, command, environment, stdin=subprocess.PIPE) for rank in range(ranks)]
-                run_all(starts, 600)
+        run_ranks(ranks, link, command, environment, 600)
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
 

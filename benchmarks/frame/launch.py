@@ -17,7 +17,7 @@ from network import Link, network, run_all
 from frame.cells import Cell
 from frame.outside import FOLDER
 
-__all__ = ["cores", "run_cell", "start_ranks", "threads_of_rank"]
+__all__ = ["cores", "run_cell", "run_ranks", "start_ranks", "threads_of_rank"]
 
 PROGRAM = Path(__file__).with_name("rank.py")
 
@@ -40,14 +40,18 @@ def run_cell(cell: Cell, turns: int, only: Sequence[str], limit: float) -> dict[
         command += [argument for name in only for argument in ("--only", name)]
         # torch warns that a namespace's address has no name.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCH_CPP_LOG_LEVEL": "ERROR", FOLDER: folder}
-        if cell.network == "open":
-            run_all(start_ranks(cell.ranks, command, environment), limit)
-        else:
-            with network(cell.ranks, Link.parse(cell.network)) as net:
-                started = [net.start(r, command, environment, stdin=subprocess.PIPE) for r in range(cell.ranks)]
-                run_all(started, limit)
+        run_ranks(cell.ranks, cell.network, command, environment, limit)
         found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
     return found
+
+
+def run_ranks(ranks: int, link: str, command: Sequence[str], environment: dict[str, str], limit: float) -> None:
+    """Runs a command on every rank, for at most `limit` seconds: of this machine where `link` is `open`, else of hosts
+    with such links. Raises click.ClickException if a rank fails."""
+    if link == "open":
+        return run_all(start_ranks(ranks, command, environment), limit)
+    with network(ranks, Link.parse(link)) as net:
+        run_all([net.start(rank, command, environment, stdin=subprocess.PIPE) for rank in range(ranks)], limit)
 
 
 def start_ranks(ranks: int, command: Sequence[str], environment: dict[str, str]) -> list[subprocess.Popen[bytes]]:

@@ -76,9 +76,10 @@ void sum_rows(const T* x, std::span<const int64_t> rows, std::span<const int64_t
   });
 }
 
-bool is_row_of_floats(const at::Tensor& x) {
+/// Floats in main memory as they are.
+bool has_floats(const at::Tensor& x) {
   const bool floats = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
-  return floats && x.device().is_cpu() && !x.is_neg() && x.is_contiguous();
+  return floats && x.device().is_cpu() && !x.is_neg();
 }
 
 template <class T>
@@ -103,16 +104,16 @@ void sum_arrays(const std::vector<at::Tensor>& arrays, const at::Tensor& into) {
 
 bool sum_in_order(const std::vector<at::Tensor>& arrays, const at::Tensor& into) {
   const bool alike = std::all_of(arrays.begin(), arrays.end(), [&](const at::Tensor& array) {
-    return is_row_of_floats(array) && array.scalar_type() == into.scalar_type() && array.sizes() == into.sizes();
+    return !array.is_neg() && array.is_contiguous() && array.options().type_equal(into.options()) &&
+           array.sizes() == into.sizes();
   });
-  if (!alike || !is_row_of_floats(into)) return false;
+  if (!alike || !has_floats(into) || !into.is_contiguous()) return false;
   into.scalar_type() == at::kFloat ? sum_arrays<float>(arrays, into) : sum_arrays<double>(arrays, into);
   return true;
 }
 
 std::optional<at::Tensor> sum_of_rows(const at::Tensor& x, const Dims& axes) {
-  const bool floats = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
-  if (!floats || !x.device().is_cpu() || x.is_neg() || x.numel() == 0) return std::nullopt;
+  if (!has_floats(x) || x.numel() == 0) return std::nullopt;
   const std::vector<Axis> summed = merged(x, axes);
   std::vector<Axis> retained;  // in the order of the result, of which the last ones are a row
   Dims shape;

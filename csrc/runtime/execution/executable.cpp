@@ -101,9 +101,9 @@ Action Executable::action_of(const Node& node, const std::string& label,
     for (const NodePtr& input : node.inputs()) types.push_back(&input->type().relation);
     std::map<int64_t, std::vector<Box>> boxes;
     for (const int64_t site : local_sites) {
-      if (node.type().stored(site).empty()) continue;
+      if (values_[position_.at(&node)].boxes.at(site).empty()) continue;
       for (const NodePtr& input : node.inputs()) {
-        const auto stored = input->type().stored(site);
+        const std::vector<Box>& stored = values_[position_.at(input.get())].boxes.at(site);
         JOINSUM_CHECK(stored.size() == 1, label, " reads ", stored.size(), " boxes of one operand");
         boxes[site].push_back(stored.front());
       }

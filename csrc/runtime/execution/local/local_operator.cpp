@@ -16,23 +16,23 @@ CallOperator::CallOperator(const kernels::call::Call& call, const std::vector<co
                            const std::map<int64_t, std::vector<Box>>& boxes)
     : prepared_(call) {
   for (const auto& [site, of_operands] : boxes) {
-    Part& part = parts_[site];
+    OnSite& own = sites_[site];
     std::map<char, double> extents;
     for (const auto& [letter, fresh] : call.extents) {  // never divided
-      part.begins[letter] = 0;
+      own.begins[letter] = 0;
       extents[letter] = static_cast<double>(fresh.extent);
     }
     for (size_t i = 0; i < operands.size(); ++i) {
       for (size_t a = 0; a < call.operands[i].size(); ++a) {
         const relation::Axis& axis = operands[i]->axes[a];
         const Box& box = of_operands[i];
-        part.begins[call.operands[i][a]] = axis.linked() ? axis.cuts[box.lower[axis.key_dim]] : 0;
+        own.begins[call.operands[i][a]] = axis.linked() ? axis.cuts[box.lower[axis.key_dim]] : 0;
         extents[call.operands[i][a]] = static_cast<double>(axis.extent_over(box));
       }
     }
-    part.flops = static_cast<int64_t>(kernels::call::flops(call, extents));
+    own.flops = static_cast<int64_t>(kernels::call::flops(call, extents));
     for (const kernels::call::CallResult& result : call.results) {
-      Dims& shape = part.shapes.emplace_back();
+      Dims& shape = own.shapes.emplace_back();
       for (const char letter : result.letters) shape.push_back(static_cast<int64_t>(extents.at(letter)));
     }
   }
@@ -46,17 +46,17 @@ std::vector<at::Tensor> CallOperator::run(int64_t site, const std::vector<Pinned
     JOINSUM_CHECK(operand.pieces.size() == 1, "call=", prepared_.call().text(), ", operand=", arrays.size());
     arrays.push_back(operand.pieces.front().array);
   }
-  const Part& part = parts_.at(site);
-  context.flops += part.flops;
-  auto results = prepared_.run(arrays, part.begins,
-                               checked_ ? arrays_for_results(part, operands, context) : std::vector<at::Tensor>{});
+  const OnSite& own = sites_.at(site);
+  context.flops += own.flops;
+  auto results = prepared_.run(arrays, own.begins,
+                               checked_ ? arrays_for_results(own, operands, context) : std::vector<at::Tensor>{});
   checked_ = true;
   return results;
 }
 
 /// Where the results are computed: in operands that may be overwritten, else in arrays of the store. None where the
 /// operator allocates.
-std::vector<at::Tensor> CallOperator::arrays_for_results(const Part& part, const std::vector<PinnedOperand>& operands,
+std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, const std::vector<PinnedOperand>& operands,
                                                          const RunContext& context) const {
   if (operands.empty()) return {};
   const at::TensorOptions options = operands.front().pieces.front().array.options();
@@ -75,7 +75,7 @@ std::vector<at::Tensor> CallOperator::arrays_for_results(const Part& part, const
       into = array;
       taken[o] = true;
     }
-    out.push_back(into.defined() ? into : context.store.allocate(part.shapes[i], options.dtype(dtype)));
+    out.push_back(into.defined() ? into : context.store.allocate(own.shapes[i], options.dtype(dtype)));
   }
   return out;
 }

@@ -108,16 +108,16 @@ class CallOperator {
 
  private:
   /// What a site does.
-  struct Part {
+  struct OnSite {
     std::map<char, int64_t> begins;  ///< by letter
     int64_t flops = 0;
     std::vector<Dims> shapes;  ///< of the results
   };
-  std::vector<at::Tensor> arrays_for_results(const Part& part, const std::vector<PinnedOperand>& operands,
+  std::vector<at::Tensor> arrays_for_results(const OnSite& own, const std::vector<PinnedOperand>& operands,
                                              const RunContext& context) const;
 
   kernels::torch_call::PreparedCall prepared_;
-  std::map<int64_t, Part> parts_;              ///< by site
+  std::map<int64_t, OnSite> sites_;
   mutable std::atomic<bool> checked_ = false;  ///< whether a run has checked the results' shapes and dtypes
 };
 
