@@ -42,7 +42,7 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Notes of the scenes in which a rank is lost, by `<scene>.<rank>` and `<scene>.exits`."""
     folder = tmp_path_factory.mktemp("failures")
-    log = call(["failures.py", str(folder)], LIMIT)
+    log = call(["failures.py", str(folder)], 2 * LIMIT)
     notes = {file.stem: json.loads(file.read_text()) for file in folder.glob("*.json")}
     return notes | {"log": log}
 
@@ -171,6 +171,7 @@ def check_survivors(losses: dict[str, Any], scene: str, lost: int, text: str) ->
     exits = losses.get(f"{scene}.exits")
     assert exits is not None, losses["log"][-3000:]
     for rank in set(range(len(exits))) - {lost}:
+        assert f"{scene}.{rank}" in losses, f"{exits}\n{losses['log'][-3000:]}"
         notes = losses[f"{scene}.{rank}"]
         assert notes["run"]["error"] == "TransportError", notes
         assert re.fullmatch(text, notes["run"]["text"]), notes["run"]["text"]
