@@ -23,6 +23,10 @@ struct Task {
 /// Moves whose messages travel together, stage by stage.
 using MoveGroup = std::vector<const Node*>;
 
+/// Messages of so many bytes are not joined with others of their group, nor partials of so many bytes: copies at both
+/// ends would cost more than a message.
+constexpr int64_t kSeparateBytes = int64_t{128} << 10;
+
 /// Seconds that a node takes, as a schedule counts them.
 struct NodeSeconds {
   double site = 0;     ///< of the site, which can do nothing else then

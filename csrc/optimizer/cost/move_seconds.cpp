@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ia/analysis/flops.h"
+#include "ia/analysis/schedule.h"
 #include "optimizer/cost/profile.h"
 
 namespace joinsum::optimizer::cost {
@@ -88,14 +89,25 @@ double reduction_seconds(const ia::analysis::Exchange& exchange, const Cluster& 
          cluster.flops_per_second;
 }
 
-/// What was measured of the axes that messages from one type to the other cross, if anything was.
-const LinkProfile* link_between(const ia::PhysicalType& source, const ia::PhysicalType& target,
-                                const Cluster& cluster) {
-  if (!cluster.profile) return nullptr;
+/// The grid axes that messages from one type to the other may cross.
+Dims axes_between(const ia::PhysicalType& source, const ia::PhysicalType& target) {
   const ia::GridPlacement* from = source.placement.grid();
   const ia::GridPlacement* to = target.placement.grid();
   const bool grid = from != nullptr && to != nullptr;
-  return cluster.profile->link(grid ? ia::differing_axes(*from, *to) : all_dims(target.grid.rank()));
+  return grid ? ia::differing_axes(*from, *to) : all_dims(target.grid.rank());
+}
+
+/// The most sites that exchange messages with one another.
+int64_t sites_between(const ia::PhysicalType& source, const ia::PhysicalType& target) {
+  int64_t sites = 1;
+  for (const int64_t axis : axes_between(source, target)) sites *= target.grid.axes[axis];
+  return sites;
+}
+
+/// What was measured of the axes that messages from one type to the other cross, if anything was.
+const LinkProfile* link_between(const ia::PhysicalType& source, const ia::PhysicalType& target,
+                                const Cluster& cluster) {
+  return cluster.profile ? cluster.profile->link(axes_between(source, target)) : nullptr;
 }
 
 }  // namespace
@@ -155,6 +167,15 @@ double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& 
 double latency_seconds(const ia::PhysicalType& source, const ia::PhysicalType& target, const Cluster& cluster) {
   const LinkProfile* link = link_between(source, target, cluster);
   return link == nullptr ? cluster.latency_seconds : link->all.first();
+}
+
+bool travels_separately(const ia::analysis::Volume& volume, const ia::PhysicalType& source,
+                        const ia::PhysicalType& target) {
+  const int64_t sites = sites_between(source, target);
+  const int64_t messages = std::max<int64_t>((sites - 1) * volume.stages, 1);
+  const int64_t bytes = target.relation.bytes_of(volume.busiest) / messages;
+  // A partial is as large as the messages that it is divided into, and the site's own share.
+  return (volume.reduce > 0 ? sites * bytes : bytes) >= ia::analysis::kSeparateBytes;
 }
 
 double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,

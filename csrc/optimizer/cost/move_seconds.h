@@ -28,6 +28,11 @@ double link_seconds(const ia::analysis::Volume& volume, const ia::PhysicalType& 
                     const Cluster& cluster);
 double latency_seconds(const ia::PhysicalType& source, const ia::PhysicalType& target, const Cluster& cluster);
 
+/// Whether the messages of a move are so large that they are not joined with those of others, if sites are equally
+/// busy.
+bool travels_separately(const ia::analysis::Volume& volume, const ia::PhysicalType& source,
+                        const ia::PhysicalType& target);
+
 /// Seconds of a move's copies and reductions, at the sites that do most: parts cut out of blocks to be sent, partials
 /// added, arrived parts put together. Needs a profile.
 double handling_seconds(const ia::analysis::Exchange& exchange, const ia::PhysicalType& source,

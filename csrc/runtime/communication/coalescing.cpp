@@ -3,12 +3,11 @@
 #include <map>
 
 #include "base/check.h"
+#include "ia/analysis/schedule.h"
 
 namespace joinsum::runtime::communication {
 namespace {
 
-/// Messages of at least this size travel alone: copies at both ends cost more than a message.
-constexpr int64_t kAloneBytes = int64_t{128} << 10;
 constexpr int64_t kMostCoalescedBytes = int64_t{4} << 20;
 
 /// A message's array, which must have its size and the dtype of `options`.
@@ -27,7 +26,7 @@ std::vector<CoalescedMessage> coalesce(const std::vector<Message>& messages, int
     const Message& message = messages[i];
     if ((sending ? message.from : message.to) != site || message.bytes == 0) continue;
     const int64_t peer = sending ? message.to : message.from;
-    if (message.bytes >= kAloneBytes) {
+    if (message.bytes >= ia::analysis::kSeparateBytes) {
       out.push_back({peer, {i}, message.bytes, {}});
       continue;
     }

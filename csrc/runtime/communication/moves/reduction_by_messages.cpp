@@ -2,17 +2,12 @@
 
 #include <numeric>
 
+#include "ia/analysis/schedule.h"
+
 namespace joinsum::runtime::communication::moves {
 
 using storage::Block;
 using storage::Pin;
-
-namespace {
-
-/// Smaller partials are copied into one array.
-constexpr int64_t kAloneBytes = int64_t{128} << 10;
-
-}  // namespace
 
 /// A flat array with a chunk for each site.
 struct ReductionByMessages::Array {
@@ -44,7 +39,7 @@ ReductionByMessages::ReductionByMessages(std::vector<Member*> members, Transport
       options_(members.front()->options()) {
   std::vector<Member*> small;
   for (Member* member : members) {
-    member->partial().bytes() < kAloneBytes ? small.push_back(member) : add_array({member}, true);
+    member->partial().bytes() < ia::analysis::kSeparateBytes ? small.push_back(member) : add_array({member}, true);
   }
   if (!small.empty()) add_array(std::move(small), false);
   for (Member* member : members) member->join_reduction();

@@ -243,6 +243,22 @@ void check_plan(const ia::Plan& plan) {
   EXPECT_TRUE(tied || cost.wire_bytes > 0 || cost.peak.bytes == results);
 }
 
+TEST(Cost, LargeMessagesHaveAPartOfALatencyForThemselves) {
+  const Cluster cluster = measured();
+  const auto link = [&](int64_t elements, const std::string& moved) {
+    const ia::Plan plan = ia::parse("ia on 2\ninput A: f32[" + std::to_string(elements) + "]<2> (0)\n" +
+                                    "output Z = broadcast(" + moved + ")\n");
+    return schedule_seconds(plan, cluster)(*plan.outputs()[0].node).link;
+  };
+  constexpr int64_t kElements = ia::analysis::kSeparateBytes / 4;
+  // Each site sends half of the elements; a byte takes 8, a latency 64.
+  EXPECT_NEAR(link(2 * kElements - 4, "A"), 8.0 * 4 * (kElements - 2), 0.1);
+  EXPECT_NEAR(link(2 * kElements, "A"), 8.0 * 4 * kElements + 64.0 / 8, 0.1);
+  // Each site has a partial of half of the elements, and sends half of it in each of two stages.
+  EXPECT_NEAR(link(2 * kElements - 4, "agg[; add](A)"), 8.0 * 4 * (kElements - 2), 0.1);
+  EXPECT_NEAR(link(2 * kElements, "agg[; add](A)"), 8.0 * 4 * kElements + 2 * 64.0 / 8, 0.1);
+}
+
 TEST(Cost, AgreesWithPlainCountingOnRandomPlans) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     RandomPlans random(seed);
