@@ -165,6 +165,7 @@ bench: build ## The same for every workload; as root also on emulated networks: 
 	$(call BENCH,standard)
 bench-full: build ## The same for every size on every network; leaves out the cells that an earlier run has measured
 	$(call BENCH,full) --resume
+	$(PY) benchmarks/choice.py --json benchmarks/results/choice.json --suite full --resume
 
 .PHONY: docs
 docs: build ## Generate the docs that list rules, kernels, operators and errors

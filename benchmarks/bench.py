@@ -19,29 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from frame.cells import SUITES, Cell, Suite, cells
+from frame.cells import SUITES, Asked, Cell, chosen_cells
 from frame.launch import run_cell, threads_of_rank
 from frame.results import HEADER, Results, fallen, machine, table
 from frame.timing import spread
 from joinsum.base.text_table import text_table
-from network import Link, Missing
+from network import Missing
 from workloads import WORKLOADS
-
-
-def _chosen(
-    suite: str, workloads: Sequence[str], sizes: Sequence[str], ranks: str | None, networks: str | None
-) -> list[Cell]:
-    """The suite's cells; flags that name workloads, sizes, ranks or networks choose among all that exist."""
-    known = {name: workload.sizes for name, workload in WORKLOADS.items()}
-    asked = SUITES[suite]
-    if workloads or sizes or ranks or networks:
-        counts = [int(count) for count in (ranks or "1,2,4").split(",")]
-        asked = Suite(asked.turns, [(workloads, sizes, counts, (networks or "open").split(","))])
-    for _, _, _, links in asked.blocks:
-        for link in links:
-            if link != "open":
-                Link.parse(link)
-    return list(cells(asked, known))
 
 
 def _show(cell: Cell, results: Results) -> None:
@@ -98,8 +82,9 @@ def main(
     """Compare joinsum with all other contenders."""
     if resume and json_file is None:
         raise click.UsageError("--resume needs the file of --json")
+    asked = Asked(workloads, sizes, ranks, networks)
     try:
-        chosen = _chosen(suite, workloads, sizes, ranks, networks)
+        chosen = chosen_cells(suite, {name: each.sizes for name, each in WORKLOADS.items()}, asked)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     before = Results.read(against) if against is not None else Results()

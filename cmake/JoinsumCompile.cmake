@@ -8,7 +8,10 @@ add_compile_options(
   $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>
   $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${way_to_sources}/=>)
 
-if(JOINSUM_SANITIZE)
+if(JOINSUM_SANITIZE STREQUAL "thread")
+  # The plan side has no threads of its own: it is compiled as for a release, and found in the compiler cache.
+  add_link_options(-fsanitize=thread)
+elseif(JOINSUM_SANITIZE)
   set(sanitize_flags -fsanitize=${JOINSUM_SANITIZE} -fno-sanitize-recover=all)
   add_compile_options(${sanitize_flags} -fno-omit-frame-pointer)
   add_link_options(${sanitize_flags})
@@ -39,13 +42,16 @@ function(joinsum_strict target)
   if(JOINSUM_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
+  if(JOINSUM_SANITIZE STREQUAL "thread" AND NOT target STREQUAL "joinsum_plan")
+    target_compile_options(${target} PRIVATE -fsanitize=thread -O1 -g1)
+  endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # These depend on the optimiser and report correct code, std::string's above all (GCC bugs 105651, 105329, 107852).
     # `make sanitize` looks for what they would find.
     target_compile_options(${target} PRIVATE
       -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
       -Wno-error=maybe-uninitialized -Wno-error=free-nonheap-object)
-    if(JOINSUM_SANITIZE)
+    if(JOINSUM_SANITIZE AND NOT JOINSUM_SANITIZE STREQUAL "thread")
       target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized)
     endif()
   endif()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["SUITES", "Cell", "Suite", "cells"]
+from network import Link
+
+__all__ = ["SUITES", "Asked", "Cell", "Suite", "cells", "chosen_cells"]
 
 
 class Cell(NamedTuple):
@@ -73,6 +75,33 @@ def cells(suite: Suite, sizes: Mapping[str, Sequence[str]]) -> Iterator[Cell]:
                         if (not chosen or size in chosen) and _exists(cell) and cell not in found:
                             found.add(cell)
                             yield cell
+
+
+class Asked(NamedTuple):
+    """What flags name; numbers of ranks and networks with commas between them."""
+
+    workloads: Sequence[str]
+    sizes: Sequence[str]
+    ranks: str | None
+    networks: str | None
+
+
+def chosen_cells(suite: str, known: Mapping[str, Sequence[str]], asked: Asked) -> list[Cell]:
+    """The suite's cells; flags that name something choose among all that exist. `known` are the sizes of each workload.
+
+    >>> chosen_cells("quick", {"ffnn": ["amazon"]}, Asked([], [], "4", "1gbit"))
+    [Cell(workload='ffnn', size='amazon', ranks=4, network='1gbit')]
+    """
+    chosen = SUITES[suite]
+    if any(asked):
+        counts = [int(count) for count in (asked.ranks or "1,2,4").split(",")]
+        networks = (asked.networks or "open").split(",")
+        chosen = Suite(chosen.turns, [(asked.workloads, asked.sizes, counts, networks)])
+    for _, _, _, links in chosen.blocks:
+        for link in links:
+            if link != "open":
+                Link.parse(link)
+    return list(cells(chosen, known))
 
 
 def _exists(cell: Cell) -> bool:

@@ -9,19 +9,18 @@
 
 namespace joinsum::runtime::communication::shared_memory {
 
-// Either the owner sees the change after the fence, or who rings sees that the owner sleeps.
+// Both exchange `sleeping_`: whoever comes second sees what the first one did before. So either the owner sees the
+// change, or who rings sees that the owner sleeps.
 
 void Bell::ring() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (sleeping_.load(std::memory_order_relaxed) == 0 || sleeping_.exchange(0) == 0) return;
+  if (sleeping_.exchange(0) == 0) return;
   rings_.fetch_add(1);
   syscall(SYS_futex, &rings_, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
 }
 
 void Bell::sleep_unless(const std::function<bool()>& changed, std::chrono::milliseconds longest) {
   const uint32_t before = rings_.load();
-  sleeping_.store(1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  sleeping_.exchange(1);
   if (!changed()) {
     const timespec timeout{longest.count() / 1000, (longest.count() % 1000) * 1'000'000};
     syscall(SYS_futex, &rings_, FUTEX_WAIT, before, &timeout, nullptr, 0);
