@@ -144,7 +144,20 @@ sanitize: $(SETUP_DONE) ## Run the C++ tests under the address and undefined-beh
 	  joinsum_plan_tests "cmake --build --preset dev --target joinsum_plan_tests && \
 	    tools/run_shards.sh build/dev/joinsum_plan_tests --gtest_filter='$(SANITIZED)'" \
 	  joinsum_runtime_tests "cmake --build --preset dev --target joinsum_runtime_tests && \
-	    ASAN_OPTIONS=detect_leaks=0 build/dev/joinsum_runtime_tests"
+	    ASAN_OPTIONS=detect_leaks=0 build/dev/joinsum_runtime_tests" \
+	  threads "$(MAKE) --no-print-directory sanitize-threads"
+
+# A test with two of torch's threads, whose OpenMP the thread sanitizer does not know.
+THREADS_OF_TORCH = TiledRecomputation.GoesThroughLargeArraysByBlocks
+# The compiler that the editable build uses: the plan side's objects are found in its cache.
+CXX_OF_PYTHON = $(shell $(PY) -c "import sysconfig; print(sysconfig.get_config_var('CXX').split()[0])")
+
+.PHONY: sanitize-threads
+sanitize-threads: $(SETUP_DONE) ## Run the runtime's C++ tests under the thread sanitizer, with one OpenMP thread
+	CXX=$(CXX_OF_PYTHON) cmake --preset threads $(GENERATOR)
+	cmake --build --preset threads --target joinsum_runtime_tests
+	OMP_NUM_THREADS=1 TSAN_OPTIONS='halt_on_error=1 suppressions=tools/thread_sanitizer.txt' \
+	  build/threads/joinsum_runtime_tests --gtest_filter='-$(THREADS_OF_TORCH)'
 
 .PHONY: plan-test
 plan-test: $(SETUP_DONE) ## Build the plan side without torch, and run its tests

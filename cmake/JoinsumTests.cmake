@@ -36,7 +36,10 @@ endif()
 
 if(NOT JOINSUM_PLAN_ONLY)
   joinsum_sources(runtime_tests tests/cpp/runtime)
-  list(APPEND runtime_tests ${torch_kernel_tests})
+  # Kernels run on torch's threads, whose OpenMP the thread sanitizer does not know.
+  if(NOT JOINSUM_SANITIZE STREQUAL "thread")
+    list(APPEND runtime_tests ${torch_kernel_tests})
+  endif()
   joinsum_test_program(joinsum_runtime_tests joinsum_core "${runtime_tests}")
   if(TARGET joinsum_runtime_tests)
     joinsum_precompile(joinsum_runtime_tests

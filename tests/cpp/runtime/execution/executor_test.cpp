@@ -1,5 +1,8 @@
 #include "runtime/execution/executor.h"
 
+#include <algorithm>
+#include <mutex>
+
 #include <gtest/gtest.h>
 
 #include "ia/analysis/exchange.h"
@@ -7,6 +10,7 @@
 #include "ia/text.h"
 #include "kernels/dense/dense.h"
 #include "random_physical_plans.h"
+#include "runtime/communication/memory_group.h"
 #include "runtime/test_store.h"
 #include "tra/lower.h"
 
@@ -32,20 +36,25 @@ std::vector<std::pair<Key, at::Tensor>> tensors_of(const ia::Contents& contents,
   return out;
 }
 
+std::map<std::string, StoredRelation> placed(const ia::Plan& plan, const std::map<std::string, ia::Contents>& contents,
+                                             Executor& executor) {
+  std::map<std::string, StoredRelation> inputs;
+  for (const auto& node : plan.inputs()) {
+    const std::string& name = node->as<ia::Input>()->name;
+    const auto tuples = tensors_of(contents.at(name), node->type().relation.dtype);
+    inputs.emplace(name, place_tuples(tuples, node->type(), executor.transport().local_sites(), executor.store(),
+                                      Ownership::kCopied));
+  }
+  return inputs;
+}
+
 class Loopback {
  public:
   explicit Loopback(int64_t sites) : executor(make_loopback(sites), make_test_store()) {}
 
   RunResult run(const ia::Plan& plan, const std::map<std::string, ia::Contents>& contents) {
-    std::map<std::string, StoredRelation> inputs;
-    for (const auto& node : plan.inputs()) {
-      const std::string& name = node->as<ia::Input>()->name;
-      const auto tuples = tensors_of(contents.at(name), node->type().relation.dtype);
-      inputs.emplace(name, place_tuples(tuples, node->type(), executor.transport().local_sites(), executor.store(),
-                                        Ownership::kCopied));
-    }
     try {
-      return executor.run(plan, inputs);
+      return executor.run(plan, placed(plan, contents, executor));
     } catch (const std::exception& error) {
       throw Error(std::string(error.what()).substr(0, 300) + "\n" + plan.text());
     }
@@ -54,15 +63,16 @@ class Loopback {
   Executor executor;
 };
 
+std::vector<double> values(const at::Tensor& array) {
+  const at::Tensor flat = array.to(at::kDouble).contiguous();
+  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
+}
+
 void expect_equal(const ia::Relation& wanted, const StoredRelation& given, const std::string& text) {
   auto contents = ia::contents(wanted, *given.type);
   std::vector<std::pair<Key, at::Tensor>> found;
   ASSERT_NO_THROW(found = tuples(given)) << text;
   ASSERT_EQ(contents.size(), found.size()) << text;
-  const auto values = [](const at::Tensor& array) {
-    const at::Tensor flat = array.to(at::kDouble).contiguous();
-    return std::vector<double>(flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel());
-  };
   std::vector<std::pair<Key, std::vector<double>>> a;
   std::vector<std::pair<Key, std::vector<double>>> b;
   for (const auto& [key, array] : contents) a.emplace_back(key, array.values);
@@ -89,6 +99,60 @@ TEST(Executor, RunsRandomPhysicalPlansAsTheInterpreterDoes) {
     }
     EXPECT_EQ(loopback.executor.transport().counters().sent, bytes) << text;
     if (HasFailure()) return;
+  }
+}
+
+/// Whether a key has one tuple, in each output.
+bool unique(const ia::Plan& plan) {
+  return std::all_of(plan.outputs().begin(), plan.outputs().end(),
+                     [](const auto& output) { return output.node->type().relation.unique(); });
+}
+
+/// The values of an output by key, from the tuples that the ranks have, which must agree.
+class RanksOutputs {
+ public:
+  void add(const std::string& name, const StoredRelation& relation) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, array] : tuples(relation)) {
+      const auto [at, fresh] = found_[name].emplace(key, values(array));
+      EXPECT_EQ(at->second, values(array)) << name;
+    }
+  }
+  const std::map<std::string, std::map<Key, std::vector<double>>>& found() const { return found_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::map<Key, std::vector<double>>> found_;
+};
+
+/// Under the thread sanitizer this looks for races between executors, their messages and the threads that watch them.
+TEST(Executor, RunsRandomPhysicalPlansOnAThreadForEachRankAsTheInterpreterDoes) {
+  int runs = 0;
+  for (uint64_t seed = 0; runs < 40; ++seed) {
+    joinsum::testing::RandomPhysicalPlans random(seed);
+    const ia::Plan plan = random.plan();
+    const auto ranks = static_cast<int>(plan.grid().sites());
+    if (ranks < 2 || ranks > 4 || !unique(plan)) continue;
+    const auto inputs = random.inputs(plan);
+    RanksOutputs outputs;
+    communication::testing::expect_no_errors(communication::testing::on_group(
+        ranks,
+        [&](communication::Transport& transport, int) {
+          Executor executor({&transport, [](communication::Transport*) {}}, make_test_store());
+          const RunResult result = executor.run(plan, placed(plan, inputs, executor));
+          for (const auto& [name, relation] : result.outputs) outputs.add(name, relation);
+          transport.agree("end", "");  // a rank that ends closes its connections
+        },
+        "gloo", runs % 2 == 0));
+    const auto wanted = ia::interpret(plan, inputs);
+    for (const auto& output : plan.outputs()) {
+      std::map<Key, std::vector<double>> expected;
+      for (const auto& [key, array] : ia::contents(wanted.at(output.name), output.node->type()))
+        expected.emplace(key, array.values);
+      EXPECT_EQ(outputs.found().at(output.name), expected) << "seed " << seed << "\n" << plan.text();
+    }
+    if (HasFailure()) return;
+    ++runs;
   }
 }
 
