@@ -6,6 +6,8 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "ia/analysis/flops.h"
@@ -74,18 +76,50 @@ NodeSeconds by_fixed_rates(const Node& node, const Materialization& materializat
 /// Whole numbers, so that orders by sums of them are exact.
 int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
+/// Seconds of values that are not stored: each stored value that reads them computes them again. Fixed rates count them
+/// with their readers.
+class Unstored {
+ public:
+  Unstored(const Materialization& materialization, const SecondsOf& seconds_of)
+      : materialization_(materialization), seconds_of_(seconds_of) {}
+
+  void add(const Node& node) {
+    if (seconds_of_) seconds_.emplace(&node, seconds_of_(node).site + read_by(node));
+  }
+
+  double read_by(const Node& node) const {
+    if (!seconds_of_ || materialization_.further_result(node)) return 0;
+    std::unordered_set<const Node*> counted;
+    double seconds = 0;
+    for (const NodePtr& input : node.inputs()) {
+      const auto found = seconds_.find(input.get());
+      if (found != seconds_.end() && counted.insert(input.get()).second) seconds += found->second;
+    }
+    return seconds;
+  }
+
+ private:
+  const Materialization& materialization_;
+  const SecondsOf& seconds_of_;
+  std::unordered_map<const Node*, double> seconds_;
+};
+
 /// The stored values of a plan, in its order, as a graph.
 class Items {
  public:
   Items(const Plan& plan, const Materialization& materialization, const SecondsOf& seconds_of)
       : patience_(seconds_of ? kPatience : 1) {
+    Unstored unstored(materialization, seconds_of);
     for (const NodePtr& node : plan.order()) {
-      if (!materialization.materialized(*node)) continue;
+      if (!materialization.materialized(*node)) {
+        unstored.add(*node);
+        continue;
+      }
       numbers_.emplace(node.get(), items_.size());
       Item item{node.get(), is_move(node->operation()), {}, {}};
       for (const Node* operand : materialization.operands(*node)) item.operands.push_back(numbers_.at(operand));
       const NodeSeconds seconds = seconds_of ? seconds_of(*node) : by_fixed_rates(*node, materialization);
-      item.site_nanoseconds = nanoseconds(seconds.site);
+      item.site_nanoseconds = nanoseconds(seconds.site + unstored.read_by(*node));
       item.nanoseconds = item.site_nanoseconds;
       if (item.move) {
         item.stages = std::max<int64_t>(volume_of(*node).stages, 1);

@@ -18,21 +18,24 @@ __all__ = ["ROWS"]
 
 _COUNTS = {"groups": "g"}
 _INPUT, _RESULT = "n (g c) *s", "n (g o) *t"
-_WEIGHT = {False: "(g o) c *k", True: "(g c) o *k"}  # by whether the convolution is transposed
+# By whether the convolution is transposed: its weight, and the flops of it and of each gradient.
+_WEIGHT = {False: "(g o) c *k", True: "(g c) o *k"}
+_FLOPS = {False: "2 n g o c *k *t", True: "2 n g o c *k *s"}
 _FORMS = {
-    transposed: Form(f"{_INPUT}, {weight} -> {_RESULT}", "*s *k *t", "c=add", {}, _COUNTS, "2 n g o c *k *t")
+    transposed: Form(f"{_INPUT}, {weight} -> {_RESULT}", "*s *k *t", "c=add", {}, _COUNTS, _FLOPS[transposed])
     for transposed, weight in _WEIGHT.items()
 }
 
 
-def _gradient(of: str, weight: str, reduce: str) -> Form:
+def _gradient(of: str, transposed: bool, reduce: str) -> Form:
     """The form of joinsum::convolution_gradient of a tensor with these axes."""
-    return Form(f"{_RESULT}, {_INPUT}, {weight} -> {of}", "*s *k *t", reduce, {"sizes": of}, _COUNTS)
+    pattern = f"{_RESULT}, {_INPUT}, {_WEIGHT[transposed]} -> {of}"
+    return Form(pattern, "*s *k *t", reduce, {"sizes": of}, _COUNTS, _FLOPS[transposed])
 
 
 # Gradients of the input, and of the weight, by whether the convolution is transposed.
-_TO_INPUT = {transposed: _gradient(_INPUT, weight, "o=add") for transposed, weight in _WEIGHT.items()}
-_TO_WEIGHT = {transposed: _gradient(weight, weight, "n=add") for transposed, weight in _WEIGHT.items()}
+_TO_INPUT = {transposed: _gradient(_INPUT, transposed, "o=add") for transposed in _WEIGHT}
+_TO_WEIGHT = {transposed: _gradient(weight, transposed, "n=add") for transposed, weight in _WEIGHT.items()}
 
 
 def _convolution(application: Application) -> Results:

@@ -84,6 +84,43 @@ output Y = map[(k0); exp](X)
   EXPECT_NEAR(seconds(1, 4), 0.5 + 0.25 + 4, 1e-9);
 }
 
+/// Seconds of a schedule in which each value that is neither an input nor fused takes one, on its own.
+double seconds_at_one_each(const Plan& plan, const Materialization& materialization) {
+  const SecondsOf seconds_of = [&](const Node& node) -> NodeSeconds {
+    return {.site = node.inputs().empty() || materialization.fused(node) ? 0.0 : 1.0};
+  };
+  return Schedule(plan, materialization, seconds_of).seconds();
+}
+
+TEST(Schedule, CountsAProductThatIsAddedToAWeight) {
+  const Plan plan = parse(R"(ia on 2
+input W: f64[8,8]<1,1> (*)
+input S: f64[]<> (*)
+input X: f64[8,8]<1,1> (*)
+g = agg[0, 2; add](join[1; 0; matmul](X, X))
+output N -> W = local_call[0; aten::addcmul; ab,ab, -> ab:f64; (%0{a,b}, %1{a,b}, %2{}) -> {a,b}; flops=1 ab](W, g, S)
+)");
+  const Materialization materialization(plan);
+  ASSERT_NE(materialization.added_by(*plan.outputs()[0].node), nullptr);
+  EXPECT_NEAR(seconds_at_one_each(plan, materialization), 2, 1e-9);
+}
+
+TEST(Schedule, CountsARecomputedValueForEachReader) {
+  const Plan plan = parse(R"(ia on 2
+input X: f64[4,5]<2,1> (0)
+input Y: f64[6,5]<1,1> (*)
+x = map[(k0, k1); insert_dim[1]](X)
+y = map[(k0, k1); arrange[bc->bc]](Y)
+j = join[1; 1; add](x, y)
+output M = map[(k0, k1, k2); reduce_max[abc->ab]](j)
+output L = map[(k0, k1, k2); reduce_min[abc->ab]](j)
+)");
+  const Materialization materialization(plan, 0);
+  ASSERT_EQ(materialization.not_materialized().size(), 1U);
+  // Both maps of the operands, and twice the join and a reduction.
+  EXPECT_NEAR(seconds_at_one_each(plan, materialization), 2 + 2 * 2, 1e-9);
+}
+
 TEST(Schedule, RunsEveryNodeOfRandomPlansOnceAfterItsOperands) {
   for (uint64_t seed = 0; seed < 500; ++seed) {
     testing::RandomPhysicalPlans plans(seed);
@@ -143,7 +180,7 @@ TEST(Schedule, LargeMovesTravelTogetherWhereSitesCannotComputeMeanwhile) {
   const auto with_overlap = [&](double overlap) {
     const SecondsOf seconds_of = [&](const Node& node) -> NodeSeconds {
       if (is_move(node.operation())) return {.latency = 0.25, .link = 8, .overlap = overlap};
-      return {.site = node.inputs().empty() ? 0.0 : 1.0};
+      return {.site = node.inputs().empty() || node.as<LocalJoin>() != nullptr ? 0.0 : 1.0};
     };
     return Schedule(plan, Materialization(plan), seconds_of);
   };
