@@ -22,6 +22,10 @@ using kernels::table::Row;
 
 bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
+/// What a contraction by another pair than product and sum takes, in matrix products of its size: 1.3 to 2.2 by
+/// `benchmarks/contractions.py`.
+constexpr double kProductsOfAPair = 2;
+
 /// An elementwise product, by its facts.
 const Row kProduct{.name = {}, .summary = {}, .operands = 2};
 
@@ -196,7 +200,8 @@ class Local {
     return row.user ? -1 : repeated(calls, profile_.row_reduction(bytes_, each));
   }
 
-  /// A contraction that is no product: every joined element is combined in one pass and reduced in another.
+  /// A contraction without a kernel that goes by tiles: every joined element is combined in one pass and reduced in
+  /// another.
   double joined_in_blocks(const kernels::table::Kernel& kernel, double elements) const {
     return both(profile_.elementwise_call(kernels::table::combined_by(kernel), bytes_, elements),
                 profile_.row_reduction(bytes_, elements));
@@ -207,11 +212,15 @@ class Local {
     const auto most = busiest_of(join.type().holding, visited.relation);
     if (most.elements == 0) return 0;
     const Row& row = kernels::table::row_of(op.kernel);
-    if (!row.facts.linear) return joined_in_blocks(op.kernel, static_cast<double>(most.elements));
     const Products p = products_at(join, op, visited, most.site, group_by);
     const bool outer = p.inner == 1 && group_by == nullptr && p.batch * p.rows * p.columns > 1;
-    if (outer) return repeated(p.calls, profile_.elementwise_call(kProduct, bytes_, p.batch * p.rows * p.columns));
     const DType dtype = visited.relation.dtype;
+    if (!row.facts.linear) {
+      const bool tiled = !outer && row.combine != "expression" && profile_.product(dtype, 1, 1, 1) >= 0;
+      if (!tiled) return joined_in_blocks(op.kernel, static_cast<double>(most.elements));
+      return kProductsOfAPair * p.calls * p.batch * profile_.product(dtype, p.rows, p.inner, p.columns);
+    }
+    if (outer) return repeated(p.calls, profile_.elementwise_call(kProduct, bytes_, p.batch * p.rows * p.columns));
     const double least = profile_.product(dtype, 1, 1, 1);
     const double each = profile_.product(dtype, p.rows, p.inner, p.columns);
     double seconds = each < 0 ? each : p.calls * (least + p.batch * std::max(each - least, 0.0));

@@ -80,6 +80,19 @@ output Z = agg[0, 2; add](join[1; 0; matmul](A, B))
   EXPECT_EQ(cost.run_seconds, 4096);
 }
 
+TEST(Profile, PricesOtherPairsAsTwoProducts) {
+  const auto seconds = [](const std::string& kernel) {
+    return seconds_of(
+        "ia on 2\ninput A: f32[4,2]<2,1> (0)\ninput B: f32[2,2]<1,1> (*)\n"
+        "output Z = agg[0, 2; min](join[1; 0; " +
+            kernel + "](A, B))\n",
+        "t1");
+  };
+  EXPECT_NEAR(seconds("contract_add_min[ij,jk->ik]"), 2 * 8, 1e-9);
+  // An expression has no tiles: each of the 8 joined elements is computed, and read again.
+  EXPECT_NEAR(seconds("expression_min[ij,jk->ik:x0+x1]"), 2 * 8 + 0.5 * 8, 1e-9);
+}
+
 TEST(Profile, TakesTheSmallestSetOfAxesThatHasAllThatAreCrossed) {
   Profile profile;
   profile.links = {{{0, 1, 2}, line(3, 0), {}}, {{1, 2}, line(2, 0), {}}, {{1}, line(1, 0), {}}};
