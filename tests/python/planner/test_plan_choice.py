@@ -37,11 +37,11 @@ def profile(latency: float, bytes_per_second: float, quick: bool = True) -> Prof
 
 
 def disturbed(found: Profile, seed: int) -> Profile:
-    """The profile of another measurement: every time is up to a quarter longer, or a fifth shorter."""
+    """The profile of another measurement: every time is up to a tenth longer or shorter."""
     generator = random.Random(seed)
 
     def times(seconds: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(each * generator.uniform(0.8, 1.25) for each in seconds)
+        return tuple(each * generator.uniform(0.9, 1.1) for each in seconds)
 
     def curve(of: Curve) -> Curve:
         return Curve(of.sizes, tuple(monotone(times(of.seconds))))
