@@ -19,7 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from frame.cells import SUITES, Asked, Cell, chosen_cells
+from frame.cells import SUITES, Cell
+from frame.flags import cell_flags
 from frame.launch import run_cell, threads_of_rank
 from frame.results import HEADER, Results, fallen, machine, table
 from frame.timing import spread
@@ -55,40 +56,22 @@ def _command(words: Sequence[str]) -> str:
 
 
 @click.command()
-@click.option("--suite", type=click.Choice(list(SUITES)), default="standard", show_default=True, help="Which cells.")
-@click.option("--workload", "workloads", type=click.Choice(list(WORKLOADS)), multiple=True)
-@click.option("--size", "sizes", multiple=True, help="Names of sizes.")
-@click.option("--ranks", help="Numbers of ranks, with commas.")
-@click.option("--network", "networks", help="`open`, or links such as 1gbit, 10gbit+0.2ms, 2x1gbit, with commas.")
+@cell_flags("standard", {name: each.sizes for name, each in WORKLOADS.items()})
 @click.option("--contender", "only", multiple=True, help="Only these beside joinsum.")
 @click.option("--turns", type=click.IntRange(min=1), help="Turns of each contender.")
 @click.option("--limit", default=900.0, show_default=True, help="Seconds after which a cell has failed.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here, cell by cell.")
-@click.option("--resume", is_flag=True, help="Leave out the cells that the file of --json has.")
 @click.option("--against", type=click.Path(exists=True, path_type=Path), help="Name ratios that fell by more than 5 %.")
 def main(
     suite: str,
-    workloads: tuple[str, ...],
-    sizes: tuple[str, ...],
-    ranks: str | None,
-    networks: str | None,
+    chosen: Sequence[Cell],
+    results: Results,
     only: tuple[str, ...],
     turns: int | None,
     limit: float,
-    json_file: Path | None,
-    resume: bool,
     against: Path | None,
 ) -> None:
     """Compare joinsum with all other contenders."""
-    if resume and json_file is None:
-        raise click.UsageError("--resume needs the file of --json")
-    asked = Asked(workloads, sizes, ranks, networks)
-    try:
-        chosen = chosen_cells(suite, {name: each.sizes for name, each in WORKLOADS.items()}, asked)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
     before = Results.read(against) if against is not None else Results()
-    results = Results.read(json_file) if resume and json_file is not None else Results(json_file)
     about = {"machine": machine(), "command": _command(sys.argv)}
     failures = []
     for cell in chosen:

@@ -17,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ import click
 import joinsum
 import torch
 import torch.distributed as dist
-from frame.cells import SUITES, Asked, Cell, chosen_cells
+from frame.cells import Cell
 from frame.contenders import Contender, rank
+from frame.flags import cell_flags
 from frame.launch import run_ranks, threads_of_rank
 from frame.results import Results, machine
 from frame.timing import ratio, spread, take_turns
@@ -186,34 +188,14 @@ def run_plans(cell: Cell, plans: int, turns: int) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--suite", type=click.Choice(list(SUITES)), default="quick", show_default=True, help="As in bench.py.")
-@click.option("--workload", "workloads", type=click.Choice(PLANNED), multiple=True)
-@click.option("--size", "sizes", multiple=True)
-@click.option("--ranks", help="Numbers of ranks, with commas.")
-@click.option("--network", "networks", help="`open`, or links such as 1gbit, with commas.")
+@cell_flags("quick", {name: WORKLOADS[name].sizes for name in PLANNED})
 @click.option("--plans", default=8, show_default=True, help="How many beside the baselines.")
 @click.option("--turns", default=7, show_default=True)
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the figures here, cell by cell.")
-@click.option("--resume", is_flag=True, help="Leave out the cells that the file of --json has.")
 @click.option("--out", type=click.Path(path_type=Path), hidden=True)
-def main(
-    suite: str,
-    workloads: tuple[str, ...],
-    sizes: tuple[str, ...],
-    ranks: str | None,
-    networks: str | None,
-    plans: int,
-    turns: int,
-    file: Path | None,
-    resume: bool,
-    out: Path | None,
-) -> None:
+def main(suite: str, chosen: Sequence[Cell], results: Results, plans: int, turns: int, out: Path | None) -> None:
     """Run chosen plans beside others."""
     if out is not None:
-        return one_rank(workloads[0], sizes[0], plans, turns, out)
-    known = {name: WORKLOADS[name].sizes for name in PLANNED}
-    chosen = chosen_cells(suite, known, Asked(workloads, sizes, ranks, networks))
-    results = Results.read(file) if resume and file is not None else Results(file)
+        return one_rank(chosen[0], plans, turns, out)
     for cell in chosen:
         if cell.ranks == 1 or cell in results.cells:
             continue
@@ -222,11 +204,11 @@ def main(
     click.echo(cell_table(results))
 
 
-def one_rank(workload: str, size: str, plans: int, turns: int, out: Path) -> None:
+def one_rank(cell: Cell, plans: int, turns: int, out: Path) -> None:
     """What a process that `run_plans` starts does."""
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     dist.init_process_group("gloo")
-    figures = measured(workload, size, plans, turns)
+    figures = measured(cell.workload, cell.size, plans, turns)
     if rank() == 0:
         out.write_text(json.dumps(figures), encoding="utf-8")
     dist.destroy_process_group()

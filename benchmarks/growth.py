@@ -10,7 +10,7 @@
 | bytes | a run in which two processes send each other that much at once |
 
 An exponent is the slope of the straight line through the points of a curve, from its middle on, where both axes are
-logarithmic: 1 is linear. Figures are medians; the curves take turns.
+logarithmic: 1 is linear. Figures are medians.
 
     python benchmarks/growth.py [--quick] [--json FILE] [--plot FILE]
 """

@@ -80,15 +80,13 @@ int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 /// with their readers.
 class Unstored {
  public:
-  Unstored(const Materialization& materialization, const SecondsOf& seconds_of)
-      : materialization_(materialization), seconds_of_(seconds_of) {}
+  explicit Unstored(const SecondsOf& seconds_of) : seconds_of_(seconds_of) {}
 
   void add(const Node& node) {
     if (seconds_of_) seconds_.emplace(&node, seconds_of_(node).site + read_by(node));
   }
 
   double read_by(const Node& node) const {
-    if (!seconds_of_ || materialization_.further_result(node)) return 0;
     std::unordered_set<const Node*> counted;
     double seconds = 0;
     for (const NodePtr& input : node.inputs()) {
@@ -99,7 +97,6 @@ class Unstored {
   }
 
  private:
-  const Materialization& materialization_;
   const SecondsOf& seconds_of_;
   std::unordered_map<const Node*, double> seconds_;
 };
@@ -109,7 +106,7 @@ class Items {
  public:
   Items(const Plan& plan, const Materialization& materialization, const SecondsOf& seconds_of)
       : patience_(seconds_of ? kPatience : 1) {
-    Unstored unstored(materialization, seconds_of);
+    Unstored unstored(seconds_of);
     for (const NodePtr& node : plan.order()) {
       if (!materialization.materialized(*node)) {
         unstored.add(*node);

@@ -215,13 +215,13 @@ class Local {
     const Products p = products_at(join, op, visited, most.site, group_by);
     const bool outer = p.inner == 1 && group_by == nullptr && p.batch * p.rows * p.columns > 1;
     const DType dtype = visited.relation.dtype;
+    const double least = profile_.product(dtype, 1, 1, 1);
     if (!row.facts.linear) {
-      const bool tiled = !outer && row.combine != "expression" && profile_.product(dtype, 1, 1, 1) >= 0;
+      const bool tiled = !outer && row.combine != "expression" && least >= 0;
       if (!tiled) return joined_in_blocks(op.kernel, static_cast<double>(most.elements));
       return kProductsOfAPair * p.calls * p.batch * profile_.product(dtype, p.rows, p.inner, p.columns);
     }
     if (outer) return repeated(p.calls, profile_.elementwise_call(kProduct, bytes_, p.batch * p.rows * p.columns));
-    const double least = profile_.product(dtype, 1, 1, 1);
     const double each = profile_.product(dtype, p.rows, p.inner, p.columns);
     double seconds = each < 0 ? each : p.calls * (least + p.batch * std::max(each - least, 0.0));
     // Results of several calls are put together in one block.
