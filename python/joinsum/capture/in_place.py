@@ -1,9 +1,10 @@
-"""Graphs of ATen operators that write over values which nobody reads again, so that memory is used once."""
+"""Graphs of ATen operators that write over values which nobody reads again, so that memory is used once; products of
+matrices are added to what SGD updates, so that no gradient is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -12,7 +13,99 @@ from joinsum.base.disjoint_sets import DisjointSets
 from joinsum.capture.operators.table import traits_of
 from joinsum.capture.recording.application import operator_name
 
-__all__ = ["overwrite_operands"]
+__all__ = ["add_products", "overwrite_operands"]
+
+_ATEN = torch.ops.aten
+
+
+def add_products(graph: fx.Graph, inputs: Collection[int]) -> int:
+    """Replaces `addcmul(x, a @ b, rate)`, a step of SGD without momentum, by `addmm(x, a, b, alpha=rate)`, where `x` is
+    an input that may be overwritten, nothing else reads the product, which reads no such input itself, and the rate is
+    one number. The product may be transposed. It is computed once all assertions have held and `x` is read no more, so
+    that its operands do not stay until the end. Gives the number of these products.
+
+    inputs   positions of placeholders that may be overwritten
+
+    >>> import torch
+    >>> from torch.fx.experimental.proxy_tensor import make_fx
+    >>> def step(w, x, y, rate):
+    ...     return torch.addcmul(w, x.t() @ y, rate)
+    >>> examples = torch.ones(3, 2), torch.ones(5, 3), torch.ones(5, 2), torch.tensor(-0.1)
+    >>> add_products(make_fx(step, tracing_mode="fake")(*examples).graph, [0])
+    1
+    """
+    placeholders = graph.find_nodes(op="placeholder")
+    overwritten = {placeholders[position] for position in inputs}
+    memory = _Memory(graph, inputs)
+    updated = {memory.root(node) for node in overwritten}
+    added: dict[fx.Node, _Product] = {}
+    for node in graph.nodes:
+        product = _product_added_to(overwritten, node)
+        if product is not None and updated.isdisjoint(map(memory.root, (product.first, product.second))):
+            added[node] = product
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    checks = [node for node in places if node.target is torch.ops.joinsum.checked.default]
+    readers: dict[fx.Node, list[fx.Node]] = {}
+    for node in places:
+        if node.op != "output":
+            for root in {memory.root(operand) for operand in node.all_input_nodes}:
+                readers.setdefault(root, []).append(node)
+    for node, product in added.items():
+        x: Any = node.args[0]
+        rate: Any = node.args[2]
+        others = [reader for reader in readers[memory.root(x)] if reader is not node]
+        with graph.inserting_after(max([product.node, rate, *checks, *others], key=places.__getitem__)):
+            number = graph.call_method("item", (rate,))
+        with graph.inserting_after(number):
+            new = graph.call_function(_ATEN.addmm.default, (x, product.first, product.second), {"alpha": number})
+        if product.transposed:
+            with graph.inserting_before(new):
+                first = graph.call_function(_ATEN.t.default, (product.second,))
+                second = graph.call_function(_ATEN.t.default, (product.first,))
+            new.args = (x, first, second)
+        new.meta = dict(node.meta)
+        node.replace_all_uses_with(new)
+        _erase_unread(graph, node)
+    return len(added)
+
+
+class _Product(NamedTuple):
+    """`node` computes `first @ second`; its transpose is wanted if `transposed`."""
+
+    node: fx.Node
+    first: fx.Node
+    second: fx.Node
+    transposed: bool
+
+
+def _product_added_to(overwritten: Collection[fx.Node], node: fx.Node) -> _Product | None:
+    """What a step of SGD adds to an input, if that is a product of matrices which nothing else reads."""
+    if node.target is not _ATEN.addcmul.default or node.kwargs or node.args[0] not in overwritten:
+        return None
+    x: Any
+    product: Any
+    rate: Any
+    x, product, rate = node.args
+    if not isinstance(product, fx.Node) or not isinstance(rate, fx.Node):
+        return None
+    value, number = x.meta["val"], rate.meta["val"]
+    if value.dtype not in (torch.float32, torch.float64) or not value.is_cpu or number.dim() != 0:
+        return None
+    transposed = False
+    while product.target is _ATEN.t.default and len(product.users) == 1:
+        product, transposed = product.args[0], not transposed
+    if product.target is not _ATEN.mm.default or len(product.users) != 1 or product.meta["val"].dtype != value.dtype:
+        return None
+    return _Product(product, product.args[0], product.args[1], transposed)
+
+
+def _erase_unread(graph: fx.Graph, node: fx.Node) -> None:
+    """Erases a node that nothing reads, and operands that nothing reads then."""
+    operands = node.all_input_nodes
+    graph.erase_node(node)
+    for operand in operands:
+        if not operand.users and operand.op == "call_function":
+            _erase_unread(graph, operand)
 
 
 def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
@@ -59,7 +152,7 @@ def _overwriting(node: fx.Node) -> tuple[torch._ops.OpOverload | None, dict[str,
         return None, {}
     if not _alike(operand.meta.get("val"), node.meta.get("val")):
         return None, {}
-    packet = getattr(torch.ops.aten, f"{target._opname}_", None)
+    packet = getattr(_ATEN, f"{target._opname}_", None)
     found = getattr(packet, target._overloadname, None) if packet is not None else None
     if not isinstance(found, torch._ops.OpOverload) or any(each.alias_info for each in target._schema.returns):
         return None, {}
@@ -133,7 +226,7 @@ class _Memory:
         """Whether a node reads the memory of an operand by more than one argument, but for a square."""
         read: list[fx.Node] = []
         fx.node.map_arg((node.args, node.kwargs), read.append)
-        square = node.target in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul_.Tensor)
+        square = node.target in (_ATEN.mul.Tensor, _ATEN.mul_.Tensor)
         if square and all(other is operand for other in read):
             return False
         return sum(self.shares(operand, other) for other in read) > 1

@@ -22,7 +22,7 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
-from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.in_place import add_products, overwrite_operands
 from joinsum.capture.layouts import use_channels_last
 from joinsum.capture.operators.table import random_rule_of, rule_of
 from joinsum.capture.recording.application import operator_name, refuse
@@ -58,6 +58,7 @@ class SingleSiteExecutable:
         for node in nodes.nodes:
             _check(node, graph.replicate)
         use_channels_last(nodes)
+        add_products(nodes, self._tied)
         overwrite_operands(nodes, self._tied)
         _take_from_list(nodes)
         self._gm = fx.GraphModule(graph.gm, nodes)

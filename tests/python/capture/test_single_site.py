@@ -10,7 +10,7 @@ import torch
 from joinsum.capture.captured_graph import CapturedGraph
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.executable import compile_fx
-from joinsum.capture.in_place import overwrite_operands
+from joinsum.capture.in_place import add_products, overwrite_operands
 from joinsum.capture.interpret import interpret
 from joinsum.capture.operators.table import random_rule_of
 from joinsum.capture.record import record
@@ -90,6 +90,112 @@ def test_an_update_overwrites_the_parameter_and_its_state():
 def test_an_update_whose_operands_share_memory_overwrites_none():
     state, numbers = ADAM
     assert changed(lambda p, g, mean, *rest: adam(p, g, mean, mean, *rest), *state[:3], *numbers, inputs=[0, 2]) == 0
+
+
+def with_added_products(step, *tensors, inputs):
+    """The graph after products are added to inputs, which computes what it did before."""
+    gm = traced(step, *tensors)
+    before = gm(*[x.clone() for x in tensors])
+    add_products(gm.graph, inputs)
+    overwrite_operands(gm.graph, inputs)
+    gm.graph.lint()
+    gm.recompile()
+    torch.testing.assert_close(gm(*[x.clone() for x in tensors]), before)
+    return gm.graph
+
+
+def targets(graph):
+    """The overload packets that a graph calls, in order."""
+    return [node.target.overloadpacket for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+
+
+ATEN = torch.ops.aten
+W, A, B, RATE = torch.rand(3, 4), torch.rand(5, 3), torch.rand(5, 4), torch.tensor(-0.1)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda w, a, b, rate: torch.addcmul(w, a.t() @ b, rate),
+        lambda w, a, b, rate: torch.addcmul(w, (b.t() @ a).t(), rate),
+        lambda w, a, b, rate: torch.addcmul(w, (a.t() @ b).t().t(), rate),
+    ],
+)
+def test_a_product_that_sgd_alone_reads_is_added_to_the_weight(step):
+    called = targets(with_added_products(step, W, A, B, RATE, inputs=[0]))
+    assert ATEN.addmm_ in called
+    assert ATEN.mm not in called
+    assert ATEN.addcmul not in called
+
+
+@pytest.mark.parametrize(
+    ("step", "inputs"),
+    [
+        (lambda w, a, b, rate: torch.addcmul(w, a.t() @ b, rate), [1]),
+        (lambda w, a, b, rate: (torch.addcmul(w, g := a.t() @ b, rate), g), [0]),
+        (lambda w, a, b, rate: (torch.addcmul(w, (g := a.t() @ b).t().t(), rate), g.sum()), [0]),
+        (lambda w, a, b, rate: torch.addcmul(w, a.t() @ b, rate, value=2), [0]),
+        (lambda w, a, b, rate: torch.addcmul(w, a.t() @ b, rate * torch.ones(4)), [0]),
+        (lambda w, a, b, rate: torch.addcmul(w * 2, a.t() @ b, rate), [0]),
+    ],
+)
+def test_other_sums_keep_their_product(step, inputs):
+    called = targets(with_added_products(step, W, A, B, RATE, inputs=inputs))
+    assert ATEN.mm in called
+
+
+def test_a_product_is_added_once_the_weight_is_read_no_more_and_before_other_work():
+    def step(w, a, b, rate):
+        gradient = a.t() @ b
+        read = (b @ w.t()).exp()  # by a view
+        return torch.addcmul(w, gradient, rate), read.sin()
+
+    called = targets(with_added_products(step, W, A, B, RATE, inputs=[0]))
+    readers = [i for i, each in enumerate(called) if each in (ATEN.mm, ATEN.exp_)]
+    assert readers[0] < called.index(ATEN.addmm_) < readers[1]
+
+
+def test_products_that_read_each_others_weights_are_stored():
+    def step(w, v, x, y, rate):  # of (x @ w) @ v, whose gradients read the other weight
+        return torch.addcmul(w, x.t() @ (y @ v.t()), rate), torch.addcmul(v, w.t() @ (x.t() @ y), rate)
+
+    tensors = torch.rand(4, 2), torch.rand(2, 4), torch.rand(5, 4), torch.rand(5, 4), RATE
+    called = targets(with_added_products(step, *tensors, inputs=[0, 1]))
+    assert (called.count(ATEN.addmm_), called.count(ATEN.addcmul_)) == (1, 1)
+
+
+def test_a_product_is_added_only_after_assertions_have_held():
+    def step(w, a, b, rate):
+        gradient = a.t() @ b
+        return torch.addcmul(w, gradient, rate), torch.ops.joinsum.checked((b > 0).all(), "a value is negative")
+
+    called = targets(with_added_products(step, W, A, B, RATE, inputs=[0]))
+    assert called.index(torch.ops.joinsum.checked) < called.index(ATEN.addmm_)
+
+
+def test_a_weight_that_the_graph_returns_as_it_was_stays():
+    graph = with_added_products(lambda w, a, b, rate: (torch.addcmul(w, a.t() @ b, rate), w), W, A, B, RATE, inputs=[0])
+    assert ATEN.addmm in targets(graph)
+
+
+def test_steps_of_sgd_that_store_no_gradient_train_as_torch_does():
+    joinsum.init(sites=1)
+    torch.manual_seed(0)
+    plain, stepped = (nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4, bias=False)) for _ in range(2))
+    stepped.load_state_dict(plain.state_dict())
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.3) for m in (plain, stepped))
+    step = joinsum.train_step(stepped, nn.functional.cross_entropy, other)
+    for _ in range(4):
+        x, y = torch.rand(7, 6), torch.randint(4, (7,))
+        one.zero_grad()
+        nn.functional.cross_entropy(plain(x), y).backward()
+        one.step()
+        step(x, y)
+        other.param_groups[0]["lr"] *= 0.5
+        one.param_groups[0]["lr"] *= 0.5
+    step.sync()
+    for wanted, found in zip(plain.parameters(), stepped.parameters(), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_each_draw_has_the_numbers_of_recording():
