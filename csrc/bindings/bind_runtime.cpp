@@ -7,6 +7,7 @@
 #include "runtime/communication/watch/peer_watch.h"
 #include "runtime/execution/executor.h"
 #include "runtime/storage/relation.h"
+#include "runtime/storage/torch_allocations.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -109,6 +110,18 @@ void bind_transport(py::module_& module) {
              py::arg("timeout_seconds"), py::arg("collectives"), py::arg("share_memory"), WithoutGil());
 }
 
+/// A context manager; threads may be in one at a time each.
+class AllocationsFrom {
+ public:
+  explicit AllocationsFrom(std::shared_ptr<BlockStore> store) : store_(std::move(store)) {}
+  void enter() { allocations_.emplace(store_->arena()); }
+  void exit(const py::args& /*error*/) { allocations_.reset(); }
+
+ private:
+  std::shared_ptr<BlockStore> store_;
+  std::optional<storage::TorchAllocations> allocations_;
+};
+
 storage::Ownership ownership(bool copy) { return copy ? storage::Ownership::kCopied : storage::Ownership::kShared; }
 
 void bind_stored_relation(py::module_& module) {
@@ -119,6 +132,11 @@ void bind_stored_relation(py::module_& module) {
       .def_property_readonly("pooled_bytes", &BlockStore::pooled_bytes)
       .def("release_pool", &BlockStore::release_pool, WithoutGil())
       .def("set_budget", &BlockStore::set_budget, py::arg("bytes"), WithoutGil());
+  py::class_<AllocationsFrom>(module, "AllocationsFrom")
+      .def(py::init<std::shared_ptr<BlockStore>>(), py::arg("store"))
+      .def("__enter__", &AllocationsFrom::enter)
+      .def("__exit__", &AllocationsFrom::exit);
+  module.def("system_allocations", &storage::system_allocations);
   module.def("make_store", &storage::make_store, py::arg("name"));
   module.def("store_names", &storage::store_names);
   py::class_<StoredRelation>(module, "StoredRelation")

@@ -11,6 +11,7 @@
 #include "kernels/dense/dense.h"
 #include "runtime/execution/local/pair_pattern.h"
 #include "runtime/storage/resident_bytes.h"
+#include "runtime/storage/torch_allocations.h"
 
 namespace joinsum::runtime::execution {
 
@@ -425,6 +426,7 @@ RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, Stored
     // Nothing here is differentiated: operators skip autograd, and who overwrites an array counts its version.
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const c10::NoGradGuard no_grad;
+    const storage::TorchAllocations allocations(store_->arena());
     std::vector<NodeCounts> counts(to_run->steps().size());
     auto outputs = current.emplace(*to_run, inputs, scalars, *transport_, *store_, overwritten_).run(counts);
     return {std::move(outputs), {to_run, std::move(counts)}};

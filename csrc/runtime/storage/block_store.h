@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include "runtime/storage/arena.h"
 #include "runtime/storage/block.h"
 
 namespace joinsum::runtime::storage {
@@ -24,11 +25,13 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   virtual Block share(at::Tensor array) = 0;
   /// An array with undefined contents to compute a block into.
   virtual at::Tensor allocate(at::IntArrayRef shape, const at::TensorOptions& options) = 0;
-  /// Bytes of freed blocks that the store has not returned to the system, for later blocks of their sizes.
+  /// Where arrays come from that kernels make beside blocks; null where the store has no memory of its own.
+  virtual std::shared_ptr<Arena> arena() const { return nullptr; }
+  /// Bytes of freed blocks and arrays that the store has not returned to the system, for later ones.
   virtual int64_t pooled_bytes() const { return 0; }
   /// Returns them.
   virtual void release_pool() {}
-  /// Blocks and freed blocks together take at most these bytes from now on, unless blocks alone take more.
+  /// Blocks and freed memory together take at most these bytes from now on, unless blocks alone take more.
   virtual void set_budget(int64_t /*bytes*/) {}
 
   /// Bytes of blocks now, and their maximum since `reset_peak`. Blocks that begin at one address count once.
@@ -46,9 +49,8 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   int64_t peak_ = 0;
 };
 
-/// Holds every block in memory where it was put. Freed arrays on the CPU are used again for blocks of their size (fresh
-/// pages from the system cost more than computing into them). Blocks and freed arrays together never take more than
-/// blocks alone have taken, nor more than the budget; the sizes that were used least recently are returned first.
+/// Holds every block in memory where it was put. Memory on the CPU comes from one arena, which keeps what is freed
+/// within the budget.
 std::shared_ptr<BlockStore> make_memory_store();
 
 /// For tests of pins: moves a block to other memory whenever its last pin ends, and fills the memory that it leaves

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from joinsum import _C
 from joinsum.base.arguments import integer, show
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import Executable
+from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.backend import names_of_operators
@@ -63,6 +65,10 @@ class TrainStep:
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
         check_not_distributed("train_step", self._model)
+        with _C.AllocationsFrom(context().store):
+            return self._run(batch, keywords)
+
+    def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
         batch, keywords = self._options.shards.joined((batch, keywords))
         call = self._current = self._arguments()
         try:

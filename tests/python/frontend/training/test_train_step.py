@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import joinsum
 import pytest
 import torch
+from joinsum import _C
 from joinsum.frontend.training.optimizers import UPDATES
 from models import CASES, batches, new_model
 from rounding import rounding
@@ -113,6 +116,44 @@ def test_steps_after_the_first_run_its_plan() -> None:
         step(x, y)
         planned.append(step.captured_or_last().planned)
     assert planned[0] is planned[1] is planned[2]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+# In one thread: in each of its own, kernels of torch's take scratch memory.
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("kind", ["gpt", "cnn"])
+def test_steps_after_the_first_ones_take_no_memory_from_the_system(kind: str, sites: int) -> None:
+    joinsum.init(sites=sites, cluster=CUTTING if sites > 1 else None)
+    model = new_model(kind)
+    step = joinsum.train_step(model, CASES[kind].loss, torch.optim.AdamW(model.parameters()), max_norm=1.0)
+    ((x, y),) = batches(kind, 1)
+    for _ in range(4):
+        step(x, y)
+    steps, allocations = 8, _C.system_allocations()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    losses = [step(x, y) for _ in range(steps)]
+    assert _C.system_allocations() == allocations
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults <= 10 * steps
+    assert losses[-1] < losses[0]
+
+
+def test_a_loss_outlives_the_sites_that_computed_it() -> None:
+    model = new_model("mlp")
+    step = joinsum.train_step(model, CASES["mlp"].loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    losses = [step(x, y) for x, y in batches("mlp", 3)]
+    numbers = [loss.item() for loss in losses]
+    del step
+    joinsum.init(sites=2)
+    gc.collect()
+    assert [loss.item() for loss in losses] == numbers
 
 
 def test_state_stays_on_the_sites_under_the_users_keys() -> None:

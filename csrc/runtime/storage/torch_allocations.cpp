@@ -1,0 +1,68 @@
+#include "runtime/storage/torch_allocations.h"
+
+#include <atomic>
+
+#include <c10/core/CPUAllocator.h>
+
+namespace joinsum::runtime::storage {
+namespace {
+
+thread_local Arena* current = nullptr;
+std::atomic<int64_t> from_system = 0;
+
+/// torch's allocator for the CPU, which asks the thread's arena first.
+class Allocator final : public c10::Allocator {
+ public:
+  explicit Allocator(c10::Allocator* system) : system_(system) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (current != nullptr && bytes > 0) {
+      if (void* const memory = current->allocate(bytes); memory != nullptr) {
+        c10::profiledCPUMemoryReporter().New(memory, bytes);
+        return {memory, memory, &give_back, c10::Device(c10::kCPU)};
+      }
+    }
+    if (bytes > 0) from_system.fetch_add(1, std::memory_order_relaxed);
+    return system_->allocate(bytes);
+  }
+
+  /// Takes memory of either origin.
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  static Allocator& installed() {
+    static auto* const allocator = [] {
+      auto* const made = new Allocator(c10::GetAllocator(c10::kCPU));
+      c10::SetAllocator(c10::kCPU, made);
+      return made;
+    }();
+    return *allocator;
+  }
+
+ private:
+  static void give_back(void* memory) {
+    if (memory == nullptr) return;
+    if (const std::shared_ptr<Arena> arena = Arena::owner_of(memory); arena != nullptr) {
+      c10::profiledCPUMemoryReporter().Delete(memory);
+      arena->free(memory);
+    } else {
+      installed().system_->raw_deallocate(memory);
+    }
+  }
+
+  c10::Allocator* system_;
+};
+
+}  // namespace
+
+TorchAllocations::TorchAllocations(std::shared_ptr<Arena> arena) : arena_(std::move(arena)), before_(current) {
+  if (arena_ != nullptr) Allocator::installed();
+  current = arena_.get();
+}
+
+TorchAllocations::~TorchAllocations() { current = before_; }
+
+int64_t system_allocations() { return from_system.load(std::memory_order_relaxed); }
+
+}  // namespace joinsum::runtime::storage

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+
+#include "runtime/storage/arena.h"
+
+namespace joinsum::runtime::storage {
+
+/// While it lives, arrays that torch makes on the CPU in this thread take their memory from `arena`; null: from where
+/// they take it otherwise. They free it in any thread, at any time.
+class TorchAllocations {
+ public:
+  explicit TorchAllocations(std::shared_ptr<Arena> arena);
+  ~TorchAllocations();
+  TorchAllocations(const TorchAllocations&) = delete;
+  TorchAllocations& operator=(const TorchAllocations&) = delete;
+
+ private:
+  std::shared_ptr<Arena> arena_;
+  Arena* before_;
+};
+
+/// Arrays on the CPU whose memory torch took from the system since the process began using arenas, for tests.
+int64_t system_allocations();
+
+}  // namespace joinsum::runtime::storage

@@ -1,0 +1,160 @@
+#include "runtime/storage/arena.h"
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace joinsum::runtime::storage {
+namespace {
+
+constexpr size_t kBytes = 1 << 20;
+
+TEST(Arena, UsesFreedMemoryAgain) {
+  const auto arena = Arena::make();
+  void* const memory = arena->allocate(kBytes);
+  EXPECT_EQ(arena->used_bytes(), kBytes);
+  arena->free(memory);
+  EXPECT_EQ(arena->used_bytes(), 0);
+  EXPECT_EQ(arena->kept_bytes(), kBytes);
+  EXPECT_EQ(arena->allocate(kBytes), memory);
+  EXPECT_EQ(arena->kept_bytes(), 0);
+  arena->free(memory);
+}
+
+TEST(Arena, JoinsFreeNeighbours) {
+  const auto arena = Arena::make();
+  void* const first = arena->allocate(kBytes);
+  void* const second = arena->allocate(kBytes);
+  void* const third = arena->allocate(kBytes);
+  arena->free(first);
+  arena->free(third);
+  arena->free(second);
+  EXPECT_EQ(arena->allocate(3 * kBytes), first);
+  EXPECT_EQ(arena->kept_bytes(), 0);
+  arena->free(first);
+}
+
+TEST(Arena, TakesTheSmallestChunkThatFits) {
+  const auto arena = Arena::make();
+  void* const large = arena->allocate(4 * kBytes);
+  void* const between = arena->allocate(kBytes);
+  void* const small = arena->allocate(2 * kBytes);
+  void* const last = arena->allocate(kBytes);
+  arena->free(large);
+  arena->free(small);
+  EXPECT_EQ(arena->allocate(2 * kBytes), small);
+  EXPECT_EQ(arena->allocate(kBytes), large);
+  for (void* const memory : {small, large, between, last}) arena->free(memory);
+}
+
+TEST(Arena, GrowsByWhatItsLastChunkLacks) {
+  const auto arena = Arena::make();
+  void* const first = arena->allocate(kBytes);
+  arena->free(first);
+  EXPECT_EQ(arena->allocate(4 * kBytes), first);
+  EXPECT_EQ(arena->used_bytes() + arena->kept_bytes(), 4 * kBytes);
+  arena->free(first);
+}
+
+TEST(Arena, KeepsSmallMemoryBySize) {
+  const auto arena = Arena::make();
+  void* const first = arena->allocate(100);
+  void* const second = arena->allocate(100);
+  EXPECT_NE(first, second);
+  arena->free(first);
+  void* const other = arena->allocate(300);
+  EXPECT_NE(other, first);
+  EXPECT_EQ(arena->allocate(90), first) << "both are rounded up to 128";
+  for (void* const memory : {first, second, other}) arena->free(memory);
+  EXPECT_EQ(arena->used_bytes(), 0);
+}
+
+TEST(Arena, ReturnsPagesOfTheLargestChunksFirst) {
+  const auto arena = Arena::make();
+  void* const large = arena->allocate(4 * kBytes);
+  void* const between = arena->allocate(kBytes);
+  void* const small = arena->allocate(2 * kBytes);
+  void* const last = arena->allocate(kBytes);
+  std::memset(large, 1, 4 * kBytes);
+  std::memset(small, 1, 2 * kBytes);
+  arena->free(large);
+  arena->free(small);
+  arena->shrink_to(3 * kBytes);
+  EXPECT_LE(arena->kept_bytes(), 2 * kBytes + 8192);
+  EXPECT_EQ(*static_cast<char*>(arena->allocate(4 * kBytes)), 0) << "a page from the system";
+  EXPECT_EQ(*static_cast<char*>(arena->allocate(2 * kBytes)), 1) << "a page that was kept";
+  EXPECT_LE(arena->kept_bytes(), 8192);
+  for (void* const memory : {large, between, small, last}) arena->free(memory);
+  arena->shrink_to(0);
+  EXPECT_LE(arena->kept_bytes(), 8192);
+}
+
+TEST(Arena, LivesAsLongAsItsMemory) {
+  auto arena = Arena::make();
+  void* const memory = arena->allocate(kBytes);
+  const std::weak_ptr<Arena> watched = arena;
+  arena.reset();
+  ASSERT_EQ(Arena::owner_of(memory), watched.lock());
+  std::memset(memory, 1, kBytes);
+  Arena::owner_of(memory)->free(memory);
+  EXPECT_TRUE(watched.expired());
+  EXPECT_EQ(Arena::owner_of(memory), nullptr);
+}
+
+TEST(Arena, KnowsItsAddresses) {
+  const auto first = Arena::make();
+  const auto second = Arena::make();
+  void* const a = first->allocate(kBytes);
+  void* const b = second->allocate(kBytes);
+  int outside = 0;
+  EXPECT_EQ(Arena::owner_of(static_cast<char*>(a) + kBytes - 1), first);
+  EXPECT_EQ(Arena::owner_of(b), second);
+  EXPECT_EQ(Arena::owner_of(&outside), nullptr);
+  first->free(a);
+  second->free(b);
+}
+
+TEST(Arena, GivesNoMemoryTwice) {
+  const auto arena = Arena::make();
+  std::mt19937 random(0);
+  std::vector<std::pair<unsigned char*, size_t>> taken;
+  for (int step = 0; step < 20'000; ++step) {
+    if (taken.size() < 50 || (taken.size() < 200 && random() % 2 == 0)) {
+      const size_t bytes = 1 + random() % (random() % 4 == 0 ? 200'000 : 30'000);
+      auto* const memory = static_cast<unsigned char*>(arena->allocate(bytes));
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(memory) % Arena::kAlignment, 0);
+      std::memset(memory, static_cast<int>(bytes % 251), bytes);
+      taken.emplace_back(memory, bytes);
+    } else {
+      std::swap(taken[random() % taken.size()], taken.back());
+      const auto [memory, bytes] = taken.back();
+      const auto value = static_cast<unsigned char>(bytes % 251);
+      ASSERT_EQ(std::count(memory, memory + bytes, value), static_cast<int64_t>(bytes));
+      arena->free(memory);
+      taken.pop_back();
+    }
+    if (step % 1'000 == 999) arena->shrink_to(static_cast<int64_t>(random() % 1'000'000));
+  }
+  for (const auto& [memory, bytes] : taken) arena->free(memory);
+  EXPECT_EQ(arena->used_bytes(), 0);
+}
+
+TEST(Arena, ManyThreadsTakeAndFree) {
+  const auto arena = Arena::make();
+  const auto work = [&] {
+    for (int step = 0; step < 2'000; ++step) {
+      void* const memory = arena->allocate(1'000 + 977 * static_cast<size_t>(step % 40));
+      *static_cast<int*>(memory) = step;
+      arena->free(memory);
+    }
+  };
+  std::thread first(work), second(work);
+  first.join();
+  second.join();
+  EXPECT_EQ(arena->used_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace joinsum::runtime::storage
