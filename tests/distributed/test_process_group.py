@@ -280,6 +280,10 @@ def test_all_ranks_calibrate_to_the_same_costs_and_read_the_file_again(plays: An
     assert re.fullmatch(r"calibrated \d{4}-\d\d-\d\d on 2 ranks of gloo", calibrated)
 
 
+def test_threads_of_gloo_do_not_take_a_computing_threads_core(plays: Any) -> None:
+    assert plays(2).values("threads_of_gloo_start_when_a_core_is_free") == [["batch"], ["batch"]]
+
+
 def test_a_stale_calibration_is_passed_over_with_a_reason(plays: Any) -> None:
     first, second = plays(2).values("a_stale_file_is_passed_over_with_a_warning_from_rank_0")
     assert first[0] == second[0] == "measured quickly on 2 ranks, not calibrated"

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "runtime/communication/coalescing.h"
 #include "runtime/communication/first_difference.h"
+#include "runtime/communication/gloo_threads.h"
 #include "runtime/communication/native_collectives.h"
 #include "runtime/communication/shared_memory/handshake.h"
 #include "runtime/communication/transport.h"
@@ -369,6 +370,7 @@ std::shared_ptr<Transport> make_process_group(const std::string& group_name, dou
   }
   auto transport = std::make_shared<ProcessGroupTransport>(std::move(peers), policy);
   transport->share_memory(share_memory);
+  let_gloo_threads_yield();
   return transport;
 }
 

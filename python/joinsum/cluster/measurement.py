@@ -28,7 +28,9 @@ _WORK_SECONDS = 2e-3
 _LEAST_SIDE = 128  # of square products that take longer than a call
 _SHARES_OF_PRODUCTS = 4.0
 _DTYPES = {4: "f32", 8: "f64"}
-_RATE_SHOWS = 3.0  # times the seconds of the smallest message
+_RATE_SHOWS = 8.0  # times the seconds of the smallest message
+_SMALL_BYTES = 1 << 16  # of messages that take a latency, whatever their size
+_TURNS_SECONDS = 1.5e-2  # in which each process that shares a core has several turns
 _OVERLAP_BYTES = 1 << 20  # that each site sends
 # The fraction of the time for each family; the rest is for start-up and agreements.
 _SHARES = {
@@ -94,10 +96,14 @@ class _Stage:
         """Of each message, in single precision, where a site sends `size` bytes."""
         return size // 4 // self.peers
 
-    def curve(self, more: float) -> Curve:
-        """Medians of the rounds, and `more` seconds."""
+    def curve(self, more: float, latency: float | None = None) -> Curve:
+        """Medians of the rounds, and `more` seconds; no message takes less than the latency, and small ones take it, if
+        it is known otherwise."""
         sizes = sorted(self.seconds)
         seconds = [median(self.seconds[size]) + more for size in sizes]
+        if latency is not None:
+            pairs = zip(sizes, seconds, strict=True)
+            seconds = [latency if size <= _SMALL_BYTES else max(each, latency) for size, each in pairs]
         return Curve(tuple(map(float, sizes)), tuple(monotone(seconds)))
 
 
@@ -162,7 +168,8 @@ class Measurement:
     def _links(self) -> Iterator[Links]:
         """Every stage in several rounds, so that a disturbance affects one of them. Sites with cores of their own are
         slower to handle messages when they have just computed, by about as much for all of them; sites that share
-        cores compute while others wait."""
+        cores compute while others wait. These wait for their turns, for how long differs from round to round and not
+        from stage to stage: their latency is the mean of all."""
         stages = {}
         for axes in axis_sets(len(self.sites.grid.axes)):
             groups = _C.SubGrids(self.sites.grid, axes).groups()
@@ -177,9 +184,12 @@ class Measurement:
                     self._measure(stage, share)
             self.tick("links")
             after_work.append(self._after_work() if self.crowding == 1.0 else 0.0)
-        more = max(fmean(after_work), 0.0)
+        more = max(median(after_work), 0.0)
+        turns = None
+        if self.crowding > 1.0:
+            turns = fmean(fmean(each.seconds[min(each.seconds)]) for each, _ in stages.values())
         for axes, (everyone_stage, pair_stage) in stages.items():
-            yield Links(axes, everyone_stage.curve(more), pair_stage.curve(more))
+            yield Links(axes, everyone_stage.curve(more, turns), pair_stage.curve(more))
 
     def _after_work(self) -> float:
         """Seconds that small messages between all sites take longer if the sites work before."""
@@ -201,16 +211,20 @@ class Measurement:
         return partial(self._send, messages, payload, array, meanwhile)
 
     def _measure(self, stage: _Stage, share: float) -> None:
-        """One round of a stage: sizes ascend while they are likely to fit into `share` seconds, or their rate does not
-        show yet beside the latency."""
-        watch = Stopwatch(self.sites.transport, share / len(self.coverage.link_bytes) / 2)
-        first = last = 0.0
-        for size in self.coverage.link_bytes:
+        """One round of a stage. In the first one sizes ascend while they are likely to fit into `share` seconds, or
+        their rate does not show yet beside the latency; the others measure the same ones. Sites that share cores wait
+        now and then until others have had their turn, which only many small messages show."""
+        window = share / len(self.coverage.link_bytes) / 2
+        watch = Stopwatch(self.sites.transport, window)
+        patient = Stopwatch(self.sites.transport, window if self.crowding == 1.0 else max(window, _TURNS_SECONDS))
+        first = last = spent = 0.0
+        known = len(stage.seconds)
+        for size in self.coverage.link_bytes[: known or None]:
             # Time grows fourfold at most.
-            if last > _RATE_SHOWS * first and watch.elapsed() + 4 * last > share:
+            if not known and last > _RATE_SHOWS * first and spent + 4 * last > share:
                 break
-            last = watch.exchange(self._sender(stage, size))
-            first = first or last
+            last = (patient if size <= _SMALL_BYTES else watch).exchange(self._sender(stage, size))
+            first, spent = first or last, spent + last
             stage.seconds.setdefault(4 * stage.elements(size) * stage.peers, []).append(last)
 
     def _overlap(self) -> float:

@@ -43,6 +43,14 @@ def all_ranks_find_the_same_rates_and_costs_follow() -> list[object]:
 
 
 @scene(SCENES)
+def threads_of_gloo_start_when_a_core_is_free() -> list[str]:
+    joinsum.init()
+    names = {int(task.name): (task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+    policies = {os.sched_getscheduler(thread) for thread, name in names.items() if name == "gloo_tcp_loop"}
+    return ["batch" if policy == os.SCHED_BATCH else str(policy) for policy in policies]
+
+
+@scene(SCENES)
 def a_stale_file_is_passed_over_with_a_warning_from_rank_0() -> list[str]:
     in_own_cache()
     current = joinsum.init()
