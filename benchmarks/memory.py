@@ -3,8 +3,9 @@
 A decoder of 6 layers x 512 (27 M parameters) is trained by AdamW on batches of 4 x 256 tokens of a vocabulary of 8,192.
 Each setting runs in processes of its own, over Gloo on this machine. Measured is the growth of a rank's resident memory
 from before the model exists to its peak in six steps (`VmHWM`), so it has parameters, gradients, state and activations,
-as the prediction has. It also has what no plan predicts: the allocator's unused memory, blocks retained for reuse,
-scratch memory of kernels, and, for joinsum, the modules and graphs of the first step's capture and planning.
+as the prediction has. It also has what no plan predicts: the allocator's unused memory, scratch memory of kernels, and,
+for joinsum, the modules and graphs of the first step's capture and planning. Blocks and arrays of torch's operators,
+with what the arena keeps of them, are what the prediction is about.
 
     python benchmarks/memory.py [--layers 6] [--width 512] [--steps 6] [--json FILE]
 """
@@ -26,6 +27,7 @@ import joinsum
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from joinsum.cluster.context import context
 from torch import Tensor, nn
 
 RANKS = 2
@@ -135,6 +137,7 @@ def train(kind: str, setting: Setting) -> dict[str, Any]:
         "peak growth": memory("VmHWM") - before,
     }
     if isinstance(step, joinsum.TrainStep):
+        figures["blocks and arrays"] = context().resident_bytes
         figures["predicted"] = step.explain().passes[0].explanation.cost.peak_bytes
     return figures
 
@@ -169,6 +172,7 @@ def report(figures: dict[str, dict[str, Any]]) -> None:
     print(f"{step['parameters'] / 1e6:.1f} M parameters, {RANKS} ranks over Gloo; GB of the rank that takes most")
     rows = [
         ("predicted peak of the plan of joinsum.train_step", step["predicted"]),
+        ("memory of its blocks and arrays", step["blocks and arrays"]),
         ("measured peak growth, joinsum.train_step", step["peak growth"]),
         ("  of it after the first step", step["resident after each step"][0]),
         ("  of it after the last step", step["resident after each step"][-1]),
