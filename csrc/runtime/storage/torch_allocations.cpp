@@ -1,14 +1,12 @@
 #include "runtime/storage/torch_allocations.h"
 
-#include <atomic>
-
 #include <c10/core/CPUAllocator.h>
 
 namespace joinsum::runtime::storage {
 namespace {
 
 thread_local Arena* current = nullptr;
-std::atomic<int64_t> from_system = 0;
+thread_local int64_t from_system = 0;
 
 /// torch's allocator for the CPU, which asks the thread's arena first.
 class Allocator final : public c10::Allocator {
@@ -22,7 +20,7 @@ class Allocator final : public c10::Allocator {
         return {memory, memory, &give_back, c10::Device(c10::kCPU)};
       }
     }
-    if (bytes > 0) from_system.fetch_add(1, std::memory_order_relaxed);
+    if (bytes > 0) ++from_system;
     return system_->allocate(bytes);
   }
 
@@ -31,38 +29,37 @@ class Allocator final : public c10::Allocator {
 
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
-  static Allocator& installed() {
-    static auto* const allocator = [] {
-      auto* const made = new Allocator(c10::GetAllocator(c10::kCPU));
-      c10::SetAllocator(c10::kCPU, made);
-      return made;
-    }();
-    return *allocator;
-  }
-
  private:
-  static void give_back(void* memory) {
-    if (memory == nullptr) return;
-    if (const std::shared_ptr<Arena> arena = Arena::owner_of(memory); arena != nullptr) {
-      c10::profiledCPUMemoryReporter().Delete(memory);
-      arena->free(memory);
-    } else {
-      installed().system_->raw_deallocate(memory);
-    }
-  }
+  static void give_back(void* memory);
 
   c10::Allocator* system_;
 };
 
+/// Set while this library is loaded: torch reads which allocator there is in any thread, without a lock.
+Allocator* const installed = [] {
+  auto* const made = new Allocator(c10::GetAllocator(c10::kCPU));
+  c10::SetAllocator(c10::kCPU, made);
+  return made;
+}();
+
+void Allocator::give_back(void* memory) {
+  if (memory == nullptr) return;
+  if (const std::shared_ptr<Arena> arena = Arena::owner_of(memory); arena != nullptr) {
+    c10::profiledCPUMemoryReporter().Delete(memory);
+    arena->free(memory);
+  } else {
+    installed->system_->raw_deallocate(memory);
+  }
+}
+
 }  // namespace
 
 TorchAllocations::TorchAllocations(std::shared_ptr<Arena> arena) : arena_(std::move(arena)), before_(current) {
-  if (arena_ != nullptr) Allocator::installed();
   current = arena_.get();
 }
 
 TorchAllocations::~TorchAllocations() { current = before_; }
 
-int64_t system_allocations() { return from_system.load(std::memory_order_relaxed); }
+int64_t system_allocations() { return from_system; }
 
 }  // namespace joinsum::runtime::storage

@@ -20,7 +20,7 @@ class TorchAllocations {
   Arena* before_;
 };
 
-/// Arrays on the CPU whose memory torch took from the system since the process began using arenas, for tests.
+/// Arrays on the CPU for which torch has taken memory from the system in this thread, for tests.
 int64_t system_allocations();
 
 }  // namespace joinsum::runtime::storage

@@ -118,16 +118,6 @@ def test_steps_after_the_first_run_its_plan() -> None:
     assert planned[0] is planned[1] is planned[2]
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-# In one thread: in each of its own, kernels of torch's take scratch memory.
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("sites", [1, 3])
 @pytest.mark.parametrize("kind", ["gpt", "cnn"])
 def test_steps_after_the_first_ones_take_no_memory_from_the_system(kind: str, sites: int) -> None:
