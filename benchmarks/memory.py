@@ -5,7 +5,7 @@ Each setting runs in processes of its own, over Gloo on this machine. Measured i
 from before the model exists to its peak in six steps (`VmHWM`), so it has parameters, gradients, state and activations,
 as the prediction has. It also has what no plan predicts: the allocator's unused memory, scratch memory of kernels, and,
 for joinsum, the modules and graphs of the first step's capture and planning. Blocks and arrays of torch's operators,
-with what the arena keeps of them, are what the prediction is about.
+with what the arena caches of them, are what the prediction is about.
 
     python benchmarks/memory.py [--layers 6] [--width 512] [--steps 6] [--json FILE]
 """

@@ -110,10 +110,10 @@ void bind_transport(py::module_& module) {
              py::arg("timeout_seconds"), py::arg("collectives"), py::arg("share_memory"), WithoutGil());
 }
 
-/// A context manager; threads may be in one at a time each.
-class AllocationsFrom {
+/// storage::TorchAllocations from the arena of a store, as a context manager for one thread.
+class TorchAllocations {
  public:
-  explicit AllocationsFrom(std::shared_ptr<BlockStore> store) : store_(std::move(store)) {}
+  explicit TorchAllocations(std::shared_ptr<BlockStore> store) : store_(std::move(store)) {}
   void enter() { allocations_.emplace(store_->arena()); }
   void exit(const py::args& /*error*/) { allocations_.reset(); }
 
@@ -132,10 +132,10 @@ void bind_stored_relation(py::module_& module) {
       .def_property_readonly("pooled_bytes", &BlockStore::pooled_bytes)
       .def("release_pool", &BlockStore::release_pool, WithoutGil())
       .def("set_budget", &BlockStore::set_budget, py::arg("bytes"), WithoutGil());
-  py::class_<AllocationsFrom>(module, "AllocationsFrom")
+  py::class_<TorchAllocations>(module, "TorchAllocations")
       .def(py::init<std::shared_ptr<BlockStore>>(), py::arg("store"))
-      .def("__enter__", &AllocationsFrom::enter)
-      .def("__exit__", &AllocationsFrom::exit);
+      .def("__enter__", &TorchAllocations::enter)
+      .def("__exit__", &TorchAllocations::exit);
   module.def("system_allocations", &storage::system_allocations);
   module.def("make_store", &storage::make_store, py::arg("name"));
   module.def("store_names", &storage::store_names);

@@ -103,7 +103,7 @@ void* Arena::take(size_t bytes) {
     if (same != small_.end() && !same->second.empty()) {
       char* const memory = same->second.back();
       same->second.pop_back();
-      kept_bytes_ -= bytes;
+      cached_bytes_ -= bytes;
       return memory;
     }
   }
@@ -152,11 +152,11 @@ void Arena::add_free(char* begin, Chunk chunk) {
   }
   free_.emplace(begin, chunk);
   by_size_.emplace(chunk.bytes, begin);
-  kept_bytes_ += chunk.bytes - chunk.returned;
+  cached_bytes_ += chunk.bytes - chunk.returned;
 }
 
 Arena::Chunks::iterator Arena::remove_free(Chunks::iterator chunk) {
-  kept_bytes_ -= chunk->second.bytes - chunk->second.returned;
+  cached_bytes_ -= chunk->second.bytes - chunk->second.returned;
   by_size_.erase({chunk->second.bytes, chunk->first});
   return free_.erase(chunk);
 }
@@ -171,7 +171,7 @@ void Arena::free(void* memory) {
   used_bytes_ -= bytes;
   if (bytes <= kSmall) {
     small_[bytes].push_back(static_cast<char*>(memory));
-    kept_bytes_ += bytes;
+    cached_bytes_ += bytes;
   } else {
     add_free(static_cast<char*>(memory), {bytes, 0});
   }
@@ -183,25 +183,25 @@ int64_t Arena::used_bytes() const {
   return static_cast<int64_t>(used_bytes_);
 }
 
-int64_t Arena::kept_bytes() const {
+int64_t Arena::cached_bytes() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(kept_bytes_);
+  return static_cast<int64_t>(cached_bytes_);
 }
 
 void Arena::shrink_to(int64_t most) {
   const std::lock_guard lock(mutex_);
-  if (static_cast<int64_t>(kept_bytes_) <= most) return;
+  if (static_cast<int64_t>(cached_bytes_) <= most) return;
   for (const auto& [bytes, all] : small_) {
-    kept_bytes_ -= bytes * all.size();
+    cached_bytes_ -= bytes * all.size();
     for (char* const memory : all) add_free(memory, {bytes, 0});
   }
   small_.clear();
   for (auto largest = by_size_.rbegin(); largest != by_size_.rend(); ++largest) {
-    if (static_cast<int64_t>(kept_bytes_) <= most) return;
+    if (static_cast<int64_t>(cached_bytes_) <= most) return;
     Chunk& chunk = free_.at(largest->second);
     const auto [begin, bytes] = pages_in(largest->second, chunk.bytes);
     if (bytes <= chunk.returned || madvise(begin, bytes, MADV_DONTNEED) != 0) continue;
-    kept_bytes_ -= bytes - chunk.returned;
+    cached_bytes_ -= bytes - chunk.returned;
     chunk.returned = bytes;
   }
 }

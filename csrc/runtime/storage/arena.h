@@ -11,9 +11,9 @@
 
 namespace joinsum::runtime::storage {
 
-/// One range of addresses from which memory on the CPU is taken, and which keeps what is freed: computing into pages
-/// that are fresh from the system takes longer than computing. The smallest free chunk that fits is used; neighbours
-/// that are free are one chunk; the range grows only where nothing fits. Small memory is kept by its size. Thread-safe.
+/// One range of addresses from which memory on the CPU is taken, and which caches what is freed: computing into pages
+/// that are fresh from the system takes longer than computing. The smallest free chunk that fits is used; adjacent free
+/// chunks are joined; the range grows only where nothing fits. Small memory is cached by its size. Thread-safe.
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   static std::shared_ptr<Arena> make();
@@ -25,11 +25,11 @@ class Arena : public std::enable_shared_from_this<Arena> {
   void* allocate(size_t bytes);
   void free(void* memory);
 
-  /// Bytes that are taken now.
+  /// Bytes that are allocated now.
   int64_t used_bytes() const;
-  /// Bytes that are kept and not taken.
-  int64_t kept_bytes() const;
-  /// Returns pages of free chunks to the system, of the largest first, until at most `most` bytes are kept.
+  /// Bytes of free memory that the system has not got back.
+  int64_t cached_bytes() const;
+  /// Returns pages of free chunks to the system, of the largest first, until at most `most` bytes are cached.
   void shrink_to(int64_t most);
 
   /// The arena that has an address; null where none has.
@@ -62,7 +62,7 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::unordered_map<size_t, std::vector<char*>> small_;
   std::unordered_map<char*, size_t> taken_;
   size_t used_bytes_ = 0;
-  size_t kept_bytes_ = 0;
+  size_t cached_bytes_ = 0;
   std::shared_ptr<Arena> self_;  ///< while memory is taken
 };
 

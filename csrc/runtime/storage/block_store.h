@@ -49,7 +49,7 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   int64_t peak_ = 0;
 };
 
-/// Holds every block in memory where it was put. Memory on the CPU comes from one arena, which keeps what is freed
+/// Holds every block in memory where it was put. Memory on the CPU comes from one arena, which caches what is freed
 /// within the budget.
 std::shared_ptr<BlockStore> make_memory_store();
 

@@ -14,7 +14,7 @@ class MemoryStore final : public BlockStore {
   Block share(at::Tensor array) override { return put(std::move(array)); }
   at::Tensor allocate(at::IntArrayRef shape, const at::TensorOptions& options) override;
   std::shared_ptr<Arena> arena() const override { return arena_; }
-  int64_t pooled_bytes() const override { return arena_->kept_bytes(); }
+  int64_t pooled_bytes() const override { return arena_->cached_bytes(); }
   void release_pool() override { arena_->shrink_to(0); }
   void set_budget(int64_t bytes) override;
 

@@ -103,7 +103,7 @@ class SingleSiteExecutable:
         if self._seeded:
             values.append(torch.randint(SEEDS, ()))
         try:
-            with torch.no_grad(), _C.AllocationsFrom(self._here.store):
+            with torch.no_grad(), _C.TorchAllocations(self._here.store):
                 results = list(self._gm.forward(values))
         except BaseException:
             # What a run that failed has not overwritten is as it was.

@@ -65,7 +65,7 @@ class TrainStep:
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
         check_not_distributed("train_step", self._model)
-        with _C.AllocationsFrom(context().store):
+        with _C.TorchAllocations(context().store):
             return self._run(batch, keywords)
 
     def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:

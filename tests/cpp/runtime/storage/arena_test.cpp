@@ -17,9 +17,9 @@ TEST(Arena, UsesFreedMemoryAgain) {
   EXPECT_EQ(arena->used_bytes(), kBytes);
   arena->free(memory);
   EXPECT_EQ(arena->used_bytes(), 0);
-  EXPECT_EQ(arena->kept_bytes(), kBytes);
+  EXPECT_EQ(arena->cached_bytes(), kBytes);
   EXPECT_EQ(arena->allocate(kBytes), memory);
-  EXPECT_EQ(arena->kept_bytes(), 0);
+  EXPECT_EQ(arena->cached_bytes(), 0);
   arena->free(memory);
 }
 
@@ -32,7 +32,7 @@ TEST(Arena, JoinsFreeNeighbours) {
   arena->free(third);
   arena->free(second);
   EXPECT_EQ(arena->allocate(3 * kBytes), first);
-  EXPECT_EQ(arena->kept_bytes(), 0);
+  EXPECT_EQ(arena->cached_bytes(), 0);
   arena->free(first);
 }
 
@@ -54,11 +54,11 @@ TEST(Arena, GrowsByWhatItsLastChunkLacks) {
   void* const first = arena->allocate(kBytes);
   arena->free(first);
   EXPECT_EQ(arena->allocate(4 * kBytes), first);
-  EXPECT_EQ(arena->used_bytes() + arena->kept_bytes(), 4 * kBytes);
+  EXPECT_EQ(arena->used_bytes() + arena->cached_bytes(), 4 * kBytes);
   arena->free(first);
 }
 
-TEST(Arena, KeepsSmallMemoryBySize) {
+TEST(Arena, CachesSmallMemoryBySize) {
   const auto arena = Arena::make();
   void* const first = arena->allocate(100);
   void* const second = arena->allocate(100);
@@ -82,13 +82,13 @@ TEST(Arena, ReturnsPagesOfTheLargestChunksFirst) {
   arena->free(large);
   arena->free(small);
   arena->shrink_to(3 * kBytes);
-  EXPECT_LE(arena->kept_bytes(), 2 * kBytes + 8192);
+  EXPECT_LE(arena->cached_bytes(), 2 * kBytes + 8192);
   EXPECT_EQ(*static_cast<char*>(arena->allocate(4 * kBytes)), 0) << "a page from the system";
-  EXPECT_EQ(*static_cast<char*>(arena->allocate(2 * kBytes)), 1) << "a page that was kept";
-  EXPECT_LE(arena->kept_bytes(), 8192);
+  EXPECT_EQ(*static_cast<char*>(arena->allocate(2 * kBytes)), 1) << "a page that was cached";
+  EXPECT_LE(arena->cached_bytes(), 8192);
   for (void* const memory : {large, between, small, last}) arena->free(memory);
   arena->shrink_to(0);
-  EXPECT_LE(arena->kept_bytes(), 8192);
+  EXPECT_LE(arena->cached_bytes(), 8192);
 }
 
 TEST(Arena, LivesAsLongAsItsMemory) {
