@@ -164,10 +164,15 @@ void bind_stored_relation(py::module_& module) {
 }
 
 /// Outputs by name, and what each node did. By value: an output that Python drops is freed.
-std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(
-    Executor& executor, const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
-    const kernels::table::Scalars& scalars) {
-  execution::RunResult result = executor.run(plan, inputs, scalars);
+std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(Executor& executor, const ia::Plan& plan,
+                                                                          const py::dict& inputs,
+                                                                          const kernels::table::Scalars& scalars) {
+  execution::RunInputs given;
+  for (const auto& [name, relation] : inputs) {
+    given.emplace(py::cast<std::string_view>(name), &py::cast<const StoredRelation&>(relation));
+  }
+  const py::gil_scoped_release without_gil;
+  execution::RunResult result = executor.run(plan, given, scalars);
   return {std::move(result.outputs), std::move(result.trace)};
 }
 
@@ -191,7 +196,7 @@ void bind_executor(py::module_& module) {
   py::class_<execution::RunTrace>(module, "RunTrace").def("entries", &execution::RunTrace::entries);
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
-      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), WithoutGil())
+      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"))
       .def("schedule_for", &schedule_for, py::arg("cluster"), WithoutGil())
       .def(
           "executable_text", [](Executor& executor, const ia::Plan& plan) { return executor.executable(plan)->text(); },

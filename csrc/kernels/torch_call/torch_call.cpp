@@ -26,12 +26,6 @@ c10::OperatorName operator_name(const std::string& function) {
   return {function.substr(0, dot), dot == std::string::npos ? "" : function.substr(dot + 1)};
 }
 
-c10::OperatorHandle found(const c10::OperatorName& name, const std::string& function) {
-  auto schema = c10::Dispatcher::singleton().findSchema(name);
-  JOINSUM_KERNEL_CHECK(schema.has_value(), "call: torch has no such operator: operator=", function);
-  return *schema;
-}
-
 /// Whether an argument is the same on every part of the work.
 bool constant(const CallArgument& argument) {
   if (argument.kind == Kind::kOperand || argument.kind == Kind::kExtent || argument.kind == Kind::kOffset) return false;
@@ -97,6 +91,18 @@ const std::map<char, int64_t>& no_begins() {
 
 }  // namespace
 
+NamedOperator::NamedOperator(c10::OperatorName name) : name_(std::move(name)) {
+  const bool fixed = name_.name.starts_with("aten::") || name_.name.starts_with("joinsum::");
+  if (fixed) handle_ = handle();
+}
+
+c10::OperatorHandle NamedOperator::handle() const {
+  if (handle_) return *handle_;
+  auto found = c10::Dispatcher::singleton().findSchema(name_);
+  JOINSUM_KERNEL_CHECK(found.has_value(), "call: torch has no such operator: operator=", c10::toString(name_));
+  return *found;
+}
+
 /// One run of a call on a part of its work.
 class CallRun {
  public:
@@ -124,7 +130,7 @@ class CallRun {
     for (size_t i = 0; i < into.size(); ++i) {
       stack.emplace_back(prepared_.results_apart_ ? into[i] : into[i].view(shape(call_.results[i].groups)));
     }
-    const c10::OperatorHandle handle = found(into.empty() ? prepared_.name_ : *prepared_.out_variant_, call_.function);
+    const c10::OperatorHandle handle = (into.empty() ? prepared_.function_ : *prepared_.out_variant_).handle();
     const c10::NoGradGuard no_grad;
     try {
       handle.callBoxed(stack);
@@ -258,11 +264,11 @@ class CallRun {
   std::array<int64_t, 128> extents_ = {};  ///< by letter
 };
 
-PreparedCall::PreparedCall(const Call& call) : call_(call), name_(operator_name(call.function)) {
+PreparedCall::PreparedCall(const Call& call) : call_(call), function_(operator_name(call.function)) {
   const auto check = [&](bool condition, const auto&... parts) {
     JOINSUM_KERNEL_CHECK(condition, "call: ", parts..., ", operator=", call.function, ", call=", call.text());
   };
-  const c10::OperatorHandle handle = found(name_, call.function);
+  const c10::OperatorHandle handle = function_.handle();
   const auto& arguments = handle.schema().arguments();
   const std::vector<at::Tensor> none;
   const CallRun outside(*this, none, no_begins());
@@ -299,15 +305,21 @@ void PreparedCall::find_out_variant(const c10::OperatorHandle& handle) {
   for (const CallResult& result : call_.results) {
     if (all(result.groups) != result.letters) return;
   }
-  for (const c10::OperatorName& name : variants_of(name_.name)) {
+  for (const c10::OperatorName& name : variants_of(function_.name().name)) {
     const auto other = c10::Dispatcher::singleton().findSchema(name);
     if (!other || !takes_outputs(other->schema(), handle.schema(), call_.results.size())) continue;
     into_on_cpu_ = other->hasKernelForDispatchKey(c10::DispatchKey::CPU);
     into_on_cuda_ = other->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
     if (!into_on_cpu_ && !into_on_cuda_) continue;
-    out_variant_ = name;
-    const auto& arguments = other->schema().arguments();
-    for (size_t i = slots_.size(); i < arguments.size(); ++i) out_names_.push_back(arguments[i].name());
+    out_variant_.emplace(name);
+    for (size_t i = 0; i < call_.results.size(); ++i) {
+      const std::string& result = other->schema().arguments()[slots_.size() + i].name();
+      std::vector<bool>& may_overwrite = may_overwrite_.emplace_back();
+      for (size_t operand = 0; operand < call_.operands.size(); ++operand) {
+        const bool same = call_.operands[operand] == call_.results[i].letters;
+        may_overwrite.push_back(same && (pointwise_ || named_after(result, operand)));
+      }
+    }
     return;
   }
 }
@@ -316,11 +328,10 @@ bool PreparedCall::computes_into(at::DeviceType device) const {
   return (device == at::kCPU && into_on_cpu_) || (device == at::kCUDA && into_on_cuda_);
 }
 
-bool PreparedCall::may_overwrite(size_t result, size_t operand) const {
-  if (call_.operands[operand] != call_.results[result].letters) return false;
-  if (pointwise_) return true;
+/// Whether the argument that receives a result is named after the argument that an operand is.
+bool PreparedCall::named_after(const std::string& result, size_t operand) const {
   return std::any_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-    return slot.given != nullptr && slot.given->kind == Kind::kOperand && slot.name + "_out" == out_names_[result] &&
+    return slot.given != nullptr && slot.given->kind == Kind::kOperand && slot.name + "_out" == result &&
            slot.given->integer == static_cast<int64_t>(operand);
   });
 }

@@ -10,6 +10,20 @@
 
 namespace joinsum::kernels::torch_call {
 
+/// An operator of torch's by its name. Those of torch and joinsum are looked up once; others each time, since who
+/// defines an operator in Python may define it again.
+class NamedOperator {
+ public:
+  explicit NamedOperator(c10::OperatorName name);
+  const c10::OperatorName& name() const { return name_; }
+  /// Raises KernelError where torch has none of that name.
+  c10::OperatorHandle handle() const;
+
+ private:
+  c10::OperatorName name_;
+  std::optional<c10::OperatorHandle> handle_;
+};
+
 /// A call with torch's operator and the arguments that are the same for every part of the work; `call` outlives it.
 class PreparedCall {
  public:
@@ -31,7 +45,7 @@ class PreparedCall {
   bool computes_into(at::DeviceType device) const;
   /// Whether result number `result` may overwrite an operand: the one that its own argument is named after (`exp_avg`
   /// of `exp_avg_out`); of an operator that torch calls pointwise, any.
-  bool may_overwrite(size_t result, size_t operand) const;
+  bool may_overwrite(size_t result, size_t operand) const { return may_overwrite_[result][operand]; }
 
  private:
   friend class CallRun;
@@ -51,16 +65,17 @@ class PreparedCall {
   Arrangement arrangement_of(const call::CallArgument& operand) const;
   const call::CallArgument* argument_for(const c10::Argument& wanted, size_t place) const;
   void find_out_variant(const c10::OperatorHandle& handle);
+  bool named_after(const std::string& result, size_t operand) const;
 
   const call::Call& call_;
-  c10::OperatorName name_;  ///< and no handle: who defines an operator in Python may define it again
+  NamedOperator function_;
   std::vector<Slot> slots_;
   bool pointwise_ = false;
-  bool results_apart_ = true;                          ///< no axis of a result has several letters
-  std::optional<c10::OperatorName> out_variant_ = {};  ///< computes all results into given tensors
-  bool into_on_cpu_ = false;                           ///< whether torch has a kernel of it for the device
+  bool results_apart_ = true;                      ///< no axis of a result has several letters
+  std::optional<NamedOperator> out_variant_ = {};  ///< computes all results into given tensors
+  bool into_on_cpu_ = false;                       ///< whether torch has a kernel of it for the device
   bool into_on_cuda_ = false;
-  std::vector<std::string> out_names_;  ///< of the arguments of `out_variant_` for them
+  std::vector<std::vector<bool>> may_overwrite_;  ///< by result and operand
 };
 
 /// Begin and end along each letter that is divided.

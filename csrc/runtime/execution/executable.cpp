@@ -61,10 +61,29 @@ void Executable::add_steps(const std::vector<int64_t>& local_sites) {
     steps_.push_back(std::move(step));
   }
   leave_winners();
+  for (Step& step : steps_) add_parts(step);
   // Steps are the values' own, in their order.
   for (Step& step : steps_) {
     for (const Node* further : materialization_.results_beside(*values_[step.results.front()].node)) {
       step.results.push_back(position_.at(further));
+    }
+  }
+}
+
+void Executable::add_parts(Step& step) const {
+  auto* compute = std::get_if<ComputeLocally>(&step.action);
+  if (compute == nullptr || compute->operation == nullptr || !compute->boxes.empty()) return;
+  const Value& result = values_[step.results.front()];
+  for (const auto& [site, boxes] : result.boxes) {
+    std::vector<Box> operands;
+    for (const size_t operand : step.operands) {
+      const std::vector<Box>& stored = values_[operand].boxes.at(site);
+      if (stored.size() == 1) operands.push_back(stored.front());
+    }
+    if (boxes.size() != 1 || operands.size() != step.operands.size()) continue;
+    if (result.node->type().relation.elements_over(boxes.front()) == 0) continue;
+    if (local::OnePart part = compute->operation->on(operands, boxes.front())) {
+      compute->parts.emplace(site, std::move(part));
     }
   }
 }

@@ -33,6 +33,7 @@ struct ComputeLocally {
   local::LocalOperatorPtr operation;                ///< of one result
   std::unique_ptr<const local::CallOperator> call;  ///< of several
   std::map<int64_t, std::vector<Box>> boxes;  ///< that a site goes through, where these are not those of its result
+  std::map<int64_t, local::OnePart> parts;    ///< by site, where the operation's work is one part
 };
 
 /// A step whose result an earlier step has computed with its own.
@@ -107,6 +108,7 @@ class Executable {
   void share_type_of_input(Value& value, const std::string& input) const;
   Action action_of(const ia::Node& node, const std::string& label, const std::vector<int64_t>& local_sites) const;
   local::LocalOperatorPtr operator_of(const ia::Node& node) const;
+  void add_parts(Step& step) const;
 
   ia::Plan plan_;  ///< owns the nodes that the others point to
   std::string plan_text_;

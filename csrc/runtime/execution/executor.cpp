@@ -16,9 +16,11 @@
 namespace joinsum::runtime::execution {
 
 using local::Operand;
+using local::PartOperand;
 using local::PinnedOperand;
 using local::PinnedPiece;
 using storage::Block;
+using storage::Blocks;
 using storage::Piece;
 using storage::Pin;
 using storage::StoredRelation;
@@ -30,9 +32,8 @@ constexpr size_t kCachedPlans = 64;
 /// One run of one executable.
 class Run {
  public:
-  Run(const Executable& executable, const std::map<std::string, StoredRelation>& inputs,
-      const kernels::table::Scalars& scalars, communication::Transport& transport, storage::BlockStore& store,
-      std::set<std::string>& overwritten)
+  Run(const Executable& executable, const RunInputs& inputs, const kernels::table::Scalars& scalars,
+      communication::Transport& transport, storage::BlockStore& store, std::set<size_t>& overwritten)
       : executable_(executable),
         inputs_(inputs),
         transport_(transport),
@@ -45,7 +46,7 @@ class Run {
 
   /// The outputs; what the nodes did is added to `counts`.
   std::map<std::string, StoredRelation> run(std::vector<NodeCounts>& counts) {
-    for (const auto& [name, relation] : inputs_) resident_.add(relation);
+    for (const auto& [name, relation] : inputs_) resident_.add(*relation);
     for (const Task& task : executable_.tasks()) {
       if (task.kind == Task::Kind::kFinish && !underway_.at(task.number)->arrived()) {
         late_.push_back(&task);
@@ -75,9 +76,9 @@ class Run {
  private:
   /// Inputs that share memory with another one are never overwritten.
   void find_shared_inputs() {
-    std::map<const void*, std::string> owner;
+    std::unordered_map<const void*, std::string_view> owner;
     for (const auto& [name, relation] : inputs_) {
-      for (const auto& [site, blocks] : relation.sites) {
+      for (const auto& [site, blocks] : relation->sites) {
         for (const Block& block : blocks) {
           const auto [at, fresh] = owner.emplace(block.memory(), name);
           if (at->second == name) continue;
@@ -195,7 +196,7 @@ class Run {
 
   void compute(const Step& step) {
     if (const auto* input = std::get_if<ReadInput>(&step.action)) {
-      values_[step.results.front()] = inputs_.at(input->name);
+      values_[step.results.front()] = *inputs_.at(input->name);
     } else if (const auto* compute = std::get_if<ComputeLocally>(&step.action)) {
       compute_locally(step, *compute);
     }
@@ -227,6 +228,9 @@ class Run {
   };
 
   void compute_locally(const Step& step, const ComputeLocally& compute) {
+    if (transport_.local_sites().size() == 1 && one_part(step, compute, transport_.local_sites().front())) {
+      return compute_part(step, compute, transport_.local_sites().front());
+    }
     std::vector<Group> groups = groups_of(step);
     const std::set<const void*> shared = read_by_several(groups);
     for (const size_t result : step.results) {
@@ -238,6 +242,58 @@ class Run {
         for (const int64_t site : group.sites) values_[step.results[i]]->sites[site] = blocks[i];
       }
     }
+  }
+
+  /// Whether the step's work on the site is one part: the operands and results are one box each.
+  bool one_part(const Step& step, const ComputeLocally& compute, int64_t site) const {
+    if (compute.call == nullptr) return compute.parts.contains(site);
+    return !executable_.values()[step.results.front()].boxes.at(site).empty();
+  }
+
+  /// `one_part` of the only site.
+  void compute_part(const Step& step, const ComputeLocally& compute, int64_t site) {
+    c10::SmallVector<Pin, 6> pins;  // outlive the arrays
+    c10::SmallVector<PartOperand, 6> operands(step.operands.size());
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const size_t operand = step.operands[i];
+      operands[i].overwritable = step.overwritable[i] && !shared_input(operand) && block_of(operand, site).exclusive();
+    }
+    for (size_t i = 0; i < operands.size(); ++i) {
+      operands[i].array = pins.emplace_back(block_of(step.operands[i], site)).array();
+      if (operands[i].overwritable) overwrites(step.operands[i], operands[i].array);
+    }
+    std::vector<at::Tensor> arrays = part_results(step, compute, site, operands);
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      StoredRelation result{executable_.values()[step.results[i]].type, {}};
+      result.sites[site].push_back(store_.put(std::move(arrays[i])));
+      values_[step.results[i]] = std::move(result);
+    }
+  }
+
+  const Block& block_of(size_t value, int64_t site) const { return values_[value]->sites.at(site).front(); }
+
+  /// The array of each of the step's results.
+  std::vector<at::Tensor> part_results(const Step& step, const ComputeLocally& compute, int64_t site,
+                                       c10::ArrayRef<PartOperand> operands) {
+    if (compute.call == nullptr) return {compute.parts.at(site)(operands, context_)};
+    const std::vector<at::Tensor> arrays = compute.call->run(site, operands, context_);
+    std::vector<at::Tensor> out;
+    out.reserve(step.results.size());
+    for (const size_t result : step.results) {
+      out.push_back(arrays[executable_.values()[result].node->as<ia::LocalCall>()->call.output]);
+    }
+    return out;
+  }
+
+  bool shared_input(size_t value) const {
+    const std::optional<std::string>& input = executable_.values()[value].input;
+    return input && shared_inputs_.contains(*input);
+  }
+
+  /// Notes that the array of a value is to be overwritten.
+  void overwrites(size_t value, const at::Tensor& array) {
+    if (executable_.values()[value].input) overwritten_.insert(value);
+    array.unsafeGetTensorImpl()->bump_version();
   }
 
   std::vector<Group> groups_of(const Step& step) const {
@@ -286,9 +342,9 @@ class Run {
   }
 
   /// The blocks of each result on the sites of a group.
-  std::vector<std::vector<Block>> compute_group(const Step& step, const ComputeLocally& compute, Group& group,
-                                                const std::set<const void*>& shared) {
-    std::vector<std::vector<Block>> out(step.results.size());
+  std::vector<Blocks> compute_group(const Step& step, const ComputeLocally& compute, Group& group,
+                                    const std::set<const void*>& shared) {
+    std::vector<Blocks> out(step.results.size());
     const int64_t site = group.sites.front();
     const Value& own = executable_.values()[step.results.front()];
     const auto& boxes = own.boxes.at(site);
@@ -298,12 +354,13 @@ class Run {
       if (!pieces.empty()) options = pieces.front().block.options();
     }
     const std::vector<PinnedOperand> operands = pinned(step, group, shared);
-    if (compute.call != nullptr) {
-      auto arrays = compute.call->run(site, operands, context_);
-      for (size_t i = 0; i < step.results.size(); ++i) {
-        const ia::Node& node = *executable_.values()[step.results[i]].node;
-        out[i] = {store_.put(arrays[node.as<ia::LocalCall>()->call.output])};
+    if (one_part(step, compute, site)) {
+      std::vector<PartOperand> parts;
+      for (const PinnedOperand& operand : operands) {
+        parts.push_back({operand.pieces.front().array, operand.overwritable});
       }
+      std::vector<at::Tensor> arrays = part_results(step, compute, site, parts);
+      for (size_t i = 0; i < arrays.size(); ++i) out[i].push_back(store_.put(std::move(arrays[i])));
       return out;
     }
     const bool other_boxes = !compute.boxes.empty();
@@ -323,21 +380,20 @@ class Run {
     std::vector<Operand> operands;
     operands.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
-      const Value& value = executable_.values()[step.operands[i]];
       auto& pieces = group.pieces[i];
-      const bool overwritable = step.overwritable[i] && !(value.input && shared_inputs_.contains(*value.input)) &&
+      const bool overwritable = step.overwritable[i] && !shared_input(step.operands[i]) &&
                                 std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
                                   return !shared.contains(piece.block.memory()) && piece.block.exclusive();
                                 });
-      if (value.input && overwritable) overwritten_.insert(*value.input);
+      const Value& value = executable_.values()[step.operands[i]];
       operands.push_back({value.node->type().relation, std::move(pieces), overwritable});
     }
     std::vector<PinnedOperand> out;
     out.reserve(operands.size());
-    for (Operand& operand : operands) {
-      out.emplace_back(std::move(operand));
+    for (size_t i = 0; i < operands.size(); ++i) {
+      out.emplace_back(std::move(operands[i]));
       if (!out.back().overwritable) continue;
-      for (const PinnedPiece& piece : out.back().pieces) piece.array.unsafeGetTensorImpl()->bump_version();
+      for (const PinnedPiece& piece : out.back().pieces) overwrites(step.operands[i], piece.array);
     }
     return out;
   }
@@ -350,11 +406,11 @@ class Run {
   }
 
   const Executable& executable_;
-  const std::map<std::string, StoredRelation>& inputs_;
+  const RunInputs& inputs_;
   communication::Transport& transport_;
   storage::BlockStore& store_;
-  std::set<std::string>& overwritten_;
-  std::set<std::string> shared_inputs_;
+  std::set<size_t>& overwritten_;
+  std::unordered_set<std::string_view> shared_inputs_;
   std::vector<std::optional<StoredRelation>> values_;
   int64_t flops_ = 0;
   local::FoundWinners winners_;
@@ -365,15 +421,15 @@ class Run {
   std::vector<const Task*> late_;  ///< kFinish of groups that had not arrived in time
 };
 
-void check_inputs(const Executable& executable, const std::map<std::string, StoredRelation>& inputs,
-                  const kernels::table::Scalars& scalars) {
+void check_inputs(const Executable& executable, const RunInputs& inputs, const kernels::table::Scalars& scalars) {
   for (const Value& value : executable.values()) {
     if (!value.input) continue;
     const auto found = inputs.find(*value.input);
     JOINSUM_USER_CHECK(found != inputs.end(), "run: input is missing: input=", *value.input);
-    const ia::PhysicalType& given = *found->second.type;
-    JOINSUM_USER_CHECK(given == *value.type, "run: input has another type: input=", *value.input,
-                       ", given=", given.text(), ", wanted=", value.type->text());
+    const ia::PhysicalType& given = *found->second->type;
+    JOINSUM_USER_CHECK(&given == value.type.get() || given == *value.type,
+                       "run: input has another type: input=", *value.input, ", given=", given.text(),
+                       ", wanted=", value.type->text());
   }
   for (const auto& output : executable.plan().outputs()) {
     JOINSUM_USER_CHECK(!output.node->type().placement.pending(),
@@ -415,10 +471,15 @@ Executor::Executor(std::shared_ptr<communication::Transport> transport, std::sha
                    int64_t most_joined_bytes)
     : transport_(std::move(transport)), store_(std::move(store)), most_joined_bytes_(most_joined_bytes) {}
 
-RunResult Executor::run(const ia::Plan& plan, const std::map<std::string, StoredRelation>& inputs,
-                        const kernels::table::Scalars& scalars) {
+std::set<std::string> Executor::overwritten() const {
+  std::set<std::string> names;
+  for (const size_t value : overwritten_) names.insert(*last_->values()[value].input);
+  return names;
+}
+
+RunResult Executor::run(const ia::Plan& plan, const RunInputs& inputs, const kernels::table::Scalars& scalars) {
   overwritten_.clear();
-  const auto to_run = executable(plan);
+  const auto to_run = last_ = executable(plan);
   if (!single_process(*transport_)) agree(*transport_, *to_run, scalars);
   std::optional<Run> current;
   try {

@@ -5,6 +5,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ia/analysis/materialization.h"
@@ -44,6 +46,14 @@ class RunTrace {
   std::vector<NodeCounts> counts_;
 };
 
+/// The inputs of a run by name; the caller keeps names and relations.
+struct RunInputs : std::unordered_map<std::string_view, const storage::StoredRelation*> {
+  RunInputs() = default;
+  RunInputs(const std::map<std::string, storage::StoredRelation>& inputs) {
+    for (const auto& [name, relation] : inputs) emplace(name, &relation);
+  }
+};
+
 struct RunResult {
   std::map<std::string, storage::StoredRelation> outputs;
   RunTrace trace;
@@ -59,8 +69,7 @@ class Executor {
   /// Runs `plan` in dependency order; a block is freed after its last use. Inputs must have the plan's input types.
   /// Blocks of an input that an output is tied to may be overwritten. All sites must run equal plans: checked before
   /// anything moves.
-  RunResult run(const ia::Plan& plan, const std::map<std::string, storage::StoredRelation>& inputs,
-                const kernels::table::Scalars& scalars = {});
+  RunResult run(const ia::Plan& plan, const RunInputs& inputs, const kernels::table::Scalars& scalars = {});
 
   /// Plans that are run for the first time from now on are scheduled by these seconds, which must be equal on all
   /// sites.
@@ -72,7 +81,7 @@ class Executor {
   std::shared_ptr<const Executable> executable(const ia::Plan& plan);
 
   /// Inputs of the last run, which may have failed, that it has overwritten or was about to.
-  const std::set<std::string>& overwritten() const { return overwritten_; }
+  std::set<std::string> overwritten() const;
 
   communication::Transport& transport() { return *transport_; }
   storage::BlockStore& store() { return *store_; }
@@ -82,7 +91,8 @@ class Executor {
   std::shared_ptr<storage::BlockStore> store_;
   int64_t most_joined_bytes_;
   std::function<ia::analysis::SecondsOf(const ia::Plan&)> seconds_of_;
-  std::set<std::string> overwritten_;
+  std::shared_ptr<const Executable> last_;                 ///< that has run
+  std::set<size_t> overwritten_;                           ///< values of its inputs
   std::vector<std::shared_ptr<const Executable>> cached_;  ///< of the last plans, the latest first
 };
 

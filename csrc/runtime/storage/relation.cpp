@@ -1,7 +1,9 @@
 #include "runtime/storage/relation.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <stdexcept>
 
 namespace joinsum::runtime::storage {
 
@@ -53,7 +55,21 @@ Block Layout::slice(Block block, const Box& stored, const Box& wanted) const {
   return sliced(std::move(block), stored, wanted);
 }
 
-std::vector<Piece> pieces_of(const std::vector<Box>& boxes, const std::vector<Block>& blocks) {
+Blocks& SiteBlocks::operator[](int64_t site) {
+  auto at = std::lower_bound(entries_.begin(), entries_.end(), site,
+                             [](const Entry& entry, int64_t wanted) { return entry.first < wanted; });
+  if (at == entries_.end() || at->first != site) at = entries_.insert(at, Entry{site, {}});
+  return at->second;
+}
+
+const Blocks& SiteBlocks::at(int64_t site) const {
+  const auto at =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.first == site; });
+  if (at == entries_.end()) throw std::out_of_range("no blocks on site " + std::to_string(site));
+  return at->second;
+}
+
+std::vector<Piece> pieces_of(const std::vector<Box>& boxes, c10::ArrayRef<Block> blocks) {
   JOINSUM_CHECK(boxes.size() == blocks.size(), "boxes=", boxes.size(), ", blocks=", blocks.size());
   std::vector<Piece> pieces;
   pieces.reserve(boxes.size());
@@ -95,13 +111,13 @@ Block gather_pieces(const Layout& layout, const Box& box, size_t number, const s
 
 }  // namespace
 
-std::vector<Block> assemble(const relation::RelationType& relation, const std::vector<Box>& stored,
-                            const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store) {
+Blocks assemble(const relation::RelationType& relation, const std::vector<Box>& stored,
+                const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store) {
   const Layout layout(relation);
   std::map<Box, std::vector<Block>> exact;
   for (const Piece& piece : pieces) exact[piece.box].push_back(piece.block);
   std::map<Box, size_t> taken;
-  std::vector<Block> out;
+  Blocks out;
   out.reserve(stored.size());
   for (const Box& box : stored) {
     if (relation.elements_over(box) == 0) {  // boxes without elements are not sent
@@ -127,7 +143,7 @@ StoredRelation store_pieces(const ia::PhysicalType& type, const std::vector<int6
                             const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store,
                             Ownership ownership) {
   StoredRelation out{ia::shared(type), {}};
-  std::map<std::vector<Box>, std::vector<Block>> placed;
+  std::map<std::vector<Box>, Blocks> placed;
   for (const int64_t site : sites) {
     const auto boxes = type.stored(site);
     auto& blocks = placed[boxes];
@@ -180,15 +196,15 @@ StoredRelation retyped(const StoredRelation& relation, const ia::PhysicalType& t
   std::map<std::vector<int64_t>, Block> own;
   for (const auto& [site, blocks] : relation.sites) {
     const auto boxes = type.stored(site);
+    Blocks& other = out.sites[site];
     bool fits = boxes.size() == blocks.size() && boxes.size() <= 1;
     for (size_t i = 0; fits && i < boxes.size(); ++i) {
       const Dims shape = layout.shape(boxes[i]);
       fits = blocks[i].elements() == checked_product("retyped", shape);
-      if (fits) out.sites[site] = {own_block(concatenate({blocks[i]}, shape, store), own, store)};
+      if (fits) other = {own_block(concatenate({blocks[i]}, shape, store), own, store)};
     }
     JOINSUM_USER_CHECK(fits, "relation: blocks of another type hold other elements: site=", site,
                        ", type=", relation.type->text(), ", wanted=", type.text());
-    out.sites.try_emplace(site);
   }
   return out;
 }

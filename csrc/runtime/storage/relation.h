@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/SmallVector.h>
 
 #include "ia/type.h"
 #include "runtime/storage/block_store.h"
@@ -31,10 +32,29 @@ class Layout {
   Dims batch_dims_;
 };
 
+/// The blocks of one site, of which most have one.
+using Blocks = c10::SmallVector<Block, 1>;
+
+/// Blocks by site, ascending. A process has few sites, mostly one: that one's blocks are stored in place.
+class SiteBlocks {
+ public:
+  using Entry = std::pair<int64_t, Blocks>;
+
+  /// Adds the site where it is missing.
+  Blocks& operator[](int64_t site);
+  /// Raises std::out_of_range where the site is missing.
+  const Blocks& at(int64_t site) const;
+  const Entry* begin() const { return entries_.begin(); }
+  const Entry* end() const { return entries_.end(); }
+
+ private:
+  c10::SmallVector<Entry, 1> entries_;
+};
+
 /// The blocks of a physical relation on the sites of this process, in the order of `type->stored(site)`.
 struct StoredRelation {
   ia::SharedType type;
-  std::map<int64_t, std::vector<Block>> sites;
+  SiteBlocks sites;
 };
 
 /// One tuple, or one box of tuples, with its block.
@@ -44,15 +64,15 @@ struct Piece {
 };
 
 /// Boxes with their blocks.
-std::vector<Piece> pieces_of(const std::vector<Box>& boxes, const std::vector<Block>& blocks);
+std::vector<Piece> pieces_of(const std::vector<Box>& boxes, c10::ArrayRef<Block> blocks);
 
 /// Numbers that are equal for pieces of the same boxes whose blocks are the same memory in the same layout.
 std::vector<int64_t> identity_of(const std::vector<Piece>& pieces);
 
 /// Fits pieces to the boxes that a site stores: as they are where they match, sliced where they are larger, copied
 /// together where they are smaller. Pieces of one key that occurs several times are taken in order.
-std::vector<Block> assemble(const relation::RelationType& relation, const std::vector<Box>& stored,
-                            const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store);
+Blocks assemble(const relation::RelationType& relation, const std::vector<Box>& stored,
+                const std::vector<Piece>& pieces, const at::TensorOptions& options, BlockStore& store);
 
 /// What happens to an array that a relation is made of.
 enum class Ownership {

@@ -128,7 +128,7 @@ void Member::receive(const std::vector<Block>& blocks) {
 
 StoredRelation Member::at_target() const {
   StoredRelation out{move_.target, {}};
-  std::map<std::vector<int64_t>, std::vector<Block>> shared;
+  std::map<std::vector<int64_t>, storage::Blocks> shared;
   for (const auto& [site, pieces] : held_) {
     const auto& boxes = move_.target_boxes.at(site);
     std::vector<Piece> needed;
@@ -153,7 +153,7 @@ StoredRelation Member::at_target() const {
 }
 
 /// What of the pieces is not in the result yet is copied there, where some was received into it.
-std::vector<Block> Member::blocks_at(const std::vector<Box>& boxes, const std::vector<Piece>& needed) const {
+storage::Blocks Member::blocks_at(const std::vector<Box>& boxes, const std::vector<Piece>& needed) const {
   if (!result_.defined()) return own_blocks(storage::assemble(relation_, boxes, needed, options_, store_));
   for (const Piece& piece : needed) {
     const Box part = piece.box.intersect(boxes.front());
@@ -203,7 +203,7 @@ void Member::add_copies(const std::vector<Block>& received) {
 
 /// The blocks, with buffers of their own in place of the source's: who overwrites the source then sees that it is
 /// shared.
-std::vector<Block> Member::own_blocks(std::vector<Block> blocks) const {
+storage::Blocks Member::own_blocks(storage::Blocks blocks) const {
   if (in_place_) return blocks;
   for (Block& block : blocks) {
     const bool of_source = std::any_of(source_.sites.begin(), source_.sites.end(), [&](const auto& site) {

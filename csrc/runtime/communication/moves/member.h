@@ -57,8 +57,8 @@ class Member {
   void reduce_shares(const std::vector<storage::Block>& partials);
   void gather_shares(const std::vector<storage::Block>& gathered);
   void add_copies(const std::vector<storage::Block>& received);
-  std::vector<storage::Block> blocks_at(const std::vector<Box>& boxes, const std::vector<storage::Piece>& needed) const;
-  std::vector<storage::Block> own_blocks(std::vector<storage::Block> blocks) const;
+  storage::Blocks blocks_at(const std::vector<Box>& boxes, const std::vector<storage::Piece>& needed) const;
+  storage::Blocks own_blocks(storage::Blocks blocks) const;
   storage::Block cut(int64_t site, const Box& box, int64_t begin, int64_t end) const;
   Chunk reduce(const ia::analysis::Share& share, const std::vector<storage::Block>& partials) const;
   storage::Block reduced(const std::vector<storage::Block>& terms) const;

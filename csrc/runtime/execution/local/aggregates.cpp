@@ -77,18 +77,29 @@ class Aggregate final : public LocalOperator {
     });
     for (const PinnedPiece& piece : operands[0].pieces) {
       for_each_single(piece.box, modes_, [&](const Box& part) {
-        at::Tensor array = axes_->apply(in_.slice(piece.array, piece.box, part));
-        context.flops += array.numel();
-        if (!reduced_axes_.empty()) array = kernels::dense::reduce_axes(kernel_.name, array, reduced_axes_);
-        reduced.add(projected(part, group_by_), with_axes(array, missing_));
+        reduced.add(projected(part, group_by_), reduced_part(in_.slice(piece.array, piece.box, part), context));
       });
     }
     return epilogue_.run(reduced.pieces(), context);
   }
 
+  OnePart on(const std::vector<Box>& operands, const Box& result) const override {
+    if (only_part(operands[0], modes_) != operands[0] || projected(operands[0], group_by_) != result) return {};
+    return epilogue_.after([this](c10::ArrayRef<PartOperand> given,
+                                  const RunContext& context) { return reduced_part(given[0].array, context); },
+                           result);
+  }
+
   std::string text() const override { return "modes=" + modes_text(modes_); }
 
  private:
+  at::Tensor reduced_part(const at::Tensor& part, const RunContext& context) const {
+    at::Tensor array = axes_->apply(part);
+    context.flops += array.numel();
+    if (!reduced_axes_.empty()) array = kernels::dense::reduce_axes(kernel_.name, array, reduced_axes_);
+    return with_axes(array, missing_);
+  }
+
   std::vector<DimMode> modes_of(const relation::RelationType& input) {
     const kernels::table::Row& row = kernels::table::row_of(kernel_);
     in_place_ = row.form == kernels::table::Form::kElementwise && !row.user;

@@ -77,19 +77,29 @@ class Parts {
 
   void reduce(const PinnedOperand& left, const PinnedOperand& right, const RunContext& context,
               const TargetOf& target_of) const {
-    const kernels::table::Subscripts& labels = letters_.labels;
     operands_.for_each(left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
       const at::Tensor l = left_axes_.without_singles(a);
       const at::Tensor r = right_axes_.without_singles(b);
-      const auto extents = kernels::table::letter_extents(op_.kernel.name, labels, {l.sizes().vec(), r.sizes().vec()});
-      int64_t points = 1;
-      for (const auto& [letter, extent] : extents) points *= extent;
-      context.flops += flops_per_point_ * points;
-      const auto [out, accumulate] =
-          target_of(projected(part, group_by_), kernels::table::extents_of(labels.result, extents), l.options());
-      product_ ? kernels::dense::contract(labels, l, r, out, accumulate)
-               : kernels::dense::contract(op_.kernel, labels, l, r, out, accumulate);
+      const Work work = work_of({l.sizes().vec(), r.sizes().vec()});
+      context.flops += work.flops;
+      contract(l, r, target_of(projected(part, group_by_), work.shape, l.options()));
     });
+  }
+
+  /// A part that is all of both operands.
+  OnePart on(const std::vector<Box>& operands, const Box& result) const {
+    const auto part = operands_.only_part(operands);
+    if (!part || projected(*part, group_by_) != result) return {};
+    Work work = work_of({left_axes_.without_singles(operands_.left_layout.shape(operands[0])),
+                         right_axes_.without_singles(operands_.right_layout.shape(operands[1]))});
+    return [this, work = std::move(work)](c10::ArrayRef<PartOperand> given, const RunContext& context) {
+      const at::Tensor l = left_axes_.without_singles(given[0].array);
+      const at::Tensor r = right_axes_.without_singles(given[1].array);
+      context.flops += work.flops;
+      const at::Tensor out = context.store.allocate(work.shape, l.options());
+      contract(l, r, {out});
+      return with_axes(out, missing_);
+    };
   }
 
   const relation::RelationType& type() const { return type_; }
@@ -102,6 +112,25 @@ class Parts {
   }
 
  private:
+  /// Of one part.
+  struct Work {
+    Dims shape;  ///< of the result, without the axes that it lacks
+    int64_t flops = 0;
+  };
+
+  Work work_of(const std::vector<Dims>& shapes) const {
+    const auto extents = kernels::table::letter_extents(op_.kernel.name, letters_.labels, shapes);
+    int64_t points = 1;
+    for (const auto& [letter, extent] : extents) points *= extent;
+    return {kernels::table::extents_of(letters_.labels.result, extents), flops_per_point_ * points};
+  }
+
+  void contract(const at::Tensor& l, const at::Tensor& r, const Target& target) const {
+    const auto& [out, accumulate] = target;
+    product_ ? kernels::dense::contract(letters_.labels, l, r, out, accumulate)
+             : kernels::dense::contract(op_.kernel, letters_.labels, l, r, out, accumulate);
+  }
+
   const ia::LocalJoin& op_;
   const Dims& group_by_;
   relation::RelationType type_;
@@ -131,6 +160,10 @@ class Contraction final : public LocalOperator {
     std::vector<PinnedPiece> pieces;
     for (const auto& [box, array] : reduced) pieces.push_back({box, with_axes(array, parts_.missing())});
     return epilogue_.run(std::move(pieces), context);
+  }
+
+  OnePart on(const std::vector<Box>& operands, const Box& result) const override {
+    return epilogue_.after(parts_.on(operands, result), result);
   }
 
   std::string text() const override { return parts_.text(); }

@@ -110,6 +110,13 @@ void for_each_single(const Box& box, const std::vector<DimMode>& modes, const st
   });
 }
 
+std::optional<Box> only_part(const Box& box, const std::vector<DimMode>& modes) {
+  for (size_t d = 0; d < modes.size(); ++d) {
+    if (modes[d] == DimMode::kSingle && box.extent(static_cast<int64_t>(d)) != 1) return std::nullopt;
+  }
+  return box.empty() ? std::nullopt : std::optional(box);
+}
+
 Dims dims_in(const std::vector<DimMode>& modes, DimMode mode) {
   Dims out;
   for (size_t d = 0; d < modes.size(); ++d) {
@@ -155,6 +162,11 @@ BatchAxes::BatchAxes(const storage::Layout& layout, const Dims& position, const 
 at::Tensor BatchAxes::without_singles(at::Tensor array) const {
   for (const int64_t axis : dropped_) array = array.squeeze(axis);
   return array;
+}
+
+Dims BatchAxes::without_singles(Dims shape) const {
+  for (const int64_t axis : dropped_) shape.erase(shape.begin() + axis);
+  return shape;
 }
 
 at::Tensor BatchAxes::apply(at::Tensor array) const {

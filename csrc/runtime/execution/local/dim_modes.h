@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ std::vector<DimMode> dim_modes(const kernels::table::Kernel& kernel, const std::
 /// Calls `visit` for the parts of `box` in which the dimensions of mode kSingle have one key each, in key order.
 void for_each_single(const Box& box, const std::vector<DimMode>& modes, const std::function<void(const Box&)>& visit);
 
+/// The only part that `for_each_single` visits; nothing where there are several, or none.
+std::optional<Box> only_part(const Box& box, const std::vector<DimMode>& modes);
+
 /// Dimensions of one mode, ascending.
 Dims dims_in(const std::vector<DimMode>& modes, DimMode mode);
 /// `[whole, batch, single]`
@@ -54,6 +58,7 @@ class BatchAxes {
   at::Tensor apply(at::Tensor array) const;
   /// Drops the axes only.
   at::Tensor without_singles(at::Tensor array) const;
+  Dims without_singles(Dims shape) const;
 
  private:
   Dims dropped_;  ///< axes, descending

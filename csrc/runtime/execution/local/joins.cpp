@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <ATen/MemoryOverlap.h>
+
 #include "kernels/table/rows.h"
 #include "relation/typing.h"
 #include "runtime/execution/local/kernel_calls.h"
@@ -39,6 +41,13 @@ void JoinOperands::for_each(const PinnedOperand& l, const PinnedOperand& r, cons
   }
 }
 
+std::optional<Box> JoinOperands::only_part(const std::vector<Box>& operands) const {
+  const auto part = local::only_part(keys.joined(operands[0], operands[1]), modes);
+  const bool whole =
+      part && projected(*part, left.position) == operands[0] && projected(*part, right.position) == operands[1];
+  return whole ? part : std::nullopt;
+}
+
 void split_relinked(const relation::RelationType& input, const Dims& group_by, const relation::RelationType& result,
                     std::vector<DimMode>& modes) {
   for (size_t i = 0; i < group_by.size(); ++i) {
@@ -52,6 +61,13 @@ namespace {
 at::Tensor pad_rank(at::Tensor array, int64_t batch, int64_t rank) {
   while (array.dim() < batch + rank) array = array.unsqueeze(batch);
   return array;
+}
+
+/// Whether writing over one of two arrays might change elements of the other that are read later: both are views of one
+/// block, in different orders.
+bool shares_some_elements(const at::Tensor& a, const at::Tensor& b) {
+  const at::MemOverlapStatus overlap = at::get_overlap_status(a, b);
+  return overlap == at::MemOverlapStatus::Partial || overlap == at::MemOverlapStatus::TooHard;
 }
 
 class Join final : public LocalOperator {
@@ -76,26 +92,39 @@ class Join final : public LocalOperator {
     const bool one_pair = left.pieces.size() == 1 && right.pieces.size() == 1 && !single_;
     std::vector<PinnedPiece> out;
     operands_.for_each(left, right, [&](const Box& part, const at::Tensor& a, const at::Tensor& b) {
-      at::Tensor l = left_axes_.apply(a);
-      at::Tensor r = right_axes_.apply(b);
-      if (call_.elementwise()) {
-        l = pad_rank(l, batch_, type_.rank());
-        r = pad_rank(r, batch_, type_.rank());
-      }
-      at::Tensor into;
-      if (one_pair && left.overwritable && call_.fits_result(l, {l, r})) {
-        into = l;
-      } else if (one_pair && right.overwritable && call_.fits_result(r, {l, r})) {
-        into = r;
-      }
-      out.push_back({part, with_axes(call_.run({l, r}, context, 0, into), missing_)});
+      out.push_back({part, joined({a, one_pair && left.overwritable}, {b, one_pair && right.overwritable}, context)});
     });
     return epilogue_.run(std::move(out), context);
+  }
+
+  OnePart on(const std::vector<Box>& operands, const Box& result) const override {
+    if (operands_.only_part(operands) != result) return {};
+    return epilogue_.after([this](c10::ArrayRef<PartOperand> given,
+                                  const RunContext& context) { return joined(given[0], given[1], context); },
+                           result);
   }
 
   std::string text() const override { return "modes=" + modes_text(operands_.modes); }
 
  private:
+  at::Tensor joined(const PartOperand& left, const PartOperand& right, const RunContext& context) const {
+    at::Tensor l = left_axes_.apply(left.array);
+    at::Tensor r = right_axes_.apply(right.array);
+    if (call_.elementwise()) {
+      l = pad_rank(l, batch_, type_.rank());
+      r = pad_rank(r, batch_, type_.rank());
+    }
+    at::Tensor into;
+    if (!shares_some_elements(l, r)) {
+      if (left.overwritable && call_.fits_result(l, {l, r})) {
+        into = l;
+      } else if (right.overwritable && call_.fits_result(r, {l, r})) {
+        into = r;
+      }
+    }
+    return with_axes(call_.run({l, r}, context, 0, into), missing_);
+  }
+
   ia::LocalJoin op_;
   relation::RelationType type_;  ///< of what the first kernel computes
   JoinOperands operands_;

@@ -22,6 +22,9 @@ class JoinOperands {
   /// Calls `visit` with each joined part, and both operands' arrays for it.
   void for_each(const PinnedOperand& left, const PinnedOperand& right, const Visit& visit) const;
 
+  /// The joined part, if operands of these boxes have one and it is all of both; nothing otherwise.
+  std::optional<Box> only_part(const std::vector<Box>& operands) const;
+
   relation::JoinKeys keys;
   ModeOperand left;
   ModeOperand right;

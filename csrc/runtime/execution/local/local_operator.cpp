@@ -38,14 +38,11 @@ CallOperator::CallOperator(const kernels::call::Call& call, const std::vector<co
   }
 }
 
-std::vector<at::Tensor> CallOperator::run(int64_t site, const std::vector<PinnedOperand>& operands,
+std::vector<at::Tensor> CallOperator::run(int64_t site, c10::ArrayRef<PartOperand> operands,
                                           const RunContext& context) const {
   std::vector<at::Tensor> arrays;
   arrays.reserve(operands.size());
-  for (const PinnedOperand& operand : operands) {
-    JOINSUM_CHECK(operand.pieces.size() == 1, "call=", prepared_.call().text(), ", operand=", arrays.size());
-    arrays.push_back(operand.pieces.front().array);
-  }
+  for (const PartOperand& operand : operands) arrays.push_back(operand.array);
   const OnSite& own = sites_.at(site);
   context.flops += own.flops;
   auto results = prepared_.run(arrays, own.begins,
@@ -56,10 +53,10 @@ std::vector<at::Tensor> CallOperator::run(int64_t site, const std::vector<Pinned
 
 /// Where the results are computed: in operands that may be overwritten, else in arrays of the store. None where the
 /// operator allocates.
-std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, const std::vector<PinnedOperand>& operands,
+std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, c10::ArrayRef<PartOperand> operands,
                                                          const RunContext& context) const {
   if (operands.empty()) return {};
-  const at::TensorOptions options = operands.front().pieces.front().array.options();
+  const at::TensorOptions options = operands.front().array.options();
   if (!prepared_.computes_into(options.device().type())) return {};
   std::vector<at::Tensor> out;
   std::vector<bool> taken(operands.size());
@@ -68,7 +65,7 @@ std::vector<at::Tensor> CallOperator::arrays_for_results(const OnSite& own, cons
     const at::ScalarType dtype = kernels::dense::scalar_type(result.dtype);
     at::Tensor into;
     for (size_t o = 0; o < operands.size() && !into.defined(); ++o) {
-      const at::Tensor& array = operands[o].pieces.front().array;
+      const at::Tensor& array = operands[o].array;
       const bool fits = operands[o].overwritable && !taken[o] && prepared_.may_overwrite(i, o) &&
                         array.scalar_type() == dtype && array.is_contiguous();
       if (!fits) continue;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <memory>
 #include <string>
@@ -40,6 +41,12 @@ class PinnedOperand {
   std::vector<storage::Pin> pins_;
 };
 
+/// The array of an operand that is one box on the site, pinned.
+struct PartOperand {
+  at::Tensor array;
+  bool overwritable = false;
+};
+
 class FoundWinners;
 
 /// What a run gives the operators of its plan.
@@ -50,6 +57,10 @@ struct RunContext {
   FoundWinners& winners;
 };
 
+/// An operator's work on a site where it is one part: each operand is one box, and so is the result, whose array this
+/// gives. What follows from the boxes has been worked out.
+using OnePart = std::function<at::Tensor(c10::ArrayRef<PartOperand> operands, const RunContext& context)>;
+
 /// An operator of the implementation algebra on the blocks of one site, made once for a plan: its kernel calls with
 /// their modes and layouts. It runs a kernel on whole boxes where the kernel treats the parts of a cut axis alike, and
 /// key by key where it does not.
@@ -58,6 +69,9 @@ class LocalOperator {
   virtual ~LocalOperator() = default;
   virtual std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& boxes,
                                        const RunContext& context) const = 0;
+  /// The same where `operands` have these boxes and the result is `result`; nothing where that is not one part of the
+  /// operator's work, or the operator does not say. Lives no longer than the operator.
+  virtual OnePart on(const std::vector<Box>& /*operands*/, const Box& /*result*/) const { return {}; }
   /// How the kernel goes through the key dimensions: `modes=[whole, batch, single]`.
   virtual std::string text() const = 0;
 };
@@ -89,6 +103,8 @@ class Epilogue {
   /// `type` is that of the results of `kernel.first()`.
   Epilogue(const kernels::table::Kernel& kernel, const relation::RelationType& type);
   std::vector<PinnedPiece> run(std::vector<PinnedPiece> pieces, const RunContext& context) const;
+  /// `part`, whose result is `box`, followed by these kernels; nothing where they do not work on that in one part.
+  OnePart after(OnePart part, const Box& box) const;
 
  private:
   std::list<ia::LocalMap> maps_;
@@ -102,9 +118,9 @@ class CallOperator {
   /// `boxes`: of each operand, by site.
   CallOperator(const kernels::call::Call& call, const std::vector<const relation::RelationType*>& operands,
                const std::map<int64_t, std::vector<Box>>& boxes);
-  /// The arrays of all results on a site. The first run lets torch allocate them, which shows their shapes and dtypes.
-  std::vector<at::Tensor> run(int64_t site, const std::vector<PinnedOperand>& operands,
-                              const RunContext& context) const;
+  /// The arrays of all results on a site, whose operands are one box each. The first run lets torch allocate them,
+  /// which shows their shapes and dtypes.
+  std::vector<at::Tensor> run(int64_t site, c10::ArrayRef<PartOperand> operands, const RunContext& context) const;
 
  private:
   /// What a site does.
@@ -113,7 +129,7 @@ class CallOperator {
     int64_t flops = 0;
     std::vector<Dims> shapes;  ///< of the results
   };
-  std::vector<at::Tensor> arrays_for_results(const OnSite& own, const std::vector<PinnedOperand>& operands,
+  std::vector<at::Tensor> arrays_for_results(const OnSite& own, c10::ArrayRef<PartOperand> operands,
                                              const RunContext& context) const;
 
   kernels::torch_call::PreparedCall prepared_;

@@ -33,17 +33,29 @@ class ArrayMap final : public LocalOperator {
     std::vector<PinnedPiece> out;
     for (const PinnedPiece& piece : operands[0].pieces) {
       for_each_single(piece.box, modes_, [&](const Box& part) {
-        const at::Tensor array = axes_.apply(in_.slice(piece.array, piece.box, part));
-        const bool overwrite = operands[0].overwritable && whole_ && call_.fits_result(array, {array});
-        out.push_back({part, with_axes(call_.run({array}, context, 0, overwrite ? array : at::Tensor()), missing_)});
+        const PartOperand operand{in_.slice(piece.array, piece.box, part), operands[0].overwritable && whole_};
+        out.push_back({part, mapped(operand, context)});
       });
     }
     return epilogue_.run(std::move(out), context);
   }
 
+  OnePart on(const std::vector<Box>& operands, const Box& result) const override {
+    if (result != operands[0] || only_part(result, modes_) != result) return {};
+    return epilogue_.after(
+        [this](c10::ArrayRef<PartOperand> given, const RunContext& context) { return mapped(given[0], context); },
+        result);
+  }
+
   std::string text() const override { return "modes=" + modes_text(modes_); }
 
  private:
+  at::Tensor mapped(const PartOperand& operand, const RunContext& context) const {
+    const at::Tensor array = axes_.apply(operand.array);
+    const bool overwrite = operand.overwritable && call_.fits_result(array, {array});
+    return with_axes(call_.run({array}, context, 0, overwrite ? array : at::Tensor()), missing_);
+  }
+
   kernels::table::Kernel kernel_;
   relation::RelationType type_;
   Layout in_;
@@ -145,6 +157,18 @@ std::vector<PinnedPiece> Epilogue::run(std::vector<PinnedPiece> pieces, const Ru
     pieces = next->run(operands, {}, context);
   }
   return pieces;
+}
+
+OnePart Epilogue::after(OnePart part, const Box& box) const {
+  for (const LocalOperatorPtr& next : operators_) {
+    OnePart follows = next->on({box}, box);
+    if (part == nullptr || follows == nullptr) return {};
+    part = [before = std::move(part), then = std::move(follows)](c10::ArrayRef<PartOperand> operands,
+                                                                 const RunContext& context) {
+      return then(PartOperand{before(operands, context)}, context);
+    };
+  }
+  return part;
 }
 
 }  // namespace joinsum::runtime::execution::local

@@ -28,8 +28,7 @@ class Reduction final : public LocalOperator {
     std::map<Box, at::Tensor> reduced;
     for (const PinnedPiece& piece : operands[0].pieces) {
       for_each_single(piece.box, modes_, [&](const Box& part) {
-        const at::Tensor array = call_.run({axes_.apply(in_.slice(piece.array, piece.box, part))}, context);
-        context.flops += (keys_reduced(part) - 1) * array.numel();
+        const at::Tensor array = reduced_part(in_.slice(piece.array, piece.box, part), keys_reduced(part), context);
         const auto [at, fresh] = reduced.try_emplace(projected(part, group_by_), array);
         if (!fresh) at->second = kernels::dense::run(reduction_, {at->second, array}, context.scalars);
       });
@@ -39,9 +38,24 @@ class Reduction final : public LocalOperator {
     return epilogue_.run(std::move(pieces), context);
   }
 
+  OnePart on(const std::vector<Box>& operands, const Box& result) const override {
+    if (only_part(operands[0], modes_) != operands[0] || projected(operands[0], group_by_) != result) return {};
+    return epilogue_.after(
+        [this, keys = keys_reduced(operands[0])](c10::ArrayRef<PartOperand> given, const RunContext& context) {
+          return with_axes(reduced_part(given[0].array, keys, context), missing_);
+        },
+        result);
+  }
+
   std::string text() const override { return "reduction of axes and keys, modes=" + modes_text(modes_); }
 
  private:
+  at::Tensor reduced_part(const at::Tensor& part, int64_t keys, const RunContext& context) const {
+    at::Tensor array = call_.run({axes_.apply(part)}, context);
+    context.flops += (keys - 1) * array.numel();
+    return array;
+  }
+
   std::vector<DimMode> modes_of(const relation::RelationType& input, const relation::RelationType& mapped) const {
     auto modes =
         dim_modes(op_.array_map, {{input, all_dims(input.arity())}}, mapped, complement(group_by_, mapped.arity()));

@@ -408,8 +408,9 @@ TEST(Executor, TracesTheBytesOfTheBusiestSite) {
   Executor executor(make_loopback(2), make_test_store());
   const auto& sites = executor.transport().local_sites();
   const auto type = plan.inputs()[0]->type();
-  const auto result = executor.run(
-      plan, {{"W", place_tensor(at::ones({4}, at::kDouble), type, sites, executor.store(), Ownership::kCopied)}});
+  const std::map<std::string, StoredRelation> inputs{
+      {"W", place_tensor(at::ones({4}, at::kDouble), type, sites, executor.store(), Ownership::kCopied)}};
+  const auto result = executor.run(plan, inputs);
   std::vector<int64_t> bytes;
   for (const NodeTrace& node : result.trace.entries()) bytes.push_back(node.site_bytes);
   // The input's share; with it all of it and the half that came; then its negation, written over it.

@@ -15,6 +15,7 @@ TEST(Aggregates, ReduceBatchAxesAtOnceAndLinkedPartsOneByOne) {
   const auto sum = runs.run(*prepare_aggregate(op, type), {{&type, x}});
   ASSERT_EQ(sum.size(), 1U);
   EXPECT_TRUE(at::allclose(sum[0].array, x.sum(0)));
+  EXPECT_EQ(runs.parts, 1);
 
   const auto linked = RelationType::parse("f64[6]<3>");
   const ia::LocalAggregate all{{}, {"max", {}}};
@@ -22,6 +23,7 @@ TEST(Aggregates, ReduceBatchAxesAtOnceAndLinkedPartsOneByOne) {
   const auto most = runs.run(*prepare_aggregate(all, linked), {{&linked, y}});
   ASSERT_EQ(most.size(), 1U);
   EXPECT_TRUE(at::equal(most[0].array, y.reshape({3, 2}).amax(0)));
+  EXPECT_EQ(runs.parts, 1);
 }
 
 TEST(Aggregates, ConcatenateThePartsOfAnAxis) {

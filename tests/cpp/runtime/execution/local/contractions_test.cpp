@@ -19,6 +19,7 @@ TEST(Contractions, AreOneProductOfWholeBoxes) {
   ASSERT_EQ(pieces.size(), 1U);
   EXPECT_EQ(pieces[0].box, (Box{{0, 0}, {3, 2}}));
   EXPECT_TRUE(at::allclose(pieces[0].array, at::mm(x, w)));
+  EXPECT_EQ(runs.parts, 1);
   EXPECT_EQ(runs.flops, 2 * 6 * 4 * 8);
   EXPECT_NE(contraction->text().find("modes=[whole, whole, whole]"), std::string::npos);
 }
@@ -33,6 +34,7 @@ TEST(Contractions, ReduceTheKeysOfBatchAxesWithTheArrays) {
   const auto pieces = runs.run(*prepare_contraction(join, sum, x_type, w_type, joined), {{&x_type, x}, {&w_type, w}});
   ASSERT_EQ(pieces.size(), 1U);
   EXPECT_TRUE(at::allclose(pieces[0].array, at::bmm(x, w).sum(0)));
+  EXPECT_EQ(runs.parts, 1);
 }
 
 }  // namespace

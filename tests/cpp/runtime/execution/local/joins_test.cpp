@@ -23,6 +23,17 @@ TEST(Joins, ElementwiseJoinsOfAlignedBoxesAreOneCall) {
   EXPECT_NE(pieces[0].array.data_ptr(), x.data_ptr());
   EXPECT_EQ(runs.run(*join, {{&type, x}, {&type, y}}, true)[0].array.data_ptr(), x.data_ptr());
   EXPECT_TRUE(at::equal(x, wanted));
+  EXPECT_EQ(runs.parts, 2);
+}
+
+TEST(Joins, OfABlockWithItselfInAnotherOrderAreNotWrittenOverIt) {
+  const auto type = RelationType::parse("f64[3@-]<4,4>");
+  const ia::LocalJoin op{{0, 1}, {1, 0}, {"sub", {}}};
+  const auto join = prepare_join(op, type, type);
+  OperatorRuns runs;
+  const at::Tensor x = at::rand({4, 4, 3}, at::kDouble), wanted = x - x.transpose(0, 1);
+  EXPECT_TRUE(at::equal(runs.run(*join, {{&type, x}, {&type, x}}, true)[0].array, wanted));
+  EXPECT_EQ(runs.parts, 1);
 }
 
 TEST(Joins, WalkKeyByKeyWhereAKernelDoesNotTreatPartsAlike) {
@@ -37,6 +48,7 @@ TEST(Joins, WalkKeyByKeyWhereAKernelDoesNotTreatPartsAlike) {
     EXPECT_EQ(pieces[k].box, (Box{{0, k, 0}, {1, k + 1, 1}}));
     EXPECT_TRUE(at::allclose(pieces[k].array.reshape({6, 5}), at::mm(x.narrow(1, 2 * k, 2), w.narrow(0, 2 * k, 2))));
   }
+  EXPECT_EQ(runs.parts, 0);
 }
 
 TEST(Joins, RunTheKernelsThatFollowTheFirst) {
@@ -46,6 +58,7 @@ TEST(Joins, RunTheKernelsThatFollowTheFirst) {
   OperatorRuns runs;
   const at::Tensor x = at::rand({4}, at::kDouble);
   EXPECT_TRUE(at::equal(runs.run(*prepare_join(op, type, type), {{&type, x}, {&type, x}})[0].array, -(x * x)));
+  EXPECT_EQ(runs.parts, 1);
 }
 
 }  // namespace

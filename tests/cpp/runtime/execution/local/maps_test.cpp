@@ -15,6 +15,7 @@ TEST(Maps, OverwriteTheirOperandWhereTheyMay) {
   EXPECT_NE(runs.run(*prepare_map(op, type), {{&type, x}})[0].array.data_ptr(), x.data_ptr());
   EXPECT_EQ(runs.run(*prepare_map(op, type), {{&type, x}}, true)[0].array.data_ptr(), x.data_ptr());
   EXPECT_TRUE(at::equal(x, wanted));
+  EXPECT_EQ(runs.parts, 2);
 }
 
 TEST(Maps, OfKeysGoTupleByTuple) {

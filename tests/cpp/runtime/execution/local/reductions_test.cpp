@@ -29,6 +29,7 @@ TEST(Reductions, AreOneOfAxesAndKeysThatCutThem) {
   EXPECT_EQ(pieces[0].box, (Box{{0}, {2}}));
   EXPECT_TRUE(at::allclose(pieces[0].array, x.sum(at::IntArrayRef{0, 1})));
   EXPECT_EQ(runs.flops, 7 * 6 * 5 + (3 * 2 - 1) * 5);
+  EXPECT_EQ(runs.parts, 1);
 }
 
 TEST(Reductions, KeepKeysThatNoAxisIsLinkedTo) {
@@ -41,6 +42,7 @@ TEST(Reductions, KeepKeysThatNoAxisIsLinkedTo) {
   ASSERT_EQ(pieces.size(), 1U);
   EXPECT_EQ(pieces[0].box, (Box{{0}, {4}}));
   EXPECT_TRUE(at::equal(pieces[0].array, -x.amax(1)));
+  EXPECT_EQ(runs.parts, 1);
 }
 
 TEST(Reductions, CombinePiecesOfOneGroup) {
