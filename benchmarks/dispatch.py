@@ -1,14 +1,16 @@
 """What a run of a plan costs beside its arithmetic: seconds of a run, and of each of its steps, on loopback sites.
 
-The plans are chains of nodes of one kind on arrays of a few elements, so that nothing but the dispatch takes time.
+The plans are chains of nodes of one kind on arrays of a few elements, so that nothing but the dispatch takes time. A
+rank of a process group runs them as one site does.
 
-    python benchmarks/dispatch.py [--quick] [--json FILE]
+    python benchmarks/dispatch.py [--sites 1,4] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -18,7 +20,7 @@ import joinsum
 import torch
 from joinsum import _C
 
-SITES = 4
+GRIDS = {1: "1x1", 4: "2x2"}
 STEPS = 64
 CHAINS = ("map", "join", "shuffle", "product")
 
@@ -27,6 +29,7 @@ class Dispatch(NamedTuple):
     """Seconds of one run of a chain (median and lower quartile), and what each further step adds to the median."""
 
     chain: str
+    sites: int
     run_seconds: float
     lower_quartile_seconds: float
     step_seconds: float
@@ -43,16 +46,17 @@ def step_text(chain: str, step: int, last: str) -> str:
     }[chain]
 
 
-def plan_of(chain: str, steps: int) -> _C.IaPlan:
-    lines = ["ia on 2x2", "input X: f32[8,8]<4,4> on 2x2 (0, 1)", "input W: f32[8,8]<4,4> on 2x2 (*, 0)"]
+def plan_of(chain: str, sites: int, steps: int) -> _C.IaPlan:
+    grid = GRIDS[sites]
+    lines = [f"ia on {grid}", f"input X: f32[8,8]<4,4> on {grid} (0, 1)", f"input W: f32[8,8]<4,4> on {grid} (*, 0)"]
     lines += [f"a{i} = {step_text(chain, i, f'a{i - 1}' if i else 'X')}" for i in range(steps)]
     return _C.IaPlan.parse("\n".join([*lines, f"output Z = a{steps - 1}", ""]))
 
 
-def run_seconds(chain: str, steps: int, seconds: float) -> list[float]:
+def run_seconds(chain: str, sites: int, steps: int, seconds: float) -> list[float]:
     """Seconds of runs of one plan, after the first ones."""
-    current = joinsum.init(sites=SITES)
-    plan = plan_of(chain, steps)
+    current = joinsum.init(sites=sites)
+    plan = plan_of(chain, sites, steps)
     placed = {
         name: _C.place_tensor(torch.eye(8), type_, current.local_sites, current.store, True)
         for name, type_ in plan.inputs
@@ -67,19 +71,19 @@ def run_seconds(chain: str, steps: int, seconds: float) -> list[float]:
     return taken[3:]
 
 
-def dispatch(chain: str, seconds: float) -> Dispatch:
+def dispatch(chain: str, sites: int, seconds: float) -> Dispatch:
     """A chain of two steps beside one of all of them."""
-    short, long = run_seconds(chain, 2, seconds / 4), run_seconds(chain, STEPS, seconds)
+    short, long = run_seconds(chain, sites, 2, seconds / 4), run_seconds(chain, sites, STEPS, seconds)
     step = (median(long) - median(short)) / (STEPS - 2)
-    return Dispatch(chain, median(long), quantiles(long, n=4)[0], step)
+    return Dispatch(chain, sites, median(long), quantiles(long, n=4)[0], step)
 
 
-def main(quick: bool, file: Path | None = None) -> None:
+def main(sites: Sequence[int], quick: bool, file: Path | None = None) -> None:
     torch.set_num_threads(1)
-    found = [dispatch(chain, 0.2 if quick else 4.0) for chain in CHAINS]
+    found = [dispatch(chain, count, 0.2 if quick else 4.0) for count in sites for chain in CHAINS]
     for each in found:
         click.echo(
-            f"{each.chain:8} {STEPS} steps on {SITES} sites: {each.run_seconds * 1e6:8.0f} us a run (lower quartile "
+            f"{each.chain:8} {STEPS} steps, {each.sites} sites: {each.run_seconds * 1e6:8.0f} us a run (lower quartile "
             f"{each.lower_quartile_seconds * 1e6:.0f}), {each.step_seconds * 1e6:6.2f} us a step"
         )
     if file is not None:
@@ -87,10 +91,14 @@ def main(quick: bool, file: Path | None = None) -> None:
 
 
 @click.command()
+@click.option("--sites", default="1,4", show_default=True, help="Numbers of sites, with commas: 1 or 4.")
 @click.option("--quick", is_flag=True, help="Few runs.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also writes the figures to FILE.")
-def command(quick: bool, file: Path | None) -> None:
-    main(quick, file)
+def command(sites: str, quick: bool, file: Path | None) -> None:
+    counts = [int(each) for each in sites.split(",") if each in ("1", "4")]
+    if len(counts) < len(sites.split(",")):
+        raise click.BadParameter(f"1 or 4, with commas: got={sites}", param_hint="--sites")
+    main(counts, quick, file)
 
 
 if __name__ == "__main__":

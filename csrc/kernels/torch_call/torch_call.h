@@ -45,7 +45,7 @@ class PreparedCall {
   bool computes_into(at::DeviceType device) const;
   /// Whether result number `result` may overwrite an operand: the one that its own argument is named after (`exp_avg`
   /// of `exp_avg_out`); of an operator that torch calls pointwise, any.
-  bool may_overwrite(size_t result, size_t operand) const { return may_overwrite_[result][operand]; }
+  bool may_overwrite(size_t result, size_t operand) const { return out_variant_ && may_overwrite_[result][operand]; }
 
  private:
   friend class CallRun;

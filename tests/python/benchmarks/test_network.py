@@ -46,6 +46,11 @@ def test_a_window_holds_what_is_on_a_link_with_a_delay():
     assert Link.parse("1gbit+10ms").window >= 2 * 0.02 * 1e9 / 8
 
 
+def test_a_receive_buffer_holds_what_a_fast_link_brings_while_its_reader_waits():
+    assert Link.parse("1gbit").receive_buffer == 128 << 10
+    assert Link.parse("10gbit").receive_buffer == 250_000
+
+
 def test_a_failing_rank_ends_all():
     sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
     fails = [sys.executable, "-c", "raise SystemExit(3)"]

@@ -67,6 +67,18 @@ TEST_F(RelationTest, TuplesAreSortedByKeyWithReplicasOnce) {
   EXPECT_TRUE(at::equal(whole_tensor(again, *store_), x));
 }
 
+TEST_F(RelationTest, SitesAscendAndMissingOnesRaise) {
+  const Block first = store_->put(x_.clone()), second = store_->put(x_.clone());
+  SiteBlocks blocks;
+  for (const int64_t site : {5, 2, 9, 2}) blocks[site].push_back(site == 5 ? first : second);
+  std::vector<int64_t> sites;
+  for (const auto& [site, own] : blocks) sites.push_back(site);
+  EXPECT_EQ(sites, (std::vector<int64_t>{2, 5, 9}));
+  EXPECT_EQ(blocks.at(2).size(), 2U);
+  EXPECT_EQ(blocks.at(5).front().memory(), first.memory());
+  EXPECT_THROW(blocks.at(3), std::out_of_range);
+}
+
 TEST_F(RelationTest, BlocksArePlacedAsTheyAre) {
   const auto type = testing::physical_type("f64[6,4]<2,1>", "(0)", 2);
   const std::vector<at::Tensor> arrays{x_.narrow(0, 0, 3).clone(), x_.narrow(0, 3, 3).clone()};
