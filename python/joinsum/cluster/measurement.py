@@ -97,14 +97,14 @@ class _Stage:
         return size // 4 // self.peers
 
     def curve(self, more: float, latency: float | None = None) -> Curve:
-        """Medians of the rounds, and `more` seconds; no message takes less than the latency, and small ones take it, if
-        it is known otherwise."""
+        """Medians of the rounds, and `more` seconds. If the latency is known otherwise, no message takes less than that
+        and `more`, and small ones take as much."""
         sizes = sorted(self.seconds)
-        seconds = [median(self.seconds[size]) + more for size in sizes]
+        seconds = [median(self.seconds[size]) for size in sizes]
         if latency is not None:
             pairs = zip(sizes, seconds, strict=True)
             seconds = [latency if size <= _SMALL_BYTES else max(each, latency) for size, each in pairs]
-        return Curve(tuple(map(float, sizes)), tuple(monotone(seconds)))
+        return Curve(tuple(map(float, sizes)), tuple(monotone([each + more for each in seconds])))
 
 
 class Measurement:
@@ -130,7 +130,7 @@ class Measurement:
                 own = max(1.0, threads / len(os.sched_getaffinity(0)))
                 (self.crowding,) = self.sites.transport.all_reduce_max([own])
             (each,) = Stopwatch(self.sites.transport, 0.01).work([self.work_product])
-            self.work_calls = max(1, round(_WORK_SECONDS / each))
+            self.work_calls = max(1, round(_WORK_SECONDS * self.crowding / each))
         return Profile(
             run_seconds=0.0 if self.sites.single_process else self._run(),
             node_seconds=self._node("input A: f32[8,8]<1,1> ()\noutput Z = map[(k1, k0); transpose](A)"),
@@ -166,10 +166,9 @@ class Measurement:
         return Stopwatch(self.sites.transport, 0.01 * self.seconds, self.crowding).work([self.bench.node(text)])[0]
 
     def _links(self) -> Iterator[Links]:
-        """Every stage in several rounds, so that a disturbance affects one of them. Sites with cores of their own are
-        slower to handle messages when they have just computed, by about as much for all of them; sites that share
-        cores compute while others wait. These wait for their turns, for how long differs from round to round and not
-        from stage to stage: their latency is the mean of all."""
+        """Every stage in several rounds, so that a disturbance affects one of them. Sites are slower to handle messages
+        when they have just computed, by about as much for all of them. Those that share cores wait for their turns,
+        for how long differs from round to round and not from stage to stage: their latency is the mean of all."""
         stages = {}
         for axes in axis_sets(len(self.sites.grid.axes)):
             groups = _C.SubGrids(self.sites.grid, axes).groups()
@@ -183,7 +182,7 @@ class Measurement:
                 for stage in pair:
                     self._measure(stage, share)
             self.tick("links")
-            after_work.append(self._after_work() if self.crowding == 1.0 else 0.0)
+            after_work.append(self._after_work())
         more = max(median(after_work), 0.0)
         turns = None
         if self.crowding > 1.0:
@@ -253,7 +252,8 @@ class Measurement:
         return round(_PARTS_OF_OVERLAP * min(max(hidden, 0.0), 1.0)) / _PARTS_OF_OVERLAP
 
     def _work(self) -> None:
-        """Occupies a site for about `_WORK_SECONDS`: threads that have just computed are slower to handle messages."""
+        """Occupies a site for about `_WORK_SECONDS` of a core: threads that have just computed are slower to handle
+        messages."""
         for _ in range(self.work_calls):
             self.work_product()
 
