@@ -3,7 +3,7 @@
 The plans are chains of nodes of one kind on arrays of a few elements, so that nothing but the dispatch takes time. A
 rank of a process group runs them as one site does.
 
-    python benchmarks/dispatch.py [--sites 1,4] [--quick] [--json FILE]
+    python benchmarks/dispatch.py [--sites 1] [--quick] [--json FILE]
 """
 
 from __future__ import annotations
@@ -91,14 +91,11 @@ def main(sites: Sequence[int], quick: bool, file: Path | None = None) -> None:
 
 
 @click.command()
-@click.option("--sites", default="1,4", show_default=True, help="Numbers of sites, with commas: 1 or 4.")
+@click.option("--sites", type=click.Choice(list(map(str, GRIDS))), multiple=True, help="How many; both by default.")
 @click.option("--quick", is_flag=True, help="Few runs.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Also writes the figures to FILE.")
-def command(sites: str, quick: bool, file: Path | None) -> None:
-    counts = [int(each) for each in sites.split(",") if each in ("1", "4")]
-    if len(counts) < len(sites.split(",")):
-        raise click.BadParameter(f"1 or 4, with commas: got={sites}", param_hint="--sites")
-    main(counts, quick, file)
+def command(sites: Sequence[str], quick: bool, file: Path | None) -> None:
+    main([int(count) for count in sites] or list(GRIDS), quick, file)
 
 
 if __name__ == "__main__":

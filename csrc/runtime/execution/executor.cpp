@@ -255,8 +255,7 @@ class Run {
     c10::SmallVector<Pin, 6> pins;  // outlive the arrays
     c10::SmallVector<PartOperand, 6> operands(step.operands.size());
     for (size_t i = 0; i < operands.size(); ++i) {
-      const size_t operand = step.operands[i];
-      operands[i].overwritable = step.overwritable[i] && !shared_input(operand) && block_of(operand, site).exclusive();
+      operands[i].overwritable = may_overwrite(step, i) && block_of(step.operands[i], site).exclusive();
     }
     for (size_t i = 0; i < operands.size(); ++i) {
       operands[i].array = pins.emplace_back(block_of(step.operands[i], site)).array();
@@ -285,9 +284,10 @@ class Run {
     return out;
   }
 
-  bool shared_input(size_t value) const {
-    const std::optional<std::string>& input = executable_.values()[value].input;
-    return input && shared_inputs_.contains(*input);
+  /// Whether nothing reads operand i after the step; its blocks may have other owners.
+  bool may_overwrite(const Step& step, size_t i) const {
+    const std::optional<std::string>& input = executable_.values()[step.operands[i]].input;
+    return step.overwritable[i] && !(input && shared_inputs_.contains(*input));
   }
 
   /// Notes that the array of a value is to be overwritten.
@@ -381,10 +381,10 @@ class Run {
     operands.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
       auto& pieces = group.pieces[i];
-      const bool overwritable = step.overwritable[i] && !shared_input(step.operands[i]) &&
-                                std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-                                  return !shared.contains(piece.block.memory()) && piece.block.exclusive();
-                                });
+      const bool overwritable =
+          may_overwrite(step, i) && std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+            return !shared.contains(piece.block.memory()) && piece.block.exclusive();
+          });
       const Value& value = executable_.values()[step.operands[i]];
       operands.push_back({value.node->type().relation, std::move(pieces), overwritable});
     }

@@ -252,8 +252,8 @@ class Measurement:
         return round(_PARTS_OF_OVERLAP * min(max(hidden, 0.0), 1.0)) / _PARTS_OF_OVERLAP
 
     def _work(self) -> None:
-        """Occupies a site for about `_WORK_SECONDS` of a core: threads that have just computed are slower to handle
-        messages."""
+        """Occupies a site for about `_WORK_SECONDS`, times the sites of a core: threads that have just computed are
+        slower to handle messages."""
         for _ in range(self.work_calls):
             self.work_product()
 

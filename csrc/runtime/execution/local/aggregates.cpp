@@ -84,7 +84,7 @@ class Aggregate final : public LocalOperator {
   }
 
   OnePart on(const std::vector<Box>& operands, const Box& result) const override {
-    if (only_part(operands[0], modes_) != operands[0] || projected(operands[0], group_by_) != result) return {};
+    if (!is_one_part(operands[0], modes_) || projected(operands[0], group_by_) != result) return {};
     return epilogue_.after([this](c10::ArrayRef<PartOperand> given,
                                   const RunContext& context) { return reduced_part(given[0].array, context); },
                            result);

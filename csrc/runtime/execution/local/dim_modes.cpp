@@ -110,11 +110,11 @@ void for_each_single(const Box& box, const std::vector<DimMode>& modes, const st
   });
 }
 
-std::optional<Box> only_part(const Box& box, const std::vector<DimMode>& modes) {
+bool is_one_part(const Box& box, const std::vector<DimMode>& modes) {
   for (size_t d = 0; d < modes.size(); ++d) {
-    if (modes[d] == DimMode::kSingle && box.extent(static_cast<int64_t>(d)) != 1) return std::nullopt;
+    if (modes[d] == DimMode::kSingle && box.extent(static_cast<int64_t>(d)) != 1) return false;
   }
-  return box.empty() ? std::nullopt : std::optional(box);
+  return !box.empty();
 }
 
 Dims dims_in(const std::vector<DimMode>& modes, DimMode mode) {

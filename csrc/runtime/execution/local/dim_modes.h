@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +38,8 @@ std::vector<DimMode> dim_modes(const kernels::table::Kernel& kernel, const std::
 /// Calls `visit` for the parts of `box` in which the dimensions of mode kSingle have one key each, in key order.
 void for_each_single(const Box& box, const std::vector<DimMode>& modes, const std::function<void(const Box&)>& visit);
 
-/// The only part that `for_each_single` visits; nothing where there are several, or none.
-std::optional<Box> only_part(const Box& box, const std::vector<DimMode>& modes);
+/// Whether all of `box` is the only part that `for_each_single` visits.
+bool is_one_part(const Box& box, const std::vector<DimMode>& modes);
 
 /// Dimensions of one mode, ascending.
 Dims dims_in(const std::vector<DimMode>& modes, DimMode mode);

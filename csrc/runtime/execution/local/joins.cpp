@@ -42,10 +42,10 @@ void JoinOperands::for_each(const PinnedOperand& l, const PinnedOperand& r, cons
 }
 
 std::optional<Box> JoinOperands::only_part(const std::vector<Box>& operands) const {
-  const auto part = local::only_part(keys.joined(operands[0], operands[1]), modes);
-  const bool whole =
-      part && projected(*part, left.position) == operands[0] && projected(*part, right.position) == operands[1];
-  return whole ? part : std::nullopt;
+  const Box box = keys.joined(operands[0], operands[1]);
+  const bool all = is_one_part(box, modes) && projected(box, left.position) == operands[0] &&
+                   projected(box, right.position) == operands[1];
+  return all ? std::optional(box) : std::nullopt;
 }
 
 void split_relinked(const relation::RelationType& input, const Dims& group_by, const relation::RelationType& result,
@@ -114,14 +114,10 @@ class Join final : public LocalOperator {
       l = pad_rank(l, batch_, type_.rank());
       r = pad_rank(r, batch_, type_.rank());
     }
-    at::Tensor into;
-    if (!shares_some_elements(l, r)) {
-      if (left.overwritable && call_.fits_result(l, {l, r})) {
-        into = l;
-      } else if (right.overwritable && call_.fits_result(r, {l, r})) {
-        into = r;
-      }
-    }
+    const auto may_hold = [&](const PartOperand& operand, const at::Tensor& array) {
+      return operand.overwritable && call_.fits_result(array, {l, r}) && !shares_some_elements(l, r);
+    };
+    const at::Tensor into = may_hold(left, l) ? l : may_hold(right, r) ? r : at::Tensor();
     return with_axes(call_.run({l, r}, context, 0, into), missing_);
   }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "relation/typing.h"
 #include "runtime/execution/local/dim_modes.h"

@@ -41,7 +41,7 @@ class ArrayMap final : public LocalOperator {
   }
 
   OnePart on(const std::vector<Box>& operands, const Box& result) const override {
-    if (result != operands[0] || only_part(result, modes_) != result) return {};
+    if (result != operands[0] || !is_one_part(result, modes_)) return {};
     return epilogue_.after(
         [this](c10::ArrayRef<PartOperand> given, const RunContext& context) { return mapped(given[0], context); },
         result);

@@ -39,7 +39,7 @@ class Reduction final : public LocalOperator {
   }
 
   OnePart on(const std::vector<Box>& operands, const Box& result) const override {
-    if (only_part(operands[0], modes_) != operands[0] || projected(operands[0], group_by_) != result) return {};
+    if (!is_one_part(operands[0], modes_) || projected(operands[0], group_by_) != result) return {};
     return epilogue_.after(
         [this, keys = keys_reduced(operands[0])](c10::ArrayRef<PartOperand> given, const RunContext& context) {
           return with_axes(reduced_part(given[0].array, keys, context), missing_);
