@@ -24,7 +24,7 @@ endfunction()
 
 # Moves the kernels that call torch, {csrc,tests/cpp}/kernels/{pairs,dense,torch_call}/, from list `all` to list `torch_side`.
 function(joinsum_split_torch_kernels all torch_side)
-  set(pattern "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/kernels/(pairs|dense|torch_call)/")
+  set(pattern "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/kernels/(products|pairs|dense|torch_call)/")
   set(with_torch ${${all}})
   set(without_torch ${${all}})
   list(FILTER with_torch INCLUDE REGEX "${pattern}")

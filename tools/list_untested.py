@@ -159,6 +159,12 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
+        "matrix_products",
+        "python/capture/test_products.py",
+        "graphs with these operators are compared with those of torch's",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
         "cross_entropy",
         "python/capture/decompositions/test_cross_entropy.py",
         "compared with torch's, and shards with all classes",

@@ -34,6 +34,7 @@ CPP = (
     Floor("kernels/table"),
     Floor("kernels/call"),
     Floor("kernels/reference"),
+    Floor("kernels/products", _TORCH),
     Floor("kernels/pairs", _DEVICE),
     Floor("kernels/dense", _DEVICE),
     Floor("kernels/torch_call", _TORCH),

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "kernels/dense/loops.h"
+#include "kernels/products/products.h"
 #include "kernels/table/rows.h"
 
 namespace joinsum::kernels::dense {
@@ -132,15 +133,6 @@ Groups groups_of(const Lettered& left, const Lettered& right, const std::string&
           cheapest({left.by_stride(inner), right.by_stride(inner)}, left, right)};
 }
 
-/// Matrices with the batch axis first; `target` receives or accumulates the product.
-void multiply_into(at::Tensor target, const at::Tensor& left, const at::Tensor& right, bool accumulate) {
-  if (target.dim() == 2) {
-    accumulate ? target.addmm_(left, right) : at::mm_out(target, left, right);
-  } else {
-    accumulate ? target.baddbmm_(left, right) : at::bmm_out(target, left, right);
-  }
-}
-
 /// `value` in the order of `result`, or `out` once it holds it.
 Lettered delivered(const Lettered& value, const std::string& result, const Lettered& out, bool accumulate) {
   const Lettered ordered = value.permuted(result);
@@ -196,13 +188,13 @@ Lettered matrix_product(const Lettered& left, const Lettered& right, const std::
   const bool direct = out.tensor.defined() && out.collapses(groups.batch) && out.collapses(groups.rows) &&
                       out.collapses(groups.columns);
   if (direct) {
-    multiply_into(out.grouped(product), a, b, accumulate);
+    products::matrix_product_into(out.grouped(product), a, b, accumulate ? 1 : 0);
     return out;
   }
   Dims extents;
   for (const char letter : groups.batch + groups.rows) extents.push_back(left.extent(letter));
   for (const char letter : groups.columns) extents.push_back(right.extent(letter));
-  const at::Tensor value = groups.batch.empty() ? at::mm(a, b) : at::bmm(a, b);
+  const at::Tensor value = products::matrix_product(a, b);
   return delivered({value.view(extents), groups.batch + groups.rows + groups.columns}, result, out, accumulate);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/products/products.h"
+
 namespace joinsum::kernels::pairs {
 
 using semiring::Join;
@@ -49,7 +51,7 @@ std::optional<Exponentials> exponentials(const at::Tensor& operand, bool negativ
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
-  return a.size(0) == 1 ? at::mm(a[0], b[0]).unsqueeze_(0) : at::bmm(a, b);
+  return a.size(0) == 1 ? products::matrix_product(a[0], b[0]).unsqueeze_(0) : products::matrix_product(a, b);
 }
 
 at::Tensor joined(Join join, const at::Tensor& a, const at::Tensor& b) {

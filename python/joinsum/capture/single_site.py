@@ -25,6 +25,7 @@ from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.in_place import add_products, overwrite_operands
 from joinsum.capture.layouts import use_channels_last
 from joinsum.capture.operators.table import random_rule_of, rule_of
+from joinsum.capture.products import use_products
 from joinsum.capture.recording.application import operator_name, refuse
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.cluster.context import Context, context
@@ -60,6 +61,7 @@ class SingleSiteExecutable:
         use_channels_last(nodes)
         add_products(nodes, self._tied)
         overwrite_operands(nodes, self._tied)
+        use_products(nodes)
         _take_from_list(nodes)
         self._gm = fx.GraphModule(graph.gm, nodes)
         self._types: dict[tuple[torch.Size, torch.dtype], _C.PhysicalType] = {}

@@ -1,0 +1,93 @@
+#include "kernels/products/products.h"
+
+#include <algorithm>
+
+#include <ATen/Context.h>
+#include <ATen/Version.h>
+
+// Declared in ATen/native/mkldnn/Matmul.h, which torch does not install.
+namespace at::native {
+TORCH_API void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tensor& result, float beta, float alpha);
+}
+
+namespace joinsum::kernels::products {
+namespace {
+
+/// Whether oneDNN's products in single precision are faster here than MKL's.
+bool onednn_is_faster() {
+#if defined(__x86_64__)
+  static const bool faster = [] {
+    __builtin_cpu_init();
+    return at::hasMKL() && at::hasMKLDNN() && at::get_cpu_capability() == "AVX512" && !__builtin_cpu_is("intel");
+  }();
+  return faster;
+#else
+  return false;
+#endif
+}
+
+/// Whether a matrix, the last two axes of `tensor`, has its rows or its columns in one stretch each, and no two
+/// elements in one place.
+bool is_plain(const at::Tensor& tensor) {
+  const int64_t rows = tensor.size(-2);
+  const int64_t columns = tensor.size(-1);
+  const int64_t row_stride = tensor.stride(-2);
+  const int64_t column_stride = tensor.stride(-1);
+  const bool distinct = (column_stride == 1 && row_stride >= columns) || (row_stride == 1 && column_stride >= rows);
+  return distinct && (tensor.dim() == 2 || tensor.size(0) == 1 || tensor.stride(0) > 0);
+}
+
+bool is_plain_float(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && (tensor.dim() == 2 || tensor.dim() == 3) &&
+         tensor.layout() == at::kStrided && is_plain(tensor);
+}
+
+/// Whether the product is large enough for oneDNN, which takes some 10 us to begin, and wide enough.
+bool is_large(const at::Tensor& left, const at::Tensor& right) {
+  constexpr double kMultiplications = 1e6;
+  constexpr int64_t kExtent = 4;
+  const int64_t rows = left.size(-2);
+  const int64_t inner = left.size(-1);
+  const int64_t columns = right.size(-1);
+  const double batches = left.dim() == 3 ? static_cast<double>(left.size(0)) : 1.0;
+  return std::min({rows, inner, columns}) >= kExtent &&
+         batches * static_cast<double>(rows) * static_cast<double>(inner) * static_cast<double>(columns) >=
+             kMultiplications;
+}
+
+bool fit(const at::Tensor& left, const at::Tensor& right) {
+  return left.dim() == right.dim() && left.size(-1) == right.size(-2) &&
+         (left.dim() == 2 || left.size(0) == right.size(0));
+}
+
+bool by_onednn(const at::Tensor& left, const at::Tensor& right) {
+  return onednn_is_faster() && at::globalContext().userEnabledMkldnn() && is_plain_float(left) &&
+         is_plain_float(right) && fit(left, right) && is_large(left, right);
+}
+
+}  // namespace
+
+at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
+  if (!by_onednn(left, right)) return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);
+  std::vector<int64_t> extents = left.sizes().vec();
+  extents.back() = right.size(-1);
+  at::Tensor out = at::empty(extents, left.options());
+  at::native::mkldnn_matmul(left, right, out, 0.0F, 1.0F);
+  return out;
+}
+
+void matrix_product_into(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Scalar& beta,
+                         const at::Scalar& alpha) {
+  if (by_onednn(left, right) && is_plain_float(out)) {
+    at::native::mkldnn_matmul(left, right, out, beta.to<float>(), alpha.to<float>());
+    return;
+  }
+  at::Tensor target = out;
+  if (beta.equal(0) && alpha.equal(1)) {
+    out.dim() == 2 ? at::mm_out(target, left, right) : at::bmm_out(target, left, right);
+  } else {
+    out.dim() == 2 ? target.addmm_(left, right, beta, alpha) : target.baddbmm_(left, right, beta, alpha);
+  }
+}
+
+}  // namespace joinsum::kernels::products

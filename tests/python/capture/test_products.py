@@ -1,0 +1,64 @@
+"""Products of captured graphs, by the faster of torch's libraries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from joinsum.capture.products import use_products
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+X = torch.randn(96, 128)
+W = torch.randn(128, 144)
+BATCHES = torch.randn(3, 96, 128)
+WEIGHTS = torch.randn(3, 144, 128)
+
+
+def product_and_sums(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+    y = x @ w
+    bias = w.sum(0)
+    return [
+        y,
+        torch.addmm(bias, x, w),
+        torch.addmm(bias, x, w, beta=0.5, alpha=-2),
+        torch.addmm(torch.full_like(bias, float("nan")), x, w, beta=0),
+        torch.ops.aten.addmm_(y.clone(), x, w, alpha=-0.1),
+    ]
+
+
+def batches(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
+    y = torch.bmm(x, w.transpose(1, 2))
+    return [y, torch.baddbmm(y[:1], x, w.transpose(1, 2), beta=2), torch.baddbmm(y, x, w.transpose(1, 2), alpha=3)]
+
+
+def captured(function: object, *examples: torch.Tensor) -> fx.GraphModule:
+    return make_fx(function, tracing_mode="fake")(*examples)
+
+
+def test_products_and_sums_are_torchs() -> None:
+    gm = captured(product_and_sums, X, W)
+    assert use_products(gm.graph) == 5
+    gm.recompile()
+    torch.testing.assert_close(gm(X, W), product_and_sums(X, W), rtol=1e-5, atol=1e-4)
+
+
+def test_products_of_batches_are_torchs() -> None:
+    gm = captured(batches, BATCHES, WEIGHTS)
+    assert use_products(gm.graph) == 3
+    gm.recompile()
+    torch.testing.assert_close(gm(BATCHES, WEIGHTS), batches(BATCHES, WEIGHTS), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])
+def test_products_of_other_types_stay(dtype: torch.dtype) -> None:
+    gm = captured(lambda x, w: x @ w, X.to(dtype), W.to(dtype))
+    assert use_products(gm.graph) == 0
+
+
+def test_a_sum_in_place_writes_its_operand() -> None:
+    gm = captured(lambda y, x, w: torch.ops.aten.addmm_(y, x, w), torch.ones(96, 144), X, W)
+    use_products(gm.graph)
+    gm.recompile()
+    y = torch.ones(96, 144)
+    gm(y, X, W)
+    torch.testing.assert_close(y, 1 + X @ W, rtol=1e-5, atol=1e-4)
