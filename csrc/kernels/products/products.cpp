@@ -13,19 +13,6 @@ TORCH_API void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tenso
 namespace joinsum::kernels::products {
 namespace {
 
-/// Whether oneDNN's products in single precision are faster here than MKL's.
-bool onednn_is_faster() {
-#if defined(__x86_64__)
-  static const bool faster = [] {
-    __builtin_cpu_init();
-    return at::hasMKL() && at::hasMKLDNN() && at::get_cpu_capability() == "AVX512" && !__builtin_cpu_is("intel");
-  }();
-  return faster;
-#else
-  return false;
-#endif
-}
-
 /// Whether a matrix, the last two axes of `tensor`, has its rows or its columns in one stretch each, and no two
 /// elements in one place.
 bool is_plain(const at::Tensor& tensor) {
@@ -61,11 +48,23 @@ bool fit(const at::Tensor& left, const at::Tensor& right) {
 }
 
 bool by_onednn(const at::Tensor& left, const at::Tensor& right) {
-  return onednn_is_faster() && at::globalContext().userEnabledMkldnn() && is_plain_float(left) &&
-         is_plain_float(right) && fit(left, right) && is_large(left, right);
+  return onednn_is_faster() && is_plain_float(left) && is_plain_float(right) && fit(left, right) &&
+         is_large(left, right);
 }
 
 }  // namespace
+
+bool onednn_is_faster() {
+#if defined(__x86_64__)
+  static const bool faster = [] {
+    __builtin_cpu_init();
+    return at::hasMKL() && at::hasMKLDNN() && at::get_cpu_capability() == "AVX512" && !__builtin_cpu_is("intel");
+  }();
+  return faster && at::globalContext().userEnabledMkldnn();
+#else
+  return false;
+#endif
+}
 
 at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
   if (!by_onednn(left, right)) return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);

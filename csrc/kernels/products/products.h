@@ -8,6 +8,9 @@ namespace joinsum::kernels::products {
 /// oneDNN for float32 on processors with AVX-512 that are not Intel's, where MKL computes half as wide.
 /// `torch.backends.mkldnn.flags(enabled=False)` leaves MKL.
 
+/// Whether oneDNN's large products in single precision are faster than MKL's here, and may be used.
+bool onednn_is_faster();
+
 /// left @ right.
 at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right);
 

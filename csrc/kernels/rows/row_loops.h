@@ -99,6 +99,40 @@ struct Loops {
           [=](T* to, Vector x) __attribute__((always_inline)) { store_some(to + at, count - at, x); });
   }
 
+  static T exponentials(T* x, int64_t count, T factor, T most) {
+    Vector total = {};
+    const auto each = [&](Vector y)
+                          __attribute__((always_inline)) { return semiring::exponential<T, bytes>(y * factor - most); };
+    int64_t at = 0;
+    for (; at + kLanes <= count; at += kLanes) {
+      const Vector y = each(load(x + at));
+      total += y;
+      store(x + at, y);
+    }
+    if (at < count) {
+      const Vector y = each(load_some(x + at, count - at, kLeast));
+      total += y;
+      store_some(x + at, count - at, y);
+    }
+    return added(total);
+  }
+
+  static void scaled(const T* x, int64_t count, T factor, T* out) {
+    for_each(count, [=](auto get, auto put) __attribute__((always_inline)) { put(out, get(x) * factor); });
+  }
+
+  static void softmax_slopes(const T* weights, int64_t count, T mean, T factor, T* slopes) {
+    for_each(count, [=](auto get, auto put) __attribute__((always_inline)) {
+      put(slopes, get(weights) * ((get(slopes) - mean) * factor));
+    });
+  }
+
+  static T sum_of_products(const T* x, const T* y, int64_t count) {
+    Vector products = {};
+    for_each(count, [&](auto get, auto) __attribute__((always_inline)) { products += get(x) * get(y); });
+    return added(products);
+  }
+
   static void normed(const Normed<T>& row, int64_t count, const T* bias, T* out) {
     const auto [x, mean, rstd, weight] = row;
     for_each(count, [=](auto get, auto put) __attribute__((always_inline)) {
@@ -154,8 +188,9 @@ struct Loops {
 template <class T, int bytes>
 RowLoops<T> row_loops() {
   using L = Loops<T, bytes>;
-  return {L::maximum, L::sum_of_exponentials, L::scaled_exponentials, L::sum, L::sum_of_squares, L::normed,
-          L::slopes,  L::normed_gradient,     L::add_affine};
+  return {L::maximum,   L::sum_of_exponentials, L::scaled_exponentials, L::exponentials, L::scaled, L::softmax_slopes,
+          L::sum,       L::sum_of_products,     L::sum_of_squares,      L::normed,       L::slopes, L::normed_gradient,
+          L::add_affine};
 }
 
 }  // namespace

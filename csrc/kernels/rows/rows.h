@@ -25,7 +25,16 @@ struct RowLoops {
   /// their sum.
   void (*scaled_exponentials)(const T* x, int64_t count, T high, T low, T factor, T* out) = nullptr;
 
+  /// x = exp(factor · x - most), where no element of factor · x exceeds `most` but by rounding; gives their sum.
+  T (*exponentials)(T* x, int64_t count, T factor, T most) = nullptr;
+  /// factor · x.
+  void (*scaled)(const T* x, int64_t count, T factor, T* out) = nullptr;
+  /// slopes = factor · weights · (slopes - mean): the gradient by what a softmax with these weights is of.
+  void (*softmax_slopes)(const T* weights, int64_t count, T mean, T factor, T* slopes) = nullptr;
+
   T (*sum)(const T* x, int64_t count) = nullptr;
+  /// Σ x y.
+  T (*sum_of_products)(const T* x, const T* y, int64_t count) = nullptr;
   /// Σ (x - mean)².
   T (*sum_of_squares)(const T* x, int64_t count, T mean) = nullptr;
   /// The normed row, plus `bias` if there is one.

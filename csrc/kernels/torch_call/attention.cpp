@@ -1,8 +1,9 @@
 // Attention of queries [b, h, l, e] and keys and values [b, g, s, e], each head of which may serve several adjacent
-// heads of queries, by torch's flash kernels. `rows` and `columns` are the shards of l and s (axis_shard.h: offsets,
-// local and global extents, one list after another); empty where they are whole, or where it does not matter.
+// heads of queries, by tiles or by torch's flash kernels. `rows` and `columns` are the shards of l and s (axis_shard.h:
+// offsets, local and global extents, one list after another); empty where they are whole, or where it does not matter.
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -10,6 +11,8 @@
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
+
+#include "kernels/torch_call/tiled_attention.h"
 
 namespace joinsum::kernels::torch_call {
 namespace {
@@ -83,6 +86,14 @@ struct Options {
   at::IntArrayRef rows;
   at::IntArrayRef columns;
 
+  double factor(const at::Tensor& query) const {
+    return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  }
+
+  bool suits_tiles(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const {
+    return !mask.has_value() && torch_call::suits_tiles(query, key, value, factor(query));
+  }
+
   /// Blocks of queries and keys of these numbers; those of one query in the order of the keys.
   std::vector<Block> blocks(int64_t all_rows, int64_t all_columns) const {
     if (!causal) return {{0, all_rows, 0, all_columns, false}};
@@ -106,6 +117,9 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 Two flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool causal,
           const Options& options) {
+  if (options.suits_tiles(query, key, value)) {
+    return tiled_attention(query, key, value, causal, options.factor(query));
+  }
   return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, options.mask, options.scale);
 }
 
@@ -150,6 +164,11 @@ Three attention_backward(const at::Tensor& grad, const at::Tensor& query, const 
   // A row that the mask leaves without keys has weights of zero.
   const at::Tensor sums = mask ? lse.masked_fill(lse == -std::numeric_limits<double>::infinity(), 0) : lse;
   const auto run = [&](const Block& block) {
+    if (options.suits_tiles(query, key, value)) {
+      return tiled_attention_backward(rows_of(grad, block), rows_of(query, block), columns_of(key, block),
+                                      columns_of(value, block), rows_of(out, block), rows_of(sums, block), block.causal,
+                                      options.factor(query));
+    }
     return at::_scaled_dot_product_flash_attention_for_cpu_backward(
         rows_of(grad, block), rows_of(query, block), columns_of(key, block), columns_of(value, block),
         rows_of(out, block), rows_of(sums, block), 0.0, block.causal, mask, scale);

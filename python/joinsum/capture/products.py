@@ -1,6 +1,8 @@
-"""Products of matrices in graphs that torch runs, by the faster of torch's libraries."""
+"""Products of matrices and attention in graphs that torch runs, by the faster of torch's libraries."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import fx
@@ -12,19 +14,24 @@ __all__ = ["use_products"]
 assert _C  # its library defines the operators
 
 _ATEN = torch.ops.aten
+_JOINSUM = torch.ops.joinsum
 _OPERATORS = {
-    _ATEN.mm.default: torch.ops.joinsum.matrix_product.default,
-    _ATEN.bmm.default: torch.ops.joinsum.matrix_product.default,
-    _ATEN.addmm.default: torch.ops.joinsum.add_matrix_product.default,
-    _ATEN.baddbmm.default: torch.ops.joinsum.add_matrix_product.default,
-    _ATEN.addmm_.default: torch.ops.joinsum.add_matrix_product_.default,
-    _ATEN.baddbmm_.default: torch.ops.joinsum.add_matrix_product_.default,
+    _ATEN.mm.default: _JOINSUM.matrix_product.default,
+    _ATEN.bmm.default: _JOINSUM.matrix_product.default,
+    _ATEN.addmm.default: _JOINSUM.add_matrix_product.default,
+    _ATEN.baddbmm.default: _JOINSUM.add_matrix_product.default,
+    _ATEN.addmm_.default: _JOINSUM.add_matrix_product_.default,
+    _ATEN.baddbmm_.default: _JOINSUM.add_matrix_product_.default,
+}
+_ATTENTION = {
+    _ATEN._scaled_dot_product_flash_attention_for_cpu.default: _JOINSUM.attention.default,
+    _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: _JOINSUM.attention_backward.default,
 }
 
 
 def use_products(graph: fx.Graph) -> int:
-    """Puts joinsum's operators in the place of torch's for products in single precision on processors: the same
-    results, by oneDNN where it is faster than MKL. Gives the number of these products.
+    """Puts joinsum's operators in the place of torch's for products and attention in single precision on processors:
+    the same results, by oneDNN where it is faster than MKL. Gives the number of these operators.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -34,10 +41,28 @@ def use_products(graph: fx.Graph) -> int:
     """
     count = 0
     for node in graph.nodes:
-        found = _OPERATORS.get(node.target) if node.op == "call_function" else None
-        value = node.meta.get("val")
-        if found is None or not isinstance(value, torch.Tensor) or value.dtype != torch.float32 or not value.is_cpu:
+        if node.op != "call_function" or not _is_single(node.meta.get("val")):
             continue
-        node.target = found
-        count += 1
+        if node.target in _OPERATORS:
+            node.target = _OPERATORS[node.target]
+            count += 1
+        elif node.target in _ATTENTION:
+            count += _use_attention(node, _ATTENTION[node.target])
     return count
+
+
+def _is_single(value: Any) -> bool:
+    """Whether a result, or the first of several, has single precision and is on a processor."""
+    first = value[0] if isinstance(value, tuple) else value
+    return isinstance(first, torch.Tensor) and first.dtype == torch.float32 and first.is_cpu
+
+
+def _use_attention(node: fx.Node, replacement: torch._ops.OpOverload) -> bool:
+    schema = node.target._schema  # type: ignore[union-attr]
+    given = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
+    given.update(zip((each.name for each in schema.arguments), node.args, strict=False), **node.kwargs)
+    if given.pop("dropout_p") != 0:
+        return False
+    options = given.pop("attn_mask"), given.pop("is_causal"), given.pop("scale")
+    node.args, node.kwargs, node.target = (*given.values(), *options), {}, replacement
+    return True

@@ -7,6 +7,7 @@ import torch
 from joinsum.capture.products import use_products
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.functional import scaled_dot_product_attention
 
 X = torch.randn(96, 128)
 W = torch.randn(128, 144)
@@ -47,6 +48,28 @@ def test_products_of_batches_are_torchs() -> None:
     assert use_products(gm.graph) == 3
     gm.recompile()
     torch.testing.assert_close(gm(BATCHES, WEIGHTS), batches(BATCHES, WEIGHTS), rtol=1e-5, atol=1e-4)
+
+
+def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> list[torch.Tensor]:
+    plain = scaled_dot_product_attention(query, key, value, is_causal=True, scale=0.2)
+    masked = scaled_dot_product_attention(query, key, value, attn_mask=mask)
+    gradients = torch.autograd.grad((plain * plain).sum() + masked.sum(), (query, key, value))
+    return [plain, masked, *gradients]
+
+
+def test_attention_and_its_gradients_are_torchs() -> None:
+    operands = [torch.randn(2, 3, 100, 64, requires_grad=True) for _ in range(3)]
+    operands.append(torch.rand(100, 100) > 0.5)
+    gm = captured(attention, *operands)
+    assert use_products(gm.graph) == 4
+    gm.recompile()
+    torch.testing.assert_close(gm(*operands), attention(*operands), rtol=1e-5, atol=1e-4)
+
+
+def test_attention_with_dropout_stays() -> None:
+    kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    gm = captured(lambda x: kernel(x, x, x, 0.5)[0], torch.ones(1, 2, 100, 64))
+    assert use_products(gm.graph) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64])

@@ -59,6 +59,37 @@ TYPED_TEST(RowLoopsOf, SoftmaxesAreThoseOfPlainLoops) {
   }
 }
 
+TYPED_TEST(RowLoopsOf, SoftmaxesOfScaledRowsAndTheirGradientsAreThoseOfPlainLoops) {
+  using T = TypeParam;
+  for (const RowLoops<T>& each : loops<T>()) {
+    for (const int64_t count : kCounts) {
+      const std::vector<T> x = samples<T>(count, 1);
+      const std::vector<T> grad = samples<T>(count, 2);
+      const auto most = static_cast<T>(0.5 * *std::max_element(x.begin(), x.end()));
+      std::vector<T> weights = x;
+      const T sum = each.exponentials(weights.data(), count, T(0.5), most);
+      double total = 0;
+      double product = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const double weight = std::exp(0.5 * x[i] - most);
+        EXPECT_NEAR(weights[i], weight, kTolerance<T>);
+        total += weight;
+        product += static_cast<double>(x[i]) * grad[i];
+      }
+      EXPECT_NEAR(sum, total, kTolerance<T> * total);
+      EXPECT_NEAR(each.sum_of_products(x.data(), grad.data(), count), product, kTolerance<T> * 16 * count);
+      std::vector<T> slopes = grad;
+      each.softmax_slopes(weights.data(), count, T(0.25), T(3), slopes.data());
+      std::vector<T> scaled = x;
+      each.scaled(scaled.data(), count, T(-2), scaled.data());
+      for (int64_t i = 0; i < count; ++i) {
+        EXPECT_NEAR(slopes[i], 3.0 * weights[i] * (grad[i] - 0.25), kTolerance<T> * 16);
+        EXPECT_EQ(scaled[i], T(-2) * x[i]);
+      }
+    }
+  }
+}
+
 TYPED_TEST(RowLoopsOf, NothingAndNotANumberStayWhatTheyAre) {
   using T = TypeParam;
   const T infinity = std::numeric_limits<T>::infinity();
