@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,9 +51,19 @@ def use_channels_last(graph: fx.Graph) -> int:
     >>> use_channels_last(gm.graph)
     3
     """
-    if not torch._C._has_mkldnn or not any(map(_is_faster, graph.nodes)):
+    faster = [node for node in graph.nodes if _is_faster(node)]
+    if not torch._C._has_mkldnn or not faster:
+        return 0
+    ends = [*graph.find_nodes(op="placeholder"), *graph.output_node().all_input_nodes]
+    convolved = [node if node.target is _CONVOLUTION else node.all_input_nodes[0] for node in faster]
+    if _elements(ends) > _elements(convolved):
         return 0
     return _Layouts(graph).run()
+
+
+def _elements(nodes: Iterable[fx.Node]) -> int:
+    """The elements of those results that are images."""
+    return sum(node.meta["val"].numel() for node in nodes if _is_image(node))
 
 
 def _is_faster(node: fx.Node) -> bool:

@@ -47,7 +47,7 @@ def copies(gm: fx.GraphModule) -> int:
     return sum(node.kwargs.get("memory_format") is LAST for node in clones)
 
 
-X, W, V = torch.randn(2, 3, 8, 8), torch.randn(6, 3, 3, 3), torch.randn(6, 6, 3, 3)
+X, W, V = torch.randn(32, 3, 8, 8), torch.randn(6, 3, 3, 3), torch.randn(6, 6, 3, 3)
 
 
 def test_between_convolutions_no_layout_changes() -> None:
@@ -60,7 +60,7 @@ def test_between_convolutions_no_layout_changes() -> None:
 def test_other_operators_read_the_layout_that_they_knew() -> None:
     def flat(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         y = F.conv2d(x, w)
-        return y.flatten(1), y.permute(0, 2, 3, 1) * 2
+        return y.flatten(1), (y.permute(0, 2, 3, 1) * 2).sum(1)
 
     gm = changed(flat, X, W)
     assert copies(gm) == 2
@@ -75,13 +75,23 @@ def test_gradients_are_torchs() -> None:
         y = F.adaptive_avg_pool2d(y, (2, 2))
         return torch.autograd.grad((y.flatten(1).square()).sum(), given)
 
-    gm = changed(loss, X, W, V, torch.rand(6), torch.rand(6))
+    gm = changed(loss, X[:2], W, V, torch.rand(6), torch.rand(6))
     assert copies(gm) >= 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_convolutions_of_other_types_stay(dtype: torch.dtype) -> None:
     gm = make_fx(F.conv2d, tracing_mode="fake")(X.to(dtype), W.to(dtype))
+    assert use_channels_last(gm.graph) == 0
+
+
+def test_a_graph_stays_whose_results_would_be_copied() -> None:
+    def saved(x: Tensor, w: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        y = F.conv2d(x, w)
+        z = F.relu(y)
+        return y, z, F.conv2d(z, v).flatten(1)
+
+    gm = make_fx(saved, tracing_mode="fake")(X, W, V)
     assert use_channels_last(gm.graph) == 0
 
 

@@ -66,6 +66,26 @@ def test_attention_and_its_gradients_are_torchs() -> None:
     torch.testing.assert_close(gm(*operands), attention(*operands), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("layout", ["heads", "rows", "packed"])
+def test_results_of_attention_lie_in_memory_as_torchs(layout: str) -> None:
+    """Views of them in a graph rely on it."""
+    query, key, value, grad = (
+        {
+            "heads": torch.randn(2, 3, 100, 64),
+            "rows": torch.randn(2, 100, 3, 64).transpose(1, 2),
+            "packed": torch.randn(2, 100, 4, 3, 64)[:, :, 1].transpose(1, 2),
+        }[layout]
+        for _ in range(4)
+    )
+    aten = torch.ops.aten
+    wanted = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
+    found = torch.ops.joinsum.attention(query, key, value)
+    assert [x.stride() for x in found] == [x.stride() for x in wanted]
+    wanted = aten._scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, *wanted, 0.0, False)
+    found = torch.ops.joinsum.attention_backward(grad, query, key, value, *found)
+    assert [x.stride() for x in found] == [x.stride() for x in wanted]
+
+
 def test_attention_with_dropout_stays() -> None:
     kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     gm = captured(lambda x: kernel(x, x, x, 0.5)[0], torch.ones(1, 2, 100, 64))

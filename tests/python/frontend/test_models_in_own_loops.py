@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -349,3 +350,25 @@ def test_checkpointed_layers_are_computed_again_inside_of_the_block(reentrant: b
         # Outside of blocks checkpoints are torch's.
         loss(checkpoint(model, x, use_reentrant=reentrant), y).backward()
         assert len(contracted) == 2 * forward
+
+
+@pytest.mark.parametrize("way", ["backend", "distribute"])
+def test_images_of_several_convolutions_train_on_one_site(way: str) -> None:
+    """torch's convolutions choose the layout of their results at the time of the run."""
+    joinsum.init(sites=1)
+    torch.manual_seed(0)
+    parts = [nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 6, 3)]
+    plain = nn.Sequential(*parts, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6 * 9, 5))
+    model = copy.deepcopy(plain)
+    x = torch.randn(16, 3, 16, 16)
+    called = torch.compile(model, backend="joinsum") if way == "backend" else joinsum.distribute(model, x)
+    for each in (plain, called):
+        each(x).square().sum().backward()
+        with torch.no_grad():
+            each(x)
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(gathered(p.grad), q.grad, rtol=1e-4, atol=1e-4)
+    plain.eval()
+    model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(gathered(called(x)), plain(x), rtol=1e-4, atol=1e-4)

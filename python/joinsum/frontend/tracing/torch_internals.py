@@ -73,10 +73,13 @@ def aot_compile(
     """Compiles a Dynamo graph, as graphs of ATen operators, by `forward` (also graphs without a gradient) and
     `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are."""
 
+    uses_onednn = torch._C._get_mkldnn_enabled()
+
     def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
             _donate_nothing()
-            run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
+            with _onednn(uses_onednn):
+                run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
 
             def boxed(args: list[Any]) -> Any:
                 return run(args)
@@ -94,7 +97,8 @@ def aot_compile(
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    with _without_remat_pass(), _plain_operators(), torch._functorch.config.patch(donated_buffer=False):
+    # Without oneDNN, recurrent layers are traced as the operators of each time step instead of one of its operators.
+    with _without_remat_pass(), _onednn(False), torch._functorch.config.patch(donated_buffer=False):
         return compile_both(gm, list(example_inputs))
 
 
@@ -138,10 +142,10 @@ _RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d+)$")
 
 
 @contextmanager
-def _plain_operators() -> Iterator[None]:
-    """Traces recurrent layers as the operators of each time step instead of one oneDNN operator."""
+def _onednn(enabled: bool) -> Iterator[None]:
+    """Lets torch use oneDNN, or not."""
     before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    torch._C._set_mkldnn_enabled(enabled)
     try:
         yield
     finally:
