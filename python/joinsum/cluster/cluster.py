@@ -131,7 +131,7 @@ def measure(transport: _C.Transport, device: torch.device, name: str) -> Cluster
     watch = Stopwatch(transport, _WINDOW_SECONDS)
     size = 4096 if device.type == "cuda" else 512
     x = torch.ones(size, size, device=device)
-    (seconds,) = watch.work([lambda: timed(device, lambda: x @ x)])
+    (seconds,) = watch.work([lambda: timed(device, lambda: torch.ops.joinsum.matrix_product(x, x))])
     flops = 2 * size**3 / seconds
     if transport.sites == 1:
         return Cluster(name, flops_per_second=flops)

@@ -4,17 +4,34 @@ from __future__ import annotations
 
 from joinsum.algebra.expression import NamedSources
 from joinsum.algebra.plan import IaPlan
+from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context
 from joinsum.cluster.trace import Trace
 from joinsum.execution.run import Scalars, rehearse
 from joinsum.explanation.measured import Figures, Measured
 
-__all__ = ["measured_run"]
+__all__ = ["measured_run", "measured_step"]
 
 
 def measured_run(plan: IaPlan, sources: NamedSources, scalars: Scalars | None) -> Measured:
     """Runs the plan once and drops its results. Every rank of a process group calls, and gets the same figures."""
-    trace, seconds = rehearse(plan, sources, scalars)
+    return _measured(*rehearse(plan, sources, scalars))
+
+
+def measured_step(plan: IaPlan) -> Measured:
+    """What the last run did, which was one of this plan. Every rank of a process group calls, and gets the same
+    figures. Raises PlanError where another plan ran, or none."""
+    trace = context().last_trace
+    # A join that is computed with the sum above it has no entry.
+    if [entry.node for entry in trace] != [node.name for node in plan.nodes if not node.fused]:
+        raise PlanError(
+            "explain: analyze=True shows what the step did that ran last, and nothing else may run before it is shown; "
+            "on one site torch runs the step: use torch.profiler"
+        )
+    return _measured(trace, trace.seconds)
+
+
+def _measured(trace: Trace, seconds: float) -> Measured:
     sites = context()
     figures, slowest = _of_all_sites(sites, trace, seconds)
     pooled = int(sites.transport.all_reduce_max([float(trace.pooled_bytes)])[0])

@@ -9,7 +9,9 @@ import torch
 
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import Executable
+from joinsum.explanation.analyze import measured_step
 from joinsum.explanation.explanation import Explanation
+from joinsum.explanation.measured import Measured
 from joinsum.explanation.model_text import ModelExplanation, Pass
 from joinsum.frontend.distribute import captured_model
 from joinsum.frontend.training.train_step import TrainStep, train_step
@@ -27,7 +29,7 @@ def explain_callable(
     baselines   whether the forward pass, or the whole step, is compared with the usual baselines
     """
     if isinstance(x, TrainStep):
-        return explained([("train step", x.captured_or_last(*args, **keywords))], baselines)
+        return _explain_step(x, *args, baselines=baselines, **keywords)
     if not args and not keywords:
         raise PlanError(f"explain: the plan depends on what it is called with; give that: explain({_name(x)}, inputs)")
     captured = captured_model("explain", x, args, keywords)
@@ -36,13 +38,15 @@ def explain_callable(
     return explained(executables, baselines)
 
 
-def explained(executables: Iterable[tuple[str, Executable]], baselines: bool = False) -> ModelExplanation:
+def explained(
+    executables: Iterable[tuple[str, Executable]], baselines: bool = False, measured: Measured | None = None
+) -> ModelExplanation:
     """Plans with their costs on the context's cluster, and the costs of the baselines if requested."""
     passes = []
     for name, executable in executables:
         planned = executable.planned
         others = executable.baselines() if baselines else ()
-        explanation = Explanation(planned.plan, cost(planned.plan), planned.program)
+        explanation = Explanation(planned.plan, cost(planned.plan), planned.program, measured=measured)
         passes.append(Pass(name, planned.origin, explanation, others, executable.modules()))
     return ModelExplanation(tuple(passes))
 
@@ -51,12 +55,16 @@ def _name(x: Callable[..., Any]) -> str:
     return "model" if isinstance(x, torch.nn.Module) else getattr(x, "__name__", "function")
 
 
-def _explain_step(step: TrainStep, *batch: Any, baselines: bool = False, **keywords: Any) -> ModelExplanation:
+def _explain_step(
+    step: TrainStep, *batch: Any, baselines: bool = False, analyze: bool = False, **keywords: Any
+) -> ModelExplanation:
     """The plan of a step, a `ModelExplanation`: the layout of parameters and state, what moves, what takes the time.
     Nothing is computed.
 
     batch, keywords   as for the step itself, of which shapes and dtypes count; without them, the step that ran last
     baselines         also prices the usual baselines; each costs a search
+    analyze           for the step that ran last, without a batch: seconds and bytes that were measured beside the
+                      predicted ones, and how much of the moves' time was hidden behind computations; all ranks call
 
     Raises PlanError without a batch before the first step, and what a step raises.
 
@@ -68,7 +76,12 @@ def _explain_step(step: TrainStep, *batch: Any, baselines: bool = False, **keywo
     >>> explained.passes[0].name, "weight" in explained.passes[0].inputs
     ('train step', True)
     """
-    return explain_callable(step, batch, keywords, baselines)
+    executable = step.captured_or_last(*batch, **keywords)
+    if not analyze:
+        return explained([("train step", executable)], baselines)
+    if batch or keywords:
+        raise PlanError("explain: analyze=True shows the step that ran last; leave the batch out")
+    return explained([("train step", executable)], baselines, measured_step(executable.planned.plan))
 
 
 TrainStep.explain = _explain_step  # the class is in a room below this one

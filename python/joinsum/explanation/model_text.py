@@ -35,7 +35,8 @@ class Vertex:
     what         the operator: `aten::silu`, `einsum abc,dc->abd; add`; of a move where the value was: `move f32[4/2]`
     result       dtype and shape, with the parts of each axis: `f32[8, 64/4]`
     wire_bytes   payload bytes between different sites
-    seconds      predicted
+    seconds      predicted; of a move those that its messages take to travel
+    measured     with `analyze=True`, of the site that took longest; of a move those that sites packed and waited
     """
 
     node: str
@@ -44,6 +45,13 @@ class Vertex:
     result: str
     wire_bytes: int
     seconds: float
+    measured: float | None = None
+
+    @property
+    def hidden(self) -> float:
+        """Predicted seconds of a move which sites did not wait for, as they computed meanwhile; 0 without figures."""
+        moves = self.what.startswith("move ") and self.measured is not None
+        return max(0.0, self.seconds - (self.measured or 0.0)) if moves else 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,6 +81,7 @@ class Pass:
         """The plan's steps, in the order in which they run. What is computed together is one."""
         nodes = {node.name: node for node in self.explanation.plan.nodes}
         costs = {cost.node: cost for cost in self.explanation.cost.nodes}
+        run = self.explanation.measured
         out = []
         for node in nodes.values():
             if node.kind == "input" or node.fused:
@@ -80,7 +89,8 @@ class Pass:
             own = [costs[node.name], *(costs[name] for name in node.inputs if nodes[name].fused)]
             figures = sum(cost.wire_bytes for cost in own), sum(cost.seconds for cost in own)
             module = self.modules.get(node.name, "")
-            out.append(Vertex(node.name, module, _what(node, nodes), layout_text(node.type), *figures))
+            measured = None if run is None else run.nodes[node.name].seconds
+            out.append(Vertex(node.name, module, _what(node, nodes), layout_text(node.type), *figures, measured))
         return tuple(out)
 
     def __str__(self) -> str:
@@ -92,6 +102,7 @@ class Pass:
             f"peak {count_text(cost.peak_bytes)} B on the busiest site; {self.origin}",
             _PEAK_NOTE,
             f"costs are for {cluster_text(self.explanation)}",
+            *self._run_text(),
             "",
             "where parameters, state and inputs are stored; names that differ in numbers are one line",
             _inputs_table(self.inputs),
@@ -104,6 +115,15 @@ class Pass:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+    def _run_text(self) -> list[str]:
+        run = self.explanation.measured
+        if run is None:
+            return []
+        hidden = sum(each.hidden for each in self.vertices)
+        moves = sum(each.seconds for each in self.vertices if each.what.startswith("move "))
+        share = f", {hidden / moves:.0%} of the moves' time hidden" if moves > 0 else ""
+        return [f"the last step on {run.sites}: {seconds_text(run.seconds)} measured{share}"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,13 +239,21 @@ def _vertices_table(vertices: Sequence[Vertex]) -> str:
     rest = [each for _, same in ordered[_SHOWN:] for each in same]
     if rest:
         lines.append([f"{len(ordered) - _SHOWN} more lines", "", "", *_sums(rest)])
-    columns = ["what", "module", "result", "times", "wire B", "time"]
+    figures = ["times", "wire B", "time"]
+    if any(each.measured is not None for each in vertices):
+        figures += ["measured", "hidden"]
+    columns = ["what", "module", "result", *figures]
     if not any(each.module for each in vertices):
         columns.remove("module")
         lines = [[what, *others] for what, _, *others in lines]
-    return text_table(columns, lines, right=range(len(columns) - 3, len(columns)))
+    return text_table(columns, lines, right=range(len(columns) - len(figures), len(columns)))
 
 
 def _sums(vertices: Sequence[Vertex]) -> list[str]:
     seconds = sum(each.seconds for each in vertices)
-    return [str(len(vertices)), count_text(sum(each.wire_bytes for each in vertices)), seconds_text(seconds)]
+    out = [str(len(vertices)), count_text(sum(each.wire_bytes for each in vertices)), seconds_text(seconds)]
+    measured = [each.measured for each in vertices if each.measured is not None]
+    if not measured:
+        return out
+    moves = all(each.what.startswith("move ") for each in vertices)
+    return [*out, seconds_text(sum(measured)), seconds_text(sum(each.hidden for each in vertices)) if moves else ""]

@@ -7,6 +7,7 @@ import pytest
 import torch
 from joinsum.explanation.model_text import Pass, names_text
 from torch import nn
+from training import CUTTING
 
 
 class Block(nn.Module):
@@ -70,3 +71,42 @@ def test_a_function_has_no_column_of_modules() -> None:
 def test_names_that_differ_in_numbers_are_one() -> None:
     assert names_text([""]) == ""
     assert names_text(["a.0.b", "a.2.b"]) == "a.*.b"
+
+
+def trained_step() -> joinsum.TrainStep:
+    model = Model()
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    step(torch.rand(8, 16), torch.rand(8, 16))
+    return step
+
+
+def test_what_a_step_did_is_shown_beside_its_prediction() -> None:
+    joinsum.init(sites=4, cluster=CUTTING)
+    step = trained_step()
+    entries = {entry.node: entry for entry in joinsum.trace()}
+    (shown,) = step.explain(analyze=True).passes
+    measured = shown.explanation.measured
+    assert measured is not None
+    assert measured.total.wire_bytes == sum(entry.bytes_sent for entry in entries.values())
+    for vertex in shown.vertices:
+        assert vertex.measured == entries[vertex.node].seconds
+        moves = vertex.what.startswith("move ")
+        assert vertex.hidden == (max(0.0, vertex.seconds - vertex.measured) if moves else 0.0)
+    assert any(vertex.what.startswith("move ") for vertex in shown.vertices)
+    lines = str(shown).splitlines()
+    assert any(line.startswith("the last step on 4 sites of loopback") and "hidden" in line for line in lines)
+    assert any(line.split()[-3:] == ["time", "measured", "hidden"] for line in lines)
+    assert "measured" not in str(step.explain())
+
+
+def test_figures_are_of_the_step_that_ran_last() -> None:
+    joinsum.init(sites=4, cluster=CUTTING)
+    step = trained_step()
+    with pytest.raises(joinsum.PlanError, match="leave the batch out"):
+        step.explain(torch.rand(8, 16), torch.rand(8, 16), analyze=True)
+    joinsum.einsum("ab,bc->ac", torch.rand(4, 4), torch.rand(4, 4))
+    with pytest.raises(joinsum.PlanError, match="nothing else may run"):
+        step.explain(analyze=True)
+    joinsum.init(sites=1)
+    with pytest.raises(joinsum.PlanError, match=r"use torch\.profiler"):
+        trained_step().explain(analyze=True)
