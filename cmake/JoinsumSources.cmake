@@ -22,7 +22,7 @@ function(joinsum_sources result)
   set(${result} ${sources} PARENT_SCOPE)
 endfunction()
 
-# Moves the kernels that call torch, {csrc,tests/cpp}/kernels/{pairs,dense,torch_call}/, from list `all` to list `torch_side`.
+# Moves the kernels that call torch, {csrc,tests/cpp}/kernels/{products,pairs,dense,torch_call}/, from list `all` to list `torch_side`.
 function(joinsum_split_torch_kernels all torch_side)
   set(pattern "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/kernels/(products|pairs|dense|torch_call)/")
   set(with_torch ${${all}})

@@ -1,6 +1,7 @@
 #include "kernels/products/products.h"
 
 #include <algorithm>
+#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/Version.h>
@@ -13,8 +14,8 @@ TORCH_API void mkldnn_matmul(const Tensor& mat1, const Tensor& mat2, const Tenso
 namespace joinsum::kernels::products {
 namespace {
 
-/// Whether a matrix, the last two axes of `tensor`, has its rows or its columns in one stretch each, and no two
-/// elements in one place.
+/// Whether a matrix, the last two axes of `tensor`, has its rows or its columns in one stretch each, and no two of its
+/// elements in one place; batches have places of their own, too.
 bool is_plain(const at::Tensor& tensor) {
   const int64_t rows = tensor.size(-2);
   const int64_t columns = tensor.size(-1);
@@ -77,7 +78,8 @@ at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
 
 void matrix_product_into(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right, const at::Scalar& beta,
                          const at::Scalar& alpha) {
-  if (by_onednn(left, right) && is_plain_float(out)) {
+  // oneDNN would leave `out` as it is if alpha were 0.
+  if (by_onednn(left, right) && is_plain_float(out) && alpha.to<float>() != 0) {
     at::native::mkldnn_matmul(left, right, out, beta.to<float>(), alpha.to<float>());
     return;
   }

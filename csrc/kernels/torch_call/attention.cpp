@@ -176,7 +176,8 @@ Three attention_backward(const at::Tensor& grad, const at::Tensor& query, const 
   const std::vector<Block> blocks = options.blocks(query.size(2), key.size(2));
   if (blocks.size() == 1 && blocks[0].covers(query.size(2), key.size(2))) return run(blocks[0]);
   const auto zeros = [&](const at::Tensor& like) {
-    return at::zeros(like.sizes(), like.options().dtype(lse.scalar_type()));
+    const auto of_sums = like.options().dtype(lse.scalar_type());
+    return at::zeros({like.size(0), like.size(2), like.size(1), like.size(3)}, of_sums).transpose(1, 2);
   };
   at::Tensor of_query = zeros(query);
   at::Tensor of_key = zeros(key);

@@ -11,6 +11,7 @@ namespace {
 at::Tensor& add_matrix_product_(at::Tensor& input, const at::Tensor& left, const at::Tensor& right,
                                 const at::Scalar& beta, const at::Scalar& alpha) {
   products::matrix_product_into(input, left, right, beta, alpha);
+  input.unsafeGetTensorImpl()->bump_version();  // as autograd does for torch's own operators
   return input;
 }
 

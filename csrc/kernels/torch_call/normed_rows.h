@@ -5,8 +5,8 @@
 #include <optional>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
+#include "kernels/pairs/parallel.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
@@ -45,8 +45,8 @@ template <class Visit>
 void for_columns(const Rows& all, Visit visit) {
   constexpr int64_t kColumns = 64;  // a thread's, at least
   const int64_t parts = (all.length + kColumns - 1) / kColumns;
-  at::parallel_for(0, parts, std::max<int64_t>(1, rows_per_thread(all.count * kColumns)),
-                   [&](int64_t b, int64_t e) { visit(b * kColumns, std::min(e * kColumns, all.length)); });
+  pairs::for_each_range(parts, std::max<int64_t>(1, rows_per_thread(all.count * kColumns)),
+                        [&](int64_t b, int64_t e) { visit(b * kColumns, std::min(e * kColumns, all.length)); });
 }
 
 }  // namespace joinsum::kernels::torch_call

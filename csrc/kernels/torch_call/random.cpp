@@ -9,10 +9,10 @@
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/OpMathType.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include "base/check.h"
+#include "kernels/pairs/parallel.h"
 
 /// Random operators on the processor: the numbers of python/joinsum/capture/decompositions/random.py, which says how
 /// they are made. Elements are numbered row-major in the whole tensor; a part of it is given by `offsets`, `local` and
@@ -104,7 +104,7 @@ class Bits {
   /// Calls `take(at, bits, count)` for short runs of elements, on several threads.
   template <class Take>
   void draw(const Take& take) const {
-    at::parallel_for(0, part_.elements(), kGrain, [&](int64_t begin, int64_t end) {
+    pairs::for_each_range(part_.elements(), kGrain, [&](int64_t begin, int64_t end) {
       std::array<uint64_t, kBuffer> buffer;
       part_.runs(begin, end, [&](int64_t at, uint64_t number, int64_t count) {
         for (int64_t done = 0; done < count; done += kBuffer) {

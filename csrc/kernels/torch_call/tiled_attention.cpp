@@ -7,6 +7,8 @@
 
 #include <ATen/Parallel.h>
 
+#include "base/dims.h"
+#include "kernels/pairs/parallel.h"
 #include "kernels/products/products.h"
 #include "kernels/torch_call/processor_rows.h"
 
@@ -24,8 +26,6 @@ constexpr int64_t kFewestMultiplications = 524'288;
 /// The score of a key that a query does not attend to.
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
-int64_t parts(int64_t count, int64_t each) { return (count + each - 1) / each; }
-
 /// How the work is divided: heads of one batch, queries and keys that are multiplied at once.
 struct Division {
   int64_t heads;
@@ -35,12 +35,11 @@ struct Division {
   /// `tiles` of scores are in use at a time.
   Division(const at::Tensor& query, const at::Tensor& key, int64_t tiles)
       : queries(std::min(query.size(2), kMostQueries)), keys(std::min(key.size(2), kMostKeys)) {
-    const int64_t for_each_thread = parts(query.size(0) * query.size(1), at::get_num_threads());
+    const int64_t for_each_thread = ceil_div(query.size(0) * query.size(1), at::get_num_threads());
     heads = std::clamp<int64_t>(kTileElements / (tiles * queries * keys), 1, std::min(query.size(1), for_each_thread));
   }
 
-  int64_t groups_of_heads(const at::Tensor& query) const { return parts(query.size(1), heads); }
-  int64_t groups_of_queries(const at::Tensor& query) const { return parts(query.size(2), queries); }
+  int64_t groups_of_heads(const at::Tensor& query) const { return ceil_div(query.size(1), heads); }
 };
 
 /// Some heads of a batch.
@@ -108,7 +107,7 @@ class Tile {
         float* const scores = row_of(scores_, head, row);
         const int64_t last = queries_.begin + row + 1 - keys_.begin;
         const int64_t attended = causal_ ? std::clamp<int64_t>(last, 0, keys_.count) : keys_.count;
-        const int64_t count = std::min(parts(attended, kLanes) * kLanes, keys_.count);
+        const int64_t count = std::min(ceil_div(attended, kLanes) * kLanes, keys_.count);
         std::fill(scores + attended, scores + count, rest);
         visit(head, row, scores, count);
         std::fill(scores + count, scores + keys_.count, 0.0F);
@@ -179,7 +178,8 @@ class Forward {
     const std::vector<Range> tiles = ranges(query_.size(2), division_.queries);
     const auto count = static_cast<int64_t>(tiles.size());
     const int64_t groups = query_.size(0) * division_.groups_of_heads(query_);
-    at::parallel_for(0, groups * count, 1, [&](int64_t begin, int64_t end) {
+    pairs::for_each_range(groups * count, [&](int64_t begin, int64_t end) {
+      const at::AutoDispatchBelowADInplaceOrView without_autograd;
       for (int64_t i = begin; i < end; ++i) {
         attend(Heads(division_, query_, i / count), tiles[static_cast<size_t>(i % count)]);
       }
@@ -199,11 +199,12 @@ class Forward {
       tile.for_each(kNone, [&](int64_t head, int64_t row, float* scores, int64_t count) {
         Softmax& softmax = softmaxes[static_cast<size_t>(head * queries.count + row)];
         const float most = std::max(softmax.most, loops_.maximum(scores, count) * scale_);
-        const float total = loops_.exponentials(scores, count, scale_, most);
+        const float shift = most == kNone ? 0 : most;
+        const float total = loops_.exponentials(scores, count, scale_, shift);
         if (keys.begin == 0) {
           softmax = {most, total};
         } else {
-          const float factor = std::exp(softmax.most - most);
+          const float factor = std::exp(softmax.most - shift);
           loops_.scaled(row_of(results, head, row), results.size(2), factor, row_of(results, head, row));
           softmax = {most, softmax.total * factor + total};
         }
@@ -257,13 +258,14 @@ class Backward {
     if (groups < at::get_num_threads()) {
       differentiate(0, groups);
     } else {
-      at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) { differentiate(begin, end); });
+      pairs::for_each_range(groups, [&](int64_t begin, int64_t end) { differentiate(begin, end); });
     }
     return {to_query_, for_own_heads(to_key_, heads_of_keys), for_own_heads(to_value_, heads_of_keys)};
   }
 
  private:
   void differentiate(int64_t begin, int64_t end) const {
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
     for (int64_t group = begin; group < end; ++group) {
       const Heads heads(division_, query_, group);
       for (const Range& queries : ranges(query_.size(2), division_.queries)) {
@@ -313,7 +315,8 @@ class Backward {
 bool suits_tiles(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double scale) {
   const auto is_float = [](const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; };
   return products::onednn_is_faster() && is_float(query) && is_float(key) && is_float(value) && scale > 0 &&
-         query.size(0) * value.size(3) > 0 && query.size(2) * key.size(2) * query.size(3) >= kFewestMultiplications;
+         query.numel() > 0 && key.numel() > 0 && value.numel() > 0 &&
+         query.size(2) * key.size(2) * query.size(3) >= kFewestMultiplications;
 }
 
 std::tuple<at::Tensor, at::Tensor> tiled_attention(const at::Tensor& query, const at::Tensor& key,

@@ -1,16 +1,14 @@
 #pragma once
 
-#include <optional>
 #include <tuple>
 
 #include <ATen/ATen.h>
 
 namespace joinsum::kernels::torch_call {
 
-/// Attention of queries [b, h, l, e] and keys and values [b, h, s, e], in single precision and without a mask, by
-/// products of tiles of queries with all the keys that they attend to. Sizes are as in
-/// `_scaled_dot_product_flash_attention_for_cpu`. The source of the passes: FlashAttention-2, arXiv:2307.08691,
-/// without its loop over tiles of keys.
+/// Attention of queries [b, h, l, e] and keys and values [b, g, s, e], each head of which may serve several adjacent
+/// heads of queries, in single precision and without a mask, by products of tiles of queries and keys. Results lie in
+/// memory as those of `_scaled_dot_product_flash_attention_for_cpu`. The source: FlashAttention-2, arXiv:2307.08691.
 
 /// Whether tiles are faster than torch's kernel, which multiplies by MKL.
 bool suits_tiles(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, double scale);

@@ -45,20 +45,30 @@ def use_channels_last(graph: fx.Graph) -> int:
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
-    >>> def double(x, w):
-    ...     return torch.nn.functional.conv2d(x, w).relu()
-    >>> gm = make_fx(double, tracing_mode="fake")(torch.ones(2, 3, 8, 8), torch.ones(4, 3, 3, 3))
+    >>> def twice(x, w, v):
+    ...     return torch.nn.functional.conv2d(torch.nn.functional.conv2d(x, w).relu(), v)
+    >>> examples = torch.ones(2, 3, 8, 8), torch.ones(16, 3, 3, 3), torch.ones(4, 16, 3, 3)
+    >>> gm = make_fx(twice, tracing_mode="fake")(*examples)
     >>> use_channels_last(gm.graph)
     3
     """
     faster = [node for node in graph.nodes if _is_faster(node)]
     if not torch._C._has_mkldnn or not faster:
         return 0
-    ends = [*graph.find_nodes(op="placeholder"), *graph.output_node().all_input_nodes]
+    weights = {node.args[1] if node.target is _CONVOLUTION else node.args[2] for node in faster}
+    ends = {*graph.find_nodes(op="placeholder"), *graph.output_node().all_input_nodes} - weights
+    ends -= {node for node in ends if _is_gradient_of_weight(node)}
     convolved = [node if node.target is _CONVOLUTION else node.all_input_nodes[0] for node in faster]
     if _elements(ends) > _elements(convolved):
         return 0
     return _Layouts(graph).run()
+
+
+def _is_gradient_of_weight(node: fx.Node) -> bool:
+    if node.target is not operator.getitem:
+        return False
+    source, index = node.args
+    return isinstance(source, fx.Node) and source.target is _CONVOLUTION_BACKWARD and bool(index == 1)
 
 
 def _elements(nodes: Iterable[fx.Node]) -> int:
@@ -123,8 +133,7 @@ class _Layouts:
         with _fake_mode_of(node):
             arguments, keywords = fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
             node.meta["val"] = node.target(*arguments, **keywords)  # type: ignore[operator]
-        source = node.all_input_nodes[0].target
-        if node.target is operator.getitem and source is _CONVOLUTION_BACKWARD and node.args[1] == 1:
+        if _is_gradient_of_weight(node):
             self._keep_layout(node)
 
     def _keep_layout(self, gradient: fx.Node) -> None:

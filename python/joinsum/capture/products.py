@@ -30,7 +30,7 @@ _ATTENTION = {
 
 
 def use_products(graph: fx.Graph) -> int:
-    """Puts joinsum's operators in the place of torch's for products and attention in single precision on processors:
+    """Puts joinsum's operators in the place of torch's for products and attention in single precision on the CPU:
     the same results, by oneDNN where it is faster than MKL. Gives the number of these operators.
 
     >>> import torch
@@ -52,17 +52,17 @@ def use_products(graph: fx.Graph) -> int:
 
 
 def _is_single(value: Any) -> bool:
-    """Whether a result, or the first of several, has single precision and is on a processor."""
+    """Whether a result, or the first of several, has single precision and is on the CPU."""
     first = value[0] if isinstance(value, tuple) else value
     return isinstance(first, torch.Tensor) and first.dtype == torch.float32 and first.is_cpu
 
 
 def _use_attention(node: fx.Node, replacement: torch._ops.OpOverload) -> bool:
     schema = node.target._schema  # type: ignore[union-attr]
-    given = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
-    given.update(zip((each.name for each in schema.arguments), node.args, strict=False), **node.kwargs)
-    if given.pop("dropout_p") != 0:
+    arguments = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
+    arguments.update(zip((each.name for each in schema.arguments), node.args, strict=False), **node.kwargs)
+    if arguments.pop("dropout_p") != 0:
         return False
-    options = given.pop("attn_mask"), given.pop("is_causal"), given.pop("scale")
-    node.args, node.kwargs, node.target = (*given.values(), *options), {}, replacement
+    options = arguments.pop("attn_mask"), arguments.pop("is_causal"), arguments.pop("scale")
+    node.args, node.kwargs, node.target = (*arguments.values(), *options), {}, replacement
     return True

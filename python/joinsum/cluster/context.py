@@ -63,6 +63,7 @@ class Context:
         self.grid = _C.Grid.of_sites(self.sites)
         self._last_run: _C.RunTrace | None = None
         self._last_trace = Trace()
+        self._last_plan: _C.IaPlan | None = None
         self._transport = transport
         self._executor = _C.Executor(transport, self.store)
         self.cluster = cluster
@@ -183,13 +184,18 @@ class Context:
                     overwritten |= self._executor.overwritten()
                 raise
             if traced:
-                self._last_run = trace
+                self._last_run, self._last_plan = trace, plan
         return outputs
 
     def executable_text(self, plan: _C.IaPlan) -> str:
         """The steps that a run of `plan` walks in this process."""
         with self._one_run:
             return self._executor.executable_text(plan)
+
+    @property
+    def last_plan(self) -> _C.IaPlan | None:
+        """The plan of the last traced run."""
+        return self._last_plan
 
     @property
     def last_trace(self) -> Trace:

@@ -19,15 +19,14 @@ def measured_run(plan: IaPlan, sources: NamedSources, scalars: Scalars | None) -
 
 
 def measured_step(plan: IaPlan) -> Measured:
-    """What the last run did, which was one of this plan. Every rank of a process group calls, and gets the same
-    figures. Raises PlanError where another plan ran, or none."""
-    trace = context().last_trace
-    # A join that is computed with the sum above it has no entry.
-    if [entry.node for entry in trace] != [node.name for node in plan.nodes if not node.fused]:
+    """What the last run did, which was one of this plan; its seconds are the sum of its nodes'. Every rank of a process
+    group calls, and gets the same figures. Raises PlanError where another plan ran, or none."""
+    if context().last_plan is not plan.core:
         raise PlanError(
             "explain: analyze=True shows what the step did that ran last, and nothing else may run before it is shown; "
             "on one site torch runs the step: use torch.profiler"
         )
+    trace = context().last_trace
     return _measured(trace, trace.seconds)
 
 

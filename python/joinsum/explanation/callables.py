@@ -66,7 +66,8 @@ def _explain_step(
     analyze           for the step that ran last, without a batch: seconds and bytes that were measured beside the
                       predicted ones, and how much of the moves' time was hidden behind computations; all ranks call
 
-    Raises PlanError without a batch before the first step, and what a step raises.
+    Raises PlanError without a batch before the first step, with `analyze` also on one site, where torch runs the step,
+    with a batch, and where something else ran since; and what a step raises.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)

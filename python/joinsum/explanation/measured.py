@@ -36,7 +36,7 @@ class Measured:
     """A run, node by node.
 
     nodes     figures by node, in the order they ran; a join that is computed with the sum above it is part of that
-    seconds   of the whole run, with the agreement that opens it
+    seconds   of the whole run, with the agreement that opens it; of a training step the sum of its nodes'
     sites     the sites in words
     pooled_bytes  of freed blocks that the process which has most had not returned to the system at the end
     """

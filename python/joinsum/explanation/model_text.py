@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -36,7 +36,8 @@ class Vertex:
     result       dtype and shape, with the parts of each axis: `f32[8, 64/4]`
     wire_bytes   payload bytes between different sites
     seconds      predicted; of a move those that its messages take to travel
-    measured     with `analyze=True`, of the site that took longest; of a move those that sites packed and waited
+    moves        whether it is a move
+    measured     with `analyze=True`, of the site that took longest; of a move those that the site packed and waited
     """
 
     node: str
@@ -45,13 +46,8 @@ class Vertex:
     result: str
     wire_bytes: int
     seconds: float
+    moves: bool = False
     measured: float | None = None
-
-    @property
-    def hidden(self) -> float:
-        """Predicted seconds of a move which sites did not wait for, as they computed meanwhile; 0 without figures."""
-        moves = self.what.startswith("move ") and self.measured is not None
-        return max(0.0, self.seconds - (self.measured or 0.0)) if moves else 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,11 +86,13 @@ class Pass:
             figures = sum(cost.wire_bytes for cost in own), sum(cost.seconds for cost in own)
             module = self.modules.get(node.name, "")
             measured = None if run is None else run.nodes[node.name].seconds
-            out.append(Vertex(node.name, module, _what(node, nodes), layout_text(node.type), *figures, measured))
+            out.append(
+                Vertex(node.name, module, _what(node, nodes), layout_text(node.type), *figures, node.moves, measured)
+            )
         return tuple(out)
 
     def __str__(self) -> str:
-        plan, cost = self.explanation.plan, self.explanation.cost
+        plan, cost, run = self.explanation.plan, self.explanation.cost, self.explanation.measured
         sites = f"{plan.grid.sites} sites ({plan.grid})" if plan.grid.sites > 1 else "1 site"
         lines = [
             f"{self.name} on {sites}: {seconds_text(cost.seconds)} predicted, "
@@ -108,7 +106,7 @@ class Pass:
             _inputs_table(self.inputs),
             "",
             "operators and moves, the longest first; equal ones are one line",
-            _vertices_table(self.vertices),
+            _vertices_table(self.vertices, overlaps=run is not None and not run.loopback),
         ]
         if self.baselines:
             lines += ["", "baselines", _baselines_table(self)]
@@ -120,10 +118,12 @@ class Pass:
         run = self.explanation.measured
         if run is None:
             return []
-        hidden = sum(each.hidden for each in self.vertices)
-        moves = sum(each.seconds for each in self.vertices if each.what.startswith("move "))
-        share = f", {hidden / moves:.0%} of the moves' time hidden" if moves > 0 else ""
-        return [f"the last step on {run.sites}: {seconds_text(run.seconds)} measured{share}"]
+        moves = [each for each in self.vertices if each.moves]
+        predicted = sum(each.seconds for each in moves)
+        share = (
+            "" if run.loopback or predicted == 0 else f", {_hidden(moves) / predicted:.0%} of the moves' time hidden"
+        )
+        return [f"operators and moves of the last step on {run.sites}: {seconds_text(run.seconds)} measured{share}"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,22 +226,23 @@ def _price(cost: PlanCost) -> list[str]:
     return [seconds_text(cost.seconds), count_text(cost.wire_bytes), count_text(cost.peak_bytes)]
 
 
-def _vertices_table(vertices: Sequence[Vertex]) -> str:
-    """Equal steps of modules whose paths differ in numbers alone are one line."""
+def _vertices_table(vertices: Sequence[Vertex], overlaps: bool) -> str:
+    """Equal steps of modules whose paths differ in numbers alone are one line. `overlaps`: measured moves may have
+    travelled while sites computed."""
     rows: dict[tuple[str, tuple[str, ...], str], list[Vertex]] = {}
     for each in vertices:
         rows.setdefault((each.what, tuple(_NUMBER.split(each.module)), each.result), []).append(each)
     ordered = sorted(rows.items(), key=lambda row: (-sum(each.seconds for each in row[1]), row[0]))
     lines = [
-        [what, names_text(sorted({each.module for each in same})), result, *_sums(same)]
+        [what, names_text(sorted({each.module for each in same})), result, *_sums(same, overlaps)]
         for (what, _, result), same in ordered[:_SHOWN]
     ]
     rest = [each for _, same in ordered[_SHOWN:] for each in same]
     if rest:
-        lines.append([f"{len(ordered) - _SHOWN} more lines", "", "", *_sums(rest)])
+        lines.append([f"{len(ordered) - _SHOWN} more lines", "", "", *_sums(rest, overlaps)])
     figures = ["times", "wire B", "time"]
     if any(each.measured is not None for each in vertices):
-        figures += ["measured", "hidden"]
+        figures += ["measured", "hidden"] if overlaps else ["measured"]
     columns = ["what", "module", "result", *figures]
     if not any(each.module for each in vertices):
         columns.remove("module")
@@ -249,11 +250,18 @@ def _vertices_table(vertices: Sequence[Vertex]) -> str:
     return text_table(columns, lines, right=range(len(columns) - len(figures), len(columns)))
 
 
-def _sums(vertices: Sequence[Vertex]) -> list[str]:
+def _sums(vertices: Sequence[Vertex], overlaps: bool) -> list[str]:
     seconds = sum(each.seconds for each in vertices)
     out = [str(len(vertices)), count_text(sum(each.wire_bytes for each in vertices)), seconds_text(seconds)]
     measured = [each.measured for each in vertices if each.measured is not None]
-    if not measured:
-        return out
-    moves = all(each.what.startswith("move ") for each in vertices)
-    return [*out, seconds_text(sum(measured)), seconds_text(sum(each.hidden for each in vertices)) if moves else ""]
+    if measured:
+        out.append(seconds_text(sum(measured)))
+    if measured and overlaps:
+        out.append(seconds_text(_hidden(vertices)) if all(each.moves for each in vertices) else "")
+    return out
+
+
+def _hidden(moves: Iterable[Vertex]) -> float:
+    """Predicted seconds of moves that the sites did not spend on them, as they computed while messages travelled. Moves
+    that travel together share what was measured, so these are summed."""
+    return max(0.0, sum(each.seconds - (each.measured or 0.0) for each in moves))

@@ -47,7 +47,7 @@ def copies(gm: fx.GraphModule) -> int:
     return sum(node.kwargs.get("memory_format") is LAST for node in clones)
 
 
-X, W, V = torch.randn(32, 3, 8, 8), torch.randn(6, 3, 3, 3), torch.randn(6, 6, 3, 3)
+X, W, V = torch.randn(2, 3, 8, 8), torch.randn(6, 3, 3, 3), torch.randn(6, 6, 3, 3)
 
 
 def test_between_convolutions_no_layout_changes() -> None:
@@ -75,7 +75,7 @@ def test_gradients_are_torchs() -> None:
         y = F.adaptive_avg_pool2d(y, (2, 2))
         return torch.autograd.grad((y.flatten(1).square()).sum(), given)
 
-    gm = changed(loss, X[:2], W, V, torch.rand(6), torch.rand(6))
+    gm = changed(loss, X, W, V, torch.rand(6), torch.rand(6))
     assert copies(gm) >= 3
 
 

@@ -66,23 +66,25 @@ def test_attention_and_its_gradients_are_torchs() -> None:
     torch.testing.assert_close(gm(*operands), attention(*operands), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize(("causal", "keys"), [(False, 100), (True, 100), (True, 150), (True, 60), (False, 150)])
 @pytest.mark.parametrize("layout", ["heads", "rows", "packed"])
-def test_results_of_attention_lie_in_memory_as_torchs(layout: str) -> None:
+def test_results_of_attention_lie_in_memory_as_torchs(layout: str, causal: bool, keys: int) -> None:
     """Views of them in a graph rely on it."""
-    query, key, value, grad = (
-        {
-            "heads": torch.randn(2, 3, 100, 64),
-            "rows": torch.randn(2, 100, 3, 64).transpose(1, 2),
-            "packed": torch.randn(2, 100, 4, 3, 64)[:, :, 1].transpose(1, 2),
-        }[layout]
-        for _ in range(4)
-    )
+
+    def heads(rows: int) -> torch.Tensor:
+        if layout == "heads":
+            return torch.randn(2, 3, rows, 64)
+        if layout == "rows":
+            return torch.randn(2, rows, 3, 64).transpose(1, 2)
+        return torch.randn(2, rows, 4, 3, 64)[:, :, 1].transpose(1, 2)
+
+    query, key, value, grad = heads(100), heads(keys), heads(keys), heads(100)
     aten = torch.ops.aten
-    wanted = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value)
-    found = torch.ops.joinsum.attention(query, key, value)
+    wanted = aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal)
+    found = torch.ops.joinsum.attention(query, key, value, None, causal)
     assert [x.stride() for x in found] == [x.stride() for x in wanted]
-    wanted = aten._scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, *wanted, 0.0, False)
-    found = torch.ops.joinsum.attention_backward(grad, query, key, value, *found)
+    wanted = aten._scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, *wanted, 0.0, causal)
+    found = torch.ops.joinsum.attention_backward(grad, query, key, value, *found, None, causal)
     assert [x.stride() for x in found] == [x.stride() for x in wanted]
 
 
@@ -103,5 +105,7 @@ def test_a_sum_in_place_writes_its_operand() -> None:
     use_products(gm.graph)
     gm.recompile()
     y = torch.ones(96, 144)
+    before = y._version
     gm(y, X, W)
+    assert y._version > before
     torch.testing.assert_close(y, 1 + X @ W, rtol=1e-5, atol=1e-4)

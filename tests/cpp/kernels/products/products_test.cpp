@@ -1,6 +1,8 @@
 #include "kernels/products/products.h"
 
+#include <array>
 #include <limits>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -73,6 +75,9 @@ TEST(Products, AreAddedToArraysOfEveryLayout) {
       const at::Tensor expected = 0.5 * out.to(at::kDouble) - 2 * exact(left, right);
       matrix_product_into(out, left, right, 0.5, -2);
       expect_near(out, left, right, expected);
+      const at::Tensor before = out.clone();
+      matrix_product_into(out, left, right, 2, 0);
+      EXPECT_TRUE(out.equal(2 * before));
     }
   }
 }
@@ -118,13 +123,19 @@ TEST(Products, OfMatricesThatDoNotFitAreRefusedByTorch) {
   EXPECT_THROW(matrix_product(at::ones({2, 200, 300}), at::ones({3, 300, 200})), c10::Error);
 }
 
+struct WithoutOneDnn {
+  WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(false); }
+  ~WithoutOneDnn() { at::globalContext().setUserEnabledMkldnn(true); }
+};
+
 TEST(Products, FollowTorchsSwitchOfOneDnn) {
-  const at::Tensor left = matrix(256, 512, false, 0);
-  const at::Tensor right = matrix(512, 256, false, 0);
-  at::globalContext().setUserEnabledMkldnn(false);
-  const at::Tensor found = matrix_product(left, right);
-  at::globalContext().setUserEnabledMkldnn(true);
-  EXPECT_TRUE(found.equal(at::mm(left, right)));
+  const at::Tensor left = matrix(256, 2048, false, 0);
+  const at::Tensor right = matrix(2048, 256, false, 0);
+  // Other libraries add the terms in another order.
+  EXPECT_EQ(matrix_product(left, right).equal(at::mm(left, right)), !onednn_is_faster());
+  const WithoutOneDnn without;
+  EXPECT_FALSE(onednn_is_faster());
+  EXPECT_TRUE(matrix_product(left, right).equal(at::mm(left, right)));
 }
 
 }  // namespace

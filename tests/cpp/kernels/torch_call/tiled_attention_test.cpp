@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "kernels/products/products.h"
+
 namespace joinsum::kernels::torch_call {
 namespace {
 
@@ -84,6 +86,26 @@ TEST(TiledAttention, OfLargeScoresStaysFinite) {
   expect_close(lse, at::matmul(query, x.key.transpose(2, 3)).to(at::kDouble).logsumexp(-1));
 }
 
+TEST(TiledAttention, OfATileWithoutFiniteScoresIsThatOfTheOthers) {
+  const Operands x = operands({1, 2, 2, 40, 1024, 16, 16}, false);
+  const at::Tensor query = x.query.abs() + 0.1;
+  x.key.narrow(2, 0, 512).fill_(-std::numeric_limits<float>::infinity());
+  const auto [out, lse] = tiled_attention(query, x.key, x.value, false, 1);
+  const auto [wanted, logs] = tiled_attention(query, x.key.narrow(2, 512, 512), x.value.narrow(2, 512, 512), false, 1);
+  EXPECT_TRUE(out.equal(wanted));
+  EXPECT_TRUE(lse.equal(logs));
+}
+
+TEST(TiledAttention, RunsInInferenceModeOnSeveralThreads) {
+  const c10::InferenceMode inference;
+  const Operands x = operands({2, 2, 2, 513, 513, 8, 8}, true);
+  const auto [out, lse] = tiled_attention(x.query, x.key, x.value, true, 1);
+  EXPECT_TRUE(at::isfinite(out).all().item<bool>());
+  const auto [to_query, to_key, to_value] =
+      tiled_attention_backward(x.grad, x.query, x.key, x.value, out, lse, true, 1);
+  EXPECT_TRUE(at::isfinite(to_key).all().item<bool>());
+}
+
 TEST(TiledAttention, OfWhatIsNoNumberIsNone) {
   const Operands x = operands({1, 2, 2, 40, 40, 16, 16}, false);
   x.query.select(2, 3).fill_(std::numeric_limits<float>::quiet_NaN());
@@ -98,6 +120,8 @@ TEST(TiledAttention, SuitsSinglePrecisionOnProcessors) {
   EXPECT_FALSE(suits_tiles(x.to(at::kDouble), x.to(at::kDouble), x.to(at::kDouble), 1));
   EXPECT_FALSE(suits_tiles(x, x, x, -1));
   EXPECT_FALSE(suits_tiles(x.narrow(2, 0, 2), x, x, 1));
+  EXPECT_FALSE(suits_tiles(x.narrow(1, 0, 0), x.narrow(1, 0, 0), x.narrow(1, 0, 0), 1));
+  EXPECT_EQ(suits_tiles(x, x, x, 1), products::onednn_is_faster());
 }
 
 }  // namespace
