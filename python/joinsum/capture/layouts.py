@@ -50,7 +50,7 @@ def use_channels_last(graph: fx.Graph) -> int:
     >>> examples = torch.ones(2, 3, 8, 8), torch.ones(16, 3, 3, 3), torch.ones(4, 16, 3, 3)
     >>> gm = make_fx(twice, tracing_mode="fake")(*examples)
     >>> use_channels_last(gm.graph)
-    3
+    4
     """
     faster = [node for node in graph.nodes if _is_faster(node)]
     if not torch._C._has_mkldnn or not faster:
