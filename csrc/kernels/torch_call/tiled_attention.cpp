@@ -129,15 +129,14 @@ at::Tensor tiles_of_threads(const Division& division, const at::Tensor& query, i
 }
 
 /// Memory in the order [b, l, h, e], as layers around attention read it.
-at::Tensor empty_like_heads(const at::Tensor& x) {
-  return at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
+at::Tensor empty_like_heads(const at::Tensor& x, int64_t extent) {
+  return at::empty({x.size(0), x.size(2), x.size(1), extent}, x.options()).transpose(1, 2);
 }
 
 /// As torch's kernel, with the axes of the queries in memory.
 at::Tensor empty_result(const at::Tensor& query, int64_t extent) {
   const at::Tensor like = at::empty_like(query.detach());
-  if (query.size(3) == extent && like.stride(3) == 1) return like;
-  return at::empty({query.size(0), query.size(2), query.size(1), extent}, query.options()).transpose(1, 2);
+  return query.size(3) == extent && like.stride(3) == 1 ? like : empty_like_heads(query, extent);
 }
 
 /// Products read columns of dense matrices faster than of others.
@@ -172,7 +171,7 @@ class Forward {
         division_(query_, key_, 1),
         memory_(tiles_of_threads(division_, query_, 1)),
         out_(empty_result(query, value.size(3))),
-        lse_(at::empty({query.size(0), query.size(2), query.size(1), 1}, query_.options()).transpose(1, 2)) {}
+        lse_(empty_like_heads(query_, 1)) {}
 
   std::tuple<at::Tensor, at::Tensor> run() const {
     const std::vector<Range> tiles = ranges(query_.size(2), division_.queries);
@@ -248,9 +247,9 @@ class Backward {
         scale_(static_cast<float>(scale)),
         division_(query_, key_, 2),
         memory_(tiles_of_threads(division_, query_, 2)),
-        to_query_(empty_like_heads(query_)),
-        to_key_(empty_like_heads(key_).zero_()),
-        to_value_(empty_like_heads(value_).zero_()) {}
+        to_query_(empty_like_heads(query_, query_.size(3))),
+        to_key_(empty_like_heads(key_, key_.size(3)).zero_()),
+        to_value_(empty_like_heads(value_, value_.size(3)).zero_()) {}
 
   std::tuple<at::Tensor, at::Tensor, at::Tensor> run(int64_t heads_of_keys) const {
     const int64_t groups = query_.size(0) * division_.groups_of_heads(query_);

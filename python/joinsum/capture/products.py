@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from joinsum import _C
+from joinsum.capture.recording.application import argument_of
 
 __all__ = ["use_products"]
 
@@ -23,6 +24,8 @@ _OPERATORS = {
     _ATEN.addmm_.default: _JOINSUM.add_matrix_product_.default,
     _ATEN.baddbmm_.default: _JOINSUM.add_matrix_product_.default,
 }
+_OPERANDS = ("query", "key", "value")
+_BACKWARD_OPERANDS = ("grad_out", *_OPERANDS, "out", "logsumexp")
 _ATTENTION = {
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default: _JOINSUM.attention.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default: _JOINSUM.attention_backward.default,
@@ -58,11 +61,9 @@ def _is_single(value: Any) -> bool:
 
 
 def _use_attention(node: fx.Node, replacement: torch._ops.OpOverload) -> bool:
-    schema = node.target._schema  # type: ignore[union-attr]
-    arguments = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
-    arguments.update(zip((each.name for each in schema.arguments), node.args, strict=False), **node.kwargs)
-    if arguments.pop("dropout_p") != 0:
+    if argument_of(node, "dropout_p") != 0:
         return False
-    options = arguments.pop("attn_mask"), arguments.pop("is_causal"), arguments.pop("scale")
-    node.args, node.kwargs, node.target = (*arguments.values(), *options), {}, replacement
+    names = _BACKWARD_OPERANDS if replacement is _JOINSUM.attention_backward.default else _OPERANDS
+    node.args = tuple(argument_of(node, name) for name in (*names, "attn_mask", "is_causal", "scale"))
+    node.kwargs, node.target = {}, replacement
     return True

@@ -66,7 +66,8 @@ def explain(x: Any, *args: Any, baselines: bool = False, **keywords: Any) -> Exp
               which is too, with its outputs pinned to every site; what `joinsum.optimize` found;
               or a physical plan or a planned graph, which is shown as it is: there is no search then. Or a model, a
               function of tensors, or a training step, followed by what it is called with: its plans are a
-              `ModelExplanation`, and nothing is computed; the options below are for the others
+              `ModelExplanation`, and nothing is computed; the options below are for the others, but a step has an
+              `analyze` of its own, see `TrainStep.explain`
     place, pins, minimize, without, plans, seconds
               of the search, as for `joinsum.optimize`
     cluster   the machine that costs are for; by default the context's

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from joinsum.capture.decompositions import cross_entropy
+from joinsum.capture.recording.application import argument_of
 
 __all__ = ["use_cross_entropies"]
 
@@ -52,15 +53,6 @@ def _read_directly(graph: fx.Graph, node: fx.Node) -> None:
             graph.erase_node(user)
 
 
-def _argument(node: fx.Node, name: str) -> Any:
-    """An argument by its name in the schema."""
-    assert isinstance(node.target, torch._ops.OpOverload)
-    for place, each in enumerate(node.target._schema.arguments):
-        if each.name == name:
-            return node.args[place] if place < len(node.args) else node.kwargs.get(name, each.default_value)
-    return None
-
-
 def _loss_of(scores: fx.Node) -> fx.Node | None:
     """The loss of which a log softmax over classes is a step alone; None where it is read by others."""
     input, dim, widened = scores.args
@@ -79,7 +71,7 @@ def _gradients(scores: fx.Node, loss: fx.Node) -> list[fx.Node]:
     """The loss's gradient and that of the log softmax, where they are there and only for each other."""
     found = [user for user in scores.users if user.target in _BACKWARD]
     same = ("target", "weight", "reduction", "ignore_index")
-    if len(found) != 1 or any(_argument(found[0], name) != _argument(loss, name) for name in same):
+    if len(found) != 1 or any(argument_of(found[0], name) != argument_of(loss, name) for name in same):
         return []
     readers = list(found[0].users)
     if len(readers) != 1 or readers[0].target is not _ATEN._log_softmax_backward_data.default:
@@ -97,9 +89,9 @@ class _Replacement:
         self.input = scores.args[0]
 
     def run(self) -> None:
-        target = _argument(self.loss, "target")
-        reduction = _argument(self.loss, "reduction")
-        options = [_argument(self.loss, name) for name in ("weight", "reduction", "ignore_index")]
+        target = argument_of(self.loss, "target")
+        reduction = argument_of(self.loss, "reduction")
+        options = [argument_of(self.loss, name) for name in ("weight", "reduction", "ignore_index")]
         value, total = self.loss.meta["val"]
         share = self.scores.meta["val"].new_empty(target.meta["val"].shape)
         with self.graph.inserting_before(self.loss):
@@ -117,7 +109,7 @@ class _Replacement:
 
     def _backward(self, target: fx.Node, reduction: int, parts: list[fx.Node]) -> None:
         by_scores, by_input = self.gradients
-        arguments = (_argument(by_scores, "grad_output"), self.input, target, reduction, *parts[1:])
+        arguments = (argument_of(by_scores, "grad_output"), self.input, target, reduction, *parts[1:])
         with self.graph.inserting_before(by_input):
             call = self._call(torch.ops.joinsum.cross_entropy_backward.default, arguments, by_input)
         by_input.replace_all_uses_with(call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
@@ -14,7 +14,7 @@ from joinsum.base.errors import CaptureError
 from joinsum.capture.recording.recorder import Recorder
 from joinsum.capture.recording.values import Value
 
-__all__ = ["Application", "TensorType", "module_path", "operator_name", "refuse", "source_line"]
+__all__ = ["Application", "TensorType", "argument_of", "module_path", "operator_name", "refuse", "source_line"]
 
 TensorType = tuple[Sequence[int], torch.dtype]  # shape and dtype
 
@@ -145,6 +145,15 @@ class Application:
         """Raises CaptureError for this operator at this place."""
         shapes = [list(value.shape) for value in self.all_tensors()]
         refuse(self.name, self.node, why, shapes)
+
+
+def argument_of(node: fx.Node, name: str) -> Any:
+    """An argument of an operator of the dispatcher by its name in the schema; its default where it is left out."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    for place, each in enumerate(node.target._schema.arguments):
+        if each.name == name:
+            return node.args[place] if place < len(node.args) else node.kwargs.get(name, each.default_value)
+    return None
 
 
 def operator_name(operator: torch._ops.OpOverload) -> str:
