@@ -68,7 +68,7 @@ optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid,
                               const optimizer::model::InputPlacements& pins, const std::string& minimize,
                               const Cluster& cluster, std::vector<std::string> without, int64_t plans,
                               std::optional<double> seconds, bool verify,
-                              std::vector<optimizer::PartialPlan> warm_starts, bool reports_warm_starts) {
+                              std::vector<optimizer::PartialPlan> warm_starts) {
   return optimizer::optimize(plan, grid, inputs,
                              {.minimize = optimizer::cost::objective_named(minimize),
                               .cluster = cluster,
@@ -77,8 +77,7 @@ optimizer::Optimized optimize(const tra::Plan& plan, const ia::Grid& grid,
                               .without = std::move(without),
                               .plans = plans,
                               .seconds = seconds,
-                              .warm_starts = std::move(warm_starts),
-                              .reports_warm_starts = reports_warm_starts});
+                              .warm_starts = std::move(warm_starts)});
 }
 
 /// The order of joins of the vertex that the plan's text calls `vertex`: path, cost, flops, which orders were compared.
@@ -129,7 +128,7 @@ void bind_optimize(py::module_& module) {
   module.def("phase_names", &optimizer::phase_names);
   module.def("optimize", &optimize, py::arg("plan"), py::arg("grid"), py::arg("inputs"), py::arg("pins"),
              py::arg("minimize"), py::arg("cluster"), py::arg("without"), py::arg("plans"), py::arg("seconds"),
-             py::arg("verify"), py::arg("warm_starts"), py::arg("reports_warm_starts"), WithoutGil());
+             py::arg("verify"), py::arg("warm_starts"), WithoutGil());
 }
 
 void bind_plan_reuse(py::module_& module) {

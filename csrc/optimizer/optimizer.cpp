@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <sstream>
 
@@ -30,8 +29,6 @@ constexpr size_t kMostNodesRewritten = 300;
 /// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
 constexpr size_t kManyNodes = 100;
 constexpr double kFewEntries = 1e6;
-/// Completed warm starts are reported up to this multiple of the best placement's cost.
-constexpr double kNearly = 1.01;
 
 class Optimizer {
  public:
@@ -249,13 +246,9 @@ class Optimizer {
     }
   }
 
-  /// Completed warm starts that may be cheaper than the best placement are candidates.
+  /// Completed warm starts are candidates.
   void add_warm_start_candidates(PlacementProblem& problem, const min_sum::Limits& limits) {
-    if (warm_starts_.empty()) return;
-    double least = std::numeric_limits<double>::infinity();
-    for (const Candidate& candidate : out_.candidates) least = std::min(least, candidate.score.value);
-    const double most = options_.reports_warm_starts ? std::numeric_limits<double>::infinity() : kNearly * least;
-    for (const auto& found : problem.warm_starts(most, limits)) {
+    for (const auto& found : problem.warm_starts(limits)) {
       if (found) add({"warm start " + std::to_string(out_.warm_starts.size()), found->plan, {}, {}, false});
       out_.warm_starts.push_back(found ? std::optional(ending_at_pins(found->plan)) : std::nullopt);
     }

@@ -34,9 +34,6 @@ struct OptimizeOptions {
   /// The search also starts from these, and its result is no more expensive than any of them completed. `inputs` and
   /// `pins` hold for them as well.
   std::vector<PartialPlan> warm_starts = {};
-  /// Whether all completed warm starts are reported; otherwise only those that cost at most a hundredth more than the
-  /// best placement.
-  bool reports_warm_starts = false;
 };
 
 /// A plan that was considered, and its origin.
@@ -60,7 +57,7 @@ struct Optimized {
   std::vector<Candidate> candidates;
   std::vector<PhaseReport> phases;
   bool out_of_time = false;
-  /// The completed `OptimizeOptions::warm_starts`; empty where there is none or it is not reported.
+  /// The completed `OptimizeOptions::warm_starts`; nothing for one that no placement completes.
   std::vector<std::optional<ia::Plan>> warm_starts = {};
 };
 

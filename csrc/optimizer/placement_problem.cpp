@@ -63,12 +63,11 @@ solvers::Searched<PlacementSolution> PlacementProblem::within(int64_t limit, dou
   return {lowered(*fitted.best, 0, false), fitted.complete};
 }
 
-std::vector<std::optional<PlacementSolution>> PlacementProblem::warm_starts(double most,
-                                                                            const min_sum::Limits& limits) {
+std::vector<std::optional<PlacementSolution>> PlacementProblem::warm_starts(const min_sum::Limits& limits) {
   std::vector<std::optional<PlacementSolution>> out;
   for (const auto& each : completions(limits)) {
     auto& placed = out.emplace_back();
-    if (!each || each->cost > most) continue;
+    if (!each) continue;
     placed.emplace();
     placed->plan =
         lowering::lowered({plan_, each->constraints, *cache_, vertices_, costs_}, each->choice, placed->nodes);

@@ -54,9 +54,8 @@ class PlacementProblem {
   std::optional<PlacementSolution> bounded(const min_sum::Limits& limits = {});
   /// The cheapest placement that costs less than `most` and takes at most `limit` bytes on each site, of small graphs.
   solvers::Searched<PlacementSolution> within(int64_t limit, double most) const;
-  /// For each warm start of the constraints, a placement that completes it; empty where none was found, or where its
-  /// plan costs more than `most`.
-  std::vector<std::optional<PlacementSolution>> warm_starts(double most, const min_sum::Limits& limits = {});
+  /// For each warm start of the constraints, a placement that completes it; empty where none was found.
+  std::vector<std::optional<PlacementSolution>> warm_starts(const min_sum::Limits& limits = {});
 
  private:
   void price_strategies();

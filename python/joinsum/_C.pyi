@@ -664,7 +664,6 @@ def optimize(
     seconds: float | None,
     verify: bool,
     warm_starts: Sequence[PartialPlan],
-    reports_warm_starts: bool,
 ) -> Optimized: ...
 
 class VertexPartition:

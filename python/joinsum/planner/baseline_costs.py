@@ -13,7 +13,7 @@ from joinsum.cluster.context import Context
 from joinsum.planner.baselines.placement_baselines import PlacementBaseline, PlacementBaselines, ProgramInput
 from joinsum.planner.cost import PlanCost, cost
 from joinsum.planner.plan_choice import Baselines, Ends, PlanChoice, search_options
-from joinsum.planner.search import WarmStarts, from_first_site, search_in_process
+from joinsum.planner.search import from_first_site, search_in_process
 
 __all__ = ["PricedBaseline", "ProgramBaselines"]
 
@@ -65,7 +65,7 @@ class ProgramBaselines:
         possible = [each for each in baselines if each.reason is None]
 
         def answer() -> dict[str, Any]:
-            starts = WarmStarts([_part(each, names) for each in possible], all=True)
+            starts = [_part(each, names) for each in possible]
             options = search_options(current, graph, loose)
             plans = search_in_process(current, program, options, starts).completed if possible else ()
             texts = {each.name: _text_or_reason(current, plan) for each, plan in zip(possible, plans, strict=True)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -19,12 +19,10 @@ from joinsum.cluster.context import Context
 from joinsum.graphs.contraction_order import Order, best_orders
 from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_plan_cache
 from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, planned_sizes
-from joinsum.planner.search import SearchOptions, WarmStarts, from_first_site, search_in_process
+from joinsum.planner.search import SearchOptions, from_first_site, search_in_process
 
 __all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_program", "search_options"]
 
-# The part of the best plan's seconds up to which others are compared once more.
-_NEARLY = 1.01
 # The part up to which a plan for coarse rates is preferred to it.
 _ABOUT = 1.05
 
@@ -225,18 +223,22 @@ def _searched(current: Context, request: PlanRequest, binary: _C.EinsumPlan, pro
     parts = () if baselines is None else tuple(baselines.parts_of(binary, program))
     options = search_options(current, request.graph, request.ends)
     if current.cluster.profile is not None and current.sites > 1:
-        return _scheduled(current, program, options, WarmStarts(parts, all=True) if parts else None)
-    result = search_in_process(current, program, options, WarmStarts(parts) if parts else None)
-    best = result.plans[0].plan.core
-    # Undecomposed calls may reverse the order of plans that cost nearly the same.
-    most = _NEARLY * _seconds(current, best)
-    others = [each for each in result.completed if each is not None and _seconds(current, each) <= most]
-    if not others:
-        return best.with_undecomposed_calls()
-    return min(_undecomposed([best, *others]), key=lambda each: _seconds(current, each))
+        return _scheduled(current, program, options, parts)
+    # Undecomposed calls may reverse the order of plans.
+    return min(_undecomposed(_found(current, program, options, parts)), key=lambda each: _seconds(current, each))
 
 
-def _scheduled(current: Context, program: TraPlan, options: SearchOptions, starts: WarmStarts | None) -> _C.IaPlan:
+def _found(
+    current: Context, program: TraPlan, options: SearchOptions, starts: Sequence[_C.PartialPlan] = ()
+) -> list[_C.IaPlan]:
+    """The best plan, and what each warm start became."""
+    result = search_in_process(current, program, options, starts)
+    return [result.plans[0].plan.core, *(each for each in result.completed if each is not None)]
+
+
+def _scheduled(
+    current: Context, program: TraPlan, options: SearchOptions, starts: Sequence[_C.PartialPlan]
+) -> _C.IaPlan:
     """The plan whose schedule is shortest. A search adds up nodes; as messages that travel together, or while sites
     compute, cost less, another one adds up what no schedule avoids.
 
@@ -246,15 +248,14 @@ def _scheduled(current: Context, program: TraPlan, options: SearchOptions, start
     cluster = current.cluster
     assert cluster.profile is not None
 
-    def search(on: Cluster, starts: WarmStarts | None) -> list[_C.IaPlan]:
-        found = search_in_process(current, program, replace(options, cluster=on), starts)
-        return [found.plans[0].plan.core, *(each for each in found.completed if each is not None)]
+    def search(on: Cluster, starts: Sequence[_C.PartialPlan] = ()) -> list[_C.IaPlan]:
+        return _found(current, program, replace(options, cluster=on), starts)
 
     with ThreadPoolExecutor() as threads:
         exact = [threads.submit(search, on, starts) for on in (cluster, cluster.with_hidden_messages)]
         flat = cluster.coarse
         on_coarse = (replace(flat, latency_seconds=0.0), flat) if cluster.profile.quick else ()
-        coarse = [threads.submit(search, on, None) for on in on_coarse]
+        coarse = [threads.submit(search, on) for on in on_coarse]
     steady = _undecomposed(plan for each in coarse for plan in each.result())
     plans = [*steady, *_undecomposed(plan for each in exact for plan in each.result())]
     seconds = [_seconds(current, plan) for plan in plans]

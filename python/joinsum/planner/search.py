@@ -82,17 +82,6 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class WarmStarts:
-    """Parts of plans that a search fills in, too.
-
-    all   whether each of them is reported; else only those that cost about as much as the best plan
-    """
-
-    parts: Sequence[_C.PartialPlan]
-    all: bool = False
-
-
-@dataclass(frozen=True)
 class SearchOptions:
     """The options of `joinsum.optimize`, checked."""
 
@@ -139,7 +128,7 @@ def _answer_or_error(what: str, answer: Callable[[], dict[str, Any]]) -> dict[st
 
 
 def search_in_process(
-    current: Context, plan: TraPlan, options: SearchOptions, starts: WarmStarts | None = None
+    current: Context, plan: TraPlan, options: SearchOptions, starts: Sequence[_C.PartialPlan] = ()
 ) -> SearchResult:
     """The same without the other ranks. The search also completes the parts of plans in `starts`; its best plan costs
     no more than what these become."""
@@ -154,8 +143,7 @@ def search_in_process(
         options.plans,
         options.seconds,
         verifying(),
-        [] if starts is None else list(starts.parts),
-        starts is not None and starts.all,
+        list(starts),
     )
     plans = tuple(
         FoundPlan(

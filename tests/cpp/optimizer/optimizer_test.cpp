@@ -92,7 +92,6 @@ TEST(Optimize, IsNoDearerThanGivenPartsOfPlans) {
     for (const auto& input : plan.inputs())
       options.warm_starts[2].inputs.emplace(input->as<tra::Input>()->name, ia::Placement::replicated(grid));
     options.warm_starts[2].everywhere = true;
-    options.reports_warm_starts = true;
     const Optimized found = optimize(plan, grid, {}, options);
     ASSERT_EQ(found.warm_starts.size(), 3u);
     rules::Pricer pricer(cost::Objective::kSeconds, {});
