@@ -38,7 +38,7 @@ from joinsum.base.text_table import text_table
 from joinsum.cluster.context import Context
 from joinsum.planner import plan_choice
 from joinsum.planner.plan_choice import PlanRequest
-from joinsum.planner.search import SearchOptions, SearchResult, WarmStarts, search_in_process
+from joinsum.planner.search import SearchOptions, SearchResult, search_in_process
 from workloads import WORKLOADS
 
 CHOSEN = "chosen"
@@ -81,7 +81,7 @@ class Chooser:
         self._lock = threading.Lock()
 
     def search(
-        self, current: Context, plan: TraPlan, options: SearchOptions, starts: WarmStarts | None = None
+        self, current: Context, plan: TraPlan, options: SearchOptions, starts: Sequence[_C.PartialPlan] = ()
     ) -> SearchResult:
         result = self._search(current, plan, options, starts)
         with self._lock:  # searches run at the same time

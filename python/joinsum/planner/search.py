@@ -21,7 +21,6 @@ __all__ = [
     "RuleApplied",
     "SearchOptions",
     "SearchResult",
-    "WarmStarts",
     "checked_pins",
     "from_first_site",
     "plan_of_run",
