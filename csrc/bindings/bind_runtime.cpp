@@ -137,6 +137,14 @@ void bind_stored_relation(py::module_& module) {
       .def("__enter__", &TorchAllocations::enter)
       .def("__exit__", &TorchAllocations::exit);
   module.def("system_allocations", &storage::system_allocations);
+  module.def(
+      "storage_addresses",
+      [](const std::vector<at::Tensor>& arrays) {
+        std::vector<uintptr_t> out;
+        for (const at::Tensor& array : arrays) out.push_back(reinterpret_cast<uintptr_t>(array.storage().data()));
+        return out;
+      },
+      py::arg("arrays"));
   module.def("make_store", &storage::make_store, py::arg("name"));
   module.def("store_names", &storage::store_names);
   py::class_<StoredRelation>(module, "StoredRelation")

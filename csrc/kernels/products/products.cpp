@@ -32,7 +32,7 @@ bool is_plain_float(const at::Tensor& tensor) {
 
 /// Whether the product is large enough for oneDNN, which takes some 10 us to begin, and wide enough.
 bool is_large(const at::Tensor& left, const at::Tensor& right) {
-  constexpr double kMultiplications = 1e6;
+  constexpr double kMultiplications = 2e6;
   constexpr int64_t kExtent = 4;
   const int64_t rows = left.size(-2);
   const int64_t inner = left.size(-1);

@@ -41,6 +41,11 @@ std::vector<at::Tensor> updated(at::Tensor param, at::Tensor grad, const std::ve
   return out;
 }
 
+/// torch's kernel of AdamW, or of Adam.
+auto fused_kernel(bool decoupled) {
+  return decoupled ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
+}
+
 /// The same into `out`, which may be `param` and `state`.
 void update_into(const at::Tensor& param, const at::Tensor& grad, const std::vector<at::Tensor>& state,
                  const Numbers& n, const std::vector<at::Tensor>& out) {
@@ -50,10 +55,9 @@ void update_into(const at::Tensor& param, const at::Tensor& grad, const std::vec
   copied(out[0], param);
   for (size_t i = 0; i < state.size(); ++i) copied(out[i + 1], state[i]);
   const std::vector<at::Tensor> most(out.begin() + 3, out.end());
-  const auto operation = n.decoupled ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
-  operation({out[0]}, {grad}, {out[1]}, {out[2]}, most, {n.step}, n.lr.item<double>(), 1 - n.take1.item<double>(),
-            1 - n.take2.item<double>(), n.decay.item<double>(), n.eps.item<double>(), !most.empty(), n.maximize, {},
-            {});
+  fused_kernel(n.decoupled)({out[0]}, {grad}, {out[1]}, {out[2]}, most, {n.step}, n.lr.item<double>(),
+                            1 - n.take1.item<double>(), 1 - n.take2.item<double>(), n.decay.item<double>(),
+                            n.eps.item<double>(), !most.empty(), n.maximize, {}, {});
 }
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
@@ -94,6 +98,16 @@ Three adam_update_out(const at::Tensor& param, const at::Tensor& grad, const at:
   return {param_out, exp_avg_out, exp_avg_sq_out};
 }
 
+/// Updates several parameters and their states in place.
+void adam_updates(at::TensorList params, at::TensorList grads, at::TensorList exp_avgs, at::TensorList exp_avg_sqs,
+                  const at::Tensor& lr, const at::Tensor& take1, const at::Tensor& take2, const at::Tensor& eps,
+                  const at::Tensor& decay, const at::Tensor& step, bool decoupled, bool maximize) {
+  const std::vector<at::Tensor> steps(params.size(), step);
+  fused_kernel(decoupled)(params, grads, exp_avgs, exp_avg_sqs, {}, steps, lr.item<double>(),
+                          1 - take1.item<double>(), 1 - take2.item<double>(), decay.item<double>(), eps.item<double>(),
+                          false, maximize, {}, {});
+}
+
 Four amsgrad_update(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,
                     const at::Tensor& exp_avg_sq, const at::Tensor& max_exp_avg_sq, const at::Tensor& lr,
                     const at::Tensor& take1, const at::Tensor& take2, const at::Tensor& eps, const at::Tensor& decay,
@@ -113,6 +127,9 @@ TORCH_LIBRARY_FRAGMENT(joinsum, library) {
       "Tensor take2, Tensor eps, Tensor decay, Tensor step, bool decoupled, bool maximize, *, Tensor(a!) param_out, "
       "Tensor(b!) exp_avg_out, Tensor(c!) exp_avg_sq_out) -> (Tensor(a!), Tensor(b!), Tensor(c!))");
   library.def(
+      "adam_updates_(Tensor(a!)[] params, Tensor[] grads, Tensor(b!)[] exp_avgs, Tensor(c!)[] exp_avg_sqs, Tensor lr, "
+      "Tensor take1, Tensor take2, Tensor eps, Tensor decay, Tensor step, bool decoupled, bool maximize) -> ()");
+  library.def(
       "amsgrad_update(Tensor param, Tensor grad, Tensor exp_avg, Tensor exp_avg_sq, Tensor max_exp_avg_sq, Tensor lr, "
       "Tensor take1, Tensor take2, Tensor eps, Tensor decay, Tensor step, bool decoupled, bool maximize) "
       "-> (Tensor, Tensor, Tensor, Tensor)");
@@ -123,7 +140,10 @@ TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) {
   library.impl("amsgrad_update", &amsgrad_update);
 }
 
-TORCH_LIBRARY_IMPL(joinsum, CPU, library) { library.impl("adam_update.out", &adam_update_out); }
+TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
+  library.impl("adam_update.out", &adam_update_out);
+  library.impl("adam_updates_", &adam_updates);
+}
 
 }  // namespace
 }  // namespace joinsum::kernels::torch_call

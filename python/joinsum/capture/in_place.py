@@ -3,7 +3,8 @@ matrices are added to what SGD updates, so that no gradient is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import operator
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,9 +14,13 @@ from joinsum.base.disjoint_sets import DisjointSets
 from joinsum.capture.operators.table import traits_of
 from joinsum.capture.recording.application import operator_name
 
-__all__ = ["add_products", "overwrite_operands"]
+__all__ = ["add_products", "merge_updates", "overwrite_operands"]
 
 _ATEN = torch.ops.aten
+_ADAM = torch.ops.joinsum.adam_update.out
+
+# The most bytes of gradients that wait for an update of several parameters.
+_WAITING = 1 << 20
 
 
 def add_products(graph: fx.Graph, inputs: Collection[int]) -> int:
@@ -139,6 +144,51 @@ def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
     return count
 
 
+def merge_updates(graph: fx.Graph, inputs: Collection[int]) -> int:
+    """Makes Adam's updates in place one operator for several small parameters with the same numbers, in the last one's
+    place, where nothing reads or writes their memory in between; gives the number of these updates.
+
+    inputs   positions of placeholders that may be overwritten
+    """
+    memory = _Memory(graph, inputs)
+    touched: dict[fx.Node, int] = {}
+    for place, node in enumerate(graph.nodes):
+        if node.op != "output" and node.target is not operator.getitem:
+            touched |= {memory.root(operand): place for operand in node.all_input_nodes}
+    groups: dict[Any, list[fx.Node]] = {}
+    waiting: dict[Any, int] = {}
+    merged = 0
+    for place, node in list(enumerate(graph.nodes)):
+        if node.target is not _ADAM or any(touched[memory.root(x)] > place for x in node.args[:4]):
+            continue
+        size = node.args[1].meta["val"].nbytes
+        key = node.args[4:]
+        if size > _WAITING:
+            continue
+        if waiting.get(key, 0) + size > _WAITING:
+            merged += _merge_updates(graph, groups.pop(key))
+            waiting[key] = 0
+        groups.setdefault(key, []).append(node)
+        waiting[key] = waiting.get(key, 0) + size
+    return merged + sum(_merge_updates(graph, group) for group in groups.values())
+
+
+def _merge_updates(graph: fx.Graph, updates: Sequence[fx.Node]) -> int:
+    """Replaces the updates by one, and their results by the operands that these have overwritten."""
+    if len(updates) < 2:
+        return 0
+    operands = [list(each) for each in zip(*(node.args[:4] for node in updates), strict=True)]
+    with graph.inserting_after(updates[-1]):
+        graph.call_function(torch.ops.joinsum.adam_updates_.default, (*operands, *updates[-1].args[4:]))
+    for node in updates:
+        written = (node.args[0], node.args[2], node.args[3])
+        for result in list(node.users):
+            result.replace_all_uses_with(written[result.args[1]])
+            graph.erase_node(result)
+        graph.erase_node(node)
+    return len(updates)
+
+
 def _overwriting(node: fx.Node) -> tuple[torch._ops.OpOverload | None, dict[str, fx.Node]]:
     """The operator that writes each result over an operand of the same memory layout, and these operands, by the
     names of the arguments that are written; None where there is none."""
@@ -247,6 +297,13 @@ class _Memory:
         self._last[root] = max(self._last[root], place)
 
 
+def _written(node: fx.Node, target: torch._ops.OpOverload) -> list[Any]:
+    """What an operator writes into, or gives back as it is."""
+    arguments = target._schema.arguments
+    given = {**dict(zip((each.name for each in arguments), node.args, strict=False)), **node.kwargs}
+    return [given.get(each.name) for each in arguments if each.alias_info is not None]
+
+
 def _may_share(node: fx.Node, operand: fx.Node) -> bool:
     """Whether the result may be a view of the operand, or the operand itself."""
     target = node.target
@@ -255,6 +312,6 @@ def _may_share(node: fx.Node, operand: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return True
     if target.namespace != "aten" and any(each.alias_info for each in target._schema.arguments):
-        return True
+        return operand in _written(node, target)
     views = any(each.alias_info is not None for each in target._schema.returns)
     return views or traits_of(operator_name(target)).may_alias

@@ -8,8 +8,10 @@ as an optimizer of torch's does.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -22,12 +24,13 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
-from joinsum.capture.in_place import add_products, overwrite_operands
+from joinsum.capture.in_place import add_products, merge_updates, overwrite_operands
 from joinsum.capture.layouts import use_channels_last
 from joinsum.capture.operators.table import random_rule_of, rule_of
 from joinsum.capture.products import use_products
 from joinsum.capture.recording.application import operator_name, refuse
 from joinsum.capture.recording.recorded import Recorded
+from joinsum.capture.views import merge_views
 from joinsum.cluster.context import Context, context
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.planned_graph import PlannedGraph
@@ -51,6 +54,7 @@ class SingleSiteExecutable:
         self._here: Context = context()
         self._plan = plan
         self._examples = [(x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in graph.example_inputs]
+        self._ties = dict(graph.ties)
         self._tied = sorted(set(graph.ties.values()))
         self._stay = sorted(graph.stay)
         nodes, seed = with_random_operators(graph.gm.graph, random_rule_of)
@@ -59,8 +63,10 @@ class SingleSiteExecutable:
         for node in nodes.nodes:
             _check(node, graph.replicate)
         use_channels_last(nodes)
+        merge_views(nodes)
         add_products(nodes, self._tied)
         overwrite_operands(nodes, self._tied)
+        merge_updates(nodes, self._tied)
         use_products(nodes)
         _take_from_list(nodes)
         self._gm = fx.GraphModule(graph.gm, nodes)
@@ -98,9 +104,13 @@ class SingleSiteExecutable:
         what nobody else holds is freed once it is read."""
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
-        values = [_array(x) for x in args]
-        taken = self._own(args, values)
-        versions = [(position, values[position], values[position]._version) for position in taken]
+        values = [_array(x) if isinstance(x, DistributedTensor) else x for x in args]
+        taken = {p: args[p] for p in self._tied if isinstance(args[p], DistributedTensor)}
+        overwritten = {p: values[p] for p in taken}
+        for position in self._copied(values, taken):
+            values[position] = values[position].clone(memory_format=torch.contiguous_format)
+            overwritten.pop(position, None)
+        versions = list(map(_version, overwritten.values()))
         args.clear()
         if self._seeded:
             values.append(torch.randint(SEEDS, ()))
@@ -109,33 +119,31 @@ class SingleSiteExecutable:
                 results = list(self._gm.forward(values))
         except BaseException:
             # What a run that failed has not overwritten is as it was.
-            taken = {position: taken[position] for position, x, version in versions if x._version != version}
+            for (position, array), version in zip(overwritten.items(), versions, strict=True):
+                if array._version != version:
+                    taken[position].stored.take()
             raise
-        finally:
-            for x in taken.values():
-                x.stored.take()
         for position in self._stay:
-            results[position] = self._staying(results[position])
+            place, array = self._ties.get(position), results[position]
+            if place in overwritten and array is overwritten[place]:
+                results[position] = taken.pop(place)
+            else:
+                results[position] = self._staying(array)
+        for x in taken.values():
+            x.stored.take()
         return results
 
-    def _own(self, args: Sequence[Any], values: list[Any]) -> dict[int, DistributedTensor]:
-        """Puts copies in the place of arrays that are not to be overwritten though the graph does; gives the tensors
-        whose blocks it overwrites, by their positions."""
-        if not self._tied:
-            return {}
-        uses: dict[int, int] = {}
-        for x in values:
-            if isinstance(x, torch.Tensor):
-                pointer = x.untyped_storage().data_ptr()
-                uses[pointer] = uses.get(pointer, 0) + 1
-        taken = {}
-        for position in self._tied:
-            x, value = args[position], values[position]
-            if isinstance(x, DistributedTensor):
-                taken[position] = x
-            if not isinstance(x, DistributedTensor) or uses[value.untyped_storage().data_ptr()] > 1:
-                values[position] = value.clone(memory_format=torch.contiguous_format)
-        return taken
+    def _copied(self, values: Sequence[Any], taken: Collection[int]) -> list[int]:
+        """The positions of arrays that the graph is not to overwrite: they are plain tensors', or share memory with
+        another value."""
+        copied = [position for position in self._tied if position not in taken]
+        if not taken:
+            return copied
+        addresses = _C.storage_addresses([x for x in values if isinstance(x, torch.Tensor)])
+        if len(set(addresses)) == len(addresses):
+            return copied
+        uses = Counter(addresses)
+        return copied + [p for p in taken if uses[values[p].untyped_storage().data_ptr()] > 1]
 
     def _staying(self, value: torch.Tensor) -> DistributedTensor:
         type_ = self._type(value.shape, value.dtype)
@@ -150,10 +158,11 @@ class SingleSiteExecutable:
         return self._types[key]
 
 
-def _array(x: Any) -> Any:
+_version = attrgetter("_version")
+
+
+def _array(x: DistributedTensor) -> torch.Tensor:
     """The array of a tensor on the only site, in the tensor's shape."""
-    if not isinstance(x, DistributedTensor):
-        return x
     block = x.stored.only_block()
     if block is None:
         return x.unsharded()

@@ -10,7 +10,7 @@ import torch
 from joinsum.capture.captured_graph import CapturedGraph
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.executable import compile_fx
-from joinsum.capture.in_place import add_products, overwrite_operands
+from joinsum.capture.in_place import add_products, merge_updates, overwrite_operands
 from joinsum.capture.interpret import interpret
 from joinsum.capture.operators.table import random_rule_of
 from joinsum.capture.record import record
@@ -90,6 +90,55 @@ def test_an_update_overwrites_the_parameter_and_its_state():
 def test_an_update_whose_operands_share_memory_overwrites_none():
     state, numbers = ADAM
     assert changed(lambda p, g, mean, *rest: adam(p, g, mean, mean, *rest), *state[:3], *numbers, inputs=[0, 2]) == 0
+
+
+def merged(function, *tensors, inputs):
+    """How many updates are one operator in the graph, whose results, and what it overwrites, are as before."""
+    gm = traced(function, *tensors)
+    overwrite_operands(gm.graph, inputs)
+    gm.recompile()
+    given, again = ([x.clone() for x in tensors] for _ in range(2))
+    before = gm(*given)
+    count = merge_updates(gm.graph, inputs)
+    gm.graph.lint()
+    gm.recompile()
+    torch.testing.assert_close(gm(*again), before, rtol=0, atol=0)
+    torch.testing.assert_close(again, given, rtol=0, atol=0)
+    return count
+
+
+def two_steps(p, q, g, *rest):
+    """Adam's updates of two parameters with one gradient."""
+    state, numbers = rest[:4], rest[4:]
+    return *adam(p, g * 2, *state[:2], *numbers), *adam(q, g * 3, *state[2:], *numbers)
+
+
+def test_updates_with_the_same_numbers_are_one_operator():
+    state, numbers = [torch.rand(3, 4) for _ in range(7)], ADAM[1]
+    assert merged(two_steps, *state, *numbers, inputs=[0, 1, 3, 4, 5, 6]) == 2
+    # One of the two does not write over its operands.
+    assert merged(two_steps, *state, *numbers, inputs=[0, 3, 4, 5, 6]) == 0
+
+
+def test_an_update_is_not_put_off_beyond_a_reader_of_its_results():
+    def step(p, q, g, *rest):
+        first = adam(p, g * 2, *rest[:2], *rest[4:])
+        return *first, *adam(q, g * first[0], *rest[2:])
+
+    state, numbers = [torch.rand(3, 4) for _ in range(7)], ADAM[1]
+    assert merged(step, *state, *numbers, inputs=[0, 1, 3, 4, 5, 6]) == 0
+
+
+def test_updates_with_other_numbers_or_large_gradients_stay_apart():
+    def with_two_rates(p, q, g, *rest):
+        state, numbers = rest[:4], rest[4:]
+        other = numbers[0] * 2
+        return *adam(p, g * 2, *state[:2], *numbers), *adam(q, g * 3, *state[2:], other, *numbers[1:])
+
+    state, numbers = [torch.rand(3, 4) for _ in range(7)], ADAM[1]
+    assert merged(with_two_rates, *state, *numbers, inputs=[0, 1, 3, 4, 5, 6]) == 0
+    large = [torch.rand(600, 512) for _ in range(7)]
+    assert merged(two_steps, *large, *numbers, inputs=[0, 1, 3, 4, 5, 6]) == 0
 
 
 def with_added_products(step, *tensors, inputs):
@@ -243,6 +292,21 @@ def test_a_step_overwrites_its_own_state_and_no_tensor_of_the_users():
     assert model.weight.blocks()[0].data_ptr() == first
     step.sync()
     assert not torch.equal(model.weight, before)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_what_shares_a_parameters_memory_sees_its_updates_as_in_torch(sites):
+    joinsum.init(sites=sites)
+    model = nn.Linear(4, 3)
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.AdamW(model.parameters(), lr=0.1))
+    x, y = torch.rand(5, 4), torch.rand(5, 3)
+    step(x, y)
+    parameter, shared = model.weight, model.weight.detach()
+    before = shared.clone()
+    step(x, y)
+    assert model.weight is parameter
+    assert torch.equal(shared.full_tensor(), parameter.full_tensor())
+    assert not torch.equal(before.full_tensor(), parameter.full_tensor())
 
 
 def test_two_inputs_of_one_memory_are_not_overwritten():

@@ -106,6 +106,11 @@ class TracedFunction:
         self._chosen: Captured | None = None
         self._dry = False
         self._bound: set[Captured] = set()
+        # Attributes of modules as they are before the function assigns some, which it does after its graph; and graphs
+        # whose functions assign none. What a function does is the same in every call with one graph.
+        self._before: AttributeCopies | None = None
+        self._modules: list[torch.nn.Module] = []
+        self._assigning_nothing: set[Captured] = set()
         self._compiled = torch.compile(function, backend=self._backend, fullgraph=True, dynamic=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -132,23 +137,31 @@ class TracedFunction:
         self._dry, self._chosen, self._arguments = dry, None, (args, kwargs)
         self._fake, self._actual, self._used, self._free = {}, {}, {}, {}
         try:
-            with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as modules:
+            with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as self._modules:
                 fakes = self._fakes_in((tuple(args), dict(kwargs)))
-                before = AttributeCopies(modules)
                 try:
                     result = self._compiled(*fakes[0], **fakes[1])
                 except BaseException:
-                    before.restore()
+                    if self._before is not None:
+                        self._before.restore()
                     raise
                 new = self._bind(result)
-                if new or dry:
-                    before.restore()  # the graph has not run yet
-                else:
-                    before.convert_assigned(lambda value: tree_map(self._back, value))
+                self._settle_assignments(ran=not (new or dry))
             return tree_map(self._back, result), not (new or dry)
         finally:
             self._known, self._arguments = self._used, ((), {})
             self._fake, self._actual = {}, {}
+            self._before, self._modules = None, []
+
+    def _settle_assignments(self, ran: bool) -> None:
+        """Attributes that the function has assigned get real tensors, or are as before if the graph has not run."""
+        if self._before is None:
+            return
+        if not ran:
+            self._before.restore()
+        elif not self._before.convert_assigned(lambda value: tree_map(self._back, value)):
+            assert self._chosen is not None
+            self._assigning_nothing.add(self._chosen)
 
     def _bind(self, structure: Any) -> bool:
         """Binds the chosen graph to the function's result if it is new; returns whether it is."""
@@ -170,6 +183,8 @@ class TracedFunction:
 
         def run(*fakes: Any) -> Sequence[Any]:
             self._chosen = captured
+            if self._dry or captured not in self._assigning_nothing:
+                self._before = AttributeCopies(self._modules)
             if self._dry or captured not in self._bound:
                 return [Slot(i) for i in range(count)]
             actual = list(map(self._actual.get, map(id, fakes)))

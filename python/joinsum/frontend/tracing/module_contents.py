@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -79,15 +79,14 @@ class AttributeCopies:
                 values.clear()
                 values.update(old)
 
-    def convert_assigned(self, convert: Callable[[Any], Any]) -> None:
-        """Replaces by `convert` what has been assigned since the copies were made."""
+    def convert_assigned(self, convert: Callable[[Any], Any]) -> bool:
+        """Replaces by `convert` what has been assigned since the copies were made; returns whether there is any."""
+        found = False
         for values, old in zip(self._held, self._copies, strict=True):
-            same = len(values) == len(old) and all(map(is_, values, old))
-            if not (same and all(map(is_, values.values(), old.values()))):
-                _convert_changed(values, old, convert)
-
-
-def _convert_changed(values: dict[str, Any], old: Mapping[str, Any], convert: Callable[[Any], Any]) -> None:
-    for name, value in list(values.items()):
-        if name not in old or old[name] is not value:
-            values[name] = convert(value)
+            if values.keys() == old.keys() and identical(list(values.values()), list(old.values())):
+                continue
+            found = True
+            for name, value in list(values.items()):
+                if name not in old or old[name] is not value:
+                    values[name] = convert(value)
+        return found
