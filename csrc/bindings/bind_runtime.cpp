@@ -1,3 +1,6 @@
+#include <string_view>
+#include <unordered_map>
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -171,16 +174,31 @@ void bind_stored_relation(py::module_& module) {
       py::arg("tuples"), py::arg("type"), py::arg("sites"), py::arg("store"), py::arg("copy"), WithoutGil());
 }
 
-/// Outputs by name, and what each node did. By value: an output that Python drops is freed.
+/// Outputs by name, and what each node did. By value: an output that Python drops is freed. If `update`, an output that
+/// is tied to an input of its type becomes the value of that input's relation, and is not among those returned.
 std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(Executor& executor, const ia::Plan& plan,
                                                                           const py::dict& inputs,
-                                                                          const kernels::table::Scalars& scalars) {
+                                                                          const kernels::table::Scalars& scalars,
+                                                                          bool update) {
   execution::RunInputs given;
+  std::unordered_map<std::string_view, StoredRelation*> relations;
   for (const auto& [name, relation] : inputs) {
-    given.emplace(py::cast<std::string_view>(name), &py::cast<const StoredRelation&>(relation));
+    auto& own = py::cast<StoredRelation&>(relation);
+    given.emplace(py::cast<std::string_view>(name), &own);
+    if (update) relations.emplace(py::cast<std::string_view>(name), &own);
   }
-  const py::gil_scoped_release without_gil;
-  execution::RunResult result = executor.run(plan, given, scalars);
+  execution::RunResult result = [&] {
+    const py::gil_scoped_release without_gil;
+    return executor.run(plan, given, scalars);
+  }();
+  for (const auto& output : plan.outputs()) {
+    if (!update || !output.tied_input) continue;
+    StoredRelation& input = *relations.at(*output.tied_input);
+    const auto found = result.outputs.find(output.name);
+    if (*found->second.type != *input.type) continue;
+    input.sites = std::move(found->second.sites);
+    result.outputs.erase(found);
+  }
   return {std::move(result.outputs), std::move(result.trace)};
 }
 
@@ -204,7 +222,7 @@ void bind_executor(py::module_& module) {
   py::class_<execution::RunTrace>(module, "RunTrace").def("entries", &execution::RunTrace::entries);
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
-      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"))
+      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), py::arg("update"))
       .def("schedule_for", &schedule_for, py::arg("cluster"), WithoutGil())
       .def(
           "executable_text", [](Executor& executor, const ia::Plan& plan) { return executor.executable(plan)->text(); },

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import attrgetter, is_not
 
 import torch
 
 from joinsum import _C
 from joinsum.base.arguments import integer, show
 from joinsum.base.errors import PlanError
+from joinsum.base.identity import identical
 from joinsum.cluster.context import Context
 
-__all__ = ["Place", "StoredRelation", "fitted_type", "resolve_place"]
+__all__ = ["Place", "StoredRelation", "cores_of", "fitted_type", "resolve_place"]
 
 # A placement as users write it: text in a plan's notation, one state per grid axis, or None for the default.
 Place = str | Sequence[int | str] | _C.Placement
@@ -209,6 +212,22 @@ class StoredRelation:
         one_site = _C.Grid.of_sites(1)
         place = _C.PhysicalType.placed("to_tensor", fitted, one_site, _C.Placement.replicated(one_site))
         return _C.place_tuples(pairs, place, [0], self._context.store, False)
+
+
+_type_of, _context_of, _core_of = attrgetter("_type"), attrgetter("_context"), attrgetter("_core")
+
+
+def cores_of(
+    relations: Sequence[StoredRelation], types: Sequence[_C.PhysicalType], context: Context
+) -> list[_C.StoredRelation] | None:
+    """What plans read of relations on the sites of `context`, if their types are these objects; None where they are
+    not, or where a block has not entered the store."""
+    if not identical(list(map(_type_of, relations)), types):
+        return None
+    if list(map(_context_of, relations)).count(context) != len(relations):
+        return None
+    cores = list(map(_core_of, relations))
+    return cores if all(map(is_not, cores, repeat(None))) else None
 
 
 def check_links(who: str, links: object, rank: int, arity: int) -> list[int | None]:

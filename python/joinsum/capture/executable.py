@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan
-from joinsum.algebra.stored_relation import StoredRelation
+from joinsum.algebra.stored_relation import StoredRelation, cores_of
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.random import SEEDS
@@ -23,7 +23,7 @@ from joinsum.capture.record import record
 from joinsum.capture.recording.recorded import Output, Recorded
 from joinsum.capture.single_site import SingleSiteExecutable
 from joinsum.cluster.context import Context, context
-from joinsum.distributed.block_tensor import axis_factors
+from joinsum.distributed.block_tensor import axis_factors, relations_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.operands import checksum
 from joinsum.execution.planned_graph import PlannedGraph
@@ -97,6 +97,9 @@ class DistributedExecutable:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
+        placed = self._latest.placed_as_before(args)
+        if placed is not None:
+            return self._latest.run(args, placed)
         stored = {i: x.stored for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
         for relation in stored.values():
             if relation.context is not self._here:
@@ -105,7 +108,7 @@ class DistributedExecutable:
                     "joinsum.gather(model), or give its full_tensor()"
                 )
         self._latest = self._planned({i: relation.type for i, relation in stored.items()}, args)
-        return self._latest(args, stored)
+        return self._latest.run(args, self._latest.placed(args, stored))
 
     def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
@@ -148,6 +151,7 @@ class PlannedProgram(PlannedGraph):
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[tuple[str, torch.device], _C.StoredRelation] = {}
+        self._before: _Placed | None = None
         self._result_types: dict[str, _C.PhysicalType] = {}
         self._baselines = None if graph.state is None else _baselines_of(current, recorded, graph.state)
 
@@ -217,30 +221,31 @@ class PlannedProgram(PlannedGraph):
             )
         return {name: type_ for name, type_ in found.items() if type_ is not None}
 
-    def __call__(  # type: ignore[override]
-        self, args: Sequence[Any], stored: Mapping[int, StoredRelation]
-    ) -> list[Any]:
-        """The results, in order; `stored` has the relations of the distributed arguments, by position."""
+    def run(self, args: Sequence[Any], placed: dict[str, _C.StoredRelation]) -> list[Any]:
+        """The results, in order; `placed` has the blocks of the arguments, and will have those of the seed."""
         current = self.context
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare_inputs(args)
             self._compared = True
-        seed = None if self.recorded.seed is None else torch.randint(SEEDS, ())
-        placed = self._all_placed(args, stored, seed)
-        taken = {name: stored[position] for name, position in self._tied.items() if position in stored}
+        agreed = {}
+        if self.recorded.seed is not None:
+            # The agreement that opens a run compares the seed: random numbers are functions of it.
+            seed = torch.randint(SEEDS, ())
+            agreed = {_SEED: float(seed)}
+            if self.recorded.seed in self._types:
+                placed[self.recorded.seed] = self._placed(self.recorded.seed, seed, False, self._device(args))
         memory = self._memory(placed.values())
-        lost, spoilt = set(taken), set[str]()
-        # The agreement that opens a run compares the seed: random numbers are functions of it.
-        agreed = {} if seed is None else {_SEED: float(seed)}
+        spoilt: set[str] = set()
         try:
-            made = current.execute(self.choice.plan, placed, agreed, overwritten=spoilt)
+            made = current.execute(self.choice.plan, placed, agreed, update=True, overwritten=spoilt)
         except BaseException:
-            lost &= spoilt  # what a run that failed has not overwritten is as it was
+            # What a run that failed has not overwritten is as it was.
+            for name in spoilt:
+                x = None if self._tied.get(name) is None else args[self._tied[name]]
+                if isinstance(x, DistributedTensor):
+                    x.stored.take()
             raise
-        finally:
-            for name in lost:
-                taken[name].take()
-        return self._results(made, args, memory)
+        return self._results(made, placed, args, memory)
 
     @cached_property
     def _places(self) -> dict[str, int | None]:
@@ -270,23 +275,39 @@ class PlannedProgram(PlannedGraph):
 
     @cached_property
     def _read(self) -> list[tuple[str, int | None, _C.PhysicalType]]:
-        """The inputs that the plan reads, their positions, and where it wants them."""
-        return [(name, self._places[name], type_) for name, type_ in self._types.items()]
+        """The inputs that the plan reads but the seed, their positions, and where it wants them."""
+        return [
+            (name, self._places[name], type_) for name, type_ in self._types.items() if name != self.recorded.seed
+        ]
 
-    def _all_placed(
-        self, args: Sequence[Any], stored: Mapping[int, StoredRelation], seed: torch.Tensor | None
-    ) -> dict[str, _C.StoredRelation]:
-        """The blocks of the inputs that the plan reads."""
-        device = next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), self.context.device)
-        placed = {}
+    def placed(self, args: Sequence[Any], stored: Mapping[int, StoredRelation]) -> dict[str, _C.StoredRelation]:
+        """The blocks of the inputs that the plan reads, but the seed; `stored` has the relations of the distributed
+        arguments, by position."""
+        placed, others, device = {}, [], self._device(args)
+        as_they_lie: dict[int, str] = {}
         for name, position, type_ in self._read:
             relation = None if position is None else stored.get(position)
-            if relation is not None and relation.type is type_:
+            if position is not None and relation is not None and relation.type is type_:
                 placed[name] = relation.core()
+                as_they_lie[position] = name
             else:
-                value = self._value(name, position, args) if seed is None or name != self.recorded.seed else seed
-                placed[name] = self._placed(name, value, name in self._tied, device)
+                others.append((name, position))
+                placed[name] = self._placed(name, self._value(name, position, args), name in self._tied, device)
+        self._before = _Placed.of(stored, as_they_lie, others, len(args))
         return placed
+
+    def placed_as_before(self, args: Sequence[Any]) -> dict[str, _C.StoredRelation] | None:
+        """The same, if the distributed arguments lie as at the last call of `placed`; None if one does not."""
+        cores = None if self._before is None else self._before.cores(args, self.context)
+        if self._before is None or cores is None:
+            return None
+        placed, device = dict(zip(self._before.names, cores, strict=True)), self._device(args)
+        for name, position in self._before.others:
+            placed[name] = self._placed(name, self._value(name, position, args), name in self._tied, device)
+        return placed
+
+    def _device(self, args: Sequence[Any]) -> torch.device:
+        return next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), self.context.device)
 
     def _memory(self, placed: Iterable[_C.StoredRelation]) -> set[int]:
         """Where blocks of inputs and constants lie, if there are results that could lie there, too: what users write
@@ -323,12 +344,22 @@ class PlannedProgram(PlannedGraph):
         return _C.place_tensor(value, type_, self.context.local_sites, self.context.store, copied)
 
     def _results(
-        self, made: Mapping[str, _C.StoredRelation], args: Sequence[Any], memory: set[int]
+        self,
+        made: Mapping[str, _C.StoredRelation],
+        placed: Mapping[str, _C.StoredRelation],
+        args: Sequence[Any],
+        memory: set[int],
     ) -> list[torch.Tensor]:
         """The results of a run; one that overwrites a distributed tensor is that tensor, with the new blocks."""
+        as_they_lie = set() if self._before is None else self._before.set_of_positions
         results: list[torch.Tensor] = []
         for output, name, stays, place in self._outputs:
-            relation = made[name]
+            relation = made.get(name)
+            if relation is None and stays and place in as_they_lie:
+                results.append(args[place])  # its relation has the new blocks
+                continue
+            if relation is None:
+                relation = placed[str(output.tied)]
             if not stays:
                 results.append(self._whole_result(output, relation, memory))
                 continue
@@ -371,6 +402,52 @@ class PlannedProgram(PlannedGraph):
             for name, x in values.items()
         ]
         self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """How the arguments of a call lie, to see at once whether those of another call lie alike.
+
+    count       of the arguments
+    positions   of those that are distributed; the plan reads all of them as they lie
+    names       of the inputs at these positions
+    types       of their relations
+    plain       positions of all other arguments
+    others      names and positions of the inputs that the plan reads besides; constants have none
+    """
+
+    count: int
+    positions: tuple[int, ...]
+    names: tuple[str, ...]
+    types: tuple[_C.PhysicalType, ...]
+    plain: tuple[int, ...]
+    others: tuple[tuple[str, int | None], ...]
+
+    @staticmethod
+    def of(
+        stored: Mapping[int, StoredRelation],
+        as_they_lie: Mapping[int, str],
+        others: Sequence[tuple[str, int | None]],
+        count: int,
+    ) -> _Placed | None:
+        """None where a distributed argument is not read as it lies."""
+        if stored.keys() != as_they_lie.keys():
+            return None
+        names = tuple(as_they_lie[position] for position in stored)
+        types = tuple(relation.type for relation in stored.values())
+        plain = tuple(i for i in range(count) if i not in stored)
+        return _Placed(count, tuple(stored), names, types, plain, tuple(others))
+
+    @cached_property
+    def set_of_positions(self) -> frozenset[int]:
+        return frozenset(self.positions)
+
+    def cores(self, args: Sequence[Any], current: Context) -> list[_C.StoredRelation] | None:
+        """The blocks of the distributed arguments; None where the arguments lie otherwise."""
+        if len(args) != self.count or any(isinstance(args[i], DistributedTensor) for i in self.plain):
+            return None
+        relations = relations_of([args[i] for i in self.positions])
+        return None if relations is None else cores_of(relations, self.types, current)
 
 
 def _work(graph: _C.EinsumPlan) -> int:

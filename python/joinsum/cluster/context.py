@@ -172,13 +172,15 @@ class Context:
         scalars: Mapping[str, float],
         *,
         traced: bool = True,
+        update: bool = False,
         overwritten: set[str] | None = None,
     ) -> dict[str, _C.StoredRelation]:
-        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows. `overwritten` receives the
-        names of the tied inputs that a failed run has overwritten."""
+        """Runs `plan`; one run at a time. A traced run is what `joinsum.trace()` shows. With `update`, an output that
+        is tied to an input of its type becomes the value of that input's relation, and is not returned. `overwritten`
+        receives the names of the tied inputs that a failed run has overwritten."""
         with self._one_run:
             try:
-                outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars))
+                outputs, trace = self._executor.run(plan, dict(inputs), dict(scalars), update)
             except BaseException:
                 if overwritten is not None:
                     overwritten |= self._executor.overwritten()

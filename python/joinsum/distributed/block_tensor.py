@@ -14,7 +14,7 @@ from joinsum.base.dtypes import dtype_name, torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context
 
-__all__ = ["BlockTensor", "axis_factors", "forms_of", "is_distributed", "retyped"]
+__all__ = ["BlockTensor", "axis_factors", "forms_of", "is_distributed", "relations_of", "retyped"]
 
 Own = TypeVar("Own", bound="BlockTensor")
 
@@ -155,6 +155,16 @@ class BlockTensor(torch.Tensor):
 
     # Results of operators have the class that `__torch_dispatch__` gives them.
     __torch_function__: Callable[..., Any] = torch._C._disabled_torch_function_impl
+
+
+_stored_of: Callable[[BlockTensor], StoredRelation] = attrgetter("_stored")
+
+
+def relations_of(tensors: Sequence[Any]) -> list[StoredRelation] | None:
+    """The relation of each tensor, if all are distributed."""
+    if not all(isinstance(x, BlockTensor) for x in tensors):
+        return None
+    return list(map(_stored_of, tensors))
 
 
 _plain_form = attrgetter("shape", "dtype", "device")
