@@ -222,7 +222,7 @@ void bind_executor(py::module_& module) {
   py::class_<execution::RunTrace>(module, "RunTrace").def("entries", &execution::RunTrace::entries);
   py::class_<Executor>(module, "Executor")
       .def(py::init<std::shared_ptr<Transport>, std::shared_ptr<BlockStore>>(), py::arg("transport"), py::arg("store"))
-      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), py::arg("update"))
+      .def("run", &run, py::arg("plan"), py::arg("inputs"), py::arg("scalars"), py::arg("update") = false)
       .def("schedule_for", &schedule_for, py::arg("cluster"), WithoutGil())
       .def(
           "executable_text", [](Executor& executor, const ia::Plan& plan) { return executor.executable(plan)->text(); },

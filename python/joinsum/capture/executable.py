@@ -276,9 +276,7 @@ class PlannedProgram(PlannedGraph):
     @cached_property
     def _read(self) -> list[tuple[str, int | None, _C.PhysicalType]]:
         """The inputs that the plan reads but the seed, their positions, and where it wants them."""
-        return [
-            (name, self._places[name], type_) for name, type_ in self._types.items() if name != self.recorded.seed
-        ]
+        return [(name, self._places[name], type_) for name, type_ in self._types.items() if name != self.recorded.seed]
 
     def placed(self, args: Sequence[Any], stored: Mapping[int, StoredRelation]) -> dict[str, _C.StoredRelation]:
         """The blocks of the inputs that the plan reads, but the seed; `stored` has the relations of the distributed
