@@ -99,7 +99,7 @@ class DistributedExecutable:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
         placed = self._latest.placed_as_before(args)
         if placed is not None:
-            return self._latest.run(args, placed)
+            return self._latest.run_placed(args, placed)
         stored = {i: x.stored for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
         for relation in stored.values():
             if relation.context is not self._here:
@@ -108,7 +108,7 @@ class DistributedExecutable:
                     "joinsum.gather(model), or give its full_tensor()"
                 )
         self._latest = self._planned({i: relation.type for i, relation in stored.items()}, args)
-        return self._latest.run(args, self._latest.placed(args, stored))
+        return self._latest.run_placed(args, self._latest.placed(args, stored))
 
     def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
@@ -221,7 +221,7 @@ class PlannedProgram(PlannedGraph):
             )
         return {name: type_ for name, type_ in found.items() if type_ is not None}
 
-    def run(self, args: Sequence[Any], placed: dict[str, _C.StoredRelation]) -> list[Any]:
+    def run_placed(self, args: Sequence[Any], placed: dict[str, _C.StoredRelation]) -> list[Any]:
         """The results, in order; `placed` has the blocks of the arguments, and will have those of the seed."""
         current = self.context
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
@@ -353,7 +353,7 @@ class PlannedProgram(PlannedGraph):
         results: list[torch.Tensor] = []
         for output, name, stays, place in self._outputs:
             relation = made.get(name)
-            if relation is None and stays and place in as_they_lie:
+            if relation is None and stays and place is not None and place in as_they_lie:
                 results.append(args[place])  # its relation has the new blocks
                 continue
             if relation is None:

@@ -181,7 +181,7 @@ def _merge_updates(graph: fx.Graph, updates: Sequence[fx.Node]) -> int:
     with graph.inserting_after(updates[-1]):
         graph.call_function(torch.ops.joinsum.adam_updates_.default, (*operands, *updates[-1].args[4:]))
     for node in updates:
-        written = (node.args[0], node.args[2], node.args[3])
+        written: Any = (node.args[0], node.args[2], node.args[3])
         for result in list(node.users):
             result.replace_all_uses_with(written[result.args[1]])
             graph.erase_node(result)

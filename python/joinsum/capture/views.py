@@ -51,7 +51,7 @@ def _skip_view_below(node: fx.Node) -> None:
         node.args = (below.args[0], *node.args[1:])
 
 
-def _shown_as_it_is(node: fx.Node) -> fx.Node | None:
+def _shown_as_it_is(node: fx.Node) -> Any:
     """The tensor that the node shows with the same shape and strides; None if it is another view, or no view."""
     operand: Any = node.args[0] if node.args else None
     if node.target is _ATEN.detach.default:
@@ -66,7 +66,7 @@ def _shown_as_it_is(node: fx.Node) -> fx.Node | None:
 
 def _dims(node: fx.Node) -> list[Any]:
     rank = node.meta["val"].dim()
-    return [dim % max(rank, 1) for dim in node.args[1:]]  # type: ignore[operator]
+    return [dim % max(rank, 1) for dim in node.args[1:]]
 
 
 def _layout(node: fx.Node) -> Any:
