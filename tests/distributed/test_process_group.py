@@ -202,6 +202,22 @@ def test_a_rank_lost_in_a_run_is_named_with_the_operator(
     assert losses[f"{scene}.exits"][lost] == end
 
 
+@pytest.mark.parametrize(
+    ("scene", "end", "text"),
+    [
+        ("killed_under_way", "SIGKILL", "shuffle t[013]: lost site 2: connection closed"),
+        ("stopped_under_way", "stopped", r"shuffle t[013]: lost site 2: silent for \d+\.\d s"),
+    ],
+)
+def test_a_rank_lost_while_moves_are_under_way_is_named(losses: dict[str, Any], scene: str, end: str, text: str) -> None:
+    check_survivors(losses, scene, 2, text)
+    assert losses[f"{scene}.exits"][2] == end
+    order = losses[f"{scene}.0"]["order"]
+    begun, strikes = (next(i for i, line in enumerate(order) if what in line) for what in ("shuffle[(1)](X)", "strike"))
+    assert begun < strikes < next(i for i, line in enumerate(order) if line.startswith("t0 arrives"))
+    assert [losses[f"{scene}.{rank}"]["mapped"] for rank in (0, 1)] == [0, 0]
+
+
 def test_a_kernel_that_fails_on_one_rank_fails_the_run_on_all_when_that_rank_goes_on(losses: dict[str, Any]) -> None:
     check_survivors(
         losses, "raises_in_a_run_and_goes_on", 1, "shuffle t2: lost site 1: it failed: .*function raised ValueError: no"

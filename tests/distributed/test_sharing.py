@@ -120,9 +120,9 @@ def test_lost_ranks_are_named_on_sockets_too(
 # --- other networks ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("link", "ranks", "shared"), [("unlimited", 2, "none"), ("2xunlimited", 4, "some")])
-def test_ranks_in_different_network_namespaces_do_not_share(tmp_path: Path, link: str, ranks: int, shared: str) -> None:
-    command = [sys.executable, str(PROGRAMS / "networks.py"), str(tmp_path)]
+def notes_of_network(program: str, folder: Path, link: str, ranks: int) -> list[str]:
+    """What the ranks of a program wrote that ran in network namespaces."""
+    command = [sys.executable, str(PROGRAMS / program), str(folder)]
     environment = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     try:
         with network.network(ranks, network.Link.parse(link)) as net:
@@ -131,4 +131,17 @@ def test_ranks_in_different_network_namespaces_do_not_share(tmp_path: Path, link
             )
     except network.Missing as missing:
         pytest.skip(str(missing))
-    assert [(tmp_path / str(rank)).read_text() for rank in range(ranks)] == [shared] * ranks
+    return [(folder / str(rank)).read_text() for rank in range(ranks)]
+
+
+@pytest.mark.parametrize(("link", "ranks", "shared"), [("unlimited", 2, "none"), ("2xunlimited", 4, "some")])
+def test_ranks_in_different_network_namespaces_do_not_share(tmp_path: Path, link: str, ranks: int, shared: str) -> None:
+    assert notes_of_network("networks.py", tmp_path, link, ranks) == [shared] * ranks
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_interfaces_send_what_is_predicted_and_counted(tmp_path: Path, ranks: int) -> None:
+    notes = [json.loads(text) for text in notes_of_network("interfaces.py", tmp_path, "unlimited", ranks)]
+    assert sum(each["counted"] for each in notes) == notes[0]["predicted"] > 10_000_000
+    for each in notes:
+        assert each["counted"] <= each["interface"] <= 1.05 * each["counted"] + 50_000

@@ -7,6 +7,7 @@ ranks ended and what was left of them after the time limit.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -43,6 +44,15 @@ input X: i64[9,6]<3,1> (0)
 t0 = local_map[(k0, k1); strike](X)
 t1 = local_aggregate[; add](t0)
 output Z = broadcast(t1)"""
+
+# A large move that starts before a kernel which does not read it, and is waited for after it.
+OVERLAPPED = """ia on {grid}
+input X: f32[1800,1200]<3,3> (0)
+input Y: f32[9,6]<3,3> (0)
+moved = shuffle[1](X)
+computed = local_map[(k0, k1); strike](Y)
+output Z = shuffle[0](moved)
+output W = shuffle[1](computed)"""
 
 notes: dict[str, object] = {}
 strike: Callable[[], None] | None = None
@@ -83,12 +93,15 @@ def arm(victim: int, action: Callable[[], None]) -> None:
 
 
 def afterwards() -> None:
-    """The group stays failed, with the same words; other sites in this process work."""
+    """The group stays failed, with the same words; other sites in this process work. Notes how much of the
+    group's memory is left, unless a caller holds it."""
     global strike
     note("later", run)
     strike = None
     stage.enter(stage.on_loopback())
     note("loopback", run)
+    gc.collect()
+    notes["mapped"] = Path("/proc/self/maps").read_text().count("memfd:joinsum")
 
 
 # --- scenes -----------------------------------------------------------------------------------------------------------
@@ -117,6 +130,32 @@ def killed_in_a_collective() -> None:
     arm(2, die(signal.SIGKILL))
     note("run", lambda: run(SUM))
     afterwards()
+
+
+def lost_under_way(number: signal.Signals) -> None:
+    """A rank is lost in a kernel while all of them move what they have."""
+    plan = joinsum.parse(OVERLAPPED.format(grid=joinsum.grid()))
+    inputs = {"X": torch.arange(1800.0 * 1200).reshape(1800, 1200), "Y": torch.arange(54.0).reshape(9, 6)}
+    notes["order"] = str(joinsum.explain(plan).executable()).splitlines()
+
+    def moves() -> None:
+        for name, x in joinsum.run(plan, inputs).items():
+            assert torch.equal(x.to_tensor(), inputs["X" if name == "Z" else "Y"])
+
+    global strike
+    strike = None
+    moves()
+    strike = die(number) if stage.rank() == 2 else None
+    note("run", moves)
+    afterwards()
+
+
+def killed_under_way() -> None:
+    lost_under_way(signal.SIGKILL)
+
+
+def stopped_under_way() -> None:
+    lost_under_way(signal.SIGSTOP)
 
 
 def exchange_until_lost(number: signal.Signals) -> None:
@@ -236,6 +275,8 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "killed": (killed, 3),
     "first_rank_killed": (first_rank_killed, 3),
     "stopped": (stopped, 3),
+    "killed_under_way": (killed_under_way, 3),
+    "stopped_under_way": (stopped_under_way, 3),
     "killed_in_a_collective": (killed_in_a_collective, 3),
     "killed_in_a_reduction": (killed_in_a_reduction, 3),
     "killed_in_a_message": (killed_in_a_message, 3),
