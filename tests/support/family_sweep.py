@@ -143,13 +143,13 @@ def _differing(expected: _Step, found: _Step) -> tuple[float, str]:
 def _watched() -> Iterator[Spent]:
     """Counts what programs hold and take when they run."""
     spent = Spent()
-    original = PlannedProgram.__call__
+    original = PlannedProgram.run_placed
 
-    def run(self: PlannedProgram, args: Any, stored: Any) -> Any:
+    def run(self: PlannedProgram, args: Any, placed: Any) -> Any:
         start = time.process_time()
         _ = self.choice
         planned = time.process_time()
-        outcome = original(self, args, stored)
+        outcome = original(self, args, placed)
         spent.plan += planned - start
         spent.run += time.process_time() - planned
         einsums = sum(vertex.einsum is not None for vertex in self.recorded.vertices)
@@ -158,7 +158,7 @@ def _watched() -> Iterator[Spent]:
         spent.calls += len(self.recorded.vertices) - einsums
         return outcome
 
-    with mock.patch.object(PlannedProgram, "__call__", run):
+    with mock.patch.object(PlannedProgram, "run_placed", run):
         yield spent
 
 
