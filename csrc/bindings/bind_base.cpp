@@ -1,4 +1,9 @@
+#include <cstdlib>
+
 #include <pybind11/operators.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "base/check.h"
 #include "bindings/bindings.h"
@@ -20,6 +25,13 @@ relation::LookupTables lookup_tables(const TableValues& values) {
 }
 
 namespace {
+
+/// Returns to the system what the C library's allocator has freed but holds for later.
+void return_free_memory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
 
 void bind_key_operator(py::module_& module) {
   py::enum_<relation::KeyOperator>(module, "KeyOperator")
@@ -150,6 +162,7 @@ void bind_base(py::module_& module) {
   bind_axis(module);
   bind_relation_type(module);
   module.def("dtype_names", &dtype_names);
+  module.def("return_free_memory", &return_free_memory, WithoutGil());
   module.def("fit_axes", &relation::fit_axes, py::arg("who"), py::arg("frontier"), py::arg("keys"), py::arg("shapes"),
              py::arg("preferred"), WithoutGil());
 }

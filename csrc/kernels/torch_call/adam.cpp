@@ -42,9 +42,7 @@ std::vector<at::Tensor> updated(at::Tensor param, at::Tensor grad, const std::ve
 }
 
 /// torch's kernel of AdamW, or of Adam.
-auto fused_kernel(bool decoupled) {
-  return decoupled ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
-}
+auto fused_kernel(bool decoupled) { return decoupled ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call; }
 
 /// The same into `out`, which may be `param` and `state`.
 void update_into(const at::Tensor& param, const at::Tensor& grad, const std::vector<at::Tensor>& state,
@@ -103,9 +101,8 @@ void adam_updates(at::TensorList params, at::TensorList grads, at::TensorList ex
                   const at::Tensor& lr, const at::Tensor& take1, const at::Tensor& take2, const at::Tensor& eps,
                   const at::Tensor& decay, const at::Tensor& step, bool decoupled, bool maximize) {
   const std::vector<at::Tensor> steps(params.size(), step);
-  fused_kernel(decoupled)(params, grads, exp_avgs, exp_avg_sqs, {}, steps, lr.item<double>(),
-                          1 - take1.item<double>(), 1 - take2.item<double>(), decay.item<double>(), eps.item<double>(),
-                          false, maximize, {}, {});
+  fused_kernel(decoupled)(params, grads, exp_avgs, exp_avg_sqs, {}, steps, lr.item<double>(), 1 - take1.item<double>(),
+                          1 - take2.item<double>(), decay.item<double>(), eps.item<double>(), false, maximize, {}, {});
 }
 
 Four amsgrad_update(const at::Tensor& param, const at::Tensor& grad, const at::Tensor& exp_avg,

@@ -152,6 +152,7 @@ class PlannedProgram(PlannedGraph):
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[tuple[str, torch.device], _C.StoredRelation] = {}
         self._before: _Placed | None = None
+        self._runs = 0
         self._result_types: dict[str, _C.PhysicalType] = {}
         self._baselines = None if graph.state is None else _baselines_of(current, recorded, graph.state)
 
@@ -235,6 +236,9 @@ class PlannedProgram(PlannedGraph):
             if self.recorded.seed in self._types:
                 placed[self.recorded.seed] = self._placed(self.recorded.seed, seed, False, self._device(args))
         memory = self._memory(placed.values())
+        if self._runs < 2:
+            _C.return_free_memory()  # of the search, and of the plain tensors that distributed ones replace
+        self._runs += 1
         spoilt: set[str] = set()
         try:
             made = current.execute(self.choice.plan, placed, agreed, update=True, overwritten=spoilt)
