@@ -32,7 +32,7 @@ from workloads import WORKLOADS
 def _show(cell: Cell, results: Results) -> None:
     """All contenders of a cell, the fastest first."""
     figures = results.cells[cell]
-    click.echo(f"{cell}, {figures['threads']} threads a rank, {figures['steps_of_a_turn']} steps a turn")
+    click.echo(f"{cell}, {figures['threads']} threads a rank")
     for name, seconds in sorted(figures["seconds"].items(), key=lambda item: spread(item[1]).median):
         median, low, high = (1e3 * value for value in spread(seconds))
         click.echo(f"  {name:30} {median:9.1f} ms ({low:.1f} - {high:.1f})")

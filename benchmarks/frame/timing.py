@@ -1,4 +1,4 @@
-"""Contenders in turns: each turn runs some steps of every one, so that other load hits all alike."""
+"""Contenders in turns: each turn runs some steps of every one, for about as long, so that other load hits all alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch.distributed as dist
 __all__ = ["Spread", "of_all_ranks", "ratio", "spread", "steps_of_a_turn", "take_turns"]
 
 Step = Callable[[], object]
-# Seconds that a turn of the fastest contender should take: a barrier's jitter is then below a percent.
+# Seconds that a turn should take: a barrier's jitter is then below a percent.
 TURN_SECONDS = 0.25
 MOST_STEPS = 50
 
@@ -68,7 +68,7 @@ def _turn(step: Step, steps: int) -> float:
 
 
 def steps_of_a_turn(seconds: float) -> int:
-    """How many steps a turn has if the fastest contender's takes that long.
+    """How many steps a turn has of a contender whose step takes that long.
 
     >>> steps_of_a_turn(0.1), steps_of_a_turn(10.0)
     (3, 1)
@@ -76,17 +76,17 @@ def steps_of_a_turn(seconds: float) -> int:
     return max(1, min(MOST_STEPS, math.ceil(TURN_SECONDS / seconds)))
 
 
-def take_turns(steps: Mapping[str, Step], turns: int) -> tuple[int, dict[str, list[float]]]:
-    """Steps in a turn, and for each contender the seconds of a step in every turn; collective.
+def take_turns(steps: Mapping[str, Step], turns: int) -> tuple[dict[str, int], dict[str, list[float]]]:
+    """For each contender its steps in a turn, and the seconds of a step in every turn; collective.
 
     A first turn warms up and says how long a step takes. Each turn begins with another contender, so that none always
     follows the same one.
     """
-    count = steps_of_a_turn(min(_turn(step, 1) for step in steps.values()))
+    counts = {name: steps_of_a_turn(_turn(step, 1)) for name, step in steps.items()}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     names = list(steps)
     for turn in range(turns):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            seconds[name].append(_turn(steps[name], count))
-    return count, seconds
+            seconds[name].append(_turn(steps[name], counts[name]))
+    return counts, seconds

@@ -209,7 +209,9 @@ def test_a_rank_lost_in_a_run_is_named_with_the_operator(
         ("stopped_under_way", "stopped", r"shuffle t[013]: lost site 2: silent for \d+\.\d s"),
     ],
 )
-def test_a_rank_lost_while_moves_are_under_way_is_named(losses: dict[str, Any], scene: str, end: str, text: str) -> None:
+def test_a_rank_lost_while_moves_are_under_way_is_named(
+    losses: dict[str, Any], scene: str, end: str, text: str
+) -> None:
     check_survivors(losses, scene, 2, text)
     assert losses[f"{scene}.exits"][2] == end
     order = losses[f"{scene}.0"]["order"]

@@ -17,7 +17,17 @@ PROJECTS = {"torch": "torch", "ATen": "torch", "c10": "torch", "caffe2": "torch"
 # Shipped in third_party/, which no installed header may need.
 SHIPPED = {"nlohmann"}
 SYSTEM_FOLDERS = {"sys", "linux", "netinet", "arpa"}
-SYSTEM_HEADERS = {"immintrin.h", "arm_neon.h", "omp.h", "unistd.h", "fcntl.h", "sched.h", "dlfcn.h", "pthread.h"}
+SYSTEM_HEADERS = {
+    "immintrin.h",
+    "arm_neon.h",
+    "omp.h",
+    "unistd.h",
+    "fcntl.h",
+    "sched.h",
+    "dlfcn.h",
+    "pthread.h",
+    "malloc.h",
+}
 PYTHON_HEADERS = {"Python.h"}
 FOREIGN_NAMESPACES = {"kernels/products/products.cpp": "at::native"}
 

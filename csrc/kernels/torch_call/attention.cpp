@@ -154,6 +154,61 @@ Two attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& 
   return outs.size() == 1 ? Two(outs[0], sums[0]) : Two(at::cat(outs, 2), at::cat(sums, 2));
 }
 
+/// Attention to a shard of the keys, as if there were no others, in single precision at least; queries that attend to
+/// none of them have zeros and a denominator of 0.
+Two attention_to_shard(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       const Options& options) {
+  const std::vector<Block> blocks = options.blocks(query.size(2), key.size(2));
+  const auto wide = query.options().dtype(query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  at::Tensor out = at::zeros({query.size(0), query.size(1), query.size(2), value.size(3)}, wide);
+  at::Tensor lse = at::full(out.sizes().slice(0, 3), -std::numeric_limits<double>::infinity(), wide);
+  if (key.size(2) == 0) return {out, lse};
+  constexpr double kNone = -std::numeric_limits<double>::infinity();
+  for (const Block& block : blocks) {
+    auto [some, some_lse] =
+        flash(rows_of(query, block), columns_of(key, block), columns_of(value, block), block.causal, options);
+    if (options.mask) {
+      const at::Tensor empty = (*options.mask == kNone).all(-1).expand_as(some_lse);
+      some_lse = some_lse.masked_fill(empty, kNone);
+      some = some.masked_fill(empty.unsqueeze(-1), 0);
+    }
+    const at::Tensor own = rows_of(lse, block);
+    const at::Tensor all = at::logaddexp(own, some_lse.to(wide));
+    const at::Tensor shift = all.masked_fill(all == kNone, 0);
+    const at::Tensor sum = rows_of(out, block);
+    sum.mul_((own - shift).exp_().unsqueeze(-1));
+    sum.addcmul_(some.to(wide), (some_lse - shift).exp_().unsqueeze(-1));
+    own.copy_(all);
+  }
+  return {out, lse};
+}
+
+/// The mask as numbers that are added to scores.
+std::optional<at::Tensor> added_mask(const std::optional<at::Tensor>& mask, const at::Tensor& query) {
+  if (!mask || mask->scalar_type() != at::kBool) return mask;
+  return at::zeros(mask->sizes(), query.options())
+      .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
+}
+
+/// log Σ exp(score) for each query [b, h, l]; the results of shards of the keys are reduced by logaddexp.
+at::Tensor attention_lse(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                         const std::optional<at::Tensor>& mask, bool causal, std::optional<double> scale,
+                         at::IntArrayRef rows, at::IntArrayRef columns, at::ScalarType dtype) {
+  const Options options{added_mask(mask, query), causal, scale, rows, columns};
+  return std::get<1>(attention_to_shard(query, key, value, options)).to(dtype);
+}
+
+/// The attention, where `lse` is that of all keys; the results of shards of the keys are summed.
+at::Tensor attention_of(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const at::Tensor& lse,
+                        const std::optional<at::Tensor>& mask, bool causal, std::optional<double> scale,
+                        at::IntArrayRef rows, at::IntArrayRef columns) {
+  const Options options{added_mask(mask, query), causal, scale, rows, columns};
+  auto [out, own] = attention_to_shard(query, key, value, options);
+  const at::Tensor all = lse.to(own.scalar_type());
+  const at::Tensor shift = all.masked_fill(all == -std::numeric_limits<double>::infinity(), 0);
+  return out.mul_((own - shift).exp_().unsqueeze(-1)).to(query.scalar_type());
+}
+
 /// The gradients of queries, keys and values that come from these queries and keys, where `out` and `lse` are those of
 /// attention to all keys.
 Three attention_backward(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key,
@@ -200,11 +255,19 @@ TORCH_LIBRARY_FRAGMENT(joinsum, library) {
       "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor out, Tensor lse, "
       "Tensor? mask=None, bool causal=False, float? scale=None, int[] rows=[], int[] columns=[]) "
       "-> (Tensor, Tensor, Tensor)");
+  library.def(
+      "attention_lse(Tensor query, Tensor key, Tensor value, Tensor? mask, bool causal, float? scale, int[] rows, "
+      "int[] columns, ScalarType dtype) -> Tensor");
+  library.def(
+      "attention_of(Tensor query, Tensor key, Tensor value, Tensor lse, Tensor? mask, bool causal, float? scale, "
+      "int[] rows, int[] columns) -> Tensor");
 }
 
 TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
   library.impl("attention", &attention);
   library.impl("attention_backward", &attention_backward);
+  library.impl("attention_lse", &attention_lse);
+  library.impl("attention_of", &attention_of);
 }
 
 }  // namespace

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from joinsum import _C
 from joinsum.base.dtypes import accumulation_dtype
 
 __all__ = ["attention_lse", "attention_of", "shard_indices"]
 
-_OPTIONS = "Tensor? mask, bool causal, float? scale, SymInt[] rows, SymInt[] columns"
+assert _C  # its library defines the operators
 
 
 def shard_indices(shard: Sequence[int]) -> Tensor:
@@ -78,22 +79,14 @@ def _weights(scores: Tensor, lse: Tensor) -> Tensor:
     return (scores - lse.masked_fill(lse == -math.inf, 0).to(scores.dtype).unsqueeze(-1)).exp_()
 
 
-@torch.library.custom_op(
-    "joinsum::attention_lse",
-    mutates_args=(),
-    schema=f"(Tensor query, Tensor key, Tensor value, {_OPTIONS}, ScalarType dtype) -> Tensor",
-)
+@torch.library.impl("joinsum::attention_lse", "CUDA")
 def attention_lse(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Tensor:
     """log Σ exp(score) for each query [b, h, l]; the results of shards of the keys are reduced by logaddexp."""
     *options, dtype = rest
     return _Options(*options).scores(query, key).logsumexp(-1).to(dtype)
 
 
-@torch.library.custom_op(
-    "joinsum::attention_of",
-    mutates_args=(),
-    schema=f"(Tensor query, Tensor key, Tensor value, Tensor lse, {_OPTIONS}) -> Tensor",
-)
+@torch.library.impl("joinsum::attention_of", "CUDA")
 def attention_of(query: Tensor, key: Tensor, value: Tensor, lse: Tensor, *options: Any) -> Tensor:
     """The attention, where `lse` is that of all keys; the results of shards of the keys are summed."""
     scores = _Options(*options).scores(query, key)

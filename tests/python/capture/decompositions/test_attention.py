@@ -164,3 +164,60 @@ def test_distributed_attention_of_one_head_is_torchs(causal: bool, sites: int) -
     model = joinsum.distribute(Attention(causal), inputs)
     with torch.no_grad():
         torch.testing.assert_close(model(*inputs), Attention(causal)(*inputs), rtol=1e-5, atol=1e-5)
+
+
+def of_shards(query: Tensor, key: Tensor, value: Tensor, rows: str, columns: str) -> tuple[Tensor, Tensor]:
+    """Attention of a shard of queries to a shard of keys: its share of the whole, and the logarithms."""
+    own, others = shard_indices(shard(rows)), shard_indices(shard(columns))
+    _, lse = written_out(query, key, value)
+    operands = query[:, :, own], key[:, :, others], value[:, :, others]
+    options = None, True, 0.3, shard(rows), shard(columns)
+    part = ops.attention_lse(*operands, *options, query.dtype)
+    return ops.attention_of(*operands, lse[:, :, own], *options), part
+
+
+@pytest.mark.parametrize(("rows", "columns"), list(itertools.product(SHARDS, SHARDS)))
+def test_shards_of_keys_give_their_share_of_the_attention(rows: str, columns: str) -> None:
+    query, key, value = operands()
+    own, others = shard_indices(shard(rows)), shard_indices(shard(columns))
+    out, lse = of_shards(query, key, value, rows, columns)
+    heads = [x[:, :, others].repeat_interleave(2, 1) for x in (key, value)]
+    scores = query[:, :, own] @ heads[0].mT * 0.3
+    scores = scores.masked_fill(others > own.unsqueeze(1), -torch.inf)
+    torch.testing.assert_close(lse, scores.logsumexp(-1), rtol=1e-10, atol=1e-12)
+    weights = (scores - written_out(query, key, value)[1][:, :, own].unsqueeze(-1)).exp()
+    torch.testing.assert_close(out, weights @ heads[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("boolean", [False, True])
+def test_masked_shards_of_keys_add_up_to_the_attention(dtype: torch.dtype, boolean: bool) -> None:
+    query, key, value = (x.to(dtype) for x in operands(300))
+    keep = torch.rand(12, 300) > 0.3
+    keep[3] = False
+    keep[5, :150] = False
+    mask = keep if boolean else torch.zeros(12, 300, dtype=dtype).masked_fill(~keep, -torch.inf)
+    scores = query.double() @ key.double().repeat_interleave(2, 1).mT * 8**-0.5
+    scores = scores.masked_fill(~keep, -torch.inf)
+    wanted = scores.softmax(-1).nan_to_num(0) @ value.double().repeat_interleave(2, 1)
+    lse = torch.full((2, 4, 12), -torch.inf, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
+    shards = [(key[:, :, some], value[:, :, some], mask[:, some]) for some in (slice(0, 150), slice(150, 300))]
+    for k, v, m in shards:
+        lse = torch.logaddexp(lse, ops.attention_lse(query, k, v, m, False, None, [], [], lse.dtype))
+    parts = [ops.attention_of(query, k, v, lse, m, False, None, [], []) for k, v, m in shards]
+    assert all(part.dtype is dtype and part.isfinite().all() for part in parts)
+    tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(sum(parts).double(), wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(lse.double(), scores.logsumexp(-1), rtol=tolerance, atol=tolerance)
+
+
+def test_long_shards_of_keys_are_attended_to_by_tiles() -> None:
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, extent, 32) for extent in (900, 1300, 1300))
+    whole, whole_lse = ops.attention(query, key, value)
+    shards = [(key[:, :, some], value[:, :, some]) for some in (slice(0, 700), slice(700, 1300))]
+    options = None, False, None, [], []
+    lse = torch.logaddexp(*(ops.attention_lse(query, k, v, *options, torch.float32) for k, v in shards))
+    torch.testing.assert_close(lse, whole_lse, rtol=1e-5, atol=1e-5)
+    parts = [ops.attention_of(query, k, v, lse, *options) for k, v in shards]
+    torch.testing.assert_close(parts[0] + parts[1], whole, rtol=1e-5, atol=1e-5)
