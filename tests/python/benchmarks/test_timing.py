@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 
 import frame.timing
+import time
+
 from frame.timing import ratio, spread, take_turns
 
 
@@ -23,8 +25,22 @@ def test_a_ratio_is_taken_within_each_turn():
 
 def test_every_contender_is_in_every_turn_and_none_always_comes_first():
     order: list[str] = []
+    # Each does as many steps in a turn as fit into it, here the most.
     steps = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    count, seconds = take_turns(steps, turns=3)
+    counts, seconds = take_turns(steps, turns=3)
     assert {name: len(values) for name, values in seconds.items()} == {"a": 3, "b": 3, "c": 3}
-    starts = order[3 :: 3 * count]
+    starts = order[3 :: sum(counts.values())]
     assert starts == ["a", "b", "c"]
+
+
+def test_turns_of_slow_and_fast_contenders_take_about_as_long():
+    calls = {"fast": 0, "slow": 0}
+
+    def step(name: str, seconds: float) -> None:
+        calls[name] += 1
+        time.sleep(seconds)
+
+    counts, _ = take_turns({"fast": lambda: step("fast", 0.01), "slow": lambda: step("slow", 0.2)}, turns=1)
+    assert 10 <= counts["fast"] <= 25
+    assert counts["slow"] == 2
+    assert calls == {name: count + 1 for name, count in counts.items()}
