@@ -9,11 +9,13 @@ before anything is timed.
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import click
 from frame.contenders import check_equal
@@ -48,11 +50,10 @@ def ratio_on(cell: str, sites: int, turns: int) -> Spread:
     """torch's time to that of joinsum on so many sites of this process."""
     import joinsum
 
-    init = joinsum.init
-    joinsum.init = lambda: init(sites=sites)  # what contenders call
     workload, size = WORKLOADS[cell.partition(":")[0]], cell.partition(":")[2]
     reference, prepare = workload.reference(size), workload.contenders(size)
-    contenders = {name: prepare[name]() for name in ("joinsum", "torch")}
+    with mock.patch.object(joinsum, "init", functools.partial(joinsum.init, sites=sites)):  # what contenders call
+        contenders = {name: prepare[name]() for name in ("joinsum", "torch")}
     for _ in range(workload.checked_steps):
         for each in (reference, *contenders.values()):
             each.step()

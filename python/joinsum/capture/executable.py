@@ -369,7 +369,9 @@ class PlannedProgram(PlannedGraph):
             new = StoredRelation(relation, self.context, type_)
             old = None if place is None else args[place]
             if isinstance(old, DistributedTensor):
+                before = old.stored
                 old.store(new)
+                before.take()
                 results.append(old)
             else:
                 results.append(DistributedTensor(new, output.shape))

@@ -125,14 +125,16 @@ class SingleSiteExecutable:
                 if array._version != version:
                     taken[position].stored.take()
             raise
+        updated = set()
         for position in self._stay:
             place, array = self._ties.get(position), results[position]
             if place in overwritten and array is overwritten[place]:
-                results[position] = taken.pop(place)
+                results[position] = taken[place]
+                updated.add(place)
             else:
                 results[position] = self._staying(array)
-        for x in taken.values():
-            x.stored.take()
+        for place in taken.keys() - updated:
+            taken[place].stored.take()
         return results
 
     def _copied(self, values: Sequence[Any], taken: Collection[int]) -> list[int]:

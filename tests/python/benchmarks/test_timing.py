@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import doctest
-
-import frame.timing
 import time
 
+import frame.timing
 from frame.timing import ratio, spread, take_turns
 
 
