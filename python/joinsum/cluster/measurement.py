@@ -15,7 +15,7 @@ import torch
 from joinsum import _C
 from joinsum.cluster.machine import Machine, Sites
 from joinsum.cluster.profile import Curve, Elementwise, Links, Products, Profile, Reductions, monotone
-from joinsum.cluster.timing import Bench, Stopwatch, synchronize, timed
+from joinsum.cluster.timing import Bench, Stopwatch, lower_quartile, synchronize, timed
 
 __all__ = ["FULL", "QUICK", "Coverage", "Measurement", "Tick", "axis_sets", "elementwise_families"]
 
@@ -97,10 +97,11 @@ class _Stage:
         return size // 4 // self.peers
 
     def curve(self, more: float, latency: float | None = None) -> Curve:
-        """Medians of the rounds, and `more` seconds. If the latency is known otherwise, no message takes less than that
-        and `more`, and small ones take as much."""
+        """Lower quartiles of the rounds, and `more` seconds. If the latency is known otherwise, medians; then no
+        message takes less than that and `more`, and small ones take as much."""
         sizes = sorted(self.seconds)
-        seconds = [median(self.seconds[size]) for size in sizes]
+        middle = lower_quartile if latency is None else median
+        seconds = [middle(self.seconds[size]) for size in sizes]
         if latency is not None:
             pairs = zip(sizes, seconds, strict=True)
             seconds = [latency if size <= _SMALL_BYTES else max(each, latency) for size, each in pairs]
@@ -118,6 +119,7 @@ class Measurement:
         self.coverage = coverage
         self.device = sites.device
         self.bench = Bench(self.device)
+        self._received = _C.make_store("memory")
         self.crowding = 1.0
         self.work_product = self._product("f32", 256, 256, 256)
         self.work_calls = 1
@@ -264,7 +266,9 @@ class Measurement:
         like: torch.Tensor,
         meanwhile: Callable[[], object] | None = None,
     ) -> None:
-        self.sites.transport.exchange("calibrate", messages, payload, like, meanwhile)
+        # Arrays that arrive lie in memory that has been used before, as those of a run do.
+        with _C.TorchAllocations(self._received):
+            self.sites.transport.exchange("calibrate", messages, payload, like, meanwhile)
         synchronize(self.device)
 
     # --- kernels ------------------------------------------------------------------------------------------------------

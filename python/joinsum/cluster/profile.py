@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -239,18 +240,10 @@ def _number(value: object, place: str) -> float:
 
 
 def monotone(values: Sequence[float]) -> list[float]:
-    """The nearest list, by squares, that never falls: neighbours that fall become their mean.
-
-    Source: Ayer, Brunk, Ewing, Reid, Silverman, An empirical distribution function for sampling with incomplete
-    information, 1955 (pool adjacent violators).
+    """The largest list that never falls and has no larger values: what a disturbance has made longer than the time of
+    more work is that time.
 
     >>> monotone([1.0, 3.0, 2.0, 4.0])
-    [1.0, 2.5, 2.5, 4.0]
+    [1.0, 2.0, 2.0, 4.0]
     """
-    pools: list[tuple[float, int]] = []
-    for value in values:
-        pools.append((value, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, n), (b, m) = pools[-2:]
-            pools[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    return [mean for mean, count in pools for _ in range(count)]
+    return list(itertools.accumulate(reversed(values), min))[::-1]

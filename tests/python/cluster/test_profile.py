@@ -23,6 +23,8 @@ def test_what_a_profile_lacks_is_priced_by_the_flat_rates() -> None:
     assert joinsum.cost(joinsum.parse(GATHER), cluster).seconds == pytest.approx(1 + 200 / 100)
 
 
-def test_noise_is_flattened_to_the_nearest_list_that_never_falls() -> None:
-    assert monotone([3.0, 2.0, 1.0]) == [2.0, 2.0, 2.0]
+def test_noise_is_flattened_to_a_list_that_never_falls() -> None:
+    assert monotone([3.0, 2.0, 1.0]) == [1.0, 1.0, 1.0]
+    # One disturbed measurement changes no other one.
+    assert monotone([0.1, 90.0, 0.3, 2.0]) == [0.1, 0.3, 0.3, 2.0]
     assert monotone([]) == []
