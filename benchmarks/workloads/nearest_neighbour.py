@@ -80,6 +80,8 @@ def by_joinsum(shape: Shape) -> Contender:
     best = min(found, key=lambda each: each.cost.seconds).plan
     stored = {
         name: joinsum.relation(tensors[name], parts=type_.relation.frontier, place=type_.placement).stored()
+        if type_.relation.frontier  # one site divides nothing
+        else tensors[name]
         for name, type_ in best.inputs.items()
     }
     outcome: dict[str, joinsum.StoredRelation] = {}
