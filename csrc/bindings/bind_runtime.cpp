@@ -1,5 +1,4 @@
 #include <string_view>
-#include <unordered_map>
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -181,11 +180,8 @@ std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(Execut
                                                                           const kernels::table::Scalars& scalars,
                                                                           bool update) {
   execution::RunInputs given;
-  std::unordered_map<std::string_view, StoredRelation*> relations;
   for (const auto& [name, relation] : inputs) {
-    auto& own = py::cast<StoredRelation&>(relation);
-    given.emplace(py::cast<std::string_view>(name), &own);
-    if (update) relations.emplace(py::cast<std::string_view>(name), &own);
+    given.emplace(py::cast<std::string_view>(name), &py::cast<const StoredRelation&>(relation));
   }
   execution::RunResult result = [&] {
     const py::gil_scoped_release without_gil;
@@ -193,7 +189,7 @@ std::pair<std::map<std::string, StoredRelation>, execution::RunTrace> run(Execut
   }();
   for (const auto& output : plan.outputs()) {
     if (!update || !output.tied_input) continue;
-    StoredRelation& input = *relations.at(*output.tied_input);
+    auto& input = inputs[output.tied_input->c_str()].cast<StoredRelation&>();
     const auto found = result.outputs.find(output.name);
     if (*found->second.type != *input.type) continue;
     input.sites = std::move(found->second.sites);

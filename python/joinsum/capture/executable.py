@@ -434,7 +434,7 @@ class _Placed:
         others: Sequence[tuple[str, int | None]],
         count: int,
     ) -> _Placed | None:
-        """None where a distributed argument is not read as it lies."""
+        """None where a distributed argument is not read in its own layout."""
         if stored.keys() != as_they_lie.keys():
             return None
         names = tuple(as_they_lie[position] for position in stored)

@@ -12,7 +12,7 @@ from torch import fx
 
 from joinsum.base.disjoint_sets import DisjointSets
 from joinsum.capture.operators.table import traits_of
-from joinsum.capture.recording.application import operator_name
+from joinsum.capture.recording.application import argument_of, operator_name
 
 __all__ = ["add_products", "merge_updates", "overwrite_operands"]
 
@@ -299,9 +299,7 @@ class _Memory:
 
 def _written(node: fx.Node, target: torch._ops.OpOverload) -> list[Any]:
     """What an operator writes into, or gives back as it is."""
-    arguments = target._schema.arguments
-    given = {**dict(zip((each.name for each in arguments), node.args, strict=False)), **node.kwargs}
-    return [given.get(each.name) for each in arguments if each.alias_info is not None]
+    return [argument_of(node, each.name) for each in target._schema.arguments if each.alias_info is not None]
 
 
 def _may_share(node: fx.Node, operand: fx.Node) -> bool:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -150,14 +151,6 @@ def lost_under_way(number: signal.Signals) -> None:
     afterwards()
 
 
-def killed_under_way() -> None:
-    lost_under_way(signal.SIGKILL)
-
-
-def stopped_under_way() -> None:
-    lost_under_way(signal.SIGSTOP)
-
-
 def exchange_until_lost(number: signal.Signals) -> None:
     """All ranks send each other more than a ring holds, again and again; one strikes from another thread meanwhile."""
     transport, ranks = joinsum.context().transport, stage.ranks()
@@ -173,14 +166,6 @@ def exchange_until_lost(number: signal.Signals) -> None:
         threading.Timer(1.0, die(number)).start()
     note("run", exchange)
     afterwards()
-
-
-def killed_in_a_message() -> None:
-    exchange_until_lost(signal.SIGKILL)
-
-
-def stopped_in_a_message() -> None:
-    exchange_until_lost(signal.SIGSTOP)
 
 
 def killed_in_a_reduction() -> None:
@@ -275,12 +260,12 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "killed": (killed, 3),
     "first_rank_killed": (first_rank_killed, 3),
     "stopped": (stopped, 3),
-    "killed_under_way": (killed_under_way, 3),
-    "stopped_under_way": (stopped_under_way, 3),
+    "killed_under_way": (partial(lost_under_way, signal.SIGKILL), 3),
+    "stopped_under_way": (partial(lost_under_way, signal.SIGSTOP), 3),
     "killed_in_a_collective": (killed_in_a_collective, 3),
     "killed_in_a_reduction": (killed_in_a_reduction, 3),
-    "killed_in_a_message": (killed_in_a_message, 3),
-    "stopped_in_a_message": (stopped_in_a_message, 3),
+    "killed_in_a_message": (partial(exchange_until_lost, signal.SIGKILL), 3),
+    "stopped_in_a_message": (partial(exchange_until_lost, signal.SIGSTOP), 3),
     "raises_in_a_run_and_goes_on": (raises_in_a_run_and_goes_on, 3),
     "raises_in_a_run_and_leaves": (raises_in_a_run_and_leaves, 3),
     "raises_in_a_run_and_waits": (raises_in_a_run_and_waits, 3),
