@@ -18,6 +18,7 @@ from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.program import Program, keep_labels
 from joinsum.frontend.saved_tensors import SavedForBackward, check_unwritten, memory_of, separate_results
 from joinsum.frontend.tracing.errors import capturing
+from joinsum.frontend.tracing.hugging_face import prepare_models
 from joinsum.frontend.tracing.torch_internals import (
     aot_compile,
     backward_names,
@@ -53,6 +54,8 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
     if not callable(function):
         raise PlanError(f"compile: a function of tensors or a model: got={show(function)}")
     named = names_of_operators("compile", replicate)
+    if isinstance(function, torch.nn.Module):
+        prepare_models(function.modules())
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return forward_and_backward(gm, example_inputs, replicate=named)[0]

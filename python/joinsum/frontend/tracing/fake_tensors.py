@@ -18,6 +18,7 @@ from joinsum.base.trees import tree_map
 from joinsum.distributed.block_tensor import forms_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.tracing.errors import capturing
+from joinsum.frontend.tracing.hugging_face import prepare_models
 from joinsum.frontend.tracing.module_contents import AttributeCopies, ModuleTensors
 from joinsum.frontend.tracing.torch_internals import (
     FakeTensor,
@@ -29,6 +30,11 @@ from joinsum.frontend.tracing.torch_internals import (
 )
 
 __all__ = ["Captured", "Slot", "Traced", "TracedFunction", "module_tensors", "tensor_names"]
+
+
+# A graph's first call runs nothing; it may set flags outside of the model, as Hugging Face's classifiers do in their
+# config, and each set of flags has a graph of its own.
+_MOST_GRAPHS_OF_A_CALL = 5
 
 
 class Slot:
@@ -115,10 +121,14 @@ class TracedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
-        result, ran = self._call(args, kwargs, dry=False)
-        if not ran:
-            result, _ = self._call(args, kwargs, dry=False)
-        return result
+        for _ in range(_MOST_GRAPHS_OF_A_CALL):
+            result, ran = self._call(args, kwargs, dry=False)
+            if ran:
+                return result
+        raise PlanError(
+            f"{self._who}: each call gets another graph, as it changes what it reads, so that none runs: "
+            f"calls={_MOST_GRAPHS_OF_A_CALL}; keep counters and flags of the model in tensors or outside of it"
+        )
 
     def graph_for(self, *args: Any, **kwargs: Any) -> Captured:
         """The graph for these arguments; nothing is computed."""
@@ -260,6 +270,7 @@ class TracedFunction:
         """Replaces the model's tensors by fake ones; gives its modules."""
         held = self._module_tensors
         if held is None or not held.unchanged():
+            prepare_models(self._model.modules())
             held = self._module_tensors = ModuleTensors(self._model)
         try:
             for (tensors, name), fake in zip(held.places, self._model_fakes(held.tensors), strict=True):

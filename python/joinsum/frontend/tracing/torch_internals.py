@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -197,15 +198,24 @@ _TRACING = {
 }
 
 
+def _logging_methods() -> set[Callable[..., Any]]:
+    """The methods of loggers that write messages, also those that libraries add to the class, as `warning_once`."""
+    return {x for name, x in vars(logging.Logger).items() if name.startswith(_WRITING) and callable(x)}
+
+
+_WRITING = ("debug", "info", "warn", "error", "exception", "critical", "fatal", "log")
+
+
 @contextmanager
 def tracing_all() -> Iterator[None]:
     """Lets Dynamo capture `torch.autograd.grad` and recurrent layers, and compile a graph for each batch shape.
     Encoder layers are traced as their operators instead of torch's fused operator for inference."""
     settings, attention = torch._dynamo.config, torch.backends.mha
-    before = [(name, getattr(settings, name)) for name in _TRACING]
+    tracing = {**_TRACING, "ignore_logging_functions": settings.ignore_logging_functions | _logging_methods()}
+    before = [(name, getattr(settings, name)) for name in tracing]
     fused = attention.get_fastpath_enabled()
     try:
-        for name, value in _TRACING.items():
+        for name, value in tracing.items():
             setattr(settings, name, value)
         attention.set_fastpath_enabled(False)
         yield
