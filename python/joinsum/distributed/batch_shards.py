@@ -10,7 +10,7 @@ from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.base.trees import tree_leaves, tree_map
 from joinsum.cluster.context import Context, context
-from joinsum.distributed.distributed_tensor import from_local_shards
+from joinsum.distributed.distributed_tensor import DistributedTensor, from_local_shards, sharded_type
 
 __all__ = ["BatchShards"]
 
@@ -51,6 +51,22 @@ class BatchShards:
 
         def shard(x: Any) -> Any:
             return _LocalShard.apply(x, current) if _has_axes(x) and x.shape[0] in extents else x  # type: ignore[no-untyped-call]
+
+        return tree_map(shard, results)
+
+
+    def own_shards(self, results: Any, batch: Any) -> Any:
+        """Of distributed results for a batch of `joined`, this rank's shards, as `own` has them, detached; only they
+        travel. Others become unsharded tensors. All ranks call."""
+        current = context()
+        extents = {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
+
+        def shard(x: Any) -> Any:
+            if not isinstance(x, DistributedTensor):
+                return x
+            if current.single_process or not self._sharded or x.shape[0] not in extents:
+                return x.unsharded()
+            return x.like(sharded_type(x.shape, x.dtype)).blocks[0].reshape(-1, *x.shape[1:])
 
         return tree_map(shard, results)
 

@@ -170,15 +170,21 @@ def from_local_shards(shard: torch.Tensor) -> DistributedTensor:
     if shard.numel() == 0:
         raise PlanError(f"DistributedTensor: a rank's shard has no elements: shape={list(shard.shape)}")
     shape = [current.sites * shard.shape[0], *shard.shape[1:]]
-    name = dtype_name("DistributedTensor", shard.dtype)
-    wanted = _C.RelationType.of_tensor(name, shape, [current.sites] + [1] * (len(shape) - 1))
-    split = ", ".join("0" for _ in current.grid.axes)
-    type_ = _C.PhysicalType.placed(
-        "DistributedTensor", wanted, current.grid, _C.Placement.parse(f"({split})", current.grid, wanted.frontier)
-    )
+    type_ = sharded_type(shape, shard.dtype)
     own = shard.detach().resolve_conj().resolve_neg().contiguous()
     return DistributedTensor(
         StoredRelation(_C.place_blocks([own], type_, current.local_sites, current.store), current), shape
+    )
+
+
+def sharded_type(shape: Sequence[int], dtype: torch.dtype) -> _C.PhysicalType:
+    """The layout of a tensor that is sharded along its first axis, site by site."""
+    current = context()
+    name = dtype_name("DistributedTensor", dtype)
+    wanted = _C.RelationType.of_tensor(name, list(shape), [current.sites] + [1] * (len(shape) - 1))
+    split = ", ".join("0" for _ in current.grid.axes)
+    return _C.PhysicalType.placed(
+        "DistributedTensor", wanted, current.grid, _C.Placement.parse(f"({split})", current.grid, wanted.frontier)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
 from operator import is_not
@@ -29,19 +29,7 @@ from joinsum.frontend.tracing.torch_internals import (
     without_collections,
 )
 
-__all__ = ["Captured", "Slot", "Traced", "TracedFunction", "module_tensors", "tensor_names"]
-
-
-# A graph's first call runs nothing; it may set flags outside of the model, as Hugging Face's classifiers do in their
-# config, and each set of flags has a graph of its own.
-_MOST_GRAPHS_OF_A_CALL = 5
-
-
-class Slot:
-    """Represents a result of a captured graph before the graph runs: its position."""
-
-    def __init__(self, position: int) -> None:
-        self.position = position
+__all__ = ["Captured", "Traced", "TracedFunction", "module_tensors", "tensor_names"]
 
 
 @dataclass(frozen=True)
@@ -61,10 +49,6 @@ class Traced:
 
 class Captured:
     """One graph of Dynamo's, ready to run."""
-
-    def bind(self, structure: Any) -> None:
-        """Called once before the graph first runs, with the function's result, in which a `Slot` stands for each of
-        the graph's results."""
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         """The graph's results for real tensors in the placeholders' order."""
@@ -111,7 +95,6 @@ class TracedFunction:
         self._faked: _Faked | None = None  # the model's tensors in the last call
         self._chosen: Captured | None = None
         self._dry = False
-        self._bound: set[Captured] = set()
         # Attributes of modules as they are before the function assigns some, which it does after its graph; and graphs
         # whose functions assign none. What a function does is the same in every call with one graph.
         self._before: AttributeCopies | None = None
@@ -121,18 +104,12 @@ class TracedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
-        for _ in range(_MOST_GRAPHS_OF_A_CALL):
-            result, ran = self._call(args, kwargs, dry=False)
-            if ran:
-                return result
-        raise PlanError(
-            f"{self._who}: each call gets another graph, as it changes what it reads, so that none runs: "
-            f"calls={_MOST_GRAPHS_OF_A_CALL}; keep counters and flags of the model in tensors or outside of it"
-        )
+        return self._call(args, kwargs, dry=False)
 
     def graph_for(self, *args: Any, **kwargs: Any) -> Captured:
         """The graph for these arguments; nothing is computed."""
-        self._call(args, kwargs, dry=True)
+        with suppress(_NotRun):
+            self._call(args, kwargs, dry=True)
         assert self._chosen is not None
         return self._chosen
 
@@ -141,9 +118,8 @@ class TracedFunction:
         """The graph of the last call."""
         return self._chosen
 
-    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], dry: bool) -> tuple[Any, bool]:
-        """The function's result and True, or the structure of the result and False if the graph has not run because it
-        is new or the call is a dry run."""
+    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any], dry: bool) -> Any:
+        """The function's result. Raises _NotRun in a dry run, when the graph is known."""
         self._dry, self._chosen, self._arguments = dry, None, (args, kwargs)
         self._fake, self._actual, self._used, self._free = {}, {}, {}, {}
         try:
@@ -155,48 +131,33 @@ class TracedFunction:
                     if self._before is not None:
                         self._before.restore()
                     raise
-                new = self._bind(result)
-                self._settle_assignments(ran=not (new or dry))
-            return tree_map(self._back, result), not (new or dry)
+                if self._chosen is None:
+                    raise PlanError(f"{self._who}: the function has no operator on tensors")
+                self._settle_assignments()
+            return tree_map(self._back, result)
         finally:
             self._known, self._arguments = self._used, ((), {})
             self._fake, self._actual = {}, {}
             self._before, self._modules = None, []
 
-    def _settle_assignments(self, ran: bool) -> None:
-        """Attributes that the function has assigned get real tensors, or are as before if the graph has not run."""
-        if self._before is None:
-            return
-        if not ran:
-            self._before.restore()
-        elif not self._before.convert_assigned(lambda value: tree_map(self._back, value)):
+    def _settle_assignments(self) -> None:
+        """Attributes that the function has assigned get real tensors."""
+        if self._before is not None and not self._before.convert_assigned(lambda value: tree_map(self._back, value)):
             assert self._chosen is not None
             self._assigning_nothing.add(self._chosen)
 
-    def _bind(self, structure: Any) -> bool:
-        """Binds the chosen graph to the function's result if it is new; returns whether it is."""
-        chosen = self._chosen
-        if chosen is None:
-            raise PlanError(f"{self._who}: the function has no operator on tensors")
-        if chosen in self._bound:
-            return False
-        chosen.bind(structure)
-        self._bound.add(chosen)
-        return True
-
     def _backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         tensors = [self._actual.get(id(x), x) for x in graph_examples(gm)]
-        count = len(gm.graph.output_node().args[0])  # type: ignore[arg-type]
         known = self._names(*self._arguments)
         names = [known.get(id(x), name) for x, name in zip(tensors, placeholder_names(gm), strict=True)]
         captured = self._capture(Traced(gm, inputs, tensors, names))
 
         def run(*fakes: Any) -> Sequence[Any]:
             self._chosen = captured
-            if self._dry or captured not in self._assigning_nothing:
+            if self._dry:
+                raise _NotRun
+            if captured not in self._assigning_nothing:
                 self._before = AttributeCopies(self._modules)
-            if self._dry or captured not in self._bound:
-                return [Slot(i) for i in range(count)]
             actual = list(map(self._actual.get, map(id, fakes)))
             return captured.run(actual if _all_found(actual) else [self._back(x) for x in fakes])
 
@@ -281,6 +242,10 @@ class TracedFunction:
                 now = tensors[name] if isinstance(tensors, list) else tensors.get(name)
                 if now is not None and self._actual.get(id(now)) is tensor:
                     tensors[name] = tensor
+
+
+class _NotRun(BaseException):
+    """Ends a dry run at its graph, before anything is computed or assigned."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -33,6 +33,7 @@ class StepArguments:
     """Tensors, and options that decide which operators update them.
 
     trained   the same list in all steps between which nothing has changed but the values of tensors
+    hooks     for each trained parameter the hooks of its gradient; empty if no parameter has one
     state     for each trained parameter, the optimizer's tensors
     sums      sums of gradients since the last update, one per trained parameter; empty at an update's first batch
     numbers   tensors of one element that the update reads, by name, for each cohort
@@ -40,6 +41,7 @@ class StepArguments:
     """
 
     trained: list[TrainedParameter]
+    hooks: list[list[Callable[[Tensor], Any]]]
     state: Sequence[Sequence[Tensor]]
     sums: list[Tensor]
     numbers: list[dict[str, Tensor]]
@@ -47,7 +49,7 @@ class StepArguments:
 
     def traced(self) -> tuple[Any, ...]:
         """What the traced function takes of them."""
-        return self.parameters, self.sums, self.last
+        return self.parameters, self.hooks, self.sums, self.last
 
     @cached_property
     def parameters(self) -> list[Tensor]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
+from joinsum.frontend.training.step_results import detached, loss_of
 from joinsum.frontend.training.updated_graph import UpdateFunction
 
-__all__ = ["LossFunction", "StepOptions", "in_single_precision", "step_function"]
+__all__ = ["LossFunction", "Outputs", "StepOptions", "in_single_precision", "step_function"]
 
-LossFunction = Callable[..., Tensor]
+LossFunction = Callable[..., Any]
+Outputs = Literal["gathered", "sharded", "local"]
 _CLIPPING_GUARD = 1e-6  # torch.nn.utils.clip_grad_norm_'s
 
 
@@ -25,31 +29,59 @@ class StepOptions:
     loss_function: LossFunction | None
     shards: BatchShards
     max_norm: float | None = None
+    norm_type: float = 2.0
+    max_value: float | None = None
     accumulate: int = 1
+    outputs: Outputs | None = None
+    autocast: torch.dtype | None = None
     replicate: Collection[str] = ()
 
 
 def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[..., Any]:
-    """The function that Dynamo traces: it takes a batch, parameters and sums of gradients, and returns the loss and
-    what ends the graph, which takes the gradients of the update."""
-    loss_function, max_norm, accumulate = options.loss_function, options.max_norm, options.accumulate
+    """The function that Dynamo traces: it takes a batch, parameters, hooks of their gradients and sums of gradients,
+    and returns the loss, the gradients' norm, what the loss function gives besides, and what ends the graph, which
+    takes the gradients of the update."""
+    loss_function, accumulate = options.loss_function, options.accumulate
+    device, narrow = context().device.type, options.autocast
+
+    def forward(batch: Any, keywords: Any) -> Any:
+        if loss_function is None:
+            return model(*batch, **keywords)
+        return loss_function(model(*batch[:-1], **keywords), batch[-1])
 
     def step(batch: Any, keywords: Any, arguments: tuple[Any, ...]) -> Any:
-        places, sums, last = arguments
-        if loss_function is None:
-            result = model(*batch, **keywords)
-            loss = result.loss if hasattr(result, "loss") else result
+        places, hooks, sums, last = arguments
+        if narrow is None:
+            result = forward(batch, keywords)
         else:
-            loss = loss_function(model(*batch[:-1], **keywords), batch[-1])
+            with torch.autocast(device, narrow):
+                result = forward(batch, keywords)
+        loss = loss_of(result)
         gradients = torch.autograd.grad(loss / accumulate, places, allow_unused=True)
         with torch.no_grad():
+            if hooks:
+                gradients = [_hooked(g, each) for g, each in zip(gradients, hooks, strict=True)]
             if sums:
                 gradients = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
-            if last and max_norm is not None:
-                gradients = _clipped(gradients, max_norm)
-            return loss.detach(), torch.ops.joinsum.gradients(loss, gradients)
+            norm = None
+            if last and options.max_norm is not None:
+                gradients, norm = _clipped(gradients, options.max_norm, options.norm_type)
+            if last and options.max_value is not None:
+                bound = options.max_value
+                gradients = [None if g is None else g.clamp(-bound, bound) for g in gradients]
+            given = options.outputs is not None or (loss_function is not None and loss is not result)
+            others = detached(result) if given else None
+            return loss.detach(), norm, others, torch.ops.joinsum.gradients(loss, gradients)
 
     return step
+
+
+def _hooked(gradient: Tensor | None, hooks: Sequence[Callable[[Tensor], Any]]) -> Tensor | None:
+    """The gradient after the hooks of its parameter, each of which may replace it."""
+    for hook in hooks if gradient is not None else ():
+        replaced = hook(gradient)
+        gradient = gradient if replaced is None else replaced
+    return gradient
 
 
 def in_single_precision(new: UpdateFunction) -> UpdateFunction:
@@ -65,11 +97,26 @@ def in_single_precision(new: UpdateFunction) -> UpdateFunction:
     return update
 
 
-def _clipped(gradients: Sequence[Tensor | None], max_norm: float) -> list[Tensor | None]:
-    """The gradients, scaled so that their total norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_ does."""
-    squares = [(g.float() if g.dtype is not torch.float64 else g).square().sum() for g in gradients if g is not None]
-    total = squares[0]
-    for square in squares[1:]:
-        total = total + square
-    scale = torch.clamp(max_norm / (total.sqrt() + _CLIPPING_GUARD), max=1.0)
-    return [None if g is None else (g * scale).to(g.dtype) for g in gradients]
+def _clipped(
+    gradients: Sequence[Tensor | None], max_norm: float, norm_type: float
+) -> tuple[list[Tensor | None], Tensor]:
+    """The gradients, scaled so that their total norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_ does, and
+    the norm before."""
+    wide = [g.float() if g.dtype is not torch.float64 else g for g in gradients if g is not None]
+    total = _total_norm(wide, norm_type)
+    scale = torch.clamp(max_norm / (total + _CLIPPING_GUARD), max=1.0)
+    return [None if g is None else (g * scale).to(g.dtype) for g in gradients], total
+
+
+def _total_norm(gradients: Sequence[Tensor], norm_type: float) -> Tensor:
+    """The norm of all elements."""
+    if norm_type == math.inf:
+        total = gradients[0].abs().max()
+        for g in gradients[1:]:
+            total = torch.maximum(total, g.abs().max())
+        return total
+    powers = [g.square() if norm_type == 2 else g.abs() if norm_type == 1 else g.abs() ** norm_type for g in gradients]
+    total = powers[0].sum()
+    for power in powers[1:]:
+        total = total + power.sum()
+    return total.sqrt() if norm_type == 2 else total if norm_type == 1 else total ** (1 / norm_type)

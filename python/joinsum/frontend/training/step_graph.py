@@ -40,6 +40,7 @@ class StepCapture:
     names       for such arguments, names of all state and of the update's numbers, by the tensors' identity
     state       for such arguments, the identities of the tensors that persist between steps
     update      the update of one parameter
+    sharded     whether results of more than one element stay on the sites
     replicate   operators without a rule that run whole on every site
     """
 
@@ -47,6 +48,7 @@ class StepCapture:
     names: Callable[[StepArguments], Mapping[int, str]]
     state: Callable[[StepArguments], Collection[int]]
     update: UpdateFunction
+    sharded: bool
     replicate: Collection[str]
 
 
@@ -78,10 +80,6 @@ class StepGraph(Captured):
         self._gm, self._inputs = gm, list(inputs)
         return self._execute
 
-    def bind(self, structure: Any) -> None:
-        """Plans the graph."""
-        self._program()
-
     def _program(self) -> _StepProgram:
         """The program for the current arguments."""
         arguments, latest = self._capture.arguments(), self._latest
@@ -100,12 +98,14 @@ class StepGraph(Captured):
         count, state = len(self._inputs), set(self._state)
         state |= {count + i for i, each in enumerate(updated.inputs) if each.of_state}
         examples = [node.meta.get("val") for node in updated.graph.find_nodes(op="placeholder")][count:]
+        results = list(updated.graph.output_node().args[0])[: updated.first]  # type: ignore[arg-type]
+        stay = {i for i, x in enumerate(results) if self._capture.sharded and _is_large(x)}
         captured = CapturedGraph(
             module_of(updated.graph, self._gm),
             [*self._inputs, *examples],
             [*self._names, *(names[id(each.tensor(arguments))] for each in updated.inputs)],
             updated.ties,
-            updated.added,
+            stay | set(updated.added),
             state,
             self._capture.replicate,
         )
@@ -184,6 +184,11 @@ class _StepProgram:
             self._indices,
             {i: (next(left), {name: next(left) for name in self._new[i] or ()}) for i in self._indices},
         )
+
+
+def _is_large(result: Any) -> bool:
+    """Whether a result of a graph has more than one element."""
+    return isinstance(result, torch.fx.Node) and result.meta["val"].numel() > 1
 
 
 def _no_backward(*_: object) -> Callable[..., Any]:

@@ -21,7 +21,7 @@ from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, tensor
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
-from joinsum.frontend.training.step_function import LossFunction, StepOptions, in_single_precision, step_function
+from joinsum.frontend.training.step_function import LossFunction, Outputs, StepOptions, in_single_precision, step_function
 from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_state
 from joinsum.frontend.training.trained_parameters import TrainedParameters
 
@@ -46,9 +46,15 @@ class TrainStep:
         self._parameters = TrainedParameters(optimizer, self._update, self._names)
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
+        self._metrics: dict[str, Any] = {}
         update = in_single_precision(self._update.new)
         self._step_capture = StepCapture(
-            self._current_arguments, self._added_names, self._state_names, update, options.replicate
+            self._current_arguments,
+            self._added_names,
+            self._state_names,
+            update,
+            options.outputs in ("sharded", "local"),
+            options.replicate,
         )
         function = step_function(model, options)
         self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
@@ -57,22 +63,32 @@ class TrainStep:
         kind = type(self._optimizer).__name__
         return f"<TrainStep of {type(self._model).__name__} with {kind}>"
 
-    def __call__(self, *batch: Any, **keywords: Any) -> Tensor:
-        """Runs the step on a batch; returns the loss before the update, a 0-dimensional tensor, on every rank.
+    def __call__(self, *batch: Any, **keywords: Any) -> Any:
+        """Runs the step on a batch; returns the loss before the update, a tensor of one element, on every rank, or what
+        the loss function returns, detached, with the loss as the first entry of a tuple or the entry `loss` of a
+        dictionary. `metrics` says more of the step.
 
         With a loss function, the last positional argument is the target and the model gets the others. Without one the
-        model gets all arguments, and returns the loss or a result with an attribute `loss`.
+        model gets all arguments, and returns the loss, or a result with an attribute or entry `loss`, or a tuple that
+        begins with it.
         Raises CaptureError, PlanError, KernelError, TransportError.
         """
         check_not_distributed("train_step", self._model)
         with _C.TorchAllocations(context().store):
             return self._run(batch, keywords)
 
-    def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Tensor:
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Of the last step, also an attribute of the loss that it returned: `loss`; `learning_rate`, of each parameter
+        group a number; `gradient_norm` before clipping, a tensor, if the step made an update and `max_norm` was
+        given (`math.inf` clips nothing)."""
+        return dict(self._metrics)
+
+    def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         batch, keywords = self._options.shards.joined((batch, keywords))
         call = self._current = self._arguments()
         try:
-            loss, _ = self._traced(batch, keywords, call.traced())
+            loss, norm, others, _ = self._traced(batch, keywords, call.traced())
             graph = self._graph()
             updated, self._ran = graph.take_updated(), graph.executable
         finally:
@@ -84,8 +100,21 @@ class TrainStep:
                 self._count(call.trained, updated.indices)
         self._sums = {} if call.last else {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
         self._done = 0 if call.last else self._done + 1
-        result: Tensor = loss
-        return result
+        self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizer.param_groups]}
+        if norm is not None:
+            self._metrics["gradient_norm"] = norm
+        loss.metrics = self.metrics
+        if others is None:
+            return loss
+        return self._with_loss(others, loss, (batch, keywords))
+
+    def _with_loss(self, others: Any, loss: Tensor, batch: Any) -> Any:
+        """The results of a step, its loss in place."""
+        if self._options.outputs == "local":
+            others = self._options.shards.own_shards(others, batch)
+        if isinstance(others, tuple):
+            return loss, *others[1:]
+        return {"loss": loss, **{name: x for name, x in others.items() if name != "loss"}}
 
     def sync(self) -> None:
         """Restores plain tensors in the model and the optimizer's state; a later step continues from them. All ranks of
@@ -133,7 +162,7 @@ class TrainStep:
             raise PlanError("train_step: parameters began to require gradients between the batches of one update")
         last = self._done + 1 == self._options.accumulate
         sums = [self._sums[id(each.parameter)] for each in found.trained] if self._sums else []
-        return StepArguments(found.trained, found.state, sums, self._fill_numbers() if last else [], last)
+        return StepArguments(found.trained, found.hooks, found.state, sums, self._fill_numbers() if last else [], last)
 
     def _fill_numbers(self) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
@@ -222,21 +251,33 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     *,
     max_norm: float | None = None,
+    norm_type: float = 2.0,
+    max_value: float | None = None,
     accumulate: int = 1,
     data: Literal["whole", "sharded"] = "whole",
+    outputs: Outputs | None = None,
+    autocast: torch.dtype | None = None,
     replicate: Collection[str] = (),
 ) -> TrainStep:
     """Captures forward, loss, backward and update as one graph with one plan; `step(*batch)` runs it and returns the
     loss.
 
-    loss_function   a function of the model's result and the target, which is the batch's last entry; None if the model
-                    returns the loss, or a result with an attribute `loss`
+    loss_function   a function of the model's result and the target, which is the batch's last entry. It returns the
+                    loss, or a tuple or dictionary whose first entry or entry `loss` it is; None if the model returns
+                    one of these, or a result with an attribute `loss`
     optimizer       SGD, Adam or AdamW of torch.optim, with any options and parameter groups
     max_norm        clips the gradients to this norm, as torch.nn.utils.clip_grad_norm_ does
+    norm_type       which norm that is: 2, 1, `math.inf` or another positive number
+    max_value       clips each element of the gradients, as torch.nn.utils.clip_grad_value_ does
     accumulate      number of batches whose mean gradient makes one update
     data            "whole": every rank passes the same batch. "sharded": each rank of a process group passes its own
                     shard, all of one shape; the batch is their concatenation along the first axis of each tensor, and
                     the loss is that of the full batch. In a process with all sites the shard is the batch
+    outputs         what else a step returns: "gathered", whole tensors on every rank; "sharded", distributed tensors in
+                    the plan's layout; "local", this rank's shard of those whose first axis is the batch's, with
+                    data="sharded". By default "gathered" for a loss function that returns more than the loss, and
+                    nothing of a model's own result
+    autocast        a narrower type for forward pass and loss, as torch.autocast has it: torch.bfloat16
     replicate       operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
                     unsharded tensors
 
@@ -263,7 +304,25 @@ def train_step(
     count = integer("train_step", "accumulate", accumulate)
     if count < 1:
         raise PlanError(f"train_step: at least one batch makes an update: accumulate={count}")
-    shards = BatchShards("train_step", data)
-    norm = None if max_norm is None else float(max_norm)
-    named = names_of_operators("train_step", replicate)
-    return TrainStep(model, optimizer, StepOptions(loss_function, shards, norm, count, named))
+    if max_value is not None and not max_value > 0:
+        raise PlanError(f"train_step: elements are clipped to a positive value: max_value={max_value}")
+    if max_value is not None and max_norm is not None:
+        raise PlanError("train_step: gradients are clipped by norm or by value: give max_norm or max_value")
+    if not norm_type > 0:
+        raise PlanError(f"train_step: a norm is 2, 1, math.inf or another positive number: norm_type={norm_type}")
+    if outputs not in (None, "gathered", "sharded", "local"):
+        raise PlanError(f"train_step: results are gathered, sharded or local: outputs={show(outputs)}")
+    if outputs == "local" and data != "sharded":
+        raise PlanError('train_step: a rank has a shard of its own only with data="sharded": outputs=local')
+    options = StepOptions(
+        loss_function=loss_function,
+        shards=BatchShards("train_step", data),
+        max_norm=None if max_norm is None else float(max_norm),
+        norm_type=float(norm_type),
+        max_value=None if max_value is None else float(max_value),
+        accumulate=count,
+        outputs=outputs,
+        autocast=autocast,
+        replicate=names_of_operators("train_step", replicate),
+    )
+    return TrainStep(model, optimizer, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -40,12 +40,14 @@ class OptimizerState:
     """The state of an optimizer before a step.
 
     trained   the parameters that the step updates; the same list as in the last step, unless what it says has changed
+    hooks     for each of them, the hooks of its gradient; empty if none has any
     state     for each of them, the optimizer's tensors; zeros at first
     steps     for each of them, the number of updates that it has had
     cohorts   the parameters' cohorts
     """
 
     trained: list[TrainedParameter]
+    hooks: list[list[Callable[[Tensor], Any]]]
     state: list[tuple[Tensor, ...]]
     steps: list[int]
     cohorts: list[Cohort]
@@ -101,7 +103,7 @@ class TrainedParameters:
         for kind, done in numbered:
             index, dtype, device = groups.numbers[kind]
             found.append(Cohort(index, done, dtype, device))
-        return OptimizerState(self._trained, state, steps, found)
+        return OptimizerState(self._trained, _hooks_of(groups), state, steps, found)
 
     def _read_groups(self) -> _Groups:
         """The groups; the same object as before if nothing has changed."""
@@ -113,7 +115,7 @@ class TrainedParameters:
         if said != known.said or not identical(parameters, known.all):
             known = self._new_groups(parameters, said)
         for p, *_ in known.trained:
-            if p._backward_hooks or p._post_accumulate_grad_hooks:
+            if p._post_accumulate_grad_hooks:
                 self._refuse_hooks(p)
         return known
 
@@ -135,8 +137,9 @@ class TrainedParameters:
     def _refuse_hooks(self, p: Tensor) -> None:
         name = self._names.get(id(p), "of the optimizer alone")
         raise PlanError(
-            f"train_step: a parameter has hooks on its gradient, which are no part of a graph: parameter={name}; "
-            "remove them, or use joinsum.distribute(model, sample_inputs), which runs them"
+            f"train_step: a parameter has hooks on its accumulated gradient, which a step does not store: parameter={name}; "
+            "use parameter.register_hook(function of the gradient), or joinsum.distribute(model, sample_inputs), which "
+            "runs them"
         )
 
     def _read_state(self, groups: _Groups) -> tuple[list[tuple[Tensor, ...]], list[int]]:
@@ -152,6 +155,12 @@ class TrainedParameters:
                 steps.append(int(any(isinstance(value, Tensor) for value in values)))
             state.append(tuple(_zeros_like(p) if x is None else x for x in values) if _lacks(values) else values)
         return state, steps
+
+
+def _hooks_of(groups: _Groups) -> list[list[Callable[[Tensor], Any]]]:
+    """The hooks of each trained parameter's gradient; empty if there are none."""
+    found = [list((p._backward_hooks or {}).values()) for p, *_ in groups.trained]
+    return found if any(found) else []
 
 
 _NOTHING: Mapping[str, Any] = {}
