@@ -54,7 +54,6 @@ class BatchShards:
 
         return tree_map(shard, results)
 
-
     def own_shards(self, results: Any, batch: Any) -> Any:
         """Of distributed results for a batch of `joined`, this rank's shards, as `own` has them, detached; only they
         travel. Others become unsharded tensors. All ranks call."""
@@ -66,7 +65,8 @@ class BatchShards:
                 return x
             if current.single_process or not self._sharded or x.shape[0] not in extents:
                 return x.unsharded()
-            return x.like(sharded_type(x.shape, x.dtype)).blocks[0].reshape(-1, *x.shape[1:])
+            (block,) = x.like(sharded_type(x.shape, x.dtype)).blocks()
+            return block.reshape(-1, *x.shape[1:])
 
         return tree_map(shard, results)
 

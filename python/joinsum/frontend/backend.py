@@ -19,6 +19,7 @@ from joinsum.frontend.program import Program, keep_labels
 from joinsum.frontend.saved_tensors import SavedForBackward, check_unwritten, memory_of, separate_results
 from joinsum.frontend.tracing.errors import capturing
 from joinsum.frontend.tracing.hugging_face import prepare_models
+from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
 from joinsum.frontend.tracing.torch_internals import (
     aot_compile,
     backward_names,
@@ -27,7 +28,7 @@ from joinsum.frontend.tracing.torch_internals import (
     tracing_all,
 )
 
-__all__ = ["backend", "compile", "forward_and_backward", "names_of_operators"]
+__all__ = ["ForwardAndBackward", "backend", "compile", "names_of_operators"]
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -58,7 +59,7 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
         prepare_models(function.modules())
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return forward_and_backward(gm, example_inputs, replicate=named)[0]
+        return ForwardAndBackward(gm, example_inputs, replicate=named).call
 
     compiled = torch.compile(function, backend=compiler, fullgraph=True, dynamic=False)
 
@@ -88,7 +89,7 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: 
             "fullgraph=True raises instead, with the reason",
             stacklevel=2,
         )
-    return forward_and_backward(gm, example_inputs, replicate=replicate)[0]
+    return ForwardAndBackward(gm, example_inputs, replicate=replicate).call
 
 
 def names_of_operators(who: str, replicate: Collection[str]) -> frozenset[str]:
@@ -98,42 +99,65 @@ def names_of_operators(who: str, replicate: Collection[str]) -> frozenset[str]:
     return frozenset(replicate)
 
 
-def forward_and_backward(
-    gm: torch.fx.GraphModule,
-    example_inputs: Sequence[Any],
-    names: Sequence[str] | None = None,
-    state: Sequence[Any] = (),
-    replicate: Collection[str] = (),
-) -> tuple[Callable[..., Any], list[Program]]:
-    """Compiles a Dynamo graph to a function of its inputs, with gradients. Also returns its programs: the forward one,
-    and the backward one once it is captured.
+class ForwardAndBackward:
+    """A Dynamo graph compiled to a function of its inputs, with gradients.
 
     names      names of the inputs; by default those of the user's variables
     state      for each input the model's tensor that it is, or None. The gradient of a distributed one has its layout
     replicate  operators without a rule, which every site runs on unsharded tensors
     """
-    check_devices(example_inputs)
-    input_names = placeholder_names(gm) if names is None else names
-    keep_labels(gm)
-    programs: list[Program] = []
-    persistent = [
-        i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
-    ]
 
-    def forward(graph: torch.fx.GraphModule, inputs: Sequence[Any], saved: Collection[int]) -> Callable[..., Any]:
-        known = input_names if len(input_names) == len(inputs) else None
+    def __init__(
+        self,
+        gm: torch.fx.GraphModule,
+        example_inputs: Sequence[Any],
+        names: Sequence[str] | None = None,
+        state: Sequence[Any] = (),
+        replicate: Collection[str] = (),
+    ) -> None:
+        check_devices(example_inputs)
+        self._names = placeholder_names(gm) if names is None else names
+        keep_labels(gm)
+        self._state = state
+        self._persistent = [
+            i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
+        ]
+        self._replicate = replicate
+        self._passes: list[GraphBySize[_Pass]] = []
+        self.call = aot_compile(gm, example_inputs, self._forward, self._backward)
+
+    @property
+    def programs(self) -> list[Program]:
+        """The programs that ran last: the forward one, and the backward one once it is captured."""
+        return [each.latest.program for each in self._passes]
+
+    def choose(self, sizes: Sizes) -> None:
+        """Makes the programs for these sizes those of `programs`, without a run."""
+        for each in self._passes:
+            each.at(sizes)
+
+    def _forward(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], saved: frozenset[int]) -> Callable[..., Any]:
+        known = self._names if len(self._names) == len(inputs) else None
         # On one site plain tensors are saved.
         stay = saved if context().sites > 1 else frozenset[int]()
-        separate_results(graph.graph, saved, stay)
-        protected = SavedForBackward(graph.graph, stay) if stay else None
-        programs.append(Program(CapturedGraph(graph, inputs, known, stay=stay, state=persistent, replicate=replicate)))
-        return _runner(programs[-1], protected=protected)
 
-    def backward(graph: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]) -> Callable[..., Any]:
-        stay = {i for i, x in enumerate(state) if isinstance(x, torch.Tensor)}
-        names = backward_names(graph, input_names)
-        programs.append(Program(CapturedGraph(graph, inputs, names, stay=stay, replicate=replicate)))
-        run = _runner(programs[-1], state)
+        def make(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Pass:
+            separate_results(graph.graph, saved, stay)
+            protected = SavedForBackward(graph.graph, stay) if stay else None
+            captured = CapturedGraph(graph, inputs, known, stay=stay, state=self._persistent, replicate=self._replicate)
+            return _Pass(Program(captured), protected=protected)
+
+        return self._added(gm, inputs, make)
+
+    def _backward(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: frozenset[int]) -> Callable[..., Any]:
+        stay = {i for i, x in enumerate(self._state) if isinstance(x, torch.Tensor)}
+
+        def make(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Pass:
+            names = backward_names(graph, self._names)
+            captured = CapturedGraph(graph, inputs, names, stay=stay, replicate=self._replicate)
+            return _Pass(Program(captured), self._state)
+
+        run = self._added(gm, inputs, make)
 
         def checked(args: list[Any]) -> Any:
             check_unwritten(args)
@@ -141,13 +165,28 @@ def forward_and_backward(
 
         return checked
 
-    return aot_compile(gm, example_inputs, forward, backward), programs
+    def _added(
+        self,
+        gm: torch.fx.GraphModule,
+        inputs: Sequence[Any],
+        make: Callable[[torch.fx.GraphModule, Sequence[Any]], _Pass],
+    ) -> Callable[..., Any]:
+        made = GraphBySize(gm, inputs, make)
+        self._passes.append(made)
+        return lambda args: made.of(args).run(args)
 
 
-def _runner(
-    program: Program, state: Sequence[Any] = (), protected: SavedForBackward | None = None
-) -> Callable[..., Any]:
-    def run(args: list[Any]) -> list[Any]:
+class _Pass:
+    """A forward or backward pass for one set of sizes."""
+
+    def __init__(self, program: Program, state: Sequence[Any] = (), protected: SavedForBackward | None = None) -> None:
+        self.program = program
+        self._state = state
+        self._protected = protected
+
+    def run(self, args: list[Any]) -> list[Any]:
+        """The results; the list of arguments may be emptied."""
+        program, protected = self.program, self._protected
         places = {position: args[position] for position in program.written}
         inputs = None if protected is None else list(args)
         outcome = program.run(args)
@@ -157,12 +196,10 @@ def _runner(
         if protected is not None and inputs is not None:
             protected.protect(inputs, results)
         seen: set[int] = set()
-        for i, tensor in enumerate(state):
+        for i, tensor in enumerate(self._state):
             if isinstance(tensor, torch.Tensor) and results[i] is not None:
                 results[i] = _with_own_memory(_in_layout_of(tensor, results[i]), seen)
         return results
-
-    return run
 
 
 def _with_own_memory(value: torch.Tensor, seen: set[int]) -> torch.Tensor:

@@ -14,10 +14,12 @@ from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
-from joinsum.frontend.backend import forward_and_backward, names_of_operators
+from joinsum.frontend.backend import ForwardAndBackward, names_of_operators
 from joinsum.frontend.optimizer_state import place_states_at_steps
+from joinsum.frontend.program import Program
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, module_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
+from joinsum.frontend.tracing.sizes import Sizes
 from joinsum.frontend.tracing.torch_internals import both_passes
 
 __all__ = ["captured_model", "check_not_distributed", "distribute", "gather"]
@@ -31,12 +33,18 @@ class _InAutograd(Captured):
     def __init__(self, traced: Traced, names: Mapping[int, str], replicate: Collection[str] = ()) -> None:
         """`names` are those of the model's parameters and buffers, by identity."""
         self.state = [x if id(x) in names else None for x in traced.tensors]
-        self._call, self.programs = forward_and_backward(
-            traced.gm, traced.example_inputs, traced.names, self.state, replicate
-        )
+        self._compiled = ForwardAndBackward(traced.gm, traced.example_inputs, traced.names, self.state, replicate)
+
+    @property
+    def programs(self) -> Sequence[Program]:
+        """The programs of the forward and the backward pass."""
+        return self._compiled.programs
+
+    def choose(self, sizes: Sizes) -> None:
+        self._compiled.choose(sizes)
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
-        results: Sequence[Any] = self._call(*actual)
+        results: Sequence[Any] = self._compiled.call(*actual)
         return results
 
 

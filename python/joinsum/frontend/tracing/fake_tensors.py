@@ -20,6 +20,7 @@ from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.tracing.errors import capturing
 from joinsum.frontend.tracing.hugging_face import prepare_models
 from joinsum.frontend.tracing.module_contents import AttributeCopies, ModuleTensors
+from joinsum.frontend.tracing.sizes import Sizes, sizes_in, sources_of
 from joinsum.frontend.tracing.torch_internals import (
     FakeTensor,
     FakeTensors,
@@ -49,6 +50,10 @@ class Traced:
 
 class Captured:
     """One graph of Dynamo's, ready to run."""
+
+    def choose(self, sizes: Sizes) -> None:
+        """Prepares for a call of these sizes, which follows, or is only asked about."""
+        raise NotImplementedError
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         """The graph's results for real tensors in the placeholders' order."""
@@ -100,7 +105,7 @@ class TracedFunction:
         self._before: AttributeCopies | None = None
         self._modules: list[torch.nn.Module] = []
         self._assigning_nothing: set[Captured] = set()
-        self._compiled = torch.compile(function, backend=self._backend, fullgraph=True, dynamic=False)
+        self._compiled = torch.compile(function, backend=self._backend, fullgraph=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
@@ -131,7 +136,7 @@ class TracedFunction:
                     if self._before is not None:
                         self._before.restore()
                     raise
-                if self._chosen is None:
+                if self.chosen is None:
                     raise PlanError(f"{self._who}: the function has no operator on tensors")
                 self._settle_assignments()
             return tree_map(self._back, result)
@@ -150,10 +155,12 @@ class TracedFunction:
         tensors = [self._actual.get(id(x), x) for x in graph_examples(gm)]
         known = self._names(*self._arguments)
         names = [known.get(id(x), name) for x, name in zip(tensors, placeholder_names(gm), strict=True)]
+        sources = sources_of(inputs)
         captured = self._capture(Traced(gm, inputs, tensors, names))
 
         def run(*fakes: Any) -> Sequence[Any]:
             self._chosen = captured
+            captured.choose(sizes_in(sources, fakes))
             if self._dry:
                 raise _NotRun
             if captured not in self._assigning_nothing:
@@ -211,7 +218,7 @@ class TracedFunction:
             self._free[metadata] = [fake for fake in pool if id(fake) not in self._actual]
         if self._free[metadata]:
             return self._free[metadata].pop()
-        pool.append(self._fakes.of(x))
+        pool.append(self._fakes.of_batch(x))
         return pool[-1]
 
     def _model_fakes(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -22,4 +22,4 @@ def prepare_models(modules: Iterable[torch.nn.Module]) -> None:
         if capturing is not None and isinstance(module, library.PreTrainedModel):
             capturing.maybe_install_capturing_hooks(module)
         if getattr(module, "_requires_grad", False) and type(module).__module__.startswith("transformers."):
-            module._requires_grad = False
+            setattr(module, "_requires_grad", False)  # noqa: B010 - no tensor, as modules say of unknown attributes

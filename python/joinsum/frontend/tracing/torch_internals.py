@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 import torch._functorch.config
+import torch.fx.experimental._config
+from torch._dynamo import maybe_mark_dynamic
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import (
     BackendCompilerFailed,
@@ -211,6 +213,7 @@ def tracing_all() -> Iterator[None]:
     """Lets Dynamo capture `torch.autograd.grad` and recurrent layers, and compile a graph for each batch shape.
     Encoder layers are traced as their operators instead of torch's fused operator for inference."""
     settings, attention = torch._dynamo.config, torch.backends.mha
+    symbols = torch.fx.experimental._config
     tracing = {**_TRACING, "ignore_logging_functions": settings.ignore_logging_functions | _logging_methods()}
     before = [(name, getattr(settings, name)) for name in tracing]
     fused = attention.get_fastpath_enabled()
@@ -218,7 +221,9 @@ def tracing_all() -> Iterator[None]:
         for name, value in tracing.items():
             setattr(settings, name, value)
         attention.set_fastpath_enabled(False)
-        yield
+        # Otherwise a batch of eight sequences of length eight has one symbol for both.
+        with symbols.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+            yield
     finally:
         for name, value in before:
             setattr(settings, name, value)
@@ -273,6 +278,14 @@ class FakeTensors:
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
         return fake.requires_grad_(tensor.requires_grad)
+
+    def of_batch(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The same for a batch, whose size and length are symbols in captured graphs: the first axis, and the second of
+        whole numbers and of tensors of three axes."""
+        fake = self.of(tensor)
+        axes = 2 if tensor.dim() == 3 or not tensor.is_floating_point() else 1
+        maybe_mark_dynamic(fake, list(range(min(axes, tensor.dim()))))
+        return fake
 
 
 # Attributes of a module that hold tensors and modules but do not occur in the names of `state_dict`.

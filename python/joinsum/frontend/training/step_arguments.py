@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -23,7 +23,7 @@ class TrainedParameter:
     """
 
     parameter: Tensor
-    traits: dict[str, bool]
+    traits: Mapping[str, Any]
     moments: tuple[str, ...]
     cohort: int
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.training.step_results import detached, loss_of
-from joinsum.frontend.training.updated_graph import UpdateFunction
+from joinsum.frontend.training.update import Update
 
 __all__ = ["LossFunction", "Outputs", "StepOptions", "in_single_precision", "step_function"]
 
@@ -78,23 +78,24 @@ def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[...,
 
 def _hooked(gradient: Tensor | None, hooks: Sequence[Callable[[Tensor], Any]]) -> Tensor | None:
     """The gradient after the hooks of its parameter, each of which may replace it."""
-    for hook in hooks if gradient is not None else ():
-        replaced = hook(gradient)
-        gradient = gradient if replaced is None else replaced
+    if gradient is not None:
+        for hook in hooks:
+            replaced = hook(gradient)
+            gradient = gradient if replaced is None else replaced
     return gradient
 
 
-def in_single_precision(new: UpdateFunction) -> UpdateFunction:
-    """The update `new` of a parameter and its state, in which half-precision parameters get single precision."""
+def in_single_precision(update: Update) -> Update:
+    """The update of a parameter and its state, in which half-precision parameters get single precision."""
 
-    def update(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:
+    def new(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:
         if p.dtype is torch.float32 or p.dtype is torch.float64:
-            return new(p, gradient, state, numbers, traits)
+            return update.new(p, gradient, state, numbers, traits)
         wide = {name: value.float() for name, value in state.items()}
-        parameter, updated = new(p.float(), gradient.float(), wide, numbers, traits)
+        parameter, updated = update.new(p.float(), gradient.float(), wide, numbers, traits)
         return parameter.to(p.dtype), {name: value.to(p.dtype) for name, value in updated.items()}
 
-    return update
+    return replace(update, new=new)
 
 
 def _clipped(

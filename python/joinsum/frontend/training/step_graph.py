@@ -15,9 +15,11 @@ from joinsum.distributed.distributed_tensor import DistributedTensor, replace_te
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.program import Outcome, Program, check_effects, keep_labels
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
+from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
 from joinsum.frontend.tracing.torch_internals import aot_compile, module_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
-from joinsum.frontend.training.updated_graph import TracedStep, UpdatedGraph, UpdateFunction, updated_graph
+from joinsum.frontend.training.update import Update
+from joinsum.frontend.training.updated_graph import Templates, TracedStep, UpdatedGraph, updated_graph
 
 __all__ = ["StepCapture", "StepGraph", "Updated", "keep_state"]
 
@@ -47,7 +49,7 @@ class StepCapture:
     arguments: Callable[[], StepArguments]
     names: Callable[[StepArguments], Mapping[int, str]]
     state: Callable[[StepArguments], Collection[int]]
-    update: UpdateFunction
+    update: Update
     sharded: bool
     replicate: Collection[str]
 
@@ -68,8 +70,7 @@ class StepGraph(Captured):
         self._parameters = [place.get(id(x)) for x in arguments.parameters]
         self._state = {i for i, x in enumerate(traced.tensors) if id(x) in state}
         self._state |= {i for i in self._sums if i is not None}
-        self._programs: dict[Hashable, _StepProgram] = {}
-        self._latest: tuple[Sequence[TrainedParameter], bool, _StepProgram] | None = None
+        self._templates: Templates = {}
         self._ran: tuple[_StepProgram, Outcome] | None = None  # until the updates are taken
         self._call = aot_compile(traced.gm, traced.example_inputs, self._planned_later, _no_backward)
 
@@ -77,32 +78,36 @@ class StepGraph(Captured):
         self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
     ) -> Callable[..., list[Any]]:
         check_effects(gm.graph)  # whose tokens would shift the places of inputs
-        self._gm, self._inputs = gm, list(inputs)
+        self._by_size = GraphBySize(gm, inputs, _StepOfSize)
         return self._execute
 
+    def choose(self, sizes: Sizes) -> None:
+        self._by_size.at(sizes)
+
     def _program(self) -> _StepProgram:
-        """The program for the current arguments."""
-        arguments, latest = self._capture.arguments(), self._latest
+        """The program for the current arguments and the sizes of the current call."""
+        arguments, step = self._capture.arguments(), self._by_size.latest
+        latest = step.latest
         if latest is not None and latest[0] is arguments.trained and latest[1] == arguments.last:
             return latest[2]
         key = arguments.update_key
-        if key not in self._programs:
-            self._programs[key] = self._planned(arguments)
-        self._latest = arguments.trained, arguments.last, self._programs[key]
-        return self._programs[key]
+        if key not in step.programs:
+            step.programs[key] = self._planned(step, arguments)
+        step.latest = arguments.trained, arguments.last, step.programs[key]
+        return step.programs[key]
 
-    def _planned(self, arguments: StepArguments) -> _StepProgram:
-        step = TracedStep(self._gm.graph, self._parameters, self._sums)
-        updated = updated_graph(step, arguments, self._capture.update)
+    def _planned(self, step: _StepOfSize, arguments: StepArguments) -> _StepProgram:
+        traced = TracedStep(step.gm.graph, self._parameters, self._sums)
+        updated = updated_graph(traced, arguments, self._capture.update, self._templates)
         names = self._capture.names(arguments)
-        count, state = len(self._inputs), set(self._state)
+        count, state = len(step.inputs), set(self._state)
         state |= {count + i for i, each in enumerate(updated.inputs) if each.of_state}
         examples = [node.meta.get("val") for node in updated.graph.find_nodes(op="placeholder")][count:]
         results = list(updated.graph.output_node().args[0])[: updated.first]  # type: ignore[arg-type]
         stay = {i for i, x in enumerate(results) if self._capture.sharded and _is_large(x)}
         captured = CapturedGraph(
-            module_of(updated.graph, self._gm),
-            [*self._inputs, *examples],
+            module_of(updated.graph, step.gm),
+            [*step.inputs, *examples],
             [*self._names, *(names[id(each.tensor(arguments))] for each in updated.inputs)],
             updated.ties,
             stay | set(updated.added),
@@ -153,6 +158,19 @@ class Updated:
 
     indices: Sequence[int]
     replaced: Mapping[int, tuple[Tensor, dict[str, Tensor]]]
+
+
+class _StepOfSize:
+    """The traced graph of a step for one set of sizes.
+
+    programs   for each way in which its arguments are updated
+    latest     what the program that ran last was made for, and the program
+    """
+
+    def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
+        self.gm, self.inputs = gm, inputs
+        self.programs: dict[Hashable, _StepProgram] = {}
+        self.latest: tuple[Sequence[TrainedParameter], bool, _StepProgram] | None = None
 
 
 class _StepProgram:

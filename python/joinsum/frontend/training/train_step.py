@@ -21,7 +21,13 @@ from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, tensor
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
-from joinsum.frontend.training.step_function import LossFunction, Outputs, StepOptions, in_single_precision, step_function
+from joinsum.frontend.training.step_function import (
+    LossFunction,
+    Outputs,
+    StepOptions,
+    in_single_precision,
+    step_function,
+)
 from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_state
 from joinsum.frontend.training.trained_parameters import TrainedParameters
 
@@ -47,7 +53,7 @@ class TrainStep:
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
         self._metrics: dict[str, Any] = {}
-        update = in_single_precision(self._update.new)
+        update = in_single_precision(self._update)
         self._step_capture = StepCapture(
             self._current_arguments,
             self._added_names,
@@ -169,7 +175,8 @@ class TrainStep:
         out = []
         for place, each in enumerate(self._cohorts):
             dtype, device = each.dtype, each.device
-            values = self._update.numbers(self._optimizer.param_groups[each.index], each.steps + 1)
+            options = self._optimizer.param_groups[each.index]
+            values = self._update.numbers(options, each.steps + 1, each.scalars)
             for name in values:
                 self._numbers.setdefault((place, dtype, device, name), torch.empty((), dtype=dtype, device=device))
             out.append({name: self._numbers[place, dtype, device, name].fill_(x) for name, x in values.items()})
@@ -191,9 +198,13 @@ class TrainStep:
 
     def _count(self, trained: Sequence[TrainedParameter], updated: Sequence[int]) -> None:
         """Adds this update to the numbers of steps in the optimizer's state."""
-        counters = []
+        counters, cohorts = [], self._cohorts
         for index in updated:
-            stored = self._optimizer.state[trained[index].parameter]
+            stored, cohort = self._optimizer.state[trained[index].parameter], cohorts[trained[index].cohort]
+            if cohort.scalars:
+                options = self._optimizer.param_groups[cohort.index]
+                new = self._update.scalars(options, cohort.steps + 1, cohort.scalars)
+                stored |= {name: torch.tensor(x) for name, x in new.items()}
             counter = stored.get("step")
             if isinstance(counter, Tensor):
                 counters.append(counter)

@@ -13,8 +13,9 @@ from torch import Tensor
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.distributed.block_tensor import forms_of
-from joinsum.frontend.training.optimizers import Update, update_of
+from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import TrainedParameter
+from joinsum.frontend.training.update import Update
 
 __all__ = ["Cohort", "OptimizerState", "TrainedParameters"]
 
@@ -25,12 +26,14 @@ class Cohort:
 
     index   of their parameter group
     steps   number of updates that they have had
+    scalars the optimizer's other numbers for them
     dtype   of the numbers
     device  of the numbers
     """
 
     index: int
     steps: int
+    scalars: Mapping[str, float]
     dtype: torch.dtype
     device: torch.device
 
@@ -41,7 +44,7 @@ class OptimizerState:
 
     trained   the parameters that the step updates; the same list as in the last step, unless what it says has changed
     hooks     for each of them, the hooks of its gradient; empty if none has any
-    state     for each of them, the optimizer's tensors; zeros at first
+    state     for each of them, the optimizer's tensors; before the first step what torch begins with
     steps     for each of them, the number of updates that it has had
     cohorts   the parameters' cohorts
     """
@@ -91,18 +94,19 @@ class TrainedParameters:
         require gradients, and any tensor. Raises PlanError for hooks, and where there is nothing to update."""
         update_of(self._optimizer)
         groups = self._read_groups()
-        state, steps = self._read_state(groups)
-        numbered: dict[tuple[int, int], int] = {}
-        cohorts = [numbered.setdefault(each, len(numbered)) for each in zip(groups.kinds, steps, strict=True)]
+        state, steps, scalars = self._read_state(groups)
+        numbered: dict[tuple[int, int, tuple[tuple[str, float], ...]], int] = {}
+        kinds = zip(groups.kinds, steps, scalars, strict=True)
+        cohorts = [numbered.setdefault(each, len(numbered)) for each in kinds]
         forms = cohorts, forms_of(chain.from_iterable(state))
         if groups is not self._groups or forms != self._forms:
             pairs = zip(groups.trained, cohorts, strict=True)
             self._trained = [TrainedParameter(*each, cohort) for each, cohort in pairs]
             self._groups, self._forms = groups, forms
         found = []
-        for kind, done in numbered:
+        for kind, done, others in numbered:
             index, dtype, device = groups.numbers[kind]
-            found.append(Cohort(index, done, dtype, device))
+            found.append(Cohort(index, done, dict(others), dtype, device))
         return OptimizerState(self._trained, _hooks_of(groups), state, steps, found)
 
     def _read_groups(self) -> _Groups:
@@ -127,7 +131,7 @@ class TrainedParameters:
         for index, p in zip(indices, parameters, strict=True):
             if p.requires_grad:
                 wide = torch.float64 if p.dtype is torch.float64 else torch.float32
-                found.trained.append((p, traits[index], self._update.moments(traits[index])))
+                found.trained.append((p, traits[index], self._update.moments(traits[index], p.shape)))
                 found.kinds.append(numbers.setdefault((index, wide, p.device), len(numbers)))
         if not found.trained:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
@@ -137,24 +141,38 @@ class TrainedParameters:
     def _refuse_hooks(self, p: Tensor) -> None:
         name = self._names.get(id(p), "of the optimizer alone")
         raise PlanError(
-            f"train_step: a parameter has hooks on its accumulated gradient, which a step does not store: parameter={name}; "
-            "use parameter.register_hook(function of the gradient), or joinsum.distribute(model, sample_inputs), which "
-            "runs them"
+            "train_step: a parameter has hooks on its accumulated gradient, which a step does not store: "
+            f"parameter={name}; use parameter.register_hook, or joinsum.distribute(model, sample_inputs), which runs "
+            "them"
         )
 
-    def _read_state(self, groups: _Groups) -> tuple[list[tuple[Tensor, ...]], list[int]]:
-        """For each trained parameter, the optimizer's tensors and the number of steps so far."""
-        known = self._optimizer.state
-        state, steps = [], []
-        for p, _, moments in groups.trained:
+    def _read_state(
+        self, groups: _Groups
+    ) -> tuple[list[tuple[Tensor, ...]], list[int], list[tuple[tuple[str, float], ...]]]:
+        """For each trained parameter, the optimizer's tensors, the number of steps so far, and its other numbers."""
+        known, options = self._optimizer.state, self._optimizer.param_groups
+        firsts = [tuple(self._update.scalars(group, 0, _NOTHING).items()) for group in options]
+        state, steps, scalars = [], [], []
+        for (p, _, moments), kind in zip(groups.trained, groups.kinds, strict=True):
             entries = known.get(p, _NOTHING)
             values = tuple(map(entries.get, moments))
             if "step" in entries:
                 steps.append(int(entries["step"]))
             else:
                 steps.append(int(any(isinstance(value, Tensor) for value in values)))
-            state.append(tuple(_zeros_like(p) if x is None else x for x in values) if _lacks(values) else values)
-        return state, steps
+            index = groups.numbers[kind][0]
+            first = firsts[index]
+            scalars.append(tuple([(name, float(entries.get(name, x))) for name, x in first]) if first else first)
+            if _lacks(values):
+                pairs = zip(moments, values, strict=True)
+                values = tuple(self._first_value(name, p, options[index]) if x is None else x for name, x in pairs)
+            state.append(values)
+        return state, steps, scalars
+
+    def _first_value(self, name: str, p: Tensor, options: Mapping[str, Any]) -> Tensor:
+        """A state tensor before the first step: expanded from one element."""
+        value = self._update.initial(name, options)
+        return torch.full((), value, dtype=p.dtype, device=p.device).expand(self._update.shape(name, p.shape))
 
 
 def _hooks_of(groups: _Groups) -> list[list[Callable[[Tensor], Any]]]:
@@ -171,8 +189,3 @@ def _lacks(values: Sequence[Any]) -> bool:
         if value is None:
             return True
     return False
-
-
-def _zeros_like(p: Tensor) -> Tensor:
-    """Zeros of a parameter's shape, expanded from one element."""
-    return torch.zeros((), dtype=p.dtype, device=p.device).expand(p.shape)

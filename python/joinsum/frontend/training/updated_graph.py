@@ -6,7 +6,7 @@ traced once for all parameters of one shape, dtype and device with the same opti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,12 @@ from torch import Tensor, fx
 from joinsum.base.errors import PlanError
 from joinsum.frontend.tracing.torch_internals import aten_graph
 from joinsum.frontend.training.step_arguments import StepArguments
+from joinsum.frontend.training.update import Update
 
-__all__ = ["AddedInput", "TracedStep", "UpdateFunction", "UpdatedGraph", "gradients_of", "updated_graph"]
+__all__ = ["AddedInput", "Templates", "TracedStep", "UpdatedGraph", "gradients_of", "updated_graph"]
 
-# (parameter, gradient, state, numbers, traits) -> (parameter, state), as `Update.new`.
-UpdateFunction = Callable[[Tensor, Tensor, dict[str, Tensor], Mapping[str, Tensor], Mapping[str, bool]], Any]
+# The graph of an update and the names of the new state, by the operands' layouts and all that decides its operators.
+Templates = dict[Hashable, tuple[fx.Graph, list[str]]]
 
 
 @torch.library.custom_op("joinsum::gradients", mutates_args=())
@@ -89,16 +90,17 @@ class UpdatedGraph:
         return range(self.first, self.first + sum(1 + len(names) for names in self.new if names is not None))
 
 
-def updated_graph(traced: TracedStep, arguments: StepArguments, function: UpdateFunction) -> UpdatedGraph:
+def updated_graph(traced: TracedStep, arguments: StepArguments, update: Update, templates: Templates) -> UpdatedGraph:
     """The graph with the updates for these arguments; the traced one stays as it is.
 
-    function   the update of one parameter
+    update      the optimizer's
+    templates   the graphs of updates of parameters that have been traced; new ones are added
     """
     graph = fx.Graph()
     graph.output(graph.graph_copy(traced.graph, {}))
     results, gradients = _take_gradients(graph)
     first = len(results)
-    updates = _Updates(graph, function, arguments, results)
+    updates = _Updates(graph, update, templates, arguments, results)
     for i, gradient in enumerate(gradients):
         if gradient is None:
             updates.new.append(None)
@@ -125,13 +127,20 @@ def _take_gradients(graph: fx.Graph) -> tuple[list[Any], list[fx.Node | None]]:
 class _Updates:
     """Updates that are being added to a graph, whose results so far are `results`."""
 
-    def __init__(self, graph: fx.Graph, function: UpdateFunction, arguments: StepArguments, results: list[Any]) -> None:
+    def __init__(
+        self,
+        graph: fx.Graph,
+        update: Update,
+        templates: Templates,
+        arguments: StepArguments,
+        results: list[Any],
+    ) -> None:
         self._graph = graph
-        self._function = function
+        self._update = update
+        self._templates = templates
         self._arguments = arguments
         self._placeholders = list(graph.find_nodes(op="placeholder"))
         self._places = {node: place for place, node in enumerate(self._placeholders)}
-        self._templates: dict[Hashable, tuple[fx.Graph, list[str]]] = {}
         self.results = results
         self.inputs: dict[AddedInput, fx.Node] = {}
         self.new: list[Sequence[str] | None] = []
@@ -166,13 +175,16 @@ class _Updates:
             with self._graph.inserting_after(self._placeholders[-1]):
                 node = self._graph.placeholder(f"added_{len(self.inputs)}")
             tensor, like = added.tensor(self._arguments), parameter.meta["val"]
-            if added.of_state and tensor.shape != like.shape:
+            shape = self._update.shape(added.name, like.shape) if added.of_state else torch.Size()
+            if tensor.shape != shape:
                 raise PlanError(
                     f"train_step: the optimizer's state does not fit the parameter: name={added.name}, "
                     f"state={list(tensor.shape)}, parameter={list(like.shape)}"
                 )
-            fake = torch.empty_like(like, dtype=tensor.dtype)
-            node.meta["val"] = fake if added.of_state else fake.new_empty((), device=tensor.device)
+            if shape == like.shape and added.of_state:
+                node.meta["val"] = torch.empty_like(like, dtype=tensor.dtype)
+            else:
+                node.meta["val"] = like.new_empty(shape, dtype=tensor.dtype, device=tensor.device)
             self.inputs[added] = node
             self._places[node] = len(self._placeholders)
             self._placeholders.append(node)
@@ -190,7 +202,7 @@ class _Updates:
         def update(parameter: Tensor, gradient: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
             state = dict(zip(trained.moments, others, strict=False))
             rest = dict(zip(numbers, others[len(state) :], strict=True))
-            new, after = self._function(parameter, gradient, state, rest, trained.traits)
+            new, after = self._update.new(parameter, gradient, state, rest, trained.traits)
             names.extend(after)
             return new, *after.values()
 

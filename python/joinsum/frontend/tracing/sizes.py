@@ -1,0 +1,163 @@
+"""Graphs whose sizes are symbols, as Dynamo captures them from the second shape of a function's arguments on: the graph
+for given sizes.
+
+A graph has a symbol for each size that may change between calls, such as the length of a batch; its inputs are tensors
+and symbols. joinsum plans a graph of numbers, so the symbols are replaced by the sizes of a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from joinsum.frontend.tracing.torch_internals import module_of
+
+__all__ = ["GraphBySize", "Sizes", "sizes_in", "sources_of"]
+
+Made = TypeVar("Made")
+
+# A number for each symbol, by the symbol's name.
+Sizes = Mapping[str, int]
+
+# For each symbol the position of an input that has its value: the input itself, or the size of one of its axes.
+Sources = dict[str, tuple[int, int | None]]
+
+# Sizes for which a graph's programs are cached; those used least recently are dropped.
+_CACHED = 32
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class GraphBySize(Generic[Made]):
+    """What is made of a graph, for each set of sizes in which it is called; once and at once for a graph of numbers.
+
+    gm, examples   the graph and the examples of its inputs
+    make           takes a graph of numbers and the examples of its inputs
+    """
+
+    def __init__(
+        self, gm: fx.GraphModule, examples: Sequence[Any], make: Callable[[fx.GraphModule, Sequence[Any]], Made]
+    ) -> None:
+        self._gm, self._examples, self._make = gm, list(examples), make
+        self._sources = sources_of(self._examples)
+        self._symbolic = bool(self._sources) or any(_has_symbols(_value_of(node)) for node in gm.graph.nodes)
+        self._made: dict[tuple[int, ...], Made] = {}
+        self._latest = self.at(sizes_in(self._sources, self._examples))
+
+    @property
+    def latest(self) -> Made:
+        """What was used last."""
+        return self._latest
+
+    def of(self, args: Sequence[Any]) -> Made:
+        """What is made for the sizes of these arguments."""
+        if not self._symbolic:
+            return self._latest
+        return self.at(sizes_in(self._sources, args))
+
+    def at(self, sizes: Sizes) -> Made:
+        """What is made for these sizes, which may have symbols of other graphs, too."""
+        key = tuple(sizes[name] for name in self._sources)
+        if key in self._made:
+            self._latest = self._made.pop(key)
+        elif self._symbolic:
+            self._latest = self._make(*_with_sizes(self._gm, self._examples, sizes))
+        else:
+            self._latest = self._make(self._gm, self._examples)
+        while len(self._made) >= _CACHED:
+            del self._made[next(iter(self._made))]
+        self._made[key] = self._latest
+        return self._latest
+
+
+def sources_of(examples: Sequence[Any]) -> Sources:
+    """Where the inputs of a graph, given by examples, have the values of its symbols."""
+    found: Sources = {}
+    for position, example in enumerate(examples):
+        entries = [(None, example)] if isinstance(example, torch.SymInt) else []
+        if isinstance(example, torch.Tensor):
+            entries = [*enumerate(example.shape)]  # type: ignore[list-item]
+        for axis, size in entries:
+            expression = size.node.expr if isinstance(size, torch.SymInt) else None
+            if expression is not None and expression.is_symbol:
+                found.setdefault(expression.name, (position, axis))
+    return found
+
+
+def sizes_in(sources: Sources, values: Sequence[Any]) -> Sizes:
+    """The sizes of inputs, or those for which their examples were captured."""
+    found = {}
+    for name, (position, axis) in sources.items():
+        size = values[position] if axis is None else values[position].shape[axis]
+        found[name] = int(size.node.hint if isinstance(size, torch.SymInt) else size)
+    return found
+
+
+def _with_sizes(gm: fx.GraphModule, examples: Sequence[Any], sizes: Sizes) -> tuple[fx.GraphModule, list[Any]]:
+    """A copy of a graph with numbers in place of symbols, and the examples of its inputs; it has the same inputs, and
+    reads none that are numbers."""
+    graph, numbers = fx.Graph(), _Numbers(sizes)
+    copies: dict[fx.Node, Any] = {}
+    for node in gm.graph.nodes:
+        value = _value_of(node)
+        if isinstance(value, _SYMBOLIC) and node.op != "placeholder":
+            copies[node] = numbers.of(value)
+            continue
+        copied = graph.node_copy(node, lambda x: copies[x])
+        copied.args = map_aggregate(copied.args, numbers.of)
+        copied.kwargs = map_aggregate(copied.kwargs, numbers.of)
+        if "val" in node.meta:
+            copied.meta["val"] = pytree.tree_map(numbers.of, node.meta["val"])
+        copies[node] = numbers.of(value) if isinstance(value, _SYMBOLIC) else copied
+    return module_of(graph, gm), [numbers.of(x) for x in examples]
+
+
+def _value_of(node: fx.Node) -> Any:
+    return node.meta.get("val")
+
+
+def _has_symbols(value: Any) -> bool:
+    for x in pytree.tree_leaves(value):
+        if isinstance(x, _SYMBOLIC):
+            return True
+        if isinstance(x, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in (*x.shape, *x.stride())):
+            return True
+    return False
+
+
+class _Numbers:
+    """Replaces symbols by numbers."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._known: dict[Any, Any] = {}
+
+    def of(self, value: Any) -> Any:
+        """A number for a symbolic one, a fake tensor of these sizes for a fake tensor; other values unchanged."""
+        if isinstance(value, _SYMBOLIC):
+            return self._number(value)
+        if isinstance(value, torch.Tensor):
+            shape, stride = value.shape, value.stride()
+            if any(isinstance(x, torch.SymInt) for x in (*shape, *stride)):
+                fake: Any = value
+                with fake.fake_mode, torch.no_grad():
+                    return torch.empty_strided(
+                        [self.of(x) for x in shape],
+                        [self.of(x) for x in stride],
+                        dtype=value.dtype,
+                        device=value.device,
+                    )
+        return value
+
+    def _number(self, value: Any) -> Any:
+        expression = value.node.expr
+        if expression not in self._known:
+            found = expression.xreplace({x: self._sizes[x.name] for x in expression.free_symbols})
+            kind = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
+            self._known[expression] = kind(found)
+        return self._known[expression]

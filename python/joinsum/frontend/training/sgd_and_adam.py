@@ -1,0 +1,90 @@
+"""SGD and Adam as functions of tensors. Adam's update is one operator of the C++ core."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from joinsum.frontend.training.update import Numbers, Options, Scalars, State, Traits, Update
+
+__all__ = ["ADAM", "SGD"]
+
+# --- SGD --------------------------------------------------------------------------------------------------------------
+
+
+def _sgd_traits(options: Options) -> dict[str, bool]:
+    return {
+        "momentum": options["momentum"] != 0,
+        "dampened": options["dampening"] != 0,
+        "nesterov": bool(options["nesterov"]),
+        "decay": options["weight_decay"] != 0,
+        "maximize": bool(options["maximize"]),
+    }
+
+
+def _sgd_numbers(options: Options, step: int, _: Scalars) -> dict[str, float]:
+    # The first momentum is the gradient itself, whatever the dampening.
+    take = 1.0 if step == 1 else 1.0 - float(options["dampening"])
+    momentum = float(options["momentum"])
+    return {
+        "descent": -float(options["lr"]),
+        "momentum": momentum,
+        "take": take,
+        "decay": float(options["weight_decay"]),
+    }
+
+
+def _sgd(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    g = -g if traits["maximize"] else g
+    g = torch.addcmul(g, p, n["decay"]) if traits["decay"] else g
+    if not traits["momentum"]:
+        return torch.addcmul(p, g, n["descent"]), {}
+    taken = g * n["take"] if traits["dampened"] else g
+    buffer = torch.addcmul(taken, state["momentum_buffer"], n["momentum"])
+    moved = torch.addcmul(g, buffer, n["momentum"]) if traits["nesterov"] else buffer
+    return torch.addcmul(p, moved, n["descent"]), {"momentum_buffer": buffer}
+
+
+# --- Adam, AdamW ------------------------------------------------------------------------------------------------------
+
+
+def _adam_traits(options: Options) -> dict[str, bool]:
+    return {
+        "amsgrad": bool(options["amsgrad"]),
+        "decoupled": bool(options.get("decoupled_weight_decay", False)),
+        "maximize": bool(options["maximize"]),
+    }
+
+
+def _adam_numbers(options: Options, step: int, _: Scalars) -> dict[str, float]:
+    beta1, beta2 = (float(beta) for beta in options["betas"])
+    return {
+        "lr": float(options["lr"]),
+        "take1": 1 - beta1,
+        "take2": 1 - beta2,
+        "eps": float(options["eps"]),
+        "decay": float(options["weight_decay"]),
+        "step": float(step),
+    }
+
+
+def _adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    names = _adam_moments(traits)
+    update = torch.ops.joinsum.amsgrad_update if traits["amsgrad"] else torch.ops.joinsum.adam_update
+    numbers = [n[name] for name in ("lr", "take1", "take2", "eps", "decay", "step")]
+    new, *moments = update(p, g, *(state[name] for name in names), *numbers, traits["decoupled"], traits["maximize"])
+    return new, dict(zip(names, moments, strict=True))
+
+
+def _adam_moments(traits: Traits) -> tuple[str, ...]:
+    return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if traits["amsgrad"] else ("exp_avg", "exp_avg_sq")
+
+
+SGD = Update(
+    _sgd_traits,
+    lambda traits, _: ("momentum_buffer",) if traits["momentum"] else (),
+    _sgd_numbers,
+    False,
+    _sgd,
+)
+ADAM = Update(_adam_traits, lambda traits, _: _adam_moments(traits), _adam_numbers, True, _adam)

@@ -1,0 +1,44 @@
+"""An optimizer's update as a function of tensors, as part of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update"]
+
+Numbers = Mapping[str, Tensor]
+State = dict[str, Tensor]
+Options = Mapping[str, Any]
+Traits = Mapping[str, Any]
+Scalars = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Update:
+    """One kind of optimizer.
+
+    traits    the options of a parameter group that decide which operators the update calls
+    moments   torch's names of a parameter's state tensors, for its traits and shape
+    numbers   the numbers that the update reads, from a group's options, the number of steps including this one, and
+              the scalars
+    counts    whether torch's optimizer stores the number of steps, as `step`
+    new       (parameter, gradient, state, numbers, traits) -> (parameter, state), without writing into any of them
+    shape     the shape of a state tensor, by its name and the parameter's shape
+    initial   the value of a state tensor before the first step, by its name and the group's options
+    scalars   the optimizer's numbers for a parameter besides `step`, after a step, from the options, the number of
+              steps including it, and the scalars before it; before the first step with 0 steps and none
+    """
+
+    traits: Callable[[Options], Traits]
+    moments: Callable[[Traits, torch.Size], tuple[str, ...]]
+    numbers: Callable[[Options, int, Scalars], dict[str, float]]
+    counts: bool
+    new: Callable[[Tensor, Tensor, State, Numbers, Traits], tuple[Tensor, State]]
+    shape: Callable[[str, torch.Size], torch.Size] = lambda name, shape: shape
+    initial: Callable[[str, Options], float] = lambda name, options: 0.0
+    scalars: Callable[[Options, int, Scalars], dict[str, float]] = lambda options, step, before: {}
