@@ -187,6 +187,7 @@ _ENTRY_POINTS = {
 def __getattr__(name: str) -> object:
     if name not in _ENTRY_POINTS:
         raise AttributeError(f"module 'joinsum' has no attribute {name!r}")
+    _import_module("joinsum.capture.single_operator")  # distributed tensors run other operators by it
     value = getattr(_import_module(_ENTRY_POINTS[name]), name)
     globals()[name] = value
     return value

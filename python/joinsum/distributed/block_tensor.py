@@ -28,6 +28,9 @@ class BlockTensor(torch.Tensor):
     # assignment of `data`, which clears it.
     _form: tuple[torch.Size, torch.dtype, torch.device] | None = None
 
+    # Whether this is a copy where torch has a view, so that writing into it would be lost.
+    read_only: bool = False
+
     # Tensors of which this one, saved for backward, is a view, each with its version at that time.
     written_with: tuple[tuple[torch.Tensor, int], ...] = ()
 

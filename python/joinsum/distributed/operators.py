@@ -15,7 +15,7 @@ from joinsum.distributed.block_tensor import BlockTensor, is_distributed, retype
 from joinsum.distributed.local_fast_path import has_tensors, row_of, rows_of
 from joinsum.distributed.reductions import REDUCTIONS
 
-__all__ = ["dispatch"]
+__all__ = ["dispatch", "plan_other_operators"]
 
 _aten = torch.ops.aten
 
@@ -23,7 +23,12 @@ Handler = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
 
 def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Runs an ATen operator of which an argument is a DistributedTensor; raises PlanError for one without a handler."""
+    """Runs an ATen operator of which an argument is a DistributedTensor: by its handler, or as a plan of its own."""
+    if func._schema.is_mutable and any(getattr(x, "read_only", False) for x in args):
+        raise PlanError(
+            f"DistributedTensor: a view of distributed tensors is a copy, which is not written: operator={func}; write "
+            "into the tensor itself, with a mask, or into y = x.full_tensor(), then x.copy_(y)"
+        )
     return _handler_of(func)(func, args, kwargs)
 
 
@@ -40,7 +45,20 @@ def _handler_of(func: Any) -> Handler:
         return _refused("no out=", "use the result, or an operator in place")
     if func._schema.is_mutable:
         return _refused("no operator on blocks", "write into y = x.full_tensor(), on every rank, then x.copy_(y)")
-    return _refused("no operator on blocks", "give x.full_tensor(), on every rank")
+    return _other
+
+
+def plan_other_operators(run: Handler) -> None:
+    """Sets what runs operators without a handler: as plans, which are made in a room above this one."""
+    global _planned
+    _planned = run
+
+
+_planned: Handler
+
+
+def _other(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return _planned(func, args, kwargs)
 
 
 def _is_elementwise(func: Any) -> bool:
@@ -137,6 +155,8 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     like = target if is_distributed(target) else _first(args, kwargs)
     if written and target is not like:
         _refuse_plain_target(func)
+    if not written and any(_is_broadcast(x, like) for x in (*args, *kwargs.values())):
+        return _planned(func, args, kwargs)
     columns = [_blocks_like(func, x, like) for x in args]
     named = {key: _blocks_like(func, x, like) for key, x in kwargs.items()}
     computed: dict[Any, torch.Tensor] = {}
@@ -156,6 +176,10 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     # A process without blocks needs the dtype too.
     empty = func(*map(_emptied, args), **{name: _emptied(x) for name, x in kwargs.items()})
     return like.with_blocks([], empty.dtype)
+
+
+def _is_broadcast(x: Any, like: BlockTensor) -> bool:
+    return isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape != like.shape
 
 
 def _emptied(x: Any) -> Any:
@@ -266,13 +290,11 @@ def _alias(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTe
 
 
 def _same_shape(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTensor:
-    """A view of the same shape."""
-    if tuple(args[1]) != tuple(args[0].shape):
-        raise PlanError(
-            f"DistributedTensor: no views in another shape: operator={func}, shape={list(args[0].shape)}, "
-            f"requested={list(args[1])}; give x.full_tensor(), on every rank"
-        )
-    return _alias(func, args, kwargs)
+    """A view; of the same shape it has the same blocks."""
+    view: BlockTensor = (
+        _alias(func, args, kwargs) if tuple(args[1]) == tuple(args[0].shape) else _planned(func, args, kwargs)
+    )
+    return view
 
 
 def _each_block(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTensor:

@@ -13,7 +13,7 @@ from joinsum.explanation.analyze import measured_step
 from joinsum.explanation.explanation import Explanation
 from joinsum.explanation.measured import Measured
 from joinsum.explanation.model_text import ModelExplanation, Pass
-from joinsum.frontend.distribute import captured_model
+from joinsum.frontend.planned_forward import captured_model
 from joinsum.frontend.training.train_step import TrainStep, train_step
 from joinsum.planner.cost import cost
 

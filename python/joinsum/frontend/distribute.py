@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -14,120 +11,14 @@ from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
-from joinsum.frontend.backend import ForwardAndBackward, names_of_operators
+from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.optimizer_state import place_states_at_steps
-from joinsum.frontend.program import Program
-from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, module_tensors, tensor_names
-from joinsum.frontend.tracing.names import argument_names
-from joinsum.frontend.tracing.sizes import Sizes
-from joinsum.frontend.tracing.torch_internals import both_passes
+from joinsum.frontend.planned_forward import GraphInAutograd, PlannedForward, planned_forward_of
+from joinsum.frontend.tracing.fake_tensors import module_tensors
 
-__all__ = ["captured_model", "check_not_distributed", "distribute", "gather"]
+__all__ = ["check_not_distributed", "distribute", "gather"]
 
 Model = TypeVar("Model", bound=torch.nn.Module)
-
-
-class _InAutograd(Captured):
-    """A model's graph, compiled with its backward pass."""
-
-    def __init__(self, traced: Traced, names: Mapping[int, str], replicate: Collection[str] = ()) -> None:
-        """`names` are those of the model's parameters and buffers, by identity."""
-        self.state = [x if id(x) in names else None for x in traced.tensors]
-        self._compiled = ForwardAndBackward(traced.gm, traced.example_inputs, traced.names, self.state, replicate)
-
-    @property
-    def programs(self) -> Sequence[Program]:
-        """The programs of the forward and the backward pass."""
-        return self._compiled.programs
-
-    def choose(self, sizes: Sizes) -> None:
-        self._compiled.choose(sizes)
-
-    def run(self, actual: Sequence[Any]) -> Sequence[Any]:
-        results: Sequence[Any] = self._compiled.call(*actual)
-        return results
-
-
-def captured_model(who: str, x: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> _InAutograd:
-    """The graphs of a model or a function (plain, compiled or distributed) for these arguments, without a run."""
-    if isinstance(x, torch.nn.Module) and isinstance(x.__dict__.get("forward"), _Forward):
-        forward: _Forward = x.__dict__["forward"]
-        return forward.graph_for(args, keywords)
-    plain = inspect.unwrap(getattr(x, "_orig_mod", x))
-    model = plain if isinstance(plain, torch.nn.Module) else torch.nn.Module()
-    names = tensor_names(model)
-
-    def call(*args: Any, **keywords: Any) -> Any:
-        return plain(*args, **keywords)
-
-    called = plain.forward if isinstance(plain, torch.nn.Module) else plain
-    traced = TracedFunction(
-        who,
-        model,
-        call,
-        lambda graph: _InAutograd(graph, names),
-        lambda args, keywords: argument_names(called, args, keywords) | names,
-    )
-    with both_passes():
-        found = traced.graph_for(*args, **keywords)
-    assert isinstance(found, _InAutograd)
-    return found
-
-
-class _Forward:
-    """The forward method of a distributed model."""
-
-    def __init__(self, model: torch.nn.Module, shards: BatchShards, replicate: Collection[str]) -> None:
-        self._shards = shards
-        self._model = model
-        self._replicate = replicate
-        original = type(model).forward
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return original(model, *args, **kwargs)
-
-        self._traced = TracedFunction("distribute", model, forward, self._capture, self._all_names)
-
-    def _capture(self, traced: Traced) -> _InAutograd:
-        return _InAutograd(traced, self._names, self._replicate)
-
-    def _all_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[int, str]:
-        forward = functools.partial(type(self._model).forward, self._model)
-        return argument_names(forward, args, keywords) | self._names
-
-    @cached_property
-    def _names(self) -> dict[int, str]:
-        """Names of the model's parameters and buffers; not in `__init__`, because a copied model has no tensors yet."""
-        return tensor_names(self._model)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Forward:
-        """The forward method of the copied model, with graphs of its own."""
-        copied = memo.get(id(self._model))
-        if not isinstance(copied, torch.nn.Module):
-            raise PlanError(
-                "distribute: a distributed model's forward pass is copied only with the model: copy.deepcopy(model)"
-            )
-        return _Forward(copied, self._shards, self._replicate)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise PlanError(
-            "distribute: a distributed model cannot be pickled, its blocks are on the sites; save its state_dict with "
-            "joinsum.save_checkpoint or torch.distributed.checkpoint, or pickle it after joinsum.gather(model)"
-        )
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        _ = self._names  # must be found before fake tensors replace the tensors
-        batch, keywords = self._shards.joined((args, kwargs))
-        return self._shards.own(self._traced(*batch, **keywords), (batch, keywords))
-
-    def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _InAutograd:
-        """The graph for sample inputs."""
-        _ = self._names
-        args, kwargs = self._shards.joined((args, kwargs))
-        with both_passes():
-            found = self._traced.graph_for(*args, **kwargs)
-        assert isinstance(found, _InAutograd)
-        return found
 
 
 def distribute(
@@ -142,9 +33,9 @@ def distribute(
     its forward pass by one that runs there; returns the model. Training loops, `loss.backward()` and optimizers need
     no change.
 
-    sample_inputs     a tensor, or a tuple of positional arguments, for which the model is planned; the model does not
-                      run
-    sample_keywords   keyword arguments of the call
+    sample_inputs     a tensor, a tuple of positional arguments, or a dictionary of keyword arguments, for which the
+                      model is planned; the model does not run
+    sample_keywords   keyword arguments of the call besides
     data              "whole": every rank passes the same inputs and gets all results. "sharded": each rank of a process
                       group passes its own shard of the batch, all of one shape, and gets its shard of results whose
                       first axis is the batch's; gradients are those of the mean of the ranks' losses, as in
@@ -169,9 +60,9 @@ def distribute(
         raise PlanError(f"distribute: a model is a torch.nn.Module: got={show(model)}")
     check_not_distributed("distribute", model)
     shards = BatchShards("distribute", data)
-    args = sample_inputs if isinstance(sample_inputs, tuple) else (sample_inputs,)
-    forward = _Forward(model, shards, names_of_operators("distribute", replicate))
-    captured = forward.graph_for(args, sample_keywords or {})
+    args, keywords = _call_of(sample_inputs, sample_keywords)
+    forward = PlannedForward("distribute", model, shards, names_of_operators("distribute", replicate), distributed=True)
+    captured = forward.graph_for(args, keywords)
     wanted = _wanted_types(captured)
     plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
     try:
@@ -187,15 +78,23 @@ def distribute(
     return model
 
 
+def _call_of(inputs: object, keywords: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of a call with sample inputs."""
+    if isinstance(inputs, Mapping):
+        return (), {**inputs, **(keywords or {})}
+    return inputs if isinstance(inputs, tuple) else (inputs,), dict(keywords or {})
+
+
 def check_not_distributed(who: str, model: torch.nn.Module) -> None:
     """Raises PlanError for a model that is distributed or has a distributed submodule."""
     for name, module in model.named_modules():
-        if isinstance(module.__dict__.get("forward"), _Forward):
+        forward = planned_forward_of(module)
+        if forward is not None and forward.distributed:
             what = f"a submodule is distributed already: module={name}" if name else "the model is distributed already"
             raise PlanError(f"{who}: {what}; joinsum.gather(model, optimizer) undoes it")
 
 
-def _wanted_types(captured: _InAutograd) -> dict[int, Any]:
+def _wanted_types(captured: GraphInAutograd) -> dict[int, Any]:
     """The layouts of parameters and buffers in the forward plan, by the tensors' identity."""
     executable = captured.programs[0].executable
     types = [] if executable is None else executable.input_types
@@ -219,8 +118,9 @@ def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     for layer in model.modules():
         if isinstance(layer, torch.nn.RNNBase):
             layer._init_flat_weights()  # with weak references again
-    if isinstance(model.__dict__.get("forward"), _Forward):
-        del model.forward
+    forward = planned_forward_of(model)
+    if forward is not None:
+        forward.remove()
     if optimizer is not None:
         for state in optimizer.state.values():
             for name, value in state.items():

@@ -17,6 +17,7 @@ from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
+from joinsum.frontend.planned_forward import PlannedForward
 from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, tensor_names
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.optimizers import update_of
@@ -63,6 +64,7 @@ class TrainStep:
             options.replicate,
         )
         function = step_function(model, options)
+        self._forward = PlannedForward("train_step", model, options.shards, options.replicate)
         self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
 
     def __repr__(self) -> str:
@@ -92,6 +94,7 @@ class TrainStep:
 
     def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         batch, keywords = self._options.shards.joined((batch, keywords))
+        self._model.forward = self._forward
         call = self._current = self._arguments()
         try:
             loss, norm, others, _ = self._traced(batch, keywords, call.traced())
@@ -121,6 +124,18 @@ class TrainStep:
         if isinstance(others, tuple):
             return loss, *others[1:]
         return {"loss": loss, **{name: x for name, x in others.items() if name != "loss"}}
+
+    def evaluate(self, *inputs: Any, **keywords: Any) -> Any:
+        """What the model gives for inputs in eval mode and without gradients, computed where the parameters lie; the
+        model's mode is as before afterwards. `model(*inputs)` between steps runs so, too, in the model's mode."""
+        modes = [(module, module.training) for module in self._model.modules()]
+        self._model.eval()
+        try:
+            with torch.no_grad():
+                return self._model(*inputs, **keywords)
+        finally:
+            for module, training in modes:
+                module.training = training
 
     def sync(self) -> None:
         """Restores plain tensors in the model and the optimizer's state; a later step continues from them. All ranks of

@@ -1,0 +1,94 @@
+"""An operator of distributed tensors that no handler runs on blocks: a plan of its own."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from joinsum.base.errors import CaptureError, PlanError
+from joinsum.capture import executable
+from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.cluster.context import context
+from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.distributed.operators import plan_other_operators
+
+__all__ = ["run_operator"]
+
+
+def run_operator(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of an ATen operator that writes into nothing, for plain and distributed tensors. It is a plain tensor
+    on every rank, but for views, which are distributed copies that refuse to be written. All ranks call.
+
+    Raises PlanError for an operator that joinsum has no rule for.
+    """
+    leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+    key = func, str(structure), tuple(map(_key, leaves))
+    run = context().cached(key, lambda: _compiled(func, leaves, structure))
+    return run(tensors)
+
+
+def _key(x: Any) -> Hashable:
+    if isinstance(x, DistributedTensor):
+        return x.form, str(x.physical_type)
+    if isinstance(x, torch.Tensor):
+        return x.shape, x.dtype, x.device
+    return type(x), str(x)
+
+
+def _compiled(func: Any, leaves: Sequence[Any], structure: Any) -> Callable[[Sequence[torch.Tensor]], Any]:
+    graph, fakes, nodes = fx.Graph(), list[torch.Tensor](), list[fx.Node]()
+    with FakeTensorMode() as mode:
+        for x in leaves:
+            if isinstance(x, torch.Tensor):
+                fakes.append(torch.empty(x.shape, dtype=x.dtype, device=x.device))
+                nodes.append(graph.placeholder(f"operand_{len(nodes)}"))
+                nodes[-1].meta["val"] = fakes[-1]
+        of_fakes, of_nodes = iter(fakes), iter(nodes)
+        filled = [next(of_fakes) if isinstance(x, torch.Tensor) else x for x in leaves]
+        called = [next(of_nodes) if isinstance(x, torch.Tensor) else x for x in leaves]
+        fake_args, fake_kwargs = pytree.tree_unflatten(filled, structure)
+        result = func(*fake_args, **fake_kwargs)
+    del mode
+    node = graph.call_function(func, *pytree.tree_unflatten(called, structure))
+    node.meta["val"] = result
+    single = isinstance(result, torch.Tensor)
+    entries = [node] if single else [_entry(graph, node, i, x) for i, x in enumerate(result)]
+    graph.output(tuple(entries))
+    view = single and any(each.alias_info is not None for each in func._schema.returns)
+    captured = CapturedGraph(fx.GraphModule({}, graph), fakes, stay={0} if view else ())
+    try:
+        compiled = executable.compile_fx(captured)
+    except CaptureError as error:
+        raise PlanError(
+            f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank"
+        ) from error
+
+    def run(tensors: Sequence[torch.Tensor]) -> Any:
+        results = compiled(list(tensors))
+        if not single:
+            return type(result)(results) if type(result) in (tuple, list) else tuple(results)
+        if view:
+            assert isinstance(results[0], DistributedTensor)
+            results[0].read_only = True
+        return results[0]
+
+    return run
+
+
+def _entry(graph: fx.Graph, node: fx.Node, index: int, value: Any) -> Any:
+    """A tensor among an operator's results; None for one that it does not compute."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    entry = graph.call_function(operator.getitem, (node, index))
+    entry.meta["val"] = value
+    return entry
+
+
+plan_other_operators(run_operator)
