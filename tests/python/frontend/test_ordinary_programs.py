@@ -296,7 +296,7 @@ def test_operators_without_a_rule_run_unsharded_on_request() -> None:
 # --- state, hooks, optimizers -----------------------------------------------------------------------------------------
 
 
-def test_hooks_on_gradients_run_in_a_distributed_model_and_are_refused_in_a_step() -> None:
+def test_hooks_on_gradients_run_in_a_distributed_model_and_those_after_accumulation_are_refused_in_a_step() -> None:
     plain, model = mlp(), mlp()
     seen: list[int] = []
     handles = [m[0].weight.register_hook(lambda grad: grad * 2) for m in (plain, model)]
@@ -313,7 +313,9 @@ def test_hooks_on_gradients_run_in_a_distributed_model_and_are_refused_in_a_step
     assert seen == [id(model[0].weight)] * 2
     joinsum.gather(model)
     step = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
-    with pytest.raises(joinsum.PlanError, match=r"hooks on its gradient.*parameter=0\.weight.*joinsum\.distribute"):
+    with pytest.raises(
+        joinsum.PlanError, match=r"hooks on its accumulated gradient.*parameter=0\.weight.*joinsum\.distribute"
+    ):
         step(*batches(1)[0])
 
 

@@ -156,6 +156,8 @@ class _Numbers:
 
     def _number(self, value: Any) -> Any:
         expression = value.node.expr
+        if any(x.name not in self._sizes for x in expression.free_symbols):
+            return value  # it depends on data; who reads it says so
         if expression not in self._known:
             found = expression.xreplace({x: self._sizes[x.name] for x in expression.free_symbols})
             kind = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool

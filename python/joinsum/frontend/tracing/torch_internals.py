@@ -25,7 +25,7 @@ from torch._dynamo.exc import (
     Unsupported,
     UserError,
 )
-from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource
+from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, TensorPropertySource
 from torch._functorch.partitioners import default_partition
 from torch._guards import ChainedSource, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -296,12 +296,13 @@ _AOT_NAME = re.compile(r"(primals|tangents)_(\d+)")
 
 def placeholder_names(gm: torch.fx.GraphModule) -> list[str]:
     """The user's names of the tensors of a Dynamo graph's placeholders: `x`, `batch.ids`, `0.weight` of the module
-    whose forward pass it is, `model.0.weight` of a module that a function reads."""
+    whose forward pass it is, `model.0.weight` of a module that a function reads; of a size, `x.size`."""
     out = []
     for node in gm.graph.find_nodes(op="placeholder"):
         argument = node.meta.get("grapharg")
         path = [] if argument is None else _source_path(argument.source)
-        out.append(".".join(path) or str(node.name))
+        of = [] if argument is None or not isinstance(argument.source, TensorPropertySource) else ["size"]
+        out.append(".".join([*path, *of]) or str(node.name))
     return out
 
 

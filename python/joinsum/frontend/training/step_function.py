@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -44,18 +45,13 @@ def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[...,
     loss_function, accumulate = options.loss_function, options.accumulate
     device, narrow = context().device.type, options.autocast
 
-    def forward(batch: Any, keywords: Any) -> Any:
-        if loss_function is None:
-            return model(*batch, **keywords)
-        return loss_function(model(*batch[:-1], **keywords), batch[-1])
-
     def step(batch: Any, keywords: Any, arguments: tuple[Any, ...]) -> Any:
         places, hooks, sums, last = arguments
-        if narrow is None:
-            result = forward(batch, keywords)
-        else:
-            with torch.autocast(device, narrow):
-                result = forward(batch, keywords)
+        with nullcontext() if narrow is None else torch.autocast(device, narrow):
+            if loss_function is None:
+                result = model(*batch, **keywords)
+            else:
+                result = loss_function(model(*batch[:-1], **keywords), batch[-1])
         loss = loss_of(result)
         gradients = torch.autograd.grad(loss / accumulate, places, allow_unused=True)
         with torch.no_grad():

@@ -108,7 +108,7 @@ def test_a_distributed_model_names_what_it_reads_as_state_dict_and_the_signature
 ) -> None:
     args, keywords = arguments()
     model = joinsum.distribute(Model(), args, keywords)
-    assert set(called[0]) == PARAMETERS | INPUTS
+    assert {name for name in called[0] if not name.endswith(".size")} == PARAMETERS | INPUTS
     assert variables(joinsum.explain(model, *args, **keywords).passes[0].inputs) == PARAMETERS | INPUTS
 
 
@@ -132,7 +132,7 @@ def test_a_training_step_names_arguments_of_the_forward_pass() -> None:
 def test_a_compiled_model_names_what_it_reads_as_state_dict_and_the_signature_do(called: list[Sequence[str]]) -> None:
     args, keywords = arguments()
     joinsum.compile(Model())(*args, **keywords)
-    assert set(called[0]) == PARAMETERS | INPUTS
+    assert {name for name in called[0] if not name.endswith(".size")} == PARAMETERS | INPUTS
 
 
 def test_a_compiled_function_names_arguments_and_the_models_that_it_reads(called: list[Sequence[str]]) -> None:
@@ -149,7 +149,7 @@ def test_a_compiled_function_names_arguments_and_the_models_that_it_reads(called
 def test_the_backend_of_torch_compile_names_what_a_model_reads(called: list[Sequence[str]]) -> None:
     args, keywords = arguments()
     torch.compile(Model(), backend="joinsum", fullgraph=True)(*args, **keywords).sum().backward()
-    assert set(called[0]) == PARAMETERS | INPUTS
+    assert {name for name in called[0] if not name.endswith(".size")} == PARAMETERS | INPUTS
     assert called[1] is not None
     assert "head.weight" in called[1]
 

@@ -251,13 +251,34 @@ def test_changes_between_steps_take_effect_in_the_next_one(
     assert counts[0] == counts[1]
 
 
-def test_hooks_on_gradients_are_refused_after_steps_too() -> None:
+def test_hooks_on_gradients_run_from_the_step_after_which_they_come() -> None:
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    loss, data = CASES["mlp"].loss, batches("mlp", 6, dtype=torch.float64)
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other, accumulate=2)
+    train_by_torch(plain, loss, one, data[:2], accumulate=2)
+    for x, y in data[:2]:
+        step(x, y)
+    hooks = [next(m.parameters()).register_hook(lambda g: g.clamp(min=0) * 3) for m in (plain, planned)]
+    train_by_torch(plain, loss, one, data[2:4], accumulate=2)
+    for x, y in data[2:4]:
+        step(x, y)
+    for hook in hooks:
+        hook.remove()
+    train_by_torch(plain, loss, one, data[4:], accumulate=2)
+    for x, y in data[4:]:
+        step(x, y)
+    step.sync()
+    same(planned, plain, 1e-12)
+
+
+def test_hooks_after_the_accumulation_of_gradients_are_refused_after_steps_too() -> None:
     model = new_model("mlp")
     step = joinsum.train_step(model, CASES["mlp"].loss, torch.optim.SGD(model.parameters(), lr=0.1))
     ((x, y),) = batches("mlp", 1)
     step(x, y)
-    hook = next(model.parameters()).register_hook(lambda g: g)
-    with pytest.raises(joinsum.PlanError, match="hooks on its gradient"):
+    hook = next(model.parameters()).register_post_accumulate_grad_hook(lambda p: None)
+    with pytest.raises(joinsum.PlanError, match="hooks on its accumulated gradient"):
         step(x, y)
     hook.remove()
     step(x, y)

@@ -97,12 +97,20 @@ def _reachable(root: Any) -> list[Any]:
     return found
 
 
-def test_hooks_are_refused_whenever_they_come() -> None:
+def test_hooks_after_the_accumulation_of_a_gradient_are_refused_whenever_they_come() -> None:
     _, (p, *_), parameters = reader()
     _ = parameters.read()
-    for register in (p.register_hook, p.register_post_accumulate_grad_hook):
-        hook = register(lambda *_: None)
-        with pytest.raises(joinsum.PlanError, match=r"hooks on its gradient, .*parameter=first"):
-            parameters.read()
-        hook.remove()
-        _ = parameters.read()
+    hook = p.register_post_accumulate_grad_hook(lambda *_: None)
+    with pytest.raises(joinsum.PlanError, match=r"hooks on its accumulated gradient, .*parameter=first"):
+        parameters.read()
+    hook.remove()
+    _ = parameters.read()
+
+
+def test_hooks_on_gradients_are_read() -> None:
+    _, (p, *others), parameters = reader()
+    assert parameters.read().hooks == []
+    hook = p.register_hook(double := lambda g: 2 * g)
+    assert parameters.read().hooks == [[double], *([] for _ in others)]
+    hook.remove()
+    assert parameters.read().hooks == []
