@@ -61,7 +61,7 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return ForwardAndBackward(gm, example_inputs, replicate=named).call
 
-    compiled = torch.compile(function, backend=compiler, fullgraph=True, dynamic=False)
+    compiled = torch.compile(function, backend=compiler, fullgraph=True)
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

@@ -45,7 +45,6 @@ class GraphBySize(Generic[Made]):
     ) -> None:
         self._gm, self._examples, self._make = gm, list(examples), make
         self._sources = sources_of(self._examples)
-        self._symbolic = bool(self._sources) or any(_has_symbols(_value_of(node)) for node in gm.graph.nodes)
         self._made: dict[tuple[int, ...], Made] = {}
         self._latest = self.at(sizes_in(self._sources, self._examples))
 
@@ -56,7 +55,7 @@ class GraphBySize(Generic[Made]):
 
     def of(self, args: Sequence[Any]) -> Made:
         """What is made for the sizes of these arguments."""
-        if not self._symbolic:
+        if not self._sources:
             return self._latest
         return self.at(sizes_in(self._sources, args))
 
@@ -65,7 +64,7 @@ class GraphBySize(Generic[Made]):
         key = tuple(sizes[name] for name in self._sources)
         if key in self._made:
             self._latest = self._made.pop(key)
-        elif self._symbolic:
+        elif self._sources:
             self._latest = self._make(*_with_sizes(self._gm, self._examples, sizes))
         else:
             self._latest = self._make(self._gm, self._examples)
@@ -119,15 +118,6 @@ def _with_sizes(gm: fx.GraphModule, examples: Sequence[Any], sizes: Sizes) -> tu
 
 def _value_of(node: fx.Node) -> Any:
     return node.meta.get("val")
-
-
-def _has_symbols(value: Any) -> bool:
-    for x in pytree.tree_leaves(value):
-        if isinstance(x, _SYMBOLIC):
-            return True
-        if isinstance(x, torch.Tensor) and any(isinstance(size, torch.SymInt) for size in (*x.shape, *x.stride())):
-            return True
-    return False
 
 
 class _Numbers:
