@@ -76,6 +76,7 @@ if _TYPE_CHECKING:
     from joinsum.frontend.backend import compile
     from joinsum.frontend.distribute import distribute, gather
     from joinsum.frontend.distributed_einsum import distributed_einsum
+    from joinsum.frontend.empty_models import init_empty
     from joinsum.frontend.training.train_step import TrainStep, train_step
 
 __version__ = _VERSION
@@ -136,6 +137,7 @@ __all__ = [
     "get_include",
     "grid",
     "init",
+    "init_empty",
     "interpret",
     "kernels",
     "load_checkpoint",
@@ -175,6 +177,7 @@ _ENTRY_POINTS = {
     "distributed_einsum": "joinsum.frontend.distributed_einsum",
     "from_dtensor": "joinsum.distributed.dtensor",
     "gather": "joinsum.frontend.distribute",
+    "init_empty": "joinsum.frontend.empty_models",
     "load_checkpoint": "joinsum.distributed.checkpoint",
     "load_safetensors": "joinsum.distributed.safetensors",
     "save_checkpoint": "joinsum.distributed.checkpoint",

@@ -31,6 +31,9 @@ class BlockTensor(torch.Tensor):
     # Whether this is a copy where torch has a view, so that writing into it would be lost.
     read_only: bool = False
 
+    # Not empty where it was stored for a tensor without memory and has not been written; shared with aliases.
+    lacking_values: Sequence[None] = ()
+
     # Tensors of which this one, saved for backward, is a view, each with its version at that time.
     written_with: tuple[tuple[torch.Tensor, int], ...] = ()
 
@@ -80,7 +83,10 @@ class BlockTensor(torch.Tensor):
 
     def alias(self: Own) -> Own:
         """Another tensor of the same blocks, detached."""
-        return self._wrapped(self._stored, self.shape, self.dtype, self.device)
+        other = self._wrapped(self._stored, self.shape, self.dtype, self.device)
+        if self.lacking_values:
+            other.lacking_values = self.lacking_values
+        return other
 
     @classmethod
     def stored_as(cls: type[Own], tensor: torch.Tensor, type_: _C.PhysicalType) -> Own:

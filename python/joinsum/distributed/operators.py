@@ -24,12 +24,17 @@ Handler = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 
 def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Runs an ATen operator of which an argument is a DistributedTensor: by its handler, or as a plan of its own."""
-    if func._schema.is_mutable and any(getattr(x, "read_only", False) for x in args):
+    if not func._schema.is_mutable:
+        return _handler_of(func)(func, args, kwargs)
+    if any(getattr(x, "read_only", False) for x in args):
         raise PlanError(
             f"DistributedTensor: a view of distributed tensors is a copy, which is not written: operator={func}; write "
             "into the tensor itself, with a mask, or into y = x.full_tensor(), then x.copy_(y)"
         )
-    return _handler_of(func)(func, args, kwargs)
+    result = _handler_of(func)(func, args, kwargs)
+    if args and getattr(args[0], "lacking_values", ()):
+        args[0].lacking_values.clear()
+    return result
 
 
 @functools.cache

@@ -12,6 +12,7 @@ from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
 from joinsum.frontend.backend import names_of_operators
+from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.optimizer_state import place_states_at_steps
 from joinsum.frontend.planned_forward import GraphInAutograd, PlannedForward, planned_forward_of
 from joinsum.frontend.tracing.fake_tensors import module_tensors
@@ -64,10 +65,11 @@ def distribute(
     forward = PlannedForward("distribute", model, shards, names_of_operators("distribute", replicate), distributed=True)
     captured = forward.graph_for(args, keywords)
     wanted = _wanted_types(captured)
+    wanted |= {id(x): None for x in module_tensors(model) if x.is_meta and id(x) not in wanted}
     plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
     try:
         for tensor in plain:
-            replace_tensor(tensor, DistributedTensor.stored_as(tensor, wanted[id(tensor)]))
+            place_parameter(tensor, wanted[id(tensor)])
     except BaseException:
         for tensor in plain:
             if isinstance(tensor, DistributedTensor):

@@ -20,7 +20,7 @@ from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.tracing.sizes import Sizes
 from joinsum.frontend.tracing.torch_internals import both_passes
 
-__all__ = ["GraphInAutograd", "PlannedForward", "captured_model", "planned_forward_of"]
+__all__ = ["GraphInAutograd", "PlannedForward", "captured_model", "check_values", "planned_forward_of"]
 
 
 class GraphInAutograd(Captured):
@@ -66,6 +66,7 @@ class PlannedForward:
         self._shards = shards
         self._model = model
         self._replicate = replicate
+        self._has_values = False
         self._original = model.forward
         functools.update_wrapper(self, self._original)  # whose signature users inspect
         self._traced = TracedFunction(who, model, self._original, self._capture, self._all_names)
@@ -101,7 +102,9 @@ class PlannedForward:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return self._original(*args, **kwargs)
-        _ = self._names  # must be found before fake tensors replace the tensors
+        if not self._has_values:
+            check_values(self._who, self._names, self._model)  # before fake tensors replace the tensors
+            self._has_values = True
         batch, keywords = self._shards.joined((args, kwargs))
         return self._shards.own(self._traced(*batch, **keywords), (batch, keywords))
 
@@ -120,6 +123,17 @@ class PlannedForward:
             del self._model.forward
         else:
             self._model.forward = self.replaced
+
+
+def check_values(who: str, names: Mapping[int, str], model: torch.nn.Module) -> None:
+    """Raises PlanError for parameters that have no values yet."""
+    lacking = [names.get(id(x), "?") for x in model.parameters() if getattr(x, "lacking_values", ())]
+    if lacking:
+        raise PlanError(
+            f"{who}: parameters have no values yet: first={lacking[0]}, count={len(lacking)}; load them "
+            "(joinsum.load_safetensors, joinsum.load_checkpoint, load_state_dict), or build the model in "
+            "joinsum.init_empty(), which knows their initial values"
+        )
 
 
 def planned_forward_of(model: torch.nn.Module) -> PlannedForward | None:

@@ -35,6 +35,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
+from joinsum.cluster.context import context
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
 
 __all__ = [
@@ -270,11 +271,12 @@ class FakeTensors:
         """The fake tensor of a tensor, with its `requires_grad`; a parameter for a parameter."""
         # Expanded and distributed tensors get contiguous strides.
         dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and 0 not in tensor.stride()
+        device = context().device if tensor.is_meta else tensor.device  # where it will be stored
         with self._mode, torch.no_grad():
             if dense:
-                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
             else:
-                fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+                fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
         if isinstance(tensor, torch.nn.Parameter):
             return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
         return fake.requires_grad_(tensor.requires_grad)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from joinsum import _C
 from joinsum.base.identity import identical
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
@@ -70,6 +71,7 @@ class StepGraph(Captured):
         self._parameters = [place.get(id(x)) for x in arguments.parameters]
         self._state = {i for i, x in enumerate(traced.tensors) if id(x) in state}
         self._state |= {i for i in self._sums if i is not None}
+        self._stored = {i: traced.tensors[i] for i in self._state}
         self._templates: Templates = {}
         self._ran: tuple[_StepProgram, Outcome] | None = None  # until the updates are taken
         self._call = aot_compile(traced.gm, traced.example_inputs, self._planned_later, _no_backward)
@@ -122,6 +124,12 @@ class StepGraph(Captured):
         executable = self._program().program.executable
         assert executable is not None
         return executable
+
+    @property
+    def wanted_types(self) -> dict[int, _C.PhysicalType | None]:
+        """Where the plan wants the model's tensors, by their identity."""
+        types = self.executable.input_types
+        return {id(x): types[i] for i, x in self._stored.items()}
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         results: Sequence[Any] = self._call(*actual)

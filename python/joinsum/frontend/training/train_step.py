@@ -17,8 +17,9 @@ from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
-from joinsum.frontend.planned_forward import PlannedForward
-from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, tensor_names
+from joinsum.frontend.empty_models import place_parameter
+from joinsum.frontend.planned_forward import PlannedForward, check_values
+from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
@@ -95,6 +96,9 @@ class TrainStep:
     def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         batch, keywords = self._options.shards.joined((batch, keywords))
         self._model.forward = self._forward
+        if self._ran is None:
+            self._give_memory(batch, keywords)
+            check_values("train_step", self._names, self._model)
         call = self._current = self._arguments()
         try:
             loss, norm, others, _ = self._traced(batch, keywords, call.traced())
@@ -116,6 +120,20 @@ class TrainStep:
         if others is None:
             return loss
         return self._with_loss(others, loss, (batch, keywords))
+
+    def _give_memory(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        """Stores tensors without memory on the sites, where the plan for this batch wants them."""
+        empty = [x for x in module_tensors(self._model) if x.is_meta]
+        if not empty:
+            return
+        call = self._current = self._arguments()
+        try:
+            self._traced.graph_for(batch, keywords, call.traced())
+            types = self._graph().wanted_types
+        finally:
+            self._current = None
+        for x in empty:
+            place_parameter(x, types.get(id(x)))
 
     def _with_loss(self, others: Any, loss: Tensor, batch: Any) -> Any:
         """The results of a step, its loss in place."""

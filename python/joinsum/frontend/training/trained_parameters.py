@@ -12,6 +12,7 @@ from torch import Tensor
 
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
+from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import forms_of
 from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import TrainedParameter
@@ -132,7 +133,7 @@ class TrainedParameters:
             if p.requires_grad:
                 wide = torch.float64 if p.dtype is torch.float64 else torch.float32
                 found.trained.append((p, traits[index], self._update.moments(traits[index], p.shape)))
-                found.kinds.append(numbers.setdefault((index, wide, p.device), len(numbers)))
+                found.kinds.append(numbers.setdefault((index, wide, _device_of(p)), len(numbers)))
         if not found.trained:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
         found.numbers.extend(numbers)
@@ -172,13 +173,18 @@ class TrainedParameters:
     def _first_value(self, name: str, p: Tensor, options: Mapping[str, Any]) -> Tensor:
         """A state tensor before the first step: expanded from one element."""
         value = self._update.initial(name, options)
-        return torch.full((), value, dtype=p.dtype, device=p.device).expand(self._update.shape(name, p.shape))
+        return torch.full((), value, dtype=p.dtype, device=_device_of(p)).expand(self._update.shape(name, p.shape))
 
 
 def _hooks_of(groups: _Groups) -> list[list[Callable[[Tensor], Any]]]:
     """The hooks of each trained parameter's gradient; empty if there are none."""
     found = [list((p._backward_hooks or {}).values()) for p, *_ in groups.trained]
     return found if any(found) else []
+
+
+def _device_of(p: Tensor) -> torch.device:
+    """Where a parameter is, or will be if it has no memory yet."""
+    return context().device if p.is_meta else p.device
 
 
 _NOTHING: Mapping[str, Any] = {}
