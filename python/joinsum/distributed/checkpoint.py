@@ -15,12 +15,13 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from joinsum.base.errors import CheckpointError
 from joinsum.cluster.context import Context, context
+from joinsum.distributed.checkpoint_files import CheckedReader
 from joinsum.distributed.flattened_state import check_same, flattened_optimizer, named_state, restore_optimizer
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
@@ -79,8 +80,9 @@ def load_checkpoint(
 ) -> dict[str, Any]:
     """Reads what `save_checkpoint` wrote, on any number of sites, into a distributed or plain model; returns `extra`.
 
-    All is read and checked before anything changes. Raises CheckpointError, naming the folder: for tensors that the
-    checkpoint or the model lacks (all of them are listed), other shapes, and files that are missing or cut off.
+    All is read and checked before anything changes, and nothing that the files say is run. Raises CheckpointError,
+    naming the folder: for tensors that the checkpoint or the model lacks (all of them are listed), other shapes, and
+    files that are missing or cut off.
     """
     current = context()
     folder = Path(folder)
@@ -143,7 +145,7 @@ def _write(current: Context, tensors: Mapping[str, torch.Tensor], folder: Path) 
 
 def _read(current: Context, tensors: dict[str, torch.Tensor], folder: Path) -> None:
     try:
-        reader = FileSystemReader(folder)
+        reader = CheckedReader(folder)
         with _without_group_warning():
             load(tensors, storage_reader=reader, process_group=current.group, no_dist=current.group is None)
     except (CheckpointException, Exception) as error:  # whatever reading damaged files leads to
@@ -201,8 +203,14 @@ def _current(folder: Path) -> tuple[Path, dict[str, Any]]:
     if not isinstance(note, dict) or note.get("format") != _FORMAT:
         found = note.get("format") if isinstance(note, dict) else type(note).__name__
         raise CheckpointError(f"{folder}: not a checkpoint of this program: format={found}, wanted={_FORMAT}")
+    if _OURS.fullmatch(str(note.get("data"))) is None or not isinstance(note.get("files"), dict):
+        raise CheckpointError(f"{folder}: not a checkpoint: file={_CURRENT}, data={note.get('data')}")
     data = folder / str(note["data"])
+    if data.resolve().parent != folder.resolve():
+        raise CheckpointError(f"{folder}: its data are outside of the folder: data={data.resolve()}")
     for name, size in note["files"].items():
+        if Path(name).name != name:
+            raise CheckpointError(f"{folder}: a file is outside of its folder: file={name}")
         found = (data / name).stat().st_size if (data / name).exists() else None
         if found != size:
             what = "a file is missing" if found is None else "a file is cut off or damaged"
@@ -212,6 +220,8 @@ def _current(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 def _read_metadata(data: Path) -> dict[str, Any]:
     try:
-        return dict(FileSystemReader(data).read_metadata().state_dict_metadata)
-    except Exception as error:  # a pickle of torch's
+        return dict(CheckedReader(data).read_metadata().state_dict_metadata)
+    except CheckpointError as error:
+        raise CheckpointError(f"{data}: {error}") from None
+    except Exception as error:  # whatever reading damaged files leads to
         raise CheckpointError(f"{data}: not a checkpoint: cause={type(error).__name__}: {error}") from error

@@ -8,8 +8,9 @@ import gc
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -213,22 +214,39 @@ _WRITING = ("debug", "info", "warn", "error", "exception", "critical", "fatal", 
 def tracing_all() -> Iterator[None]:
     """Lets Dynamo capture `torch.autograd.grad` and recurrent layers, and compile a graph for each batch shape.
     Encoder layers are traced as their operators instead of torch's fused operator for inference."""
-    settings, attention = torch._dynamo.config, torch.backends.mha
-    symbols = torch.fx.experimental._config
-    tracing = {**_TRACING, "ignore_logging_functions": settings.ignore_logging_functions | _logging_methods()}
-    before = [(name, getattr(settings, name)) for name in tracing]
+    dynamo, symbols, attention = torch._dynamo.config, torch.fx.experimental._config, torch.backends.mha
+    loggers = {"ignore_logging_functions": dynamo.ignore_logging_functions | _logging_methods()}
     fused = attention.get_fastpath_enabled()
+    attention.set_fastpath_enabled(False)
     try:
-        for name, value in tracing.items():
-            setattr(settings, name, value)
-        attention.set_fastpath_enabled(False)
         # Otherwise a batch of eight sequences of length eight has one symbol for both.
-        with symbols.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+        with _set(dynamo, _TRACING | loggers), _set(symbols, {"use_duck_shape": False}):
             yield
     finally:
-        for name, value in before:
-            setattr(settings, name, value)
         attention.set_fastpath_enabled(fused)
+
+
+@contextmanager
+def _set(settings: Any, values: Mapping[str, Any]) -> Iterator[None]:
+    """Sets options of a configuration of torch's. It may be in each step: assignments to torch's configurations take 20
+    us each, as they prepare their hash anew, which only caches on disk read."""
+    overrides = [settings._config[name].user_override for name in values]
+    if all(isinstance(each, ContextVar) for each in overrides):
+        tokens = [each.set(value) for each, value in zip(overrides, values.values(), strict=True)]
+        try:
+            yield
+        finally:
+            for each, token in zip(overrides, tokens, strict=True):
+                each.reset(token)
+        return
+    before = [getattr(settings, name) for name in values]  # torch 2.12 and before
+    try:
+        for name, value in values.items():
+            setattr(settings, name, value)
+        yield
+    finally:
+        for name, value in zip(values, before, strict=True):
+            setattr(settings, name, value)
 
 
 @contextmanager
