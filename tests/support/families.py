@@ -98,6 +98,20 @@ class Family:
             model.loss_type = "ForCausalLM"  # type: ignore[assignment]
         return model.to(self.dtype).train()
 
+    def as_it_comes(self, attention: str) -> torch.nn.Module:
+        """The model as its class makes it from a config, in train mode without dropout, with attention "eager" or
+        "sdpa". Raises ValueError for a model that has no such attention."""
+        model_class = getattr(transformers, self.model)
+        config = {name: value for name, value in self.config.items() if name != "use_cache"}
+        torch.manual_seed(0)
+        config = _without_chance(model_class.config_class(**config))
+        model: torch.nn.Module = model_class._from_config(config, attn_implementation=attention)
+        return model.train()
+
+    def call_as_it_comes(self) -> dict[str, Any]:
+        """Arguments of such a model, whose result has an attribute `loss`."""
+        return {**self.batch(), **self.call}
+
     def inputs(self) -> dict[str, Any]:
         """Arguments of the model, in its dtype; it returns the loss first."""
         inputs = {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in self.batch().items()}

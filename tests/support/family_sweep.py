@@ -17,7 +17,7 @@ from joinsum import _C
 from joinsum.capture.executable import PlannedProgram
 from joinsum.frontend.tracing.errors import capturing
 
-__all__ = ["TOLERANCE", "Measured", "Spent", "measure", "relative"]
+__all__ = ["ATTENTIONS", "TOLERANCE", "WAYS", "Measured", "Spent", "Trained", "measure", "relative", "train"]
 
 # Sites so slow and links so fast that even small models are divided; elsewhere each site would do all the work.
 DIVIDING = joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9)
@@ -68,6 +68,77 @@ class Measured:
     capture: float = 0.0
     plan: float = 0.0
     run: float = 0.0
+
+
+WAYS = ("train_step", "distribute", "torch.compile")
+ATTENTIONS = ("eager", "sdpa")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a family, as it comes from its config, trained three steps by one of `WAYS`.
+
+    result    "equal", "refused", "wrong", "failed", or "none" if the model has no such attention
+    error     the largest difference of a loss or a parameter from plain torch's, relative to its magnitude
+    seconds   wall time of all three steps, capture and plans included
+    """
+
+    family: str
+    way: str
+    attention: str
+    result: str
+    why: str = ""
+    error: float = 0.0
+    seconds: float = 0.0
+
+
+def train(family: Family, way: str, attention: str, sites: int) -> Trained:
+    """Three steps of SGD on `sites` loopback sites beside plain torch's."""
+    joinsum.init(sites=sites, cluster=DIVIDING, plan_cache=False)
+    torch._dynamo.reset()
+    try:
+        plain, model = family.as_it_comes(attention), family.as_it_comes(attention)
+    except ValueError as error:
+        return Trained(family.name, way, attention, "none", str(error))
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            losses = _trained(model, family, way)
+        except joinsum.CaptureError as error:
+            return Trained(family.name, way, attention, "refused", str(error))
+        except Exception as error:  # what fails is shown in the table
+            return Trained(family.name, way, attention, "failed", f"{type(error).__name__}: {error}")
+        seconds = time.perf_counter() - start
+        expected = _trained(plain, family, "torch")
+    joinsum.gather(model)
+    wanted: _Tensors = {name: p.detach() for name, p in plain.named_parameters()}
+    found: _Tensors = {name: p.detach() for name, p in model.named_parameters()}
+    worst, where = max(relative(wanted, found), relative({"losses": expected}, {"losses": losses}))
+    equal = worst <= TOLERANCE[torch.float32]
+    why = "" if equal else f"{where} differs by {worst:.1e}"
+    return Trained(family.name, way, attention, "equal" if equal else "wrong", why, worst, seconds)
+
+
+def _trained(model: torch.nn.Module, family: Family, way: str) -> torch.Tensor:
+    """The losses of three steps."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    if way == "train_step":
+        step = joinsum.train_step(model, None, optimizer)
+        return torch.stack([step(**family.call_as_it_comes()) for _ in range(_STEPS)])
+    called: Any = model
+    if way == "distribute":
+        called = joinsum.distribute(model, family.call_as_it_comes())
+    if way == "torch.compile":
+        called = torch.compile(model, backend="joinsum")
+    losses = []
+    for _ in range(_STEPS):
+        loss = called(**family.call_as_it_comes()).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return torch.stack(losses)
 
 
 @dataclass
@@ -143,22 +214,28 @@ def _differing(expected: _Step, found: _Step) -> tuple[float, str]:
 def _watched() -> Iterator[Spent]:
     """Counts what programs hold and take when they run."""
     spent = Spent()
-    original = PlannedProgram.run_placed
+    original, place = PlannedProgram.run_placed, PlannedProgram.placed
+
+    def placed_by_plan(self: PlannedProgram, args: Any, stored: Any) -> Any:
+        start = time.process_time()
+        _ = self.choice
+        spent.plan += time.process_time() - start
+        return place(self, args, stored)
 
     def run(self: PlannedProgram, args: Any, placed: Any) -> Any:
         start = time.process_time()
-        _ = self.choice
-        planned = time.process_time()
         outcome = original(self, args, placed)
-        spent.plan += planned - start
-        spent.run += time.process_time() - planned
+        spent.run += time.process_time() - start
         einsums = sum(vertex.einsum is not None for vertex in self.recorded.vertices)
         spent.einsums += einsums
         spent.moved += _C.cost(self.choice.plan, self.context.cluster.core()).wire_bytes
         spent.calls += len(self.recorded.vertices) - einsums
         return outcome
 
-    with mock.patch.object(PlannedProgram, "run_placed", run):
+    with (
+        mock.patch.object(PlannedProgram, "run_placed", run),
+        mock.patch.object(PlannedProgram, "placed", placed_by_plan),
+    ):
         yield spent
 
 
