@@ -26,8 +26,9 @@ class DistributedTensor(BlockTensor):
 
     Elementwise operators, in place too, and those of lists of tensors (`torch._foreach_*`) act on the blocks, where the
     operands have the same layout; norms, sums, `mean`, `max`, `min`, `any` and `all` of all elements give plain
-    tensors. Every other operator raises PlanError; call it on `x.full_tensor()`. `requires_grad` and `grad` are as of
-    any tensor; a gradient has its tensor's layout. They are not pickled; `joinsum.save_checkpoint` and
+    tensors. Every other operator that writes into nothing runs as a plan of its own, whose result is a plain tensor on
+    every rank; one without a rule raises PlanError. `requires_grad` and `grad` are as of any tensor; a gradient has its
+    tensor's layout. They are not pickled; `joinsum.save_checkpoint` and
     torch.distributed.checkpoint write the blocks.
 
     On a process group all ranks make the same calls.
@@ -40,11 +41,13 @@ class DistributedTensor(BlockTensor):
     >>> _ = x.mul_(2).add_(x)
     >>> x.sum(), x.full_tensor()
     (tensor(24.), tensor([ 0.,  4.,  8., 12.]))
-    >>> x.sort()
+    >>> x @ x
+    tensor(224.)
+    >>> torch.fft.fft(x)
     Traceback (most recent call last):
     ...
-    joinsum.PlanError: DistributedTensor: no operator on blocks: operator=aten.sort.default; give x.full_tensor(), on \
-every rank
+    joinsum.PlanError: DistributedTensor: no operator on blocks: operator=aten._fft_r2c.default; give x.full_tensor(), \
+on every rank
     """
 
     @classmethod
