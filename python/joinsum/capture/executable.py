@@ -63,7 +63,17 @@ class DistributedExecutable:
         self._here = context()
         self._graph = replace(graph, names=None if graph.names is None else _distinct(graph.names))
         self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
-        self._first = self._latest = self._planned({})
+        self._used: PlannedProgram | None = None
+
+    @cached_property
+    def _first(self) -> PlannedProgram:
+        """The program of whole inputs."""
+        return self._planned({})
+
+    @property
+    def _latest(self) -> PlannedProgram:
+        """The program that ran last; before that, the one of whole inputs."""
+        return self._first if self._used is None else self._used
 
     @property
     def recorded(self) -> Recorded:
@@ -97,9 +107,9 @@ class DistributedExecutable:
         """The results, for whole tensors (equal on every rank) or distributed ones, in the graph's order."""
         if context() is not self._here:
             raise PlanError(f"capture: it was made for other sites; compile again: made={self._here}, now={context()}")
-        placed = self._latest.placed_as_before(args)
-        if placed is not None:
-            return self._latest.run_placed(args, placed)
+        placed = None if self._used is None else self._used.placed_as_before(args)
+        if self._used is not None and placed is not None:
+            return self._used.run_placed(args, placed)
         stored = {i: x.stored for i, x in enumerate(args) if isinstance(x, DistributedTensor)}
         for relation in stored.values():
             if relation.context is not self._here:
@@ -107,8 +117,8 @@ class DistributedExecutable:
                     f"capture: a tensor is kept by the sites of another init: type={relation.type}; make it plain, "
                     "joinsum.gather(model), or give its full_tensor()"
                 )
-        self._latest = self._planned({i: relation.type for i, relation in stored.items()}, args)
-        return self._latest.run_placed(args, self._latest.placed(args, stored))
+        program = self._used = self._planned({i: relation.type for i, relation in stored.items()}, args)
+        return program.run_placed(args, program.placed(args, stored))
 
     def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
@@ -116,8 +126,9 @@ class DistributedExecutable:
             # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
             with unset_fake_temporarily():
                 # A plan whose inputs might start anywhere is the best one for inputs that start where it wants them.
-                fits = bool(self._plans) and self._first.takes(stored)
-                program = self._first if fits else self._recorded(stored, args)
+                first = self.__dict__.get("_first")
+                fits = first is not None and first.takes(stored)
+                program = first if first is not None and fits else self._recorded(stored, args)
         else:
             _, program = self._plans.pop(place)
         # With these types, not the equal ones of before: those of the next call are likely to be the same objects.
