@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -48,15 +48,20 @@ def init_empty() -> Iterator[None]:
     register_parameter, register_buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer
 
     def parameter(module: torch.nn.Module, name: str, x: torch.nn.Parameter | None) -> None:
-        if x is not None and records.has(x):
+        register_parameter(module, name, None if x is None else noted(x))
+
+    def noted(x: torch.nn.Parameter) -> torch.nn.Parameter:
+        if records.has(x):
             setattr(x, _RECORDS, records)
-        register_parameter(module, name, x)
+        return x
 
     def buffer(module: torch.nn.Module, name: str, x: torch.Tensor | None, *args: Any, **keywords: Any) -> None:
         register_buffer(module, name, records.value(x) if x is not None and records.has(x) else x, *args, **keywords)
 
+    copied: Callable[..., torch.nn.Parameter] = torch.nn.Parameter.__deepcopy__
     with (
         mock.patch.object(torch.nn.Module, "register_parameter", parameter),
+        mock.patch.object(torch.nn.Parameter, "__deepcopy__", lambda x, memo: noted(copied(x, memo))),
         mock.patch.object(torch.nn.Module, "register_buffer", buffer),
         _Recording(records),
         _OnProcessor(records),
