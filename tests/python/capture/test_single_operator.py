@@ -70,8 +70,10 @@ def distributed_parts() -> tuple[Parts, Parts]:
     return plain, joinsum.distribute(copy.deepcopy(plain), (IDS, draw(3, 2, 6, 6)))
 
 
-@pytest.mark.parametrize("differentiable", [True, False])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("name", "differentiable"),
+    [*((name, True) for name in CALLS), *((name, False) for name in ("linear", "layer norm", "convolution"))],
+)
 def test_parts_of_a_distributed_model_called_by_themselves_are_torchs(name: str, differentiable: bool) -> None:
     call, x = CALLS[name]
     plain, model = distributed_parts()
@@ -200,12 +202,11 @@ WRITES: list[Callable[[Tensor], Any]] = [
 def test_writes_into_views_are_torchs_or_refused(sites: int, index: int) -> None:
     """They are not lost, although a view may be a copy."""
     x, wanted = blocks(draw(6, 4), sites), draw(6, 4)
+    WRITES[index](wanted)
     try:
         WRITES[index](x)
-    except joinsum.PlanError as error:
-        assert "write" in str(error)
-    else:
-        WRITES[index](wanted)
+    except joinsum.PlanError:
+        wanted = draw(6, 4)
     torch.testing.assert_close(x.full_tensor(), wanted, rtol=0, atol=0)
 
 
