@@ -10,7 +10,6 @@ import joinsum
 import pytest
 import torch
 import torch.nn.functional as F
-import transformers
 from joinsum import DistributedTensor
 from models import CASES, batches, new_model
 from torch import Tensor, nn
@@ -123,6 +122,7 @@ def test_what_is_no_loss_is_refused_and_changes_nothing(function: Callable[..., 
 
 
 def hugging_face() -> Any:
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(3)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
     config = transformers.BertConfig(
