@@ -18,7 +18,6 @@ from joinsum.distributed.distributed_tensor import gathered
 from joinsum.frontend.tracing.hugging_face import prepare_models
 from training import CUTTING, same
 
-
 # Models compute their losses in single precision, also those in double.
 ROUNDING = 1e-6
 
