@@ -1,0 +1,285 @@
+"""Claims about batches of several sizes: results are torch's, and one graph serves all of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+import torch.nn.functional as F
+from joinsum.distributed.distributed_tensor import gathered
+from joinsum.frontend.tracing import sizes as sizes_of_graphs
+from joinsum.frontend.tracing.sizes import GraphBySize
+from joinsum.frontend.tracing.torch_internals import aot_compile
+from torch import Tensor, fx, nn
+from training import CUTTING, same
+
+ONE, BOTH = (pytest.mark.parametrize("sites", numbers, indirect=True) for numbers in ([1], [1, 3]))
+
+
+@pytest.fixture(autouse=True)
+def sites(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Three sites, or the number that a test says."""
+    torch._dynamo.reset()
+    joinsum.init(sites=getattr(request, "param", 3), cluster=CUTTING)
+    yield joinsum.sites()
+    joinsum.init()
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One entry for each graph of Dynamo's that is compiled from now on."""
+    found: list[int] = []
+
+    def counting(*args: Any) -> Any:
+        found.append(len(found))
+        return aot_compile(*args)
+
+    for module in ("backend", "training.step_graph"):
+        monkeypatch.setattr(f"joinsum.frontend.{module}.aot_compile", counting)
+    return found
+
+
+class Reader(nn.Module):
+    """Attention among tokens; it reads the length as a size, as a number and as an extent of new tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.tokens = nn.Embedding(11, 6)
+        self.key = nn.Linear(6, 4)
+        self.head = nn.Linear(6, 3)
+        self.double()
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        length = ids.shape[1]
+        x = self.tokens(ids) + torch.arange(length, dtype=torch.float64)[:, None] / length
+        key = self.key(x)
+        scores = key @ key.mT * length**-0.5 + torch.full((length, length), -1e9, dtype=torch.float64).triu(1)
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None], -1e9)
+        return self.head((scores.softmax(-1) @ x).reshape(ids.shape[0] * length, 6)).view(*ids.shape, 3).mean(1)
+
+
+class Bag(nn.Module):
+    """The mean of tokens, which is captured quickly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.tokens = nn.Embedding(11, 6)
+        self.head = nn.Linear(6, 3)
+        self.double()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.tokens(ids).sum(1) / ids.shape[1])
+
+
+def batch(n: int, length: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(100 * n + length)
+    return torch.randint(11, (n, length), generator=generator), torch.randint(3, (n,), generator=generator)
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+
+
+def compare_steps(make: Callable[[], nn.Module], data: Sequence[tuple[Tensor, Tensor]], accumulate: int = 1) -> None:
+    """Asserts that losses and parameters of steps on these batches are plain torch's."""
+    plain, planned = make(), make()
+    optimizer = sgd(plain)
+    step = joinsum.train_step(planned, F.cross_entropy, sgd(planned), accumulate=accumulate)
+    for i, (x, y) in enumerate(data):
+        loss = F.cross_entropy(plain(x), y)
+        (loss / accumulate).backward()
+        if (i + 1) % accumulate == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.testing.assert_close(step(x, y), loss.detach())
+    step.sync()
+    same(planned, plain, 1e-12)
+
+
+# 6 and 4 are extents of parameters, too.
+SIZES = [(4, 5), (6, 5), (3, 4), (6, 6), (4, 5)]
+
+
+@BOTH
+def test_steps_on_batches_of_several_sizes_are_torchs_by_one_graph(captures: list[int]) -> None:
+    compare_steps(Reader, [batch(*each) for each in SIZES])
+    assert len(captures) == 1
+
+
+@BOTH
+def test_distributed_models_take_batches_of_several_sizes_by_one_graph(captures: list[int]) -> None:
+    plain = Reader()
+    model = joinsum.distribute(copy.deepcopy(plain), batch(4, 5)[0])
+    compare_calls(plain, model, model)
+    assert len(captures) == 1
+
+
+def test_compiled_models_take_batches_of_several_sizes_by_few_graphs(captures: list[int]) -> None:
+    plain, model = Reader(), Reader()
+    compare_calls(plain, model, torch.compile(model, backend="joinsum"))
+    assert len(captures) <= 3  # Dynamo's: of numbers, then with a symbol for the axis that changed first, then for both
+
+
+def test_functions_take_arguments_of_several_sizes() -> None:
+    plain, model = Reader(), Reader()
+    compare_calls(plain, model, joinsum.compile(model))
+
+
+def compare_calls(plain: nn.Module, model: nn.Module, called: Callable[..., Tensor]) -> None:
+    """Asserts that results and gradients for batches of several sizes are plain torch's."""
+    for each in SIZES:
+        x, y = batch(*each)
+        wanted, actual = plain(x), called(x)
+        torch.testing.assert_close(actual, wanted)
+        F.cross_entropy(wanted, y).backward()
+        F.cross_entropy(actual, y).backward()
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(gathered(p.grad), q.grad)
+
+
+@ONE
+def test_forty_lengths_in_a_row_and_the_first_one_again_are_torchs(captures: list[int]) -> None:
+    compare_steps(Bag, [batch(4, length) for length in (*range(2, 42), 2, 41)])
+    assert len(captures) == 1
+
+
+@ONE
+def test_batches_of_one_update_may_have_different_sizes() -> None:
+    compare_steps(Bag, [batch(4, 5), batch(2, 9), batch(4, 3), batch(3, 5)], accumulate=2)
+
+
+@ONE
+@pytest.mark.parametrize("first", [(1, 5), (4, 5), (4, 1)])
+def test_batches_and_lengths_of_one_are_torchs(first: tuple[int, int]) -> None:
+    compare_steps(Bag, [batch(*each) for each in (first, (1, 3), (4, 3), (3, 1), first)])
+
+
+def test_sizes_that_are_equal_at_first_may_differ_later() -> None:
+    class Cross(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(1)
+            self.layer = nn.Linear(6, 6).double()
+
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return self.layer(x) @ self.layer(y).T
+
+    plain, generator = Cross(), torch.Generator().manual_seed(2)
+    model = joinsum.distribute(copy.deepcopy(plain), (torch.ones(5, 6).double(), torch.ones(5, 6).double()))
+    for n, m in [(5, 5), (5, 7), (7, 5), (6, 6), (3, 8)]:
+        x, y = (torch.randn(k, 6, generator=generator, dtype=torch.float64) for k in (n, m))
+        torch.testing.assert_close(model(x, y), plain(x, y))
+
+
+@ONE
+def test_models_that_branch_on_sizes_are_torchs() -> None:
+    class Branching(Bag):
+        def forward(self, ids: Tensor) -> Tensor:
+            result = super().forward(ids[:, -5:])
+            return result * 2 if ids.shape[1] > 6 else result
+
+    plain = Branching()
+    model = joinsum.distribute(copy.deepcopy(plain), batch(4, 5)[0])
+    for length in (5, 9, 3, 6, 7):
+        x, _ = batch(4, length)
+        torch.testing.assert_close(model(x), plain(x))
+
+
+def test_masks_are_given_for_some_batches_alone() -> None:
+    plain = Reader()
+    x, _ = batch(4, 5)
+    model = joinsum.distribute(copy.deepcopy(plain), {"ids": x, "mask": x > 2})
+    for n, length, masked in [(4, 5, True), (3, 7, True), (4, 5, False), (2, 6, False), (2, 9, True)]:
+        x, _ = batch(n, length)
+        keywords = {"mask": x > 2} if masked else {}
+        torch.testing.assert_close(model(x, **keywords), plain(x, **keywords))
+
+
+@ONE
+def test_sizes_that_do_not_fit_raise_as_at_first_and_the_next_batch_is_torchs() -> None:
+    plain, planned = Bag(), Bag()
+    optimizer = sgd(plain)
+    step = joinsum.train_step(planned, F.cross_entropy, sgd(planned))
+    for i, (x, y) in enumerate([batch(4, 5), batch(3, 7), batch(4, 6)]):
+        loss = F.cross_entropy(plain(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch.testing.assert_close(step(x, y), loss.detach())
+        with pytest.raises(joinsum.CaptureError, match="batch_size"):
+            step(x, batch(4 + i, 5)[1][1:] if i else y[1:])
+    step.sync()
+    same(planned, plain, 1e-12)
+
+
+# --- graphs by size ---------------------------------------------------------------------------------------------------
+
+
+def by_size(function: Callable[..., Any], made: list[fx.GraphModule]) -> Callable[..., Any]:
+    """The function by its graphs of numbers, which are added to `made`."""
+
+    def make(graph: fx.GraphModule, examples: Sequence[Any]) -> fx.GraphModule:
+        made.append(graph)
+        return graph
+
+    def compiler(gm: fx.GraphModule, inputs: Sequence[Any], _: frozenset[int]) -> Callable[..., Any]:
+        found = GraphBySize(gm, inputs, make)
+        return lambda args: found.of(args)(*args)
+
+    def backend(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        return aot_compile(gm, inputs, compiler, compiler)
+
+    return torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
+
+
+def arithmetic(x: Tensor, n: int, y: Tensor) -> tuple[Tensor, ...]:
+    rows, columns = x.shape
+    return (
+        (x * rows**0.5).reshape(columns, rows).repeat(n, 1),
+        torch.arange(rows * n - 1).float() + columns // 2,
+        y.new_zeros(n, y.shape[0] + 1)[:, :-1] + y / (rows + columns),
+        x[: (rows + 1) // 2].sum() + max(rows, n),
+    )
+
+
+def test_graphs_of_numbers_compute_what_the_function_does() -> None:
+    made: list[fx.GraphModule] = []
+    compiled, generator = by_size(arithmetic, made), torch.Generator().manual_seed(1)
+    calls = [(5, 3, 2, 4), (4, 6, 3, 7), (9, 2, 2, 4), (5, 3, 4, 4), (5, 3, 2, 4)]
+    for rows, columns, n, extent in calls:
+        x, y = torch.randn(rows, columns, generator=generator), torch.randn(extent, generator=generator)
+        torch.testing.assert_close(compiled(x, n, y), arithmetic(x, n, y))
+    for graph in made:
+        for node in graph.graph.nodes:
+            value = node.meta.get("val")
+            assert not isinstance(value, torch.SymInt) or (node.op == "placeholder" and not node.users)
+            if isinstance(value, Tensor):
+                assert all(type(extent) is int for extent in (*value.shape, *value.stride()))
+
+
+def test_graphs_are_made_once_a_size_and_those_used_least_recently_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes_of_graphs, "_CACHED", 3)
+    made: list[fx.GraphModule] = []
+    compiled = by_size(lambda x: x * x.shape[0], made)
+    counts = []
+    for n in (2, 3, 4, 2, 5, 2, 4, 3, 5):
+        torch.testing.assert_close(compiled(torch.ones(n)), torch.full((n,), float(n)))
+        counts.append(len(made))
+    # 5 drops 3, as 2 was used after it; 3 drops 5.
+    assert counts == [1, 2, 3, 3, 4, 4, 4, 5, 6]
+
+
+def test_a_graph_of_numbers_is_made_at_once_and_alone() -> None:
+    graph = fx.symbolic_trace(lambda x: x + 1)
+    made: list[fx.GraphModule] = []
+    found = GraphBySize(graph, [torch.ones(2)], lambda gm, _: made.append(gm) or gm)
+    assert made == [graph]
+    assert found.of([torch.ones(2)]) is graph is found.latest
+    assert len(made) == 1

@@ -1,0 +1,205 @@
+"""Claims about the optimizers whose updates are part of a step: parameters and state are those of torch.optim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from joinsum.frontend.training.optimizers import UPDATES
+from models import CASES, batches, new_model
+from rounding import rounding
+from torch import Tensor, nn
+from training import CUTTING, Make, compare, note_graphs, same, train_by_torch
+
+optim = torch.optim
+
+# Each option that changes which operators there are, or which numbers they read. SGD and Adam: test_train_step.py.
+VARIANTS: list[tuple[type[optim.Optimizer], dict[str, Any]]] = [
+    (optim.RMSprop, {"lr": 0.01}),
+    (optim.RMSprop, {"lr": 0.01, "centered": True, "momentum": 0.9, "maximize": True, "weight_decay": 0.1}),
+    (optim.Adagrad, {"lr": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.3, "weight_decay": 0.1}),
+    (optim.Adadelta, {"lr": 1.0, "rho": 0.8, "weight_decay": 0.1, "maximize": True}),
+    (optim.Adamax, {"lr": 0.02, "betas": (0.8, 0.9), "weight_decay": 0.1}),
+    (optim.NAdam, {"lr": 0.01, "weight_decay": 0.1, "momentum_decay": 0.2}),
+    (optim.NAdam, {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    (optim.RAdam, {"lr": 0.01, "weight_decay": 0.1}),  # the variance is known from the sixth step on
+    (optim.RAdam, {"lr": 0.01, "betas": (0.8, 0.5), "weight_decay": 0.1, "decoupled_weight_decay": True}),  # never
+    (optim.ASGD, {"lr": 0.1, "lambd": 0.1, "t0": 3, "weight_decay": 0.1}),  # averages from the fourth step on
+    (optim.Rprop, {"lr": 0.01, "etas": (0.4, 1.5), "step_sizes": (0.008, 0.02)}),  # reaches both bounds
+    (optim.Adafactor, {"lr": 0.05, "weight_decay": 0.1}),
+    (optim.Adafactor, {"lr": 0.05, "d": 1.5, "eps": (0.02, 0.5), "beta2_decay": -0.5, "maximize": True}),
+]
+FIRST = dict(reversed(VARIANTS))
+
+# torch rounds these optimizers' own numbers (`mu_product`; `eta` and `mu`) to single precision.
+TOLERANCES = {optim.NAdam: 1e-8, optim.ASGD: 1e-8}
+
+
+@pytest.fixture(autouse=True)
+def three_sites() -> Iterator[None]:
+    torch._dynamo.reset()
+    joinsum.init(sites=3, cluster=CUTTING)
+    yield
+    joinsum.init()
+
+
+def same_state(actual: optim.Optimizer, wanted: optim.Optimizer, tolerance: float) -> None:
+    """Asserts that two optimizers have state of equal names, shapes, types and values, in equal order of parameters."""
+    one, other = actual.state_dict()["state"], wanted.state_dict()["state"]
+    assert one.keys() == other.keys()
+    for index, state in other.items():
+        assert one[index].keys() == state.keys()
+        for name, value in state.items():
+            found = one[index][name]
+            assert type(found) is type(value), name
+            if isinstance(value, Tensor):
+                torch.testing.assert_close(found, value, rtol=tolerance, atol=tolerance)
+
+
+def same_changes(actual: nn.Module, wanted: nn.Module, start: nn.Module, tolerance: float) -> None:
+    """Asserts that parameters have changed equally, relative to the largest change of each."""
+    for x, y, before in zip(*(m.state_dict().values() for m in (actual, wanted, start)), strict=True):
+        largest = float((y - before).abs().max())
+        torch.testing.assert_close(x - before, y - before, rtol=0, atol=tolerance * largest)
+
+
+def test_every_optimizer_of_the_table_is_tested() -> None:
+    assert {*FIRST, optim.Muon, optim.SGD, optim.Adam, optim.AdamW} == UPDATES.keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), VARIANTS, ids=lambda x: "-".join(x) if isinstance(x, dict) else x.__name__
+)
+def test_parameters_and_losses_are_torchs(kind: type[optim.Optimizer], options: dict[str, Any]) -> None:
+    compare("mlp", lambda p: kind(p, **options), torch.float64, TOLERANCES.get(kind, 1e-11))
+
+
+@pytest.mark.parametrize("kind", [optim.Adadelta, optim.NAdam, optim.RAdam, optim.Adafactor])
+def test_changes_of_parameters_in_single_precision_are_torchs(kind: type[optim.Optimizer]) -> None:
+    start, plain, planned = (new_model("mlp") for _ in range(3))
+    data, loss = batches("mlp", 7), CASES["mlp"].loss
+    one, other = (kind(m.parameters(), **FIRST[kind]) for m in (plain, planned))
+    train_by_torch(plain, loss, one, data)
+    step = joinsum.train_step(planned, loss, other)
+    for x, y in data:
+        step(x, y)
+    step.sync()
+    same_changes(planned, plain, start, 1e-5)
+
+
+Batches = list[tuple[Tensor, Tensor]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sites"),
+    [*((kind, 1) for kind in FIRST), *((kind, 3) for kind in (optim.Adagrad, optim.ASGD, optim.Adafactor))],
+)
+def test_state_and_schedules_go_from_torch_to_the_sites_and_back(
+    kind: type[optim.Optimizer], sites: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joinsum.init(sites=sites, cluster=CUTTING)
+    graphs = note_graphs(monkeypatch)
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    data, loss = batches("mlp", 10, dtype=torch.float64), CASES["mlp"].loss
+    one, other = (kind(m.parameters(), **FIRST[kind]) for m in (plain, planned))
+    schedules = {each: optim.lr_scheduler.ExponentialLR(each, 0.7) for each in (one, other)}
+    step, tolerance = joinsum.train_step(planned, loss, other), TOLERANCES.get(kind, 1e-11)
+
+    def by_torch(model: nn.Module, optimizer: optim.Optimizer, data: Batches) -> None:
+        for pair in data:
+            train_by_torch(model, loss, optimizer, [pair])
+            schedules[optimizer].step()
+
+    def by_steps(data: Batches) -> None:
+        for x, y in data:
+            step(x, y)
+            schedules[other].step()
+        step.sync()
+
+    by_torch(planned, other, data[:2])
+    by_steps(data[2:6])
+    by_torch(plain, one, data[:6])
+    same(planned, plain, tolerance)
+    same_state(other, one, 1e-6 if kind in TOLERANCES else tolerance)
+    by_torch(planned, other, data[6:8])
+    by_steps(data[8:])
+    by_torch(plain, one, data[6:])
+    same(planned, plain, tolerance)
+    assert len(graphs) == 1
+
+
+# --- Muon: matrices alone, orthogonal in half precision ---------------------------------------------------------------
+
+
+class Matrices(nn.Module):
+    """A wide and a tall matrix, in which results are linear: rounding does not add up over the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.wide = nn.Parameter(torch.randn(6, 12, generator=generator, dtype=torch.float64))
+        self.tall = nn.Parameter(torch.randn(12, 4, generator=generator, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x[:, :6] @ self.wide, x @ self.tall], 1)
+
+
+def product(result: Tensor, target: Tensor) -> Tensor:
+    return (result * target).sum()
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("options", [{}, {"nesterov": False, "adjust_lr_fn": "match_rms_adamw", "weight_decay": 0.5}])
+def test_matrices_by_muon_are_torchs_up_to_its_half_precision(options: dict[str, Any], sites: int) -> None:
+    joinsum.init(sites=sites, cluster=CUTTING)
+    start, plain, planned = (Matrices() for _ in range(3))
+    generator = torch.Generator().manual_seed(5)
+    data = [torch.randn(16, 28, generator=generator, dtype=torch.float64).split([12, 16], 1) for _ in range(4)]
+    one, other = (optim.Muon(m.parameters(), lr=0.1, **options) for m in (plain, planned))
+    train_by_torch(plain, product, one, data)
+    step = joinsum.train_step(planned, product, other)
+    for x, y in data:
+        step(x, y)
+    step.sync()
+    same_state(other, one, 1e-12)
+    # Each of five iterations rounds several times, and magnifies small singular values 3.4 times.
+    same_changes(planned, plain, start, rounding(torch.bfloat16, terms=16, roundings=12))
+
+
+# --- subclasses -------------------------------------------------------------------------------------------------------
+
+
+class Quick(optim.RMSprop):
+    """Changes numbers alone."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, lr=0.02, momentum=0.5)
+
+
+class Doubled(optim.RMSprop):
+    """Has a step of its own."""
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        super().step(closure)
+        return super().step(closure)
+
+
+class Started(optim.RMSprop):
+    """Has state of its own."""
+
+    def _init_group(self, *args: Any) -> Any:
+        return super()._init_group(*args)
+
+
+def test_subclasses_that_change_numbers_are_as_their_base() -> None:
+    compare("mlp", Quick, torch.float64, 1e-11)
+
+
+@pytest.mark.parametrize("make", [Doubled, Started])
+def test_subclasses_with_a_step_of_their_own_are_refused(make: Make) -> None:
+    model = new_model("mlp")
+    with pytest.raises(joinsum.PlanError, match=r"optimizer=\w+, supported=\['SGD'.*joinsum.distribute"):
+        joinsum.train_step(model, CASES["mlp"].loss, make(model.parameters()))
