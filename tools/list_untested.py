@@ -147,9 +147,15 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
-        "softmax layer_norm lookups axis_shard processor_rows",
+        "layer_norm lookups axis_shard processor_rows",
         "python/capture/decompositions/test_into_given_memory.py",
-        "compared with the functional forms, which are written in Python",
+        "compared with the functional forms",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
+        "softmax norm_shards batch_norm row_pieces",
+        "python/capture/decompositions/test_divided_rows.py",
+        "steps on shards of rows are compared with torch's operators",
     ),
     Row(
         "csrc/kernels/torch_call",
@@ -339,7 +345,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/capture/decompositions",
-        "attention einsum gradients softmax_and_norms",
+        "attention einsum gradients",
         "python/capture/operators/test_operators.py",
         "operators that the table's rows call",
     ),

@@ -121,6 +121,16 @@ struct Loops {
     for_each(count, [=](auto get, auto put) __attribute__((always_inline)) { put(out, get(x) * factor); });
   }
 
+  static void lowered(const T* x, int64_t count, T high, T low, T* out) {
+    for_each(count, [=](auto get, auto put) __attribute__((always_inline)) { put(out, (get(x) - high) - low); });
+  }
+
+  static void log_softmax_slopes(const T* grad, const T* x, int64_t count, T total, T* out) {
+    for_each(count, [=](auto get, auto put) __attribute__((always_inline)) {
+      put(out, get(grad) - semiring::exponential<T, bytes>(get(x)) * total);
+    });
+  }
+
   static void softmax_slopes(const T* weights, int64_t count, T mean, T factor, T* slopes) {
     for_each(count, [=](auto get, auto put) __attribute__((always_inline)) {
       put(slopes, get(weights) * ((get(slopes) - mean) * factor));
@@ -188,9 +198,11 @@ struct Loops {
 template <class T, int bytes>
 RowLoops<T> row_loops() {
   using L = Loops<T, bytes>;
-  return {L::maximum,   L::sum_of_exponentials, L::scaled_exponentials, L::exponentials, L::scaled, L::softmax_slopes,
-          L::sum,       L::sum_of_products,     L::sum_of_squares,      L::normed,       L::slopes, L::normed_gradient,
-          L::add_affine};
+  return {L::maximum,         L::sum_of_exponentials, L::scaled_exponentials,
+          L::lowered,         L::log_softmax_slopes,  L::exponentials,
+          L::scaled,          L::softmax_slopes,      L::sum,
+          L::sum_of_products, L::sum_of_squares,      L::normed,
+          L::slopes,          L::normed_gradient,     L::add_affine};
 }
 
 }  // namespace

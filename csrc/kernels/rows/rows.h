@@ -24,6 +24,11 @@ struct RowLoops {
   /// factor · exp(x - high - low), where no element exceeds high + low but by rounding. Two numbers are more exact than
   /// their sum.
   void (*scaled_exponentials)(const T* x, int64_t count, T high, T low, T factor, T* out) = nullptr;
+  /// (x - high) - low.
+  void (*lowered)(const T* x, int64_t count, T high, T low, T* out) = nullptr;
+  /// grad - total · exp(x), where no element of x exceeds zero but by rounding: the gradient by what a log softmax is
+  /// of.
+  void (*log_softmax_slopes)(const T* grad, const T* x, int64_t count, T total, T* out) = nullptr;
 
   /// x = exp(factor · x - most), where no element of factor · x exceeds `most` but by rounding; gives their sum.
   T (*exponentials)(T* x, int64_t count, T factor, T most) = nullptr;

@@ -5,23 +5,28 @@
 #include <optional>
 
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include "kernels/pairs/parallel.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
 
-/// What norms of rows share.
+/// What softmaxes and norms of rows share.
 
-/// A tensor as rows that are normed.
+/// A tensor as rows of adjacent elements.
 struct Rows {
   int64_t count = 1;
   int64_t length = 1;
+  Rows() = default;
   Rows(const at::Tensor& input, at::IntArrayRef normalized_shape) {
     for (const int64_t extent : normalized_shape) length *= extent;
     count = length == 0 ? 0 : input.numel() / length;
   }
 };
+
+/// Single precision for halves, which are summed so.
+inline at::Tensor wide(const at::Tensor& tensor) { return tensor.to(at::toOpMathType(tensor.scalar_type())); }
 
 inline at::Tensor contiguous(const std::optional<at::Tensor>& tensor) {
   return tensor && tensor->defined() ? tensor->contiguous() : at::Tensor();

@@ -6,7 +6,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <ATen/OpMathType.h>
 #include <torch/library.h>
 
 #include "kernels/pairs/parallel.h"
@@ -26,9 +25,6 @@ std::vector<int64_t> normed_axes(const at::Tensor& input, at::IntArrayRef normal
   for (size_t i = normalized_shape.size(); i > 0; --i) axes.push_back(input.dim() - static_cast<int64_t>(i));
   return axes;
 }
-
-/// Single precision for halves, which are summed so.
-at::Tensor wide(const at::Tensor& tensor) { return tensor.to(at::toOpMathType(tensor.scalar_type())); }
 
 std::tuple<at::Tensor, at::Tensor> composed(const at::Tensor& input, at::IntArrayRef normalized_shape,
                                             const std::optional<at::Tensor>& weight, double eps) {

@@ -8,7 +8,6 @@ from joinsum.capture.decompositions import (
     lookups,
     random,
     rms_norm,
-    softmax_and_norms,
 )
 
-__all__ = ["attention", "cross_entropy", "einsum", "gradients", "lookups", "random", "rms_norm", "softmax_and_norms"]
+__all__ = ["attention", "cross_entropy", "einsum", "gradients", "lookups", "random", "rms_norm"]

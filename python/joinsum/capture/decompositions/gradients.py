@@ -10,9 +10,6 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "batch_norm_with",
-    "batch_norm_with_grad_affine",
-    "batch_norm_with_grad_input",
     "checked",
     "convolution_gradient",
     "group_norm_grad_affine",
@@ -100,37 +97,6 @@ def group_norm_grad_input(grad: Tensor, input: Tensor, *rest: Any) -> Tensor:
     mask = [True, False, False]
     gradient: Tensor = torch.ops.aten.native_group_norm_backward(grad.contiguous(), input.contiguous(), *rest, mask)[0]
     return gradient
-
-
-@torch.library.custom_op("joinsum::batch_norm_with", mutates_args=())
-def batch_norm_with(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    eps: float,
-) -> Tensor:
-    """A batch norm of [n, c, *s] in evaluation: with running statistics."""
-    return torch.nn.functional.batch_norm(input, running_mean, running_var, weight, bias, False, 0.0, eps)
-
-
-@torch.library.custom_op("joinsum::batch_norm_with_grad_input", mutates_args=())
-def batch_norm_with_grad_input(grad: Tensor, weight: Tensor | None, variance: Tensor, eps: float) -> Tensor:
-    """The gradient of the input of a batch norm in evaluation."""
-    scale = torch.rsqrt(variance + eps) * (1 if weight is None else weight)
-    return (grad * scale.view(-1, *(1,) * (grad.dim() - 2))).to(grad.dtype)
-
-
-@torch.library.custom_op("joinsum::batch_norm_with_grad_affine", mutates_args=())
-def batch_norm_with_grad_affine(
-    grad: Tensor, input: Tensor, mean: Tensor, variance: Tensor, eps: float
-) -> tuple[Tensor, Tensor]:
-    """The gradients of weight and bias of a batch norm in evaluation; the results of shards of the batch are summed."""
-    spread = (-1, *(1,) * (grad.dim() - 2))
-    normed = (input - mean.view(spread)) * torch.rsqrt(variance + eps).view(spread)
-    dims = [0, *range(2, grad.dim())]
-    return (grad * normed).sum(dims).to(mean.dtype), grad.sum(dims, dtype=mean.dtype)
 
 
 @torch.library.custom_op(

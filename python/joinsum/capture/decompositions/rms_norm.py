@@ -1,7 +1,4 @@
-"""Operators of torch's dispatcher for RMS norms: the gradient of whole rows, which are computed in
-csrc/kernels/torch_call, and sums and results of rows of which each site has a shard. Half types are summed in single
-precision.
-"""
+"""What autograd and fake tensors need of the RMS norms of csrc/kernels/torch_call: their gradients, and shapes."""
 
 from __future__ import annotations
 
@@ -13,10 +10,7 @@ from torch import Tensor
 
 from joinsum.base.dtypes import accumulation_dtype
 
-__all__ = ["rms_norm_grad_of", "rms_norm_of", "rms_norm_slope", "rms_norm_squares"]
-
-
-# --- whole rows -------------------------------------------------------------------------------------------------------
+__all__: list[str] = []
 
 
 @torch.library.register_fake("joinsum::rms_norm")  # type: ignore[untyped-decorator]
@@ -68,45 +62,3 @@ def _differentiable_gradients(
 
 
 torch.library.register_autograd("joinsum::rms_norm", _backward, setup_context=_setup)
-
-
-# --- shards of rows ---------------------------------------------------------------------------------------------------
-
-
-@torch.library.custom_op("joinsum::rms_norm_squares", mutates_args=())
-def rms_norm_squares(input: Tensor, dims: Sequence[int]) -> Tensor:
-    """Σ input² along `dims`, which remain with one element; the results of shards are summed."""
-    return input.to(accumulation_dtype(input.dtype)).square().sum(list(dims), keepdim=True)
-
-
-@torch.library.custom_op(
-    "joinsum::rms_norm_of",
-    mutates_args=(),
-    schema="(Tensor input, Tensor squares, Tensor? weight, SymInt count, float eps) -> (Tensor, Tensor)",
-)
-def rms_norm_of(input: Tensor, squares: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """An RMS norm, and one over the root of the mean square; `squares` is the sum of all `count` squares."""
-    weight, count, eps = rest
-    rstd = torch.rsqrt(squares / count + eps)
-    normed = input.to(squares.dtype) * rstd
-    return (normed if weight is None else normed * weight).to(input.dtype), rstd
-
-
-@torch.library.custom_op("joinsum::rms_norm_slope", mutates_args=())
-def rms_norm_slope(grad: Tensor, input: Tensor, rstd: Tensor, weight: Tensor | None, dims: Sequence[int]) -> Tensor:
-    """Σ g · normed along `dims`, for the gradient g of the normed input; the results of shards are summed."""
-    own = grad.to(rstd.dtype) if weight is None else grad.to(rstd.dtype) * weight
-    return (own * (input * rstd)).sum(list(dims), keepdim=True)
-
-
-@torch.library.custom_op(
-    "joinsum::rms_norm_grad_of",
-    mutates_args=(),
-    schema="(Tensor grad, Tensor input, Tensor rstd, Tensor? weight, Tensor slope, SymInt count) -> Tensor",
-)
-def rms_norm_grad_of(grad: Tensor, input: Tensor, rstd: Tensor, *rest: Any) -> Tensor:
-    """The gradient of an RMS norm's input, of the slope."""
-    weight, slope, count = rest
-    own = grad.to(rstd.dtype) if weight is None else grad.to(rstd.dtype) * weight
-    gradient: Tensor = (own - input * rstd * (slope / count)) * rstd
-    return gradient.to(input.dtype)

@@ -59,6 +59,23 @@ TYPED_TEST(RowLoopsOf, SoftmaxesAreThoseOfPlainLoops) {
   }
 }
 
+TYPED_TEST(RowLoopsOf, LogSoftmaxesAndTheirGradientsAreThoseOfPlainLoops) {
+  using T = TypeParam;
+  for (const RowLoops<T>& each : loops<T>()) {
+    for (const int64_t count : kCounts) {
+      const std::vector<T> x = samples<T>(count, 1);
+      const std::vector<T> grad = samples<T>(count, 2);
+      std::vector<T> scores = x;
+      each.lowered(scores.data(), count, T(4), T(0.5), scores.data());
+      for (int64_t i = 0; i < count; ++i) EXPECT_EQ(scores[i], (x[i] - T(4)) - T(0.5));
+      std::vector<T> slopes = grad;
+      each.log_softmax_slopes(slopes.data(), scores.data(), count, T(-3), slopes.data());
+      for (int64_t i = 0; i < count; ++i)
+        EXPECT_NEAR(slopes[i], grad[i] + 3 * std::exp(static_cast<double>(scores[i])), kTolerance<T>);
+    }
+  }
+}
+
 TYPED_TEST(RowLoopsOf, SoftmaxesOfScaledRowsAndTheirGradientsAreThoseOfPlainLoops) {
   using T = TypeParam;
   for (const RowLoops<T>& each : loops<T>()) {

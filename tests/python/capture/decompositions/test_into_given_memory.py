@@ -3,7 +3,7 @@
 import pytest
 import torch
 from joinsum.base.dtypes import accumulation_dtype
-from joinsum.capture.decompositions import gradients, lookups, softmax_and_norms  # noqa: F401  (they register the operators)
+from joinsum.capture.decompositions import gradients, lookups  # noqa: F401  (they register the operators)
 
 ops = torch.ops.joinsum
 SHAPES = [((700, 333), 1), ((3, 70_000), 1), ((5, 70, 33), 2), ((5, 70, 33), 0), ((1, 9), 1), ((0, 4), 1), ((4, 0), 1)]
@@ -29,6 +29,46 @@ def test_log_softmax_and_its_gradient(shape: tuple[int, ...], dim: int, dtype: t
     over = grad.clone()
     ops.log_softmax_grad_of.out(over, scores, total, dtype, grad_out=over)
     assert torch.equal(over, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", [(70, 33), (3, 20_000)], ids=str)
+def test_steps_on_divided_rows(shape: tuple[int, int], dtype: torch.dtype) -> None:
+    """Results that are named after an operand are written over it."""
+    wide, n = accumulation_dtype(dtype), shape[1]
+    x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    weight = torch.randn(n).to(dtype)
+    most, rstd = x.amax(1, keepdim=True).to(wide), torch.rand(shape[0], 1).to(wide)
+    sums = x.to(wide).sum(1, keepdim=True)
+    norm = (sums, rstd, weight, weight, n, 1e-5, wide)
+    slopes = (grad, x, sums / n, rstd, weight, [1])
+    calls = [
+        ("softmax_of", (x, most, rstd, dtype), "input"),
+        ("softmax_slope", (grad, x, 1), "slope"),
+        ("softmax_grad_of", (grad, x, sums, dtype), "grad"),
+        ("centred_squares", (x, sums, n, [1]), "squares"),
+        ("layer_norm_of", (x, *norm), "input mean rstd"),
+        ("layer_norm_slopes", slopes, "first second"),
+        ("layer_norm_grad_of", (*slopes[:-1], sums, rstd, n), "grad"),
+        ("rms_norm_squares", (x, [1]), "squares"),
+        ("rms_norm_of", (x, rstd, weight, n, 1e-5), "input rstd"),
+        ("rms_norm_slope", (grad, x, rstd, weight, [1]), "slope"),
+        ("rms_norm_grad_of", (grad, x, rstd, weight, sums, n), "grad"),
+    ]
+    for name, arguments, results in calls:
+        operator = getattr(ops, name)
+        wanted = operator(*arguments)
+        wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+        own = list(arguments)
+        given = {
+            f"{result}_out": torch.full_like(each, 7) for result, each in zip(results.split(), wanted, strict=True)
+        }
+        if results.split()[0] in ("input", "grad"):
+            own[0] = arguments[0].clone()
+            given[f"{results.split()[0]}_out"] = own[0]
+        operator.out(*own, **given)
+        for found, each in zip(given.values(), wanted, strict=True):
+            assert torch.equal(found, each), name
 
 
 def test_strided_operands() -> None:
