@@ -371,9 +371,15 @@ ELSEWHERE = (
     ),
     Row(
         "python/frontend/training",
-        "optimizers step_arguments step_function step_graph updated_graph",
+        "step_arguments step_function step_graph updated_graph",
         "python/frontend/training/test_train_step.py",
         "parts of a step",
+    ),
+    Row(
+        "python/frontend/training",
+        "update sgd_and_adam other_updates",
+        "python/frontend/training/test_optimizers.py",
+        "updates of all optimizers",
     ),
     Row(
         "python/frontend/tracing",

@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.utils import _pytree as pytree
 
 from joinsum.base.errors import CaptureError, PlanError
@@ -54,32 +58,46 @@ def _compiled(func: Any, leaves: Sequence[Any], structure: Any) -> Callable[[Seq
         filled = [next(of_fakes) if isinstance(x, torch.Tensor) else x for x in leaves]
         called = [next(of_nodes) if isinstance(x, torch.Tensor) else x for x in leaves]
         fake_args, fake_kwargs = pytree.tree_unflatten(filled, structure)
-        result = func(*fake_args, **fake_kwargs)
+        try:
+            result = func(*fake_args, **fake_kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            raise _refused(func) from None
     del mode
     node = graph.call_function(func, *pytree.tree_unflatten(called, structure))
     node.meta["val"] = result
     single = isinstance(result, torch.Tensor)
     entries = [node] if single else [_entry(graph, node, i, x) for i, x in enumerate(result)]
-    graph.output(tuple(entries))
-    view = single and any(each.alias_info is not None for each in func._schema.returns)
-    captured = CapturedGraph(fx.GraphModule({}, graph), fakes, stay={0} if view else ())
-    try:
-        compiled = executable.compile_fx(captured)
-    except CaptureError as error:
-        raise PlanError(
-            f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank"
-        ) from error
+    computed = [i for i, x in enumerate(entries) if isinstance(x, fx.Node)]
+    graph.output(tuple(entries[i] for i in computed))
+    view = any(each.alias_info is not None for each in func._schema.returns)
+    captured = CapturedGraph(fx.GraphModule({}, graph), fakes, stay=set(range(len(computed))) if view else ())
+    compiled = _refusing(func, lambda: executable.compile_fx(captured))
 
     def run(tensors: Sequence[torch.Tensor]) -> Any:
-        results = compiled(list(tensors))
-        if not single:
-            return type(result)(results) if type(result) in (tuple, list) else tuple(results)
-        if view:
-            assert isinstance(results[0], DistributedTensor)
-            results[0].read_only = True
-        return results[0]
+        results = _refusing(func, lambda: compiled(list(tensors)))
+        for x in results if view else ():
+            if isinstance(x, DistributedTensor):
+                x.read_only = True
+        if single:
+            return results[0]
+        # torch takes no None for a tensor that nobody asked for.
+        every = [torch.empty(0) if x is None else x for x in entries]
+        for i, x in zip(computed, results, strict=True):
+            every[i] = x
+        return type(result)(every) if type(result) in (tuple, list) else tuple(every)
 
     return run
+
+
+def _refusing(func: Any, call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except CaptureError as error:
+        raise _refused(func) from error
+
+
+def _refused(func: Any) -> PlanError:
+    return PlanError(f"DistributedTensor: no operator on blocks: operator={func}; give x.full_tensor(), on every rank")
 
 
 def _entry(graph: fx.Graph, node: fx.Node, index: int, value: Any) -> Any:

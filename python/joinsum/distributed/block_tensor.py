@@ -84,6 +84,8 @@ class BlockTensor(torch.Tensor):
     def alias(self: Own) -> Own:
         """Another tensor of the same blocks, detached."""
         other = self._wrapped(self._stored, self.shape, self.dtype, self.device)
+        if self.read_only:
+            other.read_only = True
         if self.lacking_values:
             other.lacking_values = self.lacking_values
         return other

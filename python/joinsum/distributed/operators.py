@@ -11,6 +11,7 @@ from torch.autograd.graph import increment_version
 
 from joinsum import _C
 from joinsum.base.errors import PlanError
+from joinsum.base.trees import tree_leaves
 from joinsum.distributed.block_tensor import BlockTensor, is_distributed, retyped
 from joinsum.distributed.local_fast_path import has_tensors, row_of, rows_of
 from joinsum.distributed.reductions import REDUCTIONS
@@ -25,8 +26,12 @@ Handler = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]
 def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Runs an ATen operator of which an argument is a DistributedTensor: by its handler, or as a plan of its own."""
     if not func._schema.is_mutable:
+        if torch.is_inference_mode_enabled():
+            # Where the operand is no inference tensor, torch lets a view of it be none.
+            with torch.inference_mode(False), torch.no_grad():
+                return _handler_of(func)(func, args, kwargs)
         return _handler_of(func)(func, args, kwargs)
-    if any(getattr(x, "read_only", False) for x in args):
+    if any(getattr(x, "read_only", False) for x in tree_leaves((args, kwargs))):
         raise PlanError(
             f"DistributedTensor: a view of distributed tensors is a copy, which is not written: operator={func}; write "
             "into the tensor itself, with a mask, or into y = x.full_tensor(), then x.copy_(y)"
@@ -50,7 +55,13 @@ def _handler_of(func: Any) -> Handler:
         return _refused("no out=", "use the result, or an operator in place")
     if func._schema.is_mutable:
         return _refused("no operator on blocks", "write into y = x.full_tensor(), on every rank, then x.copy_(y)")
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return _decomposed  # in inference mode, where autograd has not done it
     return _other
+
+
+def _decomposed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return func.decompose(*args, **kwargs)
 
 
 def plan_other_operators(run: Handler) -> None:
@@ -158,6 +169,8 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return args[0].with_blocks([result])
     target = kwargs.get("out", args[0])
     like = target if is_distributed(target) else _first(args, kwargs)
+    if func is _aten.add_.Tensor and target is not like:
+        return target.add_(args[1].unsharded(), **kwargs)  # a gradient is added to one that is a plain tensor
     if written and target is not like:
         _refuse_plain_target(func)
     if not written and any(_is_broadcast(x, like) for x in (*args, *kwargs.values())):

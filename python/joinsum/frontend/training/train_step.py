@@ -111,6 +111,7 @@ class TrainStep:
                 self._store(call.trained[index], parameter, state)
             if self._update.counts:
                 self._count(call.trained, updated.indices)
+            self._optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules warn of a step before the first
         self._sums = {} if call.last else {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
         self._done = 0 if call.last else self._done + 1
         self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizer.param_groups]}
@@ -309,7 +310,8 @@ def train_step(
     loss_function   a function of the model's result and the target, which is the batch's last entry. It returns the
                     loss, or a tuple or dictionary whose first entry or entry `loss` it is; None if the model returns
                     one of these, or a result with an attribute `loss`
-    optimizer       SGD, Adam or AdamW of torch.optim, with any options and parameter groups
+    optimizer       of torch.optim: any whose update is elementwise, Adafactor or Muon, with any options and parameter
+                    groups, or a subclass that changes numbers alone
     max_norm        clips the gradients to this norm, as torch.nn.utils.clip_grad_norm_ does
     norm_type       which norm that is: 2, 1, `math.inf` or another positive number
     max_value       clips each element of the gradients, as torch.nn.utils.clip_grad_value_ does

@@ -159,8 +159,6 @@ def test_state_stays_on_the_sites_under_the_users_keys() -> None:
     moment = optimizer.state[weight]["exp_avg"]
     assert all(isinstance(x, joinsum.DistributedTensor) for x in (weight, moment, model.norm.running_mean))
     assert int(model.norm.num_batches_tracked.full_tensor()) == 2
-    with pytest.raises(joinsum.PlanError, match="full_tensor"):
-        model(x)
 
 
 def test_a_synced_model_goes_on_by_itself_and_in_another_step() -> None:
@@ -396,11 +394,12 @@ def test_losses_that_are_no_numbers_propagate() -> None:
 
 def test_other_optimizers_are_refused_with_the_remedy() -> None:
     model = new_model("mlp")
-    with pytest.raises(joinsum.PlanError, match=r"optimizer=Adagrad, supported=\['SGD'.*joinsum.distribute"):
-        joinsum.train_step(model, None, torch.optim.Adagrad(model.parameters()))
+    with pytest.raises(joinsum.PlanError, match=r"optimizer=LBFGS, supported=\['SGD'.*joinsum.distribute"):
+        joinsum.train_step(model, None, torch.optim.LBFGS(model.parameters()))
 
     class Mine(torch.optim.SGD):
-        pass
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
 
     with pytest.raises(joinsum.PlanError, match="optimizer=Mine"):
         joinsum.train_step(model, None, Mine(model.parameters()))
