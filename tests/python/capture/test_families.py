@@ -13,7 +13,7 @@ import torch
 pytest.importorskip("transformers")
 
 from families import FAMILIES, Family
-from family_sweep import TOLERANCE, Measured, measure, relative
+from family_sweep import TOLERANCE, Measured, measure, relative, train
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,6 +30,29 @@ def test_a_family_has_the_loss_and_gradients_of_torch(name: str, sites: int) -> 
     assert measured.moved > 0
     assert measured.einsums > 0
     assert measured.calls > 0
+
+
+# Among them: logged warnings, locks and flags of a first call, caches, experts, encoder and decoder, images, sound.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "way", "attention"),
+    [
+        ("gpt2", "train_step", "sdpa"),
+        ("mixtral", "train_step", "eager"),
+        ("wav2vec2", "train_step", "sdpa"),
+        ("resnet", "train_step", "eager"),
+        ("vit", "distribute", "sdpa"),
+        ("bert", "distribute", "eager"),
+        ("llama", "distribute", "sdpa"),
+        ("t5", "torch.compile", "eager"),
+    ],
+)
+def test_a_family_trains_as_it_comes(name: str, way: str, attention: str) -> None:
+    try:
+        trained = train(FAMILIES[name], way, attention, 2)
+    finally:
+        joinsum.init()
+    assert (trained.result, trained.why) == ("equal", "")
 
 
 def test_there_are_forty_families() -> None:
