@@ -135,13 +135,13 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
-        "attention",
+        "attention attention_composed",
         "python/capture/decompositions/test_attention.py",
         "blocks of queries and keys are compared with the softmax that is written out",
     ),
     Row(
         "csrc/kernels/torch_call",
-        "random",
+        "random random_composed",
         "python/capture/decompositions/test_random.py",
         "what a part draws is that part of what one process draws",
     ),
@@ -149,7 +149,13 @@ ELSEWHERE = (
         "csrc/kernels/torch_call",
         "layer_norm lookups axis_shard processor_rows",
         "python/capture/decompositions/test_into_given_memory.py",
-        "compared with the functional forms",
+        "compared with the functional forms, and these with torch's operators",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
+        "gradients strided checked",
+        "python/capture/decompositions/test_gradients.py",
+        "compared with torch's",
     ),
     Row(
         "csrc/kernels/torch_call",
@@ -345,7 +351,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/capture/decompositions",
-        "attention einsum gradients",
+        "einsum",
         "python/capture/operators/test_operators.py",
         "operators that the table's rows call",
     ),

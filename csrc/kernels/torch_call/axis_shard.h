@@ -9,12 +9,23 @@ namespace joinsum::kernels::torch_call {
 /// A shard of an axis, which may be the product of several factors, row-major: offset, local and global extent of each.
 class AxisShard {
  public:
+  struct Factor {
+    int64_t offset;
+    int64_t local;
+    int64_t extent;
+  };
+
   AxisShard(at::IntArrayRef offsets, at::IntArrayRef local, at::IntArrayRef extents) {
     for (size_t i = 0; i < extents.size(); ++i) {
       factors_.push_back({offsets[i], local[i], extents[i]});
       extent_ *= extents[i];
     }
   }
+
+  /// All of an axis.
+  explicit AxisShard(int64_t extent) : factors_{{0, extent, extent}}, extent_(extent) {}
+
+  const std::vector<Factor>& factors() const { return factors_; }
 
   /// The place in the shard of an element of the axis, by its global index; -1 where another shard has it. Raises
   /// IndexError for an index out of range.
@@ -35,11 +46,6 @@ class AxisShard {
   }
 
  private:
-  struct Factor {
-    int64_t offset;
-    int64_t local;
-    int64_t extent;
-  };
   std::vector<Factor> factors_;
   int64_t extent_ = 1;
 };

@@ -1,6 +1,6 @@
 // The cross entropy of scores of classes, of which each site has a shard, and its gradient: a pass over the scores
-// each. Logarithms of sums of exponentials are of double precision, as losses are small differences from them. The
-// functional forms are in python/joinsum/capture/decompositions.
+// each. Scores are [n, c, *s], targets [n, *s]. Logarithms of sums of exponentials, `lse`, are of double precision, as
+// losses are small differences from them; the gradient reads these and the scores alone.
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,7 @@
 
 #include "kernels/pairs/parallel.h"
 #include "kernels/torch_call/axis_shard.h"
+#include "kernels/torch_call/lookups.h"
 #include "kernels/torch_call/processor_rows.h"
 
 namespace joinsum::kernels::torch_call {
@@ -26,6 +27,41 @@ bool has_rows(const at::Tensor& input) {
 at::ScalarType accumulated(const at::Tensor& input) {
   return input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
+
+// --- by torch's operators --------------------------------------------------------------------------------------------
+
+/// log Σ exp(score) over the classes; the results of shards are reduced by logaddexp.
+at::Tensor composed_lse(const at::Tensor& input) { return input.to(at::kDouble).logsumexp(1); }
+
+at::Tensor composed_losses(const at::Tensor& lse, const at::Tensor& score, const at::Tensor& share) {
+  return ((lse - score) * share).masked_fill_(share.eq(0), 0).to(score.scalar_type());
+}
+
+/// slope (exp(input - lse) - [the class is `own`]), where `less` is the slope of targets in the shard, and zero of
+/// others.
+at::Tensor gradient_of_classes(const at::Tensor& input, const at::Tensor& lse, const at::Tensor& slope,
+                               const at::Tensor& own, const at::Tensor& less) {
+  const at::Tensor high = lse.to(slope.scalar_type());
+  const at::Tensor low = (lse - high).to(slope.scalar_type());
+  at::Tensor out = at::sub(input.to(slope.scalar_type()), high.unsqueeze(1)).sub_(low.unsqueeze(1)).exp_();
+  out.mul_(slope.unsqueeze(1)).scatter_add_(1, own.unsqueeze(1), less.neg().unsqueeze(1));
+  return out.to(input.scalar_type());
+}
+
+at::Tensor composed_grad_of(const at::Tensor& input, const at::Tensor& target, const at::Tensor& lse,
+                            const at::Tensor& slope, const AxisShard& shard) {
+  const auto [own, present] = local_targets(target.masked_fill(slope.eq(0), -1), -1, shard);
+  const at::Tensor wide = slope.to(accumulated(input));
+  return gradient_of_classes(input, lse, wide, own, wide.masked_fill(present.logical_not(), 0));
+}
+
+at::Tensor composed_grad(const at::Tensor& input, const at::Tensor& target, const at::Tensor& lse,
+                         const at::Tensor& slope, at::IntArrayRef offsets, at::IntArrayRef local,
+                         at::IntArrayRef extents) {
+  return composed_grad_of(input, target, lse, slope, AxisShard(offsets, local, extents));
+}
+
+// --- by loops over rows ----------------------------------------------------------------------------------------------
 
 template <class T>
 double log_of_sum(const T* x, int64_t count) {
@@ -57,9 +93,9 @@ at::Tensor& class_lse_out(const at::Tensor& input, at::Tensor& out) {
 
 at::Tensor& cross_entropy_of_out(const at::Tensor& lse, const at::Tensor& score, const at::Tensor& share,
                                  at::Tensor& out) {
-  const at::Tensor sums = lse.contiguous();
-  const at::Tensor scores = score.contiguous();
-  const at::Tensor shares = share.contiguous();
+  const at::Tensor sums = lse.to(at::kDouble).contiguous();
+  const at::Tensor scores = score.to(out.scalar_type()).contiguous();
+  const at::Tensor shares = share.to(out.scalar_type()).contiguous();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, out.scalar_type(), "cross_entropy_of", [&] {
     const double* of_row = sums.const_data_ptr<double>();
     const scalar_t* own = scores.const_data_ptr<scalar_t>();
@@ -101,31 +137,24 @@ void gradient_of_row(const Slopes& slopes, int64_t row, const T* from, int64_t c
 
 /// The same for any layout and type.
 void gradient_by_torch(const Slopes& slopes, const at::Tensor& input, at::Tensor& out) {
-  const auto type = accumulated(input);
-  const at::Tensor high = slopes.lse.to(type);
-  const at::Tensor low = (slopes.lse - high).to(type);
-  const at::Tensor slope = slopes.slope.to(type);
   at::Tensor own = at::zeros(slopes.target.sizes(), slopes.target.options());
-  at::Tensor less = at::zeros(slopes.target.sizes(), slope.options());
-  const Slopes wide{slopes.shard, slopes.target, slopes.lse, slope};
-  AT_DISPATCH_FLOATING_TYPES(type, "cross_entropy_grad", [&] {
+  at::Tensor less = at::zeros(slopes.target.sizes(), slopes.slope.options());
+  AT_DISPATCH_FLOATING_TYPES(less.scalar_type(), "cross_entropy_grad", [&] {
     for (int64_t i = 0; i < slopes.target.numel(); ++i) {
-      const int64_t found = wide.find<scalar_t>(i);
+      const int64_t found = slopes.find<scalar_t>(i);
       if (found < 0) continue;
       own.mutable_data_ptr<int64_t>()[i] = found;
-      less.mutable_data_ptr<scalar_t>()[i] = -slope.const_data_ptr<scalar_t>()[i];
+      less.mutable_data_ptr<scalar_t>()[i] = slopes.slope.const_data_ptr<scalar_t>()[i];
     }
   });
-  at::Tensor result = input.to(type).sub(high.unsqueeze(1)).sub_(low.unsqueeze(1)).exp_().mul_(slope.unsqueeze(1));
-  out.copy_(result.scatter_add_(1, own.unsqueeze(1), less.unsqueeze(1)));
+  out.copy_(gradient_of_classes(input, slopes.lse, slopes.slope, own, less));
 }
 
-at::Tensor& cross_entropy_grad_out(const at::Tensor& input, const at::Tensor& target, const at::Tensor& lse,
-                                   const at::Tensor& slope, at::IntArrayRef offsets, at::IntArrayRef local,
-                                   at::IntArrayRef extents, at::Tensor& out) {
+at::Tensor& gradient_into(const at::Tensor& input, const at::Tensor& target, const at::Tensor& lse,
+                          const at::Tensor& slope, const AxisShard& shard, at::Tensor& out) {
   if (input.numel() == 0) return out;
-  const AxisShard shard(offsets, local, extents);
-  const Slopes slopes{shard, target.to(at::kLong).contiguous(), lse.contiguous(), slope.contiguous()};
+  const Slopes slopes{shard, target.to(at::kLong).contiguous(), lse.to(at::kDouble).contiguous(),
+                      slope.to(accumulated(input)).contiguous()};
   if (!has_rows(input)) {
     gradient_by_torch(slopes, input, out);
     return out;
@@ -143,7 +172,99 @@ at::Tensor& cross_entropy_grad_out(const at::Tensor& input, const at::Tensor& ta
   return out;
 }
 
+at::Tensor& cross_entropy_grad_out(const at::Tensor& input, const at::Tensor& target, const at::Tensor& lse,
+                                   const at::Tensor& slope, at::IntArrayRef offsets, at::IntArrayRef local,
+                                   at::IntArrayRef extents, at::Tensor& out) {
+  return gradient_into(input, target, lse, slope, AxisShard(offsets, local, extents), out);
+}
+
+// --- new results -----------------------------------------------------------------------------------------------------
+
+/// log Σ exp(score) over the classes. Of single precision the exponentials are, too: `joinsum::class_lse` itself is as
+/// exact as its result.
+at::Tensor lse_of(const at::Tensor& input) {
+  if (!input.is_cpu()) return composed_lse(input);
+  std::vector<int64_t> extents = input.sizes().vec();
+  extents.erase(extents.begin() + 1);
+  at::Tensor out = at::empty(extents, input.options().dtype(at::kDouble));
+  return class_lse_out(input, out);
+}
+
+/// The loss of each target, whose weight is `share`: (lse - score) share, zero of those without weight.
+at::Tensor cross_entropy_of(const at::Tensor& lse, const at::Tensor& score, const at::Tensor& share) {
+  if (!score.is_cpu()) return composed_losses(lse, score, share);
+  at::Tensor out = at::empty(score.sizes(), score.options());
+  return cross_entropy_of_out(lse, score, share, out);
+}
+
+/// The gradient of a shard of the scores: slope (exp(score - lse) - [the class is the target's]). `slope` is the
+/// gradient of each target's loss times its weight; a target whose slope is zero may be no class.
+at::Tensor cross_entropy_grad(const at::Tensor& input, const at::Tensor& target, const at::Tensor& lse,
+                              const at::Tensor& slope, at::IntArrayRef offsets, at::IntArrayRef local,
+                              at::IntArrayRef extents) {
+  at::Tensor out = at::empty(input.sizes(), input.options());
+  return cross_entropy_grad_out(input, target, lse, slope, offsets, local, extents, out);
+}
+
+// --- all classes in one place ----------------------------------------------------------------------------------------
+
+constexpr int64_t kMean = 1;
+
+/// The loss, the sum of the weights, the weight of each target, and `lse`. `reduction` is 0 for the losses of all
+/// targets, 1 for their mean over the weights, 2 for their sum.
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> cross_entropy(const at::Tensor& input,
+                                                                         const at::Tensor& target,
+                                                                         const std::optional<at::Tensor>& weight,
+                                                                         int64_t reduction, int64_t ignored) {
+  const at::Tensor lse = lse_of(input);
+  const auto [score, share] = class_scores(input, target, weight, ignored, AxisShard(input.size(1)));
+  const at::Tensor losses = cross_entropy_of(lse, score, share);
+  if (reduction == 0) return {losses, at::zeros({}, losses.options()), share, lse};
+  const at::Tensor total = share.sum();
+  const at::Tensor sum = losses.sum();
+  return {reduction == kMean ? sum / total : sum, total, share, lse};
+}
+
+/// The gradient of each target's loss times its weight.
+at::Tensor slope_of(const at::Tensor& grad, int64_t reduction, const at::Tensor& total, const at::Tensor& share) {
+  return (reduction == kMean ? grad / total : grad) * share;
+}
+
+/// The gradient of the scores, of that of the loss and of what `cross_entropy` gave.
+at::Tensor composed_backward(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target,
+                             int64_t reduction, const at::Tensor& total, const at::Tensor& share,
+                             const at::Tensor& lse) {
+  return composed_grad_of(input, target, lse, slope_of(grad, reduction, total, share), AxisShard(input.size(1)));
+}
+
+at::Tensor& cross_entropy_backward_out(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target,
+                                       int64_t reduction, const at::Tensor& total, const at::Tensor& share,
+                                       const at::Tensor& lse, at::Tensor& out) {
+  return gradient_into(input, target, lse, slope_of(grad, reduction, total, share), AxisShard(input.size(1)), out);
+}
+
+at::Tensor cross_entropy_backward(const at::Tensor& grad, const at::Tensor& input, const at::Tensor& target,
+                                  int64_t reduction, const at::Tensor& total, const at::Tensor& share,
+                                  const at::Tensor& lse) {
+  at::Tensor out = at::empty(input.sizes(), input.options());
+  return cross_entropy_backward_out(grad, input, target, reduction, total, share, lse, out);
+}
+
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {
+  library.def("class_lse(Tensor input) -> Tensor");
+  library.def("cross_entropy_of(Tensor lse, Tensor score, Tensor share) -> Tensor");
+  library.def(
+      "cross_entropy_grad(Tensor input, Tensor target, Tensor lse, Tensor slope, SymInt[] offsets, SymInt[] local, "
+      "SymInt[] extents) -> Tensor");
+  library.def(
+      "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignored) -> (Tensor, Tensor, "
+      "Tensor, Tensor)");
+  library.def(
+      "cross_entropy_backward(Tensor grad, Tensor input, Tensor target, int reduction, Tensor total, Tensor share, "
+      "Tensor lse) -> Tensor");
+  library.def(
+      "cross_entropy_backward.out(Tensor grad, Tensor input, Tensor target, int reduction, Tensor total, Tensor share, "
+      "Tensor lse, *, Tensor(a!) input_out) -> Tensor(a!)");
   library.def("class_lse.out(Tensor input, *, Tensor(a!) result_out) -> Tensor(a!)");
   library.def("cross_entropy_of.out(Tensor lse, Tensor score, Tensor share, *, Tensor(a!) score_out) -> Tensor(a!)");
   library.def(
@@ -151,7 +272,19 @@ TORCH_LIBRARY_FRAGMENT(joinsum, library) {
       "SymInt[] extents, *, Tensor(a!) input_out) -> Tensor(a!)");
 }
 
+TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) {
+  library.impl("class_lse", &composed_lse);
+  library.impl("cross_entropy_of", &composed_losses);
+  library.impl("cross_entropy_grad", &composed_grad);
+  library.impl("cross_entropy", &cross_entropy);
+  library.impl("cross_entropy_backward", &composed_backward);
+}
+
 TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
+  library.impl("cross_entropy_of", &cross_entropy_of);
+  library.impl("cross_entropy_grad", &cross_entropy_grad);
+  library.impl("cross_entropy_backward", &cross_entropy_backward);
+  library.impl("cross_entropy_backward.out", &cross_entropy_backward_out);
   library.impl("class_lse.out", &class_lse_out);
   library.impl("cross_entropy_of.out", &cross_entropy_of_out);
   library.impl("cross_entropy_grad.out", &cross_entropy_grad_out);

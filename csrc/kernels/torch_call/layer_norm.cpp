@@ -1,5 +1,5 @@
-// Layer norms and their gradients, computed into given memory. The functional forms are torch's own, and those in
-// python/joinsum/capture/decompositions.
+// Layer norms, computed into given memory, and their gradients alone, of which the functional form of the norm is
+// torch's.
 
 #include <algorithm>
 #include <cmath>
@@ -87,19 +87,26 @@ void input_gradient(const Rows& all, const Backward& given, const T* weight, T* 
   });
 }
 
+/// By torch's operator, which reads the statistics as if they were contiguous.
+at::Tensor composed_grad_input(const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef normalized_shape,
+                               const at::Tensor& mean, const at::Tensor& rstd,
+                               const std::optional<at::Tensor>& weight) {
+  return std::get<0>(at::native_layer_norm_backward(grad, input, normalized_shape, mean.contiguous(), rstd.contiguous(),
+                                                    weight, {}, {true, false, false}));
+}
+
 at::Tensor& layer_norm_grad_input_out(const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef normalized_shape,
                                       const at::Tensor& mean, const at::Tensor& rstd,
                                       const std::optional<at::Tensor>& weight, at::Tensor& out) {
   const Rows all(input, normalized_shape);
   const Backward given(grad, input, mean, rstd);
   const at::Tensor scale = contiguous(weight);
-  if (single_type(input, {scale, mean})) {
+  if (single_type(input, {grad, scale, mean, rstd, out})) {
     AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "layer_norm_grad_input", [&] {
       input_gradient<scalar_t>(all, given, data_of<scalar_t>(scale), out.mutable_data_ptr<scalar_t>());
     });
   } else {
-    out.copy_(std::get<0>(at::native_layer_norm_backward(given.grad, given.x, normalized_shape, given.mean, given.rstd,
-                                                         weight, {}, {true, false, false})));
+    out.copy_(composed_grad_input(given.grad, given.x, normalized_shape, given.mean, given.rstd, weight));
   }
   return out;
 }
@@ -115,30 +122,62 @@ void affine_gradients(const Rows& all, const Backward& given, T* weight, T* bias
   });
 }
 
+std::tuple<at::Tensor, at::Tensor> composed_grad_affine(const at::Tensor& grad, const at::Tensor& input,
+                                                        at::IntArrayRef normalized_shape, const at::Tensor& mean,
+                                                        const at::Tensor& rstd) {
+  const at::Tensor one = at::ones(normalized_shape, grad.options());
+  auto [_, weight, bias] = at::native_layer_norm_backward(grad, input, normalized_shape, mean.contiguous(),
+                                                          rstd.contiguous(), one, one, {false, true, true});
+  return {weight, bias};
+}
+
 std::tuple<at::Tensor&, at::Tensor&> layer_norm_grad_affine_out(const at::Tensor& grad, const at::Tensor& input,
                                                                 at::IntArrayRef normalized_shape,
                                                                 const at::Tensor& mean, const at::Tensor& rstd,
                                                                 at::Tensor& weight, at::Tensor& bias) {
   const Backward given(grad, input, mean, rstd);
-  if (single_type(input, {weight, mean})) {
+  if (single_type(input, {grad, mean, rstd, weight, bias})) {
     AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "layer_norm_grad_affine", [&] {
       affine_gradients<scalar_t>(Rows(input, normalized_shape), given, weight.mutable_data_ptr<scalar_t>(),
                                  bias.mutable_data_ptr<scalar_t>());
     });
   } else {
-    const at::Tensor one = at::ones_like(weight);
-    const auto [_, for_weight, for_bias] = at::native_layer_norm_backward(
-        given.grad, given.x, normalized_shape, given.mean, given.rstd, one, one, {false, true, true});
+    const auto [for_weight, for_bias] =
+        composed_grad_affine(given.grad, given.x, normalized_shape, given.mean, given.rstd);
     weight.copy_(for_weight);
     bias.copy_(for_bias);
   }
   return {weight, bias};
 }
 
+// --- new results -----------------------------------------------------------------------------------------------------
+
+at::Tensor layer_norm_grad_input(const at::Tensor& grad, const at::Tensor& input, at::IntArrayRef normalized_shape,
+                                 const at::Tensor& mean, const at::Tensor& rstd,
+                                 const std::optional<at::Tensor>& weight) {
+  at::Tensor out = at::empty(input.sizes(), input.options());
+  return layer_norm_grad_input_out(grad, input, normalized_shape, mean, rstd, weight, out);
+}
+
+/// The results of shards of the batch are summed.
+std::tuple<at::Tensor, at::Tensor> layer_norm_grad_affine(const at::Tensor& grad, const at::Tensor& input,
+                                                          at::IntArrayRef normalized_shape, const at::Tensor& mean,
+                                                          const at::Tensor& rstd) {
+  at::Tensor weight = at::empty(normalized_shape, grad.options());
+  at::Tensor bias = at::empty(normalized_shape, grad.options());
+  return layer_norm_grad_affine_out(grad, input, normalized_shape, mean, rstd, weight, bias);
+}
+
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {
   library.def(
       "native_layer_norm.out(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps, *, "
       "Tensor(a!) input_out, Tensor(b!) mean_out, Tensor(c!) rstd_out) -> (Tensor(a!), Tensor(b!), Tensor(c!))");
+  library.def(
+      "layer_norm_grad_input(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, Tensor? "
+      "weight) -> Tensor");
+  library.def(
+      "layer_norm_grad_affine(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd) "
+      "-> (Tensor, Tensor)");
   library.def(
       "layer_norm_grad_input.out(Tensor grad, Tensor input, SymInt[] normalized_shape, Tensor mean, Tensor rstd, "
       "Tensor? weight, *, Tensor(a!) grad_out) -> Tensor(a!)");
@@ -147,7 +186,14 @@ TORCH_LIBRARY_FRAGMENT(joinsum, library) {
       "Tensor(a!) weight_out, Tensor(b!) bias_out) -> (Tensor(a!), Tensor(b!))");
 }
 
+TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) {
+  library.impl("layer_norm_grad_input", &composed_grad_input);
+  library.impl("layer_norm_grad_affine", &composed_grad_affine);
+}
+
 TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
+  library.impl("layer_norm_grad_input", &layer_norm_grad_input);
+  library.impl("layer_norm_grad_affine", &layer_norm_grad_affine);
   library.impl("native_layer_norm.out", &layer_norm_out);
   library.impl("layer_norm_grad_input.out", &layer_norm_grad_input_out);
   library.impl("layer_norm_grad_affine.out", &layer_norm_grad_affine_out);

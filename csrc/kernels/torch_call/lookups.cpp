@@ -1,5 +1,6 @@
-// Lookups of rows of a table and of scores of classes, of which each site has a shard, computed into given memory. The
-// functional forms are in python/joinsum/capture/decompositions.
+// Lookups of rows of a table and of scores of classes, of which each site has a shard.
+
+#include "kernels/torch_call/lookups.h"
 
 #include <algorithm>
 #include <cstring>
@@ -14,6 +15,72 @@
 
 namespace joinsum::kernels::torch_call {
 namespace {
+
+using Optional = std::optional<at::Tensor>;
+using Two = std::tuple<at::Tensor, at::Tensor>;
+
+bool given(const Optional& tensor) { return tensor && tensor->defined(); }
+
+// --- by torch's operators --------------------------------------------------------------------------------------------
+
+/// Indices in a shard of an axis for global ones, 0 for indices of other shards; and which are in this shard.
+Two local_index(const at::Tensor& index, const AxisShard& shard) {
+  at::Tensor rest = index;
+  at::Tensor found = at::zeros_like(index);
+  at::Tensor present = at::ones_like(index, index.options().dtype(at::kBool));
+  int64_t step = 1;
+  for (size_t i = shard.factors().size(); i-- > 0;) {
+    const auto& [offset, local, extent] = shard.factors()[i];
+    const at::Tensor coordinate = rest.remainder(extent).sub_(offset);
+    rest = rest.div(extent, "floor");
+    present.logical_and_(coordinate.ge(0)).logical_and_(coordinate.lt(local));
+    found.add_(coordinate, step);
+    step *= local;
+  }
+  // What remains is zero of an index in range; without waiting for the device.
+  at::_assert_async(rest.eq(0).all(), "index out of range");
+  return {found.masked_fill_(present.logical_not(), 0), present};
+}
+
+at::Tensor composed_embedding(const at::Tensor& table, const at::Tensor& index, at::IntArrayRef offsets,
+                              at::IntArrayRef local, at::IntArrayRef extents) {
+  if (local == extents) return at::embedding(table, index);
+  const auto [found, present] = local_index(index, AxisShard(offsets, local, extents));
+  return at::embedding(table, found).masked_fill_(present.logical_not().unsqueeze(-1), 0);
+}
+
+at::Tensor composed_embedding_backward(const at::Tensor& grad, const at::Tensor& index, const at::Tensor& rows,
+                                       int64_t padding, int64_t extent) {
+  const int64_t count = rows.numel();
+  if (count == extent) return at::embedding_dense_backward(grad, index, extent, padding, false);
+  at::Tensor out = at::zeros({count, grad.size(-1)}, grad.options());
+  if (count == 0) return out;
+  const at::Tensor wanted = index.reshape(-1).to(rows.scalar_type());
+  const at::Tensor found = at::searchsorted(rows, wanted).clamp_max_(count - 1);
+  const at::Tensor present = rows.index_select(0, found).eq(wanted).logical_and_(wanted.ne(padding));
+  const at::Tensor which = present.nonzero().squeeze(1);
+  return out.index_add_(0, found.index_select(0, which), grad.reshape({-1, grad.size(-1)}).index_select(0, which));
+}
+
+Two composed_scores(const at::Tensor& input, const at::Tensor& target, const Optional& weight, int64_t ignored,
+                    const AxisShard& shard) {
+  const auto [found, present] = local_targets(target, ignored, shard);
+  const at::Tensor absent = present.logical_not();
+  at::Tensor scores = input.gather(1, found.unsqueeze(1)).squeeze(1);
+  at::Tensor weights = given(weight) ? weight->take(found).to(scores.scalar_type()) : at::ones_like(scores);
+  return {scores.masked_fill(absent, 0), weights.masked_fill(absent, 0)};
+}
+
+at::Tensor composed_nll_backward(const at::Tensor& score, const at::Tensor& grad, const at::Tensor& target,
+                                 const Optional& weight, int64_t ignored, at::IntArrayRef offsets,
+                                 at::IntArrayRef local, at::IntArrayRef extents) {
+  const auto [found, present] = local_targets(target, ignored, AxisShard(offsets, local, extents));
+  const at::Tensor slope = given(weight) ? (grad * weight->take(found)).to(grad.scalar_type()) : grad;
+  const at::Tensor values = slope.neg().masked_fill_(present.logical_not(), 0);
+  return at::zeros(score.sizes(), grad.options()).scatter_(1, found.unsqueeze(1), values.unsqueeze(1));
+}
+
+// --- indices on the processor ----------------------------------------------------------------------------------------
 
 at::Tensor indices_of(const at::Tensor& index) { return index.to(at::kLong).contiguous(); }
 
@@ -99,15 +166,12 @@ void for_each_target(const Classes& all, int64_t ignored, const AxisShard& shard
   for (int64_t i = 0; i < all.target.numel(); ++i) visit(i, targets[i] == ignored ? -1 : shard.find(targets[i]));
 }
 
-at::Tensor contiguous(const std::optional<at::Tensor>& tensor, at::ScalarType type) {
-  return tensor && tensor->defined() ? tensor->to(type).contiguous() : at::Tensor();
+at::Tensor contiguous(const Optional& tensor, at::ScalarType type) {
+  return given(tensor) ? tensor->to(type).contiguous() : at::Tensor();
 }
 
-std::tuple<at::Tensor&, at::Tensor&> class_scores_out(const at::Tensor& input, const at::Tensor& target,
-                                                      const std::optional<at::Tensor>& weight, int64_t ignored,
-                                                      at::IntArrayRef offsets, at::IntArrayRef local,
-                                                      at::IntArrayRef extents, at::Tensor& score, at::Tensor& share) {
-  const AxisShard shard(offsets, local, extents);
+void scores_into(const at::Tensor& input, const at::Tensor& target, const Optional& weight, int64_t ignored,
+                 const AxisShard& shard, at::Tensor& score, at::Tensor& share) {
   const Classes all(input, target);
   const at::Tensor source = input.contiguous();
   const at::Tensor weights = contiguous(weight, input.scalar_type());
@@ -121,11 +185,18 @@ std::tuple<at::Tensor&, at::Tensor&> class_scores_out(const at::Tensor& input, c
       shares[i] = found < 0 ? scalar_t(0) : of_class == nullptr ? scalar_t(1) : of_class[found];
     });
   });
+}
+
+std::tuple<at::Tensor&, at::Tensor&> class_scores_out(const at::Tensor& input, const at::Tensor& target,
+                                                      const Optional& weight, int64_t ignored, at::IntArrayRef offsets,
+                                                      at::IntArrayRef local, at::IntArrayRef extents, at::Tensor& score,
+                                                      at::Tensor& share) {
+  scores_into(input, target, weight, ignored, AxisShard(offsets, local, extents), score, share);
   return {score, share};
 }
 
 at::Tensor& nll_backward_shard_out(const at::Tensor& score, const at::Tensor& grad, const at::Tensor& target,
-                                   const std::optional<at::Tensor>& weight, int64_t ignored, at::IntArrayRef offsets,
+                                   const Optional& weight, int64_t ignored, at::IntArrayRef offsets,
                                    at::IntArrayRef local, at::IntArrayRef extents, at::Tensor& out) {
   const AxisShard shard(offsets, local, extents);
   const Classes all(score, target);
@@ -143,7 +214,52 @@ at::Tensor& nll_backward_shard_out(const at::Tensor& score, const at::Tensor& gr
   return out;
 }
 
+// --- new results -----------------------------------------------------------------------------------------------------
+
+/// Rows of a shard of `table` [v, d] at `index`, zeros for rows of other shards; the results of all are summed.
+at::Tensor embedding_shard(const at::Tensor& table, const at::Tensor& index, at::IntArrayRef offsets,
+                           at::IntArrayRef local, at::IntArrayRef extents) {
+  std::vector<int64_t> sizes = index.sizes().vec();
+  sizes.push_back(table.size(1));
+  at::Tensor out = at::empty(sizes, table.options());
+  return embedding_shard_out(table, index, offsets, local, extents, out);
+}
+
+/// The gradient [v, d] of a shard of a table with `extent` rows; `rows` [v] has the numbers of its rows, ascending.
+/// `grad` [*b, d] and `index` [*b] may be shards of the batch, whose results are summed.
+at::Tensor embedding_backward_shard(const at::Tensor& grad, const at::Tensor& index, const at::Tensor& rows,
+                                    int64_t padding, int64_t extent) {
+  at::Tensor out = at::empty({rows.numel(), grad.size(-1)}, grad.options());
+  return embedding_backward_shard_out(grad, index, rows, padding, extent, out);
+}
+
+template <bool composed>
+Two class_scores_of(const at::Tensor& input, const at::Tensor& target, const Optional& weight, int64_t ignored,
+                    at::IntArrayRef offsets, at::IntArrayRef local, at::IntArrayRef extents) {
+  if constexpr (composed) return composed_scores(input, target, weight, ignored, AxisShard(offsets, local, extents));
+  return class_scores(input, target, weight, ignored, AxisShard(offsets, local, extents));
+}
+
+/// The gradient [n, c, *s] of a shard of the scores, of which only the shape is read; `grad` [n, *s] is the gradient of
+/// each target's loss.
+at::Tensor nll_backward_shard(const at::Tensor& score, const at::Tensor& grad, const at::Tensor& target,
+                              const Optional& weight, int64_t ignored, at::IntArrayRef offsets, at::IntArrayRef local,
+                              at::IntArrayRef extents) {
+  at::Tensor out = at::empty(score.sizes(), grad.options());
+  return nll_backward_shard_out(score, grad, target, weight, ignored, offsets, local, extents, out);
+}
+
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {
+  library.def(
+      "embedding_shard(Tensor table, Tensor index, SymInt[] offsets, SymInt[] local, SymInt[] extents) -> Tensor");
+  library.def(
+      "embedding_backward_shard(Tensor grad, Tensor index, Tensor rows, SymInt padding, SymInt extent) -> Tensor");
+  library.def(
+      "class_scores(Tensor input, Tensor target, Tensor? weight, SymInt ignored, SymInt[] offsets, SymInt[] local, "
+      "SymInt[] extents) -> (Tensor, Tensor)");
+  library.def(
+      "nll_backward_shard(Tensor score, Tensor grad, Tensor target, Tensor? weight, SymInt ignored, SymInt[] offsets, "
+      "SymInt[] local, SymInt[] extents) -> Tensor");
   library.def(
       "embedding_shard.out(Tensor table, Tensor index, SymInt[] offsets, SymInt[] local, SymInt[] extents, *, "
       "Tensor(a!) result_out) -> Tensor(a!)");
@@ -158,7 +274,18 @@ TORCH_LIBRARY_FRAGMENT(joinsum, library) {
       "offsets, SymInt[] local, SymInt[] extents, *, Tensor(a!) result_out) -> Tensor(a!)");
 }
 
+TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) {
+  library.impl("embedding_shard", &composed_embedding);
+  library.impl("embedding_backward_shard", &composed_embedding_backward);
+  library.impl("class_scores", &class_scores_of<true>);
+  library.impl("nll_backward_shard", &composed_nll_backward);
+}
+
 TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
+  library.impl("embedding_shard", &embedding_shard);
+  library.impl("embedding_backward_shard", &embedding_backward_shard);
+  library.impl("class_scores", &class_scores_of<false>);
+  library.impl("nll_backward_shard", &nll_backward_shard);
   library.impl("embedding_shard.out", &embedding_shard_out);
   library.impl("embedding_backward_shard.out", &embedding_backward_shard_out);
   library.impl("class_scores.out", &class_scores_out);
@@ -166,4 +293,20 @@ TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
 }
 
 }  // namespace
+
+Two local_targets(const at::Tensor& target, int64_t ignored, const AxisShard& shard) {
+  const at::Tensor skipped = target.eq(ignored);
+  auto [found, present] = local_index(target.masked_fill(skipped, 0), shard);
+  return {found, present.logical_and_(skipped.logical_not())};
+}
+
+Two class_scores(const at::Tensor& input, const at::Tensor& target, const Optional& weight, int64_t ignored,
+                 const AxisShard& shard) {
+  if (!input.is_cpu()) return composed_scores(input, target, weight, ignored, shard);
+  at::Tensor score = at::empty(target.sizes(), input.options());
+  at::Tensor share = at::empty(target.sizes(), input.options());
+  scores_into(input, target, weight, ignored, shard, score, share);
+  return {score, share};
+}
+
 }  // namespace joinsum::kernels::torch_call

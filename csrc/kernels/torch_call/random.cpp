@@ -14,9 +14,11 @@
 #include "base/check.h"
 #include "kernels/pairs/parallel.h"
 
-/// Random operators on the processor: the numbers of python/joinsum/capture/decompositions/random.py, which says how
-/// they are made. Elements are numbered row-major in the whole tensor; a part of it is given by `offsets`, `local` and
-/// `extents`.
+/// Random operators on the processor. Their numbers depend on the seed and the global index of an element only: they
+/// are equal for every plan and number of sites. Each element's counter goes through the finalizer of SplitMix64 twice,
+/// with integers of 64 bits that wrap around. Each draw of a program has another `stream`; elements are numbered
+/// row-major in the whole tensor; a part of it is given by `offsets`, `local` and `extents`, a number for each factor
+/// of its axes. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 namespace joinsum::kernels::torch_call {
 namespace {
 

@@ -1,4 +1,4 @@
-"""Random operators of a graph: joinsum's own, with the numbers of `joinsum.capture.decompositions.random`."""
+"""Random operators of a graph: joinsum's own, whose numbers csrc/kernels/torch_call/random.cpp makes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from joinsum.capture.decompositions import random
 from joinsum.capture.recording.application import operator_name
 
 __all__ = ["RandomNodes", "RandomRule", "with_random_operators"]
 
 # Makes the node that replaces a random operator; None where the operator draws nothing.
 RandomRule = Callable[["RandomNodes", fx.Node], fx.Node | None]
-assert random.SEEDS  # the module defines the operators
 
 
 def with_random_operators(

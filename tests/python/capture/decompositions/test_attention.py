@@ -1,11 +1,12 @@
 """Attention of shards of queries and keys, by torch's flash kernels, beside the softmax written out."""
 
 import itertools
+import math
+from collections.abc import Callable
 
 import joinsum
 import pytest
 import torch
-from joinsum.capture.decompositions.attention import shard_indices
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from training import CUTTING, divided, same, sgd
@@ -29,6 +30,29 @@ SHARDS: dict[str, tuple[list[int], list[int], list[int]]] = {
 def shard(name: str) -> list[int]:
     offsets, local, extents = SHARDS[name]
     return [*offsets, *local, *extents]
+
+
+def shard_indices(shard: list[int]) -> Tensor:
+    """Global indices of the elements of a shard of an axis."""
+    count = len(shard) // 3
+    offsets, local, extents = (shard[each * count : (each + 1) * count] for each in range(3))
+    whole = torch.arange(math.prod(extents)).view(extents)
+    for axis, (offset, size) in enumerate(zip(offsets, local, strict=True)):
+        whole = whole.narrow(axis, offset, size)
+    return whole.flatten()
+
+
+@pytest.fixture(params=["tiles", "composed"])
+def call(request: pytest.FixtureRequest) -> Callable[..., Tensor]:
+    """Calls an operator: its kernel for the processor, or what runs on devices that it has none for."""
+    composed = torch._C.DispatchKey.CompositeExplicitAutograd
+
+    def run(name: str, *arguments: object) -> Tensor:
+        operator = getattr(ops, name).default
+        result: Tensor = operator(*arguments) if request.param == "tiles" else operator._op_dk(composed, *arguments)
+        return result
+
+    return run
 
 
 def written_out(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,21 +190,22 @@ def test_distributed_attention_of_one_head_is_torchs(causal: bool, sites: int) -
         torch.testing.assert_close(model(*inputs), Attention(causal)(*inputs), rtol=1e-5, atol=1e-5)
 
 
-def of_shards(query: Tensor, key: Tensor, value: Tensor, rows: str, columns: str) -> tuple[Tensor, Tensor]:
+def of_shards(call: Callable[..., Tensor], operands: list[Tensor], rows: str, columns: str) -> tuple[Tensor, Tensor]:
     """Attention of a shard of queries to a shard of keys: its share of the whole, and the logarithms."""
     own, others = shard_indices(shard(rows)), shard_indices(shard(columns))
+    query, key, value = operands
     _, lse = written_out(query, key, value)
-    operands = query[:, :, own], key[:, :, others], value[:, :, others]
+    given = query[:, :, own], key[:, :, others], value[:, :, others]
     options = None, True, 0.3, shard(rows), shard(columns)
-    part = ops.attention_lse(*operands, *options, query.dtype)
-    return ops.attention_of(*operands, lse[:, :, own], *options), part
+    part = call("attention_lse", *given, *options, query.dtype)
+    return call("attention_of", *given, lse[:, :, own], *options), part
 
 
 @pytest.mark.parametrize(("rows", "columns"), list(itertools.product(SHARDS, SHARDS)))
-def test_shards_of_keys_give_their_share_of_the_attention(rows: str, columns: str) -> None:
+def test_shards_of_keys_give_their_share_of_the_attention(call: Callable[..., Tensor], rows: str, columns: str) -> None:
     query, key, value = operands()
     own, others = shard_indices(shard(rows)), shard_indices(shard(columns))
-    out, lse = of_shards(query, key, value, rows, columns)
+    out, lse = of_shards(call, [query, key, value], rows, columns)
     heads = [x[:, :, others].repeat_interleave(2, 1) for x in (key, value)]
     scores = query[:, :, own] @ heads[0].mT * 0.3
     scores = scores.masked_fill(others > own.unsqueeze(1), -torch.inf)
@@ -191,7 +216,9 @@ def test_shards_of_keys_give_their_share_of_the_attention(rows: str, columns: st
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("boolean", [False, True])
-def test_masked_shards_of_keys_add_up_to_the_attention(dtype: torch.dtype, boolean: bool) -> None:
+def test_masked_shards_of_keys_add_up_to_the_attention(
+    call: Callable[..., Tensor], dtype: torch.dtype, boolean: bool
+) -> None:
     query, key, value = (x.to(dtype) for x in operands(300))
     keep = torch.rand(12, 300) > 0.3
     keep[3] = False
@@ -203,8 +230,8 @@ def test_masked_shards_of_keys_add_up_to_the_attention(dtype: torch.dtype, boole
     lse = torch.full((2, 4, 12), -torch.inf, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
     shards = [(key[:, :, some], value[:, :, some], mask[:, some]) for some in (slice(0, 150), slice(150, 300))]
     for k, v, m in shards:
-        lse = torch.logaddexp(lse, ops.attention_lse(query, k, v, m, False, None, [], [], lse.dtype))
-    parts = [ops.attention_of(query, k, v, lse, m, False, None, [], []) for k, v, m in shards]
+        lse = torch.logaddexp(lse, call("attention_lse", query, k, v, m, False, None, [], [], lse.dtype))
+    parts = [call("attention_of", query, k, v, lse, m, False, None, [], []) for k, v, m in shards]
     assert all(part.dtype is dtype and part.isfinite().all() for part in parts)
     tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     torch.testing.assert_close(sum(parts).double(), wanted, rtol=tolerance, atol=tolerance)

@@ -1,9 +1,11 @@
 """Operators of softmaxes, losses, norms and lookups that compute into given memory, beside their functional forms."""
 
+from typing import Any
+
+import joinsum  # noqa: F401  # defines the operators
 import pytest
 import torch
 from joinsum.base.dtypes import accumulation_dtype
-from joinsum.capture.decompositions import gradients, lookups  # noqa: F401  (they register the operators)
 
 ops = torch.ops.joinsum
 SHAPES = [((700, 333), 1), ((3, 70_000), 1), ((5, 70, 33), 2), ((5, 70, 33), 0), ((1, 9), 1), ((0, 4), 1), ((4, 0), 1)]
@@ -123,23 +125,72 @@ def test_layer_norm_and_its_gradients(shape: tuple[int, ...], dtype: torch.dtype
     torch.testing.assert_close(tuple(given), to_affine)
 
 
-@pytest.mark.parametrize("shard", [([0], [10], [10]), ([3], [4], [10]), ([1, 0], [1, 5], [2, 5])], ids=str)
-def test_lookups_of_rows(shard: tuple[list[int], ...]) -> None:
+def composed(operator: Any, *arguments: object) -> Any:
+    """What runs on devices that the operator has no kernel for."""
+    return operator.default._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *arguments)
+
+
+SHARDS = [([0], [10], [10]), ([3], [4], [10]), ([1, 0], [1, 5], [2, 5])]
+
+
+def rows_of(shard: tuple[list[int], ...]) -> torch.Tensor:
+    """The numbers of the rows in a shard of ten."""
     offsets, local, _ = shard
     begin = offsets[0] if len(offsets) == 1 else offsets[0] * 5
-    rows = torch.arange(begin, begin + torch.tensor(local).prod())
-    table, index = torch.randn(10, 6), torch.tensor([[0, 6, 6], [9, 3, 4]])
-    inside = ((index >= rows[0]) & (index <= rows[-1])).unsqueeze(-1)
-    given = torch.full((2, 3, 6), 7.0)
-    ops.embedding_shard.out(table[rows], index, *shard, result_out=given)
-    assert torch.equal(given, torch.where(inside, table[index], 0))
+    return torch.arange(begin, begin + torch.tensor(local).prod())
 
-    grad, given = torch.randn(2, 3, 6), torch.full((len(rows), 6), 7.0)
-    ops.embedding_backward_shard.out(grad, index, rows, 4, 10, result_out=given)
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shard", SHARDS, ids=str)
+def test_lookups_of_rows(shard: tuple[list[int], ...], dtype: torch.dtype) -> None:
+    rows = rows_of(shard)
+    table, index = torch.randn(10, 6).to(dtype), torch.tensor([[0, 6, 6], [9, 3, 4]])
+    inside = ((index >= rows[0]) & (index <= rows[-1])).unsqueeze(-1)
+    wanted = torch.where(inside, table[index], 0)
+    given = torch.full_like(wanted, 7)
+    ops.embedding_shard.out(table[rows], index, *shard, result_out=given)
+    assert torch.equal(given, wanted)
+    strided = table.repeat_interleave(2, 1)[rows, ::2]
+    for found in (
+        ops.embedding_shard(strided, index.int(), *shard),
+        composed(ops.embedding_shard, strided, index, *shard),
+    ):
+        assert torch.equal(found, wanted)
+
+    grad, given = torch.randn(2, 3, 6).to(dtype), torch.full((len(rows), 6), 7.0).to(dtype)
+    arguments = (grad, index, rows, 4, 10)
+    ops.embedding_backward_shard.out(*arguments, result_out=given)
     wanted = torch.ops.aten.embedding_dense_backward(grad, index, 10, 4, False)
     torch.testing.assert_close(given, wanted[rows])
+    assert torch.equal(ops.embedding_backward_shard(*arguments), given)
+    torch.testing.assert_close(composed(ops.embedding_backward_shard, *arguments), given)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shard", SHARDS, ids=str)
+def test_scores_of_classes_and_their_gradients(shard: tuple[list[int], ...], weighted: bool) -> None:
+    own = rows_of(shard)
+    scores, target = torch.randn(3, 10, 2), torch.tensor([[0, 6], [-100, 3], [9, 4]])
+    weight = torch.rand(10) if weighted else None
+    inside = (target >= own[0]) & (target <= own[-1])
+    some = target.clamp(min=0)
+    weights = torch.ones(3, 2) if weight is None else weight[some]
+    wanted = [torch.where(inside, each, 0) for each in (scores.gather(1, some.unsqueeze(1)).squeeze(1), weights)]
+    rest = (target, None if weight is None else weight[own], -100, *shard)
+    grad = torch.randn(3, 2)
+    slopes = torch.zeros(3, 10, 2).scatter_(1, some.unsqueeze(1), -(grad * wanted[1]).unsqueeze(1))[:, own]
+    for call in (lambda operator, *arguments: operator(*arguments), composed):
+        torch.testing.assert_close(list(call(ops.class_scores, scores[:, own], *rest)), wanted, rtol=0, atol=0)
+        torch.testing.assert_close(call(ops.nll_backward_shard, scores[:, own], grad, *rest), slopes, rtol=0, atol=0)
 
 
 def test_a_row_out_of_range_is_named() -> None:
-    with pytest.raises(IndexError, match="an index is out of range: index=12, extent=10"):
-        ops.embedding_shard.out(torch.ones(10, 2), torch.tensor([1, 12]), [0], [10], [10], result_out=torch.empty(2, 2))
+    table, rest = torch.ones(10, 2), ([0], [10], [10])
+    for index in (torch.tensor([1, 12]), torch.tensor([-1])):
+        named = rf"an index is out of range: index={index[-1]}, extent=10"
+        with pytest.raises(IndexError, match=named):
+            ops.embedding_shard.out(table, index, *rest, result_out=torch.empty(len(index), 2))
+        with pytest.raises(IndexError, match=named):
+            ops.embedding_shard(table, index, *rest)
+        with pytest.raises(RuntimeError, match="index out of range"):
+            composed(ops.embedding_shard, table[:4], index, [0], [4], [10])
