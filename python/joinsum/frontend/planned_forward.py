@@ -15,7 +15,7 @@ from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.backend import ForwardAndBackward
 from joinsum.frontend.program import Program
-from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, tensor_names
+from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, tensor_names, tracing
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.tracing.sizes import Sizes
 from joinsum.frontend.tracing.torch_internals import both_passes
@@ -101,6 +101,10 @@ class PlannedForward:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
+            if not tracing.active:
+                raise PlanError(
+                    f"{self._who}: the model runs as plans already; call it without torch.compile around it"
+                )
             return self._original(*args, **kwargs)
         if not self._has_values:
             check_values(self._who, self._names, self._model)  # before fake tensors replace the tensors

@@ -308,3 +308,13 @@ def test_signature_name_and_documentation_of_forward_are_the_models() -> None:
         assert model.forward.__name__ == "forward"
         assert model.forward.__doc__ == Named.forward.__doc__
     assert inspect.signature(Named.forward) != wanted  # which has `self` besides
+
+
+@pytest.mark.parametrize("backend", ["eager", "joinsum"])
+def test_torch_compile_around_a_planned_model_leaves_it_as_it_is(backend: str) -> None:
+    plain = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    model, x = copy.deepcopy(plain), torch.randn(6, 4)
+    joinsum.distribute(model, x)
+    torch.testing.assert_close(torch.compile(model, backend=backend)(x), plain(x))
+    with pytest.raises(joinsum.PlanError, match="runs as plans already"):
+        joinsum.compile(lambda y: model(y) * 2)(x)

@@ -30,7 +30,17 @@ from joinsum.frontend.tracing.torch_internals import (
     without_collections,
 )
 
-__all__ = ["Captured", "Traced", "TracedFunction", "module_tensors", "tensor_names"]
+__all__ = ["Captured", "Traced", "TracedFunction", "module_tensors", "tensor_names", "tracing"]
+
+
+@dataclass
+class _Tracing:
+    """Whether a TracedFunction is called, so that Dynamo sees fake tensors in place of the model's."""
+
+    active: bool = False
+
+
+tracing = _Tracing()
 
 
 @dataclass(frozen=True)
@@ -127,6 +137,7 @@ class TracedFunction:
         """The function's result. Raises _NotRun in a dry run, when the graph is known."""
         self._dry, self._chosen, self._arguments = dry, None, (args, kwargs)
         self._fake, self._actual, self._used, self._free = {}, {}, {}, {}
+        outer, tracing.active = tracing.active, True
         try:
             with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as self._modules:
                 fakes = self._fakes_in((tuple(args), dict(kwargs)))
@@ -141,6 +152,7 @@ class TracedFunction:
                 self._settle_assignments()
             return tree_map(self._back, result)
         finally:
+            tracing.active = outer
             self._known, self._arguments = self._used, ((), {})
             self._fake, self._actual = {}, {}
             self._before, self._modules = None, []
