@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
@@ -169,10 +169,8 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return args[0].with_blocks([result])
     target = kwargs.get("out", args[0])
     like = target if is_distributed(target) else _first(args, kwargs)
-    if func is _aten.add_.Tensor and target is not like:
-        return target.add_(args[1].unsharded(), **kwargs)  # a gradient is added to one that is a plain tensor
     if written and target is not like:
-        _refuse_plain_target(func)
+        return func(*map(_unsharded, args), **{name: _unsharded(x) for name, x in kwargs.items()})
     if not written and any(_is_broadcast(x, like) for x in (*args, *kwargs.values())):
         return _planned(func, args, kwargs)
     columns = [_blocks_like(func, x, like) for x in args]
@@ -250,10 +248,8 @@ def _spread(func: Any, arg: Any, leading: Sequence[Any], distinct: Sequence[list
         if is_distributed(like):
             column = _blocks_like(func, x, like)
             entries += [column[i] for i in sorted(set(first))]
-        elif is_distributed(x):
-            _refuse_plain_target(func)
         else:
-            entries.append(x)
+            entries.append(_unsharded(x))
     return entries
 
 
@@ -267,11 +263,8 @@ def _regrouped(leading: Sequence[Any], distinct: Sequence[list[int]], results: A
     return out
 
 
-def _refuse_plain_target(func: Any) -> NoReturn:
-    raise PlanError(
-        f"DistributedTensor: a plain tensor cannot be written from blocks: operator={func}; give x.full_tensor(), "
-        "or, if this is an optimizer's state, build the optimizer after the model is distributed"
-    )
+def _unsharded(x: Any) -> Any:
+    return x.unsharded() if is_distributed(x) else x
 
 
 # --- operators with rules of their own --------------------------------------------------------------------------------

@@ -13,10 +13,12 @@ import joinsum
 import pytest
 import torch
 from joinsum import _C
+from joinsum.distributed.distributed_tensor import gathered
 from joinsum.frontend.training.optimizers import UPDATES
 from models import CASES, batches, new_model
 from rounding import rounding
 from torch import Tensor, fx, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from training import CUTTING, Make, compare, note_graphs, same, train_by_torch
 
 
@@ -280,6 +282,28 @@ def test_hooks_after_the_accumulation_of_gradients_are_refused_after_steps_too()
         step(x, y)
     hook.remove()
     step(x, y)
+
+
+@pytest.mark.parametrize("made", ["before the first step", "after it"])
+def test_averages_of_weights_are_torchs(made: str) -> None:
+    plain, planned = new_model("mlp", torch.float64), new_model("mlp", torch.float64)
+    loss, data = CASES["mlp"].loss, batches("mlp", 4, dtype=torch.float64)
+    one, other = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (plain, planned))
+    step = joinsum.train_step(planned, loss, other)
+
+    def averaged(model: nn.Module) -> AveragedModel:
+        return AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.5))
+
+    averages = [averaged(plain), averaged(planned)] if made == "before the first step" else []
+    for i, (x, y) in enumerate(data):
+        train_by_torch(plain, loss, one, [(x, y)])
+        step(x, y)
+        averages = averages or [averaged(plain), averaged(planned)]
+        if i > 0:
+            averages[0].update_parameters(plain)
+            averages[1].update_parameters(planned)
+    for wanted, found in zip(*(each.parameters() for each in averages), strict=True):
+        torch.testing.assert_close(gathered(found), wanted.detach(), rtol=1e-12, atol=1e-12)
 
 
 def test_train_and_eval_are_different_steps() -> None:
