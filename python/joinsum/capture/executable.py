@@ -68,7 +68,9 @@ class DistributedExecutable:
     @cached_property
     def _first(self) -> PlannedProgram:
         """The program of whole inputs."""
-        return self._planned({})
+        # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
+        with unset_fake_temporarily():
+            return self._recorded({}, ())
 
     @property
     def _latest(self) -> PlannedProgram:
@@ -122,13 +124,13 @@ class DistributedExecutable:
 
     def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
         place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
-        if place is None:
-            # Torch may be compiling, with fake tensors; what sites tell each other are real ones.
+        if place is None and not stored:
+            program = self._first
+        elif place is None:
+            # A plan whose inputs might start anywhere is the best one for inputs that start where it wants them.
+            first: PlannedProgram | None = self.__dict__.get("_first")
             with unset_fake_temporarily():
-                # A plan whose inputs might start anywhere is the best one for inputs that start where it wants them.
-                first = self.__dict__.get("_first")
-                fits = first is not None and first.takes(stored)
-                program = first if first is not None and fits else self._recorded(stored, args)
+                program = first if first is not None and first.takes(stored) else self._recorded(stored, args)
         else:
             _, program = self._plans.pop(place)
         # With these types, not the equal ones of before: those of the next call are likely to be the same objects.
