@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.parametrize("ranks", [2, 4]),
 ]
 
-LIMIT = 1500 if EVERYTHING else 300
+LIMIT = 1500 if EVERYTHING else 800
 
 
 @pytest.fixture(scope="session")
