@@ -122,7 +122,7 @@ class DistributedExecutable:
         program = self._used = self._planned({i: relation.type for i, relation in stored.items()}, args)
         return program.run_placed(args, program.placed(args, stored))
 
-    def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any] = ()) -> PlannedProgram:
+    def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
         place = next((i for i, (known, _) in enumerate(self._plans) if known == stored), None)
         if place is None and not stored:
             program = self._first

@@ -47,22 +47,20 @@ def _key(x: Any) -> Hashable:
 
 
 def _compiled(func: Any, leaves: Sequence[Any], structure: Any) -> Callable[[Sequence[torch.Tensor]], Any]:
-    graph, fakes, nodes = fx.Graph(), list[torch.Tensor](), list[fx.Node]()
-    with FakeTensorMode() as mode:
-        for x in leaves:
+    graph, fakes = fx.Graph(), list[torch.Tensor]()
+    filled, called = list(leaves), list(leaves)
+    with FakeTensorMode():
+        for i, x in enumerate(leaves):
             if isinstance(x, torch.Tensor):
-                fakes.append(torch.empty(x.shape, dtype=x.dtype, device=x.device))
-                nodes.append(graph.placeholder(f"operand_{len(nodes)}"))
-                nodes[-1].meta["val"] = fakes[-1]
-        of_fakes, of_nodes = iter(fakes), iter(nodes)
-        filled = [next(of_fakes) if isinstance(x, torch.Tensor) else x for x in leaves]
-        called = [next(of_nodes) if isinstance(x, torch.Tensor) else x for x in leaves]
+                filled[i] = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+                called[i] = graph.placeholder(f"operand_{len(fakes)}")
+                called[i].meta["val"] = filled[i]
+                fakes.append(filled[i])
         fake_args, fake_kwargs = pytree.tree_unflatten(filled, structure)
         try:
             result = func(*fake_args, **fake_kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise _refused(func) from None
-    del mode
     node = graph.call_function(func, *pytree.tree_unflatten(called, structure))
     node.meta["val"] = result
     single = isinstance(result, torch.Tensor)

@@ -47,7 +47,7 @@ class BatchShards:
         current = context()
         if not self._sharded or current.single_process:
             return results
-        extents = {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
+        extents = _batch_extents(batch)
 
         def shard(x: Any) -> Any:
             return _LocalShard.apply(x, current) if _has_axes(x) and x.shape[0] in extents else x  # type: ignore[no-untyped-call]
@@ -58,7 +58,7 @@ class BatchShards:
         """Of distributed results for a batch of `joined`, this rank's shards, as `own` has them, detached; only they
         travel. Others become unsharded tensors. All ranks call."""
         current = context()
-        extents = {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
+        extents = _batch_extents(batch)
 
         def shard(x: Any) -> Any:
             if not isinstance(x, DistributedTensor):
@@ -73,6 +73,11 @@ class BatchShards:
 
 def _has_axes(x: object) -> bool:
     return isinstance(x, torch.Tensor) and x.dim() > 0
+
+
+def _batch_extents(batch: Any) -> set[int]:
+    """How long the first axes of a batch's tensors are."""
+    return {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
 
 
 class _LocalShard(torch.autograd.Function):

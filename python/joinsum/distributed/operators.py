@@ -11,7 +11,6 @@ from torch.autograd.graph import increment_version
 
 from joinsum import _C
 from joinsum.base.errors import PlanError
-from joinsum.base.trees import tree_leaves
 from joinsum.distributed.block_tensor import BlockTensor, is_distributed, retyped
 from joinsum.distributed.local_fast_path import has_tensors, row_of, rows_of
 from joinsum.distributed.reductions import REDUCTIONS
@@ -31,7 +30,7 @@ def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             with torch.inference_mode(False), torch.no_grad():
                 return _handler_of(func)(func, args, kwargs)
         return _handler_of(func)(func, args, kwargs)
-    if any(getattr(x, "read_only", False) for x in tree_leaves((args, kwargs))):
+    if any(map(_is_read_only, args)) or any(map(_is_read_only, kwargs.values())):
         raise PlanError(
             f"DistributedTensor: a view of distributed tensors is a copy, which is not written: operator={func}; write "
             "into the tensor itself, with a mask, or into y = x.full_tensor(), then x.copy_(y)"
@@ -40,6 +39,10 @@ def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if args and getattr(args[0], "lacking_values", ()):
         args[0].lacking_values.clear()
     return result
+
+
+def _is_read_only(x: Any) -> bool:
+    return any(map(_is_read_only, x)) if _is_list(x) else getattr(x, "read_only", False)
 
 
 @functools.cache
@@ -349,7 +352,7 @@ def _item(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _equal(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    return bool(torch.equal(*(x.unsharded() if is_distributed(x) else x for x in args)))
+    return bool(torch.equal(*map(_unsharded, args)))
 
 
 _HANDLERS: dict[Any, Handler] = {

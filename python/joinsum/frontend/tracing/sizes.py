@@ -1,5 +1,4 @@
-"""Graphs whose sizes are symbols, as Dynamo captures them from the second shape of a function's arguments on: the graph
-for given sizes.
+"""Graphs in which sizes that change between calls are symbols, as Dynamo captures them: the graph for given sizes.
 
 A graph has a symbol for each size that may change between calls, such as the length of a batch; its inputs are tensors
 and symbols. joinsum plans a graph of numbers, so the symbols are replaced by the sizes of a call.

@@ -6,6 +6,7 @@ the graph.
 
 from __future__ import annotations
 
+import functools
 import inspect
 
 import torch
@@ -41,8 +42,9 @@ def update_of(optimizer: object) -> Update:
     """The update of an optimizer. Raises PlanError for an unsupported optimizer, and for one whose step does more."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise PlanError(f"train_step: an optimizer is a torch.optim.Optimizer: got={type(optimizer).__name__}")
-    found = _known(type(optimizer))
-    if found is None:
+    kind: type = type(optimizer)
+    base = _base_of(kind)
+    if base is None:
         known = [each.__name__ for each in UPDATES]
         raise PlanError(
             f"train_step: no such optimizer in a graph: optimizer={type(optimizer).__name__}, supported={known} and "
@@ -57,15 +59,16 @@ def update_of(optimizer: object) -> Update:
     for group in optimizer.param_groups:
         if group.get("differentiable"):
             raise PlanError("train_step: a step is not differentiated: option=differentiable; leave it out")
-    return found
+    return UPDATES[base]
 
 
-def _known(kind: type) -> Update | None:
-    """The update of a class, or of the class that it is derived from without a step of its own."""
+@functools.cache
+def _base_of(kind: type) -> type[torch.optim.Optimizer] | None:
+    """The class whose update is known: this one, or the one that it is derived from without a step of its own."""
     base = next((each for each in kind.__mro__ if each in UPDATES), None)
     if base is None or any(_function_of(kind, name) is not _function_of(base, name) for name in _OF_A_STEP):
         return None
-    return UPDATES[base]
+    return base
 
 
 def _function_of(kind: type, name: str) -> object:

@@ -260,7 +260,7 @@ RPROP = Update(
 
 
 def _adafactor(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
-    g = -g if traits["maximize"] else g
+    g = _gradient(p, g, n, traits)
     least = torch.finfo(p.dtype).eps if traits["eps1"] is None else traits["eps1"]
     new: State = {}
     if p.dim() > 1:
@@ -273,8 +273,7 @@ def _adafactor(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -
     update = variance.clamp(min=least * least).rsqrt() * g
     largest = torch.maximum(_root_mean_square(update) / n["d"], torch.ones_like(n["d"]))
     size = torch.maximum(_root_mean_square(p), n["eps2"]) * n["rho"]
-    kept = p * (1 - n["lr"] * n["decay"]) if traits["decay"] else p
-    return kept - update * (size / largest), new
+    return _decayed(p, n, traits) - update * (size / largest), new
 
 
 def _root_mean_square(x: Tensor) -> Tensor:
@@ -298,7 +297,7 @@ def _adafactor_numbers(options: Options, step: int, _: Scalars) -> dict[str, flo
 
 
 ADAFACTOR = Update(
-    lambda options: {**_traits(options), "eps1": options["eps"][0]},
+    lambda options: {**_traits(options), "decoupled": True, "eps1": options["eps"][0]},
     lambda traits, shape: ("row_var", "col_var") if len(shape) > 1 else ("variance",),
     _adafactor_numbers,
     True,
@@ -313,8 +312,7 @@ def _muon(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tup
     rows, columns = p.shape
     as_adamw = traits["adjust"] == "match_rms_adamw"
     rate = n["lr"] * (0.2 * math.sqrt(max(rows, columns)) if as_adamw else math.sqrt(max(1, rows / columns)))
-    kept = p * (1 - n["lr"] * n["decay"])
-    return kept - _orthogonal(move, traits).to(p.dtype) * rate, {"momentum_buffer": average}
+    return _decayed(p, n, traits) - _orthogonal(move, traits).to(p.dtype) * rate, {"momentum_buffer": average}
 
 
 def _orthogonal(x: Tensor, traits: Traits) -> Tensor:
@@ -331,7 +329,8 @@ def _orthogonal(x: Tensor, traits: Traits) -> Tensor:
 
 def _muon_traits(options: Options) -> dict[str, Any]:
     return {
-        "nesterov": bool(options["nesterov"]),
+        **_traits(options, "nesterov"),
+        "decoupled": True,
         "coefficients": tuple(map(float, options["ns_coefficients"])),
         "steps": int(options["ns_steps"]),
         "eps": float(options["eps"]),
