@@ -37,6 +37,7 @@ ALLOWED = {
         "DTensor's types: DTensor moves its data itself",
     ),
     "distributed/checkpoint.py": ({"checkpoint"}, "DCP writes and reads files, and moves its own metadata"),
+    "distributed/checkpoint_files.py": ({"checkpoint"}, "DCP's reader of files, checked"),
     "distributed/dcp_blocks.py": ({"checkpoint"}, "the types in which DCP asks for blocks"),
 }
 
