@@ -72,6 +72,7 @@ if _TYPE_CHECKING:
     from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
     from joinsum.distributed.distributed_tensor import DistributedTensor
     from joinsum.distributed.dtensor import from_dtensor, to_dtensor
+    from joinsum.distributed.full_state import full_state_dict
     from joinsum.distributed.safetensors import load_safetensors, save_safetensors
     from joinsum.frontend.backend import compile
     from joinsum.frontend.distribute import distribute, gather
@@ -133,6 +134,7 @@ __all__ = [
     "einsum_plan",
     "explain",
     "from_dtensor",
+    "full_state_dict",
     "gather",
     "get_include",
     "grid",
@@ -176,6 +178,7 @@ _ENTRY_POINTS = {
     "distribute": "joinsum.frontend.distribute",
     "distributed_einsum": "joinsum.frontend.distributed_einsum",
     "from_dtensor": "joinsum.distributed.dtensor",
+    "full_state_dict": "joinsum.distributed.full_state",
     "gather": "joinsum.frontend.distribute",
     "init_empty": "joinsum.frontend.empty_models",
     "load_checkpoint": "joinsum.distributed.checkpoint",

@@ -42,9 +42,6 @@ _SEARCHED_TWICE = 4000
 # Smaller graphs are searched twice where decomposing multiplies their work by more than this.
 _MORE_WORK = 1.1
 
-# What an error calls the seed where ranks have different ones.
-_SEED = "seed (random numbers would differ between ranks; call torch.manual_seed with one number on all)"
-
 
 def compile_fx(graph: CapturedGraph) -> Executable:
     """Plans a graph of ATen operators for the sites there are.
@@ -241,11 +238,8 @@ class PlannedProgram(PlannedGraph):
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
             self._compare_inputs(args)
             self._compared = True
-        agreed = {}
         if self.recorded.seed is not None:
-            # The agreement that opens a run compares the seed: random numbers are functions of it.
-            seed = torch.randint(SEEDS, ())
-            agreed = {_SEED: float(seed)}
+            seed = torch.tensor(current.common_seed(int(torch.randint(SEEDS, ()))))
             if self.recorded.seed in self._types:
                 placed[self.recorded.seed] = self._placed(self.recorded.seed, seed, False, self._device(args))
         memory = self._memory(placed.values())
@@ -254,7 +248,7 @@ class PlannedProgram(PlannedGraph):
         self._runs += 1
         spoilt: set[str] = set()
         try:
-            made = current.execute(self.choice.plan, placed, agreed, update=True, overwritten=spoilt)
+            made = current.execute(self.choice.plan, placed, {}, update=True, overwritten=spoilt)
         except BaseException:
             # What a run that failed has not overwritten is as it was.
             for name in spoilt:

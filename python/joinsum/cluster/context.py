@@ -70,6 +70,7 @@ class Context:
         self._one_run = threading.Lock()
         self._plans: dict[Hashable, Any] = {}
         self._plans_lock = threading.Lock()
+        self._seeds_differ = False  # between ranks, at any time
 
     def __repr__(self) -> str:
         where = f"{self.sites} site{'s' if self.sites > 1 else ''}"
@@ -156,6 +157,22 @@ class Context:
     def from_first_site(self, what: str, text: str) -> str:
         """Site 0's text, on every site; collective."""
         return self._transport.gather_texts(what, text if 0 in self.local_sites else "")[0]
+
+    def common_seed(self, own: int) -> int:
+        """The seed of a run's random numbers: the first rank's of those that ranks draw from torch's generators. That
+        rank warns where they differ for the first time. Collective."""
+        if self.single_process:
+            return own
+        seeds = self._transport.gather_texts("random numbers", str(own))
+        if len({*seeds}) > 1 and not self._seeds_differ:
+            self._seeds_differ = True
+            if 0 in self.local_sites:
+                warnings.warn(
+                    "random numbers: the ranks' generators differ, and plans take those of rank 0; give all ranks one "
+                    "number with torch.manual_seed, and draw alike",
+                    stacklevel=2,
+                )
+        return int(seeds[0])
 
     def all_gather(self, operation: str, array: torch.Tensor) -> list[torch.Tensor]:
         """The arrays of all processes, in the order of the ranks; collective. They have one shape and dtype.

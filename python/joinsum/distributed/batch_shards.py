@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -26,45 +27,59 @@ class BatchShards:
             raise PlanError(f"{caller}: batches are whole or sharded: data={show(data)}")
         self._caller = caller
         self._sharded = data == "sharded"
-        self._agreed: set[str] = set()  # shapes of shards that all ranks are known to have
+        self._counts: dict[int, list[int]] = {}  # by the first extent of a tensor of the last batch, that on each rank
 
     def joined(self, batch: Any) -> Any:
-        """The global batch, for this rank's shard; moves nothing. In a single process the shard is the batch."""
+        """The global batch, for this rank's shard. Shards of one shape are the blocks of its tensors, and nothing moves;
+        otherwise each rank gets the other shards. In a single process the shard is the batch."""
         if not self._sharded or context().single_process:
             return batch
         axes = [x for x in tree_leaves(batch) if _has_axes(x)]
         if any(x.requires_grad for x in axes):
             raise PlanError(f"{self._caller}: a rank's shard of a batch has no gradient; give x.detach()")
-        shapes = "\n".join(f"shard {i}: {list(x.shape)} {x.dtype}" for i, x in enumerate(axes))
-        if shapes not in self._agreed:
-            context().transport.agree(self._caller, f"shards of a batch have one shape on every rank\n{shapes}")
-            self._agreed.add(shapes)
-        return tree_map(lambda x: from_local_shards(x) if _has_axes(x) else x, batch)
+        counts = self._agreed_counts(axes)
+        self._counts = {sum(each): each for each in counts}
+        if all(len(set(each)) == 1 for each in counts):
+            return tree_map(lambda x: from_local_shards(x) if _has_axes(x) else x, batch)
+        each = iter(counts)
+        return tree_map(lambda x: _concatenated(self._caller, x, next(each)) if _has_axes(x) else x, batch)
 
-    def own(self, results: Any, batch: Any) -> Any:
-        """The results for a batch of `joined`: of each tensor whose first axis is as long as the batch's, this rank's
+    def _agreed_counts(self, axes: Sequence[torch.Tensor]) -> list[list[int]]:
+        """For each tensor its first extent on each rank. Raises TransportError where the other extents differ."""
+        transport = context().transport
+        forms = "\n".join(f"shard {i}: [*, {str(list(x.shape[1:]))[1:]} {x.dtype}" for i, x in enumerate(axes))
+        own = ",".join(str(x.shape[0]) for x in axes)
+        ranks = [text.partition("\n") for text in transport.gather_texts(self._caller, f"{own}\n{forms}")]
+        if any(each[2] != forms for each in ranks):
+            transport.agree(self._caller, f"shards of a batch have one shape but for their first axis\n{forms}")
+        return [list(column) for column in zip(*(map(int, filter(None, each[0].split(","))) for each in ranks), strict=True)]
+
+    def own(self, results: Any) -> Any:
+        """The results for the last batch of `joined`: of each tensor whose first axis is as long as the batch's, this rank's
         shard, in autograd; the others unchanged."""
         current = context()
         if not self._sharded or current.single_process:
             return results
-        extents = _batch_extents(batch)
 
         def shard(x: Any) -> Any:
-            return _LocalShard.apply(x, current) if _has_axes(x) and x.shape[0] in extents else x  # type: ignore[no-untyped-call]
+            counts = self._counts.get(x.shape[0]) if _has_axes(x) else None
+            return x if counts is None else _LocalShard.apply(x, current, self._caller, counts)  # type: ignore[no-untyped-call]
 
         return tree_map(shard, results)
 
-    def own_shards(self, results: Any, batch: Any) -> Any:
-        """Of distributed results for a batch of `joined`, this rank's shards, as `own` has them, detached; only they
-        travel. Others become unsharded tensors. All ranks call."""
+    def own_shards(self, results: Any) -> Any:
+        """Of distributed results for the last batch of `joined`, this rank's shards, as `own` has them, detached. Of shards of
+        one shape only they travel. Others become unsharded tensors. All ranks call."""
         current = context()
-        extents = _batch_extents(batch)
 
         def shard(x: Any) -> Any:
             if not isinstance(x, DistributedTensor):
                 return x
-            if current.single_process or not self._sharded or x.shape[0] not in extents:
+            counts = self._counts.get(x.shape[0]) if self._sharded and not current.single_process else None
+            if counts is None:
                 return x.unsharded()
+            if len(set(counts)) > 1:
+                return _shard_of(x.unsharded(), counts, current).clone()
             (block,) = x.like(sharded_type(x.shape, x.dtype)).blocks()
             return block.reshape(-1, *x.shape[1:])
 
@@ -75,20 +90,28 @@ def _has_axes(x: object) -> bool:
     return isinstance(x, torch.Tensor) and x.dim() > 0
 
 
-def _batch_extents(batch: Any) -> set[int]:
-    """How long the first axes of a batch's tensors are."""
-    return {x.shape[0] for x in tree_leaves(batch) if _has_axes(x)}
+def _concatenated(caller: str, shard: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    """The ranks' shards, of these first extents, along their first axis; on every rank."""
+    padded = shard.new_zeros([max(counts), *shard.shape[1:]])
+    padded[: shard.shape[0]] = shard
+    shards = context().all_gather(caller, padded)
+    return torch.cat([each[:count] for each, count in zip(shards, counts, strict=True)])
+
+
+def _shard_of(full: torch.Tensor, counts: Sequence[int], current: Context) -> torch.Tensor:
+    rank = current.local_sites[0]
+    return full.narrow(0, sum(counts[:rank]), counts[rank])
 
 
 class _LocalShard(torch.autograd.Function):
     """This rank's shard of an unsharded tensor. Its gradient is that of the mean of the ranks' results."""
 
     @staticmethod
-    def forward(ctx: Any, full: torch.Tensor, current: Context) -> torch.Tensor:
-        ctx.context = current
-        count = full.shape[0] // current.sites
-        return full.narrow(0, current.local_sites[0] * count, count).clone()
+    def forward(ctx: Any, full: torch.Tensor, current: Context, caller: str, counts: Sequence[int]) -> torch.Tensor:
+        ctx.call = caller, counts
+        return _shard_of(full, counts, current).clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return torch.cat(ctx.context.all_gather("gradient of a batch shard", grad)) / ctx.context.sites, None
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        caller, counts = ctx.call
+        return _concatenated(f"{caller}: gradient of a batch shard", grad, counts) / len(counts), None, None, None

@@ -28,8 +28,9 @@ class DistributedTensor(BlockTensor):
     operands have the same layout; norms, sums, `mean`, `max`, `min`, `any` and `all` of all elements give plain
     tensors. Every other operator that writes into nothing runs as a plan of its own, whose result is a plain tensor on
     every rank; one without a rule raises PlanError. `requires_grad` and `grad` are as of any tensor; a gradient has its
-    tensor's layout. They are not pickled; `joinsum.save_checkpoint` and
-    torch.distributed.checkpoint write the blocks.
+    tensor's layout. In a single process they are pickled as their unsharded tensors (`torch.save`); on process groups
+    `joinsum.save_checkpoint` and torch.distributed.checkpoint write the blocks, and `joinsum.full_state_dict` gives what
+    can be pickled.
 
     On a process group all ranks make the same calls.
 
@@ -124,10 +125,22 @@ on every rank
         return copy
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.context.single_process:
+            return self.unsharded().__reduce_ex__(protocol)
         raise PlanError(
-            "DistributedTensor: not pickled, its blocks are on the sites; save with joinsum.save_checkpoint or "
-            f"torch.distributed.checkpoint, or give x.full_tensor(): type={self.physical_type}"
+            "DistributedTensor: not pickled where other ranks store blocks; on all ranks, save with "
+            "joinsum.save_checkpoint or torch.distributed.checkpoint, or pickle joinsum.full_state_dict(model): "
+            f"type={self.physical_type}"
         )
+
+    def untyped_storage(self) -> Any:
+        """Raises PlanError: the blocks have storages of their own."""
+        raise PlanError(
+            "DistributedTensor: no storage of its own, its blocks are on the sites; on all ranks, give "
+            f"x.full_tensor(), or joinsum.full_state_dict(model) for code that saves tensors: type={self.physical_type}"
+        )
+
+    storage = untyped_storage
 
     # The protocol of torch.distributed.checkpoint for tensors in blocks.
 

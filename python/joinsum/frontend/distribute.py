@@ -11,11 +11,12 @@ from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor, gathered, replace_tensor
+from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.optimizer_state import place_states_at_steps
 from joinsum.frontend.planned_forward import GraphInAutograd, PlannedForward, planned_forward_of
-from joinsum.frontend.tracing.fake_tensors import module_tensors
+from joinsum.frontend.tracing.fake_tensors import module_tensors, plain_tensors
 
 __all__ = ["check_not_distributed", "distribute", "gather"]
 
@@ -67,6 +68,7 @@ def distribute(
     wanted = _wanted_types(captured)
     wanted |= {id(x): None for x in module_tensors(model) if x.is_meta and id(x) not in wanted}
     plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
+    take_first_rank_values("distribute", plain_tensors(model))
     try:
         for tensor in plain:
             place_parameter(tensor, wanted[id(tensor)])
@@ -75,7 +77,7 @@ def distribute(
             if isinstance(tensor, DistributedTensor):
                 replace_tensor(tensor, gathered(tensor))
         raise
-    model.forward = forward
+    forward.install()
     place_states_at_steps()
     return model
 

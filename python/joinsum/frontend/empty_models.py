@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from joinsum import _C
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
+from joinsum.distributed.first_values import first_rank_value
 
 __all__ = ["init_empty", "place_parameter"]
 
@@ -75,7 +76,7 @@ def place_parameter(tensor: torch.Tensor, type_: _C.PhysicalType | None) -> None
     records = getattr(tensor, _RECORDS, None)
     value, known = tensor, True
     if tensor.is_meta and records is not None:
-        value = records.value(tensor).to(context().device)
+        value = first_rank_value("init_empty", records.value(tensor).to(context().device))
     elif tensor.is_meta:
         value, known = torch.zeros((), dtype=tensor.dtype, device=context().device).expand(tensor.shape), False
     stored = DistributedTensor.of(value) if type_ is None else DistributedTensor.stored_as(value, type_)

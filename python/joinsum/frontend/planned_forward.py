@@ -15,6 +15,7 @@ from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.backend import ForwardAndBackward
 from joinsum.frontend.program import Program
+from joinsum.frontend.save_pretrained import SavePretrained
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, tensor_names, tracing
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.tracing.sizes import Sizes
@@ -110,7 +111,7 @@ class PlannedForward:
             check_values(self._who, self._names, self._model)  # before fake tensors replace the tensors
             self._has_values = True
         batch, keywords = self._shards.joined((args, kwargs))
-        return self._shards.own(self._traced(*batch, **keywords), (batch, keywords))
+        return self._shards.own(self._traced(*batch, **keywords))
 
     def graph_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> GraphInAutograd:
         """The graph for sample inputs."""
@@ -121,12 +122,19 @@ class PlannedForward:
         assert isinstance(found, GraphInAutograd)
         return found
 
+    def install(self) -> None:
+        """Makes this the model's forward method; its `save_pretrained`, if it has one, then writes unsharded tensors."""
+        self._model.forward = self
+        if hasattr(type(self._model), "save_pretrained"):
+            self._model.save_pretrained = SavePretrained(self._model)  # type: ignore[assignment]
+
     def remove(self) -> None:
-        """Gives the model its own method again."""
+        """Gives the model its own methods again."""
         if self.replaced is None:
             del self._model.forward
         else:
             self._model.forward = self.replaced
+        self._model.__dict__.pop("save_pretrained", None)
 
 
 def check_values(who: str, names: Mapping[int, str], model: torch.nn.Module) -> None:

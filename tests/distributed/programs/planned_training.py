@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -113,14 +115,49 @@ def a_distributed_model_takes_and_returns_shards() -> list[float]:
     return losses
 
 
+def shares(total: int) -> list[int]:
+    """Rows on each rank: none on the last one, more on the first."""
+    counts = [total // ranks() + (each == 0) - (each == ranks() - 1) for each in range(ranks())]
+    return [total - sum(counts[1:]), *counts[1:]]
+
+
 @scene(SCENES)
-def shards_of_several_shapes_are_refused() -> tuple[str, str, float]:
+def ranks_pass_shards_of_several_lengths() -> list[float]:
+    """In training steps and in the user's loop, after a batch of equal shards, and with a rank that has none."""
+    begin()
+    case = CASES["mlp"]
+    data = [batches("mlp", 1, n=n)[0] for n in (2 * ranks(), ranks(), 2 * ranks() + 1, 2 * ranks())]
+    counts = [[2] * ranks(), shares(ranks()), shares(2 * ranks() + 1), [2] * ranks()]
+    plain, planned, looped = (new_model("mlp") for _ in range(3))
+    wanted = train_by_torch(plain, case.loss, sgd(plain.parameters()), data)
+    step = joinsum.train_step(planned, case.loss, sgd(planned.parameters()), data="sharded", outputs="local")
+    joinsum.distribute(looped, data[0][0][:2], data="sharded")
+    optimizer = sgd(looped.parameters())
+    losses = []
+    for (x, y), each in zip(data, counts, strict=True):
+        own = slice(sum(each[: rank()]), sum(each[: rank() + 1]))
+        losses.append(step(x[own], y[own]).item())
+        scores = looped(x[own])
+        assert len(scores) == each[rank()]
+        # The mean of the ranks' losses is that of the batch where each is weighted by its share.
+        value = case.loss(scores, y[own]) * each[rank()] * ranks() / sum(each) if each[rank()] else scores.sum()
+        value.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
+    for model in (planned, looped):
+        joinsum.gather(model)
+        same(model, plain, 1e-5)
+    return losses
+
+
+@scene(SCENES)
+def shards_of_other_widths_are_refused() -> tuple[str, str, float]:
     begin()
     model = new_model("mlp")
     step = joinsum.train_step(model, CASES["mlp"].loss, sgd(model.parameters()), data="sharded")
-    ((x, y),) = batches("mlp", 1, n=2 + (rank() == 1))
-    error = error_of(lambda: step(x, y))
     ((x, y),) = batches("mlp", 1, n=2)
+    error = error_of(lambda: step(torch.ones(2, 7) if rank() == 1 else x, y))
     step(x, y)
     return error
 
@@ -153,22 +190,56 @@ def seeded_losses(step: Callable[[], Tensor]) -> list[float]:
 
 
 @scene(SCENES)
-def dropout_on_a_group_is_that_of_one_process_and_other_seeds_are_refused() -> tuple[str, str, float]:
+def dropout_on_a_group_is_that_of_one_process_with_the_first_ranks_seed() -> tuple[list[float], list[str]]:
     begin()
     step = small_step(dropped)
     losses = seeded_losses(step)
-    torch.manual_seed(rank())
-    error = error_of(step)
-    torch.manual_seed(4)
-    after = float(step())  # the refused step has left its parameters as they were
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            torch.manual_seed(rank())
+            losses.append(float(step()))
     enter(joinsum.Context(joinsum._C.make_loopback(1), CUTTING, None, 60.0, joinsum._C.make_store("memory")))
     torch._dynamo.reset()
     step = small_step(dropped)
     wanted = seeded_losses(step)
-    torch.manual_seed(4)
-    wanted.append(float(step()))
-    torch.testing.assert_close(torch.tensor([*losses, after]), torch.tensor(wanted))
-    return error
+    for _ in range(2):
+        torch.manual_seed(0)
+        wanted.append(float(step()))
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted))
+    return losses, [str(each.message) for each in caught if "generators differ" in str(each.message)]
+
+
+@scene(SCENES)
+def models_of_other_seeds_take_the_first_ranks_values() -> tuple[list[float], list[str]]:
+    losses: dict[str, list[float]] = {}
+    notes = []
+    for way in ("plain", "train_step", "distribute", "init_empty"):
+        begin()
+        torch.manual_seed(0 if way == "plain" else rank())
+        with joinsum.init_empty() if way == "init_empty" else contextlib.nullcontext():
+            model = nn.Sequential(nn.Linear(150, 150), nn.BatchNorm1d(150), nn.Linear(150, 150))
+        x = torch.randn(6, 150, generator=torch.Generator().manual_seed(1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if way in ("train_step", "init_empty"):
+                step = joinsum.train_step(model, nn.functional.mse_loss, optimizer)
+                losses[way] = [float(step(x, x)) for _ in range(3)]
+            else:
+                if way == "distribute":
+                    joinsum.distribute(model, x)
+                losses[way] = []
+                for _ in range(3):
+                    value = nn.functional.mse_loss(model(x), x)
+                    optimizer.zero_grad()
+                    value.backward()
+                    optimizer.step()
+                    losses[way].append(float(value))
+        notes += [str(each.message) for each in caught if "different parameters" in str(each.message)]
+    for each in losses.values():
+        torch.testing.assert_close(torch.tensor(each), torch.tensor(losses["plain"]), rtol=1e-5, atol=1e-6)
+    return losses["plain"], notes
 
 
 @scene(SCENES)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -18,10 +19,28 @@ __all__ = ["capturing"]
 
 _PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
 _TORCH = os.path.dirname(torch.__file__)
+_JOINSUM = str(Path(__file__).resolve().parents[2])
 _REMEDY = (
     "the function must be one graph: write branches on tensors' values with torch.where, and move what is no tensor "
     "operation out of the captured function; call the model once before if its first call does more than later ones"
 )
+
+# What Dynamo says, and what an error of ours says of it; groups of the first fill the second. A sentence without a remedy
+# is of code that fails without capture, too.
+_SENTENCES = (
+    (r"context: raised exception (\w+)\((?P<said>.*)\)$", "the code raises {0}: {said}", False),
+    (r"when making fake tensor call(?s:.*?)got (\w+)\((?P<said>.*)\)$", "{0}: {said}", False),
+    (r"^failed to bind arguments(?s:.*?)function (\w+)\.", "a call does not fit the arguments of the function: {0}", False),
+    (r"Failed to find name `(\w+)`", "a name is not defined: {0}", False),
+    (r"^Assertion failed", "an assertion about shapes does not hold, or not for all batches that the graph is for", True),
+    (r"^Data-dependent branching", "a branch depends on a tensor's value", True),
+    (r"^Could not guard on data-dependent", "a shape or a branch depends on tensors' values", True),
+    (r"Tensor\.(tolist|item|numpy)\(", "a tensor's values are read: {0}", True),
+    (r"builtin operator `(\w+)`", "a call is no tensor operation: {0}", True),
+    (r"context: module: ([\w.]+), qualname: ([\w.]+)", "a call is no tensor operation: {0}.{1}", True),
+    (r"trace method `(\w+)` of class `(\w+)`", "a method cannot be captured: {1}.{0}", True),
+)
+_SYMBOL = re.compile(r"\bs\d+\b")  # an extent of any size
 
 _OBSERVED = re.compile(r"raised exception (\w+)\(('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?\)", re.DOTALL)
 _OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
@@ -53,10 +72,12 @@ def _translated(who: str) -> Iterator[None]:
         inner = _own_error(error)
         if inner is not None:
             raise inner from None
+        said, ours = _reason(str(error))
         # An operator that rejects its operands would do so without capture too.
-        escapes = _ESCAPING_RESULT in str(error)
-        remedy = "" if isinstance(error, TorchRuntimeError) else f"; {_DETACH if escapes else _REMEDY}"
-        raise CaptureError(f"{who}: {_reason(str(error))}{_place(str(error))}{remedy}") from error
+        remedy = "" if isinstance(error, TorchRuntimeError) or not ours else f"; {_REMEDY}"
+        if _ESCAPING_RESULT in str(error):
+            remedy = f"; {_DETACH}"
+        raise CaptureError(f"{who}: {said}{_place(str(error))}{remedy}") from error
 
 
 def _own_error(error: BaseException | None) -> Error | None:
@@ -76,12 +97,25 @@ def _observed(text: str) -> Error | None:
     return None if found is None or kind is None else kind(ast.literal_eval(found[2]))
 
 
-def _reason(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    explained = next((line for line in lines if line.startswith("Explanation:")), "")
-    said = lines[0] if lines else "cannot be captured"
-    explained = explained.removeprefix("Explanation:").strip()
-    return f"{said}: {explained}" if explained else said
+def _reason(text: str) -> tuple[str, bool]:
+    """What cannot be captured, and whether it is capture that asks for other code."""
+    message, _, _ = text.partition("from user code:")
+    for pattern, sentence, ours in _SENTENCES:
+        found = re.search(pattern, message, re.MULTILINE)
+        if found is not None:
+            said = _SYMBOL.sub("*", _unquoted(found.groupdict().get("said") or ""))
+            return sentence.format(*found.groups(), said=said), ours
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")
+    return f"this cannot be captured: {first}", True
+
+
+def _unquoted(arguments: str) -> str:
+    """The arguments of an exception, as it prints them."""
+    try:
+        values = ast.literal_eval(f"({arguments.rstrip(',')},)")
+    except (SyntaxError, ValueError):
+        return arguments
+    return " ".join(" ".join(map(str, each)) if isinstance(each, list) else str(each) for each in values)
 
 
 def _place(text: str) -> str:
@@ -90,6 +124,8 @@ def _place(text: str) -> str:
     found = _PLACE.findall(code)
     if not found:
         return ""
-    own = [each for each in found if not each[0].startswith(_TORCH)]
-    file, line, function, source = (own or found)[-1]
+    own = [each for each in found if not each[0].startswith((_TORCH, _JOINSUM))]
+    if not own:
+        return ""
+    file, line, function, source = own[-1]
     return f": at {file}:{line} in {function}, code={source.strip()}"

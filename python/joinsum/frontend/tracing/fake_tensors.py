@@ -30,7 +30,7 @@ from joinsum.frontend.tracing.torch_internals import (
     without_collections,
 )
 
-__all__ = ["Captured", "Traced", "TracedFunction", "module_tensors", "tensor_names", "tracing"]
+__all__ = ["Captured", "Traced", "TracedFunction", "module_tensors", "plain_tensors", "tensor_names", "tracing"]
 
 
 @dataclass
@@ -298,6 +298,18 @@ def module_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     """Parameters and buffers, shared ones once."""
     found = {id(x): x for x in (*model.parameters(), *model.buffers())}
     return list(found.values())
+
+
+def plain_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers that have memory in this process, by their first names."""
+    found = {id(x): (name, x) for name, x in reversed((*model.named_parameters(), *model.named_buffers()))}
+    return {name: x for name, x in reversed(found.values()) if _has_memory(x)}
+
+
+def _has_memory(x: torch.Tensor) -> bool:
+    if isinstance(x, UninitializedParameter | UninitializedBuffer | DistributedTensor):
+        return False
+    return not x.is_meta and x.numel() > 0
 
 
 def tensor_names(model: torch.nn.Module) -> dict[int, str]:

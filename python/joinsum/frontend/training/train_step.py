@@ -15,11 +15,12 @@ from joinsum.capture.captured_graph import Executable
 from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.empty_models import place_parameter
-from joinsum.frontend.planned_forward import PlannedForward, check_values
-from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, tensor_names
+from joinsum.frontend.planned_forward import PlannedForward, check_values, planned_forward_of
+from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, plain_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.optimizers import update_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
@@ -95,8 +96,10 @@ class TrainStep:
 
     def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         batch, keywords = self._options.shards.joined((batch, keywords))
-        self._model.forward = self._forward
+        if planned_forward_of(self._model) is not self._forward:
+            self._forward.install()
         if self._ran is None:
+            take_first_rank_values("train_step", plain_tensors(self._model))
             self._give_memory(batch, keywords)
             check_values("train_step", self._names, self._model)
         call = self._current = self._arguments()
@@ -118,9 +121,7 @@ class TrainStep:
         if norm is not None:
             self._metrics["gradient_norm"] = norm
         loss.metrics = self.metrics
-        if others is None:
-            return loss
-        return self._with_loss(others, loss, (batch, keywords))
+        return loss if others is None or isinstance(others, Tensor) else self._with_loss(others, loss)
 
     def _give_memory(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Stores tensors without memory on the sites, where the plan for this batch wants them."""
@@ -136,10 +137,10 @@ class TrainStep:
         for x in empty:
             place_parameter(x, types.get(id(x)))
 
-    def _with_loss(self, others: Any, loss: Tensor, batch: Any) -> Any:
+    def _with_loss(self, others: Any, loss: Tensor) -> Any:
         """The results of a step, its loss in place."""
         if self._options.outputs == "local":
-            others = self._options.shards.own_shards(others, batch)
+            others = self._options.shards.own_shards(others)
         if isinstance(others, tuple):
             return loss, *others[1:]
         return {"loss": loss, **{name: x for name, x in others.items() if name != "loss"}}

@@ -1,0 +1,42 @@
+"""`save_pretrained` of libraries such as transformers, peft and diffusers, for models whose parameters are distributed."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+
+from joinsum.cluster.context import context
+from joinsum.distributed.full_state import full_state_dict
+
+__all__ = ["SavePretrained"]
+
+
+class SavePretrained:
+    """A model's method `save_pretrained`, which gets unsharded tensors. All ranks of a process group call; the first one
+    writes, and the others return None when it is done."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self._original = getattr(type(model), "save_pretrained").__get__(model)  # noqa: B009 - of no module's own
+        functools.update_wrapper(self, self._original)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SavePretrained:
+        """The method of the copied model."""
+        return SavePretrained(copy.deepcopy(self._model, memo))
+
+    def __call__(self, *args: Any, state_dict: dict[str, Any] | None = None, **kwargs: Any) -> Any:
+        """As the library's. `state_dict` are tensors to write instead of the model's, distributed or not."""
+        current = context()
+        full = full_state_dict(self._model if state_dict is None else state_dict, ranks="first")
+        given = {} if state_dict is None else {"state_dict": full}
+        result = None
+        if 0 in current.local_sites:
+            self._model.state_dict = lambda *_, **__: full  # type: ignore[method-assign]
+            try:
+                result = self._original(*args, **given, **kwargs)
+            finally:
+                del self._model.state_dict
+        return result

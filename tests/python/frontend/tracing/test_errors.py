@@ -1,0 +1,129 @@
+"""Claims about errors of capture: what in the user's code is at fault, where, and what to do, in joinsum's words."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from torch import Tensor, nn
+
+
+@pytest.fixture(autouse=True)
+def two_sites() -> None:
+    torch._dynamo.reset()
+    joinsum.init(sites=2)
+
+
+class Layer(nn.Module):
+    def __init__(self, then: Callable[[Tensor, Layer], Any]) -> None:
+        super().__init__()
+        self.layer, self.then = nn.Linear(4, 4), then
+
+    def forward(self, x: Tensor) -> Any:
+        return self.then(self.layer(x), self)
+
+
+def raising(x: Tensor, _: Layer) -> Tensor:
+    if x.dim() == 2:
+        raise ValueError("one of 'a' and \"b\"")
+    return x
+
+
+def other_arguments(x: Tensor, model: Layer) -> Any:
+    return model.layer(x, scale=2)
+
+
+def other_shape(x: Tensor, _: Layer) -> Tensor:
+    return x @ torch.ones(3, 3)
+
+
+def other_dtype(x: Tensor, _: Layer) -> Tensor:
+    return nn.functional.embedding(x, x)
+
+
+def branching(x: Tensor, _: Layer) -> Tensor:
+    return x if x.sum() > 0 else -x
+
+
+def printing(x: Tensor, _: Layer) -> Tensor:
+    print(x.shape)  # noqa: T201 - as users do
+    return x
+
+
+def missing_attribute(x: Tensor, model: Layer) -> Any:
+    return model.nothing(x)
+
+
+def missing_name(x: Tensor, _: Layer) -> Any:
+    return nowhere(x)  # type: ignore[name-defined]  # noqa: F821 - as users err
+
+
+def saving(x: Tensor, _: Layer) -> Tensor:
+    torch.save(x, "/dev/null")
+    return x
+
+
+def reading(x: Tensor, _: Layer) -> Any:
+    return x.tolist()
+
+
+def locking(x: Tensor, _: Layer) -> Tensor:
+    with threading.Lock():
+        return x
+
+
+def by_class(x: Tensor, model: Layer) -> Tensor:
+    return x if type(model.layer.weight).__module__.startswith("torch") else -x
+
+
+SAID = {
+    raising: ("the code raises ValueError: one of 'a' and \"b\"", "raise ValueError", False),
+    other_arguments: ("a call does not fit the arguments of the function: forward", "scale=2", False),
+    other_shape: ("RuntimeError: a and b must have same reduction dim, but got [", "@", False),
+    other_dtype: ("'indices' to have one of the following scalar types: Long, Int", "embedding(x, x)", False),
+    branching: ("a branch depends on a tensor's value", "x.sum() > 0", True),
+    printing: ("a call is no tensor operation: print", "print(x.shape)", True),
+    missing_attribute: ("the code raises AttributeError: 'Layer' object has no attribute 'nothing'", "", False),
+    missing_name: ("a name is not defined: nowhere", "return nowhere(x)", False),
+    saving: ("a call is no tensor operation: torch.serialization.save", "torch.save(x", True),
+    reading: ("a tensor's values are read: tolist", "x.tolist()", True),
+    locking: ("a call is no tensor operation: _thread.allocate_lock", "threading.Lock()", True),
+    by_class: ("a method cannot be captured: str.startswith", "startswith", True),
+}
+
+
+def step_of(model: Layer) -> Callable[[Tensor], object]:
+    step = joinsum.train_step(model, nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    return lambda x: step(x, x)
+
+
+WAYS: dict[str, Callable[[Layer], Callable[[Tensor], object]]] = {
+    "train_step": step_of,
+    "distribute": lambda model: lambda x: joinsum.distribute(model, x),
+    "compile": joinsum.compile,  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("then", SAID, ids=lambda then: then.__name__)
+def test_it_says_what_in_the_users_code_is_at_fault(then: Callable[[Tensor, Layer], Any], way: str) -> None:
+    what, code, remedy = SAID[then]
+    with pytest.raises(joinsum.CaptureError) as caught:
+        WAYS[way](Layer(then))(torch.ones(2, 4))
+    text = str(caught.value)
+    assert text.startswith(f"{way}: ")
+    assert what in text
+    assert "\n" not in text
+    assert not any(word in text for word in ("Dynamo", "graph break", "FakeTensor", "inline"))
+    assert ("the function must be one graph" in text) == remedy
+    if code:
+        first = inspect.getsourcelines(then)[1]
+        place = text.partition("test_errors.py:")[2]
+        assert first < int(place.partition(" ")[0]) <= first + 3
+        assert code in place.partition("code=")[2]
+    assert caught.value.__cause__ is not None  # torch's own account
