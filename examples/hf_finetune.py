@@ -36,6 +36,20 @@ def small_llama() -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
+class Pieces(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """Pieces of the text one after another, as Hugging Face's models take them: int64 [length] each."""
+
+    def __init__(self, count: int = 64, length: int = 64) -> None:
+        text = lzma.decompress(TEXT.read_bytes())
+        self._pieces = torch.tensor(list(text[: count * length])).reshape(count, length)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"input_ids": self._pieces[index], "labels": self._pieces[index]}
+
+
 def batch(text: bytes, step: int, count: int = 8, length: int = 64) -> torch.Tensor:
     """Pieces of the text: int64 [count, length]."""
     starts = torch.randint(len(text) - length, (count,), generator=torch.Generator().manual_seed(step)).tolist()

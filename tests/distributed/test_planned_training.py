@@ -80,8 +80,14 @@ def test_models_of_other_seeds_take_the_first_ranks_values(plays: Any, ranks: in
     found = plays(ranks).values("models_of_other_seeds_take_the_first_ranks_values")
     for rank, (losses, notes) in enumerate(found):
         assert losses == found[0][0]
-        assert [note.partition(":")[0] for note in notes] == ([] if rank else ["train_step", "distribute", "train_step"])
-        counts = ["first=0.weight, count=4", "first=0.weight, count=4", "first=0.bias, count=2"]  # others have no memory
+        assert [note.partition(":")[0] for note in notes] == (
+            [] if rank else ["train_step", "distribute", "train_step"]
+        )
+        counts = [
+            "first=0.weight, count=4",
+            "first=0.weight, count=4",
+            "first=0.bias, count=2",
+        ]  # others have no memory
         assert all(count in note for note, count in zip(notes, counts, strict=False))
 
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from joinsum import _C
 from joinsum.base.arguments import integer, is_number, show
@@ -375,9 +377,19 @@ def _default_group(timeout: float) -> dist.ProcessGroup | None:
         if with_cuda:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl" if with_cuda else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout), **_attempt())
         atexit.register(_destroy_default_group)
     return dist.group.WORLD
+
+
+def _attempt() -> dict[str, Any]:
+    """Where torchrun has restarted the ranks of one host: a store without the addresses that earlier ones left in it,
+    which Gloo would connect to (torchrun makes a new one only with `--standalone` or another rendezvous)."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0" or os.environ.get("LOCAL_WORLD_SIZE") != os.environ["WORLD_SIZE"]:
+        return {}
+    store, rank, ranks = next(rendezvous("env://"))
+    return {"store": PrefixStore(f"attempt_{attempt}", store), "rank": rank, "world_size": ranks}
 
 
 def _destroy_default_group() -> None:

@@ -30,8 +30,8 @@ class BatchShards:
         self._counts: dict[int, list[int]] = {}  # by the first extent of a tensor of the last batch, that on each rank
 
     def joined(self, batch: Any) -> Any:
-        """The global batch, for this rank's shard. Shards of one shape are the blocks of its tensors, and nothing moves;
-        otherwise each rank gets the other shards. In a single process the shard is the batch."""
+        """The global batch, for this rank's shard. Shards of one shape are the blocks of its tensors, and nothing
+        moves; otherwise each rank gets the other shards. In a single process the shard is the batch."""
         if not self._sharded or context().single_process:
             return batch
         axes = [x for x in tree_leaves(batch) if _has_axes(x)]
@@ -52,11 +52,13 @@ class BatchShards:
         ranks = [text.partition("\n") for text in transport.gather_texts(self._caller, f"{own}\n{forms}")]
         if any(each[2] != forms for each in ranks):
             transport.agree(self._caller, f"shards of a batch have one shape but for their first axis\n{forms}")
-        return [list(column) for column in zip(*(map(int, filter(None, each[0].split(","))) for each in ranks), strict=True)]
+        return [
+            list(column) for column in zip(*(map(int, filter(None, each[0].split(","))) for each in ranks), strict=True)
+        ]
 
     def own(self, results: Any) -> Any:
-        """The results for the last batch of `joined`: of each tensor whose first axis is as long as the batch's, this rank's
-        shard, in autograd; the others unchanged."""
+        """The results for the last batch of `joined`: of each tensor whose first axis is as long as the batch's, this
+        rank's shard, in autograd; the others unchanged."""
         current = context()
         if not self._sharded or current.single_process:
             return results
@@ -68,8 +70,8 @@ class BatchShards:
         return tree_map(shard, results)
 
     def own_shards(self, results: Any) -> Any:
-        """Of distributed results for the last batch of `joined`, this rank's shards, as `own` has them, detached. Of shards of
-        one shape only they travel. Others become unsharded tensors. All ranks call."""
+        """Of distributed results for the last batch of `joined`, this rank's shards, as `own` has them, detached. Of
+        shards of one shape only they travel. Others become unsharded tensors. All ranks call."""
         current = context()
 
         def shard(x: Any) -> Any:

@@ -29,8 +29,8 @@ class DistributedTensor(BlockTensor):
     tensors. Every other operator that writes into nothing runs as a plan of its own, whose result is a plain tensor on
     every rank; one without a rule raises PlanError. `requires_grad` and `grad` are as of any tensor; a gradient has its
     tensor's layout. In a single process they are pickled as their unsharded tensors (`torch.save`); on process groups
-    `joinsum.save_checkpoint` and torch.distributed.checkpoint write the blocks, and `joinsum.full_state_dict` gives what
-    can be pickled.
+    `joinsum.save_checkpoint` and torch.distributed.checkpoint write the blocks, and `joinsum.full_state_dict` gives
+    what can be pickled.
 
     On a process group all ranks make the same calls.
 
@@ -126,7 +126,7 @@ on every rank
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self.context.single_process:
-            return self.unsharded().__reduce_ex__(protocol)
+            return self.unsharded().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
         raise PlanError(
             "DistributedTensor: not pickled where other ranks store blocks; on all ranks, save with "
             "joinsum.save_checkpoint or torch.distributed.checkpoint, or pickle joinsum.full_state_dict(model): "

@@ -29,7 +29,9 @@ def take_first_rank_values(who: str, tensors: Mapping[str, torch.Tensor]) -> Non
     if any(each[0] != ranks[0][0] for each in ranks):
         current.transport.agree(who, "\n".join(["one model on every rank", *forms]))  # raises with the first difference
         raise PlanError(f"{who}: ranks have different models")
-    different = [place for place, each in enumerate(zip(*(each[1:] for each in ranks), strict=True)) if len({*each}) > 1]
+    different = [
+        place for place, each in enumerate(zip(*(each[1:] for each in ranks), strict=True)) if len({*each}) > 1
+    ]
     names = list(tensors)
     for place in different:
         x = tensors[names[place]]
@@ -37,8 +39,8 @@ def take_first_rank_values(who: str, tensors: Mapping[str, torch.Tensor]) -> Non
             x.copy_(_broadcast(who, x))
     if different and 0 in current.local_sites:
         warnings.warn(
-            f"{who}: ranks have different parameters, as after torch.manual_seed with different numbers; all take those "
-            f"of rank 0: first={names[different[0]]}, count={len(different)}",
+            f"{who}: ranks have different parameters, as after torch.manual_seed with different numbers; all take "
+            f"those of rank 0: first={names[different[0]]}, count={len(different)}",
             stacklevel=3,
         )
 

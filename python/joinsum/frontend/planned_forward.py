@@ -123,7 +123,7 @@ class PlannedForward:
         return found
 
     def install(self) -> None:
-        """Makes this the model's forward method; its `save_pretrained`, if it has one, then writes unsharded tensors."""
+        """Makes this the model's forward method; a `save_pretrained` that it has then writes unsharded tensors."""
         self._model.forward = self
         if hasattr(type(self._model), "save_pretrained"):
             self._model.save_pretrained = SavePretrained(self._model)  # type: ignore[assignment]

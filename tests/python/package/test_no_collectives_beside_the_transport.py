@@ -25,6 +25,8 @@ ALLOWED = {
             "group",
             "GroupMember",
             "ProcessGroup",
+            "PrefixStore",
+            "rendezvous",
         },
         "sets up the process group that the transport runs on",
     ),

@@ -25,14 +25,22 @@ _REMEDY = (
     "operation out of the captured function; call the model once before if its first call does more than later ones"
 )
 
-# What Dynamo says, and what an error of ours says of it; groups of the first fill the second. A sentence without a remedy
-# is of code that fails without capture, too.
+# What Dynamo says; what an error of ours says of it, with the groups of the first; whether capture alone asks for other
+# code, or what was captured fails without it, too.
 _SENTENCES = (
     (r"context: raised exception (\w+)\((?P<said>.*)\)$", "the code raises {0}: {said}", False),
     (r"when making fake tensor call(?s:.*?)got (\w+)\((?P<said>.*)\)$", "{0}: {said}", False),
-    (r"^failed to bind arguments(?s:.*?)function (\w+)\.", "a call does not fit the arguments of the function: {0}", False),
+    (
+        r"^failed to bind arguments(?s:.*?)function (\w+)\.",
+        "a call does not fit the arguments of the function: {0}",
+        False,
+    ),
     (r"Failed to find name `(\w+)`", "a name is not defined: {0}", False),
-    (r"^Assertion failed", "an assertion about shapes does not hold, or not for all batches that the graph is for", True),
+    (
+        r"^Assertion failed",
+        "an assertion about shapes does not hold, or not for all batches that the graph is for",
+        True,
+    ),
     (r"^Data-dependent branching", "a branch depends on a tensor's value", True),
     (r"^Could not guard on data-dependent", "a shape or a branch depends on tensors' values", True),
     (r"Tensor\.(tolist|item|numpy)\(", "a tensor's values are read: {0}", True),
@@ -94,7 +102,7 @@ def _observed(text: str) -> Error | None:
     """joinsum's own error, raised in code that Dynamo traced, from the text that Dynamo reports."""
     found = _OBSERVED.fullmatch(text)
     kind = _OWN.get(found[1]) if found is not None else None
-    return None if found is None or kind is None else kind(ast.literal_eval(found[2]))
+    return None if found is None or kind is None else kind(_SYMBOL.sub("*", ast.literal_eval(found[2])))
 
 
 def _reason(text: str) -> tuple[str, bool]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
+from joinsum.frontend.training.update import Update
+
 __all__ = ["StepArguments", "TrainedParameter"]
 
 
@@ -17,12 +19,14 @@ __all__ = ["StepArguments", "TrainedParameter"]
 class TrainedParameter:
     """A parameter that a step updates.
 
+    update   that of its optimizer
     traits   the options of its group that decide which operators there are
     moments  names of the optimizer's tensors for it, in the optimizer's order
     cohort   index of the number tensors that its update reads
     """
 
     parameter: Tensor
+    update: Update
     traits: Mapping[str, Any]
     moments: tuple[str, ...]
     cohort: int
@@ -75,7 +79,7 @@ class StepArguments:
         """What the operators that update the parameters depend on besides the traced graph."""
         if not self.last:
             return None
-        traits = {each.cohort: tuple(each.traits.items()) for each in self.trained}
+        traits = {each.cohort: (each.update, *each.traits.items()) for each in self.trained}
         numbers = tuple((name, x.dtype) for numbers in self.numbers for name, x in numbers.items())
         pairs = zip(self.trained, self.state, strict=True)
         states = [(each.cohort, *((x.dtype, x.shape) for x in state)) for each, state in pairs]

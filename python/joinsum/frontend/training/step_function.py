@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -14,9 +14,8 @@ from torch import Tensor
 from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.training.step_results import detached, loss_of
-from joinsum.frontend.training.update import Update
 
-__all__ = ["LossFunction", "Outputs", "StepOptions", "in_single_precision", "step_function"]
+__all__ = ["LossFunction", "Outputs", "StepOptions", "step_function"]
 
 LossFunction = Callable[..., Any]
 Outputs = Literal["gathered", "sharded", "local"]
@@ -79,19 +78,6 @@ def _hooked(gradient: Tensor | None, hooks: Sequence[Callable[[Tensor], Any]]) -
             replaced = hook(gradient)
             gradient = gradient if replaced is None else replaced
     return gradient
-
-
-def in_single_precision(update: Update) -> Update:
-    """The update of a parameter and its state, in which half-precision parameters get single precision."""
-
-    def new(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:
-        if p.dtype is torch.float32 or p.dtype is torch.float64:
-            return update.new(p, gradient, state, numbers, traits)
-        wide = {name: value.float() for name, value in state.items()}
-        parameter, updated = update.new(p.float(), gradient.float(), wide, numbers, traits)
-        return parameter.to(p.dtype), {name: value.to(p.dtype) for name, value in updated.items()}
-
-    return replace(update, new=new)
 
 
 def _clipped(

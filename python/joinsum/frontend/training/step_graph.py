@@ -19,7 +19,6 @@ from joinsum.frontend.tracing.fake_tensors import Captured, Traced
 from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
 from joinsum.frontend.tracing.torch_internals import aot_compile, module_of
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
-from joinsum.frontend.training.update import Update
 from joinsum.frontend.training.updated_graph import Templates, TracedStep, UpdatedGraph, updated_graph
 
 __all__ = ["StepCapture", "StepGraph", "Updated", "keep_state"]
@@ -42,7 +41,6 @@ class StepCapture:
     arguments   those of the current call
     names       for such arguments, names of all state and of the update's numbers, by the tensors' identity
     state       for such arguments, the identities of the tensors that persist between steps
-    update      the update of one parameter
     sharded     whether results of more than one element stay on the sites
     replicate   operators without a rule that run whole on every site
     """
@@ -50,7 +48,6 @@ class StepCapture:
     arguments: Callable[[], StepArguments]
     names: Callable[[StepArguments], Mapping[int, str]]
     state: Callable[[StepArguments], Collection[int]]
-    update: Update
     sharded: bool
     replicate: Collection[str]
 
@@ -100,7 +97,7 @@ class StepGraph(Captured):
 
     def _planned(self, step: _StepOfSize, arguments: StepArguments) -> _StepProgram:
         traced = TracedStep(step.gm.graph, self._parameters, self._sums)
-        updated = updated_graph(traced, arguments, self._capture.update, self._templates)
+        updated = updated_graph(traced, arguments, self._templates)
         names = self._capture.names(arguments)
         count, state = len(step.inputs), set(self._state)
         state |= {count + i for i, each in enumerate(updated.inputs) if each.of_state}

@@ -23,7 +23,7 @@ def loss_of(result: Any) -> Tensor:
         elif isinstance(result, (tuple, list)):
             loss = result[0] if result else None
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        shape = [int(x) for x in loss.shape] if isinstance(loss, Tensor) else None
+        shape = list(loss.shape) if isinstance(loss, Tensor) else None
         raise PlanError(
             f"train_step: no loss of one element: result={type(result).__name__}, shape={shape}; give a loss, a tuple "
             "whose first entry it is, or a dictionary with the entry loss (Hugging Face's models compute one if labels "

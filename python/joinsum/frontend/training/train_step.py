@@ -22,13 +22,12 @@ from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.planned_forward import PlannedForward, check_values, planned_forward_of
 from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, plain_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
-from joinsum.frontend.training.optimizers import update_of
+from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
 from joinsum.frontend.training.step_function import (
     LossFunction,
     Outputs,
     StepOptions,
-    in_single_precision,
     step_function,
 )
 from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_state
@@ -42,26 +41,23 @@ class TrainStep:
 
     explain: ClassVar[Callable[..., Any]]  # set by the room of explanations, which is above this one
 
-    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, options: StepOptions) -> None:
+    def __init__(self, model: torch.nn.Module, optimizers: OptimizerList, options: StepOptions) -> None:
         self._options = options
         self._model = model
-        self._optimizer = optimizer
-        self._update = update_of(optimizer)
+        self._optimizers = optimizers
         self._sums: dict[int, Tensor] = {}  # of gradients since the last update, by the parameters' identity
         self._done = 0  # batches since the last update
         self._numbers: dict[Any, Tensor] = {}
         self._one: dict[tuple[torch.dtype, torch.device], Tensor] = {}
         self._names = tensor_names(model)
-        self._parameters = TrainedParameters(optimizer, self._update, self._names)
+        self._parameters = TrainedParameters(optimizers, self._names)
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
         self._metrics: dict[str, Any] = {}
-        update = in_single_precision(self._update)
         self._step_capture = StepCapture(
             self._current_arguments,
             self._added_names,
             self._state_names,
-            update,
             options.outputs in ("sharded", "local"),
             options.replicate,
         )
@@ -70,8 +66,7 @@ class TrainStep:
         self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
 
     def __repr__(self) -> str:
-        kind = type(self._optimizer).__name__
-        return f"<TrainStep of {type(self._model).__name__} with {kind}>"
+        return f"<TrainStep of {type(self._model).__name__} with {self._optimizers}>"
 
     def __call__(self, *batch: Any, **keywords: Any) -> Any:
         """Runs the step on a batch; returns the loss before the update, a tensor of one element, on every rank, or what
@@ -112,12 +107,12 @@ class TrainStep:
         if call.last:
             for index, (parameter, state) in updated.replaced.items():
                 self._store(call.trained[index], parameter, state)
-            if self._update.counts:
-                self._count(call.trained, updated.indices)
-            self._optimizer._opt_called = True  # type: ignore[attr-defined]  # schedules warn of a step before the first
+            self._count(call.trained, updated.indices)
+            for each in self._optimizers.all:
+                each._opt_called = True  # schedules warn of a step before the first
         self._sums = {} if call.last else {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
         self._done = 0 if call.last else self._done + 1
-        self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizer.param_groups]}
+        self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizers.groups]}
         if norm is not None:
             self._metrics["gradient_norm"] = norm
         loss.metrics = self.metrics
@@ -160,12 +155,13 @@ class TrainStep:
     def sync(self) -> None:
         """Restores plain tensors in the model and the optimizer's state; a later step continues from them. All ranks of
         a process group call."""
-        gather(self._model, self._optimizer)
+        for each in self._optimizers.all:
+            gather(self._model, each)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the model and the optimizer, as distributed tensors, for `joinsum.save_checkpoint` and
         torch.distributed.checkpoint."""
-        return {"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()}
+        return {"model": self._model.state_dict(), "optimizer": self._optimizers.state_dict()}
 
     def captured(self, *batch: Any, **keywords: Any) -> Executable:
         """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
@@ -207,11 +203,10 @@ class TrainStep:
 
     def _fill_numbers(self) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
-        out = []
+        out, groups, updates = [], self._optimizers.groups, self._optimizers.updates
         for place, each in enumerate(self._cohorts):
             dtype, device = each.dtype, each.device
-            options = self._optimizer.param_groups[each.index]
-            values = self._update.numbers(options, each.steps + 1, each.scalars)
+            values = updates[each.index].numbers(groups[each.index], each.steps + 1, each.scalars)
             for name in values:
                 self._numbers.setdefault((place, dtype, device, name), torch.empty((), dtype=dtype, device=device))
             out.append({name: self._numbers[place, dtype, device, name].fill_(x) for name, x in values.items()})
@@ -221,8 +216,10 @@ class TrainStep:
         """Replaces a parameter and its optimizer state by their updated values."""
         p = each.parameter
         keep_state(p, parameter)
+        if not state:
+            return
+        stored = self._optimizers.states[self._cohorts[each.cohort].index][p]
         for name, new in state.items():
-            stored = self._optimizer.state[p]
             old = stored.get(name)
             if new is old:
                 continue
@@ -233,12 +230,15 @@ class TrainStep:
 
     def _count(self, trained: Sequence[TrainedParameter], updated: Sequence[int]) -> None:
         """Adds this update to the numbers of steps in the optimizer's state."""
-        counters, cohorts = [], self._cohorts
+        counters, groups, states = [], self._optimizers.groups, self._optimizers.states
         for index in updated:
-            stored, cohort = self._optimizer.state[trained[index].parameter], cohorts[trained[index].cohort]
+            each = trained[index]
+            if not each.update.counts:
+                continue
+            cohort = self._cohorts[each.cohort]
+            stored = states[cohort.index][each.parameter]
             if cohort.scalars:
-                options = self._optimizer.param_groups[cohort.index]
-                new = self._update.scalars(options, cohort.steps + 1, cohort.scalars)
+                new = each.update.scalars(groups[cohort.index], cohort.steps + 1, cohort.scalars)
                 stored |= {name: torch.tensor(x) for name, x in new.items()}
             counter = stored.get("step")
             if isinstance(counter, Tensor):
@@ -294,7 +294,7 @@ class TrainStep:
 def train_step(
     model: torch.nn.Module,
     loss_function: LossFunction | None,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     *,
     max_norm: float | None = None,
     norm_type: float = 2.0,
@@ -312,7 +312,8 @@ def train_step(
                     loss, or a tuple or dictionary whose first entry or entry `loss` it is; None if the model returns
                     one of these, or a result with an attribute `loss`
     optimizer       of torch.optim: any whose update is elementwise, Adafactor or Muon, with any options and parameter
-                    groups, or a subclass that changes numbers alone
+                    groups, or a subclass that changes numbers alone; or a list of them for different parameters, such
+                    as Muon for matrices and AdamW for the rest
     max_norm        clips the gradients to this norm, as torch.nn.utils.clip_grad_norm_ does
     norm_type       which norm that is: 2, 1, `math.inf` or another positive number
     max_value       clips each element of the gradients, as torch.nn.utils.clip_grad_value_ does
@@ -372,4 +373,4 @@ def train_step(
         autocast=autocast,
         replicate=names_of_operators("train_step", replicate),
     )
-    return TrainStep(model, optimizer, options)
+    return TrainStep(model, OptimizerList(optimizer), options)

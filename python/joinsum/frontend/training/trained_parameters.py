@@ -14,7 +14,7 @@ from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import forms_of
-from joinsum.frontend.training.optimizers import update_of
+from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.step_arguments import TrainedParameter
 from joinsum.frontend.training.update import Update
 
@@ -63,27 +63,26 @@ class _Groups:
 
     all         the parameters of all groups
     said        what else was read: how many there are in each group, its traits, and properties of the parameters
-    trained     the parameters that require gradients, with their traits and the names of their state
+    trained     the parameters that require gradients, with their updates, traits and the names of their state
     kinds       for each of these an index into `numbers`
     numbers     group, dtype and device of the numbers that updates read
     """
 
     all: Sequence[Tensor]
     said: Any
-    trained: list[tuple[Tensor, dict[str, bool], tuple[str, ...]]]
+    trained: list[tuple[Tensor, Update, dict[str, bool], tuple[str, ...]]]
     kinds: list[int]
     numbers: list[tuple[int, torch.dtype, torch.device]]
 
 
 class TrainedParameters:
-    """The parameters that an optimizer's steps update.
+    """The parameters that the steps of optimizers update.
 
     names   of parameters, by identity, for errors
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, update: Update, names: Mapping[int, str]) -> None:
-        self._optimizer = optimizer
-        self._update = update
+    def __init__(self, optimizers: OptimizerList, names: Mapping[int, str]) -> None:
+        self._optimizers = optimizers
         self._names = names
         # Of the last step; of the state only dtypes and shapes, as no reference to it may remain.
         self._groups = _Groups((), None, [], [], [])
@@ -93,9 +92,9 @@ class TrainedParameters:
     def read(self) -> OptimizerState:
         """The state now. Everything may have changed since the last step: options, groups, hooks, which parameters
         require gradients, and any tensor. Raises PlanError for hooks, and where there is nothing to update."""
-        update_of(self._optimizer)
-        groups = self._read_groups()
-        state, steps, scalars = self._read_state(groups)
+        updates = self._optimizers.updates
+        groups = self._read_groups(updates)
+        state, steps, scalars = self._read_state(groups, updates)
         numbered: dict[tuple[int, int, tuple[tuple[str, float], ...]], int] = {}
         kinds = zip(groups.kinds, steps, scalars, strict=True)
         cohorts = [numbered.setdefault(each, len(numbered)) for each in kinds]
@@ -110,21 +109,21 @@ class TrainedParameters:
             found.append(Cohort(index, done, dict(others), dtype, device))
         return OptimizerState(self._trained, _hooks_of(groups), state, steps, found)
 
-    def _read_groups(self) -> _Groups:
+    def _read_groups(self, updates: Sequence[Update]) -> _Groups:
         """The groups; the same object as before if nothing has changed."""
-        groups, known = self._optimizer.param_groups, self._groups
-        traits = [dict(self._update.traits(group)) for group in groups]
+        groups, known = self._optimizers.groups, self._groups
+        traits = [dict(update.traits(group)) for update, group in zip(updates, groups, strict=True)]
         parameters = list(chain.from_iterable([group["params"] for group in groups]))
         counts, gradients = [len(group["params"]) for group in groups], [p.requires_grad for p in parameters]
         said = traits, counts, gradients, forms_of(parameters)
         if said != known.said or not identical(parameters, known.all):
-            known = self._new_groups(parameters, said)
+            known = self._new_groups(parameters, updates, said)
         for p, *_ in known.trained:
             if p._post_accumulate_grad_hooks:
                 self._refuse_hooks(p)
         return known
 
-    def _new_groups(self, parameters: Sequence[Tensor], said: Any) -> _Groups:
+    def _new_groups(self, parameters: Sequence[Tensor], updates: Sequence[Update], said: Any) -> _Groups:
         traits, counts, *_ = said
         found = _Groups(parameters, said, [], [], [])
         indices = chain.from_iterable([index] * count for index, count in enumerate(counts))
@@ -132,7 +131,8 @@ class TrainedParameters:
         for index, p in zip(indices, parameters, strict=True):
             if p.requires_grad:
                 wide = torch.float64 if p.dtype is torch.float64 else torch.float32
-                found.trained.append((p, traits[index], self._update.moments(traits[index], p.shape)))
+                moments = updates[index].moments(traits[index], p.shape)
+                found.trained.append((p, updates[index], traits[index], moments))
                 found.kinds.append(numbers.setdefault((index, wide, _device_of(p)), len(numbers)))
         if not found.trained:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
@@ -148,32 +148,34 @@ class TrainedParameters:
         )
 
     def _read_state(
-        self, groups: _Groups
+        self, groups: _Groups, updates: Sequence[Update]
     ) -> tuple[list[tuple[Tensor, ...]], list[int], list[tuple[tuple[str, float], ...]]]:
         """For each trained parameter, the optimizer's tensors, the number of steps so far, and its other numbers."""
-        known, options = self._optimizer.state, self._optimizer.param_groups
-        firsts = [tuple(self._update.scalars(group, 0, _NOTHING).items()) for group in options]
+        known, options = self._optimizers.states, self._optimizers.groups
+        pairs = zip(updates, options, strict=True)
+        firsts = [tuple(update.scalars(group, 0, _NOTHING).items()) for update, group in pairs]
         state, steps, scalars = [], [], []
-        for (p, _, moments), kind in zip(groups.trained, groups.kinds, strict=True):
-            entries = known.get(p, _NOTHING)
+        for (p, update, _, moments), kind in zip(groups.trained, groups.kinds, strict=True):
+            index = groups.numbers[kind][0]
+            entries = known[index].get(p, _NOTHING)
             values = tuple(map(entries.get, moments))
             if "step" in entries:
                 steps.append(int(entries["step"]))
             else:
                 steps.append(int(any(isinstance(value, Tensor) for value in values)))
-            index = groups.numbers[kind][0]
             first = firsts[index]
             scalars.append(tuple([(name, float(entries.get(name, x))) for name, x in first]) if first else first)
             if _lacks(values):
-                pairs = zip(moments, values, strict=True)
-                values = tuple(self._first_value(name, p, options[index]) if x is None else x for name, x in pairs)
+                named = zip(moments, values, strict=True)
+                values = tuple(_first_value(update, name, p, options[index]) if x is None else x for name, x in named)
             state.append(values)
         return state, steps, scalars
 
-    def _first_value(self, name: str, p: Tensor, options: Mapping[str, Any]) -> Tensor:
-        """A state tensor before the first step: expanded from one element."""
-        value = self._update.initial(name, options)
-        return torch.full((), value, dtype=p.dtype, device=_device_of(p)).expand(self._update.shape(name, p.shape))
+
+def _first_value(update: Update, name: str, p: Tensor, options: Mapping[str, Any]) -> Tensor:
+    """A state tensor before the first step: expanded from one element."""
+    value = update.initial(name, options)
+    return torch.full((), value, dtype=p.dtype, device=_device_of(p)).expand(update.shape(name, p.shape))
 
 
 def _hooks_of(groups: _Groups) -> list[list[Callable[[Tensor], Any]]]:

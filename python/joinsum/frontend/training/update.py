@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update"]
+__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update", "in_single_precision"]
 
 Numbers = Mapping[str, Tensor]
 State = dict[str, Tensor]
@@ -42,3 +42,16 @@ class Update:
     shape: Callable[[str, torch.Size], torch.Size] = lambda name, shape: shape
     initial: Callable[[str, Options], float] = lambda name, options: 0.0
     scalars: Callable[[Options, int, Scalars], dict[str, float]] = lambda options, step, before: {}
+
+
+def in_single_precision(update: Update) -> Update:
+    """The update of a parameter and its state, in which half-precision parameters get single precision."""
+
+    def new(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:
+        if p.dtype is torch.float32 or p.dtype is torch.float64:
+            return update.new(p, gradient, state, numbers, traits)
+        wide = {name: value.float() for name, value in state.items()}
+        parameter, updated = update.new(p.float(), gradient.float(), wide, numbers, traits)
+        return parameter.to(p.dtype), {name: value.to(p.dtype) for name, value in updated.items()}
+
+    return replace(update, new=new)

@@ -16,7 +16,7 @@ from torch import Tensor, fx
 from joinsum.base.errors import PlanError
 from joinsum.frontend.tracing.torch_internals import aten_graph
 from joinsum.frontend.training.step_arguments import StepArguments
-from joinsum.frontend.training.update import Update
+from joinsum.frontend.training.update import in_single_precision
 
 __all__ = ["AddedInput", "Templates", "TracedStep", "UpdatedGraph", "gradients_of", "updated_graph"]
 
@@ -90,17 +90,16 @@ class UpdatedGraph:
         return range(self.first, self.first + sum(1 + len(names) for names in self.new if names is not None))
 
 
-def updated_graph(traced: TracedStep, arguments: StepArguments, update: Update, templates: Templates) -> UpdatedGraph:
+def updated_graph(traced: TracedStep, arguments: StepArguments, templates: Templates) -> UpdatedGraph:
     """The graph with the updates for these arguments; the traced one stays as it is.
 
-    update      the optimizer's
     templates   the graphs of updates of parameters that have been traced; new ones are added
     """
     graph = fx.Graph()
     graph.output(graph.graph_copy(traced.graph, {}))
     results, gradients = _take_gradients(graph)
     first = len(results)
-    updates = _Updates(graph, update, templates, arguments, results)
+    updates = _Updates(graph, templates, arguments, results)
     for i, gradient in enumerate(gradients):
         if gradient is None:
             updates.new.append(None)
@@ -130,13 +129,11 @@ class _Updates:
     def __init__(
         self,
         graph: fx.Graph,
-        update: Update,
         templates: Templates,
         arguments: StepArguments,
         results: list[Any],
     ) -> None:
         self._graph = graph
-        self._update = update
         self._templates = templates
         self._arguments = arguments
         self._placeholders = list(graph.find_nodes(op="placeholder"))
@@ -175,7 +172,9 @@ class _Updates:
             with self._graph.inserting_after(self._placeholders[-1]):
                 node = self._graph.placeholder(f"added_{len(self.inputs)}")
             tensor, like = added.tensor(self._arguments), parameter.meta["val"]
-            shape = self._update.shape(added.name, like.shape) if added.of_state else torch.Size()
+            shape = torch.Size()
+            if added.of_state:
+                shape = self._arguments.trained[added.index].update.shape(added.name, like.shape)
             if tensor.shape != shape:
                 raise PlanError(
                     f"train_step: the optimizer's state does not fit the parameter: name={added.name}, "
@@ -194,7 +193,7 @@ class _Updates:
         """The graph of the update of parameters like this one, and the names of the new state."""
         trained = self._arguments.trained[index]
         numbers = list(self._arguments.numbers[trained.cohort])
-        key = (*map(_layout, operands), *trained.moments, *numbers, *trained.traits.items())
+        key = (trained.update, *map(_layout, operands), *trained.moments, *numbers, *trained.traits.items())
         if key in self._templates:
             return self._templates[key]
         names: list[str] = []
@@ -202,7 +201,7 @@ class _Updates:
         def update(parameter: Tensor, gradient: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
             state = dict(zip(trained.moments, others, strict=False))
             rest = dict(zip(numbers, others[len(state) :], strict=True))
-            new, after = self._update.new(parameter, gradient, state, rest, trained.traits)
+            new, after = in_single_precision(trained.update).new(parameter, gradient, state, rest, trained.traits)
             names.extend(after)
             return new, *after.values()
 

@@ -203,3 +203,55 @@ def test_subclasses_with_a_step_of_their_own_are_refused(make: Make) -> None:
     model = new_model("mlp")
     with pytest.raises(joinsum.PlanError, match=r"optimizer=\w+, supported=\['SGD'.*joinsum.distribute"):
         joinsum.train_step(model, CASES["mlp"].loss, make(model.parameters()))
+
+
+def two_kinds(model: nn.Module) -> list[optim.Optimizer]:
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    rest = [p for p in model.parameters() if p.dim() != 2]
+    return [
+        optim.RMSprop(matrices, lr=0.01, momentum=0.5),
+        optim.AdamW([{"params": rest[:1]}, {"params": rest[1:], "lr": 0.02}], lr=0.01),
+    ]
+
+
+def test_several_optimizers_update_their_own_parameters() -> None:
+    plain, planned, start = (new_model("mlp").double() for _ in range(3))
+    data = [(x.double(), y) for x, y in batches("mlp", 4)]
+    loss, (one, other) = CASES["mlp"].loss, (two_kinds(plain), two_kinds(planned))
+    schedules = [optim.lr_scheduler.StepLR(each[1], 2, gamma=0.1) for each in (one, other)]
+    step = joinsum.train_step(planned, loss, other, max_norm=0.5)
+    assert repr(step) == f"<TrainStep of {type(planned).__name__} with RMSprop, AdamW>"
+    for x, y in data:
+        value = loss(plain(x), y)
+        for each in one:
+            each.zero_grad()
+        value.backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        for each in one:
+            each.step()
+        torch.testing.assert_close(step(x, y), value.detach(), rtol=1e-10, atol=1e-10)
+        for schedule in schedules:
+            schedule.step()
+    assert step.metrics["learning_rate"] == pytest.approx([0.01, 0.001, 0.002])  # of the last step
+    states = step.state_dict()["optimizer"]
+    assert [each["param_groups"] for each in states] == [each.state_dict()["param_groups"] for each in one]
+    step.sync()
+    same_changes(planned, plain, start, 1e-10)
+    for each, wanted in zip(other, one, strict=True):
+        same_state(each, wanted, 1e-10)
+
+
+def test_lists_of_optimizers_that_fit_no_step_are_refused() -> None:
+    model = new_model("mlp")
+    lists: list[tuple[Any, str]] = [
+        ([], "at least one optimizer"),
+        (
+            [optim.SGD(model.parameters(), lr=0.1), optim.Adam(model.parameters())],
+            "two optimizers update one parameter",
+        ),
+        ([optim.SGD(model.parameters(), lr=0.1), "adam"], "an optimizer is a torch.optim.Optimizer: got=str"),
+        ([optim.LBFGS(model.parameters())], "no such optimizer in a graph: optimizer=LBFGS"),
+    ]
+    for given, message in lists:
+        with pytest.raises(joinsum.PlanError, match=message):
+            joinsum.train_step(model, None, given)

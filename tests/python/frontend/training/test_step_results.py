@@ -102,8 +102,8 @@ def test_the_first_entry_of_a_dictionary_without_a_loss_is_the_loss() -> None:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda z, y: F.cross_entropy(z, y, reduction="none"), r"no loss of one element: .*shape=\[6\]"),
-        (lambda z, y: (z, z.sum()), r"no loss of one element: result=tuple, shape=\[6, 3\]"),
+        (lambda z, y: F.cross_entropy(z, y, reduction="none"), r"no loss of one element: .*shape=\[[6*]\]"),
+        (lambda z, y: (z, z.sum()), r"no loss of one element: result=tuple, shape=\[[6*], 3\]"),
         (lambda z, y: {"scores": z}, r"no loss of one element: result=dict"),
         (lambda z, y: (), r"no loss of one element: result=tuple, shape=None"),
         (lambda z, y: None, r"no loss of one element: result=NoneType"),
