@@ -48,7 +48,6 @@ from joinsum.base.errors import (
     TransportError,
 )
 from joinsum.base.version import JOINSUM_VERSION as _VERSION
-from joinsum.capture import register_operator, unregister_operator
 from joinsum.cluster.calibrate import calibrate
 from joinsum.cluster.calibration import RejectedCalibration
 from joinsum.cluster.cluster import Cluster
@@ -59,26 +58,27 @@ from joinsum.execution.planned_einsum import PlannedEinsum, einsum_plan
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import interpret, run, trace
-from joinsum.explanation import Explanation
-from joinsum.explanation.diff import Difference, PlanDiff, diff
-from joinsum.explanation.explain import explain
 from joinsum.graphs.graph import Graph, GraphValue
 from joinsum.planner.cost import NodeCost, PlanCost, cost
-from joinsum.planner.graph_plan import plan_graph, plan_graph_file
 from joinsum.planner.graph_report import GraphPlan, VertexPlan
 from joinsum.planner.optimize import Optimized, optimize
 
 if _TYPE_CHECKING:
+    from joinsum.capture import register_operator, unregister_operator
     from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
     from joinsum.distributed.distributed_tensor import DistributedTensor
     from joinsum.distributed.dtensor import from_dtensor, to_dtensor
     from joinsum.distributed.full_state import full_state_dict
     from joinsum.distributed.safetensors import load_safetensors, save_safetensors
+    from joinsum.explanation import Explanation
+    from joinsum.explanation.diff import Difference, PlanDiff, diff
+    from joinsum.explanation.explain import explain
     from joinsum.frontend.backend import compile
     from joinsum.frontend.distribute import distribute, gather
     from joinsum.frontend.distributed_einsum import distributed_einsum
     from joinsum.frontend.empty_models import init_empty
     from joinsum.frontend.training.train_step import TrainStep, train_step
+    from joinsum.planner.graph_plan import plan_graph, plan_graph_file
 
 __version__ = _VERSION
 
@@ -172,11 +172,10 @@ __all__ = [
 
 # Entry points for PyTorch code, and where they are: torch's compiler, which they need, is imported with the first one.
 _ENTRY_POINTS = {
-    "DistributedTensor": "joinsum.distributed.distributed_tensor",
-    "TrainStep": "joinsum.explanation.callables",
     "compile": "joinsum.frontend.backend",
     "distribute": "joinsum.frontend.distribute",
     "distributed_einsum": "joinsum.frontend.distributed_einsum",
+    "DistributedTensor": "joinsum.distributed.distributed_tensor",
     "from_dtensor": "joinsum.distributed.dtensor",
     "full_state_dict": "joinsum.distributed.full_state",
     "gather": "joinsum.frontend.distribute",
@@ -187,17 +186,42 @@ _ENTRY_POINTS = {
     "save_safetensors": "joinsum.distributed.safetensors",
     "to_dtensor": "joinsum.distributed.dtensor",
     "train_step": "joinsum.explanation.callables",
+    "TrainStep": "joinsum.explanation.callables",
+}
+
+# What only some programs use, imported with its first use.
+_SELDOM_USED = {
+    "diff": "joinsum.explanation.diff",
+    "Difference": "joinsum.explanation.diff",
+    "explain": "joinsum.explanation.explain",
+    "Explanation": "joinsum.explanation",
+    "plan_graph": "joinsum.planner.graph_plan",
+    "plan_graph_file": "joinsum.planner.graph_plan",
+    "PlanDiff": "joinsum.explanation.diff",
+    "register_operator": "joinsum.capture",
+    "unregister_operator": "joinsum.capture",
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ENTRY_POINTS:
+    module = _ENTRY_POINTS.get(name)
+    if module is not None:
+        _import_module("joinsum.capture.single_operator")  # distributed tensors run other operators by it
+    else:
+        module = _SELDOM_USED.get(name)
+    if module is None:
         raise AttributeError(f"module 'joinsum' has no attribute {name!r}")
-    _import_module("joinsum.capture.single_operator")  # distributed tensors run other operators by it
-    value = getattr(_import_module(_ENTRY_POINTS[name]), name)
+    value = getattr(_import_module(module), name)
     globals()[name] = value
     return value
 
+
+def _explain(x: Relation, *args: object, **options: object) -> object:
+    _import_module("joinsum.explanation.explain")  # which replaces this method by its own
+    return Relation.explain(x, *args, **options)
+
+
+Relation.explain = _explain
 
 _FOLDER = _Path(_C.__file__).resolve().parent
 

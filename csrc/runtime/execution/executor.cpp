@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
 #include "kernels/dense/dense.h"
@@ -121,6 +122,8 @@ class Run {
     const int64_t calls = kernels::dense::kernel_calls();
     store_.reset_peak();
     flops_ = 0;
+    at::RecordFunction profiled(at::RecordScope::USER_SCOPE);
+    if (profiled.isActive()) profiled.before(name_of(task));
     const auto start = std::chrono::steady_clock::now();
     if (task.kind == Task::Kind::kCompute) {
       compute(executable_.steps()[task.number]);
@@ -141,6 +144,15 @@ class Run {
     } else {
       add_to_group(task, did, trace);
     }
+  }
+
+  /// What torch.profiler calls a task: its node as the plan's text has it; of moves that travel together the first one
+  /// and how many follow.
+  std::string name_of(const Task& task) const {
+    if (task.kind == Task::Kind::kCompute) return executable_.steps()[task.number].label;
+    const std::vector<size_t>& moves = executable_.groups()[task.number];
+    const std::string first = executable_.steps()[moves.front()].label;
+    return moves.size() == 1 ? first : concatenate(first, " and ", moves.size() - 1, " more");
   }
 
   static void add_to(NodeCounts& node, const NodeCounts& did, size_t sharers) {

@@ -39,7 +39,7 @@ def distribute(
                       model is planned; the model does not run
     sample_keywords   keyword arguments of the call besides
     data              "whole": every rank passes the same inputs and gets all results. "sharded": each rank of a process
-                      group passes its own shard of the batch, all of one shape, and gets its shard of results whose
+                      group passes its own shard of the batch, of any length, and gets its shard of results whose
                       first axis is the batch's; gradients are those of the mean of the ranks' losses, as in
                       DistributedDataParallel. Results without a batch axis are of the full batch, on every rank
     replicate         operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
@@ -51,8 +51,9 @@ def distribute(
     step raises PlanError, with the operator. Inputs of other shapes, `no_grad`, `eval()` and autocast are planned at
     their first call.
 
-    On a process group all ranks call with equal models and inputs. `joinsum.gather(model)` restores plain tensors.
-    Raises the errors of `joinsum.compile`, and PlanError for a model that is distributed already.
+    On a process group all ranks call with equal inputs; where their parameters differ, all take rank 0's.
+    `joinsum.gather(model)` restores plain tensors. Raises the errors of `joinsum.compile`, and
+    PlanError for a model that is distributed already.
 
         model = joinsum.distribute(model, batch)
         loss_function(model(batch), target).backward()
@@ -108,7 +109,7 @@ def _wanted_types(captured: GraphInAutograd) -> dict[int, Any]:
 
 def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Model:
     """Restores plain tensors and the model's own forward pass, and plain tensors in the optimizer's state; returns the
-    model. For `save_pretrained`, pickling, and other code that reads tensors. All ranks of a process group call.
+    model. For pickling the model, and other code that reads its tensors. All ranks of a process group call.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)

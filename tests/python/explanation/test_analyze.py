@@ -7,7 +7,7 @@ import json
 import joinsum
 import pytest
 import torch
-from explained_programs import PROGRAM, STEP, tensors
+from explained_programs import GATHER, PROGRAM, STEP, tensors
 
 
 @pytest.mark.parametrize("sites", [1, 3, 4])
@@ -50,3 +50,16 @@ def test_analysing_overwrites_nothing() -> None:
     assert stored.alive
     assert torch.equal(stored.to_tensor(), torch.ones(8, 8))
     assert torch.equal(w, torch.ones(8, 8))
+
+
+@pytest.mark.parametrize("text", [PROGRAM, GATHER])
+def test_torchs_profiler_names_the_nodes_as_the_trace_does(text: str) -> None:
+    joinsum.init(sites=2)
+    inputs = tensors() if text is PROGRAM else {"X": torch.arange(8.0)}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        joinsum.run(joinsum.parse(text), inputs)
+    ran = [each for each in joinsum.trace() if each.kernel_calls or each.bytes_sent]
+    assert any(each.bytes_sent for each in ran) == (text is GATHER)
+    assert ran
+    wanted = {f"{each.operation.partition('[')[0].partition('(')[0]} {each.node}" for each in ran}
+    assert wanted <= {event.key for event in profile.key_averages()}

@@ -149,8 +149,10 @@ def test_the_console_command_answers(installed: Installed, tmp_path: Path) -> No
 
 def test_import_loads_nothing_that_takes_long_beyond_torch(installed: Installed, tmp_path: Path) -> None:
     program = "import sys, torch; before = set(sys.modules); import joinsum; print(*(set(sys.modules) - before))"
-    loaded = {name.partition(".")[0] for name in run([installed.python, "-c", program], tmp_path).split()}
-    assert loaded - set(sys.stdlib_module_names) == {"joinsum"}
+    modules = run([installed.python, "-c", program], tmp_path).split()
+    assert {name.partition(".")[0] for name in modules} - set(sys.stdlib_module_names) == {"joinsum"}
+    rooms = {name.split(".")[1] for name in modules if name.startswith("joinsum.")}
+    assert rooms.isdisjoint({"capture", "distributed", "explanation", "extreme", "frontend"})
 
 
 def cmake_program(installed: Installed, source: Path, build: Path, target: str) -> str:

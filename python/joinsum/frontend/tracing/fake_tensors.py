@@ -103,6 +103,8 @@ class TracedFunction:
         # The fake tensors of this call: of a tensor by its identity, and the tensor of one by that one's identity.
         self._fake: dict[int, torch.Tensor] = {}
         self._actual: dict[int, Any] = {}
+        # Slices in this call's batch, each with its copy and that one's version.
+        self._slices: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         # Fake tensors of batches, by metadata: all of them, and those that this call has not used yet.
         self._pool: dict[Any, list[torch.Tensor]] = {}
         self._free: dict[Any, list[torch.Tensor]] = {}
@@ -137,6 +139,7 @@ class TracedFunction:
         """The function's result. Raises _NotRun in a dry run, when the graph is known."""
         self._dry, self._chosen, self._arguments = dry, None, (args, kwargs)
         self._fake, self._actual, self._used, self._free = {}, {}, {}, {}
+        self._slices = []
         outer, tracing.active = tracing.active, True
         try:
             with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as self._modules:
@@ -150,11 +153,14 @@ class TracedFunction:
                 if self.chosen is None:
                     raise PlanError(f"{self._who}: the function has no operator on tensors")
                 self._settle_assignments()
+            for x, copied, version in self._slices:
+                if copied._version != version:
+                    x.copy_(copied)
             return tree_map(self._back, result)
         finally:
             tracing.active = outer
             self._known, self._arguments = self._used, ((), {})
-            self._fake, self._actual = {}, {}
+            self._fake, self._actual, self._slices = {}, {}, []
             self._before, self._modules = None, []
 
     def _settle_assignments(self) -> None:
@@ -215,6 +221,12 @@ class TracedFunction:
         elif isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0:
             fake = self._fakes.of(x)
             self._used[id(x)] = x, _metadata(x), fake
+        elif _is_slice(x):
+            # Of its own: strides of the tensor that it is a slice of would be part of the graph.
+            copied = x.contiguous()
+            self._slices.append((x, copied, copied._version))
+            fake = self._fake[id(x)] = self._fake_of(copied)
+            return fake
         else:
             fake = self._pooled(x)  # a batch, to which no reference may remain after the call
         if fake.requires_grad != x.requires_grad:
@@ -283,6 +295,13 @@ def _said_of(tensors: list[torch.Tensor]) -> Any:
     """The metadata of tensors and whether they require gradients."""
     types, gradients = list(map(type, tensors)), [x.requires_grad for x in tensors]
     return types, [getattr(x, "_is_param", False) for x in tensors], gradients, forms_of(tensors)
+
+
+def _is_slice(x: torch.Tensor) -> bool:
+    """Whether a tensor outside of autograd leaves out elements of the memory that it spans."""
+    if x.requires_grad or x.is_contiguous() or x.layout is not torch.strided or x.numel() == 0:
+        return False
+    return 1 + sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True)) > x.numel()
 
 
 def _all_found(values: list[Any]) -> bool:

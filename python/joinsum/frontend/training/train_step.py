@@ -319,8 +319,8 @@ def train_step(
     max_value       clips each element of the gradients, as torch.nn.utils.clip_grad_value_ does
     accumulate      number of batches whose mean gradient makes one update
     data            "whole": every rank passes the same batch. "sharded": each rank of a process group passes its own
-                    shard, all of one shape; the batch is their concatenation along the first axis of each tensor, and
-                    the loss is that of the full batch. In a process with all sites the shard is the batch
+                    shard, of any length; the batch is their concatenation along the first axis of each tensor, and the
+                    loss is that of the full batch. In a process with all sites the shard is the batch
     outputs         what else a step returns: "gathered", whole tensors on every rank; "sharded", distributed tensors in
                     the plan's layout; "local", this rank's shard of those whose first axis is the batch's, with
                     data="sharded". By default "gathered" for a loss function that returns more than the loss, and

@@ -136,3 +136,21 @@ def test_settings_of_torch_are_as_before_also_after_an_error() -> None:
             fails()
         assert settings.recompile_limit == 5
     assert not settings.trace_autograd_ops
+
+
+def test_what_a_function_writes_into_a_slice_is_there() -> None:
+    whole, wanted = torch.ones(4, 6), torch.ones(4, 6)
+    model = torch.nn.Linear(3, 3)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    class Writing(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return model(f(x))
+
+    distributed = joinsum.distribute(Writing(), whole[:, :3].clone())
+    distributed(whole[:, :3])
+    f(wanted[:, :3])
+    assert torch.equal(whole, wanted)

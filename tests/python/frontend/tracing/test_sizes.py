@@ -113,6 +113,13 @@ def test_steps_on_batches_of_several_sizes_are_torchs_by_one_graph(captures: lis
     assert len(captures) == 1
 
 
+@ONE
+def test_slices_are_captured_as_tensors_of_their_own(captures: list[int]) -> None:
+    ids, y = batch(4, 9)
+    compare_steps(Reader, [(ids, y), *((ids[:, :length], y) for length in (7, 5)), (ids[1:, 2:], y[1:])])
+    assert len(captures) == 1
+
+
 @BOTH
 def test_distributed_models_take_batches_of_several_sizes_by_one_graph(captures: list[int]) -> None:
     plain = Reader()
