@@ -39,11 +39,6 @@ ELSEWHERE = (
     Row("csrc/bindings", "bind_runtime", "python/cluster/test_context.py", "contexts, transports and stores"),
     Row("csrc/einsum", "nodes", "cpp/einsum/infer_test.cpp", "data; making a node infers its type"),
     Row("csrc/tra", "nodes", "cpp/tra/infer_test.cpp", "data; making a node infers its type"),
-    Row(
-        "python/frontend/training",
-        "python/frontend/training/test_optimizers.py",
-        "steps with several",
-    ),
     Row("csrc/ia", "infer_call", "cpp/ia/infer_test.cpp", "a part of type inference"),
     Row(
         "csrc/ia/analysis",
@@ -275,7 +270,9 @@ ELSEWHERE = (
         "the waits that are tested there, and what wakes them",
     ),
     Row("python/distributed", "first_values", "distributed/test_planned_training.py", "ranks that differ"),
-        "optimizer_list",
+    Row(
+        "python/frontend/training", "optimizer_list", "python/frontend/training/test_optimizers.py", "several in a step"
+    ),
     Row("python/base", "version", "python/package/test_package.py", "one constant"),
     Row("python/base", "errors", "python/package/test_errors.py", "the class of each public call's errors"),
     Row(
