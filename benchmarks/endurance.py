@@ -66,7 +66,7 @@ def main() -> None:
 
     def shape(number: int) -> None:
         length = 8 + 37 * number % 199  # long ones among the first, so that the arena has its size early
-        ids = torch.full((1 + number % 8, length), number % 64)
+        ids = torch.full((2 + number % 7, length), number % 64)
         step(input_ids=ids, labels=ids)
 
     repeat("shapes", arguments.shapes, shape)

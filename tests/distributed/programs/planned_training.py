@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import sys
 import tempfile
 import warnings
@@ -276,6 +277,9 @@ def planned_state_goes_to_other_numbers_of_sites_and_to_dtensors() -> int:
     step(*batches("mlp", 1)[0])
     assert divided(model)
     joinsum.save_checkpoint(folder, model, optimizer)
+    kind, text, _ = error_of(lambda: pickle.dumps(next(model.parameters())))
+    assert kind == "PlanError"
+    assert "joinsum.full_state_dict" in text
     count = 0
     for x in model.parameters():
         try:

@@ -224,9 +224,11 @@ def test_blocks_of_another_init_are_refused(sites: int) -> None:
         x + blocks(draw(4, 4), sites)
 
 
-def test_pickling_is_refused_and_says_what_to_do(sites: int) -> None:
-    with pytest.raises(joinsum.PlanError, match="save_checkpoint"):
-        pickle.dumps(blocks(draw(4, 4), sites))
+def test_in_one_process_they_are_pickled_as_their_unsharded_tensors(sites: int) -> None:
+    x = draw(4, 4)
+    found = pickle.loads(pickle.dumps(blocks(x, sites)))
+    assert type(found) is Tensor
+    assert torch.equal(found, x)
 
 
 def test_full_tensors_have_gradients_in_blocks(sites: int) -> None:

@@ -43,6 +43,8 @@ _SENTENCES = (
     ),
     (r"^Data-dependent branching", "a branch depends on a tensor's value", True),
     (r"^Could not guard on data-dependent", "a shape or a branch depends on tensors' values", True),
+    (r"wrapped with `torch\.compiler\.disable` \(reason: (.*)\)", "{0}", True),
+    (r"function (\S+) since it was wrapped with `torch\.compiler\.disable`", "a function is not compiled: {0}", True),
     (r"Tensor\.(tolist|item|numpy)\(", "a tensor's values are read: {0}", True),
     (r"builtin operator `(\w+)`", "a call is no tensor operation: {0}", True),
     (r"context: module: ([\w.]+), qualname: ([\w.]+)", "a call is no tensor operation: {0}.{1}", True),
