@@ -81,6 +81,15 @@ def by_class(x: Tensor, model: Layer) -> Tensor:
     return x if type(model.layer.weight).__module__.startswith("torch") else -x
 
 
+@torch.compiler.disable
+def plain(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def disabled(x: Tensor, _: Layer) -> Tensor:
+    return plain(x)
+
+
 SAID = {
     raising: ("the code raises ValueError: one of 'a' and \"b\"", "raise ValueError", False),
     other_arguments: ("a call does not fit the arguments of the function: forward", "scale=2", False),
@@ -93,6 +102,7 @@ SAID = {
     saving: ("a call is no tensor operation: torch.serialization.save", "torch.save(x", True),
     reading: ("a tensor's values are read: tolist", "x.tolist()", True),
     locking: ("a call is no tensor operation: _thread.allocate_lock", "threading.Lock()", True),
+    disabled: ("a function is marked with torch.compiler.disable", "plain(x)", True),
     by_class: ("a method cannot be captured: str.startswith", "startswith", True),
 }
 
