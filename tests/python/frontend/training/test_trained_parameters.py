@@ -8,7 +8,7 @@ from typing import Any
 import joinsum
 import pytest
 import torch
-from joinsum.frontend.training.optimizers import update_of
+from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.trained_parameters import TrainedParameters
 from torch import Tensor, nn
 
@@ -20,7 +20,7 @@ def reader() -> tuple[torch.optim.Optimizer, list[Tensor], TrainedParameters]:
     for p in parameters:
         p.grad = torch.ones_like(p)
     optimizer.step()
-    return optimizer, parameters, TrainedParameters(optimizer, update_of(optimizer), {id(parameters[0]): "first"})
+    return optimizer, parameters, TrainedParameters(OptimizerList(optimizer), {id(parameters[0]): "first"})
 
 
 def _grow(optimizer: Any, p: Any) -> None:
@@ -56,7 +56,7 @@ def test_what_decides_the_operators_is_read_again_when_it_changes(change: str) -
     CHANGES[change](optimizer, p)
     after = parameters.read()
     assert after.trained is not before.trained
-    fresh = TrainedParameters(optimizer, update_of(optimizer), {}).read()
+    fresh = TrainedParameters(OptimizerList(optimizer), {}).read()
     assert [each.parameter is other.parameter for each, other in zip(after.trained, fresh.trained, strict=True)]
     assert [(x.traits, x.moments, x.cohort) for x in after.trained] == [
         (x.traits, x.moments, x.cohort) for x in fresh.trained
