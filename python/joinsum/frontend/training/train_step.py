@@ -203,10 +203,10 @@ class TrainStep:
 
     def _fill_numbers(self) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
-        out, groups, updates = [], self._optimizers.groups, self._optimizers.updates
+        out, groups = [], self._optimizers.groups
         for place, each in enumerate(self._cohorts):
             dtype, device = each.dtype, each.device
-            values = updates[each.index].numbers(groups[each.index], each.steps + 1, each.scalars)
+            values = each.update.numbers(groups[each.index], each.steps + 1, each.scalars)
             for name in values:
                 self._numbers.setdefault((place, dtype, device, name), torch.empty((), dtype=dtype, device=device))
             out.append({name: self._numbers[place, dtype, device, name].fill_(x) for name, x in values.items()})

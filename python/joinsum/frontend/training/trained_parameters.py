@@ -26,6 +26,7 @@ class Cohort:
     """Parameters whose updates read the same numbers.
 
     index   of their parameter group
+    update  that of its optimizer
     steps   number of updates that they have had
     scalars the optimizer's other numbers for them
     dtype   of the numbers
@@ -33,6 +34,7 @@ class Cohort:
     """
 
     index: int
+    update: Update
     steps: int
     scalars: Mapping[str, float]
     dtype: torch.dtype
@@ -106,7 +108,7 @@ class TrainedParameters:
         found = []
         for kind, done, others in numbered:
             index, dtype, device = groups.numbers[kind]
-            found.append(Cohort(index, done, dict(others), dtype, device))
+            found.append(Cohort(index, updates[index], done, dict(others), dtype, device))
         return OptimizerState(self._trained, _hooks_of(groups), state, steps, found)
 
     def _read_groups(self, updates: Sequence[Update]) -> _Groups:
