@@ -143,7 +143,7 @@ def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(plays: Any) ->
     assert texts[0] == texts[2] != texts[1]
 
 
-def test_a_rank_that_is_slow_for_three_timeouts_is_no_error(plays: Any) -> None:
+def test_a_rank_that_is_slow_for_two_timeouts_is_no_error(plays: Any) -> None:
     plays(3).values("a_slow_site_is_no_error")
 
 
