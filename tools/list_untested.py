@@ -135,7 +135,7 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
-        "attention attention_composed",
+        "attention device_attention",
         "python/capture/decompositions/test_attention.py",
         "blocks of queries and keys are compared with the softmax that is written out",
     ),

@@ -92,12 +92,12 @@ class Trained:
     seconds: float = 0.0
 
 
-def train(family: Family, way: str, attention: str, sites: int) -> Trained:
-    """Three steps of SGD on `sites` loopback sites beside plain torch's."""
+def train(family: Family, way: str, attention: str, sites: int, device: str = "cpu") -> Trained:
+    """Three steps of SGD on `sites` loopback sites, all of them on one device, beside plain torch's."""
     joinsum.init(sites=sites, cluster=DIVIDING, plan_cache=False)
     torch._dynamo.reset()
     try:
-        plain, model = family.as_it_comes(attention), family.as_it_comes(attention)
+        plain, model = (family.as_it_comes(attention).to(device) for _ in range(2))
     except ValueError as error:
         return Trained(family.name, way, attention, "none", str(error))
     start = time.perf_counter()
@@ -123,17 +123,23 @@ def train(family: Family, way: str, attention: str, sites: int) -> Trained:
 def _trained(model: torch.nn.Module, family: Family, way: str) -> torch.Tensor:
     """The losses of three steps."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    device = next(model.parameters()).device
+
+    def batch() -> dict[str, Any]:
+        given = family.call_as_it_comes()
+        return {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in given.items()}
+
     if way == "train_step":
         step = joinsum.train_step(model, None, optimizer)
-        return torch.stack([step(**family.call_as_it_comes()) for _ in range(_STEPS)])
+        return torch.stack([step(**batch()) for _ in range(_STEPS)])
     called: Any = model
     if way == "distribute":
-        called = joinsum.distribute(model, family.call_as_it_comes())
+        called = joinsum.distribute(model, batch())
     if way == "torch.compile":
         called = torch.compile(model, backend="joinsum")
     losses = []
     for _ in range(_STEPS):
-        loss = called(**family.call_as_it_comes()).loss
+        loss = called(**batch()).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

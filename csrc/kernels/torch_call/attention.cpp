@@ -1,5 +1,5 @@
 // Attention of queries [b, h, l, e] and keys and values [b, g, s, e], each head of which may serve several adjacent
-// heads of queries, by tiles or by torch's flash kernels. `rows` and `columns` are the shards of l and s (axis_shard.h:
+// heads of queries, by the kernels of their device. `rows` and `columns` are the shards of l and s (axis_shard.h:
 // offsets, local and global extents, one list after another); empty where they are whole, or where it does not matter.
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include "kernels/torch_call/tiled_attention.h"
+#include "kernels/torch_call/device_attention.h"
 
 namespace joinsum::kernels::torch_call {
 namespace {
@@ -86,14 +86,6 @@ struct Options {
   at::IntArrayRef rows;
   at::IntArrayRef columns;
 
-  double factor(const at::Tensor& query) const {
-    return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-  }
-
-  bool suits_tiles(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const {
-    return !mask.has_value() && torch_call::suits_tiles(query, key, value, factor(query));
-  }
-
   /// Blocks of queries and keys of these numbers; those of one query in the order of the keys.
   std::vector<Block> blocks(int64_t all_rows, int64_t all_columns) const {
     if (!causal) return {{0, all_rows, 0, all_columns, false}};
@@ -115,14 +107,6 @@ at::Tensor columns_of(const at::Tensor& tensor, const Block& block) {
 using Two = std::tuple<at::Tensor, at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-Two flash(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool causal,
-          const Options& options) {
-  if (options.suits_tiles(query, key, value)) {
-    return tiled_attention(query, key, value, causal, options.factor(query));
-  }
-  return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, options.mask, options.scale);
-}
-
 /// Attention to two sets of keys; `lse` are the logarithms of the softmax's denominators.
 Two merged(const Two& first, const Two& second) {
   const auto& [out, lse] = first;
@@ -142,7 +126,8 @@ Two attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& 
   std::vector<at::Tensor> sums;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Block& block = blocks[i];
-    Two result = flash(rows_of(query, block), columns_of(key, block), columns_of(value, block), block.causal, options);
+    Two result = device_attention(rows_of(query, block), columns_of(key, block), columns_of(value, block), mask,
+                                  block.causal, scale);
     if (i > 0 && blocks[i - 1].row == block.row) {
       result = merged({outs.back(), sums.back()}, result);
       outs.pop_back();
@@ -165,8 +150,8 @@ Two attention_to_shard(const at::Tensor& query, const at::Tensor& key, const at:
   if (key.size(2) == 0) return {out, lse};
   constexpr double kNone = -std::numeric_limits<double>::infinity();
   for (const Block& block : blocks) {
-    auto [some, some_lse] =
-        flash(rows_of(query, block), columns_of(key, block), columns_of(value, block), block.causal, options);
+    auto [some, some_lse] = device_attention(rows_of(query, block), columns_of(key, block), columns_of(value, block),
+                                             options.mask, block.causal, options.scale);
     if (options.mask) {
       const at::Tensor empty = (*options.mask == kNone).all(-1).expand_as(some_lse);
       some_lse = some_lse.masked_fill(empty, kNone);
@@ -216,17 +201,10 @@ Three attention_backward(const at::Tensor& grad, const at::Tensor& query, const 
                          const std::optional<at::Tensor>& mask, bool causal, std::optional<double> scale,
                          at::IntArrayRef rows, at::IntArrayRef columns) {
   const Options options{mask, causal, scale, rows, columns};
-  // A row that the mask leaves without keys has weights of zero.
-  const at::Tensor sums = mask ? lse.masked_fill(lse == -std::numeric_limits<double>::infinity(), 0) : lse;
   const auto run = [&](const Block& block) {
-    if (options.suits_tiles(query, key, value)) {
-      return tiled_attention_backward(rows_of(grad, block), rows_of(query, block), columns_of(key, block),
-                                      columns_of(value, block), rows_of(out, block), rows_of(sums, block), block.causal,
-                                      options.factor(query));
-    }
-    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        rows_of(grad, block), rows_of(query, block), columns_of(key, block), columns_of(value, block),
-        rows_of(out, block), rows_of(sums, block), 0.0, block.causal, mask, scale);
+    return device_attention_backward(rows_of(grad, block), rows_of(query, block), columns_of(key, block),
+                                     columns_of(value, block), rows_of(out, block), rows_of(lse, block), mask,
+                                     block.causal, scale);
   };
   const std::vector<Block> blocks = options.blocks(query.size(2), key.size(2));
   if (blocks.size() == 1 && blocks[0].covers(query.size(2), key.size(2))) return run(blocks[0]);
@@ -263,12 +241,15 @@ TORCH_LIBRARY_FRAGMENT(joinsum, library) {
       "int[] rows, int[] columns) -> Tensor");
 }
 
-TORCH_LIBRARY_IMPL(joinsum, CPU, library) {
+void register_attention(torch::Library& library) {
   library.impl("attention", &attention);
   library.impl("attention_backward", &attention_backward);
   library.impl("attention_lse", &attention_lse);
   library.impl("attention_of", &attention_of);
 }
+
+TORCH_LIBRARY_IMPL(joinsum, CPU, library) { register_attention(library); }
+TORCH_LIBRARY_IMPL(joinsum, CUDA, library) { register_attention(library); }
 
 }  // namespace
 }  // namespace joinsum::kernels::torch_call

@@ -183,7 +183,8 @@ def a_wrong_argument_on_one_site_is_an_error_on_all() -> list[str]:
 
 @scene(SCENES)
 def a_slow_site_is_no_error() -> list[float]:
-    """Between runs, and in the middle of one, for twice the time that a site may be silent; on a group of its own, whose end ends no other."""
+    """Between runs, and in the middle of one, for twice the time that a site may be silent. Its group is its own:
+    an error there would end the pairs of the group."""
     timeout = 4.0  # more than a busy machine suspends a process for
     enter(on_group(timeout=timeout, group=dist.new_group()))
     joinsum.register_kernel("idle", idle, shape=lambda shape: shape)

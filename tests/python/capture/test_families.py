@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 pytest.importorskip("transformers")
 
+from attention_of_gpus import attention_of_gpus
 from families import FAMILIES, Family
 from family_sweep import TOLERANCE, Measured, measure, relative, train
 
@@ -53,6 +55,19 @@ def test_a_family_trains_as_it_comes(name: str, way: str, attention: str) -> Non
     finally:
         joinsum.init()
     assert (trained.result, trained.why) == ("equal", "")
+
+
+# Families with heads that share keys and a mask, and without a mask; nightly, all.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES if os.environ.get("JOINSUM_ALL_MODELS") else ["llama", "vit"])
+def test_a_family_trains_by_the_attention_of_gpus(name: str) -> None:
+    try:
+        with attention_of_gpus() as called:
+            trained = train(FAMILIES[name], "train_step", "sdpa", 2)
+    finally:
+        joinsum.init()
+    assert (trained.result, trained.why) == ("equal", "") or trained.result == "none"
+    assert len(set(called)) > 1 or os.environ.get("JOINSUM_ALL_MODELS")
 
 
 def test_there_are_forty_families() -> None:

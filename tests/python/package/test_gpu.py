@@ -27,6 +27,7 @@ REAL = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 @pytest.fixture(autouse=True, params=[1, 3])
 def sites(request: pytest.FixtureRequest) -> Iterator[int]:
     torch._dynamo.reset()
+    torch.backends.cudnn.allow_tf32 = False
     joinsum.init(sites=request.param, cluster=CUTTING if request.param > 1 else None)
     yield request.param
     joinsum.init()
@@ -143,6 +144,71 @@ def test_a_compiled_and_a_distributed_model_are_torchs() -> None:
     torch.testing.assert_close(torch.compile(plain, backend="joinsum")(x), wanted, rtol=1e-9, atol=1e-9)
     distributed = joinsum.distribute(new_model("llama", torch.float64).cuda(), x)
     torch.testing.assert_close(distributed(x), wanted, rtol=1e-9, atol=1e-9)
+
+
+# --- attention --------------------------------------------------------------------------------------------------------
+
+# Lengths that fill tiles of torch's kernels and that do not; more queries than keys and fewer; odd heads.
+LENGTHS = [(128, 128, 64), (77, 77, 32), (40, 90, 16), (90, 40, 16), (33, 50, 5)]
+
+
+@pytest.mark.parametrize("dtype", REAL, ids=str)
+@pytest.mark.parametrize("shared", [1, 2])
+@pytest.mark.parametrize("kind", ["whole", "causal", "mask", "boolean"])
+def test_attention_and_its_gradients_are_torchs(kind: str, shared: int, dtype: torch.dtype) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    for queries, keys, extent in LENGTHS:
+        shapes = [(2, 4, queries, extent), (2, 4 // shared, keys, extent), (2, 4 // shared, keys, extent)]
+        given = [torch.randn(x, generator=generator, device="cuda").to(dtype) for x in shapes]
+        mask = None
+        if kind == "boolean":
+            mask = torch.rand(2, 1, queries, keys, generator=generator, device="cuda") > 0.3
+            mask[..., 0] = True
+        elif kind == "mask":
+            mask = torch.randn(queries, keys, generator=generator, device="cuda").to(dtype)
+        above = torch.randn(2, 4, queries, extent, generator=generator, device="cuda").to(dtype)
+        out, lse = torch.ops.joinsum.attention(*given, mask, kind == "causal")
+        found = torch.ops.joinsum.attention_backward(above, *given, out, lse, mask, kind == "causal")
+
+        exact = [x.double().requires_grad_() for x in given]
+        heads = [exact[0], *(x.repeat_interleave(shared, 1) for x in exact[1:])]
+        scores = heads[0] @ heads[1].mT * extent**-0.5
+        if kind == "causal":
+            scores = scores.masked_fill(torch.ones(queries, keys, device="cuda").triu(1).bool(), -torch.inf)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
+        wanted = scores.softmax(-1) @ heads[2]
+        gradients = torch.autograd.grad(wanted, exact, above.double())
+        near = {torch.float64: 1e-10, torch.float32: 5e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
+        for x, y in zip((out, lse, *found), (wanted, scores.logsumexp(-1), *gradients), strict=True):
+            assert x.dtype is (dtype if x is not lse else lse.dtype)
+            torch.testing.assert_close(x.double(), y, rtol=near, atol=near)
+
+
+# Kinds of attention, as they come: heads that share keys, masks, experts, an encoder and a decoder, images, sound.
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "t5", "vit", "resnet", "wav2vec2", "whisper"])
+@pytest.mark.parametrize("way", ["train_step", "torch.compile"])
+def test_families_train_as_they_come(name: str, way: str, attention: str, sites: int) -> None:
+    families, family_sweep = pytest.importorskip("families"), pytest.importorskip("family_sweep")
+    trained = family_sweep.train(families.FAMILIES[name], way, attention, sites, "cuda")
+    assert trained.result in ("equal", "none"), trained.why
+
+
+def test_attention_with_dropout_trains() -> None:
+    class Layer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.projection = torch.nn.Linear(16, 48)
+
+        def forward(self, x: Tensor) -> Tensor:
+            heads = self.projection(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+            return torch.nn.functional.scaled_dot_product_attention(*heads, dropout_p=0.5, is_causal=True)
+
+    model = Layer().cuda()
+    step = joinsum.train_step(model, lambda result: result.square().mean(), sgd(model.parameters()))
+    losses = [step(torch.randn(4, 10, 16, device="cuda")).item() for _ in range(3)]
+    assert all(0 < loss < 10 for loss in losses)
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from joinsum.capture.recording.values import Value, axis_names
 from joinsum.capture.rules.along import Along
 from joinsum.capture.rules.decomposed import decomposed_or, with_materialized_operands
 from joinsum.capture.rules.form import Form
-from joinsum.capture.rules.row import Entry, Results, rows
+from joinsum.capture.rules.row import Entry, Results, Traits, rows
 
 __all__ = ["ROWS"]
 
@@ -104,10 +105,9 @@ class _Heads:
     mask: str
 
     @staticmethod
-    def of(application: Application) -> _Heads:
+    def of(application: Application, mask: Value | None) -> _Heads:
         grouped = application.value("query").shape[1] != application.value("key").shape[1]
         query = "(g h)" if grouped else "h"
-        mask = application.optional("attn_mask")
         axes = "l s"
         if mask is not None and len(mask.axes) == 4:
             # A pattern cannot repeat an axis for a product of two labels.
@@ -137,14 +137,18 @@ class _Heads:
         return self.form("O, Q, K, K, O, L, M -> Q, K, K", "e", reduce, "16 b h l s e", _SHARDS if causal else {})
 
 
-def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, object]]:
-    """The operator with materialized operands, the names of its heads, and the arguments that all calls share."""
+# Arguments of torch's operators for attention by the names that joinsum's have.
+_OWN_NAMES = {"attn_mask": "mask", "is_causal": "causal", "grad_out": "grad", "logsumexp": "lse"}
+
+
+def _scoring(application: Application) -> tuple[Application, _Heads, dict[str, Any]]:
+    """The operator with materialized operands, the names of its heads, and the arguments by joinsum's names."""
     application = with_materialized_operands(application)
+    arguments: dict[str, Any] = {_OWN_NAMES.get(name, name): each for name, each in application.arguments.items()}
     # Dropout inside would draw another mask on each shard.
-    if application.scalar("dropout_p") != 0:
+    if arguments.get("dropout_p", 0) != 0:
         application.refuse("dropout inside of attention has no rule: choose SDPBackend.MATH for it")
-    mask, causal = application.optional("attn_mask"), application.arguments["is_causal"]
-    return application, _Heads.of(application), application.arguments | {"mask": mask, "causal": causal}
+    return application, _Heads.of(application, arguments["mask"]), arguments
 
 
 def _attention(application: Application) -> Results:
@@ -164,11 +168,16 @@ def _attention(application: Application) -> Results:
 
 def _attention_backward(application: Application) -> Results:
     application, heads, arguments = _scoring(application)
-    arguments |= {"grad": application.value("grad_out"), "lse": application.value("logsumexp")}
     form = heads.backward(bool(arguments["causal"]))
     return [*form.apply(application, _JOINSUM.attention_backward.default, arguments, *application.types)]
 
 
+def _attention_on_gpus(application: Application) -> Results:
+    """What `GPU_ATTENTION` leaves of the operators that torch chooses on GPUs."""
+    application.refuse("dropout inside of attention and gradients of its mask have no rule: choose SDPBackend.MATH")
+
+
+_ON_GPUS = [f"_scaled_dot_product_{name}_attention" for name in ("flash", "efficient", "cudnn")]
 _PLAIN = _Heads("h", "h", "b h l s")
 ROWS = [
     *rows(
@@ -189,14 +198,20 @@ ROWS = [
     *rows(
         "attention",
         Entry(
-            "_scaled_dot_product_flash_attention_for_cpu",
+            "joinsum::attention _scaled_dot_product_flash_attention_for_cpu",
             _attention,
             f"{_PLAIN.undecomposed(False).described}; where s is divided, in two calls, reduced by logaddexp and add",
         ),
         Entry(
-            "_scaled_dot_product_flash_attention_for_cpu_backward",
+            "joinsum::attention_backward _scaled_dot_product_flash_attention_for_cpu_backward",
             _attention_backward,
             f"{_PLAIN.backward(False).described}",
+        ),
+        Entry(
+            " ".join([*_ON_GPUS, *(f"{name}_backward" for name in _ON_GPUS)]),
+            _attention_on_gpus,
+            "as `joinsum::attention` and its gradient",
+            Traits(without_elements=True),
         ),
     ),
 ]

@@ -32,10 +32,12 @@ from torch._guards import ChainedSource, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
+from joinsum.capture.decompositions.attention import GPU_ATTENTION
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
 
@@ -70,13 +72,16 @@ GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], 
 function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
 
 _SAVED = "joinsum.saved"
+_DECOMPOSITIONS = MIXED_PRECISION | GPU_ATTENTION
 
 
 def aot_compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], forward: GraphCompiler, backward: GraphCompiler
 ) -> Callable[..., Any]:
     """Compiles a Dynamo graph, as graphs of ATen operators, by `forward` (also graphs without a gradient) and
-    `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are."""
+    `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are, and
+    attention on GPUs with dropout inside or gradients of its mask."""
+    _compose_attention(gm)
 
     uses_onednn = torch._C._get_mkldnn_enabled()
 
@@ -98,7 +103,7 @@ def aot_compile(
         fw_compiler=compiler(forward),
         bw_compiler=compiler(backward),
         inference_compiler=compiler(forward),
-        decompositions=MIXED_PRECISION,
+        decompositions=_DECOMPOSITIONS,
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
@@ -107,10 +112,35 @@ def aot_compile(
         return compile_both(gm, list(example_inputs))
 
 
+def _compose_attention(gm: torch.fx.GraphModule) -> None:
+    """Attention that torch's kernels for GPUs would compute with random numbers of their own, or with a gradient of its
+    mask, is composed of products and a softmax, as torch composes it on the CPU."""
+    changed = False
+    for node in gm.graph.find_nodes(op="call_function", target=torch.nn.functional.scaled_dot_product_attention):
+        given = dict(zip(_OF_ATTENTION, node.args, strict=False)) | node.kwargs
+        mask = given.get("attn_mask")
+        learned = isinstance(mask, torch.fx.Node) and getattr(mask.meta.get("example_value"), "requires_grad", False)
+        query = given["query"]
+        on_gpu = isinstance(query, torch.fx.Node) and getattr(query.meta.get("example_value"), "is_cuda", False)
+        if on_gpu and (learned or given.get("dropout_p", 0.0) != 0.0):
+            node.target = _composed_attention
+            changed = True
+    if changed:
+        gm.recompile()
+
+
+_OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def _composed_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
+
+
 def aten_graph(function: Callable[..., Any], examples: Sequence[torch.Tensor]) -> torch.fx.Graph:
     """The ATen operators that a function of fake tensors calls, without a gradient; it writes into nothing."""
     with torch.no_grad():
-        return make_fx(function, decomposition_table=MIXED_PRECISION)(*examples).graph
+        return make_fx(function, decomposition_table=_DECOMPOSITIONS)(*examples).graph
 
 
 def module_of(graph: torch.fx.Graph, attributes: torch.fx.GraphModule) -> torch.fx.GraphModule:

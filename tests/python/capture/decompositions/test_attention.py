@@ -1,4 +1,4 @@
-"""Attention of shards of queries and keys, by torch's flash kernels, beside the softmax written out."""
+"""Attention of shards of queries and keys, by the processor's kernels, beside the softmax written out."""
 
 import itertools
 import math
@@ -40,19 +40,6 @@ def shard_indices(shard: list[int]) -> Tensor:
     for axis, (offset, size) in enumerate(zip(offsets, local, strict=True)):
         whole = whole.narrow(axis, offset, size)
     return whole.flatten()
-
-
-@pytest.fixture(params=["tiles", "composed"])
-def call(request: pytest.FixtureRequest) -> Callable[..., Tensor]:
-    """Calls an operator: its kernel for the processor, or what runs on devices that it has none for."""
-    composed = torch._C.DispatchKey.CompositeExplicitAutograd
-
-    def run(name: str, *arguments: object) -> Tensor:
-        operator = getattr(ops, name).default
-        result: Tensor = operator(*arguments) if request.param == "tiles" else operator._op_dk(composed, *arguments)
-        return result
-
-    return run
 
 
 def written_out(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,22 +177,22 @@ def test_distributed_attention_of_one_head_is_torchs(causal: bool, sites: int) -
         torch.testing.assert_close(model(*inputs), Attention(causal)(*inputs), rtol=1e-5, atol=1e-5)
 
 
-def of_shards(call: Callable[..., Tensor], operands: list[Tensor], rows: str, columns: str) -> tuple[Tensor, Tensor]:
+def of_shards(operands: list[Tensor], rows: str, columns: str) -> tuple[Tensor, Tensor]:
     """Attention of a shard of queries to a shard of keys: its share of the whole, and the logarithms."""
     own, others = shard_indices(shard(rows)), shard_indices(shard(columns))
     query, key, value = operands
     _, lse = written_out(query, key, value)
     given = query[:, :, own], key[:, :, others], value[:, :, others]
     options = None, True, 0.3, shard(rows), shard(columns)
-    part = call("attention_lse", *given, *options, query.dtype)
-    return call("attention_of", *given, lse[:, :, own], *options), part
+    part = ops.attention_lse(*given, *options, query.dtype)
+    return ops.attention_of(*given, lse[:, :, own], *options), part
 
 
 @pytest.mark.parametrize(("rows", "columns"), list(itertools.product(SHARDS, SHARDS)))
-def test_shards_of_keys_give_their_share_of_the_attention(call: Callable[..., Tensor], rows: str, columns: str) -> None:
+def test_shards_of_keys_give_their_share_of_the_attention(rows: str, columns: str) -> None:
     query, key, value = operands()
     own, others = shard_indices(shard(rows)), shard_indices(shard(columns))
-    out, lse = of_shards(call, [query, key, value], rows, columns)
+    out, lse = of_shards([query, key, value], rows, columns)
     heads = [x[:, :, others].repeat_interleave(2, 1) for x in (key, value)]
     scores = query[:, :, own] @ heads[0].mT * 0.3
     scores = scores.masked_fill(others > own.unsqueeze(1), -torch.inf)
@@ -216,9 +203,7 @@ def test_shards_of_keys_give_their_share_of_the_attention(call: Callable[..., Te
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("boolean", [False, True])
-def test_masked_shards_of_keys_add_up_to_the_attention(
-    call: Callable[..., Tensor], dtype: torch.dtype, boolean: bool
-) -> None:
+def test_masked_shards_of_keys_add_up_to_the_attention(dtype: torch.dtype, boolean: bool) -> None:
     query, key, value = (x.to(dtype) for x in operands(300))
     keep = torch.rand(12, 300) > 0.3
     keep[3] = False
@@ -230,8 +215,8 @@ def test_masked_shards_of_keys_add_up_to_the_attention(
     lse = torch.full((2, 4, 12), -torch.inf, dtype=torch.float64 if dtype is torch.float64 else torch.float32)
     shards = [(key[:, :, some], value[:, :, some], mask[:, some]) for some in (slice(0, 150), slice(150, 300))]
     for k, v, m in shards:
-        lse = torch.logaddexp(lse, call("attention_lse", query, k, v, m, False, None, [], [], lse.dtype))
-    parts = [call("attention_of", query, k, v, lse, m, False, None, [], []) for k, v, m in shards]
+        lse = torch.logaddexp(lse, ops.attention_lse(query, k, v, m, False, None, [], [], lse.dtype))
+    parts = [ops.attention_of(query, k, v, lse, m, False, None, [], []) for k, v, m in shards]
     assert all(part.dtype is dtype and part.isfinite().all() for part in parts)
     tolerance = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     torch.testing.assert_close(sum(parts).double(), wanted, rtol=tolerance, atol=tolerance)
@@ -248,3 +233,62 @@ def test_long_shards_of_keys_are_attended_to_by_tiles() -> None:
     torch.testing.assert_close(lse, whole_lse, rtol=1e-5, atol=1e-5)
     parts = [ops.attention_of(query, k, v, lse, *options) for k, v in shards]
     torch.testing.assert_close(parts[0] + parts[1], whole, rtol=1e-5, atol=1e-5)
+
+
+# --- operators for GPUs -----------------------------------------------------------------------------------------------
+
+aten = torch.ops.aten
+
+
+def flash(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    result: Tensor = aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal)[0]
+    return result
+
+
+def efficient(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    result: Tensor = aten._scaled_dot_product_efficient_attention(query, key, value, mask, True, 0.0, causal)[0]
+    return result
+
+
+def cudnn(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+    result: Tensor = aten._scaled_dot_product_cudnn_attention(query, key, value, mask, True, 0.0, causal)[0]
+    return result
+
+
+# torch's CPU build cannot choose these operators, so they are called by name.
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("attention", "masked", "causal"),
+    [
+        (flash, False, False),
+        (flash, False, True),
+        (efficient, False, True),
+        (efficient, True, False),
+        (cudnn, False, True),
+        (cudnn, True, False),
+    ],
+)
+def test_operators_for_gpus_are_captured_as_attention(
+    attention: Callable[..., Tensor], masked: bool, causal: bool, sites: int
+) -> None:
+    joinsum.init(sites=sites, cluster=CUTTING, plan_cache=False)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    given = [torch.randn(2, 4, 6, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    mask = torch.randn(2, 1, 6, 6, dtype=torch.float64).expand(2, 4, 6, 6) if masked else None
+    wanted = scaled_dot_product_attention(*given, attn_mask=mask, is_causal=causal)
+    found = torch.compile(attention, backend="joinsum")(*given, mask, causal)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    above = torch.randn_like(wanted)
+    gradients = [torch.autograd.grad(result, given, above) for result in (found, wanted)]
+    for x, y in zip(*gradients, strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
+
+
+def test_dropout_in_an_operator_for_gpus_is_refused_by_name() -> None:
+    joinsum.init(sites=2, plan_cache=False)
+    torch._dynamo.reset()
+    query = torch.randn(2, 4, 6, 8)
+    call = joinsum.compile(lambda x: aten._scaled_dot_product_flash_attention(x, x, x, 0.5)[0])
+    with pytest.raises(joinsum.CaptureError, match=r"_scaled_dot_product_flash_attention.*dropout"):
+        call(query)
