@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cuda_runtime.h>
+#include <limits>
+#include <type_traits>
 
 #include "base/check.h"
 #include "kernels/semiring/cuda_pairs.h"
@@ -13,7 +15,7 @@ constexpr int kSide = 16;
 constexpr int kEach = 4;
 constexpr int kTile = kSide * kEach;
 constexpr int kDepth = 16;
-/// The largest extents of a grid's second and third axis.
+/// The largest extent of a grid's second axis.
 constexpr int64_t kMostBlocks = 65535;
 
 /// Copies a part of an operand, `across` (rows or columns) by k, to shared memory; zeros fill what lies outside, and
@@ -30,30 +32,83 @@ __device__ void load(T (&part)[kDepth][kTile], const T* from, int64_t first, int
   }
 }
 
-/// One tile of each index of the batch that the block has.
+/// What a thread keeps of one result.
+template <class T, Reduction reduction>
+struct Total {
+  T total = nothing<reduction, T>();
+
+  /// With what the result was before.
+  __device__ T with(T before) const { return reduced<reduction, false>(before, total); }
+};
+
+/// A maximum, and the sum of the exponentials of the differences from `shift`: the maximum where it is finite.
+template <class T>
+struct Total<T, Reduction::kLogAddExp> {
+  static constexpr T kNone = -std::numeric_limits<T>::infinity();
+  T most = kNone, shift = 0, sum = 0;
+
+  __device__ void raise(T to) {
+    if (to == most) return;
+    most = to;
+    const T next = isfinite(to) ? to : T(0);
+    if (sum != 0) sum *= exp(shift - next);
+    shift = next;
+  }
+
+  __device__ T with(T before) const {
+    const T value = shift + log(sum);
+    if (before == kNone) return value;
+    const T larger_one = larger<false>(before, value);
+    return isfinite(larger_one) ? larger_one + log(exp(before - larger_one) + exp(value - larger_one)) : larger_one;
+  }
+};
+
+/// Calls `use(total, a join of two elements)` for each result of a thread and each of `depth` inner indices.
+template <Join join, class T, class Each, class Use>
+__device__ void for_each_join(T (&left)[kDepth][kTile], T (&right)[kDepth][kTile], int depth,
+                              Each (&each)[kEach][kEach], Use use) {
+  for (int d = 0; d < depth; ++d) {
+#pragma unroll
+    for (int i = 0; i < kEach * kEach; ++i) {
+      const T x = left[d][threadIdx.y + i / kEach * kSide], y = right[d][threadIdx.x + i % kEach * kSide];
+      use(each[i / kEach][i % kEach], combine<join, false>(x, y));
+    }
+  }
+}
+
+template <Join join, Reduction reduction, class T>
+__device__ void reduce_depth(T (&left)[kDepth][kTile], T (&right)[kDepth][kTile], int depth,
+                             Total<T, reduction> (&totals)[kEach][kEach]) {
+  if constexpr (reduction == Reduction::kLogAddExp) {
+    T most[kEach][kEach];
+    for (int i = 0; i < kEach * kEach; ++i) most[i / kEach][i % kEach] = totals[i / kEach][i % kEach].most;
+    for_each_join<join>(left, right, depth, most, [](T& to, T value) { to = larger<true>(to, value); });
+    for (int i = 0; i < kEach * kEach; ++i) totals[i / kEach][i % kEach].raise(most[i / kEach][i % kEach]);
+    for_each_join<join>(left, right, depth, totals, [](auto& to, T value) { to.sum += exp(value - to.shift); });
+  } else {
+    for_each_join<join>(left, right, depth, totals,
+                        [](auto& to, T value) { to.total = reduced<reduction, false>(to.total, value); });
+  }
+}
+
+/// Tiles of each index of the batch that the block has.
 template <class T, Join join, Reduction reduction>
 __global__ void reduce_tiles(const CudaProblem problem) {
   __shared__ T left[kDepth][kTile];
   __shared__ T right[kDepth][kTile];
-  const int64_t row = static_cast<int64_t>(blockIdx.y) * kTile, column = static_cast<int64_t>(blockIdx.x) * kTile;
-  for (int64_t b = blockIdx.z; b < problem.batch; b += gridDim.z) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t high = (problem.rows + kTile - 1) / kTile;
+  for (int64_t tile = blockIdx.y; tile < high * problem.batch; tile += gridDim.y) {
+    const int64_t b = tile / high, row = tile % high * kTile;
     const T* a = static_cast<const T*>(problem.left) + b * problem.left_strides[0];
     const T* c = static_cast<const T*>(problem.right) + b * problem.right_strides[0];
-    T total[kEach][kEach];
-    for (int i = 0; i < kEach * kEach; ++i) total[i / kEach][i % kEach] = nothing<reduction, T>();
+    Total<T, reduction> totals[kEach][kEach];
     for (int64_t k = 0; k < problem.inner; k += kDepth) {
       load(left, a, row, problem.rows, problem.left_strides[1], k, problem.inner, problem.left_strides[2]);
       load(right, c, column, problem.columns, problem.right_strides[2], k, problem.inner, problem.right_strides[1]);
       __syncthreads();
       const int some = static_cast<int>(problem.inner - k < kDepth ? problem.inner - k : kDepth);
-      for (int d = 0; d < some; ++d) {
-#pragma unroll
-        for (int i = 0; i < kEach * kEach; ++i) {
-          const T x = left[d][threadIdx.y + i / kEach * kSide], y = right[d][threadIdx.x + i % kEach * kSide];
-          T& sum = total[i / kEach][i % kEach];
-          sum = reduced<reduction, false>(sum, combine<join, false>(x, y));
-        }
-      }
+      reduce_depth<join, reduction>(left, right, some, totals);
       __syncthreads();
     }
     T* out = static_cast<T*>(problem.out) + b * problem.rows * problem.columns;
@@ -61,30 +116,34 @@ __global__ void reduce_tiles(const CudaProblem problem) {
       const int64_t r = row + threadIdx.y + i / kEach * kSide, col = column + threadIdx.x + i % kEach * kSide;
       if (r >= problem.rows || col >= problem.columns) continue;
       T& to = out[r * problem.columns + col];
-      to = reduced<reduction, false>(to, total[i / kEach][i % kEach]);
+      to = totals[i / kEach][i % kEach].with(to);
     }
   }
 }
 
+template <class T, Join join, Reduction reduction>
+void start(const CudaProblem& problem) {
+  const int64_t high = (problem.rows + kTile - 1) / kTile, wide = (problem.columns + kTile - 1) / kTile;
+  const dim3 grid(static_cast<unsigned>(wide), static_cast<unsigned>(std::min(high * problem.batch, kMostBlocks)));
+  reduce_tiles<T, join, reduction><<<grid, dim3(kSide, kSide), 0, static_cast<cudaStream_t>(problem.stream)>>>(problem);
+}
+
 template <class T>
 void launch(const CudaProblem& problem) {
-  const int64_t high = (problem.rows + kTile - 1) / kTile, wide = (problem.columns + kTile - 1) / kTile;
-  JOINSUM_KERNEL_CHECK(high <= kMostBlocks, "contract: too many rows for a GPU's grid: rows=", problem.rows,
-                       ", most=", kMostBlocks * kTile);
-  const dim3 grid(static_cast<unsigned>(wide), static_cast<unsigned>(high),
-                  static_cast<unsigned>(std::min(problem.batch, kMostBlocks)));
   with_constant(problem.join, [&](auto join) {
-    with_constant(problem.reduction, [&](auto reduction) {
-      constexpr Join kJoin = decltype(join)::value;
+    constexpr Join kJoin = decltype(join)::value;
+    constexpr bool kDivides = kJoin == Join::kDiv || kJoin == Join::kReversedDiv;
+    if (problem.reduction == Reduction::kLogAddExp) {
+      if constexpr (std::is_floating_point_v<T>) start<T, kJoin, Reduction::kLogAddExp>(problem);
+      return 0;
+    }
+    return with_constant(problem.reduction, [&](auto reduction) {
       constexpr Reduction kReduction = decltype(reduction)::value;
-      constexpr bool kDivides = kJoin == Join::kDiv || kJoin == Join::kReversedDiv;
       if constexpr (!(kJoin == Join::kMul && kReduction == Reduction::kAdd) && !(kDivides && std::is_integral_v<T>)) {
-        reduce_tiles<T, kJoin, kReduction>
-            <<<grid, dim3(kSide, kSide), 0, static_cast<cudaStream_t>(problem.stream)>>>(problem);
+        start<T, kJoin, kReduction>(problem);
       }
       return 0;
     });
-    return 0;
   });
   const cudaError_t error = cudaGetLastError();
   JOINSUM_KERNEL_CHECK(error == cudaSuccess, "contract: CUDA did not start the loops: ", cudaGetErrorString(error));
@@ -93,8 +152,8 @@ void launch(const CudaProblem& problem) {
 }  // namespace
 
 bool cuda_takes(Type type, Reduction reduction) {
-  if (reduction == Reduction::kLogAddExp) return false;
-  return type == Type::kFloat || type == Type::kDouble || type == Type::kInt64 || type == Type::kInt32;
+  if (type == Type::kFloat || type == Type::kDouble) return true;
+  return (type == Type::kInt64 || type == Type::kInt32) && reduction != Reduction::kLogAddExp;
 }
 
 void run_on_cuda(const CudaProblem& problem) {

@@ -20,7 +20,7 @@ struct CudaProblem {
 };
 
 /// Whether this build has loops for CUDA that take the type (floats and integers of 32 and 64 bits) and the reduction
-/// (not kLogAddExp).
+/// (kLogAddExp of floats).
 bool cuda_takes(Type type, Reduction reduction);
 
 /// Starts them. Raises KernelError with CUDA's message where they cannot start.

@@ -160,7 +160,8 @@ class PlannedProgram(PlannedGraph):
         super().__init__(current, _binary(current, recorded.graph(self._stay)))
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
-        self._constants: dict[tuple[str, torch.device], _C.StoredRelation] = {}
+        self._constants: dict[str, _C.StoredRelation] = {}
+        self._device = _device_of(graph.gm, current.device)
         self._before: _Placed | None = None
         self._runs = 0
         self._result_types: dict[str, _C.PhysicalType] = {}
@@ -241,7 +242,7 @@ class PlannedProgram(PlannedGraph):
         if self.recorded.seed is not None:
             seed = torch.tensor(current.common_seed(int(torch.randint(SEEDS, ()))))
             if self.recorded.seed in self._types:
-                placed[self.recorded.seed] = self._placed(self.recorded.seed, seed, False, self._device(args))
+                placed[self.recorded.seed] = self._placed(self.recorded.seed, seed, False)
         memory = self._memory(placed.values())
         if self._runs < 2:
             _C.return_free_memory()  # of the search, and of the plain tensors that distributed ones replace
@@ -292,7 +293,7 @@ class PlannedProgram(PlannedGraph):
     def placed(self, args: Sequence[Any], stored: Mapping[int, StoredRelation]) -> dict[str, _C.StoredRelation]:
         """The blocks of the inputs that the plan reads, but the seed; `stored` has the relations of the distributed
         arguments, by position."""
-        placed, others, device = {}, [], self._device(args)
+        placed, others = {}, []
         as_they_lie: dict[int, str] = {}
         for name, position, type_ in self._read:
             relation = None if position is None else stored.get(position)
@@ -301,7 +302,7 @@ class PlannedProgram(PlannedGraph):
                 as_they_lie[position] = name
             else:
                 others.append((name, position))
-                placed[name] = self._placed(name, self._value(name, position, args), name in self._tied, device)
+                placed[name] = self._placed(name, self._value(name, position, args), name in self._tied)
         self._before = _Placed.of(stored, as_they_lie, others, len(args))
         return placed
 
@@ -310,13 +311,10 @@ class PlannedProgram(PlannedGraph):
         cores = None if self._before is None else self._before.cores(args, self.context)
         if self._before is None or cores is None:
             return None
-        placed, device = dict(zip(self._before.names, cores, strict=True)), self._device(args)
+        placed = dict(zip(self._before.names, cores, strict=True))
         for name, position in self._before.others:
-            placed[name] = self._placed(name, self._value(name, position, args), name in self._tied, device)
+            placed[name] = self._placed(name, self._value(name, position, args), name in self._tied)
         return placed
-
-    def _device(self, args: Sequence[Any]) -> torch.device:
-        return next((x.device for x in args if isinstance(x, torch.Tensor) and x.dim() > 0), self.context.device)
 
     def _memory(self, placed: Iterable[_C.StoredRelation]) -> set[int]:
         """Where blocks of inputs and constants lie, if there are results that could lie there, too: what users write
@@ -332,9 +330,9 @@ class PlannedProgram(PlannedGraph):
         value: torch.Tensor = args[position]
         return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
 
-    def _placed(self, name: str, value: torch.Tensor, tied: bool, device: torch.device) -> _C.StoredRelation:
-        """The blocks of an input. Constants and scalars, which torch takes from the CPU, come to the other inputs'
-        device, but for those that the run overwrites."""
+    def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
+        """The blocks of an input. Constants and scalars, which torch takes from the CPU, come to the program's device,
+        but for those that the run overwrites."""
         current, type_ = self.context, self._types[name]
         if isinstance(value, DistributedTensor):
             core = value.stored.core()
@@ -344,10 +342,10 @@ class PlannedProgram(PlannedGraph):
                 return _C.retyped(core, type_, current.store)
             value, tied = value.full_tensor().detach(), True
         if name in self.recorded.constants:
-            if (name, device) not in self._constants:
-                self._constants[name, device] = self._of_whole(value.to(device), type_, True)
-            return self._constants[name, device]
-        return self._of_whole(value if tied or value.dim() else value.to(device), type_, tied)
+            if name not in self._constants:
+                self._constants[name] = self._of_whole(value.to(self._device), type_, True)
+            return self._constants[name]
+        return self._of_whole(value if tied or value.dim() else value.to(self._device), type_, tied)
 
     def _of_whole(self, value: torch.Tensor, type_: _C.PhysicalType, copied: bool) -> _C.StoredRelation:
         return _C.place_tensor(value, type_, self.context.local_sites, self.context.store, copied)
@@ -459,6 +457,14 @@ class _Placed:
             return None
         relations = relations_of([args[i] for i in self.positions])
         return None if relations is None else cores_of(relations, self.types, current)
+
+
+def _device_of(gm: torch.fx.GraphModule, otherwise: torch.device) -> torch.device:
+    """Where a graph's arguments and results are. Numbers are on the CPU, also beside those on a GPU."""
+    nodes = [*gm.graph.find_nodes(op="placeholder"), *gm.graph.output_node().all_input_nodes]
+    values = (node.meta.get("val") for node in nodes)
+    found = [value.device for value in values if isinstance(value, torch.Tensor)]
+    return next((device for device in found if device.type != "cpu"), found[0] if found else otherwise)
 
 
 def _work(graph: _C.EinsumPlan) -> int:

@@ -146,6 +146,22 @@ def test_a_compiled_and_a_distributed_model_are_torchs() -> None:
     torch.testing.assert_close(distributed(x), wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.mem_get_info()[1] < 8e9, reason="a small GPU")
+def test_there_may_be_more_rows_than_blocks_of_a_grid() -> None:
+    a, b = numbers((1 << 22) + 100, 2, dtype=torch.float32), numbers(2, 3, dtype=torch.float32, seed=1)
+    found = joinsum.einsum("ij,jk->ik", a, b, join="add", agg="min")
+    assert torch.equal(found, wanted("add", "min", a, b))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_logarithms_of_sums_of_exponentials_are_torchs_also_of_infinities(dtype: torch.dtype) -> None:
+    a, b = 200 * numbers(70, 90, dtype=dtype) - 250, 200 * numbers(90, 40, dtype=dtype, seed=1) - 250
+    a[0], a[1, 3], a[2, 4], b[:, 5] = -torch.inf, torch.inf, torch.nan, -torch.inf
+    found = joinsum.einsum("ij,jk->ik", a, b, join="add", agg="logsumexp")
+    near = rounding(dtype, terms=90)
+    torch.testing.assert_close(found, wanted("add", "logsumexp", a, b), rtol=near, atol=near, equal_nan=True)
+
+
 # --- attention --------------------------------------------------------------------------------------------------------
 
 # Lengths that fill tiles of torch's kernels and that do not; more queries than keys and fewer; odd heads.
@@ -206,8 +222,9 @@ def test_attention_with_dropout_trains() -> None:
             return torch.nn.functional.scaled_dot_product_attention(*heads, dropout_p=0.5, is_causal=True)
 
     model = Layer().cuda()
-    step = joinsum.train_step(model, lambda result: result.square().mean(), sgd(model.parameters()))
-    losses = [step(torch.randn(4, 10, 16, device="cuda")).item() for _ in range(3)]
+    step = joinsum.train_step(model, lambda result, wanted: (result - wanted).square().mean(), sgd(model.parameters()))
+    x, wanted = torch.randn(4, 10, 16, device="cuda"), torch.zeros(4, 2, 10, 8, device="cuda")
+    losses = [step(x, wanted).item() for _ in range(3)]
     assert all(0 < loss < 10 for loss in losses)
 
 

@@ -245,7 +245,8 @@ def tracing_all() -> Iterator[None]:
     """Lets Dynamo capture `torch.autograd.grad` and recurrent layers, and compile a graph for each batch shape.
     Encoder layers are traced as their operators instead of torch's fused operator for inference."""
     dynamo, symbols, attention = torch._dynamo.config, torch.fx.experimental._config, torch.backends.mha
-    loggers = {"ignore_logging_functions": dynamo.ignore_logging_functions | _logging_methods()}
+    # No set: torch 2.11 sorts sets of options for its logs, and functions have no order.
+    loggers = {"ignore_logging_functions": frozenset(dynamo.ignore_logging_functions | _logging_methods())}
     fused = attention.get_fastpath_enabled()
     attention.set_fastpath_enabled(False)
     try:
