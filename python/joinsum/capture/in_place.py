@@ -19,7 +19,7 @@ __all__ = ["add_products", "merge_updates", "overwrite_operands"]
 _ATEN = torch.ops.aten
 _ADAM = torch.ops.joinsum.adam_update.out
 
-# The most bytes of gradients that wait for an update of several parameters.
+# The most bytes of gradients on the CPU that wait for an update of several parameters: those that caches hold.
 _WAITING = 1 << 20
 
 
@@ -145,8 +145,9 @@ def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
 
 
 def merge_updates(graph: fx.Graph, inputs: Collection[int]) -> int:
-    """Makes Adam's updates in place one operator for several small parameters with the same numbers, in the last one's
-    place, where nothing reads or writes their memory in between; gives the number of these updates.
+    """Makes Adam's updates in place one operator for several parameters with the same numbers, small ones on the CPU and
+    all on a GPU, in the last one's place, where nothing reads or writes their memory in between; gives the number of
+    these updates.
 
     inputs   positions of placeholders that may be overwritten
     """
@@ -161,8 +162,8 @@ def merge_updates(graph: fx.Graph, inputs: Collection[int]) -> int:
     for place, node in list(enumerate(graph.nodes)):
         if node.target is not _ADAM or any(touched[memory.root(x)] > place for x in node.args[:4]):
             continue
-        size = node.args[1].meta["val"].nbytes
-        key = node.args[4:]
+        gradient, key = node.args[1].meta["val"], node.args[4:]
+        size = gradient.nbytes if gradient.is_cpu else 0
         if size > _WAITING:
             continue
         if waiting.get(key, 0) + size > _WAITING:

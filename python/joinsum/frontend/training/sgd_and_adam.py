@@ -87,4 +87,4 @@ SGD = Update(
     False,
     _sgd,
 )
-ADAM = Update(_adam_traits, lambda traits, _: _adam_moments(traits), _adam_numbers, True, _adam)
+ADAM = Update(_adam_traits, lambda traits, _: _adam_moments(traits), _adam_numbers, True, _adam, fused=True)

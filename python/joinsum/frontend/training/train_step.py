@@ -205,7 +205,7 @@ class TrainStep:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
         out, groups = [], self._optimizers.groups
         for place, each in enumerate(self._cohorts):
-            dtype, device = each.dtype, each.device
+            dtype, device = each.dtype, torch.device("cpu") if each.update.fused else each.device
             values = each.update.numbers(groups[each.index], each.steps + 1, each.scalars)
             for name in values:
                 self._numbers.setdefault((place, dtype, device, name), torch.empty((), dtype=dtype, device=device))

@@ -32,6 +32,7 @@ class Update:
     initial   the value of a state tensor before the first step, by its name and the group's options
     scalars   the optimizer's numbers for a parameter besides `step`, after a step, from the options, the number of
               steps including it, and the scalars before it; before the first step with 0 steps and none
+    fused     whether `new` is one operator, which computes halves in single precision and reads its numbers on the host
     """
 
     traits: Callable[[Options], Traits]
@@ -42,10 +43,13 @@ class Update:
     shape: Callable[[str, torch.Size], torch.Size] = lambda name, shape: shape
     initial: Callable[[str, Options], float] = lambda name, options: 0.0
     scalars: Callable[[Options, int, Scalars], dict[str, float]] = lambda options, step, before: {}
+    fused: bool = False
 
 
 def in_single_precision(update: Update) -> Update:
     """The update of a parameter and its state, in which half-precision parameters get single precision."""
+    if update.fused:
+        return update
 
     def new(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:
         if p.dtype is torch.float32 or p.dtype is torch.float64:
