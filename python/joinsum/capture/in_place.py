@@ -145,9 +145,8 @@ def overwrite_operands(graph: fx.Graph, inputs: Collection[int]) -> int:
 
 
 def merge_updates(graph: fx.Graph, inputs: Collection[int]) -> int:
-    """Makes Adam's updates in place one operator for several parameters with the same numbers, small ones on the CPU and
-    all on a GPU, in the last one's place, where nothing reads or writes their memory in between; gives the number of
-    these updates.
+    """Makes Adam's updates in place one operator for several parameters with the same numbers (on the CPU, small ones),
+    in the last one's place, where nothing reads or writes their memory in between; gives the number of these updates.
 
     inputs   positions of placeholders that may be overwritten
     """
