@@ -32,10 +32,13 @@ __device__ void load(T (&part)[kDepth][kTile], const T* from, int64_t first, int
   }
 }
 
-/// What a thread keeps of one result.
+/// What a thread keeps of one result. Without initializers of members: nvcc 13.0 initializes the first row alone of an
+/// array of rows of such structs.
 template <class T, Reduction reduction>
 struct Total {
-  T total = nothing<reduction, T>();
+  T total;
+
+  __device__ void clear() { total = nothing<reduction, T>(); }
 
   /// With what the result was before.
   __device__ T with(T before) const { return reduced<reduction, false>(before, total); }
@@ -45,7 +48,12 @@ struct Total {
 template <class T>
 struct Total<T, Reduction::kLogAddExp> {
   static constexpr T kNone = -std::numeric_limits<T>::infinity();
-  T most = kNone, shift = 0, sum = 0;
+  T most, shift, sum;
+
+  __device__ void clear() {
+    most = kNone;
+    shift = sum = 0;
+  }
 
   __device__ void raise(T to) {
     if (to == most) return;
@@ -103,6 +111,7 @@ __global__ void reduce_tiles(const CudaProblem problem) {
     const T* a = static_cast<const T*>(problem.left) + b * problem.left_strides[0];
     const T* c = static_cast<const T*>(problem.right) + b * problem.right_strides[0];
     Total<T, reduction> totals[kEach][kEach];
+    for (int i = 0; i < kEach * kEach; ++i) totals[i / kEach][i % kEach].clear();
     for (int64_t k = 0; k < problem.inner; k += kDepth) {
       load(left, a, row, problem.rows, problem.left_strides[1], k, problem.inner, problem.left_strides[2]);
       load(right, c, column, problem.columns, problem.right_strides[2], k, problem.inner, problem.right_strides[1]);
