@@ -37,6 +37,15 @@ class CapturedGraph:
     state: Collection[int] | None = None
     replicate: Collection[str] = ()
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where arguments and results are. Numbers are on the CPU, also beside those on a GPU; None without tensors."""
+        graph = self.gm.graph
+        nodes = [*graph.find_nodes(op="placeholder"), *graph.output_node().all_input_nodes]
+        values = (node.meta.get("val") for node in nodes)
+        found = [value.device for value in values if isinstance(value, torch.Tensor)]
+        return next((device for device in found if device.type != "cpu"), found[0] if found else None)
+
 
 class Executable(Protocol):
     """A captured graph with its plan.

@@ -161,7 +161,7 @@ class PlannedProgram(PlannedGraph):
         positions = {each.name: each.position for each in recorded.inputs if each.position is not None}
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[str, _C.StoredRelation] = {}
-        self._device = _device_of(graph.gm, current.device)
+        self._device = graph.device or current.device
         self._before: _Placed | None = None
         self._runs = 0
         self._result_types: dict[str, _C.PhysicalType] = {}
@@ -457,14 +457,6 @@ class _Placed:
             return None
         relations = relations_of([args[i] for i in self.positions])
         return None if relations is None else cores_of(relations, self.types, current)
-
-
-def _device_of(gm: torch.fx.GraphModule, otherwise: torch.device) -> torch.device:
-    """Where a graph's arguments and results are. Numbers are on the CPU, also beside those on a GPU."""
-    nodes = [*gm.graph.find_nodes(op="placeholder"), *gm.graph.output_node().all_input_nodes]
-    values = (node.meta.get("val") for node in nodes)
-    found = [value.device for value in values if isinstance(value, torch.Tensor)]
-    return next((device for device in found if device.type != "cpu"), found[0] if found else otherwise)
 
 
 def _work(graph: _C.EinsumPlan) -> int:

@@ -61,6 +61,7 @@ class SingleSiteExecutable:
         self._stay = sorted(graph.stay)
         nodes, seed = with_random_operators(graph.gm.graph, random_rule_of)
         self._seeded = seed is not None
+        self._device = graph.device
         use_cross_entropies(nodes)
         for node in nodes.nodes:
             _check(node, graph.replicate)
@@ -115,7 +116,7 @@ class SingleSiteExecutable:
         versions = list(map(_version, overwritten.values()))
         args.clear()
         if self._seeded:
-            values.append(torch.randint(SEEDS, ()))
+            values.append(torch.randint(SEEDS, ()).to(self._device))
         try:
             with torch.no_grad(), _C.TorchAllocations(self._here.store):
                 results = list(self._forward(values))
