@@ -115,6 +115,17 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 	  pytest "$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)" \
 	  relocating_pytest "JOINSUM_STORE=relocating $(PY) -m pytest -n $(WORKERS) --dist loadfile $(RELOCATED_TESTS)"
 
+# Files of which every change runs a part.
+ALL_MODELS = $(addprefix tests/, \
+  distributed/test_planned_training.py \
+  $(addprefix python/, \
+    capture/test_baselines.py \
+    capture/test_captured_models.py \
+    capture/test_families.py \
+    distributed/test_checkpoint.py \
+    execution/test_einsum.py \
+    frontend/training/test_planned_training.py))
+
 .PHONY: nightly
 nightly: build ## Run what takes hours: 10,000 random graphs, all operators and models, all tests on the relocating store
 	JOINSUM_RANDOM_GRAPHS=10000 $(PY) -m pytest tests/python/package/test_random_graphs.py $(ARGS)
@@ -122,8 +133,7 @@ nightly: build ## Run what takes hours: 10,000 random graphs, all operators and 
 	  $(PY) -m pytest tests/python/capture/operators/test_operators.py $(ARGS)
 	JOINSUM_STORE=relocating $(PY) -m pytest -n $(WORKERS) --dist loadfile tests/python $(ARGS)
 	JOINSUM_ALL_OPERATORS=1 $(PY) -m pytest tests/python/capture/operators/test_all_operators.py $(ARGS)
-	JOINSUM_ALL_MODELS=1 $(PY) -m pytest tests/python/frontend/training/test_planned_training.py \
-	  tests/distributed/test_planned_training.py $(ARGS)
+	JOINSUM_ALL_MODELS=1 $(PY) -m pytest $(ALL_MODELS) $(ARGS)
 	$(MAKE) sanitize SANITIZED='*'
 
 .PHONY: sweep

@@ -64,10 +64,10 @@ def compare(
     return losses
 
 
-def cases() -> Iterator[tuple[str, str, Make, float]]:
-    """What every change trains: a model, its optimizer by name and function, and the tolerance of parameters after ten
-    steps in double precision."""
-    for name in CASES if EVERYTHING else ("mlp", "cnn", "llama"):
+def cases(*names: str) -> Iterator[tuple[str, str, Make, float]]:
+    """What every change trains, or of it these models: a model, its optimizer by name and function, and the tolerance
+    of parameters after ten steps in double precision."""
+    for name in CASES if EVERYTHING else names or ("mlp", "cnn", "llama"):
         yield name, "SGD", sgd, 1e-10
         yield name, "AdamW", adamw, 1e-8
 

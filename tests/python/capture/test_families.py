@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +15,14 @@ pytest.importorskip("transformers")
 from attention_of_gpus import attention_of_gpus
 from families import FAMILIES, Family
 from family_sweep import TOLERANCE, Measured, measure, relative, train
+from training import EVERYTHING
 
+FOUR = [("llama", 3), ("t5", 4), ("resnet", 4), ("qwen3_moe", 2)]
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "sites"), [("llama", 3), ("t5", 4), ("resnet", 4), ("qwen3_moe", 2)])
+@pytest.mark.parametrize(("name", "sites"), FOUR if EVERYTHING else FOUR[::2])
 def test_a_family_has_the_loss_and_gradients_of_torch(name: str, sites: int) -> None:
     try:
         measured = measure(FAMILIES[name], sites)
@@ -59,7 +60,7 @@ def test_a_family_trains_as_it_comes(name: str, way: str, attention: str) -> Non
 
 # Families with heads that share keys and a mask, and without a mask; nightly, all.
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES if os.environ.get("JOINSUM_ALL_MODELS") else ["llama", "vit"])
+@pytest.mark.parametrize("name", FAMILIES if EVERYTHING else ["llama", "vit"])
 def test_a_family_trains_by_the_attention_of_gpus(name: str) -> None:
     try:
         with attention_of_gpus() as called:
@@ -67,7 +68,7 @@ def test_a_family_trains_by_the_attention_of_gpus(name: str) -> None:
     finally:
         joinsum.init()
     assert (trained.result, trained.why) == ("equal", "") or trained.result == "none"
-    assert len(set(called)) > 1 or os.environ.get("JOINSUM_ALL_MODELS")
+    assert len(set(called)) > 1 or EVERYTHING
 
 
 def test_there_are_forty_families() -> None:

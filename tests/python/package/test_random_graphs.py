@@ -10,7 +10,7 @@ from compare_graphs import Seen, compare
 from random_graphs import random_graph
 
 # `make nightly` asks for more.
-GRAPHS = int(os.environ.get("JOINSUM_RANDOM_GRAPHS", "1000"))
+GRAPHS = int(os.environ.get("JOINSUM_RANDOM_GRAPHS", "600"))
 CHUNKS = 20
 
 

@@ -4,13 +4,14 @@ the operators that torch chooses for attention on GPUs."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from joinsum import _C
 from joinsum.base.dtypes import accumulation_dtype
+from joinsum.base.errors import CaptureError
 
 __all__ = ["GPU_ATTENTION"]
 
@@ -41,7 +42,7 @@ def _forward(name: str) -> tuple[Any, Callable[..., Any]]:
     def run(*positional: Any, **keywords: Any) -> Any:
         given = _arguments(schema, positional, keywords)
         if given["dropout_p"] != 0:
-            return NotImplemented
+            _refuse(name)
         query = given["query"]
         out, lse = _JOINSUM.attention(
             query, given["key"], given["value"], given.get("attn_bias"), given["is_causal"], given["scale"]
@@ -60,8 +61,8 @@ def _backward(name: str) -> tuple[Any, Callable[..., Any]]:
     def run(*positional: Any, **keywords: Any) -> Any:
         given = _arguments(schema, positional, keywords)
         wanted = given.get("grad_input_mask", [True, True, True])
-        if given["dropout_p"] != 0 or any(wanted[3:]):
-            return NotImplemented
+        if any(wanted[3:]):
+            _refuse(name)
         grad = given["grad_out"] if "grad_out" in given else given["grad_out_"]
         mask = given.get("attn_bias")
         operands = (given[x] for x in ("query", "key", "value", "out", "logsumexp"))
@@ -69,6 +70,13 @@ def _backward(name: str) -> tuple[Any, Callable[..., Any]]:
         return (*gradients, *(None for _ in wanted[3:]))
 
     return operator, run
+
+
+def _refuse(name: str) -> NoReturn:
+    raise CaptureError(
+        "capture: dropout inside of attention, and gradients of its mask, have no rule: choose SDPBackend.MATH: "
+        f"operator=aten::{name}"
+    )
 
 
 def _arguments(schema: Any, positional: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
@@ -79,8 +87,7 @@ def _arguments(schema: Any, positional: tuple[Any, ...], keywords: dict[str, Any
 
 _NAMES = ("flash", "efficient", "cudnn")
 
-# The operators that torch chooses for attention on GPUs, forward and backward, by joinsum's. Those with dropout inside,
-# and gradients of the mask, stay: they have no rule.
+# The operators that torch chooses for attention on GPUs, forward and backward, by joinsum's.
 GPU_ATTENTION: dict[Any, Callable[..., Any]] = dict(
     [_forward(f"_scaled_dot_product_{name}_attention") for name in _NAMES]
     + [_backward(f"_scaled_dot_product_{name}_attention_backward") for name in _NAMES]

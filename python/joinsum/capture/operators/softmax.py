@@ -16,7 +16,7 @@ from joinsum.capture.recording.values import Value, axis_names
 from joinsum.capture.rules.along import Along
 from joinsum.capture.rules.decomposed import decomposed_or, with_materialized_operands
 from joinsum.capture.rules.form import Form
-from joinsum.capture.rules.row import Entry, Results, Traits, rows
+from joinsum.capture.rules.row import Entry, Results, rows
 
 __all__ = ["ROWS"]
 
@@ -172,12 +172,6 @@ def _attention_backward(application: Application) -> Results:
     return [*form.apply(application, _JOINSUM.attention_backward.default, arguments, *application.types)]
 
 
-def _attention_on_gpus(application: Application) -> Results:
-    """What `GPU_ATTENTION` leaves of the operators that torch chooses on GPUs."""
-    application.refuse("dropout inside of attention and gradients of its mask have no rule: choose SDPBackend.MATH")
-
-
-_ON_GPUS = [f"_scaled_dot_product_{name}_attention" for name in ("flash", "efficient", "cudnn")]
 _PLAIN = _Heads("h", "h", "b h l s")
 ROWS = [
     *rows(
@@ -206,12 +200,6 @@ ROWS = [
             "joinsum::attention_backward _scaled_dot_product_flash_attention_for_cpu_backward",
             _attention_backward,
             f"{_PLAIN.backward(False).described}",
-        ),
-        Entry(
-            " ".join([*_ON_GPUS, *(f"{name}_backward" for name in _ON_GPUS)]),
-            _attention_on_gpus,
-            "as `joinsum::attention` and its gradient",
-            Traits(without_elements=True),
         ),
     ),
 ]

@@ -13,7 +13,7 @@ from joinsum.capture import table
 from operator_samples import Tensors, compare, op_infos, samples_of
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
-SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "8"))
+SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "5"))
 FEW = ["nn.functional.multi_head_attention_forward", "nn.functional.huber_loss", "linalg.inv", "nonzero", "tensordot"]
 NAMES = sorted(op_infos()) if os.environ.get("JOINSUM_ALL_OPERATORS") else FEW
 

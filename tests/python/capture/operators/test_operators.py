@@ -19,8 +19,8 @@ from capture_by_torch import Captured, Planned
 from joinsum.capture import table
 from operator_samples import compare, op_infos, samples_of
 
-SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "8"))
-SITES = [int(each) for each in os.environ.get("JOINSUM_OPERATOR_SITES", "1,3,4").split(",")]
+SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "5"))
+SITES = [int(each) for each in os.environ.get("JOINSUM_OPERATOR_SITES", "1,3").split(",")]
 OP_INFOS: dict[str, str] = json.loads((Path(__file__).parent / "operator_samples.json").read_text())
 A = torch.ops.aten
 J = torch.ops.joinsum
@@ -109,6 +109,11 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
             x[0, 0], x, (x > 0).sum(1) % 6, 2, *J.cross_entropy(x, (x > 0).sum(1) % 6, x[0].exp(), 2, 2)[1:]
         ),
         lambda: torch.randn(4, 6),
+    ),
+    "joinsum::attention": (lambda x: J.attention(x, x * 2, x * 3)[0], lambda: torch.randn(2, 3, 5, 4)),
+    "joinsum::attention_backward": (
+        lambda x: sum(J.attention_backward(x.exp(), x, x * 2, x * 3, *J.attention(x, x * 2, x * 3))),
+        lambda: torch.randn(2, 3, 5, 4),
     ),
     "joinsum::rms_norm": (lambda x: J.rms_norm(x, [6], x[0], 0.1)[0], matrix),
     "joinsum::rms_norm_grad_input": (lambda x: J.rms_norm(x, [6], None, 0.1)[0], matrix),
