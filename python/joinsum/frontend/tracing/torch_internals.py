@@ -240,13 +240,19 @@ def _logging_methods() -> set[Callable[..., Any]]:
 _WRITING = ("debug", "info", "warn", "error", "exception", "critical", "fatal", "log")
 
 
+if torch.__version__ < "2.13":
+    # Before, torch could not write such functions to its record of a compilation, and logged an error at each.
+    logging.getLogger("torch._dynamo.metrics_context").addFilter(
+        lambda record: "logging compilation metrics" not in str(record.msg)
+    )
+
+
 @contextmanager
 def tracing_all() -> Iterator[None]:
     """Lets Dynamo capture `torch.autograd.grad` and recurrent layers, and compile a graph for each batch shape.
     Encoder layers are traced as their operators instead of torch's fused operator for inference."""
     dynamo, symbols, attention = torch._dynamo.config, torch.fx.experimental._config, torch.backends.mha
-    # No set: torch 2.11 sorts sets of options for its logs, and functions have no order.
-    loggers = {"ignore_logging_functions": frozenset(dynamo.ignore_logging_functions | _logging_methods())}
+    loggers = {"ignore_logging_functions": dynamo.ignore_logging_functions | _logging_methods()}
     fused = attention.get_fastpath_enabled()
     attention.set_fastpath_enabled(False)
     try:
