@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +15,16 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan
-from joinsum.algebra.stored_relation import StoredRelation, cores_of
+from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.base.errors import PlanError
+from joinsum.capture.argument_layout import ArgumentLayout
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.record import record
 from joinsum.capture.recording.recorded import Output, Recorded
 from joinsum.capture.single_site import SingleSiteExecutable
 from joinsum.cluster.context import Context, context
-from joinsum.distributed.block_tensor import axis_factors, relations_of
+from joinsum.distributed.block_tensor import axis_factors
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.operands import checksum
 from joinsum.execution.planned_graph import PlannedGraph
@@ -162,7 +163,7 @@ class PlannedProgram(PlannedGraph):
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[str, _C.StoredRelation] = {}
         self._device = graph.device or current.device
-        self._before: _Placed | None = None
+        self._before: ArgumentLayout | None = None
         self._runs = 0
         self._result_types: dict[str, _C.PhysicalType] = {}
         self._baselines = None if graph.state is None else _baselines_of(current, recorded, graph.state)
@@ -303,7 +304,7 @@ class PlannedProgram(PlannedGraph):
             else:
                 others.append((name, position))
                 placed[name] = self._placed(name, self._value(name, position, args), name in self._tied)
-        self._before = _Placed.of(stored, as_they_lie, others, len(args))
+        self._before = ArgumentLayout.of(stored, as_they_lie, others, len(args))
         return placed
 
     def placed_as_before(self, args: Sequence[Any]) -> dict[str, _C.StoredRelation] | None:
@@ -411,52 +412,6 @@ class PlannedProgram(PlannedGraph):
             for name, x in values.items()
         ]
         self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """How the arguments of a call lie, to see at once whether those of another call lie alike.
-
-    count       of the arguments
-    positions   of those that are distributed; the plan reads all of them as they lie
-    names       of the inputs at these positions
-    types       of their relations
-    plain       positions of all other arguments
-    others      names and positions of the inputs that the plan reads besides; constants have none
-    """
-
-    count: int
-    positions: tuple[int, ...]
-    names: tuple[str, ...]
-    types: tuple[_C.PhysicalType, ...]
-    plain: tuple[int, ...]
-    others: tuple[tuple[str, int | None], ...]
-
-    @staticmethod
-    def of(
-        stored: Mapping[int, StoredRelation],
-        as_they_lie: Mapping[int, str],
-        others: Sequence[tuple[str, int | None]],
-        count: int,
-    ) -> _Placed | None:
-        """None where a distributed argument is not read in its own layout."""
-        if stored.keys() != as_they_lie.keys():
-            return None
-        names = tuple(as_they_lie[position] for position in stored)
-        types = tuple(relation.type for relation in stored.values())
-        plain = tuple(i for i in range(count) if i not in stored)
-        return _Placed(count, tuple(stored), names, types, plain, tuple(others))
-
-    @cached_property
-    def set_of_positions(self) -> frozenset[int]:
-        return frozenset(self.positions)
-
-    def cores(self, args: Sequence[Any], current: Context) -> list[_C.StoredRelation] | None:
-        """The blocks of the distributed arguments; None where the arguments lie otherwise."""
-        if len(args) != self.count or any(isinstance(args[i], DistributedTensor) for i in self.plain):
-            return None
-        relations = relations_of([args[i] for i in self.positions])
-        return None if relations is None else cores_of(relations, self.types, current)
 
 
 def _work(graph: _C.EinsumPlan) -> int:
