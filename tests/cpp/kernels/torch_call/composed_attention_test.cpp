@@ -56,7 +56,7 @@ TEST(ComposedAttention, IsTheSoftmaxThatIsWrittenOut) {
 
 TEST(ComposedAttention, OfAQueryWithoutKeysIsZero) {
   const at::Tensor query = random({1, 1, 2, 4}), key = random({1, 1, 3, 4}), value = random({1, 1, 3, 4});
-  const at::Tensor mask = at::tensor({false, false, false, true, true, false}, at::kBool).view({2, 3});
+  const at::Tensor mask = at::tensor({0, 0, 0, 1, 1, 0}).view({2, 3}).to(at::kBool);
   const auto [out, lse] = composed_attention(query, key, value, mask, false, std::nullopt);
   EXPECT_EQ(out.select(2, 0).abs().sum().item<double>(), 0);
   EXPECT_EQ(lse.flatten()[0].item<double>(), kNone);
