@@ -3,7 +3,6 @@
 // offsets, local and global extents, one list after another); empty where they are whole, or where it does not matter.
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -166,13 +165,6 @@ Two attention_to_shard(const at::Tensor& query, const at::Tensor& key, const at:
     own.copy_(all);
   }
   return {out, lse};
-}
-
-/// The mask as numbers that are added to scores.
-std::optional<at::Tensor> added_mask(const std::optional<at::Tensor>& mask, const at::Tensor& query) {
-  if (!mask || mask->scalar_type() != at::kBool) return mask;
-  return at::zeros(mask->sizes(), query.options())
-      .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
 }
 
 /// log Σ exp(score) for each query [b, h, l]; the results of shards of the keys are reduced by logaddexp.

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -13,20 +12,11 @@ namespace {
 
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 
-double factor_of(const at::Tensor& query, std::optional<double> scale) {
-  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-}
-
 /// Products [b, h, ...] of matrices [b, h, ...] and [b, g, ...], head by head.
 at::Tensor times(const at::Tensor& of_queries, const at::Tensor& of_keys) {
   const int64_t groups = of_keys.size(1);
   if (of_queries.size(1) == groups) return of_queries.matmul(of_keys);
   return of_queries.unflatten(1, {groups, -1}).matmul(of_keys.unsqueeze(2)).flatten(1, 2);
-}
-
-/// The sums [b, g, ...] over the heads that share one of the keys.
-at::Tensor shared(const at::Tensor& of_queries, int64_t groups) {
-  return of_queries.size(1) == groups ? of_queries : of_queries.unflatten(1, {groups, -1}).sum(2);
 }
 
 /// The operand of the softmax.
@@ -62,11 +52,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> composed_attention_backward(
   const int64_t groups = key.size(1);
   const at::Tensor above = wide(grad);
   const at::Tensor weight = weights(scores(query, key, mask, causal, scale), lse);
-  const at::Tensor of_value = shared(weight.mT().matmul(above), groups);
+  const at::Tensor of_value = sum_of_shared(weight.mT().matmul(above), groups);
   at::Tensor of_scores = times(above, wide(value).mT());
   of_scores.sub_((above * wide(out)).sum(-1, true)).mul_(weight).mul_(factor_of(query, scale));
   const at::Tensor of_query = times(of_scores, wide(key));
-  const at::Tensor of_key = shared(of_scores.mT().matmul(wide(query)), groups);
+  const at::Tensor of_key = sum_of_shared(of_scores.mT().matmul(wide(query)), groups);
   const auto type = query.scalar_type();
   return {of_query.to(type), of_key.to(type), of_value.to(type)};
 }

@@ -1,6 +1,5 @@
 #include "kernels/torch_call/device_attention.h"
 
-#include <cmath>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -19,10 +18,6 @@ using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 constexpr double kNone = -std::numeric_limits<double>::infinity();
 constexpr double kAll = std::numeric_limits<double>::infinity();
 
-double factor_of(const at::Tensor& query, std::optional<double> scale) {
-  return scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
-}
-
 /// The same in memory as the CPU's kernels store it, one position after another, which views rely on.
 at::Tensor by_positions(const at::Tensor& tensor) { return tensor.transpose(1, 2).contiguous().transpose(1, 2); }
 
@@ -38,8 +33,7 @@ bool suits_tiles(const at::Tensor& query, const at::Tensor& key, const at::Tenso
   return !mask && torch_call::suits_tiles(query, key, value, factor_of(query, scale));
 }
 
-// --- GPUs
-// -------------------------------------------------------------------------------------------------------------
+// --- GPUs ---------------------------------------------------------------------------------------------------------
 
 constexpr int64_t kAlignment = 8;      // of heads and masks, in elements
 constexpr int64_t kLseAlignment = 32;  // of the logarithms that the memory-efficient kernel reads
@@ -52,10 +46,6 @@ at::Tensor for_each_query(const at::Tensor& of_keys, const at::Tensor& query) {
   return times == 1 ? of_keys : of_keys.repeat_interleave(times, 1);
 }
 
-at::Tensor shared(const at::Tensor& of_queries, int64_t groups) {
-  return of_queries.size(1) == groups ? of_queries : of_queries.unflatten(1, {groups, -1}).sum(2);
-}
-
 at::Tensor rows_adjacent(const at::Tensor& tensor) { return tensor.stride(-1) == 1 ? tensor : tensor.contiguous(); }
 
 /// Operands as torch's kernels for GPUs take them.
@@ -65,12 +55,9 @@ struct OnGpu {
   OnGpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask)
       : query(rows_adjacent(q)), key(rows_adjacent(for_each_query(k, q))), value(rows_adjacent(for_each_query(v, q))) {
     if (!mask) return;
-    at::Tensor added = *mask;
-    if (added.scalar_type() == at::kBool) {
-      added = at::zeros(mask->sizes(), q.options()).masked_fill_(mask->logical_not(), kNone);
-    }
     const int64_t columns = k.size(2);
-    added = at::constant_pad_nd(added.to(q.scalar_type()), {0, up_to_multiple(columns, kAlignment) - columns});
+    const at::Tensor added = at::constant_pad_nd(added_mask(mask, q)->to(q.scalar_type()),
+                                                 {0, up_to_multiple(columns, kAlignment) - columns});
     bias = added.expand({q.size(0), q.size(1), q.size(2), added.size(-1)}).narrow(-1, 0, columns);
   }
 
@@ -132,7 +119,7 @@ Three gpu_attention_backward(const at::Tensor& grad, const at::Tensor& query, co
     gradients = {std::get<0>(four), std::get<1>(four), std::get<2>(four)};
   }
   const auto& [of_query, of_key, of_value] = gradients;
-  return {of_query, shared(of_key, key.size(1)), shared(of_value, key.size(1))};
+  return {of_query, sum_of_shared(of_key, key.size(1)), sum_of_shared(of_value, key.size(1))};
 }
 
 }  // namespace

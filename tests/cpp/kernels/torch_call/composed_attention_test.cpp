@@ -1,6 +1,5 @@
 #include <limits>
 #include <optional>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
