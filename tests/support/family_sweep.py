@@ -14,7 +14,7 @@ import joinsum
 import torch
 from families import Family
 from joinsum import _C
-from joinsum.capture.executable import PlannedProgram
+from joinsum.capture.planned_program import PlannedProgram
 from joinsum.frontend.tracing.errors import capturing
 
 __all__ = ["ATTENTIONS", "TOLERANCE", "WAYS", "Measured", "Spent", "Trained", "measure", "relative", "train"]

@@ -10,6 +10,7 @@ import torch
 
 from joinsum import _C
 from joinsum.capture.recording.recorded import Recorded
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.planner.baseline_costs import PricedBaseline
 
@@ -27,6 +28,7 @@ class CapturedGraph:
     state            positions of the inputs that live on between runs, as parameters do; the others are data. The plan
                      costs no more than the baselines, which depend on that; None where it is not known
     replicate        operators without a rule, `aten::...`, that run whole on every site
+    numbers          those in it that are symbolic; None where all are plain
     """
 
     gm: torch.fx.GraphModule
@@ -36,6 +38,7 @@ class CapturedGraph:
     stay: Collection[int] = frozenset()
     state: Collection[int] | None = None
     replicate: Collection[str] = ()
+    numbers: SymbolicNumbers | None = None
 
     @property
     def device(self) -> torch.device | None:

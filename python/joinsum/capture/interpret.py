@@ -32,14 +32,14 @@ def interpret(
     remaining = iter(tensors)
     values: dict[_C.EinsumNode, torch.Tensor] = {}
     checked: set[str] = set()
-    for each in recorded.inputs:
+    for each, node in zip(recorded.inputs, recorded.input_nodes, strict=True):
         if each.name == recorded.seed:
             value = torch.tensor(seed)
         else:
             value = recorded.constants[each.name] if each.position is None else next(remaining)
         if tuple(value.shape) != each.shape or value.dtype != each.dtype:
             raise PlanError(f"capture: an input differs from the recorded one: input={each.name}, {list(value.shape)}")
-        values[each.node] = value.detach().reshape(each.node.extents)
+        values[node] = value.detach().reshape(node.extents)
     for vertex in recorded.vertices:
         operands = [values[node] for node in vertex.inputs]
         call = vertex.call
@@ -49,7 +49,8 @@ def interpret(
             checked.add(str(call))
             check_shards(call, operands, values[vertex])
             check_undecomposed(call, operands, values[vertex])
-    return [output.of(values[output.node]) for output in recorded.outputs]
+    pairs = zip(recorded.outputs, recorded.output_nodes, strict=True)
+    return [output.of(values[node]) for output, node in pairs]
 
 
 def run_einsum(vertex: _C.EinsumNode, operands: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,20 +18,22 @@ from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropi
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
 from joinsum.capture.recording.application import Application, module_path, operator_name, refuse, source_line
-from joinsum.capture.recording.axes import split
+from joinsum.capture.recording.axes import Axis, extent_of, split
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.recording.recorder import SEED, Recorder
 from joinsum.capture.recording.resolve import Draft, OutputDraft, resolve
-from joinsum.capture.recording.values import InputDraft, Value
+from joinsum.capture.recording.symbolic_numbers import NUMBERS, SymbolicNumber, SymbolicNumbers, plain, shape_of
+from joinsum.capture.recording.template import Template, template_of
+from joinsum.capture.recording.values import InputDraft, Recipe, Value, computed
 from joinsum.capture.recording.vertices import with_factors_of
 from joinsum.capture.rules.row import Results
 from joinsum.capture.rules.undivided import undivided
 
-__all__ = ["record"]
+__all__ = ["record", "record_with_template"]
 
 # Results up to this many elements that depend on no input are computed while recording.
 _LARGEST_FOLDED = 1 << 16
-_NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = (*NUMBERS, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def record(
@@ -69,9 +72,21 @@ def record(
     >>> torch.allclose(interpret(program, [x, w])[0], torch.tanh(x @ w))
     True
     """
+    return record_with_template(gm, names, replicate, axes, ties, None)[0]
+
+
+def record_with_template(
+    gm: fx.GraphModule,
+    names: Sequence[str] | None,
+    replicate: Collection[str],
+    axes: Mapping[int, Sequence[Sequence[int]]] | None,
+    ties: Mapping[int, int] | None,
+    numbers: SymbolicNumbers | None,
+) -> tuple[Recorded, Template | None]:
+    """The program of a graph in which some numbers are symbolic, and its template, if there is one."""
     # Dynamo calls its compiler under a fake tensor mode; constants of the program are real tensors.
     with unset_fake_temporarily(), torch.no_grad():
-        return _Tracer(gm, names, replicate, axes or {}, ties or {}).run()
+        return _Tracer(gm, names, replicate, axes or {}, ties or {}, numbers).run()
 
 
 @dataclass
@@ -81,6 +96,7 @@ class _Tracer:
     replicate: Collection[str]
     axes: Mapping[int, Sequence[Sequence[int]]]
     ties: Mapping[int, int]
+    numbers: SymbolicNumbers | None
     recorder: Recorder = field(default_factory=Recorder)
     inputs: dict[int, Value] = field(default_factory=dict)  # by position of the placeholder
     values: dict[fx.Node, Any] = field(default_factory=dict)  # results of nodes: values, numbers, and lists of these
@@ -88,7 +104,7 @@ class _Tracer:
     outputs: list[OutputDraft] = field(default_factory=list)
     modules: dict[Draft, str] = field(default_factory=dict)  # the user's module of each vertex
 
-    def run(self) -> Recorded:
+    def run(self) -> tuple[Recorded, Template | None]:
         position = 0
         graph, seed = with_random_operators(self.gm.graph, random_rule_of)
         use_cross_entropies(graph)
@@ -112,7 +128,11 @@ class _Tracer:
                 self._output(node)
             else:
                 refuse(str(node.target), node, f"a graph of ATen operators has no {node.op}")
-        return resolve(self.recorder, self.outputs, self.modules)
+        recorded = resolve(self.recorder, self.outputs, self.modules)
+        if self.numbers is None:
+            return recorded, None
+        again = functools.partial(resolve, self.recorder, self.outputs, self.modules)
+        return recorded, template_of(self.recorder, self.numbers, recorded, again)
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
@@ -123,12 +143,24 @@ class _Tracer:
         if isinstance(value, torch.Tensor):
             input = self.recorder.input(name, position, _shape(value), value.dtype)
             for axis, factors in zip(input.axes, self.axes.get(position, ()), strict=False):
-                split(axis, factors)
+                split(axis, self._factors(axis, factors))
             self.values[node] = self.inputs[position] = input
         elif isinstance(value, _NUMBERS):
             self.values[node] = _number(value)
         elif value is not None:
             refuse(name, node, f"a placeholder is a tensor or a number: got={type(value).__name__}")
+
+    def _factors(self, axis: Axis, factors: Sequence[int]) -> Sequence[int]:
+        """The factors of an axis. Those of one that depends on sizes are taken for the sizes that they are equal to; if
+        there is one that is not, it is the rest of the axis."""
+        extent: Any = extent_of(axis)
+        if self.numbers is None or not isinstance(extent, SymbolicNumber):
+            return factors
+        sizes = list(map(self.numbers.size_of, factors))
+        others = [place for place, size in enumerate(sizes) if not isinstance(size, SymbolicNumber)]
+        if len(others) == 1:
+            sizes[others[0]] = extent // math.prod(size for place, size in enumerate(sizes) if place != others[0])
+        return sizes
 
     def _attribute(self, node: fx.Node) -> Value:
         found: Any = self.gm
@@ -216,10 +248,23 @@ class _Tracer:
         constant = all(value.constant is not None for value in application.all_tensors())
         if not constant or not elements or max(elements) > _LARGEST_FOLDED:
             return None
-        result = _run(operator, {name: _constants(value) for name, value in application.arguments.items()})
+        arguments, shapes = application.arguments, [shape for shape, _ in application.types]
+        result = _run(operator, {name: _constants(value) for name, value in arguments.items()})
+
+        def recipe(place: int | None) -> Recipe | None:
+            if not _is_symbolic([shapes, *arguments.values()]):
+                return None
+
+            def run(numbers: Sequence[Any]) -> torch.Tensor:
+                made = _run(operator, {name: computed(value, numbers) for name, value in arguments.items()})
+                one: torch.Tensor = made if place is None else made[place]
+                return one
+
+            return run
+
         if isinstance(result, torch.Tensor):
-            return self.recorder.constant(result)
-        return [self.recorder.constant(each) for each in result]
+            return self.recorder.constant(result, shapes[0], recipe(None))
+        return [self.recorder.constant(each, shapes[i], recipe(i)) for i, each in enumerate(result)]
 
     def _copied(self, node: fx.Node) -> Value:
         """`copy_` of a value into an input."""
@@ -286,7 +331,7 @@ def _number(value: Any) -> Any:
 
 
 def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    return tuple(int(_number(extent)) for extent in tensor.shape)
+    return tuple(_number(extent) for extent in shape_of(tensor))
 
 
 def _type(value: object) -> tuple[tuple[int, ...], torch.dtype] | None:
@@ -297,4 +342,11 @@ def _constants(value: object) -> object:
     """An argument in which tensors replace values."""
     if isinstance(value, Value):
         return value.constant
-    return [_constants(each) for each in value] if isinstance(value, (list, tuple)) else value
+    return [_constants(each) for each in value] if isinstance(value, (list, tuple)) else plain(value)
+
+
+def _is_symbolic(value: object) -> bool:
+    """Whether an argument depends on symbolic numbers."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_is_symbolic, value))
+    return isinstance(value, SymbolicNumber) or (isinstance(value, Value) and value.recipe is not None)

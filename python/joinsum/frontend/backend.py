@@ -13,13 +13,14 @@ from torch.nn import Parameter
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import CapturedGraph
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.program import Program, keep_labels
 from joinsum.frontend.saved_tensors import SavedForBackward, check_unwritten, memory_of, separate_results
 from joinsum.frontend.tracing.errors import capturing
 from joinsum.frontend.tracing.hugging_face import prepare_models
-from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
+from joinsum.frontend.tracing.sizes import GraphBySize, Make, Sizes
 from joinsum.frontend.tracing.torch_internals import (
     aot_compile,
     backward_names,
@@ -141,10 +142,18 @@ class ForwardAndBackward:
         # On one site plain tensors are saved.
         stay = saved if context().sites > 1 else frozenset[int]()
 
-        def make(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Pass:
+        def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
             separate_results(graph.graph, saved, stay)
             protected = SavedForBackward(graph.graph, stay) if stay else None
-            captured = CapturedGraph(graph, inputs, known, stay=stay, state=self._persistent, replicate=self._replicate)
+            captured = CapturedGraph(
+                graph,
+                inputs,
+                known,
+                stay=stay,
+                state=self._persistent,
+                replicate=self._replicate,
+                numbers=numbers,
+            )
             return _Pass(Program(captured), protected=protected)
 
         return self._added(gm, inputs, make)
@@ -152,9 +161,9 @@ class ForwardAndBackward:
     def _backward(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: frozenset[int]) -> Callable[..., Any]:
         stay = {i for i, x in enumerate(self._state) if isinstance(x, torch.Tensor)}
 
-        def make(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> _Pass:
+        def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
             names = backward_names(graph, self._names)
-            captured = CapturedGraph(graph, inputs, names, stay=stay, replicate=self._replicate)
+            captured = CapturedGraph(graph, inputs, names, stay=stay, replicate=self._replicate, numbers=numbers)
             return _Pass(Program(captured), self._state)
 
         run = self._added(gm, inputs, make)
@@ -165,12 +174,7 @@ class ForwardAndBackward:
 
         return checked
 
-    def _added(
-        self,
-        gm: torch.fx.GraphModule,
-        inputs: Sequence[Any],
-        make: Callable[[torch.fx.GraphModule, Sequence[Any]], _Pass],
-    ) -> Callable[..., Any]:
+    def _added(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], make: Make[_Pass]) -> Callable[..., Any]:
         made = GraphBySize(gm, inputs, make)
         self._passes.append(made)
         return lambda args: made.of(args).run(args)
@@ -183,6 +187,11 @@ class _Pass:
         self.program = program
         self._state = state
         self._protected = protected
+
+    def resized(self, sizes: Sizes, full: Callable[[], _Pass]) -> _Pass | None:
+        """The pass for other sizes; None where they need another graph."""
+        program = self.program.resized(sizes, lambda: full().program)
+        return None if program is None else _Pass(program, self._state, self._protected)
 
     def run(self, args: list[Any]) -> list[Any]:
         """The results; the list of arguments may be emptied."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,8 @@ from joinsum.base.errors import CaptureError
 from joinsum.capture import executable
 from joinsum.capture import rewrite as rewriting
 from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.capture.recording.symbolic_numbers import plain
+from joinsum.capture.recording.values import computed
 from joinsum.cluster.context import context
 
 __all__ = ["Outcome", "Program", "check_effects", "keep_labels"]
@@ -57,18 +60,38 @@ class Program:
         self._written = [into for into, _ in writes]
         entries += [value for _, value in writes]
         # For each entry: the input that it is, or the computed result, or a constant.
-        self._sources: list[tuple[str, Any]] = []
+        self._entries: list[tuple[str, Any]] = []
         # Checks come first, before the run overwrites anything.
         computed = {node: i for i, node in enumerate(_lift_checks(gm.graph))}
         for entry in entries:
             if not isinstance(entry, Node):
-                self._sources.append(("constant", entry))
+                self._entries.append(("constant", entry))
             elif entry in inputs:
-                self._sources.append(("input", inputs[entry]))
+                self._entries.append(("input", inputs[entry]))
             else:
-                self._sources.append(("result", computed.setdefault(entry, len(computed))))
-        self._passed = {at for kind, at in self._sources if kind == "input"}
+                self._entries.append(("result", computed.setdefault(entry, len(computed))))
+        self._passed = {at for kind, at in self._entries if kind == "input"}
+        self._numbers = graph.numbers
         self._executable = self._compile(graph, list(computed), updated)
+        self._sources = [(kind, plain(each)) for kind, each in self._entries]
+
+    def resized(self, sizes: Mapping[str, int], full: Callable[[], Program]) -> Program | None:
+        """The program for other sizes, by the names of symbols; None where they need another graph. `full` makes that
+        program from its graph."""
+        values = None if self._numbers is None else self._numbers.at(sizes)
+        if values is None:
+            return None
+
+        def graph() -> CapturedGraph:
+            made = full().executable
+            assert isinstance(made, executable.DistributedExecutable)
+            return made.graph
+
+        made = copy.copy(self)
+        made._sources = [(kind, computed(each, values)) for kind, each in self._entries]
+        if isinstance(self._executable, executable.DistributedExecutable):
+            made._executable = self._executable.resized(sizes, graph)
+        return made
 
     def _compile(self, graph: CapturedGraph, computed: list[Node], updated: Collection[int]) -> Executable | None:
         if not computed:
@@ -82,7 +105,7 @@ class Program:
         gm.graph.eliminate_dead_code()
         gm.recompile()
         read = {i for i, node in enumerate(gm.graph.find_nodes(op="placeholder")) if node.users}
-        place = {i: at for i, (kind, at) in enumerate(self._sources) if kind == "result"}
+        place = {i: at for i, (kind, at) in enumerate(self._entries) if kind == "result"}
         ties = {place[i]: into for i, into in ties.items() if i in place and into in read}
         stays = frozenset(place[i] for i in stay if i in place)
         return executable.compile_fx(replace(graph, ties=ties, stay=stays))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from joinsum import _C
-from joinsum.algebra.plan import TraPlan, verifying
+from joinsum.algebra.plan import TraPlan, check_verified, verifying
 from joinsum.base.errors import Error, PlanError
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
@@ -21,7 +23,18 @@ from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_p
 from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, planned_sizes
 from joinsum.planner.search import SearchOptions, from_first_site, search_in_process
 
-__all__ = ["Baselines", "Ends", "PlanChoice", "PlanRequest", "choose", "logical_program", "search_options"]
+__all__ = [
+    "Baselines",
+    "Ends",
+    "PlanChoice",
+    "PlanRequest",
+    "choice_for",
+    "choose",
+    "logical_program",
+    "search_options",
+]
+
+_log = logging.getLogger("joinsum")
 
 # The part up to which a plan for coarse rates is preferred to it.
 _ABOUT = 1.05
@@ -37,6 +50,7 @@ class PlanChoice:
     plan           the physical plan; outputs are on every site
     origin         where it comes from: planned here, the plan of another size, or the file that it was cached in
     reuse          from which other size its plan is, and what it may lose; empty where it was planned for its own
+    search_seconds  that the search for the plan, or for that of the other size, took
     """
 
     orders: dict[str, Order]
@@ -45,6 +59,7 @@ class PlanChoice:
     plan: _C.IaPlan
     origin: str
     reuse: str = ""
+    search_seconds: float = 0.0
 
     @cached_property
     def program(self) -> TraPlan:
@@ -122,6 +137,23 @@ def choose(current: Context, request: PlanRequest) -> PlanChoice:
     return _of_texts(texts, texts["origin"])
 
 
+def choice_for(current: Context, choice: PlanChoice, graph: _C.EinsumPlan) -> PlanChoice | None:
+    """The plan of a graph that is equal but for extents and numbers, rebuilt for this one without a search; None where
+    it cannot be, as where values are cut differently or a site has not the memory."""
+    binary = graph.binary({name: order.path for name, order in choice.orders.items()})
+    program = logical_program(binary, current.sites)
+    try:
+        plan = _C.reused(choice.plan, choice.program.core, program.core)
+        if current.cluster.memory_bytes is not None:
+            _C.cost(plan, current.cluster.core())  # raises for more than the memory of a site
+    except PlanError as error:
+        _log.info("planning anew for other sizes: %s", error)
+        return None
+    check_verified("plan reuse", plan, program.core)
+    origin = "the plan of other sizes"
+    return PlanChoice(choice.orders, binary, program.text, plan, origin, origin, choice.search_seconds)
+
+
 def _looked_up(folder: PlanCache | None, current: Context, request: PlanRequest) -> PlanChoice:
     if folder is None:
         return _chosen(current, request, "")
@@ -152,17 +184,20 @@ def _chosen(current: Context, request: PlanRequest, note: str) -> PlanChoice:
     sized = SizedGraph(binary, program, request.ends.starts, current.cluster, current.sites)
     reused = "" if known is None else known.reused(sized)
     if isinstance(reused, ReusedPlan):
-        return PlanChoice(orders, binary, program.text, reused.plan, reused.origin + note, reused.origin)
+        origin = reused.origin
+        return PlanChoice(orders, binary, program.text, reused.plan, origin + note, origin, reused.search_seconds)
+    start = time.perf_counter()
     plan = _searched(current, request, binary, program)
+    took = time.perf_counter() - start
     if known is not None:
-        known.add(PlannedSize(sized, plan))
-    return PlanChoice(orders, binary, program.text, plan, f"planned here{reused and f': {reused}'}{note}")
+        known.add(PlannedSize(sized, plan, took))
+    return PlanChoice(orders, binary, program.text, plan, f"planned here{reused and f': {reused}'}{note}", "", took)
 
 
 def _offer_for_reuse(current: Context, choice: PlanChoice, ends: Ends) -> None:
     """Makes a cached plan known to those of other sizes."""
     sized = SizedGraph(choice.binary, choice.program, ends.starts, current.cluster, current.sites)
-    planned_sizes(current, choice.binary, ends.free).add(PlannedSize(sized, choice.plan))
+    planned_sizes(current, choice.binary, ends.free).add(PlannedSize(sized, choice.plan, choice.search_seconds))
 
 
 def _texts(choice: PlanChoice) -> dict[str, Any]:
@@ -172,6 +207,7 @@ def _texts(choice: PlanChoice) -> dict[str, Any]:
         "program": choice.program_text,
         "plan": str(choice.plan),
         "reuse": choice.reuse,
+        "search_seconds": choice.search_seconds,
         "origin": choice.origin,
     }
 
@@ -183,7 +219,7 @@ def _of_texts(texts: dict[str, Any], origin: str) -> PlanChoice:
         for name, order in json.loads(texts["orders"]).items()
     }
     binary = _C.EinsumPlan.parse(texts["binary"])
-    return PlanChoice(orders, binary, texts["program"], plan, origin, texts["reuse"])
+    return PlanChoice(orders, binary, texts["program"], plan, origin, texts["reuse"], float(texts["search_seconds"]))
 
 
 def _cached(texts: dict[str, Any], origin: str, current: Context, request: PlanRequest) -> PlanChoice:

@@ -48,10 +48,11 @@ class SizedGraph:
 
 @dataclass(frozen=True)
 class PlannedSize:
-    """A graph with the plan that was searched for it."""
+    """A graph with the plan that was searched for it, and the seconds that the search took."""
 
     graph: SizedGraph
     plan: _C.IaPlan
+    search_seconds: float
 
     @cached_property
     def seconds(self) -> float:
@@ -63,11 +64,13 @@ class PlannedSize:
 class ReusedPlan:
     """The plan of another size, rebuilt for this one.
 
-    origin   from which size it is, and what it may lose
+    origin           from which size it is, and what it may lose
+    search_seconds   of the plan of the other size
     """
 
     plan: _C.IaPlan
     origin: str
+    search_seconds: float
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ class PlannedSizes:
             return self._anew(source, f"{source} would lose up to {_percent(loss)}")
         origin = f"{source}, modelled loss at most {_percent(loss)}"
         _log.debug("a plan is reused for batch %d: %s", source.scaling.requested, origin)
-        return ReusedPlan(plan, origin)
+        return ReusedPlan(plan, origin, source.planned.search_seconds)
 
     def _anew(self, known: _Known, reason: str) -> str:
         _log.info("planning anew for batch %d: %s", known.scaling.requested, reason)

@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from joinsum.capture.recording.application import argument_of
+from joinsum.capture.recording.symbolic_numbers import plain, shape_of, with_shape
 
 __all__ = ["use_cross_entropies"]
 
@@ -91,11 +92,13 @@ class _Replacement:
         reduction = argument_of(self.loss, "reduction")
         options = [argument_of(self.loss, name) for name in ("weight", "reduction", "ignore_index")]
         value, total = self.loss.meta["val"]
-        share = self.scores.meta["val"].new_empty(target.meta["val"].shape)
+        shape = shape_of(target.meta["val"])
+        share = with_shape(self.scores.meta["val"].new_empty(plain(shape)), shape)
+        lse = with_shape(share.to(torch.float64, copy=True), shape)
         with self.graph.inserting_before(self.loss):
             arguments = (self.input, target, *options)
             call = self._call(torch.ops.joinsum.cross_entropy.default, arguments, self.loss)
-            call.meta["val"] = (value, total, share, share.to(torch.float64, copy=True))
+            call.meta["val"] = (value, total, share, lse)
             parts = [self._part(call, number) for number in range(4)]
         for user in list(self.loss.users):
             user.replace_all_uses_with(parts[user.args[1]])  # type: ignore[index]

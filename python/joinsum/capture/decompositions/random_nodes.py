@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from joinsum.capture.recording.application import operator_name
+from joinsum.capture.recording.symbolic_numbers import shape_of, with_shape
 
 __all__ = ["RandomNodes", "RandomRule", "with_random_operators"]
 
@@ -89,12 +90,15 @@ class RandomNodes:
     ) -> fx.Node:
         """A node of another operator, whose result is like that of `node`, or has another dtype."""
         called = self.graph.call_function(operator, arguments)
-        called.meta = dict(node.meta) if dtype is None else {**node.meta, "val": node.meta["val"].to(dtype)}
+        called.meta = dict(node.meta)
+        if dtype is not None:
+            value = node.meta["val"]
+            called.meta["val"] = with_shape(value.to(dtype), shape_of(value))
         return called
 
     def random(self, node: fx.Node, name: str, dtype: torch.dtype, *more: Any) -> fx.Node:
         """The node of `joinsum::name` that gives random numbers of the shape of `node`."""
-        shape = list(node.meta["val"].shape)
+        shape = list(shape_of(node.meta["val"]))
         operator = getattr(torch.ops.joinsum, name).default
         arguments = (self.seed, self.streams, *more, shape, [0] * len(shape), shape, shape, dtype)
         return self.call(node, operator, arguments, dtype)

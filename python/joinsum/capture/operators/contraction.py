@@ -38,7 +38,7 @@ def _product(application: Application) -> Results:
     left, right, result = _PRODUCTS[application.operator._opname]
     *added, first, second = (value for _, value in application.tensors())
     product = einsum([(first, left), (second, right)], result, "mul")
-    alpha, beta = (float(application.scalar(name)) if added else 1.0 for name in ("alpha", "beta"))
+    alpha, beta = (application.scalar(name) * 1.0 if added else 1.0 for name in ("alpha", "beta"))
     product = scaled(product, alpha) if alpha != 1 else product
     if not added or beta == 0:
         return [product]

@@ -10,6 +10,8 @@ from torch import fx
 
 from joinsum.capture.decompositions.random_nodes import RandomNodes, RandomRule
 from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumber, shape_of
+from joinsum.capture.recording.vertices import expanded
 from joinsum.capture.rules.form import Form, shard_of
 from joinsum.capture.rules.pointwise import Pointwise
 from joinsum.capture.rules.row import Entry, Results, Traits, rows
@@ -23,6 +25,8 @@ def _filled(application: Application) -> Results:
     number = application.arguments.get("fill_value", application.arguments.get("value"))
     if number is None:
         number = 1 if "ones" in application.operator._opname else 0
+    if isinstance(number, SymbolicNumber):
+        return [expanded(application.recorder.scalar(number, application.dtype), application.shape)]
     assert isinstance(number, (int, float))
     return [application.recorder.filled(application.shape, torch.tensor(number, dtype=application.dtype))]
 
@@ -42,7 +46,7 @@ def _without_dropout(application: Application) -> Results:
 def _dropout(nodes: RandomNodes, node: fx.Node) -> fx.Node | None:
     if nodes.argument(node, "train") is False:
         return None
-    shape = list(node.meta["val"][0].shape)
+    shape = list(shape_of(node.meta["val"][0]))
     arguments = (node.args[0], nodes.seed, nodes.argument(node, "p"), nodes.streams, [0] * len(shape), shape, shape)
     return nodes.call(node, torch.ops.joinsum.dropout.default, arguments)
 

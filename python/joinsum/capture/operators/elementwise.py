@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.symbolic_numbers import NUMBERS
 from joinsum.capture.recording.values import Names, Value, axis_names
 from joinsum.capture.recording.vertices import as_dtype, einsum, expanded, mapped, scaled
 from joinsum.capture.rules.along import Along
@@ -29,15 +30,15 @@ def _linear(kernel: str) -> Rule:
         left, right = application.arguments["self"], application.arguments["other"]
         if not isinstance(left, Value) or not dtype.is_floating_point:
             return Pointwise()(application)
-        if isinstance(right, (int, float)):
+        if isinstance(right, NUMBERS):
             if kernel not in ("mul", "div") or (kernel == "div" and right == 0):
                 return Pointwise()(application)
-            return [scaled(as_dtype(left, dtype), float(right) if kernel == "mul" else 1 / right)]
+            return [scaled(as_dtype(left, dtype), right * 1.0 if kernel == "mul" else 1 / right)]
         assert isinstance(right, Value)
         values = [as_dtype(left, dtype), as_dtype(right, dtype)]
         alpha = application.arguments.get("alpha", 1)
         if alpha != 1:
-            values[1] = scaled(values[1], float(application.scalar("alpha")))
+            values[1] = scaled(values[1], application.scalar("alpha") * 1.0)
         return [einsum(*right_aligned(values), kernel)]
 
     return rule

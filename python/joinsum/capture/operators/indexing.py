@@ -36,7 +36,7 @@ def _embedding_backward(application: Application) -> Results:
         "grad": application.value("grad_output"),
         "index": application.value("indices"),
         # Its shard on a site has the numbers of the rows whose gradients that site computes.
-        "rows": application.recorder.constant(torch.arange(extent)),
+        "rows": application.recorder.computed((extent,), torch.arange, extent),
         "padding": application.arguments["padding_idx"],
         "extent": extent,
     }
@@ -182,7 +182,7 @@ def _scatter(application: Application) -> Results:
     axes: list[list[str]] = [[], [], []]
     mixed: list[str] = []
     for axis, extents in enumerate(zip(value.shape, index.shape, shape, strict=True)):
-        equal = axis != dim and len(set(extents)) == 1
+        equal = axis != dim and all(extent == extents[0] for extent in extents)
         names = [f"a{axis}"] * 3 if equal else [f"a{axis}", f"g{axis}", f"s{axis}"]
         mixed += [] if equal else names
         for own, name in zip(axes, names, strict=True):

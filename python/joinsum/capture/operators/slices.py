@@ -9,6 +9,7 @@ import torch
 
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.axes import fresh, leaves, split
+from joinsum.capture.recording.symbolic_numbers import is_symbolic
 from joinsum.capture.recording.values import Arguments, BlockDraft, Result, Value, axis_names
 from joinsum.capture.recording.vertices import CallRule, Labels, as_dtype, call_operator, permuted
 from joinsum.capture.rules.form import form_of
@@ -21,7 +22,9 @@ _CHUNKS = 8
 
 
 def _is_chunk(begin: int, length: int, step: int, extent: int) -> bool:
-    """Whether a slice is one of at most `_CHUNKS` equal chunks of an axis."""
+    """Whether a slice is one of at most `_CHUNKS` equal chunks of an axis, for all sizes."""
+    if is_symbolic(length, extent):
+        return False
     return step == 1 and begin % length == 0 and extent % length == 0 and extent // length <= _CHUNKS
 
 
@@ -68,13 +71,19 @@ def _bounds(application: Application, extent: int) -> tuple[int, int, int]:
     arguments = application.arguments
     begin = 0 if arguments["start"] is None else application.number("start")
     end = extent if arguments["end"] is None else application.number("end")
-    begin, end, step = slice(begin, end, application.number("step")).indices(extent)
-    return begin, max(begin, end), step
+    begin, end = _within(begin, extent), _within(end, extent)
+    return begin, begin if end < begin else end, application.number("step")
+
+
+def _within(index: int, extent: int) -> int:
+    """An end of a slice, which counts from the end of the axis where it is negative, as an index from 0 to `extent`."""
+    index = index + extent if index < 0 else index
+    return 0 if index < 0 else extent if index > extent else index
 
 
 def _sliced(application: Application, value: Value, dim: int, bounds: tuple[int, int, int]) -> Value:
     begin, end, step = bounds
-    extent, length = value.shape[dim], len(range(begin, end, step))
+    extent, length = value.shape[dim], (end - begin + step - 1) // step
     before, after = value.axes[:dim], value.axes[dim + 1 :]
     if (begin, length) == (0, extent):
         return value
@@ -138,7 +147,7 @@ def _cat(application: Application) -> Results:
     if len(values) == 1:
         return [as_dtype(values[0], application.dtype)]
     extents = [value.shape[dim] for value in values]
-    if len(set(extents)) == 1 and len(extents) <= _CHUNKS:
+    if len(extents) <= _CHUNKS and all(extent == extents[0] for extent in extents):
         return [_merged(_stacked(values, dim, application.dtype), dim)]
     return _concatenated(application, values, dim)
 

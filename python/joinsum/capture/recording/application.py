@@ -12,6 +12,7 @@ from torch import fx
 
 from joinsum.base.errors import CaptureError
 from joinsum.capture.recording.recorder import Recorder
+from joinsum.capture.recording.symbolic_numbers import INTEGERS, NUMBERS, SymbolicNumber
 from joinsum.capture.recording.values import Value
 
 __all__ = ["Application", "TensorType", "argument_of", "module_path", "operator_name", "refuse", "source_line"]
@@ -80,23 +81,26 @@ class Application:
 
     def number(self, name: str) -> int:
         """An argument that is an integer."""
-        value = self.arguments[name]
-        assert isinstance(value, int), (self.name, name, value)
-        return value
+        value: Any = self.arguments[name]
+        assert isinstance(value, INTEGERS), (self.name, name, value)
+        number: int = value
+        return number
 
     def scalar(self, name: str) -> float | int | bool:
         """An argument that is a number."""
-        value = self.arguments[name]
-        assert isinstance(value, (int, float, bool)), (self.name, name, value)
-        return value
+        value: Any = self.arguments[name]
+        assert isinstance(value, NUMBERS), (self.name, name, value)
+        number: float = value
+        return number
 
     def numbers(self, name: str) -> list[int]:
         """An argument that is a list of integers or booleans, an integer, or None, which is an empty list."""
-        value = self.arguments[name]
-        if isinstance(value, int):
+        value: Any = self.arguments[name]
+        if isinstance(value, INTEGERS):
             return [value]
         assert value is None or isinstance(value, (list, tuple)), (self.name, name, value)
-        return [int(each) for each in value or ()]
+        numbers: list[Any] = [each if isinstance(each, SymbolicNumber) else int(each) for each in value or ()]
+        return numbers
 
     def dim(self, name: str, rank: int) -> int:
         """An argument that is an axis, counted from the front."""

@@ -106,7 +106,7 @@ def align(left: Iterable[Dim], right: Iterable[Dim]) -> bool:
     False where factors do not nest: 6 × 4 against 8 × 3.
     """
     ours, theirs = leaves(left), leaves(right)
-    bounds = sorted({*_bounds(ours), *_bounds(theirs)})
+    bounds = sorted([*_bounds(ours), *_bounds(theirs)])
     if extent_of(ours) != extent_of(theirs) or not _nested(bounds):
         return False
     while True:
@@ -131,7 +131,7 @@ def split(dims: Iterable[Dim], extents: Sequence[int]) -> list[Axis] | None:
     """
     remaining = leaves(dims)
     wanted = [math.prod(extents[position:]) for position in range(len(extents))]
-    if not _nested(sorted({*_bounds(remaining), *(bound for bound in wanted if bound > 1)})):
+    if not _nested(sorted([*_bounds(remaining), *(bound for bound in wanted if bound > 1)])):
         return None
     axes: list[Axis] = []
     for extent in reversed(extents):

@@ -12,7 +12,7 @@ import torch
 from joinsum import _C
 from joinsum.graphs.contraction_order import Path
 
-__all__ = ["Factor", "Input", "Output", "Recorded"]
+__all__ = ["Factor", "Input", "Output", "Recorded", "Signature"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class Input:
 
     position   in the FX graph's placeholders; None of a constant and of the seed
     axes       extents of the atomic labels that each axis is the product of; an axis of one element has none
-    node       in the graph; its axes are the atomic labels
     """
 
     name: str
@@ -29,7 +28,6 @@ class Input:
     shape: tuple[int, ...]
     dtype: torch.dtype
     axes: tuple[tuple[int, ...], ...]
-    node: _C.EinsumNode
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,13 @@ class Factor:
 
 @dataclass(frozen=True)
 class Output:
-    """A result of the program: its node, and the factors of each axis, row-major.
+    """A result of the program: the factors of each axis, row-major.
 
     tied       name of the input that it overwrites, as `copy_` does
     position   in the FX graph's results; None of a tensor that `copy_` writes
     """
 
     name: str
-    node: _C.EinsumNode
     axes: tuple[tuple[Factor, ...], ...]
     dtype: torch.dtype
     tied: str | None = None
@@ -68,8 +65,7 @@ class Output:
     def of(self, value: torch.Tensor) -> torch.Tensor:
         """The output where `value` is the node's.
 
-        >>> node = _C.einsum_input("x", "f32", [2, 3])
-        >>> swapped = Output("z", node, ((Factor(1, 3),), (Factor(0, 2), Factor(None, 2))), torch.float32)
+        >>> swapped = Output("z", ((Factor(1, 3),), (Factor(0, 2), Factor(None, 2))), torch.float32)
         >>> swapped.of(torch.arange(6.).reshape(2, 3)).tolist()
         [[0.0, 0.0, 3.0, 3.0], [1.0, 1.0, 4.0, 4.0], [2.0, 2.0, 5.0, 5.0]]
         """
@@ -82,21 +78,33 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Recorded:
-    """A captured program.
+class Signature:
+    """What a captured program takes and gives.
 
     inputs      in the order of the placeholders, then the seed and constants
-    vertices    each after its inputs
     constants   values of the inputs that are constants, by name
     seed        name of the input that random operators read, a 64-bit integer without axes; None without such operators
-    modules     for each vertex the user's module that computes it, `layers.0.attention`; empty where it is not known
     """
 
     inputs: tuple[Input, ...]
-    vertices: tuple[_C.EinsumNode, ...]
     outputs: tuple[Output, ...]
     constants: Mapping[str, torch.Tensor]
-    seed: str | None = None
+    seed: str | None
+
+
+@dataclass(frozen=True)
+class Recorded(Signature):
+    """A captured program.
+
+    input_nodes    of the inputs, whose axes are the atomic labels
+    vertices       each after its inputs
+    output_nodes   which the outputs are views of
+    modules        for each vertex the user's module that computes it, `layers.0.attention`; empty where it is not known
+    """
+
+    input_nodes: tuple[_C.EinsumNode, ...]
+    vertices: tuple[_C.EinsumNode, ...]
+    output_nodes: tuple[_C.EinsumNode, ...]
     modules: tuple[str, ...] = ()
 
     def graph(self, laid_out: Collection[str] = ()) -> _C.EinsumPlan:
@@ -107,8 +115,9 @@ class Recorded:
         """
         ties = {output.name: output.tied for output in self.outputs if output.tied is not None}
         laid_out = {*ties, *laid_out}
+        pairs = zip(self.outputs, self.output_nodes, strict=True)
         return _C.EinsumPlan.make(
-            [(each.name, _laid_out(each) if each.name in laid_out else each.node) for each in self.outputs], ties
+            [(each.name, _laid_out(each, node) if each.name in laid_out else node) for each, node in pairs], ties
         )
 
     def modules_in(
@@ -146,9 +155,9 @@ def _owner(parameter: str, modules: Collection[str]) -> str:
     return parameter
 
 
-def _laid_out(output: Output) -> _C.EinsumNode:
-    """The output's node with an axis for each factor of the output's axes, in their order."""
-    node, factors = output.node, output.factors
+def _laid_out(output: Output, node: _C.EinsumNode) -> _C.EinsumNode:
+    """The node of an output with an axis for each factor of the output's axes, in their order."""
+    factors = output.factors
     if [factor.dim for factor in factors] == list(range(len(node.extents))):
         return node
     labels = [f"a{dim}" for dim in range(len(node.extents))]

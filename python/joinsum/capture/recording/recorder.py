@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from joinsum.capture.recording.axes import fresh
-from joinsum.capture.recording.values import InputDraft, Producer, Value
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumber, plain
+from joinsum.capture.recording.values import InputDraft, Producer, Recipe, Value, computed
 
-__all__ = ["SEED", "Recorder"]
+__all__ = ["SEED", "Recorder", "is_uniform"]
 
 # A tensor of equal elements up to this size is recognised and repeats a single element.
 _LARGEST_COMPARED = 1 << 16
@@ -22,6 +25,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.inputs: list[Producer] = []
+        # Constants of equal elements that depend on symbolic numbers: their elements do not.
+        self.uniform: list[tuple[Recipe, torch.Tensor]] = []
         self._scalars: dict[tuple[torch.dtype, str], Value] = {}
 
     def input(self, name: str, position: int | None, shape: Sequence[int], dtype: torch.dtype) -> Value:
@@ -34,17 +39,35 @@ class Recorder:
         self.inputs.append(producer)
         return Value(producer, axes)
 
-    def constant(self, tensor: torch.Tensor) -> Value:
-        """A constant of the program; one of equal elements is stored as a single element, which repeats."""
+    def constant(self, tensor: torch.Tensor, shape: Sequence[int] | None = None, recipe: Recipe | None = None) -> Value:
+        """A constant of the program; one of equal elements is stored as a single element, which repeats.
+
+        shape, recipe   of a tensor that depends on symbolic numbers
+        """
         tensor = tensor.detach()
-        if not tensor.numel():
-            return replace(self.filled(tensor.shape, torch.zeros((), dtype=tensor.dtype)), constant=tensor)
-        if tensor.numel() <= _LARGEST_COMPARED and _uniform(tensor):
+        shape = tuple(tensor.shape if shape is None else shape)
+        if 0 in shape:
+            empty = self.filled(shape, torch.zeros((), dtype=tensor.dtype))
+            return replace(empty, constant=tensor, recipe=recipe)
+        compared = math.prod(shape) <= _LARGEST_COMPARED
+        if compared and is_uniform(tensor) and (shape or recipe is None):
             element = tensor.reshape(-1)[0].clone()
-            return replace(self.filled(tensor.shape, element), constant=tensor)
+            if recipe is not None:
+                self.uniform.append((recipe, element))
+            return replace(self.filled(shape, element), constant=tensor, recipe=recipe)
         name = f"constant.{len(self.inputs)}"
-        value = self._input(InputDraft(name, None, tuple(tensor.shape), tensor.contiguous()), tensor.dtype)
-        return replace(value, constant=tensor if tensor.numel() <= _LARGEST_COMPARED else None)
+        value = self._input(InputDraft(name, None, shape, tensor.contiguous(), recipe), tensor.dtype)
+        return replace(value, constant=tensor if compared else None, recipe=recipe)
+
+    def computed(self, shape: Sequence[int], function: Callable[..., torch.Tensor], *numbers: Any) -> Value:
+        """The tensor that a function of numbers gives, as a constant."""
+        symbolic = any(isinstance(each, SymbolicNumber) for each in (*shape, *numbers))
+        recipe = (lambda values: function(*computed(numbers, values))) if symbolic else None
+        return self.constant(function(*plain(numbers)), shape, recipe)
+
+    def scalar(self, number: Any, dtype: torch.dtype | None = None) -> Value:
+        """A number as a tensor without axes."""
+        return self.computed((), lambda each: torch.tensor(each, dtype=dtype), number)
 
     def filled(self, shape: Sequence[int], element: torch.Tensor) -> Value:
         """The element of a tensor without axes, repeated along all axes of `shape`."""
@@ -56,10 +79,10 @@ class Recorder:
         return Value(scalar.producer, tuple(fresh(extent) for extent in shape), None if shape else element)
 
 
-def _uniform(tensor: torch.Tensor) -> bool:
+def is_uniform(tensor: torch.Tensor) -> bool:
     """Whether all elements are one number; 0 and -0 are two."""
     if tensor.is_complex():
-        return _uniform(tensor.real) and _uniform(tensor.imag)
+        return is_uniform(tensor.real) and is_uniform(tensor.imag)
     first = tensor.reshape(-1)[0]
     same = tensor == first
     return bool((same & (tensor.signbit() == first.signbit()) if tensor.is_floating_point() else same).all())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from joinsum.capture.recording.axes import Axis, Dim, extent_of, leaves
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumber
 
 __all__ = [
     "Arguments",
@@ -18,24 +20,39 @@ __all__ = [
     "InputDraft",
     "Names",
     "Producer",
+    "Recipe",
     "Result",
+    "Scale",
     "ShardDraft",
     "Value",
     "axis_names",
+    "computed",
 ]
 
+Recipe = Callable[[Sequence[Any]], torch.Tensor]  # a tensor for the values of all symbolic numbers
 Names = Sequence[str]  # a name for each axis; axes of one name are one label
 Arguments = tuple[list[object], dict[str, object]]  # of a call, by position and by name
 
 
 @dataclass(eq=False)
 class InputDraft:
-    """A tensor that is an argument of each run, or a constant of the program."""
+    """A tensor that is an argument of each run, or a constant of the program.
+
+    recipe   of a constant that depends on symbolic numbers
+    """
 
     name: str
     position: int | None
     shape: tuple[int, ...]
     value: torch.Tensor | None = None
+    recipe: Recipe | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The kernel that multiplies by a number."""
+
+    factor: float
 
 
 @dataclass(eq=False)
@@ -44,7 +61,7 @@ class EinsumDraft:
 
     inputs: list[Producer]
     operands: list[list[Dim]]
-    join: str
+    join: str | Scale
     aggregate: str
 
 
@@ -130,11 +147,13 @@ class Value:
     dims, along which the elements repeat as after `torch.Tensor.expand`.
 
     constant   the tensor itself where it does not depend on inputs and is small
+    recipe     of a constant that depends on symbolic numbers
     """
 
     producer: Producer
     axes: tuple[Axis, ...]
     constant: torch.Tensor | None = None
+    recipe: Recipe | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -150,6 +169,15 @@ class Value:
         """The dims along which the elements repeat."""
         own = set(leaves(self.producer.dims))
         return [dim for axis in self.axes for dim in leaves(axis) if dim not in own]
+
+
+def computed(value: Any, numbers: Sequence[Any]) -> Any:
+    """An argument with tensors in place of constant values, and `numbers` in place of symbolic ones."""
+    if isinstance(value, Value):
+        return value.constant if value.recipe is None else value.recipe(numbers)
+    if isinstance(value, SymbolicNumber):
+        return numbers[value.place.number]
+    return [computed(each, numbers) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def axis_names(rank: int) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 
 from joinsum.base.dtypes import dtype_name
 from joinsum.capture.recording.axes import Axis, Dim, align, extent_of, fresh, leaves, split
+from joinsum.capture.recording.symbolic_numbers import plain
 from joinsum.capture.recording.values import (
     Arguments,
     BlockDraft,
@@ -18,8 +19,10 @@ from joinsum.capture.recording.values import (
     Names,
     Producer,
     Result,
+    Scale,
     Value,
     axis_names,
+    computed,
 )
 
 __all__ = [
@@ -87,7 +90,7 @@ class Labels:
 def einsum(
     operands: Sequence[tuple[Value, Names]],
     result: Names,
-    join: str,
+    join: str | Scale,
     aggregate: str = "add",
     dtype: torch.dtype | None = None,
 ) -> Value:
@@ -108,7 +111,7 @@ def einsum(
     return scaled(value, extent_of(lost)) if lost and aggregate == "add" else value
 
 
-def mapped(value: Value, kernel: str, dtype: torch.dtype | None = None) -> Value:
+def mapped(value: Value, kernel: str | Scale, dtype: torch.dtype | None = None) -> Value:
     """`value` through a kernel of one operand."""
     names = axis_names(len(value.axes))
     return einsum([(value, names)], names, kernel, dtype=dtype)
@@ -116,7 +119,7 @@ def mapped(value: Value, kernel: str, dtype: torch.dtype | None = None) -> Value
 
 def scaled(value: Value, factor: float) -> Value:
     """`value` times a number."""
-    return mapped(value, f"scale[{factor!r}]")
+    return mapped(value, Scale(factor))
 
 
 def cast_kernel(value: Value, dtype: torch.dtype) -> str:
@@ -270,7 +273,13 @@ def reshaped(value: Value, shape: Sequence[int]) -> Value:
         if factors is None:
             return reshaped(_regrouped(value, range(start, stop), extents), shape)
         axes += factors
-    return Value(value.producer, tuple(axes), None if value.constant is None else value.constant.reshape(tuple(shape)))
+    constant, recipe = value.constant, value.recipe
+    return Value(
+        value.producer,
+        tuple(axes),
+        None if constant is None else constant.reshape(plain(tuple(shape))),
+        None if recipe is None else lambda numbers: recipe(numbers).reshape(computed(shape, numbers)),
+    )
 
 
 def _regrouped(value: Value, positions: Sequence[int], extents: Sequence[int]) -> Value:

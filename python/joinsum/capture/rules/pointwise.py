@@ -10,6 +10,7 @@ import torch
 
 from joinsum.capture.recording import vertices
 from joinsum.capture.recording.application import Application
+from joinsum.capture.recording.symbolic_numbers import NUMBERS, plain
 from joinsum.capture.recording.values import Arguments, Value
 from joinsum.capture.rules.form import call_arguments
 from joinsum.capture.rules.row import Results
@@ -32,7 +33,7 @@ class Pointwise:
         """The results of the operator."""
         tensors = dict(application.tensors())
         for name in application.tensor_arguments():
-            if isinstance(application.arguments[name], (int, float)):
+            if isinstance(application.arguments[name], NUMBERS):
                 tensors[name] = _constant(application, application.scalar(name))
         names = [name for name in application.arguments if name in tensors]
         values = [vertices.materialized(tensors[name]) if self.equal else tensors[name] for name in names]
@@ -50,9 +51,9 @@ def _constant(application: Application, number: float) -> Value:
     promoted = functools.reduce(torch.promote_types, [value.dtype for value in values], torch.bool)
     alike = [value for value in values if value.dtype.is_floating_point == promoted.is_floating_point]
     dtype = None
-    if torch.result_type(torch.empty((), dtype=promoted), number) == promoted and not any(x.axes for x in alike):
+    if torch.result_type(torch.empty((), dtype=promoted), plain(number)) == promoted and not any(x.axes for x in alike):
         dtype = promoted  # tensors of no axes do not outrank a number that is one
-    elif isinstance(number, float):
+    elif isinstance(plain(number), float):
         wide = promoted in (torch.float64, torch.complex128)
         dtype = torch.float64 if wide else torch.float32
-    return application.recorder.constant(torch.tensor(number, dtype=dtype))
+    return application.recorder.scalar(number, dtype)

@@ -6,19 +6,21 @@ and symbols. joinsum plans a graph of numbers, so the symbols are replaced by th
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumber, SymbolicNumbers, plain, with_shape
+from joinsum.cluster.context import context
 from joinsum.frontend.tracing.torch_internals import module_of
 
 __all__ = ["GraphBySize", "Sizes", "sizes_in", "sources_of"]
-
-Made = TypeVar("Made")
 
 # A number for each symbol, by the symbol's name.
 Sizes = Mapping[str, int]
@@ -32,19 +34,31 @@ _CACHED = 32
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+class Resizable(Protocol):
+    """What can be made for other sizes from what there is for some."""
+
+    def resized(self, sizes: Sizes, full: Callable[[], Self]) -> Self | None:
+        """The same for other sizes; None where they need another graph. `full` makes it from the graph."""
+        ...
+
+
+Made = TypeVar("Made", bound=Resizable)
+
+# Makes something of a graph of numbers, of the examples of its inputs, and of those numbers that are symbolic.
+Make = Callable[[fx.GraphModule, Sequence[Any], SymbolicNumbers | None], Made]
+
+
 class GraphBySize(Generic[Made]):
     """What is made of a graph, for each set of sizes in which it is called; once and at once for a graph of numbers.
 
     gm, examples   the graph and the examples of its inputs
-    make           takes a graph of numbers and the examples of its inputs
     """
 
-    def __init__(
-        self, gm: fx.GraphModule, examples: Sequence[Any], make: Callable[[fx.GraphModule, Sequence[Any]], Made]
-    ) -> None:
+    def __init__(self, gm: fx.GraphModule, examples: Sequence[Any], make: Make[Made]) -> None:
         self._gm, self._examples, self._make = gm, list(examples), make
         self._sources = sources_of(self._examples)
         self._made: dict[tuple[int, ...], Made] = {}
+        self._first: Made | None = None
         self._latest = self.at(sizes_in(self._sources, self._examples))
 
     @property
@@ -64,13 +78,23 @@ class GraphBySize(Generic[Made]):
         if key in self._made:
             self._latest = self._made.pop(key)
         elif self._sources:
-            self._latest = self._make(*_with_sizes(self._gm, self._examples, sizes))
+            self._latest = self._of_sizes(dict(zip(self._sources, key, strict=True)))
         else:
-            self._latest = self._make(self._gm, self._examples)
+            self._latest = self._make(self._gm, self._examples, None)
         while len(self._made) >= _CACHED:
             del self._made[next(iter(self._made))]
         self._made[key] = self._latest
         return self._latest
+
+    def _of_sizes(self, sizes: Sizes) -> Made:
+        def full() -> Made:
+            numbers = SymbolicNumbers(sizes) if context().sites > 1 else None
+            return self._make(*_with_sizes(self._gm, self._examples, sizes, numbers), numbers)
+
+        if self._first is None:
+            self._first = full()
+            return self._first
+        return self._first.resized(sizes, functools.cache(full)) or full()
 
 
 def sources_of(examples: Sequence[Any]) -> Sources:
@@ -96,10 +120,15 @@ def sizes_in(sources: Sources, values: Sequence[Any]) -> Sizes:
     return found
 
 
-def _with_sizes(gm: fx.GraphModule, examples: Sequence[Any], sizes: Sizes) -> tuple[fx.GraphModule, list[Any]]:
-    """A copy of a graph with numbers in place of symbols, and the examples of its inputs; it has the same inputs, and
-    reads none that are numbers."""
-    graph, numbers = fx.Graph(), _Numbers(sizes)
+def _with_sizes(
+    gm: fx.GraphModule, examples: Sequence[Any], sizes: Sizes, symbolic: SymbolicNumbers | None
+) -> tuple[fx.GraphModule, list[Any]]:
+    """A copy of a graph with numbers in place of torch's symbols, and the examples of its inputs; it has the same
+    inputs, and reads none that are numbers.
+
+    symbolic   where given, numbers that depend on sizes are numbers of it
+    """
+    graph, numbers = fx.Graph(), _Numbers(sizes, symbolic)
     copies: dict[fx.Node, Any] = {}
     for node in gm.graph.nodes:
         value = _value_of(node)
@@ -120,10 +149,10 @@ def _value_of(node: fx.Node) -> Any:
 
 
 class _Numbers:
-    """Replaces symbols by numbers."""
+    """Replaces torch's symbols by numbers."""
 
-    def __init__(self, sizes: Sizes) -> None:
-        self._sizes = sizes
+    def __init__(self, sizes: Sizes, symbolic: SymbolicNumbers | None) -> None:
+        self._sizes, self._symbolic = sizes, symbolic
         self._known: dict[Any, Any] = {}
 
     def of(self, value: Any) -> Any:
@@ -134,13 +163,15 @@ class _Numbers:
             shape, stride = value.shape, value.stride()
             if any(isinstance(x, torch.SymInt) for x in (*shape, *stride)):
                 fake: Any = value
+                numbers = [self.of(x) for x in shape]
                 with fake.fake_mode, torch.no_grad():
-                    return torch.empty_strided(
-                        [self.of(x) for x in shape],
-                        [self.of(x) for x in stride],
+                    made = torch.empty_strided(
+                        plain(numbers),
+                        [plain(self.of(x)) for x in stride],
                         dtype=value.dtype,
                         device=value.device,
                     )
+                return with_shape(made, numbers)
         return value
 
     def _number(self, value: Any) -> Any:
@@ -148,7 +179,51 @@ class _Numbers:
         if any(x.name not in self._sizes for x in expression.free_symbols):
             return value  # it depends on data; who reads it says so
         if expression not in self._known:
-            found = expression.xreplace({x: self._sizes[x.name] for x in expression.free_symbols})
+            found = self._computed(expression)
             kind = int if isinstance(value, torch.SymInt) else float if isinstance(value, torch.SymFloat) else bool
-            self._known[expression] = kind(found)
+            self._known[expression] = found if isinstance(found, SymbolicNumber) else kind(found)
         return self._known[expression]
+
+    def _computed(self, expression: Any) -> Any:
+        """The number that an expression of sympy is."""
+        if self._symbolic is None:
+            return expression.xreplace({x: self._sizes[x.name] for x in expression.free_symbols})
+        if expression.is_symbol:
+            return self._symbolic.symbol(expression.name)
+        if expression.is_Integer:
+            return int(expression)
+        if expression.is_Float:
+            return float(expression)
+        name = type(expression).__name__
+        if name == "Pow" and not (expression.args[1].is_Integer and expression.args[1] > 0):
+            name = ""
+        if name in _FUNCTIONS:
+            return functools.reduce(_FUNCTIONS[name], map(self._computed, expression.args))
+        if name == "ToFloat":
+            return self._computed(expression.args[0]) * 1.0
+        for symbol in expression.free_symbols:
+            int(self._symbolic.symbol(symbol.name))  # no other size
+        return expression.xreplace({x: self._sizes[x.name] for x in expression.free_symbols})
+
+
+# Functions of torch's symbolic shapes, by their classes in sympy and torch.
+_FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Pow": operator.pow,
+    "PowByNatural": operator.pow,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Max": max,
+    "Min": min,
+    "IntTrueDiv": operator.truediv,
+    "FloatTrueDiv": operator.truediv,
+    "Equality": operator.eq,
+    "Unequality": operator.ne,
+    "StrictLessThan": operator.lt,
+    "LessThan": operator.le,
+    "StrictGreaterThan": operator.gt,
+    "GreaterThan": operator.ge,
+}

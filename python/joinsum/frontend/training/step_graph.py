@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ from torch import Tensor
 from joinsum import _C
 from joinsum.base.identity import identical
 from joinsum.capture.captured_graph import CapturedGraph, Executable
+from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
 from joinsum.frontend.program import Outcome, Program, check_effects, keep_labels
@@ -96,6 +99,13 @@ class StepGraph(Captured):
         return step.programs[key]
 
     def _planned(self, step: _StepOfSize, arguments: StepArguments) -> _StepProgram:
+        known = step.known(arguments.update_key)
+        if known is not None:
+            other, sizes = known
+            program = other.program.resized(sizes, lambda: self._planned(step.full(), arguments).program)
+            if program is not None:
+                return other.of(program)
+        step = step.full()
         traced = TracedStep(step.gm.graph, self._parameters, self._sums)
         updated = updated_graph(traced, arguments, self._templates)
         names = self._capture.names(arguments)
@@ -112,6 +122,7 @@ class StepGraph(Captured):
             stay | set(updated.added),
             state,
             self._capture.replicate,
+            step.numbers,
         )
         return _StepProgram(updated, Program(captured, updated=self._state), arguments)
 
@@ -172,10 +183,28 @@ class _StepOfSize:
     latest     what the program that ran last was made for, and the program
     """
 
-    def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> None:
-        self.gm, self.inputs = gm, inputs
+    def __init__(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> None:
+        self.gm, self.inputs, self.numbers = gm, inputs, numbers
         self.programs: dict[Hashable, _StepProgram] = {}
         self.latest: tuple[Sequence[TrainedParameter], bool, _StepProgram] | None = None
+        # The step for these sizes from its own graph; and the one for other sizes that this one was made from.
+        self.full: Callable[[], _StepOfSize] = lambda: self
+        self._from: tuple[_StepOfSize, Sizes] | None = None
+
+    def resized(self, sizes: Sizes, full: Callable[[], _StepOfSize]) -> _StepOfSize | None:
+        """The step for other sizes, whose programs are those of this one where it has them."""
+        if self.numbers is None or self.numbers.at(sizes) is None:
+            return None
+        made = _StepOfSize(self.gm, self.inputs, None)
+        made.full, made._from = full, (self, sizes)
+        return made
+
+    def known(self, update_key: Hashable) -> tuple[_StepProgram, Sizes] | None:
+        """The program for other sizes, for arguments that are updated in this way, and these sizes; None where there is
+        none."""
+        if self._from is None or update_key not in self._from[0].programs:
+            return None
+        return self._from[0].programs[update_key], self._from[1]
 
 
 class _StepProgram:
@@ -191,6 +220,12 @@ class _StepProgram:
         self._replaced: list[int] = []
         for i in self._indices if arguments.last else ():
             self._replaced += [i, *(arguments.places[True, i, name] for name in updated.new[i] or ())]
+
+    def of(self, program: Program) -> _StepProgram:
+        """The same with another program."""
+        made = copy.copy(self)
+        made.program = program
+        return made
 
     def added(self, arguments: StepArguments) -> list[Tensor]:
         """The inputs after those of the traced graph."""
@@ -211,7 +246,7 @@ class _StepProgram:
 
 def _is_large(result: Any) -> bool:
     """Whether a result of a graph has more than one element."""
-    return isinstance(result, torch.fx.Node) and result.meta["val"].numel() > 1
+    return isinstance(result, torch.fx.Node) and math.prod(shape_of(result.meta["val"])) > 1
 
 
 def _no_backward(*_: object) -> Callable[..., Any]:

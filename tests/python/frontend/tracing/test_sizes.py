@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import joinsum
 import pytest
 import torch
 import torch.nn.functional as F
+from joinsum.capture import planned_program
 from joinsum.distributed.distributed_tensor import gathered
 from joinsum.frontend.tracing import sizes as sizes_of_graphs
 from joinsum.frontend.tracing.sizes import GraphBySize
 from joinsum.frontend.tracing.torch_internals import aot_compile
+from joinsum.planner import plan_choice
+from resized_programs import compare_with_recordings
 from torch import Tensor, fx, nn
 from training import CUTTING, same
 
@@ -229,12 +234,19 @@ def test_sizes_that_do_not_fit_raise_as_at_first_and_the_next_batch_is_torchs() 
 # --- graphs by size ---------------------------------------------------------------------------------------------------
 
 
+class Kept(fx.GraphModule):
+    """A graph for some sizes, from which that for other sizes cannot be made."""
+
+    def resized(self, sizes: Any, full: Callable[[], Any]) -> None:
+        """Nothing."""
+
+
 def by_size(function: Callable[..., Any], made: list[fx.GraphModule]) -> Callable[..., Any]:
     """The function by its graphs of numbers, which are added to `made`."""
 
-    def make(graph: fx.GraphModule, examples: Sequence[Any]) -> fx.GraphModule:
-        made.append(graph)
-        return graph
+    def make(graph: fx.GraphModule, examples: Sequence[Any], _: object) -> Kept:
+        made.append(Kept(graph, graph.graph))
+        return made[-1]
 
     def compiler(gm: fx.GraphModule, inputs: Sequence[Any], _: frozenset[int]) -> Callable[..., Any]:
         found = GraphBySize(gm, inputs, make)
@@ -256,6 +268,7 @@ def arithmetic(x: Tensor, n: int, y: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+@pytest.mark.parametrize("sites", [1], indirect=True)
 def test_graphs_of_numbers_compute_what_the_function_does() -> None:
     made: list[fx.GraphModule] = []
     compiled, generator = by_size(arithmetic, made), torch.Generator().manual_seed(1)
@@ -286,7 +299,110 @@ def test_graphs_are_made_once_a_size_and_those_used_least_recently_are_dropped(m
 def test_a_graph_of_numbers_is_made_at_once_and_alone() -> None:
     graph = fx.symbolic_trace(lambda x: x + 1)
     made: list[fx.GraphModule] = []
-    found = GraphBySize(graph, [torch.ones(2)], lambda gm, _: made.append(gm) or gm)
+    found = GraphBySize(graph, [torch.ones(2)], lambda gm, *_: made.append(gm) or gm)
     assert made == [graph]
     assert found.of([torch.ones(2)]) is graph is found.latest
     assert len(made) == 1
+
+
+# --- programs for other sizes -----------------------------------------------------------------------------------------
+
+
+def positions(x: Tensor, table: Tensor) -> Tensor:
+    length = x.shape[1]
+    return (x + table[:length] + torch.arange(length)[:, None] / length).mean((0, 1)).sum() + x.sum() / x.shape[0]
+
+
+def slices(x: Tensor, table: Tensor) -> Tensor:
+    joined = torch.cat([x[:, 1:], x[:, :-1], x[:, -2:] * 2], 1)
+    return (joined[:, ::2].sum() + F.pad(x, (0, 0, 1, 2))[:, 1:-1].square().sum()) * x.flip(1).cumsum(1).mean()
+
+
+def causal(x: Tensor, table: Tensor) -> Tensor:
+    length = x.shape[1]
+    mask = torch.tril(torch.ones(length, length, dtype=torch.bool))
+    scores = (x @ x.mT).masked_fill(~mask, -torch.inf)
+    return (scores.softmax(-1) @ x).square().mean() + F.scaled_dot_product_attention(
+        x[:, None], x[:, None], x[:, None], is_causal=True
+    ).sum()
+
+
+def reshaped(x: Tensor, table: Tensor) -> Tensor:
+    batch, length, width = x.shape
+    flat = x.reshape(batch * length, width) @ table[:width]
+    return flat.view(batch, length, -1).transpose(0, 1).reshape(length, -1).logsumexp(1).sum()
+
+
+def filled(x: Tensor, table: Tensor) -> Tensor:
+    weights = torch.full(x.shape[:2], 1 / x.shape[1], dtype=x.dtype)
+    return (x * weights[..., None]).sum() + x.new_zeros(x.shape[0]).add(max(*x.shape)).sum() + x.var(1).sum()
+
+
+def chosen(x: Tensor, table: Tensor) -> Tensor:
+    index = torch.arange(x.shape[1]) % table.shape[0]
+    rows = F.embedding(index, table) + F.one_hot(index % 4, table.shape[1]).to(x.dtype)
+    losses = F.cross_entropy((x * rows).flatten(0, 1), index.repeat(x.shape[0]) % 4, reduction="none")
+    return losses.view(x.shape[0], -1).sum(1).exp().log().mean()
+
+
+SHAPES = [(4, 16), (5, 12), (7, 9), (3, 8), (6, 15), (4, 16)]
+
+
+@pytest.mark.parametrize("function", [positions, slices, causal, reshaped, filled, chosen])
+def test_programs_for_other_sizes_are_those_that_are_recorded(
+    monkeypatch: pytest.MonkeyPatch, function: Callable[[Tensor, Tensor], Tensor]
+) -> None:
+    made = compare_with_recordings(monkeypatch)
+    compiled = torch.compile(function, backend="joinsum", dynamic=True, fullgraph=True)
+    generator = torch.Generator().manual_seed(2)
+    table = torch.randn(20, 4, dtype=torch.float64, generator=generator)
+    for batch, length in SHAPES:
+        x = torch.randn(batch, length, 4, dtype=torch.float64, generator=generator)
+        results = []
+        for run in (function, compiled):
+            operands = [each.clone().requires_grad_() for each in (x, table)]
+            value = run(*operands)
+            value.backward()
+            results.append([value.detach(), *(each.grad for each in operands)])
+        torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-10)
+    assert sum(made) >= 4  # forward and backward, at least for two sizes
+
+
+def test_a_step_at_another_length_needs_no_search(
+    monkeypatch: pytest.MonkeyPatch, captures: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    made = compare_with_recordings(monkeypatch)
+    plain = Reader()
+    planned = copy.deepcopy(plain)
+    step = joinsum.train_step(planned, F.mse_loss, torch.optim.SGD(planned.parameters(), lr=0.1))
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(6)
+    for batch, length in [(6, 5), (6, 8), (9, 7), (6, 12)]:
+        ids = torch.randint(11, (batch, length), generator=generator)
+        target = torch.randn(plain(ids).shape, dtype=torch.float64, generator=generator)
+        step(ids, target)
+        optimizer.zero_grad()
+        F.mse_loss(plain(ids), target).backward()
+        optimizer.step()
+    step.sync()
+    same(planned, plain, 1e-10)
+    assert made == [True, True, True]
+    assert len(captures) == 1
+
+
+def test_a_plan_of_other_sizes_is_searched_for_once_it_may_have_lost_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[int] = []
+    chosen = planned_program.choose
+    monkeypatch.setattr(planned_program, "choose", lambda *args: searches.append(1) or chosen(*args))
+    joinsum.init(sites=3, cluster=CUTTING, plan_cache=False)
+    clock = itertools.count()
+    # A search takes 1 ns, and any plan loses all that it takes.
+    monkeypatch.setattr(plan_choice, "time", SimpleNamespace(perf_counter=lambda: next(clock) * 1e-9))
+    monkeypatch.setattr(planned_program, "seconds_of_work", lambda *_: 0.0)
+    compiled = torch.compile(lambda x, w: (x @ w).relu().sum(1), backend="joinsum", dynamic=True, fullgraph=True)
+    w = torch.ones(40, 40)
+    compiled(torch.ones(30, 40), w)
+    found = len(searches)
+    for run in range(12):
+        torch.testing.assert_close(compiled(torch.ones(600, 40), w), torch.full((600,), 1600.0))
+        assert len(searches) - found == (run >= 8), run
