@@ -367,7 +367,7 @@ ELSEWHERE = (
     ),
     Row(
         "python/capture",
-        "captured_graph executable rewrite",
+        "captured_graph executable planned_program rewrite",
         "python/capture/test_captured_models.py",
         "what happens to captured graphs",
     ),

@@ -28,9 +28,9 @@ from joinsum.cluster.machine import Machine
 __all__ = ["CacheKey", "PlanCache", "RejectedPlan", "package_digest", "user_plan_cache"]
 
 FORMAT = "joinsum plan"
-VERSION = 4
+VERSION = 5
 _ABANDONED = 3600.0  # seconds after which a file that was never finished is removed
-_FIELDS = ("orders", "binary", "program", "plan", "reuse")
+_FIELDS = ("orders", "binary", "program", "plan", "reuse", "search_seconds")
 
 
 class RejectedPlan(Exception):

@@ -207,7 +207,7 @@ def _texts(choice: PlanChoice) -> dict[str, Any]:
         "program": choice.program_text,
         "plan": str(choice.plan),
         "reuse": choice.reuse,
-        "search_seconds": choice.search_seconds,
+        "search_seconds": repr(choice.search_seconds),
         "origin": choice.origin,
     }
 

@@ -60,6 +60,9 @@ def origin(x: Any, *args: Any) -> list[str]:
     return [each.origin for each in explained.passes]
 
 
+OTHER = "the plan of other sizes"
+
+
 def planned_step(model: nn.Module, batch: int, *features: int) -> PlanChoice:
     """The plan of a step of SGD for a batch of zeros; nothing is computed."""
     torch._dynamo.reset()
@@ -70,10 +73,8 @@ def planned_step(model: nn.Module, batch: int, *features: int) -> PlanChoice:
 # --- what a reused plan computes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("sites", "planned_sizes"), [(3, [64]), (4, [64, 5])])
-def test_steps_of_several_batch_sizes_are_torchs_and_few_are_planned(
-    sites: int, planned_sizes: list[int], searches: list[str]
-) -> None:
+@pytest.mark.parametrize("sites", [3, 4])
+def test_steps_of_several_batch_sizes_are_torchs_and_one_is_planned(sites: int, searches: list[str]) -> None:
     on(sites, CUTTING)
     sizes = [64, 60, 64, 17, 5]
     data = [batches("mlp", 1, n)[0] for n in sizes]
@@ -85,15 +86,9 @@ def test_steps_of_several_batch_sizes_are_torchs_and_few_are_planned(
         losses.append(step(x, y).item())
         origins += origin(step)
         assert joinsum.trace().bytes_sent == joinsum.cost(step.explain().passes[0].explanation.plan).wire_bytes > 0
-    assert origins[0] == "planned here"
-    assert origins[1].startswith("the plan of batch 64, modelled loss at most ")
-    assert origins[2] == "planned here", "the first plan once more"
-    assert origins[3].startswith("the plan of batch 64, modelled loss at most ")
-    # On four sites one has two of five samples: a plan that cuts otherwise may be much better.
-    wanted_start = "the plan of batch 64, " if sites == 3 else "planned here: the plan of batch 64 would lose up to "
-    assert origins[4].startswith(wanted_start)
-    assert len(searches) == len(planned_sizes)
-    assert all(f": f32[{n},6]" in program for n, program in zip(planned_sizes, searches, strict=True))
+    assert origins == ["planned here", OTHER, "planned here", OTHER, OTHER], "the third is the first plan once more"
+    (program,) = searches
+    assert ": f32[64,6]" in program
     torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=0)
     step.sync()
     same(planned, plain, 1e-5)
@@ -132,7 +127,7 @@ def test_a_distributed_model_takes_the_plan_of_another_batch(searches: list[str]
             loss(each(x), y).backward()
             optimizer.step()
     assert len(searches) == 2, "a forward and a backward pass"
-    assert all(each.startswith("the plan of batch 64, ") for each in origin(model, data[3][0]))
+    assert all(each == OTHER for each in origin(model, data[3][0]))
     joinsum.gather(model, other)
     same(model, plain, 1e-5)
 
@@ -291,12 +286,10 @@ def test_a_second_process_takes_planned_and_reused_plans_from_disk(
 
     first, second = run(33, 33, 30), run(33, 33, 30)
     assert (first[0], second[0]) == (1, 0)
-    carried = "the plan of batch 33, modelled loss at most "
     assert first[1][0][1] == "planned here"
-    assert first[1][2][1].startswith(carried)
+    assert first[1][2][1] == second[1][2][1] == OTHER
     folder = re.escape(str(tmp_path / "joinsum" / "plans"))
     assert re.fullmatch(rf"cached in {folder}/\w+\.json", second[1][0][1])
-    assert re.match(rf"cached in {folder}/\w+\.json: {carried}", second[1][2][1])
     assert all(math.isclose(a[0], b[0], rel_tol=1e-6) for a, b in zip(first[1], second[1], strict=True))
     # A process that meets another size takes the cached plan for it: no search.
     third = run(33, 33, 27)
