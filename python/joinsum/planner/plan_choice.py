@@ -207,7 +207,7 @@ def _texts(choice: PlanChoice) -> dict[str, Any]:
         "program": choice.program_text,
         "plan": str(choice.plan),
         "reuse": choice.reuse,
-        "search_seconds": repr(choice.search_seconds),
+        "search_seconds": f"{choice.search_seconds:.6e}",
         "origin": choice.origin,
     }
 

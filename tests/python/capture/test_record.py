@@ -159,7 +159,8 @@ def test_programs_of_einsums_alone_run_on_sites(sites: int) -> None:
 
     program = recorded(function, x, w, b, names=["x", "w", "b"])
     planned = joinsum.Graph.of_core(program.graph()).plan(cache=False)
-    given = {each.name: value.reshape(each.node.extents) for each, value in zip(program.inputs, (x, w, b), strict=True)}
+    inputs = zip(program.inputs, program.input_nodes, (x, w, b), strict=True)
+    given = {each.name: value.reshape(node.extents) for each, node, value in inputs}
     (output,) = program.outputs
     torch.testing.assert_close(output.of(planned(**given)[output.name]), function(x, w, b))
     joinsum.init()
