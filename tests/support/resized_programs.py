@@ -28,8 +28,7 @@ def compare_with_recordings(patch: pytest.MonkeyPatch) -> list[bool]:
         program = plain(self, sizes, stored, graph)
         found = None if self.template is None else self.template.at(sizes, self._stay)
         if found is not None:
-            axes = {place: stored.axes[place] for place in self._how.stored.axes if place in stored.axes}
-            recorded, _ = replace(self._how, stored=StoredInputs(stored.types, axes)).recorded(graph())
+            recorded, _ = replace(self._how, stored=stored.as_recorded(self._how.stored)).recorded(graph())
             assert_same(found.signature, found.graph, recorded, recorded.graph(self._stay))
         made.append(program is not None)
         return program

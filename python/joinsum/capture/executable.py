@@ -16,13 +16,11 @@ from joinsum.capture.planned_program import PlannedProgram, StoredInputs
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.single_site import SingleSiteExecutable
 from joinsum.cluster.context import context
-from joinsum.distributed.block_tensor import axis_factors
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.planner.baseline_costs import PricedBaseline
 
 __all__ = ["DistributedExecutable", "compile_fx"]
-
 
 # Programs of one graph whose plans serve other sizes.
 _MOST_KNOWN = 4
@@ -131,7 +129,7 @@ class DistributedExecutable:
             _, program = self._plans.pop(place)
             if program.is_due:
                 with unset_fake_temporarily():
-                    program = self._searched(StoredInputs(stored, {i: axis_factors(args[i]) for i in stored}))
+                    program = self._searched(StoredInputs.of(stored, args))
         # With these types, not the equal ones of before: those of the next call are likely to be the same objects.
         self._plans.insert(0, (stored, program))
         return program
@@ -140,7 +138,7 @@ class DistributedExecutable:
         """The program for inputs of these types; the same on every rank, or an error on all of them."""
         with self._here.preparing("capture"):
             like = self._like
-            inputs = StoredInputs(stored, {i: axis_factors(args[i]) for i in stored})
+            inputs = StoredInputs.of(stored, args)
             program = None if like is None else like.known.resized(like.sizes, inputs, lambda: self.graph)
         return self._searched(inputs) if program is None else self._agreed(program)
 

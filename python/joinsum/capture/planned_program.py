@@ -23,6 +23,7 @@ from joinsum.capture.record import record_with_template
 from joinsum.capture.recording.recorded import Output, Recorded, Signature
 from joinsum.capture.recording.template import Template
 from joinsum.cluster.context import Context
+from joinsum.distributed.block_tensor import axis_factors
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.operands import checksum
 from joinsum.execution.planned_graph import PlannedGraph
@@ -41,7 +42,6 @@ _SEARCHED_TWICE = 4000
 # Smaller graphs are searched twice where decomposing multiplies their work by more than this.
 _MORE_WORK = 1.1
 
-
 # Runs with the plan of other sizes before it is looked at whether a search of its own pays.
 _RUNS_AT_LEAST = 8
 
@@ -51,11 +51,21 @@ class StoredInputs:
     """Inputs that are stored on the sites already, by their positions.
 
     types   where they lie
-    axes    the factors of each of their axes
+    axes    the factors of each of their axes, where these count
     """
 
     types: Mapping[int, _C.PhysicalType]
     axes: Mapping[int, Sequence[Sequence[int]]]
+
+    @staticmethod
+    def of(types: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> StoredInputs:
+        """Those among the arguments."""
+        return StoredInputs(types, {i: axis_factors(args[i]) for i in types})
+
+    def as_recorded(self, other: StoredInputs) -> StoredInputs:
+        """These, as a program that was recorded for `other` ones has them: the factors of an input that was not stored
+        then do not count."""
+        return StoredInputs(self.types, {i: factors for i, factors in self.axes.items() if i in other.axes})
 
 
 @dataclass(frozen=True)
@@ -165,9 +175,7 @@ class PlannedProgram(PlannedGraph):
         choice = choice_for(self.context, chosen.choice, core)
         if choice is None:
             return None
-        # The factors of an input that was not stored when the program was recorded do not count.
-        axes = {place: stored.axes[place] for place in self._how.stored.axes if place in stored.axes}
-        how = replace(self._how, stored=StoredInputs(stored.types, axes))
+        how = replace(self._how, stored=stored.as_recorded(self._how.stored))
         made = PlannedProgram(
             self.context, resized.signature, choice.binary, how, lambda: how.recorded(graph())[0], self.template
         )
@@ -240,7 +248,7 @@ class PlannedProgram(PlannedGraph):
         found = {name: _relabelled(type_, cuts[name]) for name, type_ in self._stored.items() if name in cuts}
         for name in (name for name, type_ in found.items() if type_ is None and warn):
             warnings.warn(
-                f"capture: no plan can take this input as it lies, so it is gathered before each run: input={name}, "
+                f"capture: no plan can take this input in its layout, so it is gathered before each run: input={name}, "
                 f"type={self._stored[name]}",
                 stacklevel=2,
             )

@@ -252,7 +252,7 @@ class _Tracer:
         result = _run(operator, {name: _constants(value) for name, value in arguments.items()})
 
         def recipe(place: int | None) -> Recipe | None:
-            if not _is_symbolic([shapes, *arguments.values()]):
+            if not _depends_on_sizes([shapes, *arguments.values()]):
                 return None
 
             def run(numbers: Sequence[Any]) -> torch.Tensor:
@@ -345,8 +345,8 @@ def _constants(value: object) -> object:
     return [_constants(each) for each in value] if isinstance(value, (list, tuple)) else plain(value)
 
 
-def _is_symbolic(value: object) -> bool:
-    """Whether an argument depends on symbolic numbers."""
+def _depends_on_sizes(value: object) -> bool:
+    """Whether an argument does."""
     if isinstance(value, (list, tuple)):
-        return any(map(_is_symbolic, value))
+        return any(map(_depends_on_sizes, value))
     return isinstance(value, SymbolicNumber) or (isinstance(value, Value) and value.recipe is not None)

@@ -14,13 +14,13 @@ from functools import cached_property
 from typing import Any
 
 from joinsum import _C
-from joinsum.algebra.plan import TraPlan, check_verified, verifying
+from joinsum.algebra.plan import TraPlan, verifying
 from joinsum.base.errors import Error, PlanError
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
 from joinsum.graphs.contraction_order import Order, best_orders
 from joinsum.planner.plan_cache import CacheKey, PlanCache, RejectedPlan, user_plan_cache
-from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, planned_sizes
+from joinsum.planner.plan_reuse import PlannedSize, ReusedPlan, SizedGraph, planned_sizes, rebuilt
 from joinsum.planner.search import SearchOptions, from_first_site, search_in_process
 
 __all__ = [
@@ -143,13 +143,12 @@ def choice_for(current: Context, choice: PlanChoice, graph: _C.EinsumPlan) -> Pl
     binary = graph.binary({name: order.path for name, order in choice.orders.items()})
     program = logical_program(binary, current.sites)
     try:
-        plan = _C.reused(choice.plan, choice.program.core, program.core)
+        plan = rebuilt(choice.plan, choice.program, program)
         if current.cluster.memory_bytes is not None:
             _C.cost(plan, current.cluster.core())  # raises for more than the memory of a site
     except PlanError as error:
         _log.info("planning anew for other sizes: %s", error)
         return None
-    check_verified("plan reuse", plan, program.core)
     origin = "the plan of other sizes"
     return PlanChoice(choice.orders, binary, program.text, plan, origin, origin, choice.search_seconds)
 

@@ -16,7 +16,7 @@ from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
 from joinsum.planner.cost import seconds_of_work
 
-__all__ = ["MOST_LOSS", "PlannedSize", "PlannedSizes", "ReusedPlan", "SizedGraph", "planned_sizes"]
+__all__ = ["MOST_LOSS", "PlannedSize", "PlannedSizes", "ReusedPlan", "SizedGraph", "planned_sizes", "rebuilt"]
 
 MOST_LOSS = 0.10
 """The modelled loss up to which the plan of another size is taken."""
@@ -196,17 +196,24 @@ def _nearest(known: Sequence[_Known]) -> list[_Known]:
     return near + ([min(above, key=lambda each: each.ratio)] if above else [])
 
 
+def rebuilt(plan: _C.IaPlan, planned: TraPlan, requested: TraPlan) -> _C.IaPlan:
+    """The plan that does for the program `requested` what `plan` does for `planned`; their extents and numbers may
+    differ. Raises PlanError where there is none."""
+    found = _C.reused(plan, planned.core, requested.core)
+    check_verified("plan reuse", found, requested.core)
+    return found
+
+
 def _rebuilt(known: _Known, requested: SizedGraph) -> tuple[float, _C.IaPlan] | str:
     """A known plan for the requested size, with its modelled seconds; or why it cannot be."""
     try:
-        plan = _C.reused(known.planned.plan, known.planned.graph.program.core, requested.program.core)
+        plan = rebuilt(known.planned.plan, known.planned.graph.program, requested.program)
         for name, type_ in plan.inputs:
             if name in requested.starts and type_.placement != requested.starts[name]:
                 return f"it has input {name} elsewhere"
         seconds = _C.cost(plan, requested.cluster.core()).seconds
     except PlanError as error:
         return str(error)
-    check_verified("plan reuse", plan, requested.program.core)
     return seconds, plan
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from joinsum.capture.recording.axes import fresh
-from joinsum.capture.recording.symbolic_numbers import SymbolicNumber, plain
+from joinsum.capture.recording.symbolic_numbers import is_symbolic, plain
 from joinsum.capture.recording.values import InputDraft, Producer, Recipe, Value, computed
 
 __all__ = ["SEED", "Recorder", "is_uniform"]
@@ -61,8 +61,7 @@ class Recorder:
 
     def computed(self, shape: Sequence[int], function: Callable[..., torch.Tensor], *numbers: Any) -> Value:
         """The tensor that a function of numbers gives, as a constant."""
-        symbolic = any(isinstance(each, SymbolicNumber) for each in (*shape, *numbers))
-        recipe = (lambda values: function(*computed(numbers, values))) if symbolic else None
+        recipe = (lambda values: function(*computed(numbers, values))) if is_symbolic(*shape, *numbers) else None
         return self.constant(function(*plain(numbers)), shape, recipe)
 
     def scalar(self, number: Any, dtype: torch.dtype | None = None) -> Value:

@@ -255,6 +255,6 @@ def shape_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def with_shape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
     """The tensor, whose shape in symbolic numbers `shape_of` then gives."""
-    if any(isinstance(extent, SymbolicNumber) for extent in shape):
+    if is_symbolic(*shape):
         setattr(tensor, _SHAPE, tuple(shape))
     return tensor

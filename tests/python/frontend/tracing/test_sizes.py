@@ -234,7 +234,7 @@ def test_sizes_that_do_not_fit_raise_as_at_first_and_the_next_batch_is_torchs() 
 # --- graphs by size ---------------------------------------------------------------------------------------------------
 
 
-class Kept(fx.GraphModule):
+class OfOneSize(fx.GraphModule):
     """A graph for some sizes, from which that for other sizes cannot be made."""
 
     def resized(self, sizes: Any, full: Callable[[], Any]) -> None:
@@ -244,8 +244,8 @@ class Kept(fx.GraphModule):
 def by_size(function: Callable[..., Any], made: list[fx.GraphModule]) -> Callable[..., Any]:
     """The function by its graphs of numbers, which are added to `made`."""
 
-    def make(graph: fx.GraphModule, examples: Sequence[Any], _: object) -> Kept:
-        made.append(Kept(graph, graph.graph))
+    def make(graph: fx.GraphModule, examples: Sequence[Any], _: object) -> OfOneSize:
+        made.append(OfOneSize(graph, graph.graph))
         return made[-1]
 
     def compiler(gm: fx.GraphModule, inputs: Sequence[Any], _: frozenset[int]) -> Callable[..., Any]:
