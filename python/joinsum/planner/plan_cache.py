@@ -96,7 +96,7 @@ class PlanCache:
     >>> key = CacheKey("einsum ...", machine, Cluster())
     >>> plans.read(key) is None
     True
-    >>> plans.write(key, {"orders": "{}", "binary": "b", "program": "t", "plan": "i", "reuse": ""})
+    >>> plans.write(key, dict.fromkeys(_FIELDS, "") | {"plan": "i"})
     >>> plans.read(key)["plan"]
     'i'
     >>> plans.read(CacheKey("einsum ...", machine, Cluster("another", 1e9))) # doctest: +IGNORE_EXCEPTION_DETAIL
