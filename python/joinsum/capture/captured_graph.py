@@ -27,6 +27,8 @@ class CapturedGraph:
     stay             results that stay distributed; the others are plain tensors on every rank
     state            positions of the inputs that live on between runs, as parameters do; the others are data. The plan
                      costs no more than the baselines, which depend on that; None where it is not known
+    moving           positions of distributed inputs that the plan may move to other layouts; it takes the others where
+                     they are
     replicate        operators without a rule, `aten::...`, that run whole on every site
     numbers          those in it that are symbolic; None where all are plain
     """
@@ -37,6 +39,7 @@ class CapturedGraph:
     ties: Mapping[int, int] = field(default_factory=dict)
     stay: Collection[int] = frozenset()
     state: Collection[int] | None = None
+    moving: Collection[int] = frozenset()
     replicate: Collection[str] = ()
     numbers: SymbolicNumbers | None = None
 

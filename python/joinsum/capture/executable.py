@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -44,13 +44,14 @@ class DistributedExecutable:
         self._given = graph
         self._like = like
         self._known = _KnownPrograms() if like is None else like.known
+        self._moving = graph.moving if isinstance(graph, CapturedGraph) else () if like is None else like.moving
         self._plans: list[tuple[Mapping[int, _C.PhysicalType], PlannedProgram]] = []  # the last used first
         self._used: PlannedProgram | None = None
 
     def resized(self, sizes: Mapping[str, int], graph: Callable[[], CapturedGraph]) -> DistributedExecutable:
         """The same for other sizes, by the names of symbols. `graph` is the one for these, which is read where this
         executable does not know the plan."""
-        return DistributedExecutable(graph, _OtherSizes(self._known, sizes))
+        return DistributedExecutable(graph, _OtherSizes(self._known, sizes, self._moving))
 
     @cached_property
     def graph(self) -> CapturedGraph:
@@ -113,7 +114,8 @@ class DistributedExecutable:
                     f"capture: a tensor is kept by the sites of another init: type={relation.type}; make it plain, "
                     "joinsum.gather(model), or give its full_tensor()"
                 )
-        program = self._used = self._planned({i: relation.type for i, relation in stored.items()}, args)
+        fixed = {i: relation.type for i, relation in stored.items() if i not in self._moving}
+        program = self._used = self._planned(fixed, args)
         return program.run_placed(args, program.placed(args, stored))
 
     def _planned(self, stored: Mapping[int, _C.PhysicalType], args: Sequence[Any]) -> PlannedProgram:
@@ -176,10 +178,12 @@ class _KnownPrograms:
 
 @dataclass(frozen=True)
 class _OtherSizes:
-    """What an executable was made from: programs of its graph for other sizes, and its own sizes."""
+    """What an executable was made from: programs of its graph for other sizes, its own sizes, and the positions of
+    inputs that plans may move."""
 
     known: _KnownPrograms
     sizes: Mapping[str, int]
+    moving: Collection[int]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

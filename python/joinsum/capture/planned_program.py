@@ -318,7 +318,7 @@ class PlannedProgram(PlannedGraph):
         as_they_lie: dict[int, str] = {}
         for name, position, type_ in self._read:
             relation = None if position is None else stored.get(position)
-            if position is not None and relation is not None and relation.type is type_:
+            if position is not None and relation is not None and (relation.type is type_ or relation.type == type_):
                 placed[name] = relation.core()
                 as_they_lie[position] = name
             else:

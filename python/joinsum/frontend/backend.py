@@ -25,6 +25,7 @@ from joinsum.frontend.tracing.torch_internals import (
     aot_compile,
     backward_names,
     break_of,
+    first_result,
     placeholder_names,
     tracing_all,
 )
@@ -106,7 +107,12 @@ class ForwardAndBackward:
     names      names of the inputs; by default those of the user's variables
     state      for each input the model's tensor that it is, or None. The gradient of a distributed one has its layout
     replicate  operators without a rule, which every site runs on unsharded tensors
+    moving     positions of inputs that the plan may move to other layouts; those among them that the graph writes into
+               stay distributed. Where given, the graph is made ready to run only by `choose`, and `stay` is set before
     """
+
+    # Positions of results that stay distributed, in a graph without gradients.
+    stay: frozenset[int] = frozenset()
 
     def __init__(
         self,
@@ -115,6 +121,7 @@ class ForwardAndBackward:
         names: Sequence[str] | None = None,
         state: Sequence[Any] = (),
         replicate: Collection[str] = (),
+        moving: Collection[int] | None = None,
     ) -> None:
         check_devices(example_inputs)
         self._names = placeholder_names(gm) if names is None else names
@@ -124,6 +131,7 @@ class ForwardAndBackward:
             i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
         ]
         self._replicate = replicate
+        self._waits, self._moving = moving is not None, frozenset(moving or ())
         self._passes: list[GraphBySize[_Pass]] = []
         self.call = aot_compile(gm, example_inputs, self._forward, self._backward)
 
@@ -141,6 +149,7 @@ class ForwardAndBackward:
         known = self._names if len(self._names) == len(inputs) else None
         # On one site plain tensors are saved.
         stay = saved if context().sites > 1 else frozenset[int]()
+        first = first_result()
 
         def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
             separate_results(graph.graph, saved, stay)
@@ -149,12 +158,13 @@ class ForwardAndBackward:
                 graph,
                 inputs,
                 known,
-                stay=stay,
+                stay=stay.union(first + i for i in self.stay),
                 state=self._persistent,
+                moving=self._moving,
                 replicate=self._replicate,
                 numbers=numbers,
             )
-            return _Pass(Program(captured), protected=protected)
+            return _Pass(Program(captured, self._moving), protected=protected)
 
         return self._added(gm, inputs, make)
 
@@ -176,6 +186,8 @@ class ForwardAndBackward:
 
     def _added(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], make: Make[_Pass]) -> Callable[..., Any]:
         made = GraphBySize(gm, inputs, make)
+        if not self._waits:
+            _ = made.latest
         self._passes.append(made)
         return lambda args: made.of(args).run(args)
 
@@ -200,7 +212,8 @@ class _Pass:
         inputs = None if protected is None else list(args)
         outcome = program.run(args)
         for position, value in outcome.written.items():
-            places[position].copy_(value)
+            if value is not places[position]:
+                places[position].copy_(value)
         results = outcome.results
         if protected is not None and inputs is not None:
             protected.protect(inputs, results)

@@ -14,6 +14,7 @@ import torch
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
 from joinsum.frontend.backend import ForwardAndBackward
+from joinsum.frontend.generation import Generate
 from joinsum.frontend.program import Program
 from joinsum.frontend.save_pretrained import SavePretrained
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced, TracedFunction, tensor_names, tracing
@@ -30,7 +31,14 @@ class GraphInAutograd(Captured):
     def __init__(self, traced: Traced, names: Mapping[int, str], replicate: Collection[str] = ()) -> None:
         """`names` are those of the model's parameters and buffers, by identity."""
         self.state = [x if id(x) in names else None for x in traced.tensors]
-        self._compiled = ForwardAndBackward(traced.gm, traced.example_inputs, traced.names, self.state, replicate)
+        self._compiled = ForwardAndBackward(
+            traced.gm,
+            traced.example_inputs,
+            traced.names,
+            self.state,
+            replicate,
+            moving=traced.caches,
+        )
 
     @property
     def programs(self) -> Sequence[Program]:
@@ -39,6 +47,9 @@ class GraphInAutograd(Captured):
 
     def choose(self, sizes: Sizes) -> None:
         self._compiled.choose(sizes)
+
+    def keep_for_caches(self, results: Collection[int]) -> None:
+        self._compiled.stay = frozenset(results)
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         results: Sequence[Any] = self._compiled.call(*actual)
@@ -123,10 +134,13 @@ class PlannedForward:
         return found
 
     def install(self) -> None:
-        """Makes this the model's forward method; a `save_pretrained` that it has then writes unsharded tensors."""
+        """Makes this the model's forward method; a `save_pretrained` that it has then writes unsharded tensors, and a
+        `generate` of transformers uses caches of full length."""
         self._model.forward = self
         if hasattr(type(self._model), "save_pretrained"):
             self._model.save_pretrained = SavePretrained(self._model)  # type: ignore[assignment]
+        if hasattr(type(self._model), "generate") and hasattr(self._model, "generation_config"):
+            self._model.generate = Generate(self._model)  # type: ignore[assignment]
 
     def remove(self) -> None:
         """Gives the model its own methods again."""
@@ -134,7 +148,8 @@ class PlannedForward:
             del self._model.forward
         else:
             self._model.forward = self.replaced
-        self._model.__dict__.pop("save_pretrained", None)
+        for name in ("save_pretrained", "generate"):
+            self._model.__dict__.pop(name, None)
 
 
 def check_values(who: str, names: Mapping[int, str], model: torch.nn.Module) -> None:

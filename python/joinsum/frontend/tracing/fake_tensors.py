@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
@@ -14,19 +14,22 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
-from joinsum.base.trees import tree_map
+from joinsum.base.trees import tree_leaves, tree_map
+from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import forms_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.tracing.errors import capturing
 from joinsum.frontend.tracing.hugging_face import prepare_models
+from joinsum.frontend.tracing.key_value_caches import KeyValueCaches
 from joinsum.frontend.tracing.module_contents import AttributeCopies, ModuleTensors
-from joinsum.frontend.tracing.sizes import Sizes, sizes_in, sources_of
+from joinsum.frontend.tracing.sizes import Sizes, Sources, results_of, sizes_in, sources_of
 from joinsum.frontend.tracing.torch_internals import (
     FakeTensor,
     FakeTensors,
     graph_examples,
     placeholder_names,
     tracing_all,
+    with_own_code,
     without_collections,
 )
 
@@ -50,12 +53,15 @@ class Traced:
     example_inputs   Dynamo's example for each placeholder
     tensors          the real tensor or number of each placeholder
     names            its name, for people
+    caches           positions of placeholders that are tensors of key-value caches. None where no caches are among the
+                     arguments or results need gradients; otherwise `keep_for_caches` is called before the first run
     """
 
     gm: torch.fx.GraphModule
     example_inputs: Sequence[Any]
     tensors: Sequence[Any]
     names: Sequence[str]
+    caches: frozenset[int] | None = None
 
 
 class Captured:
@@ -64,6 +70,9 @@ class Captured:
     def choose(self, sizes: Sizes) -> None:
         """Prepares for a call of these sizes, which follows, or is only asked about."""
         raise NotImplementedError
+
+    def keep_for_caches(self, results: Collection[int]) -> None:
+        """Says, before the first call, which results only key-value caches get; they may stay distributed."""
 
     def run(self, actual: Sequence[Any]) -> Sequence[Any]:
         """The graph's results for real tensors in the placeholders' order."""
@@ -112,12 +121,14 @@ class TracedFunction:
         self._faked: _Faked | None = None  # the model's tensors in the last call
         self._chosen: Captured | None = None
         self._dry = False
+        self._caches = KeyValueCaches(())
+        self._deferred: _DeferredRun | None = None
         # Attributes of modules as they are before the function assigns some, which it does after its graph; and graphs
         # whose functions assign none. What a function does is the same in every call with one graph.
         self._before: AttributeCopies | None = None
         self._modules: list[torch.nn.Module] = []
         self._assigning_nothing: set[Captured] = set()
-        self._compiled = torch.compile(function, backend=self._backend, fullgraph=True)
+        self._compiled = torch.compile(with_own_code(function), backend=self._backend, fullgraph=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
@@ -140,18 +151,24 @@ class TracedFunction:
         self._dry, self._chosen, self._arguments = dry, None, (args, kwargs)
         self._fake, self._actual, self._used, self._free = {}, {}, {}, {}
         self._slices = []
+        caches = self._caches = KeyValueCaches((args, kwargs))
         outer, tracing.active = tracing.active, True
         try:
             with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as self._modules:
-                fakes = self._fakes_in((tuple(args), dict(kwargs)))
                 try:
+                    fakes = self._fakes_in((tuple(args), dict(kwargs)))
+                    caches.replace(self._fake_of_cached)
                     result = self._compiled(*fakes[0], **fakes[1])
+                    if self._deferred is not None:
+                        self._run_deferred(self._deferred, result)
+                    if self.chosen is None:
+                        raise PlanError(f"{self._who}: the function has no operator on tensors")
+                    caches.replace(self._back)
                 except BaseException:
+                    caches.restore()
                     if self._before is not None:
                         self._before.restore()
                     raise
-                if self.chosen is None:
-                    raise PlanError(f"{self._who}: the function has no operator on tensors")
                 self._settle_assignments()
             for x, copied, version in self._slices:
                 if copied._version != version:
@@ -161,7 +178,8 @@ class TracedFunction:
             tracing.active = outer
             self._known, self._arguments = self._used, ((), {})
             self._fake, self._actual, self._slices = {}, {}, []
-            self._before, self._modules = None, []
+            self._before, self._modules, self._deferred = None, [], None
+            self._caches = KeyValueCaches(())
 
     def _settle_assignments(self) -> None:
         """Attributes that the function has assigned get real tensors."""
@@ -170,23 +188,63 @@ class TracedFunction:
             self._assigning_nothing.add(self._chosen)
 
     def _backend(self, gm: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        tensors = [self._actual.get(id(x), x) for x in graph_examples(gm)]
+        examples = graph_examples(gm)
+        tensors = [self._actual.get(id(x), x) for x in examples]
         known = self._names(*self._arguments)
         names = [known.get(id(x), name) for x, name in zip(tensors, placeholder_names(gm), strict=True)]
-        sources = sources_of(inputs)
-        captured = self._capture(Traced(gm, inputs, tensors, names))
+        caches = None
+        if self._caches and not torch.is_grad_enabled() and context().sites > 1:
+            held = {id(x) for x in self._caches.tensors() if x.dim() > 1}
+            caches = frozenset(i for i, x in enumerate(examples) if id(x) in held)
+        captured, sources = self._capture(Traced(gm, inputs, tensors, names, caches)), sources_of(inputs)
+        if caches is not None:
+            return self._deferring(_DeferredGraph(gm, sources, captured))
 
         def run(*fakes: Any) -> Sequence[Any]:
-            self._chosen = captured
-            captured.choose(sizes_in(sources, fakes))
-            if self._dry:
-                raise _NotRun
+            self._choose(captured, sizes_in(sources, fakes))
             if captured not in self._assigning_nothing:
                 self._before = AttributeCopies(self._modules)
-            actual = list(map(self._actual.get, map(id, fakes)))
-            return captured.run(actual if _all_found(actual) else [self._back(x) for x in fakes])
+            return captured.run(self._actual_of(fakes))
 
         return run
+
+    def _choose(self, captured: Captured, sizes: Sizes) -> None:
+        self._chosen = captured
+        captured.choose(sizes)
+        if self._dry:
+            raise _NotRun
+
+    def _actual_of(self, fakes: Sequence[Any]) -> list[Any]:
+        actual = list(map(self._actual.get, map(id, fakes)))
+        return actual if _all_found(actual) else [self._back(x) for x in fakes]
+
+    def _deferring(self, graph: _DeferredGraph) -> Callable[..., Any]:
+        """Runs a graph after the function's code has returned, which gets fake results. Where these are then says
+        which of them only caches get."""
+
+        def run(*fakes: Any) -> Sequence[Any]:
+            sizes = sizes_in(graph.sources, fakes)
+            results = graph.fake_results(sizes)
+            self._deferred = _DeferredRun(graph, fakes, sizes, results)
+            if graph.captured not in self._assigning_nothing:
+                self._before = AttributeCopies(self._modules)
+            return results
+
+        return run
+
+    def _run_deferred(self, deferred: _DeferredRun, result: Any) -> None:
+        """Makes the real results known."""
+        graph = deferred.graph
+        if not graph.has_run:
+            cached, returned = set(map(id, self._caches.tensors())), set(map(id, tree_leaves(result)))
+            into = [i for i, x in enumerate(deferred.results) if id(x) in cached - returned and x.dim() > 1]
+            graph.captured.keep_for_caches(into)
+            graph.has_run = True
+        self._choose(graph.captured, deferred.sizes)
+        found = graph.captured.run(self._actual_of(deferred.fakes))
+        for fake, x in zip(deferred.results, found, strict=True):
+            if isinstance(fake, torch.Tensor):
+                self._actual[id(fake)] = x
 
     def _back(self, x: Any) -> Any:
         """The real tensor of a fake one; other values unchanged."""
@@ -234,15 +292,29 @@ class TracedFunction:
         self._fake[id(x)], self._actual[id(fake)] = fake, x
         return fake
 
-    def _pooled(self, x: torch.Tensor) -> torch.Tensor:
-        """A fake tensor that no other tensor of this call uses; later calls reuse it for the same metadata."""
-        metadata = (_metadata(x), x.stride())
+    def _fake_of_cached(self, x: torch.Tensor) -> torch.Tensor:
+        """The fake tensor of a tensor of a cache, which may be another one in each call; the tensor itself where it may
+        be in autograd."""
+        if torch.is_grad_enabled() and not isinstance(x, DistributedTensor):
+            return x
+        if x.dim() < 2 or _is_slice(x):
+            found: torch.Tensor = self._fake_of(x)
+            return found
+        if id(x) not in self._fake:
+            fake = self._fake[id(x)] = self._pooled(x, axes=3)
+            self._actual[id(fake)] = x
+        return self._fake[id(x)]
+
+    def _pooled(self, x: torch.Tensor, axes: int | None = None) -> torch.Tensor:
+        """A fake tensor that no other tensor of this call uses; later calls reuse it for the same metadata. Sizes of
+        its first `axes` axes may change between calls; by default those of a batch."""
+        metadata = (_metadata(x), x.stride(), axes)
         pool = self._pool.setdefault(metadata, [])
         if metadata not in self._free:
             self._free[metadata] = [fake for fake in pool if id(fake) not in self._actual]
         if self._free[metadata]:
             return self._free[metadata].pop()
-        pool.append(self._fakes.of_batch(x))
+        pool.append(self._fakes.of_batch(x, axes))
         return pool[-1]
 
     def _model_fakes(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -273,6 +345,32 @@ class TracedFunction:
                 now = tensors[name] if isinstance(tensors, list) else tensors.get(name)
                 if now is not None and self._actual.get(id(now)) is tensor:
                     tensors[name] = tensor
+
+
+class _DeferredGraph:
+    """A graph that runs after the function's code has returned."""
+
+    def __init__(self, gm: torch.fx.GraphModule, sources: Sources, captured: Captured) -> None:
+        self.sources, self.captured = sources, captured
+        self.has_run = False
+        self._gm = gm
+        self._last: tuple[Sizes, list[Any]] | None = None
+
+    def fake_results(self, sizes: Sizes) -> list[Any]:
+        """Fake tensors of the results' shapes, and results that are numbers; the same ones while sizes are the same."""
+        if self._last is None or self._last[0] != sizes:
+            self._last = sizes, results_of(self._gm, sizes)
+        return self._last[1]
+
+
+@dataclass(frozen=True)
+class _DeferredRun:
+    """A call of a deferred graph: its arguments and results, which are fake, and its sizes."""
+
+    graph: _DeferredGraph
+    fakes: Sequence[Any]
+    sizes: Sizes
+    results: Sequence[Any]
 
 
 class _NotRun(BaseException):

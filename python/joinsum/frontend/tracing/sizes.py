@@ -20,7 +20,7 @@ from joinsum.capture.recording.symbolic_numbers import SymbolicNumber, SymbolicN
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.torch_internals import module_of
 
-__all__ = ["GraphBySize", "Sizes", "sizes_in", "sources_of"]
+__all__ = ["GraphBySize", "Sizes", "Sources", "results_of", "sizes_in", "sources_of"]
 
 # A number for each symbol, by the symbol's name.
 Sizes = Mapping[str, int]
@@ -49,7 +49,7 @@ Make = Callable[[fx.GraphModule, Sequence[Any], SymbolicNumbers | None], Made]
 
 
 class GraphBySize(Generic[Made]):
-    """What is made of a graph, for each set of sizes in which it is called; once and at once for a graph of numbers.
+    """What is made of a graph, for each set of sizes in which it is called; once for a graph of numbers.
 
     gm, examples   the graph and the examples of its inputs
     """
@@ -59,32 +59,32 @@ class GraphBySize(Generic[Made]):
         self._sources = sources_of(self._examples)
         self._made: dict[tuple[int, ...], Made] = {}
         self._first: Made | None = None
-        self._latest = self.at(sizes_in(self._sources, self._examples))
+        self._latest: Made | None = None
 
     @property
     def latest(self) -> Made:
-        """What was used last."""
-        return self._latest
+        """What was used last; before that, what is made for the sizes of the examples."""
+        return self.at(sizes_in(self._sources, self._examples)) if self._latest is None else self._latest
 
     def of(self, args: Sequence[Any]) -> Made:
         """What is made for the sizes of these arguments."""
         if not self._sources:
-            return self._latest
+            return self.latest
         return self.at(sizes_in(self._sources, args))
 
     def at(self, sizes: Sizes) -> Made:
         """What is made for these sizes, which may have symbols of other graphs, too."""
         key = tuple(sizes[name] for name in self._sources)
         if key in self._made:
-            self._latest = self._made.pop(key)
+            found = self._made.pop(key)
         elif self._sources:
-            self._latest = self._of_sizes(dict(zip(self._sources, key, strict=True)))
+            found = self._of_sizes(dict(zip(self._sources, key, strict=True)))
         else:
-            self._latest = self._make(self._gm, self._examples, None)
+            found = self._make(self._gm, self._examples, None)
         while len(self._made) >= _CACHED:
             del self._made[next(iter(self._made))]
-        self._made[key] = self._latest
-        return self._latest
+        self._latest = self._made[key] = found
+        return found
 
     def _of_sizes(self, sizes: Sizes) -> Made:
         def full() -> Made:
@@ -118,6 +118,23 @@ def sizes_in(sources: Sources, values: Sequence[Any]) -> Sizes:
         size = values[position] if axis is None else values[position].shape[axis]
         found[name] = int(size.node.hint if isinstance(size, torch.SymInt) else size)
     return found
+
+
+def results_of(gm: fx.GraphModule, sizes: Sizes) -> list[Any]:
+    """Fake tensors as a graph of Dynamo's returns them for these sizes, and the results that are numbers."""
+    numbers = _Numbers(sizes, None)
+    entries: Any = gm.graph.output_node().args[0]
+    values = [x.meta["example_value"] if isinstance(x, fx.Node) else x for x in entries]
+    return [_distinct(numbers.of(x)) for x in values]
+
+
+def _distinct(x: Any) -> Any:
+    """A fake tensor like x, of its own; a number itself."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    fake: Any = x
+    with fake.fake_mode, torch.no_grad():
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
 
 
 def _with_sizes(

@@ -8,6 +8,7 @@ import gc
 import logging
 import operator
 import re
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -53,11 +54,13 @@ __all__ = [
     "backward_names",
     "both_passes",
     "break_of",
+    "first_result",
     "function_modes",
     "graph_examples",
     "module_of",
     "placeholder_names",
     "tracing_all",
+    "with_own_code",
     "without_collections",
     "wrap_checkpointed",
 ]
@@ -146,6 +149,14 @@ def aten_graph(function: Callable[..., Any], examples: Sequence[torch.Tensor]) -
 def module_of(graph: torch.fx.Graph, attributes: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """A graph with the attributes of another module; its Python code is generated when it first runs."""
     return _LazyGraphModule(attributes, graph)
+
+
+def first_result() -> int:
+    """The position of a function's first result among those of the graph that is being compiled: new values of inputs,
+    of which the graph does not write them itself, come before."""
+    tracing = TracingContext.try_get()
+    metadata = None if tracing is None else tracing.fw_metadata
+    return 0 if metadata is None else len(metadata.mutated_inp_runtime_indices)
 
 
 def _donate_nothing() -> None:
@@ -286,6 +297,19 @@ def _set(settings: Any, values: Mapping[str, Any]) -> Iterator[None]:
             setattr(settings, name, value)
 
 
+def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a function or method whose graphs Dynamo counts and limits by themselves: it does so for each code
+    object, which all models of a class share, and those of transformers even their wrappers'."""
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    if not isinstance(plain, types.FunctionType):
+        return function
+    code = plain.__code__.replace()
+    copied = types.FunctionType(code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
+    copied.__kwdefaults__ = plain.__kwdefaults__
+    copied.__dict__.update(plain.__dict__)
+    return types.MethodType(copied, function.__self__) if isinstance(function, types.MethodType) else copied
+
+
 @contextmanager
 def without_collections() -> Iterator[None]:
     """Suspends Python's cyclic garbage collector: tracing creates many objects, all of them alive."""
@@ -336,11 +360,12 @@ class FakeTensors:
             return torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
         return fake.requires_grad_(tensor.requires_grad)
 
-    def of_batch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The same for a batch, whose size and length are symbols in captured graphs: the first axis, and the second of
-        whole numbers and of tensors of three axes."""
+    def of_batch(self, tensor: torch.Tensor, axes: int | None = None) -> torch.Tensor:
+        """The same for a batch, whose size and length are symbols in captured graphs: of so many axes, by default the
+        first, and the second of whole numbers and of tensors of three axes."""
         fake = self.of(tensor)
-        axes = 2 if tensor.dim() == 3 or not tensor.is_floating_point() else 1
+        if axes is None:
+            axes = 2 if tensor.dim() == 3 or not tensor.is_floating_point() else 1
         maybe_mark_dynamic(fake, list(range(min(axes, tensor.dim()))))
         return fake
 

@@ -121,8 +121,8 @@ class StepGraph(Captured):
             updated.ties,
             stay | set(updated.added),
             state,
-            self._capture.replicate,
-            step.numbers,
+            replicate=self._capture.replicate,
+            numbers=step.numbers,
         )
         return _StepProgram(updated, Program(captured, updated=self._state), arguments)
 

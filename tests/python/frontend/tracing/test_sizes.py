@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from joinsum.capture import planned_program
 from joinsum.distributed.distributed_tensor import gathered
 from joinsum.frontend.tracing import sizes as sizes_of_graphs
-from joinsum.frontend.tracing.sizes import GraphBySize
-from joinsum.frontend.tracing.torch_internals import aot_compile
+from joinsum.frontend.tracing.sizes import GraphBySize, results_of, sources_of
+from joinsum.frontend.tracing.torch_internals import FakeTensor, aot_compile
 from joinsum.planner import plan_choice
 from resized_programs import compare_with_recordings
 from torch import Tensor, fx, nn
@@ -296,13 +296,13 @@ def test_graphs_are_made_once_a_size_and_those_used_least_recently_are_dropped(m
     assert counts == [1, 2, 3, 3, 4, 4, 4, 5, 6]
 
 
-def test_a_graph_of_numbers_is_made_at_once_and_alone() -> None:
+def test_a_graph_of_numbers_is_made_once_when_it_is_asked_for() -> None:
     graph = fx.symbolic_trace(lambda x: x + 1)
     made: list[fx.GraphModule] = []
     found = GraphBySize(graph, [torch.ones(2)], lambda gm, *_: made.append(gm) or gm)
+    assert not made
+    assert found.latest is graph is found.of([torch.ones(2)])
     assert made == [graph]
-    assert found.of([torch.ones(2)]) is graph is found.latest
-    assert len(made) == 1
 
 
 # --- programs for other sizes -----------------------------------------------------------------------------------------
@@ -406,3 +406,21 @@ def test_a_plan_of_other_sizes_is_searched_for_once_it_may_have_lost_that_time(m
     for run in range(12):
         torch.testing.assert_close(compiled(torch.ones(600, 40), w), torch.full((600,), 1600.0))
         assert len(searches) - found == (run >= 8), run
+
+
+def test_results_of_a_graph_for_other_sizes_are_fake_tensors_of_their_shapes() -> None:
+    found = []
+
+    def backend(gm: Any, inputs: Any) -> Any:
+        (symbol,) = sources_of(inputs)
+        found.extend(results_of(gm, {symbol: 5}))
+        return gm
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return torch.cat([x, x]), (2 * x).T, torch.zeros(x.shape[0] // 2)
+
+    x = torch.ones(3, 2)
+    torch._dynamo.maybe_mark_dynamic(x, 0)
+    torch.compile(function, backend=backend, fullgraph=True)(x)
+    assert sorted(tuple(y.shape) for y in found) == [(2,), (2, 5), (10, 2)]
+    assert all(isinstance(y, FakeTensor) for y in found)
