@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -56,15 +56,25 @@ class BatchShards:
             list(column) for column in zip(*(map(int, filter(None, each[0].split(","))) for each in ranks), strict=True)
         ]
 
+    @property
+    def extents(self) -> Collection[int]:
+        """The first extents of the tensors of the last batch of `joined`; empty where the batch is whole."""
+        return self._counts.keys()
+
     def own(self, results: Any) -> Any:
         """The results for the last batch of `joined`: of each tensor whose first axis is as long as the batch's, this
-        rank's shard, in autograd; the others unchanged."""
+        rank's shard, in autograd; the others whole. Of distributed results with shards of one shape only shards
+        travel."""
         current = context()
         if not self._sharded or current.single_process:
             return results
 
         def shard(x: Any) -> Any:
             counts = self._counts.get(x.shape[0]) if _has_axes(x) else None
+            if isinstance(x, DistributedTensor):
+                if counts is not None and len(set(counts)) == 1:
+                    return _OwnBlock.apply(x, len(counts))  # type: ignore[no-untyped-call]
+                x = x.full_tensor()
             return x if counts is None else _LocalShard.apply(x, current, self._caller, counts)  # type: ignore[no-untyped-call]
 
         return tree_map(shard, results)
@@ -82,8 +92,7 @@ class BatchShards:
                 return x.unsharded()
             if len(set(counts)) > 1:
                 return _shard_of(x.unsharded(), counts, current).clone()
-            (block,) = x.like(sharded_type(x.shape, x.dtype)).blocks()
-            return block.reshape(-1, *x.shape[1:])
+            return _own_block(x)
 
         return tree_map(shard, results)
 
@@ -103,6 +112,25 @@ def _concatenated(caller: str, shard: torch.Tensor, counts: Sequence[int]) -> to
 def _shard_of(full: torch.Tensor, counts: Sequence[int], current: Context) -> torch.Tensor:
     rank = current.local_sites[0]
     return full.narrow(0, sum(counts[:rank]), counts[rank])
+
+
+def _own_block(x: DistributedTensor) -> torch.Tensor:
+    """This rank's shard of a distributed tensor whose first axis the number of ranks divides."""
+    (block,) = x.like(sharded_type(x.shape, x.dtype)).blocks()
+    return block.reshape(-1, *x.shape[1:])
+
+
+class _OwnBlock(torch.autograd.Function):
+    """The same, a copy, in autograd. Its gradient is that of the mean of the ranks' results, and is distributed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: DistributedTensor, ranks: int) -> torch.Tensor:
+        ctx.ranks = ranks
+        return _own_block(x).clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return from_local_shards(grad / ctx.ranks), None
 
 
 class _LocalShard(torch.autograd.Function):

@@ -142,6 +142,10 @@ on every rank
 
     storage = untyped_storage
 
+    def __coerce_same_metadata_as_tangent__(self, *_: Any) -> DistributedTensor:
+        """A backward pass takes gradients in any layout."""
+        return self
+
     # The protocol of torch.distributed.checkpoint for tensors in blocks.
 
     def __create_write_items__(self, fqn: str, object: Any) -> list[Any]:

@@ -25,7 +25,7 @@ from joinsum.frontend.tracing.torch_internals import (
     aot_compile,
     backward_names,
     break_of,
-    first_result,
+    function_results,
     placeholder_names,
     tracing_all,
 )
@@ -109,6 +109,7 @@ class ForwardAndBackward:
     replicate  operators without a rule, which every site runs on unsharded tensors
     moving     positions of inputs that the plan may move to other layouts; those among them that the graph writes into
                stay distributed. Where given, the graph is made ready to run only by `choose`, and `stay` is set before
+    sharded    results whose first extent is one of these stay distributed, also in autograd
     """
 
     # Positions of results that stay distributed, in a graph without gradients.
@@ -122,6 +123,7 @@ class ForwardAndBackward:
         state: Sequence[Any] = (),
         replicate: Collection[str] = (),
         moving: Collection[int] | None = None,
+        sharded: Collection[int] = (),
     ) -> None:
         check_devices(example_inputs)
         self._names = placeholder_names(gm) if names is None else names
@@ -131,6 +133,7 @@ class ForwardAndBackward:
             i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
         ]
         self._replicate = replicate
+        self._sharded = frozenset(sharded)
         self._waits, self._moving = moving is not None, frozenset(moving or ())
         self._passes: list[GraphBySize[_Pass]] = []
         self.call = aot_compile(gm, example_inputs, self._forward, self._backward)
@@ -149,16 +152,17 @@ class ForwardAndBackward:
         known = self._names if len(self._names) == len(inputs) else None
         # On one site plain tensors are saved.
         stay = saved if context().sites > 1 else frozenset[int]()
-        first = first_result()
+        own = function_results()
 
         def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
             separate_results(graph.graph, saved, stay)
             protected = SavedForBackward(graph.graph, stay) if stay else None
+            distributed = {own[i] for i in self.stay if i < len(own)} | self._shards(graph.graph, own)
             captured = CapturedGraph(
                 graph,
                 inputs,
                 known,
-                stay=stay.union(first + i for i in self.stay),
+                stay=stay | distributed,
                 state=self._persistent,
                 moving=self._moving,
                 replicate=self._replicate,
@@ -167,6 +171,15 @@ class ForwardAndBackward:
             return _Pass(Program(captured, self._moving), protected=protected)
 
         return self._added(gm, inputs, make)
+
+    def _shards(self, graph: torch.fx.Graph, positions: Sequence[int]) -> set[int]:
+        """Which of these results are as long as a sharded batch."""
+        if not self._sharded:
+            return set()
+        entries: Any = graph.output_node().args[0]
+        values = {i: entries[i].meta.get("val") for i in positions if isinstance(entries[i], torch.fx.Node)}
+        shaped = {i: x for i, x in values.items() if isinstance(x, torch.Tensor) and x.dim() > 0}
+        return {i for i, x in shaped.items() if int(x.shape[0]) in self._sharded}
 
     def _backward(self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: frozenset[int]) -> Callable[..., Any]:
         stay = {i for i, x in enumerate(self._state) if isinstance(x, torch.Tensor)}

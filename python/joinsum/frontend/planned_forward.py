@@ -28,8 +28,15 @@ __all__ = ["GraphInAutograd", "PlannedForward", "captured_model", "check_values"
 class GraphInAutograd(Captured):
     """A model's graph, compiled with its backward pass."""
 
-    def __init__(self, traced: Traced, names: Mapping[int, str], replicate: Collection[str] = ()) -> None:
-        """`names` are those of the model's parameters and buffers, by identity."""
+    def __init__(
+        self,
+        traced: Traced,
+        names: Mapping[int, str],
+        replicate: Collection[str] = (),
+        sharded: Collection[int] = (),
+    ) -> None:
+        """`names` are those of the model's parameters and buffers, by identity; results whose first extent is one of
+        `sharded` stay distributed."""
         self.state = [x if id(x) in names else None for x in traced.tensors]
         self._compiled = ForwardAndBackward(
             traced.gm,
@@ -38,6 +45,7 @@ class GraphInAutograd(Captured):
             self.state,
             replicate,
             moving=traced.caches,
+            sharded=sharded,
         )
 
     @property
@@ -84,7 +92,7 @@ class PlannedForward:
         self._traced = TracedFunction(who, model, self._original, self._capture, self._all_names)
 
     def _capture(self, traced: Traced) -> GraphInAutograd:
-        return GraphInAutograd(traced, self._names, self._replicate)
+        return GraphInAutograd(traced, self._names, self._replicate, set(self._shards.extents))
 
     def _all_names(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[int, str]:
         return argument_names(self._original, args, keywords) | self._names

@@ -140,6 +140,33 @@ print(joinsum.__file__)
     assert Path(output.strip().splitlines()[-1]).parent == installed.package
 
 
+def test_an_installed_joinsum_trains_as_the_readme_says_without_a_compiler(
+    installed: Installed, tmp_path: Path
+) -> None:
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    lines = readme.split("## What you add to a script\n\n```python\n")[1].split("```")[0]
+    assert "joinsum.init()" in lines
+    assert "step = joinsum.train_step(" in lines
+    program = f"""
+import copy, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+plain = copy.deepcopy(model)
+batches = [(torch.randn(12, 8), torch.randint(3, (12,)))] * 4
+{lines.replace("joinsum.init()", "joinsum.init(sites=2)")}
+optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-3)
+for inputs, target in batches:
+    wanted = torch.nn.functional.cross_entropy(plain(inputs), target)
+    optimizer.zero_grad()
+    wanted.backward()
+    optimizer.step()
+torch.testing.assert_close(loss.detach(), wanted.detach())
+print(model(batches[0][0]).shape)
+"""
+    alone = {"PATH": str(installed.python.parent), "HOME": str(tmp_path), "CC": "/none", "CXX": "/none"}
+    assert run([installed.python, "-c", program], tmp_path, **alone).strip().endswith("torch.Size([12, 3])")
+
+
 def test_the_console_command_answers(installed: Installed, tmp_path: Path) -> None:
     assert "train" in run([installed.python.parent / "joinsum", "--help"], tmp_path)
     (tmp_path / "plan.tra").write_text("tra\ninput X: f32[4]<2>\noutput Y = aggregate[; add](X)")

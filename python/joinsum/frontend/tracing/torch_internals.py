@@ -54,8 +54,8 @@ __all__ = [
     "backward_names",
     "both_passes",
     "break_of",
-    "first_result",
     "function_modes",
+    "function_results",
     "graph_examples",
     "module_of",
     "placeholder_names",
@@ -151,12 +151,16 @@ def module_of(graph: torch.fx.Graph, attributes: torch.fx.GraphModule) -> torch.
     return _LazyGraphModule(attributes, graph)
 
 
-def first_result() -> int:
-    """The position of a function's first result among those of the graph that is being compiled: new values of inputs,
-    of which the graph does not write them itself, come before."""
+def function_results() -> range:
+    """Positions of a function's results among those of the graph that is being compiled: new values of inputs that the
+    graph does not write itself come before, and what the backward pass needs after. None are known where torch makes
+    some of them from common tensors after the run."""
     tracing = TracingContext.try_get()
     metadata = None if tracing is None else tracing.fw_metadata
-    return 0 if metadata is None else len(metadata.mutated_inp_runtime_indices)
+    if metadata is None or metadata.num_intermediate_bases:
+        return range(0)
+    first = len(metadata.mutated_inp_runtime_indices)
+    return range(first, first + len(metadata.output_info))
 
 
 def _donate_nothing() -> None:

@@ -42,6 +42,7 @@ class StepArguments:
     sums      sums of gradients since the last update, one per trained parameter; empty at an update's first batch
     numbers   tensors of one element that the update reads, by name, for each cohort
     last      whether an update follows
+    scale     the factor of the loss, a tensor of one element; None without a GradScaler
     """
 
     trained: list[TrainedParameter]
@@ -50,10 +51,11 @@ class StepArguments:
     sums: list[Tensor]
     numbers: list[dict[str, Tensor]]
     last: bool
+    scale: Tensor | None = None
 
     def traced(self) -> tuple[Any, ...]:
         """What the traced function takes of them."""
-        return self.parameters, self.hooks, self.sums, self.last
+        return self.parameters, self.hooks, self.sums, self.last, self.scale
 
     @cached_property
     def parameters(self) -> list[Tensor]:

@@ -32,6 +32,8 @@ class StepOptions:
     norm_type: float = 2.0
     max_value: float | None = None
     accumulate: int = 1
+    reduction: Literal["mean", "sum"] = "mean"
+    scaler: torch.amp.GradScaler | None = None
     outputs: Outputs | None = None
     autocast: torch.dtype | None = None
     replicate: Collection[str] = ()
@@ -39,26 +41,29 @@ class StepOptions:
 
 def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[..., Any]:
     """The function that Dynamo traces: it takes a batch, parameters, hooks of their gradients and sums of gradients,
-    and returns the loss, the gradients' norm, what the loss function gives besides, and what ends the graph, which
-    takes the gradients of the update."""
-    loss_function, accumulate = options.loss_function, options.accumulate
+    and returns the loss, the gradients' norm, whether they are not finite, what the loss function gives besides, and
+    what ends the graph, which takes the gradients of the update."""
+    loss_function, parts = options.loss_function, options.accumulate if options.reduction == "mean" else 1
     device, narrow = context().device.type, options.autocast
 
     def step(batch: Any, keywords: Any, arguments: tuple[Any, ...]) -> Any:
-        places, hooks, sums, last = arguments
+        places, hooks, sums, last, scale = arguments
         with nullcontext() if narrow is None else torch.autocast(device, narrow):
             if loss_function is None:
                 result = model(*batch, **keywords)
             else:
                 result = loss_function(model(*batch[:-1], **keywords), batch[-1])
         loss = loss_of(result)
-        gradients = torch.autograd.grad(loss / accumulate, places, allow_unused=True)
+        part = loss / parts
+        gradients = torch.autograd.grad(part if scale is None else part * scale, places, allow_unused=True)
         with torch.no_grad():
             if hooks:
                 gradients = [_hooked(g, each) for g, each in zip(gradients, hooks, strict=True)]
             if sums:
                 gradients = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
-            norm = None
+            norm = skipped = None
+            if last and scale is not None:
+                gradients, skipped = _unscaled(gradients, scale)
             if last and options.max_norm is not None:
                 gradients, norm = _clipped(gradients, options.max_norm, options.norm_type)
             if last and options.max_value is not None:
@@ -66,9 +71,17 @@ def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[...,
                 gradients = [None if g is None else g.clamp(-bound, bound) for g in gradients]
             given = options.outputs is not None or (loss_function is not None and loss is not result)
             others = detached(result) if given else None
-            return loss.detach(), norm, others, torch.ops.joinsum.gradients(loss, gradients)
+            return loss.detach(), norm, skipped, others, torch.ops.joinsum.gradients(loss, gradients, skipped)
 
     return step
+
+
+def _unscaled(gradients: Sequence[Tensor | None], scale: Tensor) -> tuple[list[Tensor | None], Tensor]:
+    """The gradients of the loss, from those of the loss times `scale`, and whether an element of them is not finite, as
+    torch.amp.GradScaler has it."""
+    inverse = scale.double().reciprocal().float()
+    found = [None if g is None else g * inverse.to(g.dtype) for g in gradients]
+    return found, torch.stack([g.isfinite().logical_not().any() for g in found if g is not None]).any()
 
 
 def _hooked(gradient: Tensor | None, hooks: Sequence[Callable[[Tensor], Any]]) -> Tensor | None:

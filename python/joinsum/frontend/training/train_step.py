@@ -22,6 +22,7 @@ from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.planned_forward import PlannedForward, check_values, planned_forward_of
 from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, plain_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
+from joinsum.frontend.training.loss_scale import LossScale
 from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.step_arguments import StepArguments, TrainedParameter
 from joinsum.frontend.training.step_function import (
@@ -54,6 +55,8 @@ class TrainStep:
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
         self._metrics: dict[str, Any] = {}
+        scaler = options.scaler
+        self._scale = None if scaler is None or not scaler.is_enabled() else LossScale(scaler)
         self._step_capture = StepCapture(
             self._current_arguments,
             self._added_names,
@@ -86,7 +89,7 @@ class TrainStep:
     def metrics(self) -> dict[str, Any]:
         """Of the last step, also an attribute of the loss that it returned: `loss`; `learning_rate`, of each parameter
         group a number; `gradient_norm` before clipping, a tensor, if the step made an update and `max_norm` was
-        given (`math.inf` clips nothing)."""
+        given (`math.inf` clips nothing); with a GradScaler `loss_scale`, and `skipped`, whether the update was."""
         return dict(self._metrics)
 
     def _run(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -99,7 +102,7 @@ class TrainStep:
             check_values("train_step", self._names, self._model)
         call = self._current = self._arguments()
         try:
-            loss, norm, others, _ = self._traced(batch, keywords, call.traced())
+            loss, norm, skipped, others, _ = self._traced(batch, keywords, call.traced())
             graph = self._graph()
             updated, self._ran = graph.take_updated(), graph.executable
         finally:
@@ -107,7 +110,8 @@ class TrainStep:
         if call.last:
             for index, (parameter, state) in updated.replaced.items():
                 self._store(call.trained[index], parameter, state)
-            self._count(call.trained, updated.indices)
+            if skipped is None or not skipped:
+                self._count(call.trained, updated.indices)
             for each in self._optimizers.all:
                 each._opt_called = True  # schedules warn of a step before the first
         self._sums = {} if call.last else {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
@@ -115,6 +119,11 @@ class TrainStep:
         self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizers.groups]}
         if norm is not None:
             self._metrics["gradient_norm"] = norm
+        if self._scale is not None:
+            self._metrics["loss_scale"] = self._scale.of_last_step
+            if skipped is not None:
+                self._metrics["skipped"] = bool(skipped)
+                self._scale.update(bool(skipped))
         loss.metrics = self.metrics
         return loss if others is None or isinstance(others, Tensor) else self._with_loss(others, loss)
 
@@ -199,7 +208,9 @@ class TrainStep:
             raise PlanError("train_step: parameters began to require gradients between the batches of one update")
         last = self._done + 1 == self._options.accumulate
         sums = [self._sums[id(each.parameter)] for each in found.trained] if self._sums else []
-        return StepArguments(found.trained, found.hooks, found.state, sums, self._fill_numbers() if last else [], last)
+        numbers = self._fill_numbers() if last else []
+        scale = None if self._scale is None else self._scale.tensor()
+        return StepArguments(found.trained, found.hooks, found.state, sums, numbers, last, scale)
 
     def _fill_numbers(self) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
@@ -300,6 +311,8 @@ def train_step(
     norm_type: float = 2.0,
     max_value: float | None = None,
     accumulate: int = 1,
+    reduction: Literal["mean", "sum"] = "mean",
+    scaler: torch.amp.GradScaler | None = None,
     data: Literal["whole", "sharded"] = "whole",
     outputs: Outputs | None = None,
     autocast: torch.dtype | None = None,
@@ -317,7 +330,11 @@ def train_step(
     max_norm        clips the gradients to this norm, as torch.nn.utils.clip_grad_norm_ does
     norm_type       which norm that is: 2, 1, `math.inf` or another positive number
     max_value       clips each element of the gradients, as torch.nn.utils.clip_grad_value_ does
-    accumulate      number of batches whose mean gradient makes one update
+    accumulate      number of batches whose gradients make one update
+    reduction       the update's gradient is the "mean" of those of its batches, or their "sum", for losses that are
+                    divided by the number of samples or tokens of all of its batches already
+    scaler          scales the loss for half precision, as torch has it: an update whose gradients are not finite is
+                    skipped, and the scale adapts. Gradients are unscaled before they are clipped
     data            "whole": every rank passes the same batch. "sharded": each rank of a process group passes its own
                     shard, of any length; the batch is their concatenation along the first axis of each tensor, and the
                     loss is that of the full batch. In a process with all sites the shard is the batch
@@ -352,6 +369,10 @@ def train_step(
     count = integer("train_step", "accumulate", accumulate)
     if count < 1:
         raise PlanError(f"train_step: at least one batch makes an update: accumulate={count}")
+    if reduction not in ("mean", "sum"):
+        raise PlanError(f"train_step: gradients of batches make a mean or a sum: reduction={show(reduction)}")
+    if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+        raise PlanError(f"train_step: a scaler is a torch.amp.GradScaler: got={show(scaler)}")
     if max_value is not None and not max_value > 0:
         raise PlanError(f"train_step: elements are clipped to a positive value: max_value={max_value}")
     if max_value is not None and max_norm is not None:
@@ -369,6 +390,8 @@ def train_step(
         norm_type=float(norm_type),
         max_value=None if max_value is None else float(max_value),
         accumulate=count,
+        reduction=reduction,
+        scaler=scaler,
         outputs=outputs,
         autocast=autocast,
         replicate=names_of_operators("train_step", replicate),

@@ -25,13 +25,13 @@ Templates = dict[Hashable, tuple[fx.Graph, list[str]]]
 
 
 @torch.library.custom_op("joinsum::gradients", mutates_args=())
-def gradients_of(loss: Tensor, gradients: Sequence[Tensor | None]) -> Tensor:
-    """Ends the graph that torch traces: the gradients are its operands."""
+def gradients_of(loss: Tensor, gradients: Sequence[Tensor | None], skipped: Tensor | None) -> Tensor:
+    """Ends the graph that torch traces: the gradients are its operands, and whether the update is to be skipped."""
     return loss.new_empty(())
 
 
 @gradients_of.register_fake
-def _(loss: Tensor, gradients: Sequence[Tensor | None]) -> Tensor:
+def _(loss: Tensor, gradients: Sequence[Tensor | None], skipped: Tensor | None) -> Tensor:
     return loss.new_empty(())
 
 
@@ -97,9 +97,9 @@ def updated_graph(traced: TracedStep, arguments: StepArguments, templates: Templ
     """
     graph = fx.Graph()
     graph.output(graph.graph_copy(traced.graph, {}))
-    results, gradients = _take_gradients(graph)
+    results, gradients, skipped = _take_gradients(graph)
     first = len(results)
-    updates = _Updates(graph, templates, arguments, results)
+    updates = _Updates(graph, templates, arguments, results, skipped)
     for i, gradient in enumerate(gradients):
         if gradient is None:
             updates.new.append(None)
@@ -111,20 +111,21 @@ def updated_graph(traced: TracedStep, arguments: StepArguments, templates: Templ
     return UpdatedGraph(graph, list(updates.inputs), first, updates.new, updates.ties)
 
 
-def _take_gradients(graph: fx.Graph) -> tuple[list[Any], list[fx.Node | None]]:
-    """Removes the operator that takes the gradients; gives the graph's results, with None for the operator, and the
-    gradients."""
+def _take_gradients(graph: fx.Graph) -> tuple[list[Any], list[fx.Node | None], fx.Node | None]:
+    """Removes the operator that takes the gradients; gives the graph's results, with None for the operator, the
+    gradients, and whether the update is to be skipped, where that is computed."""
     (end,) = graph.find_nodes(op="call_function", target=torch.ops.joinsum.gradients.default)
-    output, gradients = graph.output_node(), list(end.args[1])
+    output, gradients, skipped = graph.output_node(), list(end.args[1]), end.args[2]
     results: Any = output.args[0]
     results = [None if each is end else each for each in results]
     output.args = (tuple(results),)
     graph.erase_node(end)
-    return results, gradients
+    return results, gradients, skipped
 
 
 class _Updates:
-    """Updates that are being added to a graph, whose results so far are `results`."""
+    """Updates that are being added to a graph, whose results so far are `results`; where `skipped` is true, they change
+    nothing."""
 
     def __init__(
         self,
@@ -132,8 +133,10 @@ class _Updates:
         templates: Templates,
         arguments: StepArguments,
         results: list[Any],
+        skipped: fx.Node | None,
     ) -> None:
         self._graph = graph
+        self._skipped = skipped
         self._templates = templates
         self._arguments = arguments
         self._placeholders = list(graph.find_nodes(op="placeholder"))
@@ -157,6 +160,8 @@ class _Updates:
         state = {name: self._input(AddedInput(True, index, name), parameter) for name in trained.moments}
         numbers = [AddedInput(False, trained.cohort, name) for name in self._arguments.numbers[trained.cohort]]
         operands = [parameter, gradient, *state.values(), *(self._input(each, parameter) for each in numbers)]
+        if self._skipped is not None:
+            operands.append(self._skipped)
         template, names = self._template(index, operands)
         copies = dict(zip(template.find_nodes(op="placeholder"), operands, strict=True))
         with self._graph.inserting_before(self._graph.output_node()):
@@ -193,17 +198,22 @@ class _Updates:
         """The graph of the update of parameters like this one, and the names of the new state."""
         trained = self._arguments.trained[index]
         numbers = list(self._arguments.numbers[trained.cohort])
-        key = (trained.update, *map(_layout, operands), *trained.moments, *numbers, *trained.traits.items())
+        skips = self._skipped is not None
+        key = (trained.update, *map(_layout, operands), *trained.moments, *numbers, *trained.traits.items(), skips)
         if key in self._templates:
             return self._templates[key]
         names: list[str] = []
 
         def update(parameter: Tensor, gradient: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
             state = dict(zip(trained.moments, others, strict=False))
-            rest = dict(zip(numbers, others[len(state) :], strict=True))
+            rest = dict(zip(numbers, others[len(state) :], strict=not skips))
             new, after = in_single_precision(trained.update).new(parameter, gradient, state, rest, trained.traits)
             names.extend(after)
-            return new, *after.values()
+            if not skips:
+                return new, *after.values()
+            skipped = others[-1]
+            kept = [torch.where(skipped, state[name], value) for name, value in after.items()]
+            return torch.where(skipped, parameter, new), *kept
 
         self._templates[key] = aten_graph(update, [node.meta["val"] for node in operands]), names
         return self._templates[key]
