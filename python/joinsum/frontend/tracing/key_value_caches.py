@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from joinsum.base.trees import tree_leaves
 from joinsum.distributed.distributed_tensor import DistributedTensor
 
 __all__ = ["KeyValueCaches"]
@@ -28,7 +27,7 @@ class KeyValueCaches:
 
     def __init__(self, arguments: Any) -> None:
         library = sys.modules.get(_LIBRARY)
-        self._caches = [] if library is None else [x for x in tree_leaves(arguments) if isinstance(x, library.Cache)]
+        self._caches = [] if library is None else list(_found(arguments, library.Cache))
         self._before = [(held, held.copy()) for held in self._holders()]
 
     def __bool__(self) -> bool:
@@ -62,6 +61,16 @@ class KeyValueCaches:
             held = each if isinstance(each, (dict, list)) else vars(each)
             yield held
             waiting += [x for x in _values(held) if isinstance(x, (dict, list)) or _has_attributes(type(x))]
+
+
+def _found(tree: Any, kind: type) -> Iterator[Any]:
+    """The caches in nested lists, tuples and dictionaries, most of whose leaves are tensors."""
+    if isinstance(tree, kind):
+        yield tree
+    elif isinstance(tree, (list, tuple, dict)):
+        for each in tree.values() if isinstance(tree, dict) else tree:
+            if not isinstance(each, torch.Tensor):
+                yield from _found(each, kind)
 
 
 def _values(held: Any) -> list[Any]:
