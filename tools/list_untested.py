@@ -403,6 +403,7 @@ ELSEWHERE = (
         "python/frontend/test_einsum_in_captured_graphs.py",
         "einsums in captured functions",
     ),
+    Row("python/frontend", "model_method", "python/frontend/test_save_pretrained.py", "a model's own methods"),
     Row(
         "python/frontend",
         "backend distribute optimizer_state program",

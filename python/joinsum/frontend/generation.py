@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from typing import Any
 
-import torch
+from joinsum.frontend.model_method import ModelMethod
 
 __all__ = ["Generate"]
 
@@ -14,18 +12,11 @@ __all__ = ["Generate"]
 _WITH_OTHER_CACHES = ("past_key_values", "assistant_model", "custom_generate", "prompt_lookup_num_tokens")
 
 
-class Generate:
+class Generate(ModelMethod):
     """A model's method `generate`, whose key-value cache has its full length from the beginning: each token is then
     written into it by the same plan. The caller may ask for another one, `cache_implementation="dynamic"`."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-        self._original = getattr(type(model), "generate").__get__(model)  # noqa: B009 - of no module's own
-        functools.update_wrapper(self, self._original)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Generate:
-        """The method of the copied model."""
-        return Generate(copy.deepcopy(self._model, memo))
+    name = "generate"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As the library's."""

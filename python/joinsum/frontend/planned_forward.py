@@ -145,9 +145,9 @@ class PlannedForward:
         """Makes this the model's forward method; a `save_pretrained` that it has then writes unsharded tensors, and a
         `generate` of transformers uses caches of full length."""
         self._model.forward = self
-        if hasattr(type(self._model), "save_pretrained"):
+        if hasattr(type(self._model), SavePretrained.name):
             self._model.save_pretrained = SavePretrained(self._model)  # type: ignore[assignment]
-        if hasattr(type(self._model), "generate") and hasattr(self._model, "generation_config"):
+        if hasattr(type(self._model), Generate.name) and hasattr(self._model, "generation_config"):
             self._model.generate = Generate(self._model)  # type: ignore[assignment]
 
     def remove(self) -> None:
@@ -156,8 +156,8 @@ class PlannedForward:
             del self._model.forward
         else:
             self._model.forward = self.replaced
-        for name in ("save_pretrained", "generate"):
-            self._model.__dict__.pop(name, None)
+        for each in (SavePretrained, Generate):
+            self._model.__dict__.pop(each.name, None)
 
 
 def check_values(who: str, names: Mapping[int, str], model: torch.nn.Module) -> None:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from typing import Any
-
-import torch
 
 from joinsum.base.trees import tree_leaves
 from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import is_distributed
 from joinsum.distributed.full_state import full_state_dict
+from joinsum.frontend.model_method import ModelMethod
 
 __all__ = ["SavePretrained"]
 
 
-class SavePretrained:
+class SavePretrained(ModelMethod):
     """A model's method `save_pretrained`, which gets unsharded tensors. All ranks of a process group call; the first
     one writes, and the others return None when it is done."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-        self._original = getattr(type(model), "save_pretrained").__get__(model)  # noqa: B009 - of no module's own
-        functools.update_wrapper(self, self._original)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SavePretrained:
-        """The method of the copied model."""
-        return SavePretrained(copy.deepcopy(self._model, memo))
+    name = "save_pretrained"
 
     def __call__(self, *args: Any, state_dict: dict[str, Any] | None = None, **kwargs: Any) -> Any:
         """As the library's. `state_dict` are tensors to write instead of the model's; if none of them is distributed,

@@ -8,20 +8,15 @@ __all__ = ["LossScale"]
 
 
 class LossScale:
-    """The scale of a `torch.amp.GradScaler`, whose state stays that of the scaler: users save and load it there.
-
-    of_last_step   the scale of the last step
-    """
+    """The scale of a `torch.amp.GradScaler`, whose state stays that of the scaler: users save and load it there."""
 
     def __init__(self, scaler: torch.amp.GradScaler) -> None:
         self._scaler = scaler
         self._tensor = torch.ones(())
-        self.of_last_step = scaler.get_scale()
 
     def tensor(self) -> torch.Tensor:
         """The scale, as a tensor of one element; the same one at every step."""
-        self.of_last_step = self._scaler.get_scale()
-        return self._tensor.fill_(self.of_last_step)
+        return self._tensor.fill_(self._scaler.get_scale())
 
     def update(self, skipped: bool) -> None:
         """Adapts the scale after an update: it shrinks after one that was skipped, and grows after so many that were

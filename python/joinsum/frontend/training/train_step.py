@@ -107,10 +107,11 @@ class TrainStep:
             updated, self._ran = graph.take_updated(), graph.executable
         finally:
             self._current = None
+        is_skipped = skipped is not None and bool(skipped)
         if call.last:
             for index, (parameter, state) in updated.replaced.items():
-                self._store(call.trained[index], parameter, state)
-            if skipped is None or not skipped:
+                self._store(call.trained[index], parameter, state, is_skipped)
+            if not is_skipped:
                 self._count(call.trained, updated.indices)
             for each in self._optimizers.all:
                 each._opt_called = True  # schedules warn of a step before the first
@@ -119,11 +120,11 @@ class TrainStep:
         self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizers.groups]}
         if norm is not None:
             self._metrics["gradient_norm"] = norm
-        if self._scale is not None:
-            self._metrics["loss_scale"] = self._scale.of_last_step
-            if skipped is not None:
-                self._metrics["skipped"] = bool(skipped)
-                self._scale.update(bool(skipped))
+        if self._scale is not None and call.scale is not None:
+            self._metrics["loss_scale"] = call.scale.item()
+            if call.last:
+                self._metrics["skipped"] = is_skipped
+                self._scale.update(is_skipped)
         loss.metrics = self.metrics
         return loss if others is None or isinstance(others, Tensor) else self._with_loss(others, loss)
 
@@ -223,8 +224,8 @@ class TrainStep:
             out.append({name: self._numbers[place, dtype, device, name].fill_(x) for name, x in values.items()})
         return out
 
-    def _store(self, each: TrainedParameter, parameter: Tensor, state: Mapping[str, Tensor]) -> None:
-        """Replaces a parameter and its optimizer state by their updated values."""
+    def _store(self, each: TrainedParameter, parameter: Tensor, state: Mapping[str, Tensor], skipped: bool) -> None:
+        """Replaces a parameter and its optimizer state by their updated values. A skipped update begins no state."""
         p = each.parameter
         keep_state(p, parameter)
         if not state:
@@ -232,7 +233,7 @@ class TrainStep:
         stored = self._optimizers.states[self._cohorts[each.cohort].index][p]
         for name, new in state.items():
             old = stored.get(name)
-            if new is old:
+            if new is old or (skipped and old is None):
                 continue
             if isinstance(old, DistributedTensor) and isinstance(new, DistributedTensor):
                 old.adopt(new)

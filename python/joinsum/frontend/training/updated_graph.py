@@ -212,8 +212,8 @@ class _Updates:
             if not skips:
                 return new, *after.values()
             skipped = others[-1]
-            kept = [torch.where(skipped, state[name], value) for name, value in after.items()]
-            return torch.where(skipped, parameter, new), *kept
+            old = [parameter, *(state[name] for name in after)]
+            return tuple(torch.where(skipped, *each) for each in zip(old, [new, *after.values()], strict=True))
 
         self._templates[key] = aten_graph(update, [node.meta["val"] for node in operands]), names
         return self._templates[key]

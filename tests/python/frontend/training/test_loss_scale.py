@@ -81,6 +81,23 @@ def test_a_scaled_step_is_that_of_torchs_loop(optimizer: str, accumulate: int, m
         assert all(state["step"] == 8 // accumulate - 1 for state in other.state.values())
 
 
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_first_update_that_is_skipped_begins_no_state(optimizer: str) -> None:
+    plain, planned = network(), network()
+    one, other = (OPTIMIZERS[optimizer](each.parameters()) for each in (plain, planned))
+    theirs = scaler()
+    step = joinsum.train_step(planned, LOSS, other, scaler=scaler())
+    for x, y in batches(4, endless=0):
+        theirs.scale(LOSS(plain(x), y)).backward()
+        theirs.step(one)
+        theirs.update()
+        one.zero_grad()
+        step(x, y)
+        assert [sorted(each) for each in other.state.values() if each] == [sorted(x) for x in one.state.values() if x]
+    step.sync()
+    same(planned, plain, 1e-6)
+
+
 def test_half_precision_needs_the_scale() -> None:
     plain, planned = network(), network()
     optimizers = [torch.optim.SGD(each.parameters(), lr=1.0) for each in (plain, planned)]
