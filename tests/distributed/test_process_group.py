@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 from launch import Play, call, play
+from training import EVERYTHING
 
 pytestmark = [
     pytest.mark.distributed,
@@ -20,11 +21,20 @@ pytestmark = [
 ]
 
 LIMIT = 150
+# What every change plays: grids of one axis and uneven shards on three ranks, grids of two axes on four.
 MODULES = {
-    2: ["equal_results", "collectives", "calibrating", "explaining", "einsums", "random_programs", "model_state"],
+    2: ["collectives", "calibrating", "explaining", "model_state"],
     3: ["equal_results", "collectives", "disagreements", "einsums", "random_programs"],
-    4: ["equal_results", "collectives", "subgroups", "einsums", "random_programs", "model_state"],
+    4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state"],
 }
+if EVERYTHING:
+    MODULES[2] += ["equal_results", "einsums", "random_programs"]
+    MODULES[4] += ["einsums"]
+
+
+def sizes_of(module: str) -> pytest.MarkDecorator:
+    """Runs a test on each number of ranks that plays the module."""
+    return pytest.mark.parametrize("ranks", [ranks for ranks, modules in MODULES.items() if module in modules])
 
 
 @pytest.fixture(scope="session")
@@ -47,44 +57,42 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return notes | {"log": log}
 
 
-every_size = pytest.mark.parametrize("ranks", [2, 3, 4])
-
 # --- results and bytes ------------------------------------------------------------------------------------------------
 
 
-@every_size
+@sizes_of("equal_results")
 def test_integers_are_equal_to_the_bit_on_loopback_and_gloo(plays: Any, ranks: int) -> None:
     counts = plays(ranks).values("integers_are_equal_to_the_bit")
     assert min(counts) > 40
 
 
-@every_size
+@sizes_of("equal_results")
 def test_floats_are_equal_from_run_to_run_and_close_to_loopback(plays: Any, ranks: int) -> None:
     plays(ranks).values("floats_are_equal_from_run_to_run_and_close_to_loopback")
 
 
-@every_size
+@sizes_of("equal_results")
 def test_every_dtype_travels_unchanged(plays: Any, ranks: int) -> None:
     plays(ranks).values("other_dtypes_travel_unchanged")
 
 
-@every_size
+@sizes_of("equal_results")
 def test_wire_bytes_of_the_cost_are_counted_with_messages_and_with_collectives(plays: Any, ranks: int) -> None:
     for moved in plays(ranks).values("cost_is_what_the_transport_counts_to_the_byte"):
         assert moved["loopback"] == moved["never"] == moved["always"] > 0
 
 
-@every_size
+@sizes_of("equal_results")
 def test_the_compared_plans_have_every_operator(plays: Any, ranks: int) -> None:
     plays(ranks).values("every_operator_was_run")
 
 
-@every_size
+@sizes_of("equal_results")
 def test_state_that_is_updated_in_place_stays_equal_to_loopback(plays: Any, ranks: int) -> None:
     plays(ranks).values("state_is_updated_step_by_step")
 
 
-@every_size
+@sizes_of("equal_results")
 def test_all_ranks_get_the_same_measured_cluster(plays: Any, ranks: int) -> None:
     plays(ranks).values("measured_rates_are_the_same_everywhere")
 
@@ -104,7 +112,7 @@ def test_data_that_are_wrong_on_one_rank_end_an_analysis_on_all(plays: Any) -> N
     assert own_text in text
 
 
-@every_size
+@sizes_of("collectives")
 def test_collectives_of_sub_grids_are_those_of_loopback_and_count_the_same_bytes(plays: Any, ranks: int) -> None:
     counts = plays(ranks).values("collectives_of_sub_grids_are_those_of_loopback")
     for loopback, messages, native in counts:
@@ -324,13 +332,13 @@ def test_a_calibration_that_cannot_be_written_is_an_error_on_every_rank(plays: A
 # --- einsum -----------------------------------------------------------------------------------------------------------
 
 
-@every_size
+@sizes_of("einsums")
 def test_einsum_on_a_group_has_the_values_and_gradients_of_one_process(plays: Any, ranks: int) -> None:
     assert min(plays(ranks).values("values_and_gradients_are_those_of_one_process")) > 5
     plays(ranks).values("a_group_gives_what_loopback_gives")
 
 
-@every_size
+@sizes_of("einsums")
 def test_functional_transforms_and_graphs_of_einsums_on_a_group_are_those_of_one_process(
     plays: Any, ranks: int
 ) -> None:
@@ -338,12 +346,12 @@ def test_functional_transforms_and_graphs_of_einsums_on_a_group_are_those_of_one
     plays(ranks).values("a_graph_has_the_values_and_gradients_of_one_process")
 
 
-@every_size
+@sizes_of("einsums")
 def test_einsums_in_captured_functions_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
     plays(ranks).values("captured_einsums_have_the_values_and_gradients_of_one_process")
 
 
-@every_size
+@sizes_of("einsums")
 def test_einsum_finds_operands_that_differ_between_ranks(plays: Any, ranks: int) -> None:
     for scene in ("operands_that_differ_are_found_at_the_first_call", "later_calls_compare_operands_when_asked"):
         for text in plays(ranks).values(scene):
@@ -357,7 +365,7 @@ def test_einsum_finds_operands_that_differ_between_ranks(plays: Any, ranks: int)
         assert "operand 0" not in text, text
 
 
-@every_size
+@sizes_of("einsums")
 def test_ranks_that_call_different_einsums_all_raise(plays: Any, ranks: int) -> None:
     for rank, (known, new, mixed, wrong) in enumerate(
         plays(ranks).values("ranks_that_call_different_equations_all_raise")
@@ -369,13 +377,13 @@ def test_ranks_that_call_different_einsums_all_raise(plays: Any, ranks: int) -> 
         assert ("no equation" if rank == 0 else "sites") in wrong
 
 
-@every_size
+@sizes_of("einsums")
 def test_an_einsum_that_is_wrong_on_one_rank_raises_on_all(plays: Any, ranks: int) -> None:
     for messages in plays(ranks).values("what_is_wrong_on_one_rank_raises_on_all"):
         assert len(messages) == 5
 
 
-@every_size
+@sizes_of("einsums")
 def test_rank_0_alone_caches_plans_and_all_run_the_same(plays: Any, ranks: int) -> None:
     reports = plays(ranks).values("rank_0_caches_the_plan_that_all_run")
     for new, cached, damaged, off in reports:
@@ -386,7 +394,7 @@ def test_rank_0_alone_caches_plans_and_all_run_the_same(plays: Any, ranks: int) 
     assert len({tuple(origins[::2]) for origins in reports}) == 1
 
 
-@every_size
+@sizes_of("einsums")
 def test_a_second_start_without_a_calibration_has_the_plan_of_the_first_on_all_ranks(plays: Any, ranks: int) -> None:
     for first, second, third, slower in plays(ranks).values("starts_without_a_calibration_share_plans"):
         assert first == "planned here"
@@ -395,7 +403,7 @@ def test_a_second_start_without_a_calibration_has_the_plan_of_the_first_on_all_r
         assert slower.startswith("planned here, as the cached plan was rejected: stale: it was planned for other rates")
 
 
-@every_size
+@sizes_of("random_programs")
 def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what_is_predicted(
     plays: Any, ranks: int
 ) -> None:
@@ -404,39 +412,37 @@ def test_random_graphs_on_a_group_have_torchs_values_and_gradients_and_move_what
     assert min(counts[0]) > 40
 
 
-@every_size
+@sizes_of("einsums")
 def test_positions_and_layers_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
     plays(ranks).values("positions_and_layers_are_those_of_one_process")
 
 
 # --- models and their state -------------------------------------------------------------------------------------------
 
-some_sizes = pytest.mark.parametrize("ranks", [2, 4])
 
-
-@some_sizes
+@sizes_of("model_state")
 def test_blocks_on_ranks_compute_what_one_tensor_does(plays: Any, ranks: int) -> None:
     assert sum(plays(ranks).values("blocks_on_ranks_compute_what_one_tensor_does")) == 35
 
 
-@some_sizes
+@sizes_of("model_state")
 def test_dtensors_are_the_same_memory(plays: Any, ranks: int) -> None:
     assert plays(ranks).values("dtensors_are_the_same_memory") == [3 if ranks == 2 else 6] * ranks
 
 
-@some_sizes
+@sizes_of("model_state")
 def test_a_layout_that_no_dtensor_has_is_refused(plays: Any, ranks: int) -> None:
     for partial, absent in plays(ranks).values("what_dtensor_cannot_say_is_refused"):
         assert "redistribute it first" in partial
         assert "some sites have no block" in absent
 
 
-@some_sizes
+@sizes_of("model_state")
 def test_checkpoints_go_to_other_numbers_of_sites_and_back(plays: Any, ranks: int) -> None:
     assert plays(ranks).values("checkpoints_go_to_other_numbers_of_sites_and_back") == [[1, 3, 8]] * ranks
 
 
-@some_sizes
+@sizes_of("model_state")
 def test_a_checkpoint_that_cannot_be_written_raises_everywhere(plays: Any, ranks: int) -> None:
     for kind, text, seconds in plays(ranks).values("a_checkpoint_that_cannot_be_written_raises_everywhere"):
         assert kind in ("NotADirectoryError", "OSError", "FileExistsError")

@@ -102,19 +102,15 @@ def test_nothing_remains_of_ranks_that_are_killed(tmp_path: Path, monkeypatch: p
     assert not ranks_of(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("scene", "text"),
-    [
-        ("killed_in_a_message", "exchange: lost site 2: .*"),
-        ("stopped_in_a_message", r"exchange: lost site 2: silent for \d+\.\d s"),
-    ],
-)
-def test_lost_ranks_are_named_on_sockets_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scene: str, text: str
-) -> None:
-    notes = lose([scene], tmp_path, monkeypatch, "0")
-    for rank in (0, 1):
-        assert re.fullmatch(text, notes[f"{scene}.{rank}"]["run"]["text"]), notes[f"{scene}.{rank}"]
+def test_lost_ranks_are_named_on_sockets_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {
+        "killed_in_a_message": "exchange: lost site 2: .*",
+        "stopped_in_a_message": r"exchange: lost site 2: silent for \d+\.\d s",
+    }
+    notes = lose(list(texts), tmp_path, monkeypatch, "0")
+    for scene, text in texts.items():
+        for rank in (0, 1):
+            assert re.fullmatch(text, notes[f"{scene}.{rank}"]["run"]["text"]), notes[f"{scene}.{rank}"]
 
 
 # --- other networks ---------------------------------------------------------------------------------------------------
