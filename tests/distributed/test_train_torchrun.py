@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 import torch
+from forks import Forks, free_port
 from joinsum.extreme import checkpoint
 from joinsum.extreme.train import Console, Options, train
 
@@ -37,20 +38,17 @@ def arguments(folder: pathlib.Path, plan: str, epochs: int) -> list[str]:
     return ["joinsum.cli", "train", *map(str, [*paths, *sizes])]
 
 
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks(["joinsum.extreme.train", "matplotlib.figure"], pathlib.Path.cwd()) as process:
+        yield process
 
 
 @pytest.mark.parametrize("plan", ["data", "model"])
-def test_two_ranks_lose_what_two_sites_of_one_process_lose(folder: pathlib.Path, plan: str) -> None:
-    launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port()), "-m"]
-    program = [sys.executable, "-m", *launcher, *arguments(folder, plan, epochs=3)]
-    result = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout.count("done: epoch 3, 24 steps") == 1
-    assert "sites: 2 (grid 2) in 2 processes" in result.stdout
+def test_two_ranks_lose_what_two_sites_of_one_process_lose(forks: Forks, folder: pathlib.Path, plan: str) -> None:
+    said = forks.output(["-m", *arguments(folder, plan, epochs=3)], folder / "log", ranks=2)
+    assert said.count("done: epoch 3, 24 steps") == 1
+    assert "sites: 2 (grid 2) in 2 processes" in said
     found = checkpoint.load(folder / "run.pt")["history"]
     current = Options(data=folder, sites=2, hidden=5, epochs=3, batch=8, plan=plan, save=None, curve=None)
     wanted = train(current, Console(silent=True))

@@ -6,12 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from forks import Forks
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -44,7 +47,16 @@ def wanted(max_norm: float | None, pieces: int = 64) -> list[float]:
     return losses
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    libraries = ["joinsum", "torch._dynamo", "transformers.models.llama.modeling_llama", "transformers.trainer"]
+    libraries += [name for name in ("accelerate", "lightning.pytorch") if find_spec(name.partition(".")[0])]
+    with Forks(libraries, EXAMPLES) as process:
+        yield process
+
+
 def launched(example: str, *arguments: object, options: tuple[str, ...] = ()) -> str:
+    """What torchrun's two ranks print."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     result = subprocess.run(
@@ -75,22 +87,24 @@ def same(found: dict[int, float], expected: list[float], first: int) -> None:
     [("accelerate", "hf_accelerate.py", 64), ("lightning", "lightning_strategy.py", 32)],
 )
 def test_a_loop_of_another_library_goes_on_from_its_checkpoint(
-    library: str, example: str, pieces: int, tmp_path: Path
+    forks: Forks, library: str, example: str, pieces: int, tmp_path: Path
 ) -> None:
     pytest.importorskip(library)
-    first = steps_of(launched(example, "--steps", 4, "--out", tmp_path))
+    command = [EXAMPLES / example, "--out", tmp_path / "out"]
+    first = steps_of(forks.output([*command, "--steps", 4], tmp_path / "log", ranks=2))
     assert len(first) == 4
     same(first, wanted(1.0, pieces), 0)
-    rest = steps_of(launched(example, "--steps", 8, "--out", tmp_path, "--resume"))
+    rest = steps_of(forks.output([*command, "--steps", 8, "--resume"], tmp_path / "log", ranks=2))
     assert len(rest) == 4
     same(rest, wanted(1.0, pieces), 4)
 
 
-def test_a_trainer_of_hugging_face_goes_on_from_its_checkpoint_and_evaluates(tmp_path: Path) -> None:
+def test_a_trainer_of_hugging_face_goes_on_from_its_checkpoint_and_evaluates(forks: Forks, tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     evaluated = []
     for arguments in (["--steps", 4], ["--steps", 8, "--resume"]):
-        text = launched("hf_trainer.py", *arguments, "--out", tmp_path)
+        command = [EXAMPLES / "hf_trainer.py", *arguments, "--out", tmp_path / "out"]
+        text = forks.output(command, tmp_path / "log", ranks=2)
         (line,) = re.findall(r"losses ([\d., ]+); evaluated ([\d.]+)", text)
         losses = [float(each) for each in line[0].split(", ")]
         same(dict(enumerate(losses)), wanted(1.0), 0)
