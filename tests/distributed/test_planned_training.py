@@ -13,10 +13,21 @@ from training import EVERYTHING
 pytestmark = [
     pytest.mark.distributed,
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo"),
-    pytest.mark.parametrize("ranks", [2, 4]),
 ]
 
 LIMIT = 1500 if EVERYTHING else 800
+PROGRAM = "planned_training"
+
+# Every change plays all scenes on two ranks; on four, those of grids of two axes and of shards of a batch.
+on_two = pytest.mark.parametrize("ranks", [2, 4] if EVERYTHING else [2])
+on_both = pytest.mark.parametrize("ranks", [2, 4])
+ON_FOUR = [
+    "planned_steps_are_those_of_one_process",
+    "each_rank_passes_its_shard_of_the_batch",
+    "a_distributed_model_takes_and_returns_shards",
+    "ranks_pass_shards_of_several_lengths",
+    "planned_state_goes_to_other_numbers_of_sites_and_to_dtensors",
+]
 
 
 @pytest.fixture(scope="session")
@@ -25,20 +36,25 @@ def plays(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     @cache
     def played(ranks: int) -> Play:
-        return play(ranks, ["planned_training"], tmp_path_factory.mktemp(f"planned{ranks}"), LIMIT)
+        modules = [PROGRAM] if EVERYTHING or ranks == 2 else [f"{PROGRAM}.{scene}" for scene in ON_FOUR]
+        return play(ranks, modules, tmp_path_factory.mktemp(f"planned{ranks}"), LIMIT)
 
     return played
 
 
-@pytest.mark.parametrize(
-    "scene",
-    ["planned_steps_are_those_of_one_process", "single_precision_and_clipping_are_those_of_one_process"],
-)
-def test_planned_steps_on_a_group_are_those_of_one_process(plays: Any, ranks: int, scene: str) -> None:
-    losses = plays(ranks).values(scene)
+@on_both
+def test_planned_steps_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("planned_steps_are_those_of_one_process")
     assert all(each == losses[0] for each in losses)
 
 
+@on_two
+def test_single_precision_and_clipping_on_a_group_are_those_of_one_process(plays: Any, ranks: int) -> None:
+    losses = plays(ranks).values("single_precision_and_clipping_are_those_of_one_process")
+    assert all(each == losses[0] for each in losses)
+
+
+@on_two
 def test_one_plan_serves_several_batch_sizes_on_all_ranks(plays: Any, ranks: int) -> None:
     origins = plays(ranks).values("one_plan_serves_several_batch_sizes")
     assert all(each == origins[0] for each in origins)
@@ -48,33 +64,39 @@ def test_one_plan_serves_several_batch_sizes_on_all_ranks(plays: Any, ranks: int
     assert smaller == uneven == "the plan of other sizes"
 
 
+@on_both
 def test_a_step_on_shards_of_a_batch_is_the_step_of_the_global_batch(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("each_rank_passes_its_shard_of_the_batch")
     assert all(each == losses[0] for each in losses)
 
 
+@on_both
 def test_a_distributed_model_trains_on_each_ranks_shard(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("a_distributed_model_takes_and_returns_shards")
     assert all(each == losses[0] for each in losses)
 
 
+@on_both
 def test_shards_may_have_several_lengths(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("ranks_pass_shards_of_several_lengths")
     assert all(each == losses[0] for each in losses)
 
 
+@on_two
 def test_shards_of_other_widths_are_an_error_on_all_ranks(plays: Any, ranks: int) -> None:
     for kind, text, _ in plays(ranks).values("shards_of_other_widths_are_refused"):
         assert kind == "TransportError"
         assert "site 0: shard 0: [*, 6] torch.float32, site 1: shard 0: [*, 7] torch.float32" in text
 
 
+@on_two
 def test_dropout_has_one_mask_with_the_first_ranks_seed(plays: Any, ranks: int) -> None:
     name = "dropout_on_a_group_is_that_of_one_process_with_the_first_ranks_seed"
     for rank, (_, notes) in enumerate(plays(ranks).values(name)):
         assert len(notes) == (rank == 0)
 
 
+@on_two
 def test_models_of_other_seeds_take_the_first_ranks_values(plays: Any, ranks: int) -> None:
     found = plays(ranks).values("models_of_other_seeds_take_the_first_ranks_values")
     for rank, (losses, notes) in enumerate(found):
@@ -90,6 +112,7 @@ def test_models_of_other_seeds_take_the_first_ranks_values(plays: Any, ranks: in
         assert all(count in note for note, count in zip(notes, counts, strict=False))
 
 
+@on_two
 def test_ranks_that_capture_different_models_all_raise_and_name_the_first_node(plays: Any, ranks: int) -> None:
     for rank, errors in enumerate(plays(ranks).values("ranks_with_different_models_all_raise")):
         step, distribute, no_rule, branch = errors
@@ -103,6 +126,7 @@ def test_ranks_that_capture_different_models_all_raise_and_name_the_first_node(p
             assert rank == 1 or "site 1: (no plan) CaptureError" in text
 
 
+@on_both
 def test_planned_state_goes_to_other_sites_and_to_dtensors(plays: Any, ranks: int) -> None:
     counts = plays(ranks).values("planned_state_goes_to_other_numbers_of_sites_and_to_dtensors")
     assert all(count == counts[0] > 0 for count in counts)

@@ -53,7 +53,7 @@ def call(command: list[str], limit: float) -> str:
 
 
 def play(ranks: int, modules: Sequence[str], folder: Path, limit: float) -> Play:
-    """Plays the scenes of modules of programs/ on a number of ranks."""
+    """Plays the scenes of modules of programs/, or single ones by MODULE.SCENE, on a number of ranks."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     outcome = Play(ranks, call([*launcher, "play.py", str(folder), *modules], limit))
     for rank in range(ranks):
