@@ -118,12 +118,14 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 # Files of which every change runs a part.
 ALL_MODELS = $(addprefix tests/, \
   distributed/test_planned_training.py \
+  distributed/test_process_group.py \
   $(addprefix python/, \
     capture/test_baselines.py \
     capture/test_captured_models.py \
     capture/test_families.py \
     distributed/test_checkpoint.py \
     execution/test_einsum.py \
+    frontend/test_generation.py \
     frontend/training/test_planned_training.py))
 
 .PHONY: nightly

@@ -11,9 +11,13 @@ import pytest
 os.environ["JOINSUM_PLAN_CACHE"] = "0"
 
 
+# Folders with the files that take longest: one worker has that of the first, while another starts processes.
+FIRST = ("tests/python/capture/operators/", "tests/distributed/", "tests/python/package/")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of the package come first: each takes long, and no process should be left with them at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/python/package/"))
+    """Long files come first: no process should be left with them at the end."""
+    items.sort(key=lambda item: next((i for i, name in enumerate(FIRST) if item.nodeid.startswith(name)), len(FIRST)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -92,7 +92,8 @@ def values_and_gradients(
 
 @pytest.mark.parametrize("even", [True, False], ids=["even", "uneven"])
 def test_every_equation_has_torchs_value_and_gradients(sites: int, even: bool) -> None:
-    for equation in EQUATIONS:
+    # Plans for grids of two axes take longer: every change makes a third of them.
+    for equation in EQUATIONS if EVERYTHING or sites < 4 else EQUATIONS[even::3]:
         operands = operands_of(equation, even)
         value, gradients = values_and_gradients(lambda *xs, e=equation: joinsum.einsum(e, *xs), operands)
         wanted, slopes = values_and_gradients(lambda *xs, e=equation: torch.einsum(e, *xs), operands)
