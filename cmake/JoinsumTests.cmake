@@ -27,7 +27,7 @@ function(joinsum_test_program name library sources)
 endfunction()
 
 joinsum_sources(plan_tests tests/cpp/base tests/cpp/kernels tests/cpp/relation tests/cpp/ia tests/cpp/tra tests/cpp/einsum
-  tests/cpp/optimizer tests/paper)
+  tests/cpp/optimizer tests/cpp/sparse tests/paper)
 joinsum_split_torch_kernels(plan_tests torch_kernel_tests)
 joinsum_test_program(joinsum_plan_tests joinsum_plan "${plan_tests}")
 if(TARGET joinsum_plan_tests)

@@ -420,6 +420,60 @@ ELSEWHERE = (
         "python/cli/test_main.py",
         "commands, each called through the group",
     ),
+    Row("csrc/bindings", "bind_sparse", "python/sparse/test_pieces.py", "programs and their pieces, made in Python"),
+    Row("csrc/bindings", "bind_sparse_tensor", "python/sparse/test_sparse_tensor.py", "tensors, made in Python"),
+    Row(
+        "csrc/sparse/kernels/nest",
+        "*",
+        "cpp/sparse/kernels/interpret_test.cpp",
+        "parts of the interpreter, which is compared with brute force over all formats",
+    ),
+    Row(
+        "csrc/sparse/kernels",
+        "body interpreter interpret_* execution kernel prepared product_body range_worker",
+        "cpp/sparse/kernels/interpret_test.cpp",
+        "parts of the interpreter, which is compared with brute force over all formats",
+    ),
+    Row(
+        "csrc/sparse/kernels",
+        "body_steps compiled_worker generated_* kernel_writer loop_writer",
+        "cpp/sparse/kernels/generate_test.cpp",
+        "parts of the generator, whose kernels are compared with the interpreter",
+    ),
+    Row(
+        "csrc/sparse/kernels/compilation",
+        "cache_folder program",
+        "cpp/sparse/kernels/compilation/compiler_test.cpp",
+        "what the compiler runs and where its results are cached",
+    ),
+    Row(
+        "csrc/sparse/program",
+        "*",
+        "python/sparse/test_program_values.py",
+        "programs, written as data, and what is wrong with them",
+    ),
+    Row("csrc/sparse/statistics", "*", "cpp/sparse/statistics/statistics_test.cpp", "all estimators side by side"),
+    Row(
+        "csrc/sparse/logical",
+        "branch_and_bound distribution search term",
+        "cpp/sparse/logical/elimination_test.cpp",
+        "whole plans, whose costs are compared with all orders",
+    ),
+    Row("csrc/sparse/physical", "common", "cpp/sparse/physical/physical_test.cpp", "queries that are one"),
+    Row("csrc/sparse", "plan run", "python/sparse/test_plans.py", "whole plans, and their runs"),
+    Row(
+        "csrc/sparse/tensor",
+        "coordinates diagonal distinct elements levels order tensor transpose",
+        "cpp/sparse/tensor/build_test.cpp",
+        "parts of building tensors, over all nestings of formats",
+    ),
+    Row("python/cli", "sparse", "python/sparse/test_plans.py", "the command beside the plan that it prints"),
+    Row("python/sparse", "arrays", "python/sparse/test_sparse_tensor.py", "checks of the arrays that make a tensor"),
+    Row("python/sparse", "spellings", "python/sparse/test_sparse_tensor.py", "names of layouts"),
+    Row("python/sparse", "scipy_conversions", "python/sparse/test_conversions.py", "to and from other libraries"),
+    Row(
+        "python/sparse", "expressions plan program", "python/sparse/test_plans.py", "programs as data, and their plans"
+    ),
 )
 
 

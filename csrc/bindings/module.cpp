@@ -43,4 +43,6 @@ PYBIND11_MODULE(_C, module) {
   bind_ia(module);
   bind_optimizer(module);
   bind_runtime(module);
+  bind_sparse_tensor(module);
+  bind_sparse(module);
 }

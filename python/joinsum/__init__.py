@@ -64,6 +64,7 @@ from joinsum.planner.graph_report import GraphPlan, VertexPlan
 from joinsum.planner.optimize import Optimized, optimize
 
 if _TYPE_CHECKING:
+    from joinsum import sparse
     from joinsum.capture import register_operator, unregister_operator
     from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
     from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -79,6 +80,7 @@ if _TYPE_CHECKING:
     from joinsum.frontend.empty_models import init_empty
     from joinsum.frontend.training.train_step import TrainStep, train_step
     from joinsum.planner.graph_plan import plan_graph, plan_graph_file
+    from joinsum.sparse import SparseTensor
 
 __version__ = _VERSION
 
@@ -114,6 +116,7 @@ __all__ = [
     "Relation",
     "RelationType",
     "Rule",
+    "SparseTensor",
     "StoredRelation",
     "TraPlan",
     "Trace",
@@ -162,6 +165,7 @@ __all__ = [
     "save_checkpoint",
     "save_safetensors",
     "sites",
+    "sparse",
     "to_dtensor",
     "trace",
     "train_step",
@@ -199,11 +203,14 @@ _SELDOM_USED = {
     "plan_graph_file": "joinsum.planner.graph_plan",
     "PlanDiff": "joinsum.explanation.diff",
     "register_operator": "joinsum.capture",
+    "SparseTensor": "joinsum.sparse",
     "unregister_operator": "joinsum.capture",
 }
 
 
 def __getattr__(name: str) -> object:
+    if name == "sparse":
+        return _import_module("joinsum.sparse")
     module = _ENTRY_POINTS.get(name)
     if module is not None:
         _import_module("joinsum.capture.single_operator")  # distributed tensors run other operators by it

@@ -7,6 +7,7 @@ import click
 from joinsum.cli.calibrate import calibrate
 from joinsum.cli.doctor import doctor
 from joinsum.cli.plan import plan
+from joinsum.cli.sparse import sparse
 from joinsum.cli.tables import kernels, rules
 from joinsum.cli.train import train
 
@@ -19,5 +20,5 @@ def main() -> None:
     """Distributed einsum: tensor programs planned as joins and sums, and run on every site you have."""
 
 
-for command in (plan, rules, kernels, calibrate, doctor, train):
+for command in (plan, sparse, rules, kernels, calibrate, doctor, train):
     main.add_command(command)

@@ -10,6 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from joinsum import _C
+from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context, context
 from joinsum.execution.operands import (
@@ -24,6 +25,7 @@ from joinsum.execution.operands import (
 )
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.relation import Relation
+from joinsum.execution.sparse_einsum import OutFormat, has_sparse, sparse_einsum
 from joinsum.graphs.contraction_order import paths_of
 from joinsum.graphs.equation import (
     ARGUMENTS,
@@ -35,6 +37,7 @@ from joinsum.graphs.equation import (
     read_operations,
     views_of,
 )
+from joinsum.sparse import SparseTensor
 
 __all__ = ["einsum"]
 
@@ -45,8 +48,9 @@ def einsum(
     agg: str = "sum",
     extents: Mapping[str, int] | None = None,
     out: torch.Tensor | None = None,
-) -> torch.Tensor | Relation:
-    """torch.einsum, computed on all sites; with other operations than products and sums, too.
+    out_format: OutFormat = "auto",
+) -> torch.Tensor | SparseTensor | Relation:
+    """torch.einsum, computed on all sites; with other operations than products and sums, too, and of sparse operands.
 
     equation, operands   as torch.einsum's, in both of its forms: `einsum("ij,jk->ik", x, y)` and
                          `einsum(x, [0, 1], y, [1, 2], [0, 2])`. Labels of several letters stand in braces,
@@ -61,12 +65,19 @@ def einsum(
     extents              extents of labels that only the result has, along which it repeats: `{"j": 5}`
     out                  a tensor of the result's shape, dtype and device that the result is written into and that is
                          returned; it may be an operand. Without gradients
+    out_format           of sparse operands: "dense" for a tensor, levels or their spelling ("csr") for a SparseTensor;
+                         by default what the estimated entries of the result are best stored as
 
     Tensors give a tensor, in torch's autograd and its functional transforms (`torch.func`). On a process group every
     rank calls with equal tensors, and gets the result and the gradients of one process; the first call of each plan
     compares checksums of the operands, every call with JOINSUM_CHECK=1 in the environment. Relations give a relation
     that is computed when it is requested; labels that they share are cut alike. Floats of half width are summed in
     single precision.
+
+    Operands may be SparseTensors and torch's own sparse tensors, beside dense ones; docs/sparse.md says how such
+    einsums are planned. Each process computes them whole. The result's fill follows from the operands' fills. Sums of
+    products have gradients, for dense operands and for the values of sparse ones (`SparseTensor.with_values`); their
+    results are dense.
 
     Raises PlanError where the equation does not fit the operands (the place is marked), for operands without data, on
     several devices or of several dtypes, and for an `out` that does not fit; KernelError for a dtype that the join or
@@ -88,6 +99,10 @@ def einsum(
     >>> joinsum.einsum("i->ij", torch.arange(2.), extents={"j": 3})
     tensor([[0., 0., 0.],
             [1., 1., 1.]])
+    >>> joinsum.einsum("ij,jk->ik", torch.eye(3).to_sparse_csr(), x.T, out_format="dense")
+    tensor([[0., 3.],
+            [1., 4.],
+            [2., 5.]])
     >>> joinsum.einsum("ij,jk->ik", torch.ones(2, 3), torch.ones(4, 5))
     Traceback (most recent call last):
     ...
@@ -110,6 +125,12 @@ def einsum(
     if torch.compiler.is_dynamo_compiling():
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
         return result if out is None else result_into(out, result)
+    if has_sparse(operands):
+        if out is not None:
+            raise PlanError("einsum: sparse operands give new results, so there is no out=")
+        return sparse_einsum(context(), equation, operands, read_operations("einsum", join, agg, extents), out_format)
+    if out_format not in ("auto", "dense"):
+        raise PlanError(f"einsum: dense operands give dense results: out_format={show(out_format)}")
     if any(isinstance(x, Relation) for x in operands):
         if out is not None:
             raise PlanError("einsum: relations are computed when they are requested, so there is no out=")

@@ -1,0 +1,170 @@
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bindings.h"
+#include "kernels/dense/dense.h"
+#include "sparse/tensor/tensor.h"
+
+namespace joinsum::bindings {
+namespace {
+
+using sparse::tensor::Array;
+using sparse::tensor::Level;
+using sparse::tensor::LevelFormat;
+using sparse::tensor::Tensor;
+
+/// A level as Python passes it: its format, offsets, coordinates, and the marks of a bytemap.
+using LevelArrays =
+    std::tuple<std::string, std::optional<at::Tensor>, std::optional<at::Tensor>, std::optional<at::Tensor>>;
+
+/// A view of a torch tensor's memory, which it keeps.
+template <class T>
+Array<T> view_of(const at::Tensor& array) {
+  JOINSUM_CHECK(array.device().is_cpu() && array.layout() == at::kStrided && array.is_contiguous() &&
+                array.nbytes() % sizeof(T) == 0);
+  auto owner = std::make_shared<at::Tensor>(array);
+  const auto* data = static_cast<const T*>(array.const_data_ptr());
+  return {std::move(owner), data, static_cast<int64_t>(array.nbytes() / sizeof(T))};
+}
+
+Array<int64_t> integers_of(const at::Tensor& array) {
+  JOINSUM_CHECK(array.scalar_type() == at::kLong);
+  return view_of<int64_t>(array);
+}
+
+sparse::tensor::Values values_of(const at::Tensor& array) {
+  return {kernels::dense::dtype_of(array.scalar_type()), view_of<std::byte>(array)};
+}
+
+/// A flat torch tensor that views the array's memory and keeps it.
+template <class T>
+at::Tensor tensor_of(const Array<T>& array, at::ScalarType type) {
+  const auto count = array.size() * static_cast<int64_t>(sizeof(T)) / static_cast<int64_t>(c10::elementSize(type));
+  // torch has no tensors that cannot be written; joinsum writes to none of these.
+  return at::from_blob(const_cast<T*>(array.data()), {count}, [array](void*) {}, at::TensorOptions().dtype(type));
+}
+
+at::Tensor tensor_of(const sparse::tensor::Values& values) {
+  return tensor_of(values.bytes, kernels::dense::scalar_type(values.dtype));
+}
+
+std::vector<LevelFormat> formats_named(const std::vector<std::string>& names) {
+  std::vector<LevelFormat> out;
+  for (const std::string& name : names) out.push_back(sparse::tensor::level_format_named(name));
+  return out;
+}
+
+std::vector<std::string> format_names(const Tensor& tensor) {
+  std::vector<std::string> out;
+  for (const Level& level : tensor.levels) out.push_back(name_of(level.format));
+  return out;
+}
+
+sparse::operators::Operator fold_named(const std::string& name) {
+  const auto fold = sparse::operators::operator_from_name(name);
+  JOINSUM_USER_CHECK(fold.has_value(), "sparse tensor: no such operator: fold=", name);
+  return *fold;
+}
+
+Tensor from_coordinates(Dims shape, const std::vector<at::Tensor>& coordinates, const at::Tensor& values,
+                        const std::vector<int64_t>& axes, const std::vector<std::string>& formats, double fill,
+                        const std::optional<std::string>& fold, int64_t largest) {
+  sparse::tensor::Coordinates elements{.shape = std::move(shape), .values = values_of(values)};
+  for (const at::Tensor& axis : coordinates) elements.axes.push_back(integers_of(axis));
+  const auto op = fold ? std::optional(fold_named(*fold)) : std::nullopt;
+  return sparse::tensor::from_coordinates(elements, axes, formats_named(formats), fill, op, largest);
+}
+
+/// Checks arrays and takes them as they are; adds the tables of hash levels. With `fold`, lists in any order are
+/// sorted.
+Tensor from_levels(Dims shape, std::vector<int64_t> axes, const std::vector<LevelArrays>& levels,
+                   const at::Tensor& values, double fill, const std::optional<std::string>& fold) {
+  Tensor out{.shape = std::move(shape), .axes = std::move(axes), .values = values_of(values), .fill = fill};
+  std::vector<LevelFormat> formats;
+  for (const auto& [name, offsets, coordinates, stored] : levels) {
+    formats.push_back(sparse::tensor::level_format_named(name));
+    Level level{.format = formats.back() == LevelFormat::kHash ? LevelFormat::kSortedList : formats.back()};
+    if (offsets) level.offsets = integers_of(*offsets);
+    if (coordinates) level.coordinates = integers_of(*coordinates);
+    if (stored) level.stored = view_of<uint8_t>(*stored);
+    out.levels.push_back(std::move(level));
+  }
+  for (size_t l = 0; l < levels.size(); ++l) out.levels[l].size = out.shape.at(out.axes.at(l));
+  if (fold) {
+    out = sparse::tensor::ascending(out, fold_named(*fold));
+  } else {
+    sparse::tensor::check(out);
+  }
+  return sparse::tensor::reformatted(out, out.axes, formats);
+}
+
+/// The same levels with other values, one for each entry of the last level.
+Tensor with_values(const Tensor& tensor, const at::Tensor& values, double fill) {
+  Tensor out = tensor;
+  out.values = values_of(values);
+  out.fill = fill;
+  sparse::tensor::check(out);
+  return out;
+}
+
+Tensor reformatted(const Tensor& tensor, const std::vector<int64_t>& axes, const std::vector<std::string>& formats,
+                   int64_t largest) {
+  return sparse::tensor::reformatted(tensor, axes, formats_named(formats), largest);
+}
+
+std::pair<std::vector<at::Tensor>, at::Tensor> to_coordinates(const Tensor& tensor, bool without_fill) {
+  const sparse::tensor::Coordinates elements = sparse::tensor::to_coordinates(tensor, without_fill);
+  std::vector<at::Tensor> axes;
+  for (const Array<int64_t>& axis : elements.axes) axes.push_back(tensor_of(axis, at::kLong));
+  return {std::move(axes), tensor_of(elements.values)};
+}
+
+std::vector<LevelArrays> level_arrays(const Tensor& tensor) {
+  std::vector<LevelArrays> out;
+  for (const Level& level : tensor.levels) {
+    LevelArrays arrays{name_of(level.format), {}, {}, {}};
+    if (level.format == LevelFormat::kSortedList || level.format == LevelFormat::kHash) {
+      std::get<1>(arrays) = tensor_of(level.offsets, at::kLong);
+      std::get<2>(arrays) = tensor_of(level.coordinates, at::kLong);
+    }
+    if (level.format == LevelFormat::kBytemap) std::get<3>(arrays) = tensor_of(level.stored, at::kByte);
+    out.push_back(std::move(arrays));
+  }
+  return out;
+}
+
+}  // namespace
+
+void bind_sparse_tensor(py::module_& module) {
+  const auto shape = py::arg("shape");
+  const auto axes = py::arg("axes");
+  const auto formats = py::arg("formats");
+  const auto values = py::arg("values");
+  const auto fill = py::arg("fill");
+  const auto fold = py::arg("fold");
+  const auto largest = py::arg("largest");
+  py::class_<Tensor, std::shared_ptr<Tensor>>(module, "SparseTensor")
+      .def_static("from_coordinates", &from_coordinates, shape, py::arg("coordinates"), values, axes, formats, fill,
+                  fold, largest, WithoutGil())
+      .def_static("from_levels", &from_levels, shape, axes, py::arg("levels"), values, fill, fold, WithoutGil())
+      .def_readonly("shape", &Tensor::shape)
+      .def_readonly("axes", &Tensor::axes)
+      .def_readonly("fill", &Tensor::fill)
+      .def_property_readonly("formats", &format_names)
+      .def_property_readonly("dtype", [](const Tensor& tensor) { return name_of(tensor.dtype()); })
+      .def_property_readonly("stored", &Tensor::stored)
+      .def_property_readonly("bytes", &Tensor::bytes)
+      .def_property_readonly("values", [](const Tensor& tensor) { return tensor_of(tensor.values); })
+      .def_property_readonly("levels", &level_arrays)
+      .def("to_coordinates", &to_coordinates, py::arg("without_fill"), WithoutGil())
+      .def("with_values", &with_values, values, fill, WithoutGil())
+      .def("reformatted", &reformatted, axes, formats, largest, WithoutGil());
+}
+
+}  // namespace joinsum::bindings

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Other programs, started without a shell.
+namespace joinsum::sparse::kernels::compilation {
+
+struct Ended {
+  bool succeeded = false;
+  std::string how;     ///< `exit status 1`, `killed by signal 9`
+  std::string output;  ///< the beginning of what it wrote to standard output and standard error
+};
+
+/// Runs a program with arguments, the first of which is its path, and waits for its end. Raises PlanError if it cannot
+/// be started.
+Ended run_program(const std::vector<std::string>& arguments);
+
+/// The path of an executable of this name along PATH; a name with a slash is a path.
+std::optional<std::string> find_program(const std::string& name);
+
+}  // namespace joinsum::sparse::kernels::compilation

@@ -1,0 +1,7 @@
+#include "sparse/kernels/interpreter.h"
+
+namespace joinsum::sparse::kernels {
+
+template Tensor interpret_as<float>(const Prepared&, const InterpreterOptions&);
+
+}  // namespace joinsum::sparse::kernels

@@ -1,0 +1,185 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "sparse/kernels/nest/buffer.h"
+#include "sparse/tensor/levels.h"
+
+namespace joinsum::sparse::kernels::nest {
+
+/// A level of a result under construction.
+struct LevelBuffers {
+  Buffer<int64_t> offsets;
+  Buffer<int64_t> coordinates;
+  Buffer<uint8_t> stored;
+};
+
+/// Builds a tensor's levels from elements in ascending order of their coordinates, those of the first level all in
+/// [first, past).
+template <class T>
+class Assembler {
+ public:
+  Assembler(const std::vector<LevelFormat>& formats, const Dims& extents, T fill, int64_t first, int64_t past)
+      : formats_(formats),
+        extents_(extents),
+        fill_(fill),
+        first_(first),
+        levels_(formats.size()),
+        positions_(formats.size()),
+        prefix_(formats.size(), -1) {
+    extents_[0] = past - first;
+  }
+
+  /// The coordinates of the first `count` levels, of the elements that follow.
+  void set_prefix(const int64_t* coordinates, int64_t count) {
+    for (int64_t level = 0; level < count; ++level) {
+      if (prefix_[level] == coordinates[level]) continue;
+      opened_ = std::min(opened_, level);
+      prefix_[level] = coordinates[level];
+    }
+  }
+
+  /// The element at the prefix, which has all levels.
+  void append(T value) {
+    open(rank());
+    put(value);
+  }
+
+  /// Room for elements of one fiber of the last level, the prefix having all others.
+  struct Fiber {
+    int64_t count = 0;
+    int64_t* coordinates = nullptr;
+    T* values = nullptr;
+  };
+
+  Fiber extend_fiber(int64_t count) {
+    if (count > 0) open(rank() - 1);
+    const bool in_place = count > 0 && lists(rank() - 1);
+    if (in_place) start_fiber(rank() - 1);
+    Buffer<int64_t>& coordinates = in_place ? levels_.back().coordinates : room_coordinates_;
+    Buffer<T>& values = in_place ? values_ : room_values_;
+    if (!in_place) coordinates.clear(), values.clear();
+    coordinates.extend(coordinates.size() + count);
+    values.extend(values.size() + count);
+    return {count, coordinates.data() + coordinates.size() - count, values.data() + values.size() - count};
+  }
+  /// The elements have been written.
+  void close_fiber(const Fiber& fiber) {
+    if (fiber.count == 0 || lists(rank() - 1)) return;
+    for (int64_t i = 0; i < fiber.count; ++i) {
+      enter(rank() - 1, fiber.coordinates[i]);
+      put(fiber.values[i]);
+    }
+  }
+
+  void append_fiber(const int64_t* coordinates, const T* values, int64_t count) {
+    const Fiber fiber = extend_fiber(count);
+    std::copy_n(coordinates, count, fiber.coordinates);
+    std::copy_n(values, count, fiber.values);
+    close_fiber(fiber);
+  }
+
+  /// Appends a piece whose first level goes on where this one's ends. Both are finished.
+  void append_piece(Assembler& next) {
+    for (int64_t level = 0; level < rank(); ++level) {
+      LevelBuffers& mine = levels_[level];
+      LevelBuffers& other = next.levels_[level];
+      if (lists(level)) {
+        const int64_t before = mine.coordinates.size();
+        // The only fiber of the first level goes on; those of others follow.
+        if (level == 0) {
+          mine.offsets[1] += other.offsets[1];
+        } else {
+          for (int64_t i = 1; i < other.offsets.size(); ++i) mine.offsets.push_back(before + other.offsets[i]);
+        }
+        mine.coordinates.append(other.coordinates.data(), other.coordinates.size());
+      }
+      mine.stored.append(other.stored.data(), other.stored.size());
+    }
+    values_.append(next.values_.data(), next.values_.size());
+    extents_[0] += next.extents_[0];
+  }
+
+  /// Completes the arrays for fibers and elements that were left out.
+  void finish() {
+    int64_t fibers = 1;
+    for (int64_t level = 0; level < rank(); ++level) {
+      LevelBuffers& each = levels_[level];
+      if (lists(level)) {
+        each.offsets.resize(fibers + 1, each.coordinates.size());
+        fibers = each.coordinates.size();
+        continue;
+      }
+      fibers = checked_product("kernel: entries of the result", {fibers, extents_[level]});
+      if (formats_[level] == LevelFormat::kBytemap) each.stored.resize(fibers, 0);
+    }
+    values_.resize(fibers, fill_);
+  }
+
+  /// The finished levels, and the values.
+  std::vector<Level> take_levels() {
+    std::vector<Level> out;
+    for (int64_t level = 0; level < rank(); ++level) {
+      LevelBuffers& each = levels_[level];
+      out.push_back({.format = formats_[level], .size = extents_[level]});
+      if (lists(level)) {
+        out.back().offsets = each.offsets.take();
+        out.back().coordinates = each.coordinates.take();
+      }
+      if (formats_[level] == LevelFormat::kBytemap) out.back().stored = each.stored.take();
+      if (formats_[level] == LevelFormat::kHash) out.back() = with_hash_table(out.back());
+    }
+    return out;
+  }
+  Values take_values(DType dtype) { return values_.take_values(dtype); }
+
+ private:
+  int64_t rank() const { return static_cast<int64_t>(formats_.size()); }
+  bool lists(int64_t level) const { return lists_coordinates(formats_[level]); }
+  int64_t fiber_of(int64_t level) const { return level == 0 ? 0 : positions_[level - 1]; }
+
+  void start_fiber(int64_t level) {
+    LevelBuffers& each = levels_[level];
+    each.offsets.resize(fiber_of(level) + 1, each.coordinates.size());
+  }
+
+  void enter(int64_t level, int64_t coordinate) {
+    LevelBuffers& each = levels_[level];
+    if (lists(level)) {
+      start_fiber(level);
+      positions_[level] = each.coordinates.size();
+      each.coordinates.push_back(coordinate);
+      return;
+    }
+    const int64_t inside = level == 0 ? coordinate - first_ : coordinate;
+    positions_[level] = fiber_of(level) * extents_[level] + inside;
+    if (formats_[level] == LevelFormat::kBytemap) {
+      each.stored.resize(positions_[level] + 1, 0);
+      each.stored[positions_[level]] = 1;
+    }
+  }
+
+  void open(int64_t count) {
+    for (; opened_ < count; ++opened_) enter(opened_, prefix_[opened_]);
+  }
+
+  void put(T value) {
+    values_.resize(positions_.back(), fill_);
+    values_.push_back(value);
+  }
+
+  std::vector<LevelFormat> formats_;
+  Dims extents_;
+  T fill_;
+  int64_t first_;
+  std::vector<LevelBuffers> levels_;
+  std::vector<int64_t> positions_;
+  std::vector<int64_t> prefix_;
+  int64_t opened_ = 0;  ///< leading levels whose entries of the prefix are there
+  Buffer<T> values_;
+  Buffer<int64_t> room_coordinates_;  ///< of a fiber whose level is no list
+  Buffer<T> room_values_;
+};
+
+}  // namespace joinsum::sparse::kernels::nest

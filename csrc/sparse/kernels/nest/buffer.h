@@ -1,0 +1,95 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+#include "base/check.h"
+#include "sparse/tensor/tensor.h"
+
+namespace joinsum::sparse::kernels::nest {
+
+using tensor::Array;
+using tensor::Values;
+
+/// A growing array of numbers, which are not written before they are known. Raises PlanError beyond a tebibyte.
+template <class T>
+class Buffer {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  Buffer() = default;
+  explicit Buffer(int64_t size) { extend(size); }
+  Buffer(int64_t size, T fill) { resize(size, fill); }
+
+  int64_t size() const { return size_; }
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  T& operator[](int64_t i) { return data_.get()[i]; }
+  const T& operator[](int64_t i) const { return data_.get()[i]; }
+
+  void clear() { size_ = 0; }
+  void push_back(T value) {
+    if (size_ == capacity_) reserve(size_ + 1);
+    data_.get()[size_++] = value;
+  }
+  void append(const T* values, int64_t count) {
+    if (count == 0) return;
+    extend(size_ + count);
+    std::memcpy(data_.get() + size_ - count, values, static_cast<size_t>(count) * sizeof(T));
+  }
+  /// Grows to `size` elements, the new ones being `fill`; does nothing where it holds as many.
+  void resize(int64_t size, T fill) {
+    if (size <= size_) return;
+    const int64_t before = size_;
+    extend(size);
+    std::fill(data_.get() + before, data_.get() + size, fill);
+  }
+  /// Grows to `size` elements without a value.
+  void extend(int64_t size) {
+    if (size > capacity_) reserve(size);
+    size_ = size;
+  }
+
+  /// The elements as an immutable array; the buffer is empty then.
+  Array<T> take() {
+    const int64_t size = std::exchange(size_, 0);
+    capacity_ = 0;
+    std::shared_ptr<T> owner(data_.release(), Free{});
+    const T* data = owner.get();
+    return Array<T>(std::move(owner), data, size);
+  }
+  Values take_values(DType dtype) {
+    const int64_t bytes = size_ * static_cast<int64_t>(sizeof(T));
+    const Array<T> all = take();
+    auto owner = std::make_shared<Array<T>>(all);
+    return {dtype, Array<std::byte>(owner, reinterpret_cast<const std::byte*>(all.data()), bytes)};
+  }
+
+ private:
+  struct Free {
+    void operator()(T* data) const { std::free(data); }
+  };
+
+  void reserve(int64_t wanted) {
+    constexpr int64_t kLargest = (int64_t{1} << 40) / static_cast<int64_t>(sizeof(T));
+    JOINSUM_USER_CHECK(wanted <= kLargest, "kernel: the result does not fit: elements=", wanted, ", largest=", kLargest,
+                       "; use sorted_list or hash levels");
+    const int64_t capacity = std::max({wanted, 2 * capacity_, int64_t{8}});
+    void* grown = std::realloc(data_.get(), static_cast<size_t>(capacity) * sizeof(T));
+    if (grown == nullptr) throw std::bad_alloc();
+    static_cast<void>(data_.release());
+    data_.reset(static_cast<T*>(grown));
+    capacity_ = capacity;
+  }
+
+  std::unique_ptr<T, Free> data_;
+  int64_t size_ = 0;
+  int64_t capacity_ = 0;
+};
+
+}  // namespace joinsum::sparse::kernels::nest

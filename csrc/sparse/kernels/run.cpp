@@ -1,0 +1,105 @@
+#include "sparse/kernels/run.h"
+
+#include <atomic>
+#include <optional>
+
+#include "base/check.h"
+#include "sparse/kernels/compilation/compiler.h"
+#include "sparse/kernels/compiled_worker.h"
+#include "sparse/kernels/execution.h"
+
+namespace joinsum::sparse::kernels {
+namespace {
+
+constexpr double kSecondsOfVisit = 20e-9;     // interpreted
+constexpr double kSecondsOfLookup = 1e-3;     // work for which looking for a compiled kernel does not pay
+constexpr double kSecondsOfThreads = 200e-6;  // work for which starting threads does not pay
+
+/// What a compiler is expected to take: what those of this process took on average, which begins with a guess.
+class CompileTime {
+ public:
+  double expected() const { return seconds_; }
+  void add(double seconds) {
+    if (seconds > 0) seconds_ = 0.75 * seconds_ + 0.25 * seconds;
+  }
+
+ private:
+  std::atomic<double> seconds_{0.1};
+};
+
+CompileTime& compile_time() {
+  static CompileTime time;
+  return time;
+}
+
+DType dtype_of(const KernelArguments& arguments) {
+  return arguments.operands.empty() ? DType::kFloat64 : arguments.operands[0]->dtype();
+}
+
+compilation::Compiled compiled(const Kernel& kernel, DType dtype, const RunOptions& options) {
+  JOINSUM_USER_CHECK(compilation::compilation_is_on(), "kernel compiler: it is switched off: JOINSUM_JIT=0");
+  compilation::Compiled out = compilation::compile(generate(kernel, dtype), {.cache_folder = options.cache});
+  compile_time().add(out.seconds);
+  return out;
+}
+
+GeneratedFunction function_of(const compilation::Compiled& from) {
+  return reinterpret_cast<GeneratedFunction>(from.library->symbol(kKernelSymbol));
+}
+
+/// The function for a kernel that takes longer to interpret than to compile, or is compiled already; none for others.
+std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType dtype, const RunOptions& options) {
+  const double interpreted = options.iterations * kSecondsOfVisit;
+  // To look for a compiled kernel takes its source and a hash of it.
+  if (interpreted < kSecondsOfLookup) return {};
+  if (interpreted >= compile_time().expected()) return compiled(kernel, dtype, options);
+  const std::string source = generate(kernel, dtype);
+  if (!compilation::is_compiled(source, {.cache_folder = options.cache})) return {};
+  return compilation::compile(source, {.cache_folder = options.cache});
+}
+
+}  // namespace
+
+double prepare(const Kernel& kernel, DType dtype, const RunOptions& options) {
+  return compiled(kernel, dtype, options).seconds;
+}
+
+Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options) {
+  const double expected = options.iterations * kSecondsOfVisit;
+  const bool is_small = expected > 0 && expected < kSecondsOfThreads;
+  const InterpreterOptions how{.threads = is_small ? 1 : options.threads};
+  const DType dtype = dtype_of(arguments);
+  Run out;
+  std::optional<compilation::Compiled> from;
+  if (options.engine == Engine::kCompiled) from = compiled(kernel, dtype, options);
+  if (options.engine == Engine::kAutomatic && compilation::compilation_is_on()) {
+    try {
+      from = where_it_pays(kernel, dtype, options);
+    } catch (const PlanError& error) {
+      out.why_interpreted = error.what();
+    }
+  }
+  if (!from) {
+    out.result = interpret(kernel, arguments, how);
+    return out;
+  }
+  out.compile_seconds = from->seconds;
+  out.compiled = true;
+  out.result = run_generated(kernel, arguments, function_of(*from), how);
+  return out;
+}
+
+Tensor run_generated(const Kernel& kernel, const KernelArguments& arguments, GeneratedFunction function,
+                     const InterpreterOptions& options) {
+  const Prepared prepared_run = prepared(kernel, arguments);
+  return with_arithmetic(prepared_run.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Typed<T> typed(prepared_run);
+    const auto make = [&]() -> std::unique_ptr<RangeWorker<T>> {
+      return std::make_unique<CompiledWorker<T>>(typed, function);
+    };
+    return Execution<T>(typed, options, make).result();
+  });
+}
+
+}  // namespace joinsum::sparse::kernels

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include "sparse/kernels/generate.h"
+#include "sparse/kernels/interpret.h"
+#include "sparse/kernels/kernel.h"
+
+namespace joinsum::sparse::kernels {
+
+enum class Engine : uint8_t {
+  kAutomatic,  ///< compiled where that pays and works, else interpreted
+  kInterpreter,
+  kCompiled  ///< raises PlanError where it cannot be compiled
+};
+
+struct RunOptions {
+  int threads = 1;
+  Engine engine = Engine::kAutomatic;
+  std::string cache = {};  ///< folder of compiled kernels; empty: the user's
+  double iterations = 0;   ///< estimated visits of the innermost loop
+};
+
+struct Run {
+  Tensor result;
+  double compile_seconds = 0;  ///< 0 where nothing had to be compiled
+  bool compiled = false;
+  std::string why_interpreted = {};  ///< why a kernel that should have been compiled was not
+};
+
+/// Runs a kernel, interpreted or compiled. Kernels that would take less time interpreted than to compile are not,
+/// unless they are compiled already and take more than a millisecond.
+Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options = {});
+
+/// Compiles a kernel ahead of its runs; returns the seconds that the compiler ran. Raises PlanError.
+double prepare(const Kernel& kernel, DType dtype, const RunOptions& options = {});
+
+/// Runs a kernel by the function that was generated for it and the dtype of its arguments.
+Tensor run_generated(const Kernel& kernel, const KernelArguments& arguments, GeneratedFunction function,
+                     const InterpreterOptions& options = {});
+
+}  // namespace joinsum::sparse::kernels

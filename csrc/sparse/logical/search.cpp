@@ -1,0 +1,195 @@
+#include "sparse/logical/search.h"
+
+#include <algorithm>
+#include <set>
+
+#include "sparse/logical/branch_and_bound.h"
+#include "sparse/logical/distribution.h"
+
+namespace joinsum::sparse::logical {
+namespace {
+
+/// The names of the queries of one plan.
+class Names {
+ public:
+  Names(std::string name, const std::vector<std::string>& taken)
+      : name_(std::move(name)), taken_(taken.begin(), taken.end()) {}
+
+  std::string next() {
+    std::string chosen;
+    do {
+      chosen = concatenate(name_, "_", ++last_);
+    } while (taken_.contains(chosen));
+    return chosen;
+  }
+
+ private:
+  std::string name_;
+  std::set<std::string> taken_;
+  int64_t last_ = 0;
+};
+
+/// Ends a plan: the last query bears the name of the source query and has its output.
+void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& query) {
+  std::vector<int64_t> output;
+  for (const std::string& index : query.output) output.push_back(terms.space().id_of(index));
+  IndexSet indices = 0;
+  for (const int64_t index : output) indices |= only(index);
+  const bool is_last = !plan.queries.empty() && term->is(Expression::Kind::kInput) &&
+                       term->tensor == plan.queries.back().name && term->free == indices;
+  if (is_last) {
+    plan.queries.back().name = query.name;
+    plan.queries.back().output = output;
+  } else {
+    const double entries = terms.estimate(terms.statistics(term)) * extent_of(indices & ~term->free, terms.space());
+    plan.queries.push_back({query.name, {}, {}, term, output, entries, entries, 0});
+  }
+  StatisticsPtr result = terms.statistics(term);
+  if ((indices & ~term->free) != 0) result = terms.estimator().join({result}, indices, terms.space());
+  std::vector<int64_t> axes(terms.space().count(), -1);
+  for (size_t axis = 0; axis < output.size(); ++axis) axes[output[axis]] = static_cast<int64_t>(axis);
+  plan.result = terms.estimator().relabelled(result, axes, terms.space());
+  plan.space = terms.space();
+  for (const LogicalQuery& each : plan.queries) plan.cost += each.cost;
+}
+
+/// Cheaper by more than rounding.
+bool cheaper(double a, double b) { return a < b - 1e-12 * std::abs(b); }
+
+/// Repeatedly the cheapest elimination, of equal ones the first by name. Source: Galley, section 5.6.
+QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& query, Names names,
+                 const LogicalOptions& options, Factors factors) {
+  Terms terms(options.estimator, space);
+  const Eliminator eliminator(terms, options.cost, options.absorption, factors);
+  QueryPlan plan;
+  TermPtr term = eliminator.without_idle(start, plan.order);
+  while (term->aggregated) {
+    std::vector<Elimination> candidates = eliminator.candidates(term);
+    JOINSUM_CHECK(!candidates.empty());
+    auto best = candidates.begin();
+    for (auto each = candidates.begin(); each != candidates.end(); ++each) {
+      if (cheaper(each->query.cost, best->query.cost)) best = each;
+    }
+    best->query.name = names.next();
+    term = eliminator.apply(*best);
+    plan.order.push_back(best->index);
+    plan.queries.push_back(best->query);
+    term = eliminator.without_idle(term, plan.order);
+  }
+  finish(plan, terms, term, query);
+  return plan;
+}
+
+/// The greedy plan of queries with the factors that they need, or with those that they cover where that is cheaper.
+QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& query, const Names& names,
+                 const LogicalOptions& options) {
+  QueryPlan plan = greedy(term, space, query, names, options, Factors::kHolders);
+  if (!options.cover) return plan;
+  QueryPlan covering = greedy(term, space, query, names, options, Factors::kAlsoCovered);
+  return cheaper(covering.cost, plan.cost) ? covering : plan;
+}
+
+/// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
+/// once. Source: Galley, section 5.2.
+TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names& names, const LogicalOptions& options) {
+  const auto cost_of = [&](const TermPtr& other) { return greedy(other, terms.space(), query, names, options).cost; };
+  std::set<std::string> seen;
+  double cost = cost_of(term);
+  const TermPtr original = term;
+  for (bool better = true; better;) {
+    better = false;
+    TermPtr best = term;
+    for (const TermPtr& step : distribution_steps(terms, term, options.most_terms)) {
+      if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
+      const double with_step = cost_of(step);
+      if (!cheaper(with_step, cost)) continue;
+      cost = with_step;
+      best = step;
+      better = true;
+    }
+    term = best;
+  }
+  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
+    if (cheaper(cost_of(whole), cost)) return whole;
+  }
+  return term;
+}
+
+/// The plan of branch and bound where it is cheaper than `known`, whose cost bounds it.
+QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names names, const LogicalOptions& options,
+                   Factors factors, const QueryPlan& known) {
+  const Eliminator eliminator(terms, options.cost, options.absorption, factors);
+  QueryPlan plan;
+  TermPtr start = eliminator.without_idle(term, plan.order);
+  const Best best = branch_and_bound(eliminator, terms, start, known.cost, options.most_states);
+  if (!best.found || best.gave_up) {
+    plan = known;
+    plan.complete = plan.complete && !best.gave_up;
+    return plan;
+  }
+  for (const auto& [index, path] : best.steps) {
+    std::vector<Elimination> candidates = eliminator.candidates(start, index);
+    const auto step = std::ranges::find(candidates, path, &Elimination::path);
+    step->query.name = names.next();
+    start = eliminator.apply(*step);
+    plan.order.push_back(step->index);
+    plan.queries.push_back(step->query);
+    start = eliminator.without_idle(start, plan.order);
+  }
+  plan.complete = known.complete;
+  finish(plan, terms, start, query);
+  return plan;
+}
+
+}  // namespace
+
+QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
+                     const std::vector<std::string>& taken, const LogicalOptions& options) {
+  Terms terms(options.estimator, space);
+  const Names names(query.name, taken);
+  TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
+  if (options.distribute) term = distributed(terms, term, query, names, options);
+  QueryPlan plan = greedy(term, terms.space(), query, names, options);
+  if (options.search == Search::kGreedy) return plan;
+  QueryPlan best = searched(terms, term, query, names, options, Factors::kHolders, plan);
+  return options.cover ? searched(terms, term, query, names, options, Factors::kAlsoCovered, best) : best;
+}
+
+double elimination_cost(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
+                        const std::vector<std::string>& order, const LogicalOptions& options) {
+  Terms terms(options.estimator, space);
+  const Eliminator eliminator(terms, options.cost, options.absorption);
+  TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
+  std::vector<int64_t> gone;
+  term = eliminator.without_idle(term, gone);
+  Names names(query.name, {});
+  double cost = 0;
+  for (const std::string& name : order) {
+    const auto& originals = terms.space().originals;
+    JOINSUM_USER_CHECK(std::ranges::find(originals, name) != originals.end(),
+                       "elimination_cost: unknown index: index=", name);
+    while (true) {
+      std::vector<int64_t> bound = bound_indices(terms, term);
+      std::erase_if(bound, [&](int64_t index) { return originals[index] != name; });
+      if (bound.empty()) break;
+      std::vector<Elimination> candidates;
+      for (const int64_t index : bound) {
+        for (Elimination& each : eliminator.candidates(term, index)) candidates.push_back(std::move(each));
+      }
+      JOINSUM_USER_CHECK(!candidates.empty(), "elimination_cost: another aggregate must go first: index=", name,
+                         ", order=", order);
+      candidates.front().query.name = names.next();
+      cost += candidates.front().query.cost;
+      term = eliminator.without_idle(eliminator.apply(candidates.front()), gone);
+    }
+  }
+  JOINSUM_USER_CHECK(!term->aggregated, "elimination_cost: the order leaves out an index: order=", order,
+                     ", index=", terms.space().originals[bound_indices(terms, term).front()]);
+  return cost;
+}
+
+Terms::Source source_of(const InputTensor& tensor, const Estimator& estimator) {
+  return {estimator.of_tensor(tensor), tensor.fill, &tensor};
+}
+
+}  // namespace joinsum::sparse::logical

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "sparse/logical/elimination.h"
+
+namespace joinsum::sparse::logical {
+
+enum class Search : uint8_t { kGreedy, kBranchAndBound };
+
+struct LogicalOptions {
+  EstimatorPtr estimator = chain_estimator();
+  LogicalCost cost = {};
+  Absorption absorption = Absorption::kAbsorb;
+  Search search = Search::kGreedy;
+  bool cover = true;              ///< whether queries may also have factors all of whose indices they have anyway
+  bool distribute = true;         ///< whether products of sums are also tried as sums of products
+  int64_t most_terms = 64;        ///< inputs that an expression may have after that
+  int64_t most_states = 100'000;  ///< that branch and bound keeps; beyond them the greedy order stands
+};
+
+/// The queries that compute one source query, in order; the last one bears its name.
+struct QueryPlan {
+  std::vector<LogicalQuery> queries;
+  std::vector<int64_t> order;  ///< indices as they are eliminated, without those that are absorbed
+  double cost = 0;
+  IndexSpace space;
+  StatisticsPtr result;  ///< over axis numbers of the output
+  bool complete = true;  ///< false where branch and bound gave up, so that the order is the greedy one
+};
+
+/// Plans one query. `sources` are the tensors and earlier results that it may read, `names` gives names to the queries
+/// beside the last one: `<name>_1`, ... that `taken` lacks.
+/// Source: Galley, section 5.
+QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
+                     const std::vector<std::string>& taken, const LogicalOptions& options);
+
+/// The cost of eliminating in this order of index names; raises PlanError where the order is not a possible one.
+double elimination_cost(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
+                        const std::vector<std::string>& order, const LogicalOptions& options);
+
+/// Tensors, and results that are planned, as sources of terms.
+Terms::Source source_of(const InputTensor& tensor, const Estimator& estimator);
+
+}  // namespace joinsum::sparse::logical

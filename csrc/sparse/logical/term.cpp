@@ -1,0 +1,260 @@
+#include "sparse/logical/term.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "sparse/tensor/diagonal.h"
+
+namespace joinsum::sparse::logical {
+namespace {
+
+using Kind = Expression::Kind;
+
+double fill_of_map(Operator op, const std::vector<TermPtr>& children) {
+  for (const TermPtr& child : children) {
+    if (annihilates(op, child->fill)) return child->fill;
+  }
+  if (children.size() == 1) return operators::apply(op, children.front()->fill);
+  double value = children.front()->fill;
+  for (size_t i = 1; i < children.size(); ++i) value = operators::apply(op, value, children[i]->fill);
+  return value;
+}
+
+}  // namespace
+
+Terms::Terms(EstimatorPtr estimator, IndexSpace space) : estimator_(std::move(estimator)), space_(std::move(space)) {
+  JOINSUM_USER_CHECK(space_.count() <= kMostIndices,
+                     "sparse program: too many indices in one query: indices=", space_.count(),
+                     ", most=", kMostIndices);
+}
+
+TermPtr Terms::input(std::string tensor, std::vector<int64_t> indices, double fill, StatisticsPtr statistics,
+                     uint64_t origins) const {
+  auto made = std::make_shared<Term>();
+  made->kind = Kind::kInput;
+  made->tensor = std::move(tensor);
+  for (const int64_t index : indices) made->free |= only(index);
+  made->indices = std::move(indices);
+  made->fill = fill;
+  made->origins = origins;
+  made->statistics_ = std::move(statistics);
+  return made;
+}
+
+TermPtr Terms::literal(double value) const {
+  auto made = std::make_shared<Term>();
+  made->fill = value;
+  return made;
+}
+
+TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
+  auto made = std::make_shared<Term>();
+  made->kind = Kind::kMap;
+  made->op = op;
+  for (TermPtr& child : children) {
+    if (is_associative(op) && child->is_map(op)) {
+      made->children.insert(made->children.end(), child->children.begin(), child->children.end());
+    } else {
+      made->children.push_back(std::move(child));
+    }
+  }
+  const bool transparent = is_associative(op) && op != Operator::kAnd && op != Operator::kOr;
+  if (transparent && made->children.size() == 1) return made->children.front();
+  for (const TermPtr& child : made->children) {
+    made->free |= child->free;
+    made->aggregated = made->aggregated || child->aggregated;
+    made->origins |= child->origins;
+  }
+  made->fill = fill_of_map(op, made->children);
+  return made;
+}
+
+TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr child) const {
+  if (indices.empty()) return child;
+  auto made = std::make_shared<Term>();
+  made->kind = Kind::kAggregate;
+  made->op = op;
+  made->free = child->free;
+  double range = 1;
+  for (const int64_t index : indices) {
+    made->free &= ~only(index);
+    range *= static_cast<double>(space_.sizes[index]);
+  }
+  made->fill = repeated(op, child->fill, range);
+  made->origins = child->origins;
+  made->aggregated = true;
+  made->indices = std::move(indices);
+  made->children = {std::move(child)};
+  return made;
+}
+
+TermPtr Terms::with_children(const Term& term, std::vector<TermPtr> children) const {
+  if (term.is(Kind::kMap)) return map(term.op, std::move(children));
+  return aggregate(term.op, term.indices, std::move(children.front()));
+}
+
+TermPtr Terms::renamed(const TermPtr& term, int64_t from, int64_t to) const {
+  if (!contains(term->free, from)) return term;
+  if (term->is(Kind::kInput)) {
+    std::vector<int64_t> indices = term->indices;
+    std::ranges::replace(indices, from, to);
+    StatisticsPtr statistics;
+    if (term->statistics_ != nullptr) {
+      std::vector<int64_t> ids;
+      for (int64_t id = 0; id < space_.count(); ++id) ids.push_back(id == from ? to : id);
+      statistics = estimator_->relabelled(term->statistics_, ids, space_);
+    }
+    return input(term->tensor, std::move(indices), term->fill, std::move(statistics), term->origins);
+  }
+  std::vector<TermPtr> children;
+  for (const TermPtr& child : term->children) children.push_back(renamed(child, from, to));
+  return with_children(*term, std::move(children));
+}
+
+TermPtr Terms::replaced(const TermPtr& term, const TermPtr& what, const TermPtr& by) const {
+  if (term == what) return by;
+  std::vector<TermPtr> children;
+  bool changed = false;
+  for (const TermPtr& child : term->children) {
+    children.push_back(replaced(child, what, by));
+    changed = changed || children.back() != child;
+  }
+  return changed ? with_children(*term, std::move(children)) : term;
+}
+
+TermPtr Terms::renumbered(const TermPtr& term) {
+  if (term->is(Kind::kInput)) {
+    const uint64_t origin = uint64_t{1} << (leaves_++ % 64);
+    return input(term->tensor, term->indices, term->fill, term->statistics_, origin);
+  }
+  if (term->children.empty()) return term;
+  std::vector<TermPtr> children;
+  for (const TermPtr& child : term->children) children.push_back(renumbered(child));
+  return with_children(*term, std::move(children));
+}
+
+StatisticsPtr Terms::statistics(const TermPtr& term) const {
+  if (term->statistics_ == nullptr) term->statistics_ = computed(term);
+  return term->statistics_;
+}
+
+StatisticsPtr Terms::computed(const TermPtr& term) const {
+  if (term->is(Kind::kLiteral)) return estimator_->of_literal();
+  if (term->is(Kind::kAggregate)) return estimator_->aggregate(statistics(term->child()), term->free, space_);
+  std::vector<double> fills;
+  for (const TermPtr& child : term->children) fills.push_back(child->fill);
+  const std::vector<size_t> deciding = annihilating_children(term->op, fills);
+  std::vector<StatisticsPtr> of_children;
+  if (deciding.empty()) {
+    for (const TermPtr& child : term->children) of_children.push_back(statistics(child));
+    return estimator_->unite(of_children, term->free, space_);
+  }
+  for (const size_t i : deciding) of_children.push_back(statistics(term->children[i]));
+  return estimator_->join(of_children, term->free, space_);
+}
+
+double Terms::estimate(const StatisticsPtr& statistics) const { return estimator_->estimate(statistics, space_); }
+
+StatisticsPtr Terms::statistics_of(const Source& source, const std::vector<int64_t>& indices) const {
+  if (source.statistics == nullptr) return nullptr;
+  std::vector<int64_t> distinct;
+  std::vector<std::vector<int64_t>> groups;
+  for (size_t axis = 0; axis < indices.size(); ++axis) {
+    const auto at = std::ranges::find(distinct, indices[axis]) - distinct.begin();
+    if (at == static_cast<std::ptrdiff_t>(distinct.size())) {
+      distinct.push_back(indices[axis]);
+      groups.emplace_back();
+    }
+    groups[at].push_back(static_cast<int64_t>(axis));
+  }
+  const bool counted = source.tensor != nullptr && source.tensor->entries != nullptr;
+  if (distinct.size() == indices.size() || !counted) return estimator_->relabelled(source.statistics, indices, space_);
+  const Coordinates elements = on_diagonals(to_coordinates(*source.tensor->entries), groups);
+  const std::vector<LevelFormat> lists(groups.size(), LevelFormat::kSortedList);
+  const auto axes = all_dims(static_cast<int64_t>(groups.size()));
+  const auto diagonal = std::make_shared<Tensor>(from_coordinates(elements, axes, lists, source.fill));
+  const InputTensor tensor{elements.shape, source.fill, diagonal, static_cast<double>(elements.count()), {}};
+  return estimator_->relabelled(estimator_->of_tensor(tensor), distinct, space_);
+}
+
+TermPtr Terms::from_expression(const ExpressionPtr& expression, const Sources& sources) {
+  if (expression->kind == Kind::kLiteral) return literal(expression->value);
+  std::vector<int64_t> indices;
+  for (const std::string& index : expression->indices) indices.push_back(space_.id_of(index));
+  if (expression->kind == Kind::kInput) {
+    const auto found = sources.find(expression->tensor);
+    const Source source = found == sources.end() ? Source() : found->second;
+    const uint64_t origin = uint64_t{1} << (leaves_++ % 64);
+    StatisticsPtr statistics = statistics_of(source, indices);
+    return input(expression->tensor, std::move(indices), source.fill, std::move(statistics), origin);
+  }
+  std::vector<TermPtr> children;
+  for (const ExpressionPtr& child : expression->children) children.push_back(from_expression(child, sources));
+  if (expression->kind == Kind::kMap) return map(expression->op, std::move(children));
+  return aggregate(expression->op, std::move(indices), std::move(children.front()));
+}
+
+ExpressionPtr Terms::to_expression(const TermPtr& term, bool originals) const {
+  if (term->is(Kind::kLiteral)) return make_literal(term->fill);
+  std::vector<std::string> names;
+  for (const int64_t index : term->indices) names.push_back((originals ? space_.originals : space_.names)[index]);
+  if (term->is(Kind::kInput)) return make_input(term->tensor, std::move(names));
+  std::vector<ExpressionPtr> children;
+  for (const TermPtr& child : term->children) children.push_back(to_expression(child, originals));
+  if (term->is(Kind::kMap)) return make_map(term->op, std::move(children));
+  return make_aggregate(term->op, std::move(names), std::move(children.front()));
+}
+
+TermPtr lifted(const Terms& terms, const TermPtr& term) {
+  if (term->children.empty()) return term;
+  std::vector<TermPtr> children;
+  for (const TermPtr& child : term->children) children.push_back(lifted(terms, child));
+  if (term->is(Kind::kAggregate)) {
+    const TermPtr& child = children.front();
+    if (!child->is(Kind::kAggregate) || child->op != term->op) return terms.with_children(*term, std::move(children));
+    std::vector<int64_t> indices = term->indices;
+    indices.insert(indices.end(), child->indices.begin(), child->indices.end());
+    return terms.aggregate(term->op, std::move(indices), child->child());
+  }
+  for (size_t i = 0; i < children.size(); ++i) {
+    const TermPtr inner = children[i];
+    if (!inner->is(Kind::kAggregate)) continue;
+    const bool positive =
+        std::ranges::all_of(children, [&](const TermPtr& other) { return other == inner || never_negative(other); });
+    if (!distributes(term->op, inner->op, positive)) continue;
+    children[i] = inner->child();
+    return lifted(terms, terms.aggregate(inner->op, inner->indices, terms.map(term->op, std::move(children))));
+  }
+  return terms.map(term->op, std::move(children));
+}
+
+bool never_negative(const TermPtr& term) {
+  using enum Operator;
+  const auto all = [&] { return std::ranges::all_of(term->children, never_negative); };
+  if (term->is(Kind::kLiteral)) return term->fill >= 0;
+  if (term->is(Kind::kInput)) return false;
+  switch (term->op) {
+    case kSquare:
+    case kSqrt:
+    case kExp:
+    case kSigmoid:
+    case kRelu:
+    case kAbs:
+    case kAnd:
+    case kOr:
+    case kEqual:
+    case kGreater:
+      return true;
+    case kAdd:
+    case kMultiply:
+    case kMin:
+    case kDivide:
+      return all();
+    case kMax:
+      return std::ranges::any_of(term->children, never_negative);
+    default:
+      return false;
+  }
+}
+
+}  // namespace joinsum::sparse::logical

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+/// The operators of sparse programs: what maps apply to values and aggregates reduce by, with the laws that rewriting
+/// asks.
+namespace joinsum::sparse::operators {
+
+enum class Operator : uint8_t {
+  kAdd,
+  kMultiply,
+  kSubtract,
+  kDivide,
+  kMin,
+  kMax,
+  kAnd,
+  kOr,
+  kEqual,
+  kGreater,
+  kPower,
+  kExp,
+  kNegate,
+  kSquare,
+  kSqrt,
+  kSigmoid,
+  kRelu,
+  kAbs,
+  kLog
+};
+
+/// All operators, in the order of the enumeration.
+const std::vector<Operator>& all_operators();
+
+/// The name that programs write: `+`, `*`, `min`, `exp`, ...
+const std::string& name_of(Operator op);
+std::optional<Operator> operator_from_name(const std::string& name);
+
+/// Whether a map by `op` may have `count` children: one, two, or any number from one on where it is associative.
+bool takes(Operator op, size_t count);
+/// Whether aggregates may reduce by it: `+ * min max and or`.
+bool aggregates(Operator op);
+
+bool is_associative(Operator op);
+bool is_commutative(Operator op);
+/// op(x, x) = x; for `and` and `or` of truth values.
+bool is_idempotent(Operator op);
+/// e with op(x, e) = x, of an operator that aggregates.
+double identity_of(Operator op);
+/// Whether op(..., value, ...) = value whatever the other children are: `*` 0, `+` ±∞, `min` −∞, `max` ∞, `and` 0,
+/// `or` 1 (any truth). Zero times an infinity counts as zero: an entry that is not stored annihilates.
+bool annihilates(Operator op, double value);
+/// Whether `map` distributes over the aggregate `over` in each child, the others held fixed: f(a ⊕ b) = f(a) ⊕ f(b).
+/// `*` over min and max only for factors that are not negative, which `factors_not_negative` says.
+bool distributes(Operator map, Operator over, bool factors_not_negative = false);
+/// op(x, ..., x) of n equal values: x·n for `+`, xⁿ for `*`, x where it is idempotent.
+double repeated(Operator op, double x, double n);
+
+/// The larger (smaller) number; not a number where one of them is not, as in torch.
+template <class T>
+T larger(T a, T b) {
+  return (b > a || b != b) ? b : a;
+}
+template <class T>
+T smaller(T a, T b) {
+  return (b < a || b != b) ? b : a;
+}
+
+/// The value of an operator of two children, or of the first two of a longer map.
+template <class T>
+T apply(Operator op, T a, T b) {
+  switch (op) {
+    case Operator::kAdd:
+      return T(a + b);
+    case Operator::kMultiply:
+      return T(a * b);
+    case Operator::kSubtract:
+      return T(a - b);
+    case Operator::kDivide:
+      return T(a / b);
+    case Operator::kMin:
+      return smaller(a, b);
+    case Operator::kMax:
+      return larger(a, b);
+    case Operator::kAnd:
+      return T(a != T(0) && b != T(0));
+    case Operator::kOr:
+      return T(a != T(0) || b != T(0));
+    case Operator::kEqual:
+      return T(a == b);
+    case Operator::kGreater:
+      return T(a > b);
+    case Operator::kPower:
+      return T(std::pow(a, b));
+    default:
+      return a;
+  }
+}
+
+/// The value of an operator of one child. A map of one child by `+`, `*`, `min` or `max` is the child, by `and` or `or`
+/// its truth.
+template <class T>
+T apply(Operator op, T a) {
+  switch (op) {
+    case Operator::kAnd:
+    case Operator::kOr:
+      return T(a != T(0));
+    case Operator::kExp:
+      return T(std::exp(a));
+    case Operator::kNegate:
+      return T(-a);
+    case Operator::kSquare:
+      return T(a * a);
+    case Operator::kSqrt:
+      return T(std::sqrt(a));
+    case Operator::kSigmoid:
+      return T(T(1) / (T(1) + std::exp(-a)));
+    case Operator::kRelu:
+      return larger(a, T(0));
+    case Operator::kAbs:
+      return a < T(0) ? T(-a) : a;
+    case Operator::kLog:
+      return T(std::log(a));
+    default:
+      return a;
+  }
+}
+
+}  // namespace joinsum::sparse::operators

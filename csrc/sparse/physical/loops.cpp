@@ -1,0 +1,175 @@
+#include "sparse/physical/loops.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace joinsum::sparse::physical {
+namespace {
+
+using Kind = Expression::Kind;
+
+/// Whether an operand is still read in its own order when `loop` follows `outer`, in whose order it was.
+bool stays_concordant(const Access& access, IndexSet outer, int64_t loop) {
+  size_t depth = 0;
+  while (depth < access.indices.size() && contains(outer, access.indices[depth])) ++depth;
+  return depth < access.indices.size() && access.indices[depth] == loop;
+}
+
+/// The operands that are transposed once `loop` follows `outer`.
+uint64_t transposed_by(const std::vector<Access>& accesses, uint64_t transposed, IndexSet outer, int64_t loop) {
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    const Access& access = accesses[i];
+    if (access.is_result || contains(transposed, static_cast<int64_t>(i))) continue;
+    if (!contains(access.term->free, loop) || stays_concordant(access, outer, loop)) continue;
+    transposed |= only(static_cast<int64_t>(i));
+  }
+  return transposed;
+}
+
+/// Entries of the tensors that these accesses read, each once.
+double stored_in(const std::vector<Access>& accesses, uint64_t chosen) {
+  double stored = 0;
+  std::set<std::string> counted;
+  for (const int64_t i : members_of(chosen)) {
+    if (counted.insert(accesses[i].term->tensor).second) stored += accesses[i].stored;
+  }
+  return stored;
+}
+
+struct Partial {
+  double cost = 0;
+  std::vector<int64_t> loops = {};
+};
+
+/// Orders of one set of loops by the operands that they transpose, without those that are dominated.
+using Frontier = std::map<uint64_t, Partial>;
+
+void add(Frontier& frontier, uint64_t transposed, Partial partial) {
+  for (const auto& [other, known] : frontier) {
+    if ((other & ~transposed) == 0 && known.cost <= partial.cost) return;
+  }
+  std::erase_if(frontier,
+                [&](const auto& each) { return (transposed & ~each.first) == 0 && partial.cost <= each.second.cost; });
+  frontier[transposed] = std::move(partial);
+}
+
+std::vector<int64_t> by_name(const Terms& terms, IndexSet loops) {
+  std::vector<int64_t> members = members_of(loops);
+  std::ranges::sort(members, {}, [&](int64_t index) { return terms.space().names[index]; });
+  return members;
+}
+
+/// Always the loop that costs least next.
+std::vector<int64_t> greedy_order(const Terms& terms, Iterations& iterations, const std::vector<Access>& accesses,
+                                  IndexSet loops) {
+  std::vector<int64_t> order;
+  IndexSet outer = 0;
+  uint64_t transposed = 0;
+  while (outer != loops) {
+    int64_t best = -1;
+    double least = 0;
+    for (const int64_t loop : by_name(terms, loops & ~outer)) {
+      const uint64_t now = transposed_by(accesses, transposed, outer, loop);
+      const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
+      const double cost = iterations.of(outer | only(loop)) + moved;
+      if (best >= 0 && cost >= least) continue;
+      best = loop;
+      least = cost;
+    }
+    transposed = transposed_by(accesses, transposed, outer, best);
+    outer |= only(best);
+    order.push_back(best);
+  }
+  return order;
+}
+
+}  // namespace
+
+double Iterations::of(IndexSet loops) {
+  const auto [found, is_new] = known_.emplace(loops, 0);
+  if (!is_new) return found->second;
+  const StatisticsPtr statistics = restricted(body_, loops);
+  const IndexSet had = statistics == nullptr ? 0 : statistics->indices;
+  const double entries = statistics == nullptr ? 1 : terms_.estimate(statistics);
+  found->second = entries * extent_of(loops & ~had, terms_.space());
+  return found->second;
+}
+
+double Iterations::projected(const TermPtr& operand, IndexSet loops) const {
+  return terms_.estimate(terms_.estimator().aggregate(terms_.statistics(operand), loops, terms_.space()));
+}
+
+/// Null for what has none of the loops.
+StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const {
+  if ((term->free & loops) == 0) return nullptr;
+  if (term->is(Kind::kInput)) return terms_.estimator().aggregate(terms_.statistics(term), loops, terms_.space());
+  std::vector<StatisticsPtr> deciding, others;
+  for (const TermPtr& child : term->children) {
+    const StatisticsPtr statistics = restricted(child, loops);
+    if (statistics == nullptr) continue;
+    (annihilates(term->op, child->fill) ? deciding : others).push_back(statistics);
+  }
+  const IndexSet indices = term->free & loops;
+  if (!deciding.empty()) return terms_.estimator().join(deciding, indices, terms_.space());
+  return terms_.estimator().unite(others, indices, terms_.space());
+}
+
+LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses,
+                      const std::vector<int64_t>& loops) {
+  Iterations iterations(terms, body);
+  LoopOrder order{.loops = loops};
+  IndexSet outer = 0;
+  uint64_t transposed = 0;
+  for (const int64_t loop : loops) {
+    transposed = transposed_by(accesses, transposed, outer, loop);
+    outer |= only(loop);
+    order.iterations.push_back(iterations.of(outer));
+    order.cost += order.iterations.back();
+  }
+  for (const int64_t i : members_of(transposed)) order.transposed.insert(static_cast<size_t>(i));
+  order.cost += stored_in(accesses, transposed);
+  return order;
+}
+
+LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
+                         int64_t most_loops) {
+  JOINSUM_USER_CHECK(accesses.size() <= 64,
+                     "sparse program: too many operands in one kernel: operands=", accesses.size(), ", most=64");
+  Iterations iterations(terms, body);
+  LoopOrder best = count_order(terms, body, accesses, greedy_order(terms, iterations, accesses, loops));
+  if (std::popcount(loops) > most_loops) {
+    best.optimal = false;
+    return best;
+  }
+  const double limit = best.cost + 1e-12 * std::abs(best.cost);
+  const std::vector<int64_t> members = by_name(terms, loops);
+  // Sets in the order of their sizes, so that each is complete before it is extended.
+  std::map<int64_t, std::map<IndexSet, Frontier>> table;
+  table[0][0] = {{0, Partial()}};
+  for (int64_t size = 0; size < std::popcount(loops); ++size) {
+    for (const auto& [outer, frontier] : table[size]) {
+      for (const int64_t loop : members) {
+        if (contains(outer, loop)) continue;
+        const double more = iterations.of(outer | only(loop));
+        for (const auto& [transposed, partial] : frontier) {
+          const uint64_t now = transposed_by(accesses, transposed, outer, loop);
+          const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
+          const double cost = partial.cost + more + moved;
+          if (cost > limit) continue;
+          Partial next{cost, partial.loops};
+          next.loops.push_back(loop);
+          add(table[size + 1][outer | only(loop)], now, std::move(next));
+        }
+      }
+    }
+    table.erase(size);
+  }
+  for (const auto& [transposed, partial] : table[std::popcount(loops)][loops]) {
+    if (partial.cost >= best.cost) continue;
+    best = count_order(terms, body, accesses, partial.loops);
+  }
+  return best;
+}
+
+}  // namespace joinsum::sparse::physical

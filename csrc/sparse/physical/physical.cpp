@@ -1,0 +1,291 @@
+#include "sparse/physical/physical.h"
+
+#include <algorithm>
+
+namespace joinsum::sparse::physical {
+namespace {
+
+using Kind = Expression::Kind;
+
+void collect_accesses(const TermPtr& term, const StoredTensors& stored, std::vector<Access>& found) {
+  if (term->is(Kind::kInput)) {
+    Access access{.term = term};
+    const auto tensor = stored.find(term->tensor);
+    access.is_result = tensor == stored.end();
+    access.stored = access.is_result ? 0 : tensor->second.entries;
+    const auto rank = static_cast<int64_t>(term->indices.size());
+    const bool in_order = access.is_result || tensor->second.axes.empty();
+    for (const int64_t axis : in_order ? all_dims(rank) : tensor->second.axes) {
+      const int64_t index = term->indices[axis];
+      if (std::ranges::find(access.indices, index) == access.indices.end()) access.indices.push_back(index);
+    }
+    found.push_back(std::move(access));
+  }
+  for (const TermPtr& child : term->children) collect_accesses(child, stored, found);
+}
+
+/// Whether each leaf, from left to right, puts the body at its fill where it stores nothing: whether every map above
+/// it is annihilated by the fill of what lies below.
+void collect_leading(const TermPtr& term, bool leads, std::vector<bool>& found) {
+  if (term->is(Kind::kInput)) found.push_back(leads);
+  for (const TermPtr& child : term->children) {
+    collect_leading(child, leads && annihilates(term->op, child->fill), found);
+  }
+}
+
+/// Whether a term is at its fill where these of its leaves store nothing; `leaf` counts them.
+bool at_fill(const TermPtr& term, const std::vector<bool>& absent, size_t& leaf) {
+  if (term->is(Kind::kLiteral)) return true;
+  if (term->is(Kind::kInput)) return absent[leaf++];
+  bool all = true, any = false;
+  for (const TermPtr& child : term->children) {
+    const bool here = at_fill(child, absent, leaf);
+    all = all && here;
+    any = any || (here && annihilates(term->op, child->fill));
+  }
+  return all || any;
+}
+
+/// Which accesses walk each loop. Source: Galley, section 6.3.
+class Merge {
+ public:
+  Merge(const Terms& terms, TermPtr body, const std::vector<Access>& accesses, const std::vector<int64_t>& loops)
+      : body_(std::move(body)), accesses_(accesses), loops_(loops), iterations_(terms, body_) {
+    collect_leading(body_, true, leads_);
+  }
+
+  /// Access that walk, those that look up.
+  Loop of(size_t depth) {
+    IndexSet outer = 0;
+    for (size_t i = 0; i < depth; ++i) outer |= only(loops_[i]);
+    Loop loop;
+    std::vector<int64_t> with_loop;
+    int64_t leader = -1;
+    double fewest = 0;
+    for (size_t i = 0; i < accesses_.size(); ++i) {
+      const TermPtr& term = accesses_[i].term;
+      if (!contains(term->free, loops_[depth])) continue;
+      with_loop.push_back(static_cast<int64_t>(i));
+      if (!leads_[i]) continue;
+      const double before = iterations_.projected(term, outer);
+      const double entries = iterations_.projected(term, outer | only(loops_[depth])) / std::max(before, 1e-300);
+      if (leader >= 0 && entries >= fewest) continue;
+      leader = static_cast<int64_t>(i);
+      fewest = entries;
+    }
+    for (const int64_t i : with_loop) (leader < 0 || i == leader ? loop.walkers : loop.lookups).push_back(i);
+    return loop;
+  }
+
+  /// Whether coordinates that none of these stores can be left out.
+  bool covers(const std::vector<int64_t>& walkers) const {
+    std::vector<bool> absent(accesses_.size(), false);
+    for (const int64_t i : walkers) absent[i] = true;
+    size_t leaf = 0;
+    return !walkers.empty() && at_fill(body_, absent, leaf);
+  }
+
+ private:
+  TermPtr body_;
+  const std::vector<Access>& accesses_;
+  const std::vector<int64_t>& loops_;
+  Iterations iterations_;
+  std::vector<bool> leads_;
+};
+
+std::vector<std::string> names_of(const std::vector<int64_t>& indices, const IndexSpace& space) {
+  std::vector<std::string> names;
+  for (const int64_t index : indices) names.push_back(space.names[index]);
+  return names;
+}
+
+std::vector<LevelFormat> result_formats(const Terms& terms, const LogicalQuery& query,
+                                        const std::vector<int64_t>& loops, const FormatCutoffs& cutoffs) {
+  Dims shape;
+  std::vector<double> entries;
+  IndexSet prefix = 0;
+  const StatisticsPtr body = terms.statistics(query.body);
+  for (const int64_t index : query.output) {
+    shape.push_back(terms.space().sizes[index]);
+    prefix |= only(index);
+    const StatisticsPtr projected = terms.estimator().aggregate(body, prefix, terms.space());
+    entries.push_back(terms.estimate(projected) * extent_of(prefix & ~query.body->free, terms.space()));
+  }
+  return choose_formats(shape, entries, names_of(query.output, terms.space()), names_of(loops, terms.space()), cutoffs);
+}
+
+PlannedAccess planned_access(const Access& access, const std::vector<int64_t>& loops) {
+  PlannedAccess planned{.tensor = access.term->tensor};
+  for (const int64_t loop : loops) {
+    if (!contains(access.term->free, loop)) continue;
+    planned.indices.push_back(loop);
+    std::vector<int64_t> axes;
+    for (size_t axis = 0; axis < access.term->indices.size(); ++axis) {
+      if (access.term->indices[axis] == loop) axes.push_back(static_cast<int64_t>(axis));
+    }
+    planned.axes.push_back(axes.front());
+    planned.diagonal.push_back(std::move(axes));
+  }
+  planned.transposed = planned.indices != access.indices;
+  return planned;
+}
+
+/// The leaves of a body that read results of queries between, in the order of the loops; their permutations by name.
+TermPtr reordered(const Terms& terms, TermPtr body, const std::vector<Access>& accesses,
+                  const std::vector<int64_t>& loops, const std::map<std::string, size_t>& between,
+                  std::map<std::string, std::vector<size_t>>& wanted) {
+  for (const Access& access : accesses) {
+    if (!between.contains(access.term->tensor)) continue;
+    std::vector<size_t> permutation;
+    std::vector<int64_t> indices;
+    for (const int64_t loop : loops) {
+      const auto at = std::ranges::find(access.term->indices, loop);
+      if (at == access.term->indices.end()) continue;
+      permutation.push_back(static_cast<size_t>(at - access.term->indices.begin()));
+      indices.push_back(loop);
+    }
+    wanted[access.term->tensor] = permutation;
+    const TermPtr leaf = terms.input(access.term->tensor, indices, access.term->fill, terms.statistics(access.term),
+                                     access.term->origins);
+    body = terms.replaced(body, access.term, leaf);
+  }
+  return body;
+}
+
+PhysicalQuery plan_kernel(const Terms& terms, LogicalQuery& query, const StoredTensors& stored,
+                          const std::map<std::string, size_t>& between,
+                          std::map<std::string, std::vector<size_t>>& wanted, const PhysicalOptions& options) {
+  PhysicalQuery physical{.name = query.name};
+  IndexSet loops = query.body->free;
+  for (const int64_t index : query.output) loops |= only(index);
+  const LoopOrder order = cheapest_order(terms, query.body, accesses_of(query.body, stored), loops, options.most_loops);
+  physical.loops = order.loops;
+  physical.iterations = order.iterations;
+  physical.cost = order.cost;
+  physical.optimal_order = order.optimal;
+  query.body = reordered(terms, query.body, accesses_of(query.body, stored), order.loops, between, wanted);
+  const std::vector<Access> accesses = accesses_of(query.body, stored);
+  for (const size_t i : order.transposed) {
+    const std::string& tensor = accesses[i].term->tensor;
+    if (std::ranges::find(physical.transposed, tensor) == physical.transposed.end()) {
+      physical.transposed.push_back(tensor);
+    }
+  }
+  physical.output = query.output;
+  physical.formats = result_formats(terms, query, physical.loops, options.cutoffs);
+  for (const Access& access : accesses) physical.accesses.push_back(planned_access(access, physical.loops));
+  Merge merge(terms, query.body, accesses, physical.loops);
+  for (size_t depth = 0; depth < physical.loops.size(); ++depth) {
+    Loop loop = merge.of(depth);
+    for (size_t i = 0; i < accesses.size(); ++i) {
+      if (!contains(accesses[i].term->free, physical.loops[depth])) continue;
+      const bool walks = std::ranges::find(loop.walkers, static_cast<int64_t>(i)) != loop.walkers.end();
+      physical.accesses[i].protocols.push_back(walks ? Protocol::kWalk : Protocol::kLookup);
+    }
+    if (!merge.covers(loop.walkers)) {
+      // Every coordinate counts: all operands are looked up over the whole range.
+      loop.lookups.insert(loop.lookups.end(), loop.walkers.begin(), loop.walkers.end());
+      std::ranges::sort(loop.lookups);
+      loop.walkers.clear();
+    }
+    physical.walks.push_back(std::move(loop));
+  }
+  return physical;
+}
+
+int64_t add_body(const TermPtr& term, Kernel& kernel, int64_t& operand) {
+  BodyNode node;
+  if (term->is(Kind::kLiteral)) {
+    node.literal = term->fill;
+  } else if (term->is(Kind::kInput)) {
+    node.kind = BodyNode::Kind::kOperand;
+    node.operand = operand++;
+  } else {
+    node.kind = BodyNode::Kind::kMap;
+    node.op = term->op;
+    for (const TermPtr& child : term->children) node.children.push_back(add_body(child, kernel, operand));
+  }
+  kernel.body.push_back(std::move(node));
+  return static_cast<int64_t>(kernel.body.size()) - 1;
+}
+
+}  // namespace
+
+std::vector<LevelFormat> choose_formats(const Dims& shape, const std::vector<double>& entries_of_prefix,
+                                        const std::vector<std::string>& output_order,
+                                        const std::vector<std::string>& loop_order, const FormatCutoffs& cutoffs) {
+  JOINSUM_USER_CHECK(shape.size() == output_order.size() && entries_of_prefix.size() == shape.size(),
+                     "choose_formats: lists differ in length: shape=", shape.size(),
+                     ", nnz_of_prefix=", entries_of_prefix.size(), ", output_order=", output_order.size());
+  std::vector<LevelFormat> formats;
+  double outer = 1, elements = 1;
+  bool sequential = true;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const auto size = static_cast<double>(shape[d]);
+    const double density = outer == 0 || size == 0 ? 0 : entries_of_prefix[d] / outer / size;
+    elements *= size;
+    sequential = sequential && d < loop_order.size() && output_order[d] == loop_order[d];
+    if (density > cutoffs.dense && elements <= cutoffs.largest_dense) {
+      formats.push_back(LevelFormat::kDense);
+    } else if (density > cutoffs.bytemap && elements <= cutoffs.largest_dense) {
+      formats.push_back(LevelFormat::kBytemap);
+    } else {
+      formats.push_back(sequential ? LevelFormat::kSortedList : LevelFormat::kHash);
+    }
+    outer = entries_of_prefix[d];
+  }
+  return formats;
+}
+
+std::vector<Access> accesses_of(const TermPtr& body, const StoredTensors& stored) {
+  std::vector<Access> found;
+  collect_accesses(body, stored, found);
+  return found;
+}
+
+std::vector<PhysicalQuery> plan_kernels(QueryPlan& plan, EstimatorPtr estimator, const StoredTensors& stored,
+                                        const PhysicalOptions& options) {
+  const Terms terms(std::move(estimator), plan.space);
+  std::map<std::string, size_t> between;
+  for (size_t i = 0; i + 1 < plan.queries.size(); ++i) between[plan.queries[i].name] = i;
+  std::map<std::string, std::vector<size_t>> wanted;
+  std::vector<PhysicalQuery> kernels(plan.queries.size());
+  for (size_t i = plan.queries.size(); i-- > 0;) {
+    LogicalQuery& query = plan.queries[i];
+    if (const auto found = wanted.find(query.name); found != wanted.end()) {
+      std::vector<int64_t> output;
+      for (const size_t position : found->second) output.push_back(query.output[position]);
+      query.output = std::move(output);
+    }
+    kernels[i] = plan_kernel(terms, query, stored, between, wanted, options);
+  }
+  return kernels;
+}
+
+Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,
+                 const std::vector<std::vector<LevelFormat>>& formats_of_operands) {
+  Kernel kernel;
+  const auto loop_of = [&](int64_t index) {
+    return static_cast<int64_t>(std::ranges::find(physical.loops, index) - physical.loops.begin());
+  };
+  kernel.loops = physical.walks;
+  std::vector<Access> accesses = accesses_of(logical.body, {});
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    Operand operand{.formats = formats_of_operands[i], .fill = accesses[i].term->fill};
+    for (const int64_t index : physical.accesses[i].indices) operand.loops.push_back(loop_of(index));
+    kernel.operands.push_back(std::move(operand));
+    std::vector<bool> absent(accesses.size(), false);
+    absent[i] = true;
+    size_t leaf = 0;
+    kernel.required.push_back(at_fill(logical.body, absent, leaf));
+  }
+  int64_t operand = 0;
+  add_body(logical.body, kernel, operand);
+  kernel.aggregate = logical.op;
+  for (const int64_t index : physical.output) kernel.output.push_back(loop_of(index));
+  kernel.formats = physical.formats;
+  kernel.body_fill = logical.body->fill;
+  return kernel;
+}
+
+}  // namespace joinsum::sparse::physical

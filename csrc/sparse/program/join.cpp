@@ -1,0 +1,126 @@
+#include "sparse/program/join.h"
+
+#include <map>
+#include <optional>
+
+#include "kernels/expression/expression.h"
+
+namespace joinsum::sparse::program {
+namespace {
+
+using kernels::expression::Function;
+using Scalar = kernels::expression::Expression;
+using enum Operator;
+
+const std::map<std::string, Operator>& binary_kernels() {
+  static const std::map<std::string, Operator> table = {{"mul", kMultiply}, {"add", kAdd},    {"sub", kSubtract},
+                                                        {"div", kDivide},   {"max", kMax},    {"min", kMin},
+                                                        {"pow", kPower},    {"equal", kEqual}};
+  return table;
+}
+
+const std::map<std::string, Operator>& unary_kernels() {
+  static const std::map<std::string, Operator> table = {{"exp", kExp},         {"log", kLog},   {"sqrt", kSqrt},
+                                                        {"sigmoid", kSigmoid}, {"relu", kRelu}, {"negate", kNegate},
+                                                        {"square", kSquare},   {"abs", kAbs}};
+  return table;
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t"), end = text.find_last_not_of(" \t");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+/// The value of a kernel of one operand; nothing where there is none of that name.
+ExpressionPtr of_one(const std::string& kernel, const ExpressionPtr& operand) {
+  if (kernel == "id") return operand;
+  const auto found = unary_kernels().find(kernel);
+  return found == unary_kernels().end() ? nullptr : make_map(found->second, {operand});
+}
+
+ExpressionPtr of_two(const std::string& kernel, const ExpressionPtr& a, const ExpressionPtr& b) {
+  if (kernel == "squared_difference") return make_map(kSquare, {make_map(kSubtract, {a, b})});
+  if (kernel == "abs_difference") return make_map(kAbs, {make_map(kSubtract, {a, b})});
+  const auto found = binary_kernels().find(kernel);
+  return found == binary_kernels().end() ? nullptr : make_map(found->second, {a, b});
+}
+
+ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionPtr>& operands) {
+  if (operands.size() == 1) return of_one(kernel == "mul" ? "id" : kernel, operands.front());
+  ExpressionPtr value = operands.front();
+  for (size_t i = 1; i < operands.size() && value != nullptr; ++i) value = of_two(kernel, value, operands[i]);
+  return value;
+}
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw PlanError(
+      "einsum: sparse operands cannot be joined by " + what +
+      "; there are mul, add, sub, div, max, min, pow, squared_difference, abs_difference, maps such as exp, "
+      "and expressions of these; or make the operands dense with to_dense()");
+}
+
+std::optional<Operator> operator_of(Function function) {
+  switch (function) {
+    case Function::kAdd:
+      return kAdd;
+    case Function::kSubtract:
+      return kSubtract;
+    case Function::kMultiply:
+      return kMultiply;
+    case Function::kDivide:
+      return kDivide;
+    case Function::kNegate:
+      return kNegate;
+    case Function::kPower:
+      return kPower;
+    case Function::kExp:
+      return kExp;
+    case Function::kLog:
+      return kLog;
+    case Function::kSqrt:
+      return kSqrt;
+    case Function::kSigmoid:
+      return kSigmoid;
+    case Function::kEqual:
+      return kEqual;
+    case Function::kGreater:
+    case Function::kLess:
+      return kGreater;
+    default:
+      return {};
+  }
+}
+
+ExpressionPtr of_scalar(const Scalar& scalar, const std::vector<ExpressionPtr>& operands) {
+  if (scalar.function == Function::kNumber) return make_literal(scalar.number);
+  if (scalar.function == Function::kOperand) return operands[scalar.operand];
+  const auto op = operator_of(scalar.function);
+  if (!op) refuse(scalar.text());
+  std::vector<ExpressionPtr> arguments;
+  for (const Scalar& argument : scalar.arguments) arguments.push_back(of_scalar(argument, operands));
+  if (scalar.function == Function::kLess) std::swap(arguments[0], arguments[1]);
+  return make_map(*op, std::move(arguments));
+}
+
+}  // namespace
+
+ExpressionPtr joined(const std::string& join, const std::vector<ExpressionPtr>& operands) {
+  const size_t bar = join.find('|');
+  if (ExpressionPtr value = of_kernel(trimmed(join.substr(0, bar)), operands)) {
+    if (bar == std::string::npos) return value;
+    return joined(join.substr(bar + 1), {value});
+  }
+  if (bar != std::string::npos) refuse(join);
+  return of_scalar(Scalar::parse(join, static_cast<int64_t>(operands.size())), operands);
+}
+
+Operator aggregate_named(const std::string& aggregation) {
+  static const std::map<std::string, Operator> table = {{"sum", kAdd}, {"prod", kMultiply}, {"max", kMax},
+                                                        {"min", kMin}, {"any", kOr},        {"all", kAnd}};
+  const auto found = table.find(aggregation);
+  JOINSUM_USER_CHECK(found != table.end(), "einsum: sparse operands cannot be reduced by agg='", aggregation,
+                     "'; there are sum, prod, max, min, any and all; or make them dense with to_dense()");
+  return found->second;
+}
+
+}  // namespace joinsum::sparse::program

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "sparse/kernels/run.h"
+#include "sparse/plan.h"
+
+namespace joinsum::sparse {
+
+using kernels::RunOptions;
+
+using TensorPtr = std::shared_ptr<const Tensor>;
+
+/// Runs the kernels of a plan over the tensors of its program. Tensors that a kernel reads in another order or in other
+/// levels are converted once, as long as the same ones are given.
+class Runner {
+ public:
+  Runner(const Program& program, const ProgramPlan& plan) : program_(program), plan_(plan) {}
+
+  struct Seconds {
+    double compile = 0;
+    double run = 0;
+  };
+  /// The results of the source queries, by name; their axes are those of the queries' outputs. `given` are tensors that
+  /// stand for those of the program, of the same shape and fill. Raises PlanError for a tensor of which only statistics
+  /// are known.
+  std::map<std::string, TensorPtr> run(const std::map<std::string, TensorPtr>& given, const RunOptions& options);
+
+  /// Of the last run.
+  const Seconds& seconds() const { return seconds_; }
+  /// Queries whose kernels ran compiled in the last run.
+  const std::vector<std::string>& compiled() const { return compiled_; }
+
+  /// Entries of each query's result in the last run.
+  const std::map<std::string, double>& true_entries() const { return true_entries_; }
+
+ private:
+  /// A tensor as a kernel reads it, and the one that it was made of.
+  struct Converted {
+    TensorPtr source;
+    TensorPtr made;
+  };
+
+  TensorPtr input(const std::string& name, const std::map<std::string, TensorPtr>& given) const;
+  TensorPtr operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
+                    const std::map<std::string, TensorPtr>& given);
+  TensorPtr run_query(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results,
+                      const std::map<std::string, TensorPtr>& given, RunOptions options);
+
+  const Program& program_;
+  const ProgramPlan& plan_;
+  std::map<std::string, Converted> converted_;
+  std::map<std::string, double> true_entries_;
+  Seconds seconds_;
+  std::vector<std::string> compiled_;
+};
+
+/// The tensor with one level for each group of axes, in this order: of elements that are equal along the axes of each
+/// group. Each level is dense, a bytemap or a sorted list, by the density that it has.
+Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& groups, const FormatCutoffs& cutoffs);
+
+}  // namespace joinsum::sparse

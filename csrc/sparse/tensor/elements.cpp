@@ -1,0 +1,64 @@
+#include "sparse/tensor/elements.h"
+
+#include <algorithm>
+
+namespace joinsum::sparse::tensor {
+namespace {
+
+/// Whether an integer type of `bits` bits, one of them its sign's, has the value.
+bool is_integer_of(double value, int bits, bool is_signed) {
+  const double upper = std::ldexp(1.0, is_signed ? bits - 1 : bits);
+  return value == std::trunc(value) && value < upper && value >= (is_signed ? -upper : 0.0);
+}
+
+bool holds(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return !std::isfinite(value) || std::isfinite(static_cast<float>(value));
+    case DType::kInt32:
+      return is_integer_of(value, 32, true);
+    case DType::kInt64:
+      return is_integer_of(value, 64, true);
+    case DType::kUInt8:
+      return is_integer_of(value, 8, false);
+    case DType::kBool:
+      return value == 0.0 || value == 1.0;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+void check_element_type(const std::string& who, DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kFloat64:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt8:
+    case DType::kBool:
+      return;
+    default:
+      JOINSUM_USER_CHECK(false, who, ": unsupported dtype: dtype=", name_of(dtype),
+                         ", supported=[f32, f64, i32, i64, u8, bool]");
+  }
+}
+
+double fill_of(DType dtype, double fill) {
+  check_element_type("sparse tensor", dtype);
+  JOINSUM_USER_CHECK(holds(dtype, fill), "sparse tensor: the dtype has no such value as the fill: fill=", fill,
+                     ", dtype=", name_of(dtype));
+  return dtype == DType::kFloat32 ? static_cast<double>(static_cast<float>(fill)) : fill;
+}
+
+void check_truths(const Values& values) {
+  if (values.dtype != DType::kBool) return;
+  const auto* wrong =
+      std::find_if(values.bytes.begin(), values.bytes.end(), [](std::byte b) { return b > std::byte{1}; });
+  JOINSUM_USER_CHECK(wrong == values.bytes.end(),
+                     "sparse tensor: a bool is neither 0 nor 1: place=", wrong - values.bytes.begin(),
+                     ", byte=", std::to_integer<int>(*wrong));
+}
+
+}  // namespace joinsum::sparse::tensor

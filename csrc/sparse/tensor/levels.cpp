@@ -1,0 +1,61 @@
+#include "sparse/tensor/levels.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace joinsum::sparse::tensor {
+namespace {
+
+std::vector<int64_t> parents_of(const Level& list) {
+  std::vector<int64_t> parents(list.coordinates.size());
+  for (int64_t p = 0; p + 1 < list.offsets.size(); ++p) {
+    std::fill(parents.begin() + list.offsets[p], parents.begin() + list.offsets[p + 1], p);
+  }
+  return parents;
+}
+
+}  // namespace
+
+void check_order(const Dims& shape, const std::vector<int64_t>& axes, int64_t formats) {
+  for (size_t a = 0; a < shape.size(); ++a) {
+    JOINSUM_USER_CHECK(shape[a] >= 0, "sparse tensor: negative size: axis=", a, ", shape=", shape);
+  }
+  std::vector<int64_t> sorted = axes;
+  std::sort(sorted.begin(), sorted.end());
+  JOINSUM_USER_CHECK(sorted == all_dims(static_cast<int64_t>(shape.size())),
+                     "sparse tensor: the order is no permutation of the axes: order=", axes, ", shape=", shape);
+  JOINSUM_USER_CHECK(formats == static_cast<int64_t>(shape.size()),
+                     "sparse tensor: each axis needs one level: levels=", formats, ", shape=", shape);
+}
+
+Level with_hash_table(const Level& list) {
+  Level level = list;
+  level.format = LevelFormat::kHash;
+  std::vector<int64_t> parents = parents_of(list);
+  const auto entries = static_cast<int64_t>(parents.size());
+  std::vector<int64_t> slots(std::bit_ceil(static_cast<uint64_t>(2 * std::max<int64_t>(entries, 1))), -1);
+  const uint64_t mask = slots.size() - 1;
+  for (int64_t e = 0; e < entries; ++e) {
+    uint64_t slot = hash_of_coordinate(parents[e], list.coordinates[e]) & mask;
+    while (slots[slot] >= 0) slot = (slot + 1) & mask;
+    slots[slot] = e;
+  }
+  level.slots = std::move(slots);
+  level.parents = std::move(parents);
+  return level;
+}
+
+int64_t checked_entries(int64_t level, LevelFormat format, int64_t fibers, int64_t size, int64_t entry_bytes,
+                        int64_t largest) {
+  int64_t entries = 0;
+  JOINSUM_USER_CHECK(!__builtin_mul_overflow(fibers, size, &entries),
+                     "sparse tensor: entries of a level exceed 64 bits: level=", level, ", format=", name_of(format),
+                     ", fibers=", fibers, ", size=", size);
+  JOINSUM_USER_CHECK(entry_bytes == 0 || entries <= largest / entry_bytes,
+                     "sparse tensor: a level would hold too many bytes: level=", level, ", format=", name_of(format),
+                     ", entries=", entries, ", bytes an entry=", entry_bytes, ", largest=", largest);
+  return entries;
+}
+
+}  // namespace joinsum::sparse::tensor

@@ -1,0 +1,270 @@
+"""Einsums of which an operand is sparse: each is a program of one query, planned by the estimated entries."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from joinsum import _C
+from joinsum.base.arguments import show
+from joinsum.base.errors import PlanError
+from joinsum.cluster.context import Context
+from joinsum.graphs.equation import Operations, common_dtype, new_labels
+from joinsum.sparse import SparseTensor
+from joinsum.sparse.program import plan_options
+
+__all__ = ["OutFormat", "has_sparse", "sparse_einsum"]
+
+# "auto", "dense", or the levels of a SparseTensor.
+OutFormat = str | Sequence[str]
+
+_DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool)
+
+# Results that have this many elements may be dense although no operand is.
+_SMALL = 1 << 20
+
+
+def has_sparse(operands: Sequence[object]) -> bool:
+    """Whether an operand is a SparseTensor, or a tensor of a sparse layout of torch's."""
+    return any(
+        isinstance(x, SparseTensor) or (isinstance(x, torch.Tensor) and x.layout is not torch.strided) for x in operands
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An einsum over sparse operands as it was read."""
+
+    equation: str
+    operations: Operations
+    labels: list[list[str]]
+    result: list[str]
+    extents: dict[str, int]
+    dtype: torch.dtype
+
+
+def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations) -> _Read:
+    shapes = [list(x.shape) for x in operands]
+    labels, result, extents = _C.parse_equation(equation, shapes, dict(operations.extents))
+    for number, (own, shape) in enumerate(zip(labels, shapes, strict=True)):
+        for label, extent in zip(own, shape, strict=True):
+            if extent != extents[label]:
+                raise PlanError(
+                    f"einsum: sparse operands are not repeated along an axis of one element; leave the axis out: "
+                    f"operand={number}, label={label}, extents=[{extent}, {extents[label]}]\n  {equation}"
+                )
+    new = new_labels(labels, result, extents)
+    dtypes = [x.dtype for x in operands]
+    if operations.products:
+        dtype = common_dtype(equation, shapes, dtypes, new=new)
+    else:
+        dtype = dtypes[0] if len(set(dtypes)) == 1 else None
+    if dtype is None and len(set(dtypes)) > 1:
+        raise PlanError(f"einsum: dtypes of the operands differ; convert one with to(dtype): dtypes={show(dtypes)}")
+    dtype = dtype or dtypes[0]
+    if dtype is torch.bool and operations.products and len(operands) > 1:
+        operations = operations.of_truth_values()
+    if dtype not in _DTYPES:
+        names = ", ".join(str(each) for each in _DTYPES)
+        raise PlanError(
+            f"einsum: sparse operands have one of the dtypes {names}; convert them with to(dtype): dtype={dtype}"
+        )
+    return _Read(equation, operations, labels, result, extents, dtype)
+
+
+def _neutral_fill(read: _Read) -> float:
+    """A fill for dense operands, which store every element: one that annihilates the join, so that no loop has to visit
+    what sparse operands do not store."""
+    if read.dtype.is_floating_point and read.operations.join == "add":
+        return {"min": math.inf, "max": -math.inf}.get(read.operations.agg, 0.0)
+    return 0.0
+
+
+def _sparse(operand: SparseTensor | torch.Tensor, read: _Read) -> SparseTensor:
+    if isinstance(operand, SparseTensor):
+        return operand if operand.dtype is read.dtype else operand.to(read.dtype)
+    if operand.device.type != "cpu":
+        raise PlanError(f"einsum: sparse operands lie on the CPU; move them with x.cpu(): device={operand.device}")
+    if operand.layout is not torch.strided:
+        return SparseTensor.from_torch(operand.to(read.dtype))
+    return SparseTensor.from_torch(operand.detach().to(read.dtype), fill=_neutral_fill(read))
+
+
+class _Planned:
+    """The plan of an einsum for operands of certain shapes, levels and numbers of entries."""
+
+    def __init__(self, read: _Read, operands: Sequence[SparseTensor]) -> None:
+        leaves = [_C.sparse_input(f"x{i}", labels) for i, labels in enumerate(read.labels)]
+        body = _C.sparse_join(read.operations.join, leaves)
+        reduced = [label for labels in read.labels for label in labels if label not in read.result]
+        if reduced:
+            op = _C.sparse_aggregation(read.operations.agg)
+            body = _C.sparse_aggregate(op, list(dict.fromkeys(reduced)), body)
+        inputs = {f"x{i}": _C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for i, x in enumerate(operands)}
+        program = _C.SparseProgram(dict(read.extents), inputs, [("z", body, list(read.result))])
+        self._plan = _C.SparsePlan(program, plan_options())
+        self._extents = read.extents
+        self._kernels: list[dict[str, Any]] = self._plan.data()["physical"]
+
+    def run(self, operands: Sequence[SparseTensor]) -> SparseTensor:
+        given = {f"x{i}": x.handle for i, x in enumerate(operands)}
+        return SparseTensor.of_handle(self._plan.run(given, os.cpu_count() or 1, "automatic", "")["z"])
+
+    def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
+        """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""
+        sparse = {f"x{i}" for i, x in enumerate(operands) if "dense" not in x.levels or x.nnz < math.prod(x.shape)}
+        for query in self._kernels:
+            visits = math.prod(self._extents[loop] for loop in query["whole_range"])
+            for access in query["accesses"]:
+                loops = set(query["whole_range"]) & set(access["indices"])
+                if access["tensor"] not in sparse or not loops or visits <= _SMALL:
+                    continue
+                raise PlanError(
+                    f"einsum: elements that a sparse operand does not store count here, so that all are visited: "
+                    f"operand={access['tensor'][1:]}, labels={sorted(loops)}, visits={visits:.3g}; give a fill that "
+                    f'the join keeps (0 for mul, inf for add under min), or out_format="dense" to compute it all'
+                )
+
+
+def _bucket(entries: int) -> int:
+    """Numbers of entries that one plan serves: within a factor of two."""
+    return entries.bit_length()
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One einsum over sparse operands, planned."""
+
+    current: Context
+    read: _Read
+    operands: list[SparseTensor]
+    planned: _Planned
+
+    @classmethod
+    def of(cls, current: Context, read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> _Call:
+        tensors = [_sparse(operand, read) for operand in operands]
+        traits = tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
+        key = ("sparse_einsum", read.equation, read.operations, read.dtype, traits)
+        return cls(current, read, tensors, current.cached(key, lambda: _Planned(read, tensors)))
+
+    def gradient(self, position: int, arriving: torch.Tensor, dense: bool) -> torch.Tensor:
+        """The gradient for an operand of a sum of products: the einsum of the one that arrives at the result with the
+        other operands; for a sparse operand where it stores elements."""
+        labels, operand = self.read.labels[position], self.operands[position]
+        operands: list[SparseTensor | torch.Tensor] = [arriving.contiguous()]
+        named = [self.read.result]
+        for other, tensor in enumerate(self.operands):
+            if other != position:
+                operands.append(tensor)
+                named.append(self.read.labels[other])
+        if not dense:
+            operands.append(operand.with_values(torch.ones(operand.nnz, dtype=self.read.dtype)))
+            named.append(labels)
+        known = {label for each in named for label in each}
+        extents = tuple((label, self.read.extents[label]) for label in sorted(set(labels) - known))
+        equation = ",".join(_text(each) for each in named) + "->" + _text(labels)
+        result = sparse_einsum(
+            self.current, equation, operands, Operations(extents=extents), "dense" if dense else "coo"
+        )
+        if dense:
+            assert isinstance(result, torch.Tensor)
+            return result
+        assert isinstance(result, SparseTensor)
+        return _aligned(operand, result)
+
+
+def _text(labels: Sequence[str]) -> str:
+    return "".join(f"{{{label}}}" for label in labels)
+
+
+def _aligned(pattern: SparseTensor, values: SparseTensor) -> torch.Tensor:
+    """Values of a tensor at the stored elements of another one, which has all of its own."""
+    place = torch.zeros(pattern.nnz, dtype=torch.int64)
+    other = torch.zeros(values.nnz, dtype=torch.int64)
+    if math.prod(pattern.shape) >= 2**63:
+        raise PlanError(
+            f"einsum: no gradient for a sparse operand of 2^63 elements or more: shape={list(pattern.shape)}"
+        )
+    for axis, extent in enumerate(pattern.shape):
+        place = place * extent + pattern.coordinates()[axis]
+        other = other * extent + values.coordinates()[axis]
+    aligned = torch.zeros(pattern.nnz, dtype=values.dtype)
+    aligned[torch.searchsorted(place, other)] = values.values()
+    return aligned
+
+
+class _SparseSum(torch.autograd.Function):
+    """A sum of products over sparse operands. `inputs` are those in autograd, at `positions`: dense operands, and the
+    values of sparse ones."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: _Call, positions: Sequence[int], sparse: Sequence[bool], *inputs: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.call, ctx.positions, ctx.sparse = call, positions, sparse
+        return call.planned.run(call.operands).to_dense()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, arriving: torch.Tensor) -> tuple[Any, ...]:
+        gradients: list[torch.Tensor | None] = []
+        for number, (position, sparse) in enumerate(zip(ctx.positions, ctx.sparse, strict=True)):
+            needed = ctx.needs_input_grad[3 + number]
+            gradients.append(ctx.call.gradient(position, arriving, not sparse) if needed else None)
+        return (None, None, None, *gradients)
+
+
+def _in_autograd(call: _Call, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor:
+    """The einsum whose operands, or their values, require gradients; its result is dense."""
+    read = call.read
+    if read.operations.join != "mul" or read.operations.agg != "sum":
+        raise PlanError(
+            f"einsum: gradients of sparse einsums are those of sums of products; detach the operands: "
+            f"join={read.operations.join}, agg={read.operations.agg}"
+        )
+    positions, sparse, inputs = [], [], []
+    for position, operand in enumerate(operands):
+        if not operand.requires_grad:
+            continue
+        if len(set(read.labels[position])) < len(read.labels[position]):
+            raise PlanError(f"einsum: no gradient for the diagonal of a sparse einsum\n  {read.equation}")
+        positions.append(position)
+        sparse.append(isinstance(operand, SparseTensor))
+        inputs.append(operand.values() if isinstance(operand, SparseTensor) else operand)
+    return cast(torch.Tensor, _SparseSum.apply(call, positions, sparse, *inputs))  # type: ignore[no-untyped-call]
+
+
+def sparse_einsum(
+    current: Context,
+    equation: str,
+    operands: Sequence[SparseTensor | torch.Tensor],
+    operations: Operations,
+    out_format: OutFormat,
+) -> SparseTensor | torch.Tensor:
+    """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
+    for number, operand in enumerate(operands):
+        if not isinstance(operand, (SparseTensor, torch.Tensor)):
+            raise PlanError(
+                f"einsum: an operand beside sparse ones is a tensor: operand={number}, type={type(operand).__name__}"
+            )
+        if isinstance(operand, torch.Tensor) and operand.layout is not torch.strided and operand.requires_grad:
+            raise PlanError(
+                f"einsum: a tensor of torch's sparse layouts has no gradient here; give "
+                f"SparseTensor.from_torch(x.detach()).with_values(values): operand={number}"
+            )
+    call = _Call.of(current, _read(equation, operands, operations), operands)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
+        if out_format not in ("auto", "dense"):
+            raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
+        return _in_autograd(call, operands)
+    if out_format == "auto":
+        call.planned.check_not_densified(call.operands)
+    result = call.planned.run(call.operands)
+    if out_format == "auto":
+        return result.to_dense() if all(level == "dense" for level in result.levels) else result
+    return result.to_dense() if out_format == "dense" else result.with_levels(out_format)

@@ -1,0 +1,27 @@
+"""Sparse tensors, and programs over them that are ordered, formatted and looped by cost."""
+
+from __future__ import annotations
+
+from joinsum.sparse.pieces import (
+    choose_formats,
+    elimination_cost,
+    estimate,
+    minimal_sub_expressions,
+    must_precede,
+    order_costs,
+)
+from joinsum.sparse.plan import Plan
+from joinsum.sparse.program import Program
+from joinsum.sparse.sparse_tensor import SparseTensor
+
+__all__ = [
+    "Plan",
+    "Program",
+    "SparseTensor",
+    "choose_formats",
+    "elimination_cost",
+    "estimate",
+    "minimal_sub_expressions",
+    "must_precede",
+    "order_costs",
+]

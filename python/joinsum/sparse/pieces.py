@@ -1,0 +1,112 @@
+"""The optimizer's decisions one by one, for tests and for those who study plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from joinsum import _C
+from joinsum.base.arguments import show
+from joinsum.base.errors import PlanError
+from joinsum.sparse.expressions import Data, expression_of
+from joinsum.sparse.program import Program, plan_options
+
+__all__ = [
+    "choose_formats",
+    "elimination_cost",
+    "estimate",
+    "minimal_sub_expressions",
+    "must_precede",
+    "order_costs",
+]
+
+
+def minimal_sub_expressions(expr: Data, index: str) -> list[Data]:
+    """What must be computed together to reduce `index`: the factors that hold it, for each path on which its aggregate
+    can be pushed down. `expr` has the aggregate over the index; the results do not.
+
+    Source: Galley, section 5.4.
+
+    >>> a, b, c = ["in", "A", ["i", "j"]], ["in", "B", ["j", "k"]], ["in", "C", ["k", "l"]]
+    >>> minimal_sub_expressions(["agg", "+", ["j", "k"], ["map", "*", [a, b, c]]], "j")
+    [['map', '*', [['in', 'A', ['i', 'j']], ['in', 'B', ['j', 'k']]]]]
+    """
+    return _C.sparse_minimal_sub_expressions(expression_of(expr), index)
+
+
+def must_precede(expr: Data) -> list[tuple[str, str]]:
+    """Pairs (x, y) of reduced indices of which x must be eliminated before y.
+
+    Source: Galley, section 5.5.
+
+    >>> must_precede(["agg", "max", ["i"], ["agg", "+", ["j"], ["in", "A", ["i", "j"]]]])
+    [('j', 'i')]
+    """
+    return _C.sparse_must_precede(expression_of(expr))
+
+
+def estimate(expr: Data, program: Program, estimator: str = "chain") -> float:
+    """Estimated entries of an expression over the program's tensors, taken as it is written.
+
+    Source: Galley, section 7.
+    """
+    return _C.sparse_estimate(expression_of(expr), program.handle, estimator)
+
+
+def order_costs(query: Mapping[str, Any], program: Program, loops: Sequence[str]) -> dict[str, Any]:
+    """What an order of loops costs the query as a single kernel, counted from the entries: `iterations` of each loop,
+    entries that are moved by `transposes`, and the `total`.
+
+    query     one of the `queries` of a program, over the tensors of `program`
+
+    Source: Galley, section 6.1.
+    """
+    return _C.sparse_order_costs(program.with_query(query).handle, list(loops), "exact")
+
+
+def choose_formats(
+    shape: Sequence[int],
+    nnz_of_prefix: Sequence[float],
+    output_order: Sequence[str],
+    loop_order: Sequence[str],
+    cutoffs: Mapping[str, float] | None = None,
+) -> list[str]:
+    """The format of each level of a result: "dense", "bytemap", "sorted_list" or "hash".
+
+    shape           extents along `output_order`
+    nnz_of_prefix   entries of the result's projections on the first, the first two, ... of `output_order`
+    cutoffs         densities above which a level is a "bytemap" (0.05) or "dense" (0.5)
+
+    Source: Galley, section 6.2.
+
+    >>> choose_formats([10, 10], [9, 27], ["i", "j"], ["i", "k", "j"])
+    ['dense', 'bytemap']
+    """
+    options = {"bytemap": 0.05, "dense": 0.5} | dict(cutoffs or {})
+    return _C.sparse_choose_formats(
+        list(shape),
+        [float(each) for each in nnz_of_prefix],
+        list(output_order),
+        list(loop_order),
+        float(options["bytemap"]),
+        float(options["dense"]),
+    )
+
+
+def elimination_cost(
+    program: Program,
+    order: Sequence[str],
+    *,
+    estimator: str = "chain",
+    cost: tuple[float, float] = (1.0, 1.0),
+    mode: str = "absorb",
+) -> float:
+    """The cost of the program's only query where its indices are eliminated in this order.
+
+    Raises PlanError for an order that is not possible.
+
+    Source: Galley, section 5.3.
+    """
+    if isinstance(order, str):
+        raise PlanError(f"elimination_cost: order is a list of names: order={show(order)}")
+    return _C.sparse_elimination_cost(program.handle, list(order), plan_options(estimator, cost, mode))

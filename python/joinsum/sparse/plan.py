@@ -1,0 +1,119 @@
+"""Plans of sparse programs: what was decided, as data, and its runs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from joinsum import _C
+from joinsum.sparse.expressions import expression_of, written
+from joinsum.sparse.sparse_tensor import SparseTensor
+
+__all__ = ["Plan"]
+
+
+class Plan:
+    """How a program is computed.
+
+    logical     the queries in order, each with one aggregate: `name`, `op`, `indices`, `expr`, `output`, estimated
+                entries `nnz_agg` and `nnz_map` of result and expression, `cost`
+    cost        of all of them
+    orders      the indices of each source query in the order in which they are eliminated
+    physical    the loop nest of each query: `loops`, their `iterations`, `formats` of the result's levels, `accesses`
+                (`tensor`, `indices`, and a protocol for each: "walk" or "lookup"), what is `transposed`, `cost`
+    classes     names of queries that are one
+    seconds     `plan`, `compile` and `run`, of the last run
+
+    Source: Galley, sections 5 and 6.
+    """
+
+    def __init__(self, handle: _C.SparsePlan, seconds: float) -> None:
+        self._handle = handle
+        data = handle.data()
+        self.logical: list[dict[str, Any]] = [each | {"expr": written(each["expr"])} for each in data["logical"]]
+        self.cost: float = data["cost"]
+        self.orders: dict[str, list[str]] = data["orders"]
+        self.physical: list[dict[str, Any]] = data["physical"]
+        self.classes: list[list[str]] = data["classes"]
+        # Whether branch and bound went through all orders of each source query, or gave up for the greedy one.
+        self.search_complete: dict[str, bool] = data["search_complete"]
+        self.seconds: dict[str, float] = {"plan": seconds, "compile": 0.0, "run": 0.0}
+
+    def run(
+        self, *, threads: int | None = None, engine: str = "automatic", cache: str | Path | None = None
+    ) -> dict[str, SparseTensor]:
+        """The results of the program's queries by name. Raises PlanError where only statistics of a tensor are known.
+
+        threads   that run kernels, by default one for each core
+        engine    "compiled" generates C++ and compiles it with the system's compiler, "interpreter" needs none;
+                  "automatic" compiles what would take longer to interpret, where that works. JOINSUM_JIT=0 in the
+                  environment never compiles
+        cache     folder of compiled kernels, by default `joinsum/kernels` in the user's cache folder
+        """
+        count = os.cpu_count() or 1 if threads is None else threads
+        results = self._handle.run({}, count, engine, "" if cache is None else str(cache))
+        self.seconds["compile"], self.seconds["run"] = self._handle.seconds()
+        return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
+
+    @property
+    def compiled(self) -> list[str]:
+        """Queries whose kernels ran compiled in the last run."""
+        return self._handle.compiled()
+
+    @property
+    def true_entries(self) -> dict[str, int]:
+        """Entries of each query's result, also of those between, in the last run."""
+        return {name: int(entries) for name, entries in self._handle.true_entries().items()}
+
+    def data(self) -> dict[str, Any]:
+        """All fields as JSON has them."""
+        return {
+            "logical": written(self.logical),
+            "cost": written(self.cost),
+            "orders": self.orders,
+            "physical": written(self.physical),
+            "classes": self.classes,
+            "seconds": dict(self.seconds),
+        }
+
+    def to_json(self) -> str:
+        """All fields as JSON text."""
+        return json.dumps(self.data())
+
+    def __str__(self) -> str:
+        lines = [f"cost {self.cost:.6g}"]
+        true_entries = self.true_entries
+        for logical, physical in zip(self.logical, self.physical, strict=True):
+            reduced = f"{logical['op']}[{','.join(logical['indices'])}] " if logical["op"] else ""
+            text = expression_of(logical["expr"]).text()
+            lines.append(f"{logical['name']}[{','.join(logical['output'])}] = {reduced}{text}")
+            known = true_entries.get(logical["name"])
+            measured = "" if known is None else f" (true {known})"
+            entries = f"{logical['nnz_agg']:.6g}{measured} of {logical['nnz_map']:.6g}"
+            lines.append(f"    entries {entries}, cost {logical['cost']:.6g}")
+            lines += _loop_lines(physical)
+        lines += [f"one: {' = '.join(members)}" for members in self.classes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def _loop_lines(physical: dict[str, Any]) -> list[str]:
+    """The loop nest as pseudo-code."""
+    lines = []
+    for depth, (loop, iterations) in enumerate(zip(physical["loops"], physical["iterations"], strict=True)):
+        readers: dict[str, list[str]] = {"walk": [], "lookup": []}
+        for access in physical["accesses"]:
+            for index, protocol in zip(access["indices"], access["protocols"], strict=True):
+                if index == loop:
+                    readers[protocol].append(access["tensor"])
+        walked = f" in {' | '.join(readers['walk'])}" if readers["walk"] else ""
+        looked_up = f", lookup {', '.join(readers['lookup'])}" if readers["lookup"] else ""
+        lines.append(f"{'  ' * (depth + 2)}for {loop}{walked}{looked_up}   # {iterations:.6g} iterations")
+    levels = " ".join(f"{index}:{form}" for index, form in zip(physical["output"], physical["formats"], strict=True))
+    lines.append(f"    result {levels or 'scalar'}")
+    if physical["transposed"]:
+        lines.append(f"    transposes {', '.join(physical['transposed'])}")
+    return lines

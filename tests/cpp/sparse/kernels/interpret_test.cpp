@@ -1,0 +1,116 @@
+#include "sparse/kernels/interpret.h"
+
+#include <gtest/gtest.h>
+
+#include "sparse/kernels/expectations.h"
+
+namespace joinsum::sparse::kernels {
+
+using namespace operators;  // NOLINT: the tests' own words
+using namespace tensor;     // NOLINT
+namespace {
+
+class EachDType : public testing::TestWithParam<DType> {};
+
+TEST_P(EachDType, ARandomKernelIsTheBruteForceOverAllCoordinates) {
+  RandomKernels random(20240917 + static_cast<uint64_t>(GetParam()));
+  for (int round = 0; round < 4000; ++round) {
+    const Case drawn = random.draw(GetParam());
+    check(drawn.kernel);
+    InterpreterOptions options{.threads = 1 + round % 3, .range_entries = 1};
+    // Every other workspace is a hash table.
+    if (random.below(2) == 0) options.largest_array = 0;
+    expect_brute_force(drawn, interpret(drawn.kernel, drawn.arguments(), options));
+    if (testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
+  }
+}
+
+TEST_P(EachDType, ALongKernelIsTheBruteForceOverAllCoordinates) {
+  RandomKernels random(52 + static_cast<uint64_t>(GetParam()));
+  for (int round = 0; round < 60; ++round) {
+    const Case drawn = random.draw_long(GetParam());
+    InterpreterOptions options{.threads = 1 + round % 3, .range_entries = 100};
+    if (random.below(2) == 0) options.largest_array = 0;
+    expect_brute_force(drawn, interpret(drawn.kernel, drawn.arguments(), options));
+    if (testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Interpret, EachDType, testing::ValuesIn(element_types()),
+                         [](const auto& dtype) { return name_of(dtype.param); });
+
+/// The sum over i of A_ij · x_i for the elements of `count` rows, which are no round numbers.
+struct ColumnSums {
+  explicit ColumnSums(int64_t count) {
+    using enum LevelFormat;
+    std::vector<std::pair<Dims, double>> elements;
+    std::vector<std::pair<Dims, double>> factors;
+    for (int64_t i = 0; i < count; ++i) {
+      factors.push_back({{i}, std::sin(static_cast<double>(i))});
+      for (int64_t j = i % 3; j < 7; j += 3) elements.push_back({{i, j}, 1.0 / static_cast<double>(1 + i + j)});
+    }
+    a = from_coordinates(coordinates_of({count, 7}, DType::kFloat64, elements), {0, 1}, {kDense, kSortedList}, 0);
+    x = from_coordinates(coordinates_of({count}, DType::kFloat64, factors), {0}, {kDense}, 0);
+    kernel.operands = {{.loops = {0, 1}, .formats = {kDense, kSortedList}}, {.loops = {0}, .formats = {kDense}}};
+    kernel.loops = {{.walkers = {0}, .lookups = {1}}, {.walkers = {0}}};
+    kernel.body = {{.kind = BodyNode::Kind::kOperand, .operand = 0},
+                   {.kind = BodyNode::Kind::kOperand, .operand = 1},
+                   {.kind = BodyNode::Kind::kMap, .op = Operator::kMultiply, .children = {0, 1}}};
+    kernel.aggregate = Operator::kAdd;
+    kernel.output = {1};
+    derive(kernel);
+  }
+  KernelArguments arguments() const { return {{&a, &x}, {x.shape[0], 7}}; }
+
+  Tensor a;
+  Tensor x;
+  Kernel kernel;
+};
+
+TEST(Interpret, ResultsDoNotDependOnTheNumberOfThreads) {
+  ColumnSums sums(20000);
+  for (const LevelFormat format : {LevelFormat::kDense, LevelFormat::kSortedList, LevelFormat::kHash}) {
+    sums.kernel.formats = {format};
+    const Tensor one = interpret(sums.kernel, sums.arguments(), 1);
+    for (const int threads : {2, 3, 8}) {
+      const Tensor many = interpret(sums.kernel, sums.arguments(), threads);
+      for (int64_t j = 0; j < 7; ++j) EXPECT_EQ(element_at(many, {j}), element_at(one, {j})) << threads;
+    }
+  }
+}
+
+TEST(Interpret, ArgumentsThatAreNotTheKernelsAreErrorsThatNameThem) {
+  ColumnSums sums(4);
+  sums.kernel.formats = {LevelFormat::kDense};
+  const auto error = [&](const auto& change) {
+    KernelArguments arguments = sums.arguments();
+    change(arguments);
+    return error_of([&] { interpret(sums.kernel, arguments); });
+  };
+  EXPECT_EQ(error([](KernelArguments&) {}), "no error");
+  EXPECT_EQ(error([](KernelArguments& a) { a.operands.pop_back(); }),
+            "kernel: another number of operands: given=1, wanted=2");
+  EXPECT_EQ(error([](KernelArguments& a) { a.extents = {4}; }), "kernel: another number of extents: given=1, wanted=2");
+  EXPECT_EQ(error([](KernelArguments& a) { a.extents[1] = 8; }),
+            "kernel: a level has another extent: operand=0, level=1, size=7, wanted=8");
+  EXPECT_EQ(error([](KernelArguments& a) { a.operands[1] = a.operands[0]; }),
+            "kernel: an operand has another number of levels: operand=1, levels=2, wanted=1");
+  Tensor other = sums.x;
+  other.fill = 1;
+  EXPECT_EQ(error([&](KernelArguments& a) { a.operands[1] = &other; }),
+            "kernel: an operand has another fill: operand=1, fill=1, wanted=0");
+}
+
+TEST(Interpret, AResultThatDoesNotFitIsAnError) {
+  ColumnSums sums(4);
+  Kernel& kernel = sums.kernel;
+  kernel.loops.push_back({});
+  kernel.output = {2};
+  kernel.formats = {LevelFormat::kDense};
+  KernelArguments arguments = sums.arguments();
+  arguments.extents.push_back(int64_t{1} << 50);
+  EXPECT_NE(error_of([&] { interpret(kernel, arguments); }).find("the result does not fit"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace joinsum::sparse::kernels

@@ -1,0 +1,80 @@
+#include "sparse/physical/loops.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+#include "sparse/plan.h"
+#include "sparse/programs.h"
+
+namespace joinsum::sparse::physical {
+namespace {
+
+using namespace sparse::testing;  // NOLINT: the tests' own words
+
+LoopOrder order_of(const Program& over, const std::vector<std::string>& loops, const std::string& estimator = "exact") {
+  return order_costs(over, 0, loops, estimator_named(estimator));
+}
+
+TEST(LoopOrder, BeginsWithTheMostSelectiveOperand) {
+  // Galley, example 6.1: one entry in A, five in each row and column of B and C.
+  std::vector<Dims> banded;
+  for (int64_t i = 0; i < 20; ++i) {
+    for (int64_t d = 0; d < 5; ++d) banded.push_back({i, (i + d) % 20});
+  }
+  const Program over = program_of(
+      {{"A", entries({20, 20}, {{3, 4}})}, {"B", entries({20, 20}, banded)}, {"C", entries({20, 20}, banded)}},
+      sum("jk", times({in("A", "ij"), in("B", "jk"), in("C", "kl")})), "il");
+  const LoopOrder good = order_of(over, {"i", "j", "k", "l"}), bad = order_of(over, {"l", "k", "j", "i"});
+  EXPECT_EQ(good.iterations, (std::vector<double>{1, 1, 5, 25}));
+  EXPECT_EQ(good.cost, 32);
+  EXPECT_EQ(bad.iterations, (std::vector<double>{20, 100, 25, 25}));
+  // All three operands are read against their order.
+  EXPECT_EQ(bad.cost, 170 + 1 + 100 + 100);
+}
+
+TEST(LoopOrder, UnitesOperandsThatDoNotAnnihilate) {
+  const Program over = program_of({{"A", entries({4, 4}, {{0, 1}, {2, 2}})}, {"B", entries({4, 4}, {{0, 1}, {3, 3}})}},
+                                  plus({in("A", "ij"), in("B", "ij")}), "ij");
+  EXPECT_EQ(order_of(over, {"i", "j"}).iterations, (std::vector<double>{3, 3}));
+}
+
+TEST(LoopOrder, RefusesLoopsThatAreMissing) {
+  const Program over = program_of({{"A", entries({4, 4}, {{0, 1}})}}, sum("j", in("A", "ij")), "i");
+  EXPECT_THROW(order_of(over, {"i"}), PlanError);
+  EXPECT_THROW(order_of(over, {"i", "i"}), PlanError);
+  EXPECT_THROW(order_of(over, {"i", "x"}), PlanError);
+}
+
+TEST(LoopOrder, IsTheCheapestOfAllOrders) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 80; ++round) {
+    std::map<std::string, InputTensor> tensors;
+    std::vector<ExpressionPtr> factors;
+    const std::string letters = "abcde";
+    std::uniform_int_distribution<> letter(0, 4);
+    for (int i = 0; i < 4; ++i) {
+      const int first = letter(random), second = (first + 1 + letter(random) % 4) % 5;
+      const std::string name(1, static_cast<char>('A' + i));
+      tensors[name] = random_entries(random, {6, 6}, 0.2);
+      factors.push_back(in(name, std::string{letters[first], letters[second]}));
+    }
+    const ExpressionPtr body = times(factors);
+    std::vector<std::string> indices = free_indices(body);
+    std::string all;
+    for (const std::string& index : indices) all += index;
+    const Program over = program_of(tensors, body, all);
+    double least = std::numeric_limits<double>::infinity();
+    std::ranges::sort(indices);
+    do {
+      least = std::min(least, order_of(over, indices).cost);
+    } while (std::ranges::next_permutation(indices).found);
+    PlanOptions options;
+    options.logical.estimator = exact_estimator();
+    EXPECT_NEAR(plan(over, options).queries[0].physical[0].cost, least, 1e-9 * least) << text_of(body);
+  }
+}
+
+}  // namespace
+}  // namespace joinsum::sparse::physical

@@ -1,0 +1,108 @@
+#include "sparse/statistics/statistics.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "sparse/plan.h"
+#include "sparse/programs.h"
+
+namespace joinsum::sparse::statistics {
+namespace {
+
+using namespace sparse::testing;  // NOLINT: the tests' own words
+
+double estimated(const std::string& estimator, const std::map<std::string, InputTensor>& tensors,
+                 const ExpressionPtr& expression) {
+  std::map<std::string, InputTensor> all = tensors;
+  // Any query: only the tensors count.
+  const Program any({}, all, {{"q", make_literal(0), {}}});
+  return estimate(expression, any, estimator_named(estimator));
+}
+
+TEST(UniformEstimator, MultipliesProbabilities) {
+  const std::map<std::string, InputTensor> tensors = {{"A", counted({10, 20}, 50)}, {"B", counted({20, 5}, 25)}};
+  const double join = 10 * 20 * 5 * (50.0 / 200) * (25.0 / 100);
+  EXPECT_DOUBLE_EQ(estimated("uniform", tensors, times({in("A", "ij"), in("B", "jk")})), join);
+  const double p = 0.25 * 0.25;
+  EXPECT_NEAR(estimated("uniform", tensors, sum("j", times({in("A", "ij"), in("B", "jk")}))),
+              50 * (1 - std::pow(1 - p, 20)), 1e-9);
+  EXPECT_NEAR(estimated("uniform", tensors, plus({in("A", "ij"), in("B", "jk")})), 1000 * (1 - 0.75 * 0.75), 1e-9);
+}
+
+TEST(UniformEstimator, KeepsItsDigitsAtTheCorners) {
+  const std::map<std::string, InputTensor> tensors = {
+      {"E", counted({1000, 1000}, 0)},
+      {"F", counted({3, 4}, 12)},
+      {"H", counted({int64_t{1} << 40, int64_t{1} << 40}, 5)},
+  };
+  EXPECT_EQ(estimated("uniform", tensors, in("E", "ij")), 0);
+  EXPECT_EQ(estimated("uniform", tensors, sum("j", in("F", "ij"))), 3);
+  EXPECT_NEAR(estimated("uniform", tensors, in("H", "ij")), 5, 1e-9);
+  EXPECT_NEAR(estimated("uniform", tensors, sum("j", in("H", "ij"))), 5, 1e-6);
+}
+
+TEST(ChainEstimator, TakesTheCheapestPath) {
+  // One A at each i, and three B at each j: no more than nnz(A)·3 elements.
+  InputTensor a = counted({100, 50}, 100), b = counted({50, 40}, 150);
+  b.degrees = {{{1}, {0}, 3}};
+  const std::map<std::string, InputTensor> tensors = {{"A", a}, {"B", b}};
+  EXPECT_EQ(estimated("chain", tensors, times({in("A", "ij"), in("B", "jk")})), 300);
+  EXPECT_EQ(estimated("chain", tensors, sum("j", times({in("A", "ij"), in("B", "jk")}))), 300);
+  EXPECT_EQ(estimated("chain", tensors, sum("ijk", times({in("A", "ij"), in("B", "jk")}))), 1);
+}
+
+TEST(ChainEstimator, AddsBoundsOfUnions) {
+  const std::map<std::string, InputTensor> tensors = {{"A", counted({10, 10}, 7)}, {"u", counted({10}, 2)}};
+  EXPECT_EQ(estimated("chain", tensors, plus({in("A", "ij"), in("u", "i")})), 27);
+}
+
+/// Products, sums and aggregates over matrices A, B and a vector C.
+ExpressionPtr random_expression(std::mt19937& random, int depth) {
+  const auto pick = [&](int n) { return std::uniform_int_distribution<>(0, n - 1)(random); };
+  if (depth == 0 || pick(5) == 0) {
+    const std::string letters = "ijk";
+    const std::string first(1, letters[pick(3)]), second(1, letters[pick(3)]);
+    if (pick(3) == 0) return in("C", first);
+    return in(pick(2) == 0 ? "A" : "B", first + second);
+  }
+  const int kind = pick(4);
+  if (kind == 3) {
+    const ExpressionPtr child = random_expression(random, depth - 1);
+    const std::vector<std::string> indices = free_indices(child);
+    return indices.empty() ? child : sum(indices[pick(static_cast<int>(indices.size()))], child);
+  }
+  const Operator op = kind == 0 ? Operator::kAdd : Operator::kMultiply;
+  return make_map(op, {random_expression(random, depth - 1), random_expression(random, depth - 1)});
+}
+
+TEST(ChainEstimator, IsNeverBelowTheTruth) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 1500; ++round) {
+    const double density = std::uniform_real_distribution<>(0, 0.7)(random);
+    const std::map<std::string, InputTensor> tensors = {{"A", random_entries(random, {4, 4}, density)},
+                                                        {"B", random_entries(random, {4, 4}, density)},
+                                                        {"C", random_entries(random, {4}, density)}};
+    const ExpressionPtr expression = random_expression(random, 3);
+    const double truth = estimated("exact", tensors, expression);
+    EXPECT_GE(estimated("chain", tensors, expression), truth * (1 - 1e-12)) << text_of(expression);
+  }
+}
+
+TEST(ExactEstimator, CountsUnionsAndJoins) {
+  const std::map<std::string, InputTensor> tensors = {{"A", entries({3, 3}, {{0, 1}, {1, 1}, {2, 0}})},
+                                                      {"v", entries({3}, {{1}})}};
+  EXPECT_EQ(estimated("exact", tensors, times({in("A", "ij"), in("v", "j")})), 2);
+  EXPECT_EQ(estimated("exact", tensors, plus({in("A", "ij"), in("v", "j")})), 4);
+  EXPECT_EQ(estimated("exact", tensors, sum("i", times({in("A", "ij"), in("v", "j")}))), 1);
+  EXPECT_EQ(estimated("exact", tensors, in("A", "ii")), 1);
+}
+
+TEST(Estimators, AreFoundByNameAndOpenToOthers) {
+  EXPECT_EQ(estimator_named("chain")->name(), "chain");
+  EXPECT_THROW(estimator_named("magic"), PlanError);
+  EXPECT_THROW(register_estimator(uniform_estimator()), PlanError);
+}
+
+}  // namespace
+}  // namespace joinsum::sparse::statistics

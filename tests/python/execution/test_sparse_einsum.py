@@ -1,0 +1,195 @@
+"""Einsums with sparse operands beside torch's of dense ones."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import joinsum
+import numpy as np
+import pytest
+import torch
+from joinsum import PlanError, SparseTensor
+
+INFINITY = math.inf
+LAYOUTS = ("coo", "csr", "csc", "dcsr", "bytemap", "hash")
+
+
+@pytest.fixture(autouse=True)
+def one_site() -> None:
+    joinsum.init(sites=1)
+
+
+def random_dense(seed: int, *shape: int, density: float = 0.3, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(-4, 5, shape, generator=generator).to(dtype)
+    return values * (torch.rand(shape, generator=generator) < density)
+
+
+def dense_of(result: Any) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else result.to_dense()
+
+
+@pytest.mark.parametrize("levels", LAYOUTS)
+@pytest.mark.parametrize(
+    "equation", ["ij,jk->ik", "ij,kj->ik", "ij,jk->", "ij,jk->ki", "ij,ij->j", "ij,ij", "ji,jk->jik"]
+)
+def test_products_are_torchs(equation: str, levels: str) -> None:
+    x, y = random_dense(1, 6, 6), random_dense(2, 6, 6)
+    expected = torch.einsum(equation, x, y)
+    for operands in (
+        (SparseTensor.from_torch(x, levels=levels), y),
+        (SparseTensor.from_torch(x, levels=levels), SparseTensor.from_torch(y, levels=levels)),
+        (x, SparseTensor.from_torch(y, levels=levels)),
+    ):
+        assert torch.equal(dense_of(joinsum.einsum(equation, *operands)), expected)
+
+
+def test_torchs_sparse_tensors_are_operands() -> None:
+    x, y = random_dense(3, 5, 7), random_dense(4, 7, 4)
+    for sparse in (x.to_sparse(), x.to_sparse_csr(), x.to_sparse_csc()):
+        assert torch.equal(dense_of(joinsum.einsum("ij,jk->ik", sparse, y)), x @ y)
+
+
+def test_random_products_of_many_operands_are_torchs() -> None:
+    random = np.random.default_rng(0)
+    for number in range(150):
+        count = int(random.integers(1, 5))
+        labels = ["".join(random.choice(list("abcd"), size=int(random.integers(0, 4)))) for _ in range(count)]
+        used = sorted(set("".join(labels)))
+        result = "".join(random.permutation([label for label in used if random.random() < 0.5]).tolist())
+        extents = {label: int(random.integers(1, 5)) for label in used}
+        dense = [random_dense(number * 9 + i, *(extents[each] for each in own)) for i, own in enumerate(labels)]
+        # No axis is repeated: extents of a label are one.
+        operands = [
+            SparseTensor.from_torch(x, levels="sorted_list") if i == 0 or random.random() < 0.6 else x
+            for i, x in enumerate(dense)
+        ]
+        equation = ",".join(labels) + "->" + result
+        found = dense_of(joinsum.einsum(equation, *operands))
+        assert torch.equal(found, torch.einsum(equation, *dense)), equation
+
+
+@pytest.mark.parametrize(
+    ("join", "agg", "fill"), [("add", "min", INFINITY), ("add", "max", -INFINITY), ("mul", "sum", 0)]
+)
+def test_semirings_keep_their_fill(join: str, agg: str, fill: float) -> None:
+    x, y = random_dense(5, 5, 6), random_dense(6, 6, 4)
+    x, y = torch.where(x == 0, fill, x), torch.where(y == 0, fill, y)
+    expected = joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg)
+    a, b = (SparseTensor.from_torch(each, levels="csr", fill=fill) for each in (x, y))
+    found = joinsum.einsum("ij,jk->ik", a, b, join=join, agg=agg, out_format="csr")
+    assert isinstance(found, SparseTensor)
+    assert found.fill == fill
+    assert torch.equal(found.to_dense(), expected)
+    assert torch.equal(dense_of(joinsum.einsum("ij,jk->ik", a, y, join=join, agg=agg)), expected)
+
+
+@pytest.mark.parametrize(
+    "join", ["sub", "squared_difference", "abs_difference", "max", "min", "sub | square", "exp(x - y) * 2"]
+)
+@pytest.mark.parametrize("agg", ["sum", "max", "min"])
+def test_other_operations_count_what_is_not_stored(join: str, agg: str) -> None:
+    x, y = random_dense(7, 4, 5), random_dense(8, 5, 3)
+    expected = joinsum.einsum("ij,jk->ik", x, y, join=join, agg=agg)
+    operands = [SparseTensor.from_torch(each, levels="csr") for each in (x, y)]
+    found = joinsum.einsum("ij,jk->ik", *operands, join=join, agg=agg, out_format="dense")
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool])
+def test_dtypes_are_torchs(dtype: torch.dtype) -> None:
+    x, y = (random_dense(seed, 5, 5).abs().to(dtype) for seed in (9, 10))
+    found = dense_of(joinsum.einsum("ij,jk->ik", SparseTensor.from_torch(x, levels="csr"), y))
+    expected = (
+        torch.einsum("ij,jk->ik", x.long(), y.long()).bool() if dtype is torch.bool else torch.einsum("ij,jk->ik", x, y)
+    )
+    assert found.dtype is expected.dtype
+    assert torch.equal(found, expected)
+
+
+def test_labels_of_the_result_alone_repeat() -> None:
+    x = random_dense(11, 3)
+    found = joinsum.einsum("i->ij", SparseTensor.from_torch(x, levels="sorted_list"), extents={"j": 2})
+    assert torch.equal(dense_of(found), x[:, None].expand(3, 2))
+
+
+def test_the_result_has_the_levels_that_were_asked_for() -> None:
+    x = SparseTensor.from_torch(random_dense(12, 6, 6), levels="csr")
+    assert joinsum.einsum("ij,jk->ik", x, x, out_format="dcsr").levels == ("sorted_list", "sorted_list")  # type: ignore[union-attr]
+    assert isinstance(joinsum.einsum("ij,jk->ik", x, x, out_format="dense"), torch.Tensor)
+    few = SparseTensor.from_coordinates([[3], [4]], [2.0], (1000, 1000), levels="csr")
+    found = joinsum.einsum("ij,jk->ik", few, few)
+    assert isinstance(found, SparseTensor)
+    assert found.nnz == 0
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,ij->i", "ij,jk,k->i", "ij,k->ik", "ij,j->"])
+def test_gradients_of_sums_of_products_are_torchs(equation: str) -> None:
+    extents = {"i": 4, "j": 5, "k": 3}
+    labels = equation.split("->")[0].split(",")
+    dense = [random_dense(20 + i, *(extents[label] for label in own)) for i, own in enumerate(labels)]
+    leaves = [x.clone().requires_grad_() for x in dense]
+    result = torch.einsum(equation, *leaves)
+    weights = random_dense(30, *result.shape, density=1)
+    (result * weights).sum().backward()
+    sparse = SparseTensor.from_torch(dense[0], levels="csr")
+    values = sparse.values().requires_grad_()
+    others = [x.clone().requires_grad_() for x in dense[1:]]
+    found = joinsum.einsum(equation, sparse.with_values(values), *others)
+    assert torch.equal(found.detach(), result.detach())  # type: ignore[union-attr]
+    (found * weights).sum().backward()  # type: ignore[operator]
+    rows, columns = sparse.coordinates()
+    assert torch.equal(values.grad, leaves[0].grad[rows, columns])  # type: ignore[arg-type, index]
+    for other, leaf in zip(others, leaves[1:], strict=True):
+        assert torch.equal(other.grad, leaf.grad)  # type: ignore[arg-type]
+
+
+def test_a_sparse_layer_trains_as_a_masked_dense_one() -> None:
+    mask = (random_dense(40, 6, 5) != 0).double()
+    x, y = random_dense(41, 8, 5, density=1), random_dense(42, 8, 6, density=1)
+    dense = random_dense(43, 6, 5, density=1).requires_grad_()
+    pattern = SparseTensor.from_torch(mask, levels="csr")
+    rows, columns = pattern.coordinates()
+    values = dense.detach()[rows, columns].clone().requires_grad_()
+    for _ in range(5):
+        ((x @ (dense * mask).T - y) ** 2).mean().backward()
+        out = joinsum.einsum("oi,bi->bo", pattern.with_values(values), x)
+        ((out - y) ** 2).mean().backward()  # type: ignore[operator]
+        with torch.no_grad():
+            dense -= 0.01 * dense.grad
+            values -= 0.01 * values.grad
+        dense.grad = values.grad = None
+    torch.testing.assert_close(values.detach(), dense.detach()[rows, columns], rtol=1e-12, atol=1e-12)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_would_become_dense_is_refused_until_it_is_asked_for() -> None:
+    edges = SparseTensor.from_coordinates([[0], [1]], [1.0], (2000, 2000), levels="csr")
+    with pytest.raises(PlanError, match=r"does not store count here.*labels=\['i'.*out_format"):
+        joinsum.einsum("ij,jk->ik", edges, edges, join="add", agg="min")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda s: joinsum.einsum("ij,jk->ik", s, torch.ones(4, 2)), "extents of a label differ"),
+        (lambda s: joinsum.einsum("ij,j->i", s, torch.ones(1)), "not repeated along an axis of one element"),
+        (lambda s: joinsum.einsum("ij,j->i", s, [1, 2, 3]), "is a tensor: operand=1, type=list"),
+        (lambda s: joinsum.einsum("ij->i", s, agg="logsumexp"), "reduced by agg='logsumexp'"),
+        (lambda s: joinsum.einsum("ij,ij->i", s, s, join="atan2"), "atan2"),
+        (lambda s: joinsum.einsum("ij->i", s, out=torch.ones(3)), "no out="),
+        (lambda s: joinsum.einsum("ij,j->i", s, torch.ones(3, dtype=torch.float64)), "dtypes of the operands differ"),
+        (lambda s: joinsum.einsum("ij,j->i", s, torch.ones(3).requires_grad_(), agg="max"), "sums of products"),
+        (lambda s: joinsum.einsum("ij,j->i", s, torch.ones(3).requires_grad_(), out_format="coo"), "are dense"),
+        (lambda s: joinsum.einsum("ij->i", torch.ones(3, 3), out_format="csr"), "dense operands give dense results"),
+    ],
+)
+def test_what_cannot_be_done_says_so(call: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        call(SparseTensor.from_torch(torch.eye(3), levels="csr"))
