@@ -1,3 +1,6 @@
+#include <limits>
+#include <mutex>
+
 #include "bindings/bindings.h"
 #include "sparse/logical/search.h"
 #include "sparse/plan.h"
@@ -131,20 +134,26 @@ class Planned {
 
   const sparse::ProgramPlan& plan() const { return plan_; }
 
+  /// One run at a time: kernels and converted tensors are kept between runs.
   std::map<std::string, TensorHandle> run(const std::map<std::string, TensorHandle>& given, int threads,
-                                          const std::string& engine, const std::string& cache) {
+                                          const std::string& engine, const std::string& cache, bool adapts) {
+    const std::scoped_lock lock(mutex_);
     if (runner_ == nullptr) runner_ = std::make_unique<sparse::Runner>(*program_, plan_);
     const sparse::kernels::RunOptions options{threads, engine_named(engine), cache};
     std::map<std::string, TensorHandle> out;
-    for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options)) {
+    for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options, adapts)) {
       out[name] = std::const_pointer_cast<sparse::tensor::Tensor>(tensor);
     }
     return out;
   }
 
-  std::pair<double, double> seconds() const {
-    if (runner_ == nullptr) return {0, 0};
-    return {runner_->seconds().compile, runner_->seconds().run};
+  std::tuple<double, double, double> seconds() const {
+    if (runner_ == nullptr) return {0, 0, 0};
+    const auto& seconds = runner_->seconds();
+    return {seconds.plan, seconds.compile, seconds.run};
+  }
+  std::vector<std::string> replanned() const {
+    return runner_ == nullptr ? std::vector<std::string>() : runner_->replanned();
   }
   std::vector<std::string> compiled() const {
     return runner_ == nullptr ? std::vector<std::string>() : runner_->compiled();
@@ -156,6 +165,7 @@ class Planned {
  private:
   std::shared_ptr<Program> program_;
   sparse::ProgramPlan plan_;
+  std::mutex mutex_;
   std::unique_ptr<sparse::Runner> runner_;
 };
 
@@ -172,7 +182,10 @@ IndexSpace shown_space(const sparse::logical::LogicalQuery& query, const IndexSp
   sparse::statistics::IndexSet used = query.body->free;
   for (const int64_t index : query.output) used |= sparse::statistics::only(index);
   std::map<std::string, int64_t> times;
-  for (const int64_t index : sparse::statistics::members_of(used)) ++times[space.originals[index]];
+  for (const int64_t index : sparse::statistics::members_of(used)) {
+    ++times[space.originals[index]];
+    if (space.names[index] != space.originals[index]) ++times[space.names[index]];
+  }
   for (const int64_t index : sparse::statistics::members_of(used)) {
     if (times[space.originals[index]] == 1) shown.names[index] = space.originals[index];
   }
@@ -271,9 +284,10 @@ void bind_programs(py::module_& module) {
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
-           WithoutGil())
+           py::arg("adapts"), WithoutGil())
       .def("seconds", &Planned::seconds)
       .def("compiled", &Planned::compiled)
+      .def("replanned", &Planned::replanned)
       .def("true_entries", &Planned::true_entries);
 }
 
@@ -341,7 +355,8 @@ std::vector<std::string> choose_formats(const Dims& shape, const std::vector<dou
                                         const std::vector<std::string>& output_order,
                                         const std::vector<std::string>& loop_order, double bytemap, double dense) {
   std::vector<std::string> names;
-  const sparse::physical::FormatCutoffs cutoffs{bytemap, dense};
+  // Without the cap, which is the planner's own.
+  const sparse::physical::FormatCutoffs cutoffs{bytemap, dense, std::numeric_limits<double>::infinity()};
   for (const auto format : sparse::physical::choose_formats(shape, entries, output_order, loop_order, cutoffs)) {
     names.push_back(name_of(format));
   }

@@ -55,6 +55,7 @@ struct ProgramPlan {
   std::vector<PlannedQuery> queries;                ///< of each source query
   double cost = 0;                                  ///< of all logical queries
   std::map<std::string, std::string> same_as = {};  ///< a query, and the earlier one that computes the same
+  PlanOptions options = {};                         ///< by which it was planned
 };
 
 /// Plans the queries of a program in their order, each with the statistics of the earlier ones' results.

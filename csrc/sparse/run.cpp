@@ -1,7 +1,9 @@
 #include "sparse/run.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
 
 #include "sparse/tensor/diagonal.h"
 
@@ -9,6 +11,11 @@ namespace joinsum::sparse {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// A query is planned again where its loops run more often than this, for each entry of the results that it reads and
+/// in all: to count these and to plan takes as long.
+constexpr double kMostPerEntry = 8;
+constexpr double kLeastIterations = 20'000;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -32,19 +39,19 @@ Tensor arranged(const Tensor& tensor, const std::vector<std::vector<int64_t>>& g
     sorted.axes = identity(axes.size());
   }
   std::vector<LevelFormat> formats;
-  double outer = 1, elements = 1;
+  // Of places in the level: those of dense and bytemap levels above count whether anything is stored there or not.
+  double places = 1;
   bool changed = false;
   for (const Level& level : sorted.levels) {
     const auto entries = static_cast<double>(level.coordinates.size());
-    const auto size = static_cast<double>(level.size);
-    const double density = outer == 0 || size == 0 ? 0 : entries / outer / size;
-    elements *= size;
-    const bool fits = elements <= cutoffs.largest_dense;
-    formats.push_back(!fits || density <= cutoffs.bytemap ? LevelFormat::kSortedList
-                      : density <= cutoffs.dense          ? LevelFormat::kBytemap
-                                                          : LevelFormat::kDense);
-    changed = changed || formats.back() != LevelFormat::kSortedList;
-    outer = entries;
+    const double here = places * static_cast<double>(level.size);
+    const double density = here == 0 || here > cutoffs.largest_dense ? 0 : entries / here;
+    formats.push_back(density <= cutoffs.bytemap ? LevelFormat::kSortedList
+                      : density <= cutoffs.dense ? LevelFormat::kBytemap
+                                                 : LevelFormat::kDense);
+    const bool is_list = formats.back() == LevelFormat::kSortedList;
+    changed = changed || !is_list;
+    places = is_list ? entries : here;
   }
   return changed ? reformatted(sorted, sorted.axes, formats) : sorted;
 }
@@ -55,7 +62,8 @@ TensorPtr Runner::input(const std::string& name, const std::map<std::string, Ten
   const TensorPtr tensor = found == given.end() ? planned.entries : found->second;
   JOINSUM_USER_CHECK(tensor != nullptr,
                      "sparse program: only statistics are given, so that it cannot run: tensor=", name);
-  JOINSUM_USER_CHECK(tensor->shape == planned.shape && tensor->fill == planned.fill,
+  JOINSUM_USER_CHECK(tensor->shape == planned.shape &&
+                         (tensor->fill == planned.fill || (std::isnan(tensor->fill) && std::isnan(planned.fill))),
                      "sparse program: a tensor of another shape or fill than planned: tensor=", name,
                      ", planned=", planned.shape, " ", planned.fill, ", given=", tensor->shape, " ", tensor->fill);
   return tensor;
@@ -79,9 +87,61 @@ TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::strin
   return converted.made;
 }
 
+Runner::Adapted Runner::planned_again(const PlannedQuery& query, size_t number,
+                                      const std::map<std::string, TensorPtr>& results) const {
+  const LogicalQuery& logical = query.logical.queries[number];
+  const PlanOptions& options = plan_.options;
+  const Terms terms(options.logical.estimator, query.logical.space);
+  StoredTensors stored;
+  for (const auto& [name, tensor] : program_.tensors()) {
+    stored[name] = {tensor.nnz, tensor.entries == nullptr ? std::vector<int64_t>() : tensor.entries->axes};
+  }
+  Adapted made{logical, {}};
+  for (const physical::Access& access : accesses_of(logical.body, stored)) {
+    if (!access.is_result) continue;
+    const TensorPtr& result = results.at(access.term->tensor);
+    const auto entries = static_cast<double>(result->stored());
+    const InputTensor known{result->shape, access.term->fill, result, entries, {}};
+    const statistics::StatisticsPtr known_statistics =
+        terms.estimator().relabelled(terms.estimator().of_tensor(known), access.term->indices, terms.space());
+    const TermPtr leaf = terms.input(access.term->tensor, access.term->indices, access.term->fill, known_statistics,
+                                     access.term->origins);
+    made.logical.body = terms.replaced(made.logical.body, access.term, leaf);
+    stored[access.term->tensor] = {entries, result->axes};
+  }
+  made.physical = plan_kernel_again(terms, made.logical, stored, options.physical);
+  return made;
+}
+
+const Runner::Adapted* Runner::adapted(const PlannedQuery& query, size_t number,
+                                       const std::map<std::string, TensorPtr>& results) {
+  const LogicalQuery& logical = query.logical.queries[number];
+  std::vector<int64_t> buckets;
+  double entries = 0;
+  for (const PlannedAccess& access : query.physical[number].accesses) {
+    const auto found = results.find(access.tensor);
+    if (found == results.end()) continue;
+    // A diagonal of a result has no statistics of its own.
+    if (access.axes.size() != found->second->shape.size()) return nullptr;
+    const auto stored = static_cast<uint64_t>(found->second->stored());
+    entries += static_cast<double>(stored);
+    buckets.push_back(std::bit_width(stored));
+  }
+  if (buckets.empty() || query.physical[number].cost < kMostPerEntry * entries + kLeastIterations) return nullptr;
+  const auto key = std::pair(logical.name, std::move(buckets));
+  auto found = adapted_.find(key);
+  if (found == adapted_.end()) found = adapted_.emplace(key, planned_again(query, number, results)).first;
+  replanned_.push_back(logical.name);
+  return &found->second;
+}
+
 TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results,
-                            const std::map<std::string, TensorPtr>& given, RunOptions options) {
-  const PhysicalQuery& physical = query.physical[number];
+                            const std::map<std::string, TensorPtr>& given, RunOptions options, bool adapts) {
+  const auto start = Clock::now();
+  const Adapted* other = adapts ? adapted(query, number, results) : nullptr;
+  seconds_.plan += since(start);
+  const LogicalQuery& logical = other == nullptr ? query.logical.queries[number] : other->logical;
+  const PhysicalQuery& physical = other == nullptr ? query.physical[number] : other->physical;
   std::vector<TensorPtr> operands;
   std::vector<std::vector<LevelFormat>> formats;
   KernelArguments arguments;
@@ -92,7 +152,7 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
     for (const Level& level : operands.back()->levels) formats.back().push_back(level.format);
   }
   for (const int64_t loop : physical.loops) arguments.extents.push_back(query.logical.space.sizes[loop]);
-  const Kernel kernel = kernel_of(query.logical.queries[number], physical, formats);
+  const Kernel kernel = kernel_of(logical, physical, formats);
   for (const double iterations : physical.iterations) options.iterations += iterations;
   kernels::Run done = kernels::run(kernel, arguments, options);
   seconds_.compile += done.compile_seconds;
@@ -100,23 +160,25 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
   return std::make_shared<Tensor>(std::move(done.result));
 }
 
-std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorPtr>& given, const RunOptions& options) {
+std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
+                                             bool adapts) {
   const auto start = Clock::now();
   seconds_ = {};
   compiled_.clear();
+  replanned_.clear();
   std::map<std::string, TensorPtr> results, outputs;
   for (const PlannedQuery& query : plan_.queries) {
     for (size_t i = 0; i < query.physical.size(); ++i) {
       const std::string& name = query.logical.queries[i].name;
       const auto same = plan_.same_as.find(name);
       results[name] =
-          same == plan_.same_as.end() ? run_query(query, i, results, given, options) : results.at(same->second);
+          same == plan_.same_as.end() ? run_query(query, i, results, given, options, adapts) : results.at(same->second);
       true_entries_[name] = static_cast<double>(results[name]->stored());
     }
     const std::string& name = query.logical.queries.back().name;
     outputs[name] = results.at(name);
   }
-  seconds_.run = since(start) - seconds_.compile;
+  seconds_.run = since(start) - seconds_.compile - seconds_.plan;
   return outputs;
 }
 

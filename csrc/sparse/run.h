@@ -22,18 +22,22 @@ class Runner {
   Runner(const Program& program, const ProgramPlan& plan) : program_(program), plan_(plan) {}
 
   struct Seconds {
+    double plan = 0;  ///< to plan kernels again
     double compile = 0;
     double run = 0;
   };
   /// The results of the source queries, by name; their axes are those of the queries' outputs. `given` are tensors that
   /// stand for those of the program, of the same shape and fill. Raises PlanError for a tensor of which only statistics
-  /// are known.
-  std::map<std::string, TensorPtr> run(const std::map<std::string, TensorPtr>& given, const RunOptions& options);
+  /// are known. With `adapts`, kernels that read results are planned again with their true statistics.
+  std::map<std::string, TensorPtr> run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
+                                       bool adapts = true);
 
   /// Of the last run.
   const Seconds& seconds() const { return seconds_; }
   /// Queries whose kernels ran compiled in the last run.
   const std::vector<std::string>& compiled() const { return compiled_; }
+  /// Queries whose kernels were planned with true statistics.
+  const std::vector<std::string>& replanned() const { return replanned_; }
 
   /// Entries of each query's result in the last run.
   const std::map<std::string, double>& true_entries() const { return true_entries_; }
@@ -48,15 +52,28 @@ class Runner {
   TensorPtr input(const std::string& name, const std::map<std::string, TensorPtr>& given) const;
   TensorPtr operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
                     const std::map<std::string, TensorPtr>& given);
+  /// A query's kernel as it is planned for results of certain numbers of entries.
+  struct Adapted {
+    LogicalQuery logical;
+    PhysicalQuery physical;
+  };
+
+  /// The kernel of a query that reads results, planned again with their true statistics where that may pay.
+  const Adapted* adapted(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results);
+  Adapted planned_again(const PlannedQuery& query, size_t number,
+                        const std::map<std::string, TensorPtr>& results) const;
   TensorPtr run_query(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results,
-                      const std::map<std::string, TensorPtr>& given, RunOptions options);
+                      const std::map<std::string, TensorPtr>& given, RunOptions options, bool adapts);
 
   const Program& program_;
   const ProgramPlan& plan_;
   std::map<std::string, Converted> converted_;
+  /// By query, and by the numbers of entries of the results that it reads, within a factor of two.
+  std::map<std::pair<std::string, std::vector<int64_t>>, Adapted> adapted_;
   std::map<std::string, double> true_entries_;
   Seconds seconds_;
   std::vector<std::string> compiled_;
+  std::vector<std::string> replanned_;
 };
 
 /// The tensor with one level for each group of axes, in this order: of elements that are equal along the axes of each

@@ -65,6 +65,7 @@ class Push {
   /// The value of a child that lacks the index, reduced along it.
   TermPtr repeated(const TermPtr& term) const {
     const auto size = static_cast<double>(terms_.space().sizes[index_]);
+    if (size == 0) return terms_.literal(identity_of(op_));
     if (op_ == Operator::kAdd) return terms_.map(Operator::kMultiply, {term, terms_.literal(size)});
     if (op_ == Operator::kMultiply) return terms_.map(Operator::kPower, {term, terms_.literal(size)});
     return term;

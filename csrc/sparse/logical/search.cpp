@@ -1,6 +1,7 @@
 #include "sparse/logical/search.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "sparse/logical/branch_and_bound.h"
@@ -92,7 +93,14 @@ QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& quer
 /// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
 /// once. Source: Galley, section 5.2.
 TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names& names, const LogicalOptions& options) {
-  const auto cost_of = [&](const TermPtr& other) { return greedy(other, terms.space(), query, names, options).cost; };
+  const auto cost_of = [&](const TermPtr& other) {
+    try {
+      return greedy(other, terms.space(), query, names, options).cost;
+    } catch (const PlanError&) {
+      // More paths than there may be indices: no plan of this form.
+      return std::numeric_limits<double>::infinity();
+    }
+  };
   std::set<std::string> seen;
   double cost = cost_of(term);
   const TermPtr original = term;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_map>
 
 namespace joinsum::sparse::physical {
 namespace {
@@ -18,6 +19,7 @@ class Numbering {
     for (int64_t index = 0; index < space.count(); ++index) {
       colors_[index] = hash_mix(colors_[index], static_cast<uint64_t>(space.sizes[index]));
     }
+    hash_all(query_.body);
     for (int64_t round = 0; round < space.count(); ++round) refine();
   }
 
@@ -35,28 +37,35 @@ class Numbering {
     return found == same_as_.end() ? leaf->tensor : found->second;
   }
 
-  uint64_t hash_of(const TermPtr& term) const {
+  uint64_t hash_of(const TermPtr& term) const { return hashes_.at(term.get()); }
+
+  /// Hashes every node, children first.
+  void hash_all(const TermPtr& term) {
+    for (const TermPtr& child : term->children) hash_all(child);
     uint64_t hash = hash_mix(static_cast<uint64_t>(term->kind), static_cast<uint64_t>(term->op));
-    if (term->is(Kind::kLiteral)) return hash_mix(hash, std::bit_cast<uint64_t>(term->fill));
+    if (term->is(Kind::kLiteral)) hash = hash_mix(hash, std::bit_cast<uint64_t>(term->fill));
     if (term->is(Kind::kInput)) {
       hash = hash_mix(hash, hash_text(tensor_of(term)));
       for (const int64_t index : term->indices) hash = hash_mix(hash, colors_[index]);
-      return hash;
     }
     for (const TermPtr& child : ordered(term)) hash = hash_mix(hash, hash_of(child));
-    return hash;
+    hashes_[term.get()] = hash;
   }
 
   std::vector<TermPtr> ordered(const TermPtr& term) const {
     std::vector<TermPtr> children = term->children;
-    if (is_commutative(term->op)) std::ranges::stable_sort(children, {}, [&](const TermPtr& c) { return hash_of(c); });
+    if (term->is(Kind::kMap) && is_commutative(term->op)) {
+      std::ranges::stable_sort(children, {}, [&](const TermPtr& child) { return hash_of(child); });
+    }
     return children;
   }
 
   void refine() {
+    hash_all(query_.body);
     std::vector<uint64_t> sums(colors_.size(), 0);
     visit(query_.body, 1, sums);
     for (size_t i = 0; i < colors_.size(); ++i) colors_[i] = hash_mix(colors_[i], sums[i]);
+    hash_all(query_.body);
   }
 
   /// Adds, for each occurrence of an index in a leaf, where that stands; sums do not depend on the order.
@@ -96,6 +105,7 @@ class Numbering {
   const LogicalQuery& query_;
   const std::map<std::string, std::string>& same_as_;
   std::vector<uint64_t> colors_;
+  std::unordered_map<const logical::Term*, uint64_t> hashes_;
   std::map<int64_t, int64_t> numbers_;
 };
 

@@ -105,11 +105,15 @@ StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const 
   if ((term->free & loops) == 0) return nullptr;
   if (term->is(Kind::kInput)) return terms_.estimator().aggregate(terms_.statistics(term), loops, terms_.space());
   std::vector<StatisticsPtr> deciding, others;
+  bool decided = false;
   for (const TermPtr& child : term->children) {
+    const bool decides = annihilates(term->op, child->fill);
+    decided = decided || decides;
     const StatisticsPtr statistics = restricted(child, loops);
-    if (statistics == nullptr) continue;
-    (annihilates(term->op, child->fill) ? deciding : others).push_back(statistics);
+    if (statistics != nullptr) (decides ? deciding : others).push_back(statistics);
   }
+  // Those that annihilate alone say where the map is at its fill; without any of the loops they do not.
+  if (decided && deciding.empty()) return nullptr;
   const IndexSet indices = term->free & loops;
   if (!deciding.empty()) return terms_.estimator().join(deciding, indices, terms_.space());
   return terms_.estimator().unite(others, indices, terms_.space());

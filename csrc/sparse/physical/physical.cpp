@@ -262,6 +262,13 @@ std::vector<PhysicalQuery> plan_kernels(QueryPlan& plan, EstimatorPtr estimator,
   return kernels;
 }
 
+PhysicalQuery plan_kernel_again(const Terms& terms, const LogicalQuery& query, const StoredTensors& stored,
+                                const PhysicalOptions& options) {
+  LogicalQuery same = query;
+  std::map<std::string, std::vector<size_t>> wanted;
+  return plan_kernel(terms, same, stored, {}, wanted, options);
+}
+
 Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,
                  const std::vector<std::vector<LevelFormat>>& formats_of_operands) {
   Kernel kernel;

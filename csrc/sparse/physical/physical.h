@@ -22,7 +22,7 @@ using tensor::LevelFormat;
 struct FormatCutoffs {
   double bytemap = 0.05;
   double dense = 0.5;
-  double largest_dense = 3e10;  ///< elements down to a level that is dense
+  double largest_dense = 1 << 28;  ///< elements down to a level that is dense or a bytemap
 };
 
 /// The format of each level of a result. `entries_of_prefix[d]` are the entries of its projection on the first d+1 of
@@ -70,6 +70,10 @@ std::vector<Access> accesses_of(const TermPtr& body, const StoredTensors& stored
 /// outputs of queries between get the order in which their reader wants them.
 std::vector<PhysicalQuery> plan_kernels(QueryPlan& plan, EstimatorPtr estimator, const StoredTensors& stored,
                                         const PhysicalOptions& options);
+
+/// Plans the kernel of one query again, whose operands are all stored: none is made in the order that it wants.
+PhysicalQuery plan_kernel_again(const Terms& terms, const LogicalQuery& query, const StoredTensors& stored,
+                                const PhysicalOptions& options);
 
 /// The kernel of a planned query, with the formats of its operands.
 Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,

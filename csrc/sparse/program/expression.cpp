@@ -74,7 +74,10 @@ ExpressionPtr make_aggregate(Operator op, std::vector<std::string> indices, Expr
   const std::set<std::string> distinct(indices.begin(), indices.end());
   JOINSUM_USER_CHECK(distinct.size() == indices.size(),
                      "sparse program: an aggregate names an index twice: indices=", indices);
-  if (indices.empty()) return child;
+  if (indices.empty()) {
+    // A single value is its own aggregate, by `and` and `or` its truth.
+    return op == Operator::kAnd || op == Operator::kOr ? make_map(op, {std::move(child)}) : child;
+  }
   auto made = fresh(Expression::Kind::kAggregate);
   made->op = op;
   made->indices = std::move(indices);

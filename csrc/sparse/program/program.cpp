@@ -89,10 +89,11 @@ int64_t IndexSpace::id_of(const std::string& name) const {
 }
 
 int64_t IndexSpace::path_of(int64_t index, int64_t path) {
-  const std::string name = concatenate(names[index], "#", path);
-  const auto found = std::ranges::find(names, name);
-  if (found != names.end()) return found - names.begin();
-  names.push_back(name);
+  const auto [found, is_new] = paths.emplace(std::pair(index, path), count());
+  if (!is_new) return found->second;
+  std::string name = concatenate(names[index], "#", path);
+  while (std::ranges::find(names, name) != names.end()) name += "#";
+  names.push_back(std::move(name));
   sizes.push_back(sizes[index]);
   originals.push_back(originals[index]);
   roots.push_back(roots[index]);

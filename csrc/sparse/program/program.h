@@ -41,8 +41,9 @@ struct Query {
 struct IndexSpace {
   std::vector<std::string> names;
   std::vector<int64_t> sizes;
-  std::vector<std::string> originals;  ///< the names that the user wrote
-  std::vector<int64_t> roots;          ///< the index that each one is a path of, or itself
+  std::vector<std::string> originals;                         ///< the names that the user wrote
+  std::vector<int64_t> roots;                                 ///< the index that each one is a path of, or itself
+  std::map<std::pair<int64_t, int64_t>, int64_t> paths = {};  ///< by index and number of the path
 
   int64_t count() const { return static_cast<int64_t>(names.size()); }
   /// Raises PlanError for an unknown name.

@@ -13,7 +13,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Up to so many indices, all their sets are visited; above, the nearest so many sets.
 constexpr size_t kMostVisitedWhole = 14;
-constexpr size_t kMostVisited = 20000;
+constexpr size_t kMostVisited = 2000;
 
 /// At most `count` distinct coordinates along `axes` for each one along `given`.
 struct Bound {
@@ -115,6 +115,7 @@ class Paths {
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> pending;
     std::unordered_map<IndexSet, double> best = {{from, 1.0}};
     pending.emplace(1.0, from);
+    double least = kInfinity;
     for (size_t visited = 0; !pending.empty() && visited < kMostVisited; ++visited) {
       const auto [here, set] = pending.top();
       pending.pop();
@@ -124,13 +125,15 @@ class Paths {
         if ((edge.given & ~set) != 0 || (edge.axes & ~set) == 0) continue;
         const IndexSet next = set | edge.axes;
         const double there = here * edge.count;
+        if (there >= least) continue;
+        if ((target_ & ~next) == 0) least = there;
         const auto [found, is_new] = best.emplace(next, there);
         if (!is_new && found->second <= there) continue;
         found->second = there;
         pending.emplace(there, next);
       }
     }
-    return kInfinity;
+    return least;
   }
 
   std::vector<Bound> edges_;

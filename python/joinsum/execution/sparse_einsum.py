@@ -113,7 +113,7 @@ class _Planned:
 
     def run(self, operands: Sequence[SparseTensor]) -> SparseTensor:
         given = {f"x{i}": x.handle for i, x in enumerate(operands)}
-        return SparseTensor.of_handle(self._plan.run(given, os.cpu_count() or 1, "automatic", "")["z"])
+        return SparseTensor.of_handle(self._plan.run(given, os.cpu_count() or 1, "automatic", "", True)["z"])
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
         """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""

@@ -16,13 +16,13 @@ from joinsum import _C
 from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 
-__all__ = ["MOST_LEVELS", "Data", "expression_of", "names_at", "number_at", "tensors_in", "written"]
+__all__ = ["MOST_LEVELS", "Data", "expression_of", "name_at", "names_at", "number_at", "tensors_in", "written"]
 
 # A list as above.
 Data = Sequence[Any]
 
 # Lists of an expression may be nested this deep.
-MOST_LEVELS = 400
+MOST_LEVELS = 200
 
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 
@@ -69,15 +69,26 @@ def written(value: Any) -> Any:
 
 def names_at(value: object, place: str) -> list[str]:
     """A list of names; raises PlanError naming the place."""
-    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+    if not isinstance(value, (list, tuple)):
         raise PlanError(f"sparse program: a list of names is needed: at={place}, value={show(value)}")
-    return list(value)
+    return [name_at(name, f"{place}[{i}]") for i, name in enumerate(value)]
+
+
+def name_at(value: object, place: str) -> str:
+    """A name; raises PlanError naming the place."""
+    if not isinstance(value, str) or not value:
+        raise PlanError(f"sparse program: a name is needed: at={place}, value={show(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise PlanError(f"sparse program: a name that is no Unicode text: at={place}, value={value!a}") from None
+    return value
 
 
 def _form(data: object, place: str) -> tuple[str, Data]:
     """The first word of an expression, and the rest."""
     lengths = {"in": 3, "lit": 2, "map": 3, "agg": 4}
-    if not isinstance(data, (list, tuple)) or not data or data[0] not in lengths:
+    if not isinstance(data, (list, tuple)) or not data or not isinstance(data[0], str) or data[0] not in lengths:
         raise PlanError(
             f'sparse program: an expression is a list that begins with "in", "lit", "map" or "agg": at={place}, '
             f"value={show(data)}"
@@ -108,9 +119,7 @@ def expression_of(data: object, place: str = "$", level: int = 1) -> _C.SparseEx
     if form == "lit":
         return _C.sparse_literal(number_at(rest[0], f"{place}[1]"))
     if form == "in":
-        if not isinstance(rest[0], str):
-            raise PlanError(f"sparse program: a tensor's name is needed: at={place}[1], value={show(rest[0])}")
-        return _C.sparse_input(rest[0], names_at(rest[1], f"{place}[2]"))
+        return _C.sparse_input(name_at(rest[0], f"{place}[1]"), names_at(rest[1], f"{place}[2]"))
     operator = _operator(rest[0], f"{place}[1]")
     try:
         if form == "agg":

@@ -8,8 +8,8 @@ from typing import Any
 from joinsum import _C
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import Data, expression_of
-from joinsum.sparse.program import Program, plan_options
+from joinsum.sparse.expressions import Data, expression_of, name_at, names_at, number_at, written
+from joinsum.sparse.program import Program, checked_cutoffs, extent_at, plan_options
 
 __all__ = [
     "choose_formats",
@@ -31,7 +31,8 @@ def minimal_sub_expressions(expr: Data, index: str) -> list[Data]:
     >>> minimal_sub_expressions(["agg", "+", ["j", "k"], ["map", "*", [a, b, c]]], "j")
     [['map', '*', [['in', 'A', ['i', 'j']], ['in', 'B', ['j', 'k']]]]]
     """
-    return _C.sparse_minimal_sub_expressions(expression_of(expr), index)
+    found: list[Data] = written(_C.sparse_minimal_sub_expressions(expression_of(expr), name_at(index, "index")))
+    return found
 
 
 def must_precede(expr: Data) -> list[tuple[str, str]]:
@@ -50,7 +51,8 @@ def estimate(expr: Data, program: Program, estimator: str = "chain") -> float:
 
     Source: Galley, section 7.
     """
-    return _C.sparse_estimate(expression_of(expr), program.handle, estimator)
+    _check_program("estimate", program)
+    return _C.sparse_estimate(expression_of(expr), program.handle, name_at(estimator, "estimator"))
 
 
 def order_costs(query: Mapping[str, Any], program: Program, loops: Sequence[str]) -> dict[str, Any]:
@@ -61,7 +63,10 @@ def order_costs(query: Mapping[str, Any], program: Program, loops: Sequence[str]
 
     Source: Galley, section 6.1.
     """
-    return _C.sparse_order_costs(program.with_query(query).handle, list(loops), "exact")
+    _check_program("order_costs", program)
+    if not isinstance(query, Mapping):
+        raise PlanError(f"order_costs: query is one of a program's queries: query={show(query)}")
+    return _C.sparse_order_costs(program.with_query(query).handle, names_at(loops, "loops"), "exact")
 
 
 def choose_formats(
@@ -82,15 +87,22 @@ def choose_formats(
     >>> choose_formats([10, 10], [9, 27], ["i", "j"], ["i", "k", "j"])
     ['dense', 'bytemap']
     """
-    options = {"bytemap": 0.05, "dense": 0.5} | dict(cutoffs or {})
+    if not isinstance(shape, (list, tuple)):
+        raise PlanError(f"choose_formats: shape is a list of extents: shape={show(shape)}")
+    if not isinstance(nnz_of_prefix, (list, tuple)):
+        raise PlanError(f"choose_formats: nnz_of_prefix is a list of numbers: nnz_of_prefix={show(nnz_of_prefix)}")
     return _C.sparse_choose_formats(
-        list(shape),
-        [float(each) for each in nnz_of_prefix],
-        list(output_order),
-        list(loop_order),
-        float(options["bytemap"]),
-        float(options["dense"]),
+        [extent_at(each, f"shape[{i}]") for i, each in enumerate(shape)],
+        [number_at(each, f"nnz_of_prefix[{i}]") for i, each in enumerate(nnz_of_prefix)],
+        names_at(output_order, "output_order"),
+        names_at(loop_order, "loop_order"),
+        *checked_cutoffs("choose_formats", cutoffs),
     )
+
+
+def _check_program(who: str, program: object) -> None:
+    if not isinstance(program, Program):
+        raise PlanError(f"{who}: program is a Program: program={show(program)}")
 
 
 def elimination_cost(
@@ -107,6 +119,5 @@ def elimination_cost(
 
     Source: Galley, section 5.3.
     """
-    if isinstance(order, str):
-        raise PlanError(f"elimination_cost: order is a list of names: order={show(order)}")
-    return _C.sparse_elimination_cost(program.handle, list(order), plan_options(estimator, cost, mode))
+    _check_program("elimination_cost", program)
+    return _C.sparse_elimination_cost(program.handle, names_at(order, "order"), plan_options(estimator, cost, mode))

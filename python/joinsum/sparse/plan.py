@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from joinsum import _C
+from joinsum.base.arguments import integer, show
+from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import expression_of, written
 from joinsum.sparse.sparse_tensor import SparseTensor
 
@@ -39,10 +41,16 @@ class Plan:
         self.classes: list[list[str]] = data["classes"]
         # Whether branch and bound went through all orders of each source query, or gave up for the greedy one.
         self.search_complete: dict[str, bool] = data["search_complete"]
+        self._planning = seconds
         self.seconds: dict[str, float] = {"plan": seconds, "compile": 0.0, "run": 0.0}
 
     def run(
-        self, *, threads: int | None = None, engine: str = "automatic", cache: str | Path | None = None
+        self,
+        *,
+        threads: int | None = None,
+        engine: str = "automatic",
+        cache: str | Path | None = None,
+        adapt: bool = True,
     ) -> dict[str, SparseTensor]:
         """The results of the program's queries by name. Raises PlanError where only statistics of a tensor are known.
 
@@ -51,11 +59,24 @@ class Plan:
                   "automatic" compiles what would take longer to interpret, where that works. JOINSUM_JIT=0 in the
                   environment never compiles
         cache     folder of compiled kernels, by default `joinsum/kernels` in the user's cache folder
+        adapt     whether the loops of a query that reads results of others are planned again once these are there, by
+                  their true entries; later runs take such a plan where entries are the same within a factor of two
         """
-        count = os.cpu_count() or 1 if threads is None else threads
-        results = self._handle.run({}, count, engine, "" if cache is None else str(cache))
-        self.seconds["compile"], self.seconds["run"] = self._handle.seconds()
+        count = os.cpu_count() or 1 if threads is None else integer("run", "threads", threads)
+        if count < 1 or not isinstance(engine, str) or not isinstance(adapt, bool):
+            raise PlanError(
+                f"run: threads is a number from 1 on, engine a name and adapt True or False: threads={show(threads)}, "
+                f"engine={show(engine)}, adapt={show(adapt)}"
+            )
+        results = self._handle.run({}, count, engine, "" if cache is None else str(cache), adapt)
+        again, self.seconds["compile"], self.seconds["run"] = self._handle.seconds()
+        self.seconds["plan"] = self._planning + again
         return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
+
+    @property
+    def replanned(self) -> list[str]:
+        """Queries whose loops followed true entries in the last run."""
+        return self._handle.replanned()
 
     @property
     def compiled(self) -> list[str]:

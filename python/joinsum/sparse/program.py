@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -10,13 +11,16 @@ from typing import Any
 import torch
 
 from joinsum import _C
-from joinsum.base.arguments import is_number, show
+from joinsum.base.arguments import integer, is_number, show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import expression_of, names_at, number_at, tensors_in
+from joinsum.sparse.expressions import expression_of, name_at, names_at, number_at, tensors_in
 from joinsum.sparse.plan import Plan
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Program"]
+
+# Of one query.
+MOST_INDICES = 64
 
 
 def _members(value: object, place: str, needed: set[str], optional: set[str]) -> dict[str, Any]:
@@ -32,7 +36,8 @@ def _members(value: object, place: str, needed: set[str], optional: set[str]) ->
     return dict(value)
 
 
-def _extent(value: object, place: str) -> int:
+def extent_at(value: object, place: str) -> int:
+    """An extent, or the number of an axis; raises PlanError naming the place."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
         raise PlanError(f"sparse program: no extent: at={place}, value={show(value)}")
     return value
@@ -81,12 +86,12 @@ def _degrees(value: object, place: str) -> list[tuple[list[int], list[int], floa
     degrees = []
     for number, each in enumerate(_listed(value, place)):
         row = _listed(each, f"{place}[{number}]")
-        if len(row) != 3 or not is_number(row[2]):
+        if len(row) != 3:
             raise PlanError(
                 f"sparse program: a degree is [axes, given axes, count]: at={place}[{number}], value={show(each)}"
             )
-        axes, given = ([_extent(axis, f"{place}[{number}]") for axis in _listed(part, place)] for part in row[:2])
-        degrees.append((axes, given, float(row[2])))
+        axes, given = ([extent_at(axis, f"{place}[{number}]") for axis in _listed(part, place)] for part in row[:2])
+        degrees.append((axes, given, number_at(row[2], f"{place}[{number}][2]")))
     return degrees
 
 
@@ -95,7 +100,7 @@ def _input(value: object, place: str) -> _C.SparseInput:
         handle = value.to(torch.float64).handle
         return _C.SparseInput(handle.shape, handle.fill, handle, 0, [])
     members = _members(value, place, {"shape"}, {"fill", "coo", "nnz", "degrees"})
-    shape = [_extent(each, f"{place}.shape") for each in _listed(members["shape"], f"{place}.shape")]
+    shape = [extent_at(each, f"{place}.shape") for each in _listed(members["shape"], f"{place}.shape")]
     fill = number_at(members.get("fill", 0), f"{place}.fill")
     degrees = _degrees(members.get("degrees", []), f"{place}.degrees")
     if "coo" in members:
@@ -104,26 +109,22 @@ def _input(value: object, place: str) -> _C.SparseInput:
         return _C.SparseInput(shape, fill, _entries(shape, fill, members["coo"], f"{place}.coo"), 0, degrees)
     if "nnz" not in members:
         raise PlanError(f"sparse program: neither entries nor their number: at={place}; give coo or nnz")
-    nnz = members["nnz"]
-    if not is_number(nnz):
-        raise PlanError(f"sparse program: no number of entries: at={place}.nnz, value={show(nnz)}")
-    return _C.SparseInput(shape, fill, None, float(nnz), degrees)
+    return _C.SparseInput(shape, fill, None, number_at(members["nnz"], f"{place}.nnz"), degrees)
 
 
 def _query(value: object, place: str) -> tuple[str, _C.SparseExpression, list[str]]:
     members = _members(value, place, {"name", "expr", "output"}, set())
-    name = members["name"]
-    if not isinstance(name, str) or not name:
-        raise PlanError(f"sparse program: no name: at={place}.name, value={show(name)}")
+    name = name_at(members["name"], f"{place}.name")
     return name, expression_of(members["expr"], f"{place}.expr"), names_at(members["output"], f"{place}.output")
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise PlanError(f"sparse program: an object has a name twice: name={min(twice)}")
-    return dict(pairs)
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise PlanError(f"sparse program: an object has a name twice: name={name}")
+        found[name] = value
+    return found
 
 
 def _no_constant(name: str) -> float:
@@ -157,8 +158,11 @@ class Program:
         if not isinstance(sizes, Mapping) or not isinstance(members["tensors"], Mapping):
             raise PlanError("sparse program: index_sizes and tensors are objects: at=$")
         self.handle = _C.SparseProgram(
-            {str(name): _extent(size, f"$.index_sizes.{name}") for name, size in sizes.items()},
-            {str(name): _input(each, f"$.tensors.{name}") for name, each in members["tensors"].items()},
+            {name_at(name, "$.index_sizes"): extent_at(size, f"$.index_sizes.{name}") for name, size in sizes.items()},
+            {
+                name_at(name, "$.tensors"): _input(each, f"$.tensors.{name}")
+                for name, each in members["tensors"].items()
+            },
             [_query(each, f"$.queries[{i}]") for i, each in enumerate(_listed(members["queries"], "$.queries"))],
         )
         self._data = members
@@ -169,7 +173,8 @@ class Program:
         tensors = dict(self._data["tensors"])
         results = {each["name"] for each in self._data["queries"]} & tensors_in(query.get("expr"))
         if results:
-            tensors |= {name: each for name, each in self.run().items() if name in results}
+            # Of a result those elements count that differ from its fill.
+            tensors |= {name: each.with_levels("coo") for name, each in self.run().items() if name in results}
         return Program({"index_sizes": self._data.get("index_sizes", {}), "tensors": tensors, "queries": [query]})
 
     @classmethod
@@ -181,8 +186,12 @@ class Program:
         ...
         joinsum.PlanError: sparse program: not JSON: Expecting property name enclosed in double quotes: line=1, column=2
         """
+        if not isinstance(text, (str, bytes)):
+            raise PlanError(f"sparse program: no text: type={type(text).__name__}; give a dict to Program itself")
         try:
             data = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+        except PlanError:
+            raise
         except json.JSONDecodeError as error:
             raise PlanError(
                 f"sparse program: not JSON: {error.msg}: line={error.lineno}, column={error.colno}"
@@ -235,6 +244,20 @@ class Program:
         return self._plans[key].run(threads=threads, engine=engine)
 
 
+def _is_finite(value: object) -> bool:
+    return is_number(value) and abs(value) <= sys.float_info.max
+
+
+def checked_cutoffs(who: str, cutoffs: object) -> tuple[float, float]:
+    """The densities above which a level is a bytemap, and dense; raises PlanError for others."""
+    if cutoffs is not None and not isinstance(cutoffs, Mapping):
+        raise PlanError(f'{who}: cutoffs are numbers for "bytemap" and "dense": cutoffs={show(cutoffs)}')
+    densities: dict[Any, Any] = {"bytemap": 0.05, "dense": 0.5} | dict(cutoffs or {})
+    if set(densities) != {"bytemap", "dense"} or not all(map(_is_finite, densities.values())):
+        raise PlanError(f'{who}: cutoffs are numbers for "bytemap" and "dense": cutoffs={show(cutoffs)}')
+    return float(densities["bytemap"]), float(densities["dense"])
+
+
 def plan_options(
     estimator: str = "chain",
     cost: tuple[float, float] = (1.0, 1.0),
@@ -246,19 +269,24 @@ def plan_options(
     most_loops: int = 10,
 ) -> _C.SparsePlanOptions:
     """The options of `Program.plan`, checked."""
-    if len(cost) != 2 or not all(is_number(each) and each >= 0 for each in cost):
-        raise PlanError(f"plan: cost is two numbers that are not negative: cost={show(cost)}")
-    densities = {"bytemap": 0.05, "dense": 0.5} | dict(cutoffs or {})
-    unknown = set(densities) - {"bytemap", "dense"}
-    if unknown or not all(is_number(each) for each in densities.values()):
-        raise PlanError(f'plan: cutoffs are numbers for "bytemap" and "dense": cutoffs={show(cutoffs)}')
+    for name, value in (("estimator", estimator), ("mode", mode), ("search", search)):
+        if not isinstance(value, str):
+            raise PlanError(f"plan: {name} is a name: {name}={show(value)}")
+    for name, switch in (("distribute", distribute), ("cover", cover)):
+        if type(switch) is not bool:
+            raise PlanError(f"plan: {name} is True or False: {name}={show(switch)}")
+    most_loops = integer("plan", "most_loops", most_loops)
+    if not 0 <= most_loops <= MOST_INDICES:
+        raise PlanError(f"plan: most_loops is a number from 0 to {MOST_INDICES}: most_loops={show(most_loops)}")
+    if not isinstance(cost, (list, tuple)) or len(cost) != 2 or not all(map(_is_finite, cost)) or min(cost) < 0:
+        raise PlanError(f"plan: cost is two finite numbers that are not negative: cost={show(cost)}")
+    densities = checked_cutoffs("plan", cutoffs)
     return _C.SparsePlanOptions(
         estimator,
         (float(cost[0]), float(cost[1])),
         mode,
         search,
-        float(densities["bytemap"]),
-        float(densities["dense"]),
+        *densities,
         distribute,
         cover,
         most_loops,

@@ -1,0 +1,152 @@
+"""Programs at the edges: many paths and levels, infinities, empty ranges, colliding names, wrong types."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from joinsum import PlanError
+from joinsum.sparse import Program, choose_formats, elimination_cost, estimate, minimal_sub_expressions, order_costs
+
+ONES = {"shape": [3, 3], "coo": [[i, j, 1] for i in range(3) for j in range(3)]}
+VECTOR = {"shape": [3], "coo": [[0, 1], [2, 5]]}
+
+
+def at(tensor: str, *indices: str) -> list[Any]:
+    return ["in", tensor, list(indices)]
+
+
+def program(tensors: dict[str, Any], expr: list[Any], *output: str, **sizes: int) -> Program:
+    query = {"name": "q", "expr": expr, "output": list(output)}
+    return Program({"index_sizes": sizes, "tensors": tensors, "queries": [query]})
+
+
+def test_products_of_many_sums_are_planned() -> None:
+    sums = [
+        ["map", "+", [at(f"A{2 * k}", f"i{k}", f"i{k + 1}"), at(f"A{2 * k + 1}", f"i{k}", f"i{k + 1}")]]
+        for k in range(5)
+    ]
+    indices = [f"i{k}" for k in range(6)]
+    over = program({f"A{k}": ONES for k in range(10)}, ["agg", "+", indices, ["map", "*", sums]])
+    assert over.run()["q"].item() == 3**6 * 2**5
+
+
+def test_deep_expressions_are_planned_at_once() -> None:
+    expr = at("V", "i")
+    for _ in range(30):
+        expr = ["map", "+", [at("V", "i"), ["map", "*", [at("V", "i"), expr]]]]
+    over = program({"V": {"shape": [2], "coo": [[0, 0.5]]}}, expr, "i")
+    assert over.plan().seconds["plan"] < 5
+    assert over.run()["q"].to_dense()[0].item() == pytest.approx(1, rel=1e-6)
+    for _ in range(150):
+        expr = ["map", "neg", [expr]]
+    with pytest.raises(PlanError, match="too deep"):
+        program({"V": VECTOR}, expr, "i")
+
+
+@pytest.mark.parametrize("rank", [14, 20, 40])
+def test_tensors_of_many_axes_are_planned_at_once(rank: int) -> None:
+    indices = [f"i{k}" for k in range(rank)]
+    tensor = {"shape": [2] * rank, "coo": [[0] * rank + [1], [1] * rank + [2]]}
+    over = program({"A": tensor}, ["agg", "+", indices, at("A", *indices)])
+    assert over.plan().seconds["plan"] < 5
+    assert over.run()["q"].item() == 3
+
+
+def test_products_of_sums_stay_where_elements_are_infinite() -> None:
+    difference = ["map", "-", [at("X", "i", "j"), ["map", "*", [at("U", "i"), at("W", "j")]]]]
+    corner = {"shape": [2], "coo": [[0, 2]]}
+    tensors = {"X": {"shape": [2, 2], "coo": [[0, 0, "inf"]]}, "U": corner, "W": corner}
+    over = program(tensors, ["agg", "+", ["i", "j"], ["map", "sq", [difference]]])
+    for estimator in ("uniform", "chain", "exact"):
+        assert over.run(estimator=estimator)["q"].item() == math.inf
+
+
+@pytest.mark.parametrize(
+    ("op", "identity"), [("+", 0), ("*", 1), ("min", math.inf), ("max", -math.inf), ("and", 1), ("or", 0)]
+)
+def test_aggregates_of_nothing_are_the_identity(op: str, identity: float) -> None:
+    empty = {"shape": [3, 0], "coo": []}
+    for body in (at("V", "i"), ["map", op, [at("Z", "i", "k"), at("V", "i")]]):
+        over = program({"V": VECTOR, "Z": empty}, ["agg", op, ["k"], body], "i", k=0)
+        assert torch.equal(over.run()["q"].to_dense(), torch.full((3,), identity, dtype=torch.float64))
+
+
+def test_aggregates_over_no_index_are_values_or_truths() -> None:
+    for op, expected in (("+", [1, 0, 5]), ("max", [1, 0, 5]), ("or", [1, 0, 1]), ("and", [1, 0, 1])):
+        over = program({"V": VECTOR}, ["agg", op, [], at("V", "i")], "i")
+        assert over.run()["q"].to_dense().tolist() == expected
+
+
+def test_loops_of_a_factor_that_does_not_annihilate_run_over_the_whole_range() -> None:
+    tensors = {"S": {"shape": [], "coo": [[1]]}, "T": {"shape": [3], "fill": 1, "coo": []}}
+    over = program(tensors, ["map", "*", [at("S"), at("T", "j")]], "j")
+    assert over.plan(estimator="exact").physical[0]["iterations"] == [3]
+
+
+def test_names_like_those_of_the_planner_are_free_to_use() -> None:
+    tensors = {"A": ONES, "B": ONES, "C": {"shape": [3, 2], "coo": [[0, 0, 1], [1, 1, 2]]}}
+    parts = [["map", "*", [at(name, "i", "k"), at("C", "i", "i#2")]] for name in "AB"]
+    over = program(tensors, ["agg", "+", ["i", "i#2"], ["map", "+", parts]], "k")
+    for search in ("greedy", "branch_and_bound"):
+        assert over.run(search=search)["q"].to_dense().tolist() == [6, 6, 6]
+
+
+def test_queries_name_their_indices_apart() -> None:
+    inner = [
+        ["agg", "+", [index], ["map", "*", [at(name, index, "a"), at(name, index, "b")]]]
+        for name, index in (("X", "i"), ("Y", "i"), ("Z", "i_2"))
+    ]
+    tensors = dict.fromkeys("XYZ", ONES)
+    over = program(tensors, ["agg", "+", ["a", "b"], ["map", "*", inner]])
+    plan = over.plan(estimator="exact", mode="single", distribute=False, cover=False)
+    for query in plan.logical:
+        assert len(set(query["output"])) == len(query["output"])
+    assert plan.run()["q"].item() == 9 * 27
+
+
+def test_later_queries_follow_the_true_entries_of_earlier_ones() -> None:
+    size = 400
+    full = torch.arange(size).tolist()
+    star = {"shape": [size, size], "coo": [[0, j, 1] for j in full] + [[i, 0, 1] for i in full[1:]]}
+    label = {"shape": [size], "coo": [[i, 1] for i in full[::2]]}
+    factors = [at("E", "a", "b"), at("E", "b", "c"), at("E", "c", "d"), at("E", "d", "a")]
+    factors += [at("L", index) for index in "abcd"]
+    over = program({"E": star, "L": label}, ["agg", "+", list("abcd"), ["map", "*", factors]])
+    plan = over.plan()
+    first = plan.run(adapt=False)["q"].item()
+    assert plan.replanned == []
+    assert plan.run()["q"].item() == first
+    assert plan.replanned
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p: p.plan(estimator=None),
+        lambda p: p.plan(mode=1),
+        lambda p: p.plan(cost=5),
+        lambda p: p.plan(cost=(1, math.inf)),
+        lambda p: p.plan(cutoffs=3),
+        lambda p: p.plan(cutoffs={"dense": math.nan}),
+        lambda p: p.plan(distribute="no"),
+        lambda p: p.plan(most_loops=2.5),
+        lambda p: p.run(threads=0),
+        lambda p: p.run(engine=None),
+        lambda p: order_costs(None, p, ["i"]),  # type: ignore[arg-type]
+        lambda p: minimal_sub_expressions(at("A", "i"), 3),  # type: ignore[arg-type]
+        lambda p: estimate(at("A", "i"), None),  # type: ignore[arg-type]
+        lambda p: elimination_cost(p, None),  # type: ignore[arg-type]
+        lambda p: choose_formats([10**20], [1], ["a"], ["a"]),
+        lambda p: choose_formats([10], [1], ["a"], ["a"], {"foo": 1}),
+        lambda p: Program.from_json(None),  # type: ignore[arg-type]
+        lambda p: program({"A": {"shape": [3], "nnz": 10**400}}, at("A", "i"), "i"),
+        lambda p: program({"V": VECTOR}, [["in"], 2], "i"),
+        lambda p: program({"\ud800": VECTOR}, at("\ud800", "i"), "i"),
+    ],
+)
+def test_arguments_of_wrong_types_are_named(call: Any) -> None:
+    with pytest.raises(PlanError):
+        call(program({"V": VECTOR}, at("V", "i"), "i"))
