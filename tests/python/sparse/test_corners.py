@@ -110,7 +110,10 @@ def test_queries_name_their_indices_apart() -> None:
 def test_later_queries_follow_the_true_entries_of_earlier_ones() -> None:
     size = 400
     full = torch.arange(size).tolist()
-    star = {"shape": [size, size], "coo": [[0, j, 1] for j in full] + [[i, 0, 1] for i in full[1:]]}
+    # A hub without a label bounds all degrees; the others have two neighbours.
+    ring = [[i, (i + step) % (size - 1), 1] for i in full[:-1] for step in (2, size - 3)]
+    hub = [[size - 1, j, 1] for j in full[:-1]] + [[i, size - 1, 1] for i in full[:-1]]
+    star = {"shape": [size, size], "coo": ring + hub}
     label = {"shape": [size], "coo": [[i, 1] for i in full[::2]]}
     factors = [at("E", "a", "b"), at("E", "b", "c"), at("E", "c", "d"), at("E", "d", "a")]
     factors += [at("L", index) for index in "abcd"]

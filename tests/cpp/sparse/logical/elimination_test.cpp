@@ -109,8 +109,8 @@ TEST(Plan, PushesWeightsIntoTheFeaturesOfAJoin) {
   LogicalOptions options;
   const Texts lines = plan_text(logistic_regression(), options);
   ASSERT_EQ(lines.size(), 4);
-  EXPECT_EQ(lines[0], "q_1=+ j (C[c,j] * t[j])");
-  EXPECT_EQ(lines[1], "q_2=+ j (P[p,j] * t[j])");
+  EXPECT_EQ(lines[0], "q_1=+ j (P[p,j] * t[j])");
+  EXPECT_EQ(lines[1], "q_2=+ j (C[c,j] * t[j])");
   EXPECT_EQ(lines[3].substr(0, 10), "q= sigmoid");
 }
 
