@@ -8,6 +8,9 @@
 
 namespace joinsum::sparse::kernels::nest {
 
+using tensor::Level;
+using tensor::LevelFormat;
+
 /// A level of a result under construction.
 struct LevelBuffers {
   Buffer<int64_t> offsets;

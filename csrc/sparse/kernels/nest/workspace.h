@@ -9,6 +9,8 @@
 
 namespace joinsum::sparse::kernels::nest {
 
+using tensor::hash_of_coordinate;
+
 /// Reduces values by position, in an array over all positions or in a hash table, and yields them in order.
 template <class T>
 class Workspace {
