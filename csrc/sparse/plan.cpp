@@ -8,15 +8,6 @@
 namespace joinsum::sparse {
 namespace {
 
-/// The tensors as they are stored, for which a kernel pays when it reads them in another order.
-StoredTensors stored_tensors(const Program& program) {
-  StoredTensors stored;
-  for (const auto& [name, tensor] : program.tensors()) {
-    stored[name] = {tensor.nnz, tensor.entries == nullptr ? std::vector<int64_t>() : tensor.entries->axes};
-  }
-  return stored;
-}
-
 std::vector<std::string> names_of(const Program& program) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : program.tensors()) names.push_back(name);
@@ -54,6 +45,14 @@ void find_common_queries(ProgramPlan& plan) {
 }
 
 }  // namespace
+
+StoredTensors stored_tensors(const Program& program) {
+  StoredTensors stored;
+  for (const auto& [name, tensor] : program.tensors()) {
+    stored[name] = {tensor.nnz, tensor.entries == nullptr ? std::vector<int64_t>() : tensor.entries->axes};
+  }
+  return stored;
+}
 
 Terms::Sources sources_of(const Program& program, const Estimator& estimator) {
   Terms::Sources sources;

@@ -64,6 +64,9 @@ ProgramPlan plan(const Program& program, const PlanOptions& options);
 /// The tensors of a program as sources of terms.
 Terms::Sources sources_of(const Program& program, const Estimator& estimator);
 
+/// The tensors of a program as they are stored, for which a kernel pays when it reads them in another order.
+StoredTensors stored_tensors(const Program& program);
+
 /// Classes of queries that are one, of two members at least.
 std::vector<std::vector<std::string>> classes_of(const ProgramPlan& plan);
 

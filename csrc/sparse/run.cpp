@@ -92,10 +92,7 @@ Runner::Adapted Runner::planned_again(const PlannedQuery& query, size_t number,
   const LogicalQuery& logical = query.logical.queries[number];
   const PlanOptions& options = plan_.options;
   const Terms terms(options.logical.estimator, query.logical.space);
-  StoredTensors stored;
-  for (const auto& [name, tensor] : program_.tensors()) {
-    stored[name] = {tensor.nnz, tensor.entries == nullptr ? std::vector<int64_t>() : tensor.entries->axes};
-  }
+  StoredTensors stored = stored_tensors(program_);
   Adapted made{logical, {}};
   for (const physical::Access& access : accesses_of(logical.body, stored)) {
     if (!access.is_result) continue;
