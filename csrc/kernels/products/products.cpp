@@ -53,6 +53,23 @@ bool by_onednn(const at::Tensor& left, const at::Tensor& right) {
          is_large(left, right);
 }
 
+/// Whether torch has no product of these matrices: of integers on a GPU.
+bool by_elements(const at::Tensor& left) {
+  return left.is_cuda() && at::isIntegralType(left.scalar_type(), /*includeBool=*/true);
+}
+
+/// out = left @ right, of products of elements; some rows at a time, so that these take little memory.
+void product_of_elements(const at::Tensor& out, const at::Tensor& left, const at::Tensor& right) {
+  constexpr int64_t kElements = int64_t{1} << 26;
+  const int64_t of_a_row = std::max<int64_t>(right.numel(), 1);
+  const int64_t rows = std::max<int64_t>(kElements / of_a_row, 1);
+  for (int64_t begin = 0; begin < left.size(-2); begin += rows) {
+    const int64_t count = std::min(rows, left.size(-2) - begin);
+    const at::Tensor products = left.narrow(-2, begin, count).unsqueeze(-1) * right.unsqueeze(-3);
+    out.narrow(-2, begin, count).copy_(products.sum(-2, /*keepdim=*/false, out.scalar_type()));
+  }
+}
+
 }  // namespace
 
 bool onednn_is_faster() {
@@ -68,11 +85,16 @@ bool onednn_is_faster() {
 }
 
 at::Tensor matrix_product(const at::Tensor& left, const at::Tensor& right) {
-  if (!by_onednn(left, right)) return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);
+  const bool elements = by_elements(left);
+  if (!elements && !by_onednn(left, right)) return left.dim() == 2 ? at::mm(left, right) : at::bmm(left, right);
   std::vector<int64_t> extents = left.sizes().vec();
   extents.back() = right.size(-1);
   at::Tensor out = at::empty(extents, left.options());
-  at::native::mkldnn_matmul(left, right, out, 0.0F, 1.0F);
+  if (elements) {
+    product_of_elements(out, left, right);
+  } else {
+    at::native::mkldnn_matmul(left, right, out, 0.0F, 1.0F);
+  }
   return out;
 }
 
@@ -81,6 +103,15 @@ void matrix_product_into(const at::Tensor& out, const at::Tensor& left, const at
   // oneDNN would leave `out` as it is if alpha were 0.
   if (by_onednn(left, right) && is_plain_float(out) && alpha.to<float>() != 0) {
     at::native::mkldnn_matmul(left, right, out, beta.to<float>(), alpha.to<float>());
+    return;
+  }
+  if (by_elements(left)) {
+    const at::Tensor product = matrix_product(left, right);
+    if (beta.equal(0)) {
+      out.copy_(product * alpha);
+    } else {
+      out.mul_(beta).add_(product, alpha);
+    }
     return;
   }
   at::Tensor target = out;

@@ -169,17 +169,19 @@ def _by_name(graph: GraphFunction, values: Mapping[str, torch.Tensor]) -> dict[s
 
 
 _is_batch = torch._C._functorch.is_legacy_batchedtensor
+_MOST_VMAPS = 5  # that autograd's own vmap nests: a tensor has one axis of samples for each
 
 
 def _of_batches(graph: GraphFunction, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same inside autograd's own vmap, which is not functorch's: `torch.autograd.grad(..., is_grads_batched=True)`
     and `torch.autograd.functional.jacobian(..., vectorize=True)` hand the backward pass samples as one tensor."""
-    level = torch._C._vmapmode_increment_nesting()
-    torch._C._vmapmode_decrement_nesting()
-    level -= 1  # of the innermost vmap, which is active
-    # A tensor of outer vmaps alone gets an axis of the extent that is given, 0, which no vmap has.
-    opened = [torch._remove_batch_dim(x, level, 0, 0) if _is_batch(x) else None for x in tensors]
-    which = tuple(x is not None and x.shape[0] > 0 for x in opened)
+    # The innermost vmap of these tensors. Autograd's threads for GPUs do not know which vmaps are active.
+    for level in range(_MOST_VMAPS, 0, -1):
+        # A tensor without this vmap gets an axis of the extent that is given, 0, which no vmap has.
+        opened = [torch._remove_batch_dim(x, level, 0, 0) if _is_batch(x) else None for x in tensors]
+        which = tuple(x is not None and x.shape[0] > 0 for x in opened)
+        if any(which):
+            break
     inner = [x if x is not None and each else plain for x, each, plain in zip(opened, which, tensors, strict=True)]
     size = next(x.shape[0] for x, each in zip(inner, which, strict=True) if each)
     batched = graph.batched(which, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any, ClassVar
 
@@ -139,6 +140,30 @@ def test_gradients_of_many_samples_in_autograds_own_vmap_are_torchs(sites: int, 
     x, y = torch.rand(3, 2, dtype=torch.float64), torch.rand(2, 4, dtype=torch.float64)
     transform = AUTOGRADS_VMAP[name]
     close(transform(product(joinsum.einsum), x, y), transform(product(torch.einsum), x, y))
+
+
+def test_gradients_of_many_samples_may_be_computed_in_another_thread(sites: int) -> None:
+    """As autograd does on GPUs. Threads of its own know of no vmap."""
+    x, y = torch.rand(3, 2, dtype=torch.float64), torch.rand(2, 4, dtype=torch.float64)
+
+    def in_a_thread(f: Function) -> Function:
+        class Elsewhere(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+                ctx.save_for_backward(x, y)
+                return f(x, y)
+
+            @staticmethod
+            def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+                x, y = (each.detach().requires_grad_() for each in ctx.saved_tensors)
+                with torch.enable_grad():
+                    result = f(x, y)
+                with ThreadPoolExecutor(1) as pool:
+                    return pool.submit(torch.autograd.grad, result, (x, y), *grads).result()
+
+        return Elsewhere.apply
+
+    close(batched_gradients(in_a_thread(product(joinsum.einsum)), x, y), batched_gradients(product(torch.einsum), x, y))
 
 
 def test_gradcheck_of_batched_gradients_passes(sites: int) -> None:

@@ -175,6 +175,15 @@ def test_a_recurrent_layer_that_was_gathered_sees_other_weights() -> None:
     same([torch.func.functional_call(layer, other, (x,))[0]], [again(x)[0]])
 
 
+def test_weights_that_are_parts_of_one_storage_are_distributed() -> None:
+    layer, x = nn.LSTM(6, 5), torch.randn(4, 3, 6)
+    wanted = layer(x)[0].detach()
+    flat = nn.utils.parameters_to_vector(layer.parameters()).detach()
+    nn.utils.vector_to_parameters(flat, layer.parameters())
+    assert len({weight.untyped_storage().data_ptr() for weight in layer.parameters()}) == 1
+    same([joinsum.distribute(layer, x)(x)[0]], [wanted])
+
+
 def test_encoder_layers_run_in_eval_mode_without_gradients() -> None:
     layer, x = nn.TransformerEncoderLayer(6, 2, 8, batch_first=True).eval(), torch.randn(3, 4, 6)
     with torch.no_grad():

@@ -194,10 +194,12 @@ def _batch_norm(application: Application) -> Results:
     if application.arguments.get("training", False):
         return _batch_norm_in_training(application)
     operator = _JOINSUM.batch_norm_with.default
+    # The saved statistics, which nothing reads in evaluation, are empty on the CPU, and one a channel on a GPU.
     results = _EVALUATION.apply(application, operator, application.arguments, application.type)
-    empty = [application.recorder.constant(torch.empty(0, dtype=kind[1])) for kind in application.results[1:3] if kind]
+    kinds = [kind for kind in application.results[1:3] if kind]
+    saved = [application.recorder.filled(shape, torch.zeros((), dtype=dtype)) for shape, dtype in kinds]
     statistics = [application.optional("running_mean"), application.optional("running_var")]
-    return [*results, *empty, *statistics][: len(application.results)]
+    return [*results, *saved, *statistics][: len(application.results)]
 
 
 def _batch_norm_in_training(application: Application) -> Results:

@@ -430,18 +430,30 @@ def _has_memory(x: torch.Tensor) -> bool:
 
 
 def tensor_names(model: torch.nn.Module) -> dict[int, str]:
-    """The first name of each parameter and buffer, by identity. Raises PlanError if two of them share memory, because a
-    plan would store them separately."""
+    """The first name of each parameter and buffer, by identity. Raises PlanError if two of them overlap in memory,
+    because a plan would store them separately. They may be parts of one storage, as those of a recurrent layer on a
+    GPU are."""
     names: dict[int, str] = {}
-    memory: dict[int, str] = {}
+    stretches: list[tuple[int, int, str]] = []
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        names.setdefault(id(tensor), name)
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.numel() == 0 or tensor.is_meta:
+        if id(tensor) in names:
             continue
-        other = memory.setdefault(tensor.untyped_storage().data_ptr(), name)
-        if other != name:
+        names[id(tensor)] = name
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.numel() > 0 and not tensor.is_meta:
+            stretches.append((*_stretch(tensor), name))
+    reached, last = 0, ""
+    for begin, end, name in sorted(stretches):
+        if begin < reached:
+            first, second = (each for each in names.values() if each in (last, name))
             raise PlanError(
-                f"model: two tensors share memory: first={other}, second={name}; make them one parameter, as in "
+                f"model: two tensors share memory: first={first}, second={second}; make them one parameter, as in "
                 "b.weight = a.weight"
             )
+        reached, last = end, name
     return names
+
+
+def _stretch(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses from a tensor's first element to behind its last."""
+    steps = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (steps + 1) * tensor.element_size()

@@ -6,12 +6,13 @@ import gc
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
+from unittest import mock
 
 import joinsum
 import pytest
 import torch
 from joinsum.base.trees import tree_map
-from joinsum.frontend.tracing.torch_internals import tracing_all
+from joinsum.frontend.tracing.torch_internals import FakeTensors, tracing_all
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -154,3 +155,15 @@ def test_what_a_function_writes_into_a_slice_is_there() -> None:
     distributed(whole[:, :3])
     f(wanted[:, :3])
     assert torch.equal(whole, wanted)
+
+
+def test_batch_norm_in_evaluation_is_captured_where_a_gpu_gives_statistics() -> None:
+    def on_a_gpu(self: FakeTensors, tensor: Tensor) -> Tensor:
+        with self._mode, torch.no_grad():
+            fake = torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
+        return nn.Parameter(fake, requires_grad=False) if isinstance(tensor, nn.Parameter) else fake
+
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval().requires_grad_(False), torch.rand(4, 3, 6, 6)
+    wanted = model(x)
+    with mock.patch.object(FakeTensors, "of", on_a_gpu), torch.no_grad():
+        torch.testing.assert_close(joinsum.distribute(model, x)(x), wanted)
