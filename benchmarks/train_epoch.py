@@ -1,8 +1,8 @@
 """Training steps on the example data: joinsum on several sites of one process against plain torch.
 
-All train the same model on dense batches of the same data: torch with autograd, fused Adam and
-binary_cross_entropy_with_logits; joinsum with the plan that it chooses, and with each plan forced. They take turns of
-some steps each, so that other load hits all alike. Figures are medians over the rounds.
+All train the same model on batches of the same data: torch with autograd, fused Adam and
+binary_cross_entropy_with_logits; joinsum with each plan, with dense features and with sparse ones. They take turns of
+some steps each, so that other load hits all alike; making a batch counts. Figures are medians over the rounds.
 
     python benchmarks/train_epoch.py [--sites 4] [--hidden 256] [--batch 256] [--json FILE] [--trace]
 """
@@ -19,6 +19,8 @@ from pathlib import Path
 
 import click
 import joinsum
+import numpy as np
+import numpy.typing as npt
 import torch
 from joinsum import extreme
 from joinsum.extreme.classifier import Classifier, Sizes, Training, choose
@@ -26,6 +28,7 @@ from joinsum.extreme.classifier import Classifier, Sizes, Training, choose
 DATA = Path(__file__).resolve().parents[1] / "data" / "debian-xml" / "train.txt.gz"
 RATE = 2e-2
 Step = Callable[[torch.Tensor, torch.Tensor], float]
+Batch = Callable[[npt.NDArray[np.int64]], tuple[torch.Tensor, torch.Tensor]]
 
 
 class TorchClassifier:
@@ -48,31 +51,33 @@ class TorchClassifier:
         return loss.item()
 
 
-def batches(points: extreme.SparsePoints, size: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def rows_of_batches(points: extreme.SparsePoints, size: int) -> Iterator[npt.NDArray[np.int64]]:
     """Endless full batches."""
     generator = torch.Generator().manual_seed(0)
-    header = points.header
-    buffers = extreme.DenseBatch(torch.empty(size, header.features), torch.empty(size, header.labels))
     while True:
-        for rows in points.minibatches(size, generator):
-            if len(rows) == size:
-                yield points.batch(rows, out=buffers)
+        yield from (rows for rows in points.minibatches(size, generator) if len(rows) == size)
+
+
+def batch_maker(points: extreme.SparsePoints, size: int, sparse: bool) -> Batch:
+    """Makes batches in buffers of its own."""
+    header = points.header
+    x = None if sparse else torch.empty(size, header.features)
+    buffers = extreme.DenseBatch(x, torch.empty(size, header.labels))
+    return lambda rows: points.batch(rows, out=buffers)
 
 
 def measure(
-    steps: dict[str, Step], stream: Iterator[tuple[torch.Tensor, torch.Tensor]], rounds: int, count: int
+    steps: dict[str, tuple[Batch, Step]], stream: Iterator[npt.NDArray[np.int64]], rounds: int, count: int
 ) -> dict[str, list[float]]:
-    """Seconds of a step, by contestant and round; making the batches dense is not counted."""
+    """Seconds of a step, by contestant and round."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for index in range(rounds + 1):
-        for name, step in steps.items():
-            spent = 0.0
-            for x, y in itertools.islice(stream, count):
-                start = time.perf_counter()
-                step(x, y)
-                spent += time.perf_counter() - start
+        for name, (batch, step) in steps.items():
+            start = time.perf_counter()
+            for rows in itertools.islice(stream, count):
+                step(*batch(rows))
             if index > 0:  # the first round warms up
-                seconds[name].append(spent / count)
+                seconds[name].append((time.perf_counter() - start) / count)
     return seconds
 
 
@@ -104,23 +109,30 @@ def compare(sizes: Sizes, sites: int, rounds: int, count: int, traced: bool) -> 
     points = extreme.load(DATA)
     sizes = sizes._replace(features=points.header.features, labels=points.header.labels)
     joinsum.init(sites=sites)
-    decision = choose(sizes, sites)
-    click.echo(f"{sizes}, {sites} sites, {torch.get_num_threads()} threads")
+    sparse = sizes._replace(entries=round(len(points.indices) / len(points) * sizes.points))
+    decision = choose(sparse, sites)
+    click.echo(f"{sparse}, {sites} sites, {torch.get_num_threads()} threads")
     click.echo(f"plan chosen: {decision.reason}")
-    classifiers = {f"joinsum {plan}": Classifier(sizes, plan, Training(rate=RATE)) for plan in decision.costs}
-    steps: dict[str, Step] = {"torch": TorchClassifier(sizes).step}
-    steps.update({name: classifier.step for name, classifier in classifiers.items()})
-    stream = batches(points, sizes.points)
-    figures = report(measure(steps, stream, rounds, count), sizes.points)
-    chosen = f"joinsum {decision.chosen}"
-    click.echo(f"chosen plan, {decision.chosen} parallel: {figures[chosen]['ratio']:.2f} times torch's time")
+    steps: dict[str, tuple[Batch, Step]] = {}
+    steps["torch"] = (batch_maker(points, sizes.points, False), TorchClassifier(sizes).step)
+    for name, own in (("dense", sizes), ("sparse", sparse)):
+        for plan in decision.costs:
+            classifier = Classifier(own, plan, Training(rate=RATE))
+            steps[f"joinsum {plan}, {name} X"] = (batch_maker(points, sizes.points, name == "sparse"), classifier.step)
+    stream = rows_of_batches(points, sizes.points)
+    seconds = measure(steps, stream, rounds, count)
+    figures = report(seconds, sizes.points)
+    chosen, before = (seconds[f"joinsum {decision.chosen}, {name} X"] for name in ("sparse", "dense"))
+    ratio = statistics.median(y / x for x, y in zip(chosen, before, strict=True))
+    click.echo(f"chosen plan, {decision.chosen} parallel, with sparse X: {ratio:.2f} x as fast as with dense X")
     if traced:
-        for name, classifier in classifiers.items():
+        for name, (batch, step) in steps.items():
             traces = []
-            for _ in range(5):
-                classifier.step(*next(stream))
+            for _ in range(5 if name != "torch" else 0):
+                step(*batch(next(stream)))
                 traces.append(joinsum.trace())
-            show_trace(name, traces)
+            if traces:
+                show_trace(name, traces)
     machine = {"processor": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
     return {"sizes": sizes._asdict(), "sites": sites, "chosen": decision.chosen, "figures": figures, **machine}
 

@@ -259,6 +259,12 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/runtime/communication/moves",
+        "sparse_move",
+        "python/execution/test_sparse_relations.py",
+        "moves of sparse relations; between processes: tests/distributed",
+    ),
+    Row(
+        "csrc/runtime/communication/moves",
         "background_reduction messages",
         "cpp/runtime/communication/moves/moves_test.cpp",
         "what groups of moves consist of; Gloo's own reductions: tests/distributed",

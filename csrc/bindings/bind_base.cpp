@@ -115,6 +115,21 @@ relation::RelationType relation_type_of_tensor(const std::string& dtype, const D
   return relation::RelationType::of_tensor(dtype_named(dtype), shape, parts);
 }
 
+relation::RelationType relation_type_of_cuts(const std::string& dtype, const std::vector<CutPoints>& cuts) {
+  return relation::RelationType::of_tensor(dtype_named(dtype), cuts);
+}
+
+relation::RelationType with_entries(relation::RelationType type, std::optional<int64_t> entries) {
+  type.entries = entries;
+  return type;
+}
+
+/// Equal types have equal hashes, whatever their entries are estimated at.
+size_t hash_of(relation::RelationType type) {
+  if (type.sparse()) type.entries = 0;
+  return hash_text(type.text(true));
+}
+
 constexpr const char* kRelationTypeDoc =
     R"(Type of a tensor relation; prints as plans do: f32[100,50]<4,2>.
 
@@ -122,6 +137,7 @@ dtype, rank, axes       of the arrays; an axis has extent, key_dim (that counts 
 arity, frontier         number of key components, and the least bound of each
 unique, continuous      whether no key occurs twice; whether every key below the frontier occurs
 tuples, elements, bytes of the whole relation
+entries                 about how many elements are stored where the arrays are sparse; None where they are dense
 all_keys(), array_shape(key), text(full)
 
 Source: TRA paper, section 3; docs/algebra.md, section 1.)";
@@ -132,6 +148,7 @@ void bind_relation_type(py::module_& module) {
                   py::arg("keys"), WithoutGil())
       .def_static("of_tensor", &relation_type_of_tensor, py::arg("dtype"), py::arg("shape"), py::arg("parts"),
                   WithoutGil())
+      .def_static("of_cuts", &relation_type_of_cuts, py::arg("dtype"), py::arg("cuts"), WithoutGil())
       .def_static("parse", py::overload_cast<const std::string&>(&relation::RelationType::parse), py::arg("text"),
                   WithoutGil())
       .def_property_readonly("dtype", [](const relation::RelationType& type) { return name_of(type.dtype); })
@@ -145,11 +162,13 @@ void bind_relation_type(py::module_& module) {
       .def_property_readonly("tuples", &relation::RelationType::tuples)
       .def_property_readonly("elements", &relation::RelationType::elements)
       .def_property_readonly("bytes", &relation::RelationType::bytes)
+      .def_readonly("entries", &relation::RelationType::entries)
+      .def("with_entries", &with_entries, py::arg("entries"))
       .def("all_keys", &relation::RelationType::all_keys, WithoutGil())
       .def("array_shape", &relation::RelationType::array_shape, py::arg("key"))
       .def("text", &relation::RelationType::text, py::arg("full") = false, WithoutGil())
       .def("__repr__", [](const relation::RelationType& type) { return type.text(); })
-      .def("__hash__", [](const relation::RelationType& type) { return hash_text(type.text(true)); })
+      .def("__hash__", &hash_of)
       .def(py::self == py::self);
 }
 

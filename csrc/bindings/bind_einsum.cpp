@@ -17,8 +17,17 @@ namespace {
 
 using Handle = EinsumNodeHandle;
 
-Handle input(std::string name, const std::string& dtype, Dims extents) {
-  return {einsum::make_input(std::move(name), {dtype_named(dtype), std::move(extents)})};
+Handle input(std::string name, const std::string& dtype, Dims extents, std::optional<int64_t> entries) {
+  return {einsum::make_input(std::move(name), {dtype_named(dtype), std::move(extents), entries})};
+}
+
+/// Estimated entries of the inputs that are sparse.
+std::map<std::string, int64_t> sparse_inputs(const einsum::Plan& plan) {
+  std::map<std::string, int64_t> out;
+  for (const einsum::NodePtr& node : plan.inputs()) {
+    if (const auto& entries = node->type().entries) out.emplace(node->as<einsum::Input>()->name, *entries);
+  }
+  return out;
 }
 
 Handle vertex(const std::vector<Handle>& inputs, std::vector<einsum::Labels> operands, einsum::Labels result,
@@ -56,6 +65,7 @@ void bind_nodes(py::module_& module) {
   py::class_<Handle>(module, "EinsumNode")
       .def_property_readonly("dtype", [](const Handle& handle) { return name_of(handle.node->type().dtype); })
       .def_property_readonly("extents", [](const Handle& handle) { return handle.node->type().extents; })
+      .def_property_readonly("entries", [](const Handle& handle) { return handle.node->type().entries; })
       .def_property_readonly("inputs", &inputs_of_node)
       .def_property_readonly("einsum", [](const Handle& handle) { return handle.node->as<einsum::Einsum>(); })
       .def_property_readonly("call", [](const Handle& handle) { return handle.node->as<einsum::Call>(); })
@@ -63,7 +73,8 @@ void bind_nodes(py::module_& module) {
           "__eq__", [](const Handle& a, const Handle& b) { return a.node == b.node; }, py::is_operator())
       .def("__hash__", [](const Handle& handle) { return std::hash<einsum::NodePtr>()(handle.node); });
   module.def("einsum_call", &call, py::arg("inputs"), py::arg("call"), WithoutGil());
-  module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"), WithoutGil());
+  module.def("einsum_input", &input, py::arg("name"), py::arg("dtype"), py::arg("extents"),
+             py::arg("entries") = std::nullopt, WithoutGil());
   module.def("einsum_vertex", &vertex, py::arg("inputs"), py::arg("operands"), py::arg("result"), py::arg("join"),
              py::arg("aggregate"), py::arg("extents"), WithoutGil());
   py::class_<einsum::notation::NamedVertex>(module, "NamedVertex")
@@ -260,6 +271,7 @@ void bind_plan(py::module_& module) {
                   WithoutGil())
       .def_static("parse", &einsum::parse, py::arg("text"), WithoutGil())
       .def_property_readonly("inputs", &inputs_of)
+      .def_property_readonly("sparse_inputs", &sparse_inputs)
       .def_property_readonly("outputs", &outputs_of)
       .def_property_readonly("vertices", &vertices_of)
       .def_property_readonly("ties", &ties_of)

@@ -142,7 +142,9 @@ relation::RelationType cut_evenly(const std::string& who, const TensorType& type
       frontier.push_back(parts[a]);
     }
   }
-  return relation::RelationType::make(who, type.dtype, std::move(frontier), std::move(axes));
+  auto relation = relation::RelationType::make(who, type.dtype, std::move(frontier), std::move(axes));
+  relation.entries = type.entries;
+  return relation;
 }
 
 std::map<std::string, relation::RelationType> even_cuts(const Plan& plan, int64_t sites) {

@@ -168,7 +168,9 @@ class Lower {
     const auto join = [&](const Kernel& kernel, const tra::NodePtr& a, const tra::NodePtr& b) {
       return work_ = tra::make(tra::Join{left, right, kernel}, {a, b});
     };
-    if (x.labels == y.labels && gone_.empty() && x.labels == kept_) return join(op_.join, x.value, y.value);
+    // A sparse operand meets dense ones in contractions alone.
+    const bool sparse = x.value->type().sparse() || y.value->type().sparse();
+    if (!sparse && x.labels == y.labels && gone_.empty() && x.labels == kept_) return join(op_.join, x.value, y.value);
     if (const auto name = contraction()) {
       std::string labels = letters_.of(x.labels) + "," + letters_.of(y.labels) + "->" + letters_.of(kept_);
       if (kernels::table::is_expression(op_.join)) labels += ":" + op_.join.label(1);

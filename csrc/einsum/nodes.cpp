@@ -12,7 +12,8 @@ namespace joinsum::einsum {
 std::string TensorType::text() const {
   std::string out = name_of(dtype) + "[";
   for (size_t i = 0; i < extents.size(); ++i) out += (i > 0 ? "," : "") + std::to_string(extents[i]);
-  return out + "]";
+  out += "]";
+  return entries ? out + " sparse{" + std::to_string(*entries) + "}" : out;
 }
 
 TensorType TensorType::parse(Scanner& scanner) {
@@ -24,6 +25,11 @@ TensorType TensorType::parse(Scanner& scanner) {
   scanner.expect("[");
   type.extents = scanner.integers();
   scanner.expect("]");
+  if (!scanner.accept("sparse")) return type;
+  scanner.expect("{");
+  type.entries = scanner.integer();
+  if (*type.entries < 0) scanner.fail("a negative number of entries");
+  scanner.expect("}");
   return type;
 }
 

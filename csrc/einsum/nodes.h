@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,14 +21,18 @@ using Labels = std::vector<std::string>;
 /// Extents of labels.
 using Extents = std::map<std::string, int64_t>;
 
-/// A tensor as the user has it: no cuts, no sites. Prints as `f32[4,6]`.
+/// A tensor as the user has it: no cuts, no sites. Prints as `f32[4,6]`; a sparse one, which stores about 9 elements,
+/// as `f32[4,6] sparse{9}`. This estimate is not compared.
 struct TensorType {
   DType dtype = DType::kFloat32;
   Dims extents;
+  std::optional<int64_t> entries = {};
 
   std::string text() const;
   static TensorType parse(Scanner& scanner);
-  bool operator==(const TensorType&) const = default;
+  bool operator==(const TensorType& other) const {
+    return dtype == other.dtype && extents == other.extents && entries.has_value() == other.entries.has_value();
+  }
 };
 
 /// An argument of the run.

@@ -113,6 +113,7 @@ RelationType enumerated_aggregate(const std::string& who, const RelationType& in
 RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
                             const kernels::table::Kernel& kernel) {
   if (!kernel.epilogue.empty()) return epilogue_type(who, aggregate_type(who, input, group_by, kernel.first()), kernel);
+  check_dense(who, input);
   check_dims(who, "keep", group_by, input.arity());
   if (kernels::table::row_of(kernel).form == kernels::table::Form::kConcat)
     return concat_type(who, input, group_by, kernel);

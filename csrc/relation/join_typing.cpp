@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 
+#include "kernels/table/rows.h"
 #include "relation/kernel_axes.h"
 #include "relation/typing.h"
 
@@ -59,7 +60,25 @@ std::shared_ptr<const std::vector<Key>> join_keys(const std::string& who, const 
   return keys;
 }
 
+void check_sparse_operands(const std::string& who, const RelationType& left, const RelationType& right,
+                           const kernels::table::Kernel& kernel) {
+  if (!left.sparse() && !right.sparse()) return;
+  JOINSUM_USER_CHECK(!left.sparse() || !right.sparse(), who,
+                     ": both operands are sparse; joinsum.einsum takes such products: left=", left.text(),
+                     ", right=", right.text());
+  const kernels::table::Row& row = kernels::table::row_of(kernel);
+  JOINSUM_USER_CHECK(row.form == kernels::table::Form::kLabelled && row.facts.linear && !row.user, who,
+                     ": kernel does not take sparse arrays; products such as matmul do; give a dense tensor: kernel=",
+                     kernel.text(), ", left=", left.text(), ", right=", right.text());
+}
+
 }  // namespace
+
+void check_dense(const std::string& who, const RelationType& relation) {
+  JOINSUM_USER_CHECK(!relation.sparse(), who,
+                     ": the relation is sparse, and only its products with dense ones are computed; give a dense ",
+                     "tensor: type=", relation.text());
+}
 
 Dims JoinKeys::left_position(int64_t left_arity) const { return all_dims(left_arity); }
 
@@ -98,6 +117,7 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
   check_dims(who, "left", on.left, left.arity());
   check_dims(who, "right", on.right, right.arity());
   check_operands(who, kernel, 2);
+  check_sparse_operands(who, left, right, kernel);
   const DType dtype = kernels::table::result_dtype(kernel, {left.dtype, right.dtype});
   const Dims frontier = join_frontier(who, left, right, on);
   const auto keys = join_keys(who, left, right, on);

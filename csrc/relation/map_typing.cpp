@@ -122,6 +122,7 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
   if (!array_map.epilogue.empty()) {
     return epilogue_type(who, map_type(who, input, outputs, key_map, array_map.first()), array_map);
   }
+  check_dense(who, input);
   JOINSUM_USER_CHECK(outputs >= 1, who, ": a map gives at least one tuple: outputs=", outputs);
   check_enumerable(who, outputs);
   JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who,
@@ -151,6 +152,7 @@ RelationType epilogue_type(const std::string& who, RelationType result, const ke
 }
 
 RelationType filter_type(const std::string& who, const RelationType& input, const KeyExpression& predicate) {
+  check_dense(who, input);
   JOINSUM_USER_CHECK(predicate.is_boolean(), who, ": a predicate is a comparison: predicate=", predicate.text());
   JOINSUM_USER_CHECK(predicate.arity() <= input.arity() && !predicate.reads_output(), who,
                      ": predicate reads a component that the key lacks: predicate=", predicate.text(),

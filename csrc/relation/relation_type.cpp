@@ -133,17 +133,23 @@ RelationType RelationType::make(const std::string& who, DType dtype, Dims fronti
     keys = all ? nullptr : std::make_shared<const std::vector<Key>>(std::move(sorted));
   }
   checked_product(who, frontier);
-  return {dtype, std::move(frontier), std::move(axes), std::move(keys)};
+  return {dtype, std::move(frontier), std::move(axes), std::move(keys), std::nullopt};
 }
 
 RelationType RelationType::of_tensor(DType dtype, const Dims& shape, const Dims& parts) {
   JOINSUM_USER_CHECK(shape.size() == parts.size(), "relation: parts must name each axis once: parts=", parts,
                      ", shape=", shape);
+  std::vector<CutPoints> cuts;
+  for (size_t a = 0; a < shape.size(); ++a) cuts.push_back(even_cuts(shape[a], parts[a]));
+  return of_tensor(dtype, cuts);
+}
+
+RelationType RelationType::of_tensor(DType dtype, const std::vector<CutPoints>& cuts) {
   Dims frontier;
   std::vector<Axis> axes;
-  for (size_t a = 0; a < shape.size(); ++a) {
-    axes.push_back(Axis::cut(static_cast<int64_t>(a), even_cuts(shape[a], parts[a])));
-    frontier.push_back(static_cast<int64_t>(axes.back().cuts.size()) - 1);
+  for (const CutPoints& of_axis : cuts) {
+    axes.push_back(Axis::cut(static_cast<int64_t>(axes.size()), of_axis));
+    frontier.push_back(static_cast<int64_t>(of_axis.size()) - 1);
   }
   return make("relation", dtype, std::move(frontier), std::move(axes));
 }
@@ -235,6 +241,17 @@ int64_t RelationType::elements() const {
   return elements;
 }
 
+int64_t RelationType::stored_of(int64_t count) const {
+  const int64_t all = sparse() ? elements() : 0;
+  if (all == 0) return count;
+  return static_cast<int64_t>(static_cast<double>(count) / static_cast<double>(all) * static_cast<double>(*entries));
+}
+
+int64_t RelationType::bytes_of(int64_t count) const {
+  const int64_t indices = sparse() ? rank() * byte_size(DType::kInt64) : 0;
+  return stored_of(count) * (byte_size(dtype) + indices);
+}
+
 Dims RelationType::axes_of(int64_t dim) const {
   Dims out;
   for (size_t a = 0; a < axes.size(); ++a) {
@@ -249,6 +266,7 @@ std::string RelationType::text(bool full) const {
     out += (a > 0 ? "," : "") + axis_text(axes[a], static_cast<int64_t>(a), frontier, rank());
   }
   out += "]" + key_text(frontier);
+  if (sparse()) out += " sparse{" + std::to_string(*entries) + "}";
   if (regular()) return out;
   if (!full) {
     if (const auto hole = first_hole()) out += " hole" + key_text(*hole);
@@ -280,7 +298,19 @@ RelationType RelationType::parse(Scanner& scanner) {
   for (size_t a = 0; a < texts.size(); ++a) {
     axes.push_back(resolve_axis(scanner, texts[a], static_cast<int64_t>(a), frontier, texts.size() == frontier.size()));
   }
-  if (!scanner.accept("keys")) return make("parse", *dtype, frontier, std::move(axes));
+  std::optional<int64_t> entries;
+  if (scanner.accept("sparse")) {
+    scanner.expect("{");
+    entries = scanner.integer();
+    if (*entries < 0) scanner.fail("a negative number of entries");
+    scanner.expect("}");
+  }
+  const auto made = [&](std::shared_ptr<const std::vector<Key>> listed) {
+    RelationType type = make("parse", *dtype, frontier, std::move(axes), std::move(listed));
+    type.entries = entries;
+    return type;
+  };
+  if (!scanner.accept("keys")) return made(nullptr);
   std::vector<Key> keys;
   scanner.expect("{");
   while (!scanner.peek("}")) {
@@ -292,7 +322,7 @@ RelationType RelationType::parse(Scanner& scanner) {
     if (!scanner.accept(",")) break;
   }
   scanner.expect("}");
-  return make("parse", *dtype, frontier, std::move(axes), std::make_shared<const std::vector<Key>>(std::move(keys)));
+  return made(std::make_shared<const std::vector<Key>>(std::move(keys)));
 }
 
 RelationType RelationType::parse(const std::string& text) {
@@ -304,6 +334,7 @@ RelationType RelationType::parse(const std::string& text) {
 
 bool RelationType::operator==(const RelationType& other) const {
   if (dtype != other.dtype || frontier != other.frontier || axes != other.axes) return false;
+  if (sparse() != other.sparse()) return false;
   if (regular() != other.regular()) return false;
   return regular() || *keys == *other.keys;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,13 @@ struct Axis {
 /// The type of a tensor relation: a bag of (key, array) tuples.
 /// `keys` is null when every key below the frontier is there exactly once (the relation is then unique and
 /// continuous); otherwise it lists the keys, ascending, with repeats. The frontier is the least bound of the keys.
+/// `entries` is set where the arrays are sparse: about how many elements all of them store, each with its indices.
 struct RelationType {
   DType dtype = DType::kFloat32;
   Dims frontier;
   std::vector<Axis> axes;
   std::shared_ptr<const std::vector<Key>> keys;
+  std::optional<int64_t> entries;
 
   /// Checks and normalises: sorts `keys`, shrinks the frontier (and cut points with it) to their bound, and drops them
   /// when they are all keys below it. `who` opens messages.
@@ -44,6 +47,8 @@ struct RelationType {
                            std::shared_ptr<const std::vector<Key>> keys = nullptr);
   /// The relation of a tensor of extents `shape` cut in `parts[i]` parts along axis i.
   static RelationType of_tensor(DType dtype, const Dims& shape, const Dims& parts);
+  /// The same cut at given points along each axis.
+  static RelationType of_tensor(DType dtype, const std::vector<CutPoints>& cuts);
 
   int64_t arity() const { return static_cast<int64_t>(frontier.size()); }
   int64_t rank() const { return static_cast<int64_t>(axes.size()); }
@@ -65,19 +70,26 @@ struct RelationType {
   int64_t elements_along(int64_t dim, const Box& box) const;
   /// Elements of the whole relation.
   int64_t elements() const;
-  /// Bytes of that many elements: every count of bytes of a relation's elements asks here.
-  int64_t bytes_of(int64_t elements) const { return elements * byte_size(dtype); }
+  bool sparse() const { return entries.has_value(); }
+  /// How many of that many elements are stored: all of them, or what a sparse relation stores of them if its entries
+  /// are spread evenly.
+  int64_t stored_of(int64_t elements) const;
+  /// Bytes of that many elements: every count of bytes of a relation's elements asks here. An estimate where the
+  /// relation is sparse.
+  int64_t bytes_of(int64_t elements) const;
   /// Bytes of all tuples.
   int64_t bytes() const { return bytes_of(elements()); }
   /// Axes linked to key dimension `dim`.
   Dims axes_of(int64_t dim) const;
 
-  /// Prints `f32[100,50]<4,2>`. An axis prints as its extent; `@d` follows where it is linked otherwise than axis i to
-  /// key i by even cuts (`@-` for unlinked, `@1{0,30,100}` for other cuts). Irregular keys follow: all of them with
-  /// `full`, else the first hole and the first duplicate.
+  /// Prints `f32[100,50]<4,2>`, with `sparse{300}` behind it for sparse arrays of about 300 entries. An axis prints as
+  /// its extent; `@d` follows where it is linked otherwise than axis i to key i by even cuts (`@-` for unlinked,
+  /// `@1{0,30,100}` for other cuts). Irregular keys follow: all of them with `full`, else the first hole and the first
+  /// duplicate.
   std::string text(bool full = false) const;
   static RelationType parse(Scanner& scanner);
   static RelationType parse(const std::string& text);
+  /// Estimated entries are not compared.
   bool operator==(const RelationType& other) const;
 };
 

@@ -21,6 +21,10 @@ struct JoinKeys {
   Box joined(const Box& left_box, const Box& right_box) const;
 };
 
+/// Raises where the arrays of `relation` are sparse.
+void check_dense(const std::string& who, const RelationType& relation);
+
+/// A sparse relation meets a dense one in a product that is summed; the result is dense.
 RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,
                        const kernels::table::Kernel& kernel);
 

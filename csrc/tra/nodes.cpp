@@ -9,7 +9,9 @@ namespace joinsum::tra {
 
 NodePtr make_input(std::string name, RelationType type) {
   check_plan_name("input", name);
+  const std::optional<int64_t> entries = type.entries;
   type = RelationType::make("input", type.dtype, std::move(type.frontier), std::move(type.axes), std::move(type.keys));
+  type.entries = entries;
   return std::make_shared<const Node>(Input{std::move(name)}, std::vector<NodePtr>{}, std::move(type));
 }
 

@@ -23,9 +23,9 @@ pytestmark = [
 LIMIT = 150
 # What every change plays: grids of one axis and uneven shards on three ranks, grids of two axes on four.
 MODULES = {
-    2: ["collectives", "calibrating", "explaining", "model_state"],
+    2: ["collectives", "calibrating", "explaining", "model_state", "sparse_relations"],
     3: ["equal_results", "collectives", "disagreements", "einsums", "random_programs"],
-    4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state"],
+    4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state", "sparse_relations"],
 }
 if EVERYTHING:
     MODULES[2] += ["equal_results", "einsums", "random_programs"]
@@ -336,6 +336,12 @@ def test_a_calibration_that_cannot_be_written_is_an_error_on_every_rank(plays: A
 def test_einsum_on_a_group_has_the_values_and_gradients_of_one_process(plays: Any, ranks: int) -> None:
     assert min(plays(ranks).values("values_and_gradients_are_those_of_one_process")) > 5
     plays(ranks).values("a_group_gives_what_loopback_gives")
+
+
+@sizes_of("sparse_relations")
+def test_sparse_relations_and_operands_on_a_group_give_what_dense_torch_gives(plays: Any, ranks: int) -> None:
+    assert min(plays(ranks).values("sparse_relations_move_and_are_multiplied")) == 12
+    assert min(plays(ranks).values("sparse_operands_are_divided")) == ranks
 
 
 @sizes_of("einsums")

@@ -87,8 +87,8 @@ APART = (("optimizer", "runtime"),)
 PYTHON = (
     Floor("base"),
     Floor("cluster"),
-    Floor("algebra"),
     Floor("sparse"),
+    Floor("algebra"),
     Floor("graphs"),
     Floor("planner/baselines"),
     Floor("planner"),

@@ -41,6 +41,9 @@ void add_join(const Node& node, const LocalJoin& op, Flops& flops) {
   const relation::RelationType joined = joined_type(node, op);
   const bool labelled = row.form == Form::kLabelled;
   add(holding, labelled ? visited_by(node, op).relation : joined, kernels::table::flops_per_element(op.kernel), flops);
+  if (const double share = visited_share(node); share < 1) {
+    for (int64_t& count : flops) count = static_cast<int64_t>(static_cast<double>(count) * share);
+  }
   add_followers(holding, joined, op.kernel, flops);
 }
 

@@ -1,5 +1,6 @@
 #include "ia/analysis/visited.h"
 
+#include <algorithm>
 #include <map>
 
 namespace joinsum::ia::analysis {
@@ -61,6 +62,16 @@ Visited visited_by(const Node& join, const LocalJoin& op) {
 
 Visited visited_by(const relation::RelationType& input, const kernels::table::Kernel& kernel) {
   return points(kernels::table::row_of(kernel).labels(kernel), input, {{input, all_dims(input.arity())}});
+}
+
+double visited_share(const Node& join) {
+  double share = 1;
+  for (const NodePtr& input : join.inputs()) {
+    const relation::RelationType& type = input->type().relation;
+    if (!type.sparse()) continue;
+    share *= static_cast<double>(*type.entries) / static_cast<double>(std::max<int64_t>(type.elements(), 1));
+  }
+  return std::min(share, 1.0);
 }
 
 Busiest busiest_of(const Holding& holding, const relation::RelationType& relation) {

@@ -34,6 +34,10 @@ Mapped mapped_by(const Node& node, const LocalMap& op);
 Visited visited_by(const Node& join, const LocalJoin& op);
 Visited visited_by(const relation::RelationType& input, const kernels::table::Kernel& kernel);
 
+/// Which part of the points that a join visits meets a stored entry of its operands, at least for sparse ones whose
+/// entries are spread evenly; 1 where both are dense.
+double visited_share(const Node& join);
+
 /// Elements along each letter of a call that a site visits; none where it has nothing to do.
 std::map<char, double> extents_at(const Node& node, const kernels::call::Call& call, int64_t site);
 

@@ -223,6 +223,7 @@ at::Tensor multiply(const Subscripts& labels, const at::Tensor& left, const at::
   const Dims shape = extents_of(labels.result, extents);
   JOINSUM_KERNEL_CHECK(!out.defined() || (shape_of(out) == shape && out.scalar_type() == left.scalar_type()),
                        "contract: out does not fit: labels=", labels.text(), ", shape=", shape);
+  if (left.is_sparse() || right.is_sparse()) return multiply_sparse(labels, left, right, std::move(out), accumulate);
   const Lettered target = out.defined() ? Lettered{out, labels.result}.without_units() : Lettered{};
   const std::string result = select(labels.result, [&](char letter) { return extents.at(letter) != 1; });
 

@@ -10,6 +10,10 @@ namespace joinsum::kernels::dense {
 at::Tensor multiply(const table::Subscripts& labels, const at::Tensor& left, const at::Tensor& right,
                     at::Tensor out = {}, bool accumulate = false);
 
+/// The same where one operand is a coalesced tensor of torch's layout `sparse_coo` without dense axes.
+at::Tensor multiply_sparse(const table::Subscripts& labels, const at::Tensor& left, const at::Tensor& right,
+                           at::Tensor out, bool accumulate);
+
 /// A built-in labelled kernel of one operand, behind `batch` leading axes.
 at::Tensor reduce(const table::Row& row, const table::Subscripts& labels, const at::Tensor& operand, int64_t batch);
 

@@ -212,6 +212,9 @@ class Local {
     const auto most = busiest_of(join.type().holding, visited.relation);
     if (most.elements == 0) return 0;
     const Row& row = kernels::table::row_of(op.kernel);
+    const double share = ia::analysis::visited_share(join);
+    // Each point reads an element of the dense operand and adds to one of the result.
+    if (share < 1) return profile_.copy(share * static_cast<double>(most.elements * bytes_));
     const Products p = products_at(join, op, visited, most.site, group_by);
     const bool outer = p.inner == 1 && group_by == nullptr && p.batch * p.rows * p.columns > 1;
     const DType dtype = visited.relation.dtype;

@@ -32,7 +32,9 @@ relation::RelationType part_of(const relation::RelationType& relation, const Box
     for (int64_t& cut : cuts) cut -= *from;
     axes.push_back(relation::Axis::cut(axis.key_dim, std::move(cuts)));
   }
-  return relation::RelationType::make("optimize", relation.dtype, box.extents(), std::move(axes));
+  auto part = relation::RelationType::make("optimize", relation.dtype, box.extents(), std::move(axes));
+  if (relation.sparse()) part.entries = relation.stored_of(part.elements());
+  return part;
 }
 
 /// Tries all divisions of one operator's work, and prices the busiest site.

@@ -58,7 +58,9 @@ relation::Axis resized(const relation::Axis& axis, const Extents& extents) {
 relation::RelationType resized(const relation::RelationType& type, const Extents& extents) {
   std::vector<relation::Axis> axes;
   for (const relation::Axis& axis : type.axes) axes.push_back(resized(axis, extents));
-  return relation::RelationType::make("verify", type.dtype, type.frontier, std::move(axes), type.keys);
+  auto small = relation::RelationType::make("verify", type.dtype, type.frontier, std::move(axes), type.keys);
+  if (type.sparse()) small.entries = type.stored_of(small.elements());
+  return small;
 }
 
 // --- plans over other extents ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "runtime/storage/block_store.h"
+#include "runtime/storage/sparse_array.h"
 
 namespace joinsum::runtime::storage {
 
@@ -57,6 +58,28 @@ class CallersBuffer final : public Buffer {
   at::Tensor array_;
 };
 
+/// Elements with their indices. They are not written to, so that views are cut out where they are pinned.
+class SparseBuffer final : public Buffer {
+ public:
+  SparseBuffer(at::Tensor array, std::function<void(const Address&)> released)
+      : array_(as_sparse_array(array)), geometry_(geometry_of(array_)), released_(std::move(released)) {}
+  ~SparseBuffer() override {
+    if (released_) released_({memory(), 0});
+  }
+  Format format() const override { return Format::kSparse; }
+  const at::Tensor& geometry() const override { return geometry_; }
+  int64_t bytes(const at::Tensor& view) const override { return stored_bytes(part_of(array_, view)); }
+  at::Device device() const override { return array_.device(); }
+  const void* memory() const override { return this; }
+  bool exclusive() const override { return false; }
+  at::Tensor array(const at::Tensor& view) override { return part_of(array_, view); }
+
+ private:
+  at::Tensor array_;
+  at::Tensor geometry_;
+  std::function<void(const Address&)> released_;
+};
+
 /// A row-major copy in `shape` of the blocks' elements, one block after another.
 Block copied(const std::vector<Block>& blocks, at::IntArrayRef shape, BlockStore& store) {
   Block out = store.put(store.allocate(shape, blocks.front().options()));
@@ -79,7 +102,14 @@ Block reshaped(const Block& block, at::IntArrayRef shape, BlockStore& store) {
 
 }  // namespace
 
-Block block_of(at::Tensor array) { return Block(std::make_shared<CallersBuffer>(std::move(array))); }
+Block sparse_block(at::Tensor array, std::function<void(const Address&)> released) {
+  return Block(std::make_shared<SparseBuffer>(std::move(array), std::move(released)));
+}
+
+Block block_of(at::Tensor array) {
+  if (array.is_sparse()) return sparse_block(std::move(array));
+  return Block(std::make_shared<CallersBuffer>(std::move(array)));
+}
 
 void copy(const Block& from, const Block& to) {
   const Pin source(from);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,15 +14,18 @@ namespace joinsum::runtime::storage {
 
 class BlockStore;
 
-/// How the elements of a block are laid out.
-enum class Format { kDense };
+/// How the elements of a block are stored: all of them in strides, or some with their indices (`sparse_array.h`).
+enum class Format { kDense, kSparse };
 
 /// The memory of one block as its store has it; released with its last handle. Views of the block share it.
 class Buffer {
  public:
   virtual ~Buffer() = default;
+  virtual Format format() const { return Format::kDense; }
   /// Shape, strides, offset and dtype of the block. Its elements may not be read: it may be on torch's meta device.
   virtual const at::Tensor& geometry() const = 0;
+  /// Bytes of the elements that `view` describes.
+  virtual int64_t bytes(const at::Tensor& view) const { return static_cast<int64_t>(view.nbytes()); }
   virtual at::Device device() const = 0;
   /// Equal for buffers that share memory; constant while the buffer lives, wherever its elements move.
   virtual const void* memory() const = 0;
@@ -45,10 +49,10 @@ class Block {
   explicit Block(std::shared_ptr<Buffer> buffer) : buffer_(std::move(buffer)) {}
 
   bool defined() const { return buffer_ != nullptr; }
-  Format format() const { return Format::kDense; }
+  Format format() const { return buffer_->format(); }
   at::IntArrayRef shape() const { return geometry().sizes(); }
   int64_t elements() const { return geometry().numel(); }
-  int64_t bytes() const { return static_cast<int64_t>(geometry().nbytes()); }
+  int64_t bytes() const { return buffer_->bytes(geometry()); }
   /// Whether the elements follow one another in memory, row-major.
   bool contiguous() const { return geometry().is_contiguous(); }
   /// Dtype and device.
@@ -80,7 +84,8 @@ class Block {
   at::Tensor view_;  ///< of the buffer's geometry; undefined for all of it
 };
 
-/// The elements of a block, which stay where they are while this lives. Copies of `array()` must not outlive it.
+/// The elements of a block, which stay where they are while this lives. Copies of `array()` must not outlive it. It is
+/// sparse where the block is.
 class Pin {
  public:
   explicit Pin(const Block& block);
@@ -95,6 +100,9 @@ class Pin {
   std::shared_ptr<Buffer> buffer_;
   at::Tensor array_;
 };
+
+/// A block of a sparse array; `released` is called when its last handle goes.
+Block sparse_block(at::Tensor array, std::function<void(const Address&)> released = {});
 
 /// A block of the caller's array, which no store counts. Writes through either are seen by the other.
 Block block_of(at::Tensor array);

@@ -35,6 +35,16 @@ void BlockStore::count(const Address& address, int64_t bytes) {
   peak_ = std::max(peak_, bytes_.total());
 }
 
+Block BlockStore::put_sparse(at::Tensor array) {
+  Block block = sparse_block(std::move(array), [store = shared_from_this()](const Address& address) {
+    const std::lock_guard lock(store->mutex_);
+    store->discount(address);
+  });
+  const std::lock_guard lock(mutex_);
+  count(block.address(), block.bytes());
+  return block;
+}
+
 std::vector<std::string> store_names() {
   std::vector<std::string> names;
   for (const StoreRow& row : kStores) names.emplace_back(row.name);

@@ -43,6 +43,8 @@ class BlockStore : public std::enable_shared_from_this<BlockStore> {
   /// With `mutex_` locked.
   void count(const Address& address, int64_t bytes);
   void discount(const Address& address) { bytes_.remove(address); }
+  /// A block of a sparse array, counted.
+  Block put_sparse(at::Tensor array);
 
   mutable std::mutex mutex_;
   BlockBytes bytes_;

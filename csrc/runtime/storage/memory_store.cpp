@@ -50,6 +50,7 @@ class MemoryStore::MemoryBuffer final : public Buffer {
 };
 
 Block MemoryStore::put(at::Tensor array) {
+  if (array.is_sparse()) return put_sparse(std::move(array));
   auto store = std::static_pointer_cast<MemoryStore>(shared_from_this());
   Block block(std::make_shared<MemoryBuffer>(std::move(store), std::move(array)));
   const std::lock_guard lock(mutex_);

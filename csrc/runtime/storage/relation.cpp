@@ -5,12 +5,23 @@
 #include <set>
 #include <stdexcept>
 
+#include "runtime/storage/sparse_array.h"
+
 namespace joinsum::runtime::storage {
 
 Layout::Layout(const relation::RelationType& relation) : relation_(relation) {
   for (int64_t d = 0; d < relation.arity(); ++d) {
     if (relation.axes_of(d).empty()) batch_dims_.push_back(d);
   }
+}
+
+Dims Layout::offset(const Box& box, const Box& part) const {
+  Dims offset;
+  for (const int64_t d : batch_dims_) offset.push_back(part.lower[d] - box.lower[d]);
+  for (const relation::Axis& axis : relation_.axes) {
+    offset.push_back(axis.linked() ? axis.cuts[part.lower[axis.key_dim]] - axis.cuts[box.lower[axis.key_dim]] : 0);
+  }
+  return offset;
 }
 
 Dims Layout::shape(const Box& box) const {
@@ -22,8 +33,14 @@ Dims Layout::shape(const Box& box) const {
 
 namespace {
 
+/// Sparse arrays have no axes of single keys that a shape could leave out.
+at::Tensor in_shape(const at::Tensor& array, at::IntArrayRef shape) {
+  return array.sizes() == shape ? array : array.reshape(shape);
+}
+
 /// Indices [begin, begin + extent) of an axis: the array itself where these are all.
 at::Tensor narrowed(const at::Tensor& array, int64_t axis, int64_t begin, int64_t extent) {
+  if (array.is_sparse()) return part_of(array, geometry_of(array).narrow(axis, begin, extent));
   return extent == array.size(axis) ? array : array.narrow(axis, begin, extent);
 }
 Block narrowed(const Block& block, int64_t axis, int64_t begin, int64_t extent) {
@@ -89,12 +106,25 @@ std::vector<int64_t> identity_of(const std::vector<Piece>& pieces) {
 
 namespace {
 
+at::Tensor gather_sparse(const Layout& layout, const Box& box, const std::vector<Piece>& pieces,
+                         const at::TensorOptions& options) {
+  std::vector<std::pair<Dims, at::Tensor>> parts;
+  for (const Piece& piece : pieces) {
+    const Box part = piece.box.intersect(box);
+    if (part.empty()) continue;
+    const Pin pin(layout.slice(piece.block, piece.box, part));
+    parts.emplace_back(layout.offset(box, part), pin.array());
+  }
+  return put_together(parts, layout.shape(box), c10::typeMetaToScalarType(options.dtype()));
+}
+
 /// Occurrence `number` of `box`: cut out of the piece that contains it, or copied together from the pieces inside it.
 Block gather_pieces(const Layout& layout, const Box& box, size_t number, const std::vector<Piece>& pieces,
                     const at::TensorOptions& options, BlockStore& store) {
   for (const Piece& piece : pieces) {
     if (piece.box.contains(box) && number-- == 0) return layout.slice(piece.block, piece.box, box);
   }
+  if (layout.sparse()) return store.put(gather_sparse(layout, box, pieces, options));
   Block out = store.put(store.allocate(layout.shape(box), options));
   int64_t covered = 0;
   for (const Piece& piece : pieces) {
@@ -121,7 +151,8 @@ Blocks assemble(const relation::RelationType& relation, const std::vector<Box>& 
   out.reserve(stored.size());
   for (const Box& box : stored) {
     if (relation.elements_over(box) == 0) {  // boxes without elements are not sent
-      out.push_back(store.put(at::empty(layout.shape(box), options)));
+      const at::TensorOptions empty = options.layout(relation.sparse() ? at::kSparse : at::kStrided);
+      out.push_back(store.put(at::empty(layout.shape(box), empty)));
       continue;
     }
     const size_t number = taken[box]++;
@@ -150,8 +181,9 @@ StoredRelation store_pieces(const ia::PhysicalType& type, const std::vector<int6
     if (blocks.empty()) {
       for (const Block& block : assemble(type.relation, boxes, pieces, options, store)) {
         const Pin pin(block);
-        blocks.push_back(ownership == Ownership::kCopied ? store.put(pin.array().clone(at::MemoryFormat::Contiguous))
-                                                         : store.share(pin.array()));
+        const at::Tensor& array = pin.array();
+        const auto format = array.is_sparse() ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous;
+        blocks.push_back(ownership == Ownership::kCopied ? store.put(array.clone(format)) : store.share(array));
       }
     }
     out.sites[site] = blocks;
@@ -171,7 +203,12 @@ StoredRelation place_tensor(const at::Tensor& tensor, const ia::PhysicalType& ty
   JOINSUM_USER_CHECK(type.relation.regular() && tensor.numel() == count,
                      "input: tensor does not fit the relation: shape=", tensor.sizes().vec(),
                      ", type=", type.relation.text());
-  return store_pieces(type, sites, {{all, block_of(tensor.reshape(shape))}}, tensor.options(), store, ownership);
+  JOINSUM_USER_CHECK(
+      type.relation.sparse() == tensor.is_sparse(), "input: ",
+      tensor.is_sparse() ? "tensor is sparse, and the relation is not" : "relation is sparse, the tensor not",
+      ": type=", type.relation.text());
+  const at::TensorOptions options = tensor.options().layout(at::kStrided);
+  return store_pieces(type, sites, {{all, block_of(in_shape(tensor, shape))}}, options, store, ownership);
 }
 
 namespace {
@@ -245,7 +282,7 @@ std::vector<at::Tensor> block_arrays(const StoredRelation& relation) {
 bool shares_memory(const StoredRelation& relation, const at::Tensor& array) {
   for (const auto& [site, blocks] : relation.sites) {
     for (const Block& block : blocks) {
-      if (Pin(block).array().is_alias_of(array)) return true;
+      if (block.format() == Format::kDense && Pin(block).array().is_alias_of(array)) return true;
     }
   }
   return false;
@@ -302,7 +339,7 @@ std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation) {
   for (const Piece& piece : distinct_pieces(relation)) {
     for_each_key(piece.box, [&](const Key& key) {
       const Block block = layout.slice(piece.block, piece.box, Box::single(key));
-      out.emplace_back(key, block.export_array().reshape(type.array_shape(key)));
+      out.emplace_back(key, in_shape(block.export_array(), type.array_shape(key)));
     });
   }
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -331,7 +368,7 @@ at::Tensor whole_tensor(const StoredRelation& relation, BlockStore& store) {
   Dims shape;
   for (const relation::Axis& axis : type.axes) shape.push_back(axis.extent);
   if (all.empty()) return at::empty(shape, options);
-  return assemble(type, {all}, pieces, options, store).front().export_array().reshape(shape);
+  return in_shape(assemble(type, {all}, pieces, options, store).front().export_array(), shape);
 }
 
 }  // namespace joinsum::runtime::storage

@@ -18,7 +18,10 @@ class Layout {
   explicit Layout(const relation::RelationType& relation);
   /// Key dimensions with a leading axis of their own.
   const Dims& batch_dims() const { return batch_dims_; }
+  bool sparse() const { return relation_.sparse(); }
   Dims shape(const Box& box) const;
+  /// Where the array of `part` begins in that of `box`, which contains it.
+  Dims offset(const Box& box, const Box& part) const;
   /// The part of `array` (stored for `stored`) that belongs to `wanted`; a view.
   at::Tensor slice(at::Tensor array, const Box& stored, const Box& wanted) const;
   Block slice(Block block, const Box& stored, const Box& wanted) const;

@@ -35,8 +35,8 @@ struct Region {
 class RelocatingStore final : public BlockStore {
  public:
   std::string name() const override { return "relocating"; }
-  Block put(at::Tensor array) override { return insert(array, false); }
-  Block share(at::Tensor array) override { return insert(array, true); }
+  Block put(at::Tensor array) override { return array.is_sparse() ? put_sparse(array) : insert(array, false); }
+  Block share(at::Tensor array) override { return array.is_sparse() ? put_sparse(array) : insert(array, true); }
   at::Tensor allocate(at::IntArrayRef shape, const at::TensorOptions& options) override {
     return at::empty(shape, options);
   }

@@ -15,8 +15,18 @@ from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.cluster.cluster import Cluster
 from joinsum.cluster.context import Context
+from joinsum.sparse.sparse_tensor import SparseTensor
 
-__all__ = ["Source", "StoredSource", "TensorSource", "TuplesSource", "source_of", "stored_source"]
+__all__ = [
+    "Source",
+    "StoredSource",
+    "TensorSource",
+    "TuplesSource",
+    "is_sparse",
+    "source_of",
+    "sparse_array",
+    "stored_source",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,13 +111,67 @@ class StoredSource(Source):
 def tensor_source(x: torch.Tensor, parts: object, place: Place | None) -> TensorSource:
     """`x` cut into `parts[a]` tiles along axis a; by default one."""
     tensor = check_array("relation", x)
+    counts = _counts(tensor, parts)
+    type_ = _C.RelationType.of_tensor(dtype_name("relation", tensor.dtype), list(tensor.shape), counts)
+    return TensorSource(type_, place, tensor)
+
+
+def _counts(tensor: torch.Tensor, parts: object) -> list[int]:
     counts = [1] * tensor.dim() if parts is None else integers("relation", "parts", parts)
     if len(counts) != tensor.dim():
         raise PlanError(f"relation: parts name each axis once: parts={counts}, shape={shape_text(tensor)}")
     if any(count < 1 for count in counts):
         raise PlanError(f"relation: an axis has at least one part: parts={counts}")
-    type_ = _C.RelationType.of_tensor(dtype_name("relation", tensor.dtype), list(tensor.shape), counts)
-    return TensorSource(type_, place, tensor)
+    return counts
+
+
+def is_sparse(x: object) -> bool:
+    """Whether it is a SparseTensor, or a tensor of a sparse layout of torch's."""
+    return isinstance(x, SparseTensor) or (isinstance(x, torch.Tensor) and x.layout in _SPARSE)
+
+
+_SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
+def sparse_array(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
+    """The entries in row-major order, as blocks store them: a coalesced `torch.sparse_coo` tensor without dense axes.
+
+    Raises PlanError for another fill than 0, and where the tensor is in autograd.
+    """
+    if isinstance(x, SparseTensor):
+        return x.to_torch("coo")
+    if x.requires_grad:
+        raise PlanError(f"{who}: the algebra has no gradients; give x.detach(): requires_grad=True")
+    dtype_name(who, x.dtype)
+    coo = (x if x.layout is torch.sparse_coo else x.to_sparse(layout=torch.sparse_coo)).detach().coalesce()
+    if coo.dense_dim() > 0:
+        raise PlanError(f"{who}: a sparse tensor has no dense axes here: dense axes={coo.dense_dim()}")
+    return coo
+
+
+def sparse_source(x: SparseTensor | torch.Tensor, parts: object, place: Place | None, balance: str) -> TensorSource:
+    """A sparse tensor cut into tiles, which have about equally many indices or entries."""
+    if balance not in ("indices", "entries"):
+        raise PlanError(f"relation: parts have equally many what? balance={show(balance)}, choices=[indices, entries]")
+    tensor = sparse_array("relation", x)
+    counts, dtype = _counts(tensor, parts), dtype_name("relation", tensor.dtype)
+    if balance == "entries":
+        cuts = [_cuts_by_entries(*axis) for axis in zip(tensor.indices(), tensor.shape, counts, strict=True)]
+        type_ = _C.RelationType.of_cuts(dtype, cuts)
+    else:
+        type_ = _C.RelationType.of_tensor(dtype, list(tensor.shape), counts)
+    return TensorSource(type_.with_entries(tensor.values().numel()), place, tensor)
+
+
+def _cuts_by_entries(indices: torch.Tensor, extent: int, parts: int) -> list[int]:
+    """Cut points between which an axis has about equally many of these indices; no part is empty."""
+    parts = max(1, min(parts, extent))
+    below = torch.bincount(indices, minlength=extent).cumsum(0)
+    wanted = below[-1:] * torch.arange(1, parts) / parts if extent else torch.empty(0)
+    cuts = [0, *(torch.searchsorted(below, wanted) + 1).tolist(), extent]
+    for part in range(1, parts):
+        cuts[part] = min(max(cuts[part], cuts[part - 1] + 1), extent - (parts - part))
+    return cuts
 
 
 def tuples_source(
@@ -161,16 +225,23 @@ def stored_source(stored: StoredRelation, lazy: bool = False) -> StoredSource:
 
 
 def source_of(
-    x: object, parts: object = None, links: Sequence[int | None] | None = None, place: Place | None = None
+    x: object,
+    parts: object = None,
+    links: Sequence[int | None] | None = None,
+    place: Place | None = None,
+    balance: str = "indices",
 ) -> Source:
     """The source that the arguments of `joinsum.relation` describe."""
     if place is not None and not isinstance(place, (str, Sequence, _C.Placement)):
         raise PlanError(f"relation: a placement is text, a list or 'replicated': place={show(place)}")
-    if isinstance(x, torch.Tensor):
+    if isinstance(x, (torch.Tensor, SparseTensor)):
         if links is not None:
             raise PlanError(
                 f"relation: the axes of a tensor are linked already; links are for tuples: links={show(links)}"
             )
+        if is_sparse(x):
+            return sparse_source(x, parts, place, balance)
+        assert isinstance(x, torch.Tensor)
         return tensor_source(x, parts, place)
     if parts is not None:
         raise PlanError(f"relation: parts cut a tensor; tuples have theirs: parts={show(parts)}")

@@ -125,7 +125,8 @@ class StoredRelation:
 
         links   for each array axis, the key dimension that numbers its tiles, or None; by default those of the type
 
-        Every rank of a process group gets the tensor, and all must call. It shares no memory with the relation.
+        Every rank of a process group gets the tensor, and all must call. It shares no memory with the relation. Of a
+        sparse relation it is a `torch.sparse_coo` tensor.
         Raises PlanError where a key is missing or occurs twice, or a key dimension numbers the tiles of no axis.
 
         >>> import joinsum, torch
@@ -137,7 +138,7 @@ class StoredRelation:
         if links is not None:
             core = self._relinked(core, links)
         tensor = core.whole_tensor(self._context.store)
-        return tensor.clone() if core.shares_memory(tensor) else tensor
+        return tensor.clone() if tensor.is_sparse or core.shares_memory(tensor) else tensor
 
     def move(self, place: Place) -> StoredRelation:
         """A copy of the relation at another placement. All ranks of a process group must call.

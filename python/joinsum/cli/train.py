@@ -45,6 +45,7 @@ __all__ = ["train"]
     show_default=True,
     help="The figure by which --plan auto chooses.",
 )
+@click.option("--dense", is_flag=True, help="Store features densely; by default they are sparse.")
 @click.option(
     "--save",
     type=FILE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -22,13 +22,17 @@ __all__ = ["EinsumSignature", "PlannedEinsum", "einsum_plan"]
 
 @dataclass(frozen=True)
 class EinsumSignature:
-    """What the plan of an einsum depends on: the equation, ⊗ and ⊕ as users name them, and traits of the operands."""
+    """What the plan of an einsum depends on: the equation, ⊗ and ⊕ as users name them, and traits of the operands.
+
+    entries   of sparse operands, by position: about how many elements each stores
+    """
 
     equation: str
     operations: Operations
     shapes: Sequence[Sequence[int]]
     dtypes: Sequence[torch.dtype]
     device: torch.device
+    entries: Mapping[int, int] = field(default_factory=dict)
 
 
 class PlannedEinsum(PlannedGraph):
@@ -50,7 +54,7 @@ class PlannedEinsum(PlannedGraph):
         vertex = _C.NamedVertex(operations.join, operations.agg, labels, read.result, read.new, read.order)
         extents = [view.shape(shape) for view, shape in zip(read.views, signature.shapes, strict=True)]
         inputs = [
-            _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or own), shape)
+            _C.einsum_input(f"x{i}", dtype_name("einsum", dtype or own), shape, signature.entries.get(i))
             for i, (shape, own) in enumerate(zip(extents, signature.dtypes, strict=True))
         ]
         node = _C.named_einsum_vertex("einsum", inputs, vertex, "z.positions")

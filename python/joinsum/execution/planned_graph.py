@@ -11,6 +11,7 @@ import torch
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan, TraPlan
+from joinsum.algebra.sources import is_sparse, sparse_array
 from joinsum.base.arguments import shape_text, show
 from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
@@ -71,6 +72,7 @@ class PlannedGraph:
         self.outputs = [name for name, _ in core.outputs]
         self._positions = position_inputs(core)
         self._arguments = {name: each for name, each in core.inputs if name not in self._positions}
+        self._sparse = frozenset(core.sparse_inputs)
         self._compared = False  # whether the ranks' operands were once found equal
         self._gradients: dict[tuple[tuple[bool, ...], bool], PlannedGraph | None] = {}
         self._batched: dict[tuple[tuple[bool, ...], int], PlannedGraph] = {}
@@ -160,6 +162,7 @@ class PlannedGraph:
             check_not_traced("plan")
             values = self._by_name(tensors, named)
             self._check(values)
+            values |= {name: sparse_array(f"plan: input {name}", values[name]) for name in self._sparse}
         device = next(iter(values.values())).device
         values |= {name: positions(extents, device) for name, extents in self._positions.items()}
         results = differentiable_run(self, [values[name] for name in self.names])
@@ -185,11 +188,14 @@ class PlannedGraph:
         if context() is not self.context:
             raise PlanError(f"plan: it was made for other sites; plan again: planned={self.context}, now={context()}")
 
-    def _check(self, values: Mapping[str, torch.Tensor]) -> None:
+    def _check(self, values: Mapping[str, Any]) -> None:
         self.check_sites()
         for name, (dtype, extents) in self._arguments.items():
             tensor = values[name]
-            if not isinstance(tensor, torch.Tensor):
+            if is_sparse(tensor) != (name in self._sparse):
+                kind = "sparse" if name in self._sparse else "dense"
+                raise PlanError(f"plan: an input was planned {kind}: input={name}, given={show(tensor)}")
+            if not isinstance(tensor, torch.Tensor) and name not in self._sparse:
                 raise PlanError(f"plan: an input is a tensor: input={name}, given={type(tensor).__name__}")
             check_shape("input", name, tensor, extents)
             if tensor.dtype is not torch_dtype(dtype):
@@ -197,7 +203,8 @@ class PlannedGraph:
                     f"plan: an input has another dtype than planned: input={name}, planned={torch_dtype(dtype)}, "
                     f"given={tensor.dtype}"
                 )
-        check_tensors("plan", {f"input {name}": tensor for name, tensor in values.items()})
+        dense = {f"input {name}": tensor for name, tensor in values.items() if name not in self._sparse}
+        check_tensors("plan", dense)
 
     # --- runs of all inputs, the positions among them -----------------------------------------------------------------
 
@@ -223,7 +230,7 @@ class PlannedGraph:
         if recording():
             return self.recorded_run(tensors)
         smooth = [x.requires_grad for x in tensors]
-        tensors = [x.detach().resolve_conj().resolve_neg() for x in tensors]
+        tensors = [x.detach() if x.is_sparse else x.detach().resolve_conj().resolve_neg() for x in tensors]
         if self._keeping_nans is not None and _has_both_infinities(tensors):
             return self._keeping_nans.run(tensors)
         if not current.single_process and (not self._compared or os.environ.get("JOINSUM_CHECK", "0") not in ("", "0")):
@@ -236,7 +243,7 @@ class PlannedGraph:
             if name in types  # an expression need not read its operands
         }
         results = current.execute(self.choice.plan, placed, {})
-        operands = {x.untyped_storage().data_ptr() for x in tensors}
+        operands = {x.untyped_storage().data_ptr() for x in tensors if not x.is_sparse}
         return tuple(self._whole(results[name], operands) for name in self.outputs)
 
     def recorded_run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -256,7 +263,8 @@ class PlannedGraph:
         """Raises where the ranks' graphs or operands differ, or which of these require a gradient: a rank would wait
         for the others' backward passes."""
         lines = [
-            f"operand {i} ({name}): {list(x.shape)} {x.dtype}{', requires a gradient' * needed}, checksum {checksum(x)}"
+            f"operand {i} ({name}): {list(x.shape)} {x.dtype}{', requires a gradient' * needed}, "
+            f"checksum {'+'.join(str(checksum(part)) for part in _arrays(x))}"
             for i, (name, x, needed) in enumerate(zip(self.names, tensors, smooth, strict=True))
         ]
         opening = "equal calls with equal operands on every rank\n" + str(self.core)
@@ -309,8 +317,13 @@ def check_shape(kind: str, name: object, tensor: torch.Tensor, planned: Sequence
         )
 
 
+def _arrays(x: torch.Tensor) -> list[torch.Tensor]:
+    """A dense tensor, or what a sparse one consists of."""
+    return [x.indices(), x.values()] if x.is_sparse else [x]
+
+
 def _has_both_infinities(tensors: Sequence[torch.Tensor]) -> bool:
-    real = [x for x in tensors if x.is_floating_point() and x.numel() > 0]
+    real = [x for each in tensors for x in _arrays(each) if x.is_floating_point() and x.numel() > 0]
     return any(_has(x, -torch.inf) for x in real) and any(_has(x, torch.inf) for x in real)
 
 

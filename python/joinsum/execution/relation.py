@@ -239,18 +239,22 @@ def relation(
     *,
     links: Sequence[int | None] | None = None,
     place: Place | None = None,
+    balance: str = "indices",
     name: str | None = None,
 ) -> Relation:
     """A lazy relation of a tensor, of tuples, or of a stored relation.
 
-    x       a dense tensor without gradient; or a dict, or a list that may repeat keys, of (key, tensor): a key is a
-            tuple of ints or an int, the arrays have one rank, dtype and device; or a `StoredRelation`
+    x       a tensor without gradient, dense or sparse (`joinsum.SparseTensor`, and torch's layouts); or a dict, or a
+            list that may repeat keys, of (key, tensor): a key is a tuple of ints or an int, the arrays are dense and
+            have one rank, dtype and device; or a `StoredRelation`
     parts   of a tensor: the number of parts of each axis (an int for one axis, by default 1 each). Part i of an axis of
             n elements in c parts is [ceil(i n / c), ceil((i + 1) n / c)); more parts than elements gives n
     links   of tuples: for each array axis the key dimension that counts its parts, or None for an axis of one extent.
             By default axis a is linked to key dimension a where there are as many of both and the extents allow it
     place   where it starts: `"replicated"`, text (`"(0, *)"`) or a list (`[0, "*"]`) with one state per grid axis, a
             key dimension that the axis splits or `"*"`. By default split along its key dimensions in order
+    balance of a sparse tensor: `"indices"`, or `"entries"`, which cuts each axis so that its parts have about equally
+            many entries
     name    of the plan's input; by default r0, r1, ... in the order of first use
 
     A tensor is read, not copied, when a plan runs. On a process group every rank passes the unsharded tensor.
@@ -263,12 +267,14 @@ def relation(
     [(3,), (2,), (3,), (2,)]
     >>> joinsum.relation({(0, 0): torch.ones(2), (1, 1): torch.ones(2)}, name="D").type
     f32[2]<2,2> hole<0,1>
+    >>> joinsum.relation(torch.eye(6).to_sparse(), parts=(3, 1)).type
+    f32[6,6]<3,1> sparse{6}
     """
     if isinstance(x, Relation):
         raise PlanError(f"relation: it is one already: got={x!r}")
     if name is not None and not isinstance(name, str):
         raise PlanError(f"relation: a name is text: name={show(name)}")
-    source = source_of(x, parts, links, place)
+    source = source_of(x, parts, links, place, balance)
     return Relation(_C.tra_input("r0" if name is None else name, source.type), (), source, name)
 
 

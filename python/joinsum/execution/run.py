@@ -10,7 +10,7 @@ import torch
 from joinsum import _C
 from joinsum.algebra.expression import Expression, NamedSources, places_of
 from joinsum.algebra.plan import IaPlan, TraPlan
-from joinsum.algebra.sources import Source, TensorSource, stored_source
+from joinsum.algebra.sources import Source, TensorSource, is_sparse, sparse_array, stored_source
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.base.arguments import check_array, shape_text, show
 from joinsum.base.dtypes import torch_dtype
@@ -18,11 +18,12 @@ from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
 from joinsum.cluster.trace import Trace
 from joinsum.planner.search import plan_of_run
+from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Input", "Scalars", "evaluate_relation", "interpret", "rehearse", "run", "sources_of", "trace"]
 
 # What a run takes as an input: a tensor, a lazy relation, or a stored one.
-Input = torch.Tensor | Expression | StoredRelation
+Input = torch.Tensor | SparseTensor | Expression | StoredRelation
 Scalars = Mapping[str, float | torch.Tensor]
 
 
@@ -115,7 +116,7 @@ def interpret(
     for name, source in sources_of("interpret", plan, inputs).items():
         if source.type.dtype.startswith("c"):
             raise PlanError(f"interpret: complex numbers are not interpreted: input={name}, type={source.type}")
-        contents[name] = [(list(key), _C.Array(array)) for key, array in source.tuples()]
+        contents[name] = [(list(key), _C.Array(array.to_dense())) for key, array in source.tuples()]
     results = plan.core.interpret(contents, _checked_scalars(scalars))
     return {name: [(tuple(key), array.tensor()) for key, array in results[name]] for name in plan.outputs}
 
@@ -144,7 +145,7 @@ def sources_of(who: str, plan: TraPlan | IaPlan, inputs: Mapping[str, Input]) ->
 
 def _source(who: str, value: Input, type_: _C.RelationType) -> Source:
     """The source that one input is, checked against the plan's type."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, (torch.Tensor, SparseTensor)):
         return _tensor_source(who, value, type_)
     if isinstance(value, StoredRelation):
         source: Source = stored_source(value)
@@ -157,9 +158,14 @@ def _source(who: str, value: Input, type_: _C.RelationType) -> Source:
     return source
 
 
-def _tensor_source(who: str, x: torch.Tensor, type_: _C.RelationType) -> Source:
+def _tensor_source(who: str, x: torch.Tensor | SparseTensor, type_: _C.RelationType) -> Source:
     """A tensor, to be cut as `type_` says."""
-    tensor = check_array(who, x)
+    if is_sparse(x) != (type_.entries is not None):
+        remedy = "give it sparse" if type_.entries is not None else "give its to_dense()"
+        raise PlanError(
+            f"{who}: the plan has it {'dense' if type_.entries is None else 'sparse'}; {remedy}: type={type_}"
+        )
+    tensor = sparse_array(who, x) if is_sparse(x) else check_array(who, x)
     counted = {axis.key_dim for axis in type_.axes}
     single = all(size <= 1 for dim, size in enumerate(type_.frontier) if dim not in counted)
     if not type_.regular or not single or len(counted - {None}) < sum(axis.key_dim is not None for axis in type_.axes):

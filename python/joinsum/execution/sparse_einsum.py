@@ -11,9 +11,12 @@ from typing import Any, cast
 import torch
 
 from joinsum import _C
+from joinsum.algebra.sources import sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
+from joinsum.execution.operands import check_operands
+from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.program import plan_options
@@ -111,6 +114,11 @@ class _Planned:
         self._extents = read.extents
         self._kernels: list[dict[str, Any]] = self._plan.data()["physical"]
 
+    @property
+    def gives_dense(self) -> bool:
+        """Whether the result's levels are dense."""
+        return all(level == "dense" for level in self._kernels[-1]["formats"])
+
     def run(self, operands: Sequence[SparseTensor]) -> SparseTensor:
         given = {f"x{i}": x.handle for i, x in enumerate(operands)}
         return SparseTensor.of_handle(self._plan.run(given, os.cpu_count() or 1, "automatic", "", True)["z"])
@@ -151,6 +159,35 @@ class _Call:
         traits = tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
         key = ("sparse_einsum", read.equation, read.operations, read.dtype, traits)
         return cls(current, read, tensors, current.cached(key, lambda: _Planned(read, tensors)))
+
+    def on_sites(self, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
+        """The dense result, planned for the sites with all that is dense, in autograd. None where sites do not divide
+        the einsum: they divide sums of products of one sparse operand, whose fill is 0, with dense ones."""
+        read = self.read
+        sparse = [i for i, x in enumerate(operands) if isinstance(x, SparseTensor) or x.layout is not torch.strided]
+        if not read.operations.products or read.dtype is torch.bool or len(sparse) != 1 or len(operands) < 2:
+            return None
+        (position,) = sparse
+        operand, labels = operands[position], read.labels[position]
+        if operand.requires_grad or self.operands[position].fill != 0 or len(set(labels)) < len(labels):
+            return None
+        array = sparse_array("einsum", operand).to(read.dtype)
+        entries = 1 << _bucket(array.values().numel())
+        shapes, dtypes = [tuple(x.shape) for x in operands], [x.dtype for x in operands]
+        key = ("sparse_einsum_on_sites", read.equation, read.operations, position, entries, *shapes, *dtypes)
+        signature = EinsumSignature(
+            read.equation,
+            read.operations,
+            shapes,
+            [read.dtype] * len(operands),
+            torch.device("cpu"),
+            {position: entries},
+        )
+        planned = self.current.cached(key, lambda: PlannedEinsum(self.current, signature))
+        given = [array if i == position else cast(torch.Tensor, x) for i, x in enumerate(operands)]
+        with self.current.preparing("einsum"):
+            check_operands("einsum", [x for x in given if x is not array])
+        return planned.apply(given)
 
     def gradient(self, position: int, arriving: torch.Tensor, dense: bool) -> torch.Tensor:
         """The gradient for an operand of a sum of products: the einsum of the one that arrives at the result with the
@@ -258,9 +295,14 @@ def sparse_einsum(
                 f"SparseTensor.from_torch(x.detach()).with_values(values): operand={number}"
             )
     call = _Call.of(current, _read(equation, operands, operations), operands)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
-        if out_format not in ("auto", "dense"):
-            raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
+    recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+    if recorded and out_format not in ("auto", "dense"):
+        raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
+    if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
+        on_sites = call.on_sites(operands)
+        if on_sites is not None:
+            return on_sites
+    if recorded:
         return _in_autograd(call, operands)
     if out_format == "auto":
         call.planned.check_not_densified(call.operands)

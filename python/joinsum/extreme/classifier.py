@@ -73,7 +73,8 @@ class Classifier:
         self.load_state_dict({"steps": 0, **_initial_weights(sizes, self.training, seed)})
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> float:
-        """Trains on a batch, x float32 [n, d] and y float32 [n, l] of 0 and 1; returns its loss before the step.
+        """Trains on a batch, x float32 [n, d] and y float32 [n, l] of 0 and 1; returns its loss before the step. x is
+        sparse (`joinsum.SparseTensor`, or a sparse layout of torch's) where the sizes have entries.
 
         Raises PlanError for other shapes or dtypes.
         """

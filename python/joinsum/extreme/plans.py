@@ -43,12 +43,16 @@ _SECONDS = ((1e-6, 1e-9, "ns"), (1e-3, 1e-6, "us"), (1.0, 1e-3, "ms"))  # (below
 
 
 class Sizes(NamedTuple):
-    """n, d, h and l: points of a batch, features, hidden units and labels; all at least 1."""
+    """n, d, h and l: points of a batch, features, hidden units and labels; all at least 1.
+
+    `entries` is about how many elements of X are not 0 in a batch; with it X is sparse, and without it dense.
+    """
 
     points: int
     features: int
     hidden: int
     labels: int
+    entries: int | None = None
 
 
 @dataclass(frozen=True)
@@ -183,15 +187,20 @@ def _scores(sizes: Sizes, parts: int) -> _Program:
 def _inputs(sizes: Sizes, parts: int, moments: tuple[str, ...]) -> dict[str, str]:
     """Every dimension is cut into `parts` even tiles, or into as many as it has elements."""
     for name, size in (*sizes._asdict().items(), ("parts", parts)):
+        if name == "entries" and (size is None or size == 0):
+            continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise joinsum.PlanError(f"extreme_classifier: a size is a positive integer: {name}={size!r}")
-    n, d, h, l = sizes  # noqa: E741
+    n, d, h, l, entries = sizes  # noqa: E741
     shapes = {"X": (n, d), "Y": (n, l), "W1": (d, h), "W2": (h, l)}
     shapes.update({weight + ending: shapes[weight] for weight in ("W1", "W2") for ending in moments})
-    return {
+    types = {
         name: f"f32[{rows},{columns}]<{min(rows, parts)},{min(columns, parts)}>"
         for name, (rows, columns) in shapes.items()
     }
+    if entries is not None:
+        types["X"] += f" sparse{{{entries}}}"
+    return types
 
 
 _BRACED = re.compile(r"\{(\w+)\}")

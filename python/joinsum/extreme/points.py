@@ -1,4 +1,4 @@
-"""Sparse multi-label data in memory, and its batches as dense tensors.
+"""Sparse multi-label data in memory, and its batches as tensors.
 
 >>> import pathlib, tempfile
 >>> folder = tempfile.TemporaryDirectory()
@@ -46,23 +46,27 @@ class DenseBatch:
     """Two buffers that `SparsePoints.batch` fills again and again, clearing only the entries that it set before.
 
     `x` is float32 [n, features] and `y` float32 [n, labels], contiguous, on any device; the constructor zeroes both.
-    Between batches, write nothing to them except where they are not zero. Raises `ValueError` for other buffers.
+    Without an `x`, batches have theirs sparse. Between batches, write nothing to them except where they are not zero.
+    Raises `ValueError` for other buffers.
     """
 
-    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+    def __init__(self, x: torch.Tensor | None, y: torch.Tensor) -> None:
         for name, buffer in (("x", x), ("y", y)):
+            if buffer is None:
+                continue
             if buffer.dim() != 2 or buffer.dtype != torch.float32 or not buffer.is_contiguous():
                 raise ValueError(
                     f"DenseBatch: buffer is not a contiguous float32 matrix: buffer={name}, "
                     f"shape={tuple(buffer.shape)}, dtype={buffer.dtype}, contiguous={buffer.is_contiguous()}"
                 )
-        if len(x) != len(y):
+        if x is not None and len(x) != len(y):
             raise ValueError(f"DenseBatch: buffers differ in rows: x={len(x)}, y={len(y)}")
-        self.x, self.y = x.zero_(), y.zero_()
+        self.x, self.y = None if x is None else x.zero_(), y.zero_()
         self._x_set = self._y_set = torch.empty(0, dtype=torch.int64)
 
     def _clear(self) -> None:
-        self.x.view(-1)[self._x_set] = 0
+        if self.x is not None:
+            self.x.view(-1)[self._x_set] = 0
         self.y.view(-1)[self._y_set] = 0
         self._x_set = self._y_set = torch.empty(0, dtype=torch.int64)
 
@@ -96,7 +100,8 @@ class SparsePoints:
         """Returns `x` float32 [n, features] and `y` float32 [n, labels] of 0 and 1 for the n points `rows`.
 
         With `out` they are the first n rows of its buffers, and the rest of the buffers is zero. Keep one `DenseBatch`
-        and pass it each time: it clears only what the previous batch set. A plain pair is zeroed whole.
+        and pass it each time: it clears only what the previous batch set. A plain pair is zeroed whole. Where `out` has
+        no buffer for `x`, that is a coalesced `torch.sparse_coo` tensor.
 
         Raises `IndexError` for a row outside 0..points-1, `ValueError` for rows that are not a vector of integers and
         for buffers of another width or with fewer rows.
@@ -110,15 +115,28 @@ class SparsePoints:
             return x, y
         buffers = out if isinstance(out, DenseBatch) else DenseBatch(*out)
         for name, buffer, width in (("x", buffers.x, self.header.features), ("y", buffers.y, self.header.labels)):
+            if buffer is None:
+                continue
             if buffer.shape[1] != width or len(buffer) < len(index):
                 raise ValueError(
                     f"batch: buffer has the wrong shape: buffer={name}, shape={tuple(buffer.shape)}, "
                     f"needed={(len(index), width)}"
                 )
         buffers._clear()
-        buffers._x_set = _put(buffers.x, index, self.indptr, self.indices, self.values)
         buffers._y_set = _put(buffers.y, index, self.label_indptr, self.label_indices, None)
-        return buffers.x[: len(index)], buffers.y[: len(index)]
+        y = buffers.y[: len(index)]
+        if buffers.x is None:
+            return self._sparse(index), y
+        buffers._x_set = _put(buffers.x, index, self.indptr, self.indices, self.values)
+        return buffers.x[: len(index)], y
+
+    def _sparse(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
+        """The features of these points, sparse."""
+        entries, counts = _entries(rows, self.indptr)
+        indices = np.stack([np.repeat(np.arange(len(rows)), counts), self.indices[entries]])
+        shape = (len(rows), self.header.features)
+        values = torch.from_numpy(self.values[entries])
+        return torch.sparse_coo_tensor(torch.from_numpy(indices), values, shape, check_invariants=False).coalesce()
 
     def minibatches(self, batch: int, generator: torch.Generator) -> Iterator[npt.NDArray[np.int64]]:
         """Yields the rows of one epoch, int64 [batch], in an order drawn from `generator`; the last may be shorter.
@@ -148,14 +166,21 @@ def _put(
     values: npt.NDArray[np.float32] | None,
 ) -> torch.Tensor:
     """Sets the entries of `rows` (to 1 without `values`) and returns their positions in the flattened matrix."""
-    starts = indptr[rows]
-    counts = indptr[rows + 1] - starts
-    ends = counts.cumsum()
-    entries = np.arange(counts.sum()) + np.repeat(starts - (ends - counts), counts)
+    entries, counts = _entries(rows, indptr)
     columns = indices[entries]
     at = torch.from_numpy(np.repeat(np.arange(len(rows)) * matrix.shape[1], counts) + columns).to(matrix.device)
     matrix.view(-1)[at] = 1.0 if values is None else torch.from_numpy(values[entries]).to(matrix.device)
     return at
+
+
+def _entries(
+    rows: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Positions of the entries of these rows, row by row, and how many each has."""
+    starts = indptr[rows]
+    counts = indptr[rows + 1] - starts
+    ends = counts.cumsum()
+    return np.arange(counts.sum()) + np.repeat(starts - (ends - counts), counts), counts
 
 
 def load(path: Path) -> SparsePoints:

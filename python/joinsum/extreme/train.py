@@ -49,6 +49,7 @@ class Options:
     sites         sites of this process, by default 1; on a process group its size
     lr            Adam's learning rate
     plan          auto, data or model; `cost` is the figure by which auto chooses
+    dense         whether features are stored densely; by default as they are, sparse
     save          checkpoint, written after each epoch; None for none
     resume        checkpoint to go on from
     curve         picture of the loss; None for none
@@ -66,6 +67,7 @@ class Options:
     seed: int = 0
     plan: str = "auto"
     cost: str = "seconds"
+    dense: bool = False
     save: Path | None = Path("outputs/classifier.pt")
     resume: Path | None = None
     curve: Path | None = Path("outputs/loss.png")
@@ -119,15 +121,18 @@ class _Run:
         if found is not None:
             _check_sizes(found, self.sizes, options)
         self._init_sites()
-        plan = self._choose_plan()
         console.report(f"reading {train_file}" + (f" and {test_file}" if test_file else ""))
         self.points = extreme.load(train_file)
         self.test = None if test_file is None else extreme.load(test_file)
         console.report(f"{header.points:,} points, {header.features:,} features, {header.labels:,} labels")
         self._report_baseline()
+        if not options.dense:
+            self.sizes = self.sizes._replace(entries=round(len(self.points.indices) / header.points * points))
+        plan = self._choose_plan()
         self.classifier = Classifier(self.sizes, plan, Training(rate=options.lr), options.seed)
         self.generator = torch.Generator().manual_seed(options.seed)
-        self.buffers = extreme.DenseBatch(torch.empty(points, header.features), torch.empty(points, header.labels))
+        features = torch.empty(points, header.features) if options.dense else None
+        self.buffers = extreme.DenseBatch(features, torch.empty(points, header.labels))
         self.configuration = {"batch": options.batch, "lr": options.lr, "seed": options.seed, "plan": plan}
         self.configuration["sites"] = joinsum.sites()
         if found is not None:

@@ -57,7 +57,8 @@ class GraphValue:
         return torch_dtype(self._node.dtype)
 
     def __repr__(self) -> str:
-        return f"<GraphValue {self._name}: {self._node.dtype}{list(self.shape)}>".replace(" [", "[")
+        stored = "" if self._node.entries is None else f" sparse{{{self._node.entries}}}"
+        return f"<GraphValue {self._name}: {self._node.dtype}{list(self.shape)}{stored}>"
 
 
 class Graph:
@@ -141,13 +142,28 @@ class Graph:
 
     # --- recording ----------------------------------------------------------------------------------------------------
 
-    def input(self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> GraphValue:
-        """An input of that shape, which a run is given by this name. Raises PlanError for a name that is taken."""
+    def input(
+        self, name: str, shape: Sequence[int], dtype: torch.dtype = torch.float32, *, entries: int | None = None
+    ) -> GraphValue:
+        """An input of that shape, which a run is given by this name.
+
+        entries   about how many elements are stored, of an input that is sparse (`joinsum.SparseTensor`, or a sparse
+                  layout of torch's): it may be multiplied with dense values, in einsums that sum products
+
+        Raises PlanError for a name that is taken.
+
+        >>> import joinsum
+        >>> g = joinsum.Graph()
+        >>> g.input("X", (100, 1000), entries=300)
+        <GraphValue X: f32[100, 1000] sparse{300}>
+        """
         _check_name("an input", name, self._inputs)
+        if entries is not None and (isinstance(entries, bool) or not isinstance(entries, int) or entries < 0):
+            raise PlanError(f"graph: entries are counted: input={name}, entries={show(entries)}")
         if not isinstance(dtype, torch.dtype):
             raise PlanError(f"graph: a dtype is torch's: input={name}, dtype={show(dtype)}")
         extents = integers("graph", f"the shape of input {name}", shape)
-        node = _C.einsum_input(name, dtype_name(f"graph: input {name}", dtype), extents)
+        node = _C.einsum_input(name, dtype_name(f"graph: input {name}", dtype), extents, entries)
         self._inputs[name] = GraphValue(self, node, name)
         return self._inputs[name]
 

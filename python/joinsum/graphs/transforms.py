@@ -39,7 +39,12 @@ def numbered(graph: _C.EinsumPlan, inputs: Sequence[str]) -> _C.EinsumPlan:
     <BLANKLINE>
     """
     types = dict(graph.inputs)
-    nodes = {name: _C.einsum_input(f"x{i}", *types[name]) for i, name in enumerate(inputs) if name in types}
+    entries = graph.sparse_inputs
+    nodes = {
+        name: _C.einsum_input(f"x{i}", *types[name], entries.get(name))
+        for i, name in enumerate(inputs)
+        if name in types
+    }
     _add_vertices(nodes, graph, set(), [])
     return _C.EinsumPlan.make([(f"z{i}", nodes[node]) for i, node in enumerate(graph.output_nodes)])
 
@@ -63,8 +68,9 @@ def batched_graph(graph: _C.EinsumPlan, names: Collection[str], size: int) -> _C
     while label in taken:
         label += "_"
     reached = depending(graph, names)
+    entries = graph.sparse_inputs
     nodes = {
-        name: _C.einsum_input(name, dtype, [size, *extents] if name in reached else extents)
+        name: _C.einsum_input(name, dtype, [size, *extents] if name in reached else extents, entries.get(name))
         for name, (dtype, extents) in graph.inputs
     }
     _add_vertices(nodes, graph, reached, [label])

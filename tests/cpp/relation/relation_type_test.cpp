@@ -28,6 +28,21 @@ TEST(RelationType, PrintsAndReadsBackTheSame) {
   }
 }
 
+TEST(RelationType, SparseOnesPrintTheirEntriesAndAreEqualWhateverTheseAre) {
+  const auto sparse = RelationType::parse("f32[100,50]<4,2> sparse{300}");
+  EXPECT_EQ(sparse.text(), "f32[100,50]<4,2> sparse{300}");
+  EXPECT_EQ(sparse.entries, 300);
+  EXPECT_EQ(sparse, RelationType::parse("f32[100,50]<4,2> sparse{7}"));
+  EXPECT_NE(sparse, RelationType::parse("f32[100,50]<4,2>"));
+  EXPECT_EQ(sparse.bytes(), 300 * (4 + 2 * 8));
+  EXPECT_EQ(sparse.bytes_of(2500), 150 * (4 + 2 * 8));
+  EXPECT_EQ(sparse.stored_of(5000), 300);
+  EXPECT_EQ(RelationType::parse("f32[100,50]<4,2>").bytes_of(2500), 10000);
+  EXPECT_EQ(RelationType::parse("f32[0,50]<1,2> sparse{0}").bytes(), 0);
+  EXPECT_THROW(RelationType::parse("f32[4]<2> sparse{-1}"), PlanError);
+  EXPECT_THROW(RelationType::parse("f32[4]<2> sparse"), PlanError);
+}
+
 TEST(RelationType, KeysAreSortedAndTheFrontierIsTheirBound) {
   const RelationType type = made({4}, {Axis::cut(0, {0, 2, 4, 6, 8})}, {{2}, {0}, {2}});
   EXPECT_EQ(type.text(true), "f32[6]<3> keys{<0>,<2>,<2>}");

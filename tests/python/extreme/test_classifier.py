@@ -201,7 +201,7 @@ TABLE_9 = [
 @pytest.mark.parametrize(("sizes", "data", "model"), TABLE_9)
 def test_table_9s_costs_and_decisions(sizes: Sizes, data: str, model: str) -> None:
     decision = choose(sizes, sites=5, by="paper_floats", training=BARE)
-    n, d, h, l = sizes  # noqa: E741
+    n, d, h, l, _ = sizes  # noqa: E741
     floats = {name: cost.paper_floats for name, cost in decision.costs.items()}
     assert floats == {"data": 6 * (d + l) * h, "model": 2 * 5 * n * h}
     assert f"{floats['data']:.1e}" == data
@@ -302,6 +302,34 @@ def test_fifty_steps_lose_what_plain_torch_loses(
     losses = [classifier.step(x, y) for x, y in batches(debian)]
     assert losses == pytest.approx(losses_of_torch, rel=1e-4)
     assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.parametrize("sites", [1, 3, 4])
+@pytest.mark.parametrize("plan", PLANS)
+def test_fifty_steps_on_sparse_features_lose_the_same(
+    plan: str, sites: int, debian: extreme.SparsePoints, losses_of_torch: list[float]
+) -> None:
+    joinsum.init(sites=sites)
+    header = debian.header
+    sizes = Sizes(BATCH, header.features, HIDDEN, header.labels, len(debian.indices) * BATCH // len(debian))
+    classifier = Classifier(sizes, plan, Training(rate=RATE), seed=7)
+    losses = [classifier.step(x.to_sparse(), y) for x, y in batches(debian)]
+    assert losses == pytest.approx(losses_of_torch, rel=1e-4)
+    dense = Classifier(sizes._replace(entries=None), plan, Training(rate=RATE), seed=7)
+    x = batches(debian)[0][0]
+    wanted = dense.scores(x)
+    dense.load_state_dict(classifier.state_dict())
+    torch.testing.assert_close(classifier.scores(x.to_sparse_csr()), dense.scores(x))
+    assert not torch.equal(wanted, dense.scores(x))
+
+
+def test_sparse_features_are_priced_in_choosing_a_plan() -> None:
+    sizes = Sizes(256, 100_000, 512, 100)
+    costs = [choose(each, 4, by="wire_bytes").costs for each in (sizes, sizes._replace(entries=5_000))]
+    for plan in PLANS:
+        assert costs[1][plan].flops < costs[0][plan].flops / 10
+        assert costs[1][plan].peak_bytes < costs[0][plan].peak_bytes
+        assert costs[1][plan].wire_bytes == costs[0][plan].wire_bytes
 
 
 @pytest.mark.parametrize("plan", PLANS)

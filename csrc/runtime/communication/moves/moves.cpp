@@ -7,6 +7,7 @@
 #include "runtime/communication/moves/member.h"
 #include "runtime/communication/moves/messages.h"
 #include "runtime/communication/moves/reduction_by_messages.h"
+#include "runtime/communication/moves/sparse_move.h"
 
 namespace joinsum::runtime::communication::moves {
 namespace {
@@ -30,7 +31,11 @@ class Group final : public MovesUnderway {
  public:
   Group(const std::vector<MoveOf>& moves, Transport& transport, storage::BlockStore& store)
       : transport_(transport), store_(store) {
-    for (const MoveOf& move : moves) members_.push_back(std::make_unique<Member>(move, transport, store));
+    for (const MoveOf& move : moves) {
+      const bool sparse = move.move.source.relation.sparse();
+      sparse_.push_back(sparse ? std::optional(move_sparse(move, transport, store)) : std::nullopt);
+      if (!sparse) members_.push_back(std::make_unique<Member>(move, transport, store));
+    }
     start_reductions();
     send();
   }
@@ -51,7 +56,8 @@ class Group final : public MovesUnderway {
     while (!messages_.empty() || !reductions_.empty()) advance();
     for (BackgroundReduction& reduction : background_) reduction.wait();
     std::vector<StoredRelation> out;
-    for (const auto& member : members_) out.push_back(member->at_target());
+    size_t next = 0;
+    for (const auto& moved : sparse_) out.push_back(moved ? *moved : members_[next++]->at_target());
     return out;
   }
 
@@ -101,8 +107,9 @@ class Group final : public MovesUnderway {
 
   Transport& transport_;
   storage::BlockStore& store_;
-  std::vector<std::unique_ptr<Member>> members_;
-  std::list<Messages> messages_;  ///< of the stage under way
+  std::vector<std::optional<StoredRelation>> sparse_;  ///< by move, those of sparse relations
+  std::vector<std::unique_ptr<Member>> members_;       ///< of the others
+  std::list<Messages> messages_;                       ///< of the stage under way
   std::list<BackgroundReduction> background_;
   std::list<ReductionByMessages> reductions_;  ///< that are not done
 };

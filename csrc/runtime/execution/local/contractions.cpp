@@ -82,7 +82,7 @@ class Parts {
       const at::Tensor r = right_axes_.without_singles(b);
       const Work work = work_of({l.sizes().vec(), r.sizes().vec()});
       context.flops += work.flops;
-      contract(l, r, target_of(projected(part, group_by_), work.shape, l.options()));
+      contract(l, r, target_of(projected(part, group_by_), work.shape, l.options().layout(at::kStrided)));
     });
   }
 
@@ -96,7 +96,7 @@ class Parts {
       const at::Tensor l = left_axes_.without_singles(given[0].array);
       const at::Tensor r = right_axes_.without_singles(given[1].array);
       context.flops += work.flops;
-      const at::Tensor out = context.store.allocate(work.shape, l.options());
+      const at::Tensor out = context.store.allocate(work.shape, l.options().layout(at::kStrided));
       contract(l, r, {out});
       return with_axes(out, missing_);
     };

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "base/dims.h"
+
+namespace joinsum::runtime::storage {
+
+/// Sparse arrays of blocks: coalesced tensors of torch's layout `sparse_coo` with all axes sparse. Their entries are in
+/// row-major order.
+
+/// The array itself, or its entries in order and without repeats. Raises PlanError for another layout, and for axes
+/// that are not sparse.
+at::Tensor as_sparse_array(const at::Tensor& array);
+
+/// A dense array on torch's meta device that has the array's shape and dtype.
+at::Tensor geometry_of(const at::Tensor& sparse);
+
+/// The elements of `sparse` that `view` describes, which was narrowed from its geometry.
+at::Tensor part_of(const at::Tensor& sparse, const at::Tensor& view);
+
+/// The array of `shape` that has each part where its offset says. Parts do not overlap.
+at::Tensor put_together(const std::vector<std::pair<Dims, at::Tensor>>& parts, const Dims& shape, at::ScalarType dtype);
+
+/// Bytes of indices and values.
+int64_t stored_bytes(const at::Tensor& sparse);
+
+/// The entries as bytes: all indices, then all values. And back.
+at::Tensor to_bytes(const at::Tensor& sparse);
+at::Tensor from_bytes(const at::Tensor& bytes, const Dims& shape, at::ScalarType dtype);
+
+}  // namespace joinsum::runtime::storage
