@@ -164,6 +164,18 @@ ELSEWHERE = (
         "steps on shards of rows are compared with torch's operators",
     ),
     Row(
+        "csrc/kernels/dense",
+        "sparse_rows",
+        "cpp/kernels/dense/multiply_sparse_test.cpp",
+        "declarations of multiply_sparse.cpp, with which products of entries are tested",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
+        "sparse_products",
+        "python/capture/decompositions/test_sparse_products.py",
+        "operators of torch's dispatcher, compared with torch's own",
+    ),
+    Row(
         "csrc/kernels/torch_call",
         "rms_norm normed_rows",
         "python/capture/decompositions/test_rms_norm.py",

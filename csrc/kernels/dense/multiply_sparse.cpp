@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "kernels/dense/loops.h"
+#include "kernels/dense/sparse_rows.h"
 #include "kernels/pairs/parallel.h"
 
 namespace joinsum::kernels::dense {
@@ -30,17 +31,6 @@ Dims axes_of(const std::string& letters, const std::string& order) {
   for (const char letter : order) axes.push_back(static_cast<int64_t>(letters.find(letter)));
   return axes;
 }
-
-/// Two contiguous matrices, and the rows of both that each entry meets: row `to` of the result is increased by the
-/// entry's value times row `from` of the dense operand.
-struct Rows {
-  at::Tensor values;
-  at::Tensor from;
-  at::Tensor to;
-  bool in_order;  ///< whether `to` ascends
-  at::Tensor dense;
-  at::Tensor result;
-};
 
 /// The row-major position of each entry among the axes with these letters.
 at::Tensor positions(const at::Tensor& sparse, const std::string& letters, const std::string& among) {
@@ -66,7 +56,7 @@ std::vector<int64_t> bounds(const int64_t* to, int64_t entries, int64_t parts) {
 }
 
 template <class T>
-void add_rows(const Rows& rows, int64_t begin, int64_t end, int64_t first, int64_t last) {
+void add_stretches(const SparseRows& rows, int64_t begin, int64_t end, int64_t first, int64_t last) {
   const int64_t width = rows.dense.size(1);
   const T* values = rows.values.const_data_ptr<T>();
   const auto* from = rows.from.const_data_ptr<int64_t>();
@@ -82,29 +72,36 @@ void add_rows(const Rows& rows, int64_t begin, int64_t end, int64_t first, int64
 }
 
 template <class T>
-void add_all(const Rows& rows) {
+void add_on_threads(const SparseRows& rows) {
   constexpr int64_t kOfAThread = 32768;
   constexpr int64_t kColumns = 16;  // a cache line of floats
   const int64_t width = rows.dense.size(1);
   const int64_t entries = rows.values.numel();
   const int64_t threads = std::clamp<int64_t>(entries * width / kOfAThread, 1, at::get_num_threads());
-  if (threads > 1 && rows.in_order) {
-    const std::vector<int64_t> ends = bounds(rows.to.const_data_ptr<int64_t>(), entries, threads);
+  const auto* to = rows.to.const_data_ptr<int64_t>();
+  if (threads > 1 && to[0] != to[entries - 1] && std::is_sorted(to, to + entries)) {
+    const std::vector<int64_t> ends = bounds(to, entries, threads);
     pairs::for_each_range(threads,
-                          [&](int64_t begin, int64_t end) { add_rows<T>(rows, ends[begin], ends[end], 0, width); });
+                          [&](int64_t begin, int64_t end) { add_stretches<T>(rows, ends[begin], ends[end], 0, width); });
     return;
   }
   const int64_t stretches = (width + kColumns - 1) / kColumns;
   pairs::for_each_range(stretches, (stretches + threads - 1) / threads, [&](int64_t begin, int64_t end) {
-    add_rows<T>(rows, 0, entries, begin * kColumns, std::min(end * kColumns, width));
+    add_stretches<T>(rows, 0, entries, begin * kColumns, std::min(end * kColumns, width));
   });
 }
 
-void add_by_torch(const Rows& rows) {
+void add_by_torch(const SparseRows& rows) {
   rows.result.index_add_(0, rows.to, rows.dense.index_select(0, rows.from).mul_(rows.values.unsqueeze(1)));
 }
 
 }  // namespace
+
+void add_rows(const SparseRows& rows) {
+  if (rows.values.numel() == 0) return;
+  if (!rows.dense.is_cpu()) return add_by_torch(rows);
+  AT_DISPATCH_ALL_TYPES_AND_COMPLEX(rows.dense.scalar_type(), "add_rows", [&] { add_on_threads<scalar_t>(rows); });
+}
 
 at::Tensor multiply_sparse(const Subscripts& labels, const at::Tensor& left, const at::Tensor& right, at::Tensor out,
                            bool accumulate) {
@@ -145,17 +142,11 @@ at::Tensor multiply_sparse(const Subscripts& labels, const at::Tensor& left, con
   const bool direct = out.defined() && order == labels.result && out.is_contiguous() && !half;
   at::Tensor result = direct ? out : at::zeros(shape, dense.options().dtype(type));
   if (direct && !accumulate) result.zero_();
-  const Rows rows{.values = sparse._values().to(type).contiguous(),
-                  .from = positions(sparse, of_sparse, met),
-                  .to = positions(sparse, of_sparse, kept),
-                  .in_order = !kept.empty() && of_sparse.starts_with(kept),
-                  .dense = dense.permute(axes_of(of_dense, met + free)).to(type).reshape({outer, width}).contiguous(),
-                  .result = result.view({count, width})};
-  if (dense.is_cpu()) {
-    AT_DISPATCH_ALL_TYPES_AND_COMPLEX(type, "multiply_sparse", [&] { add_all<scalar_t>(rows); });
-  } else {
-    add_by_torch(rows);
-  }
+  add_rows({.values = sparse._values().to(type).contiguous(),
+            .from = positions(sparse, of_sparse, met),
+            .to = positions(sparse, of_sparse, kept),
+            .dense = dense.permute(axes_of(of_dense, met + free)).to(type).reshape({outer, width}).contiguous(),
+            .result = result.view({count, width})});
   if (direct) return out;
   const at::Tensor permuted = result.permute(axes_of(order, labels.result));
   if (!out.defined()) return permuted.to(dense.scalar_type());

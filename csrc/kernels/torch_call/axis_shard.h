@@ -27,6 +27,14 @@ class AxisShard {
 
   const std::vector<Factor>& factors() const { return factors_; }
 
+  /// Whether the shard is all of the axis.
+  bool is_whole() const {
+    for (const Factor& factor : factors_) {
+      if (factor.local != factor.extent) return false;
+    }
+    return true;
+  }
+
   /// The place in the shard of an element of the axis, by its global index; -1 where another shard has it. Raises
   /// IndexError for an index out of range.
   int64_t find(int64_t index) const {

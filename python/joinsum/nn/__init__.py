@@ -1,7 +1,8 @@
-"""Layers written as graphs of einsums, on all sites."""
+"""Layers: sparse ones, and those that are written as graphs of einsums, on all sites."""
 
 from __future__ import annotations
 
 from joinsum.nn import functional
+from joinsum.nn.sparse_linear import SparseLinear
 
-__all__ = ["functional"]
+__all__ = ["SparseLinear", "functional"]

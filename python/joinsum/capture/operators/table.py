@@ -16,6 +16,7 @@ from joinsum.capture.operators import (
     reduction,
     slices,
     softmax,
+    sparse,
     views,
 )
 from joinsum.capture.rules.form import Form
@@ -25,7 +26,20 @@ __all__ = ["random_rule_of", "register_operator", "rule_of", "table", "traits_of
 
 assert decompositions.__all__  # the modules register operators with torch that rules name
 
-_FAMILIES = (contraction, elementwise, reduction, losses, softmax, norms, images, views, slices, indexing, creation)
+_FAMILIES = (
+    contraction,
+    elementwise,
+    reduction,
+    losses,
+    softmax,
+    norms,
+    images,
+    views,
+    slices,
+    indexing,
+    creation,
+    sparse,
+)
 _BUILT_IN: dict[str, Row] = {row.name: row for family in _FAMILIES for row in family.ROWS}
 _USERS: dict[str, Row] = {}
 

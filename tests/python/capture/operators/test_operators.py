@@ -82,6 +82,11 @@ def attention(x: torch.Tensor) -> torch.Tensor:
     return causal + plain
 
 
+# Rows and columns of the entries of a sparse matrix.
+def places() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(6) * 3 % 4, torch.arange(6) * 5 % 4
+
+
 # What no OpInfo reaches: a function of one tensor, and the tensor.
 def numbers() -> list[torch.Tensor]:
     """Learning rate, 1 - beta, eps, decay and step of an update."""
@@ -118,6 +123,11 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "joinsum::rms_norm": (lambda x: J.rms_norm(x, [6], x[0], 0.1)[0], matrix),
     "joinsum::rms_norm_grad_input": (lambda x: J.rms_norm(x, [6], None, 0.1)[0], matrix),
     "joinsum::rms_norm_grad_weight": (lambda x: J.rms_norm(x * 2, [6], x[0], 0.1)[0], matrix),
+    "joinsum::sparse_mm": (lambda x: J.sparse_mm(*places(), x[0] * x[1, 0], x, 5), matrix),
+    "joinsum::sparse_mm_values": (
+        lambda x: J.sparse_mm_values(*places(), (x * x[0, 0])[:, :4].exp(), x[:, 2:]),
+        matrix,
+    ),
     "joinsum::adam_update": (
         lambda x: sum(J.adam_update(x, x + 1, x * 2, x * x, *numbers(), True, False)),
         lambda: torch.randn(4, 6),
