@@ -171,6 +171,12 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
+        "adam_rows adam_row_loops",
+        "python/extreme/test_adam_of_rows.py",
+        "operators of torch's dispatcher, compared with Adam on all rows",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
         "sparse_products",
         "python/capture/decompositions/test_sparse_products.py",
         "operators of torch's dispatcher, compared with torch's own",

@@ -16,7 +16,7 @@ std::map<char, Axis> letters_of(const std::string& who, const kernels::call::Cal
                                 const std::vector<RelationType>& operands) {
   std::vector<Dims> shapes;
   for (const RelationType& relation : operands) {
-    check_dense(who, relation);
+    if (!kernels::call::takes_sparse(call)) check_dense(who, relation);
     Dims keys;
     for (const Axis& axis : relation.axes) {
       if (axis.linked()) keys.push_back(axis.key_dim);

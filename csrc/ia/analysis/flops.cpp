@@ -86,7 +86,7 @@ void add_aggregate(const Node& node, const LocalAggregate& op, bool fused, Flops
 
 void add_call(const Node& node, const kernels::call::Call& call, Flops& flops) {
   for (int64_t site = 0; site < node.type().sites(); ++site)
-    flops[site] += static_cast<int64_t>(kernels::call::flops(call, extents_at(node, call, site)));
+    flops[site] += static_cast<int64_t>(visited_share(node) * kernels::call::flops(call, extents_at(node, call, site)));
 }
 
 }  // namespace

@@ -189,6 +189,10 @@ void fail_to_interpret(const Call& call) {
   throw PlanError("interpret: a call of a torch operator has no reference here; run the plan: call=" + call.text());
 }
 
+bool takes_sparse(const Call& call) {
+  return call.function == "joinsum::adam_rows_catch_up" || call.function == "joinsum::adam_rows_update";
+}
+
 double flops(const Call& call, const std::map<char, double>& extents) {
   double out = 0;
   for (const auto& [factor, letters] : call.flops) {

@@ -87,6 +87,9 @@ void check(const Call& call);
 /// Extent of each letter; raises PlanError where operands do not fit, naming the call, the operand and the letter.
 std::map<char, int64_t> extents_of(const Call& call, const std::vector<Dims>& operands);
 
+/// Whether the operator takes sparse operands.
+bool takes_sparse(const Call& call);
+
 /// Raises PlanError: what an operator of torch's does is known where torch is.
 [[noreturn]] void fail_to_interpret(const Call& call);
 

@@ -214,6 +214,7 @@ class CallRun {
   /// Contiguous: some operators of torch's read their operands as if they were.
   at::Tensor operand(const CallArgument& argument, const PreparedCall::Arrangement& arrangement) const {
     at::Tensor out = operands_[argument.integer];
+    if (out.is_sparse()) return out;
     if (!arrangement.order.empty()) out = out.permute(arrangement.order);
     if (!arrangement.apart) out = out.reshape(shape(argument.groups));
     return out.is_contiguous() ? out : out.contiguous();

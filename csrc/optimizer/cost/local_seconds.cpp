@@ -129,7 +129,8 @@ class Local {
     for (int64_t site = 0; site < result_.sites(); ++site) {
       auto bytes = static_cast<double>(result_.bytes(site));
       for (const ia::NodePtr& input : node_.inputs()) bytes += static_cast<double>(input->type().bytes(site));
-      const double side = std::cbrt(kernels::call::flops(op, extents_at(node_, op, site)) / 2);
+      const double share = ia::analysis::visited_share(node_);
+      const double side = std::cbrt(share * kernels::call::flops(op, extents_at(node_, op, site)) / 2);
       const double moved = profile_.copy(bytes / 2);
       const double computed = side < 1 ? 0 : profile_.product(DType::kFloat32, side, side, side);
       if (moved < 0 || computed < 0) return -1;

@@ -53,7 +53,7 @@ def _values(result: SparseTensor) -> dict[str, Any]:
 @click.option("--mode", default="absorb", show_default=True, help="single, or absorb indices that occur nowhere else.")
 @click.option("--search", default="greedy", show_default=True, help="greedy or branch_and_bound.")
 @click.option("--cutoffs", callback=_numbers("BYTEMAP,DENSE"), help="Densities of formats: BYTEMAP,DENSE.")
-@click.option("--threads", type=click.IntRange(1), help="Threads that run kernels; by default one for each core.")
+@click.option("--threads", type=click.IntRange(1), help="Threads that run kernels; by default as many as torch uses.")
 def sparse(
     program: Path,
     as_json: bool,

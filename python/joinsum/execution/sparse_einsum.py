@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -121,7 +120,7 @@ class _Planned:
 
     def run(self, operands: Sequence[SparseTensor]) -> SparseTensor:
         given = {f"x{i}": x.handle for i, x in enumerate(operands)}
-        return SparseTensor.of_handle(self._plan.run(given, os.cpu_count() or 1, "automatic", "", True)["z"])
+        return SparseTensor.of_handle(self._plan.run(given, torch.get_num_threads(), "automatic", "", True)["z"])
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
         """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""

@@ -22,7 +22,9 @@ from joinsum.extreme.plans import (
     Decision,
     Sizes,
     Training,
+    catch_up_plan,
     choose,
+    of_rows,
     scores_plan,
     step_plan,
     step_program,
@@ -79,8 +81,9 @@ class Classifier:
         Raises PlanError for other shapes or dtypes.
         """
         plan = self._plan("step", len(x))
+        self._catch_up(x)
         scalars = {"step": float(self.steps + 1)} if self.training.moments else {}
-        outputs = joinsum.run(plan, {"X": x, "Y": y, **self._state}, scalars)
+        outputs = joinsum.run(plan, {"X": x, "Y": y, **self._state, **self._numbers()}, scalars)
         ((_, loss),) = outputs.pop("loss").local_tuples()
         self._state = outputs
         self.steps += 1
@@ -88,12 +91,18 @@ class Classifier:
 
     def scores(self, x: torch.Tensor) -> torch.Tensor:
         """Returns the scores float32 [n, l] of x float32 [n, d]: logits, so above 0 means more likely than not."""
+        self._catch_up(x)
         weights = {name: self._state[name] for name in ("W1", "W2")}
         return joinsum.run(self._plan("scores", len(x)), {"X": x, **weights})["scores"].to_tensor()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns `steps` and unsharded tensors: `W1` [d, h], `W2` [h, l] and, for Adam, their moments by name."""
-        return {"steps": self.steps, **{name: stored.to_tensor() for name, stored in self._state.items()}}
+        every = torch.arange(self.sizes.features)
+        places = torch.stack([torch.zeros_like(every), every])
+        self._catch_up(
+            torch.sparse_coo_tensor(places, torch.ones(len(every)), is_coalesced=True, check_invariants=False)
+        )
+        return {"steps": self.steps, **{name: self._state[name].to_tensor() for name in self._names}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes what `state_dict` gave, of a classifier with any plan and sites; the tensors stay the caller's.
@@ -108,8 +117,32 @@ class Classifier:
                     f"load_state_dict: state does not fit the classifier: name={name}, "
                     f"found={shapes.get(name)}, wanted={wanted.get(name, 'none' if name in shapes else 'a number')}"
                 )
-        self._state = self._placed({name: state[name] for name in wanted})
         self.steps = int(state["steps"])
+        tensors = {name: state[name] for name in wanted}
+        if self._of_rows:
+            tensors["W1_done"] = torch.full((self.sizes.features,), self.steps)
+        self._state = self._placed(tensors)
+
+    @property
+    def _names(self) -> list[str]:
+        """What users see of the state."""
+        return list(_state_shapes(self.sizes, self.training))
+
+    @property
+    def _of_rows(self) -> bool:
+        return of_rows(self.sizes, self.plan, self.training)
+
+    def _numbers(self) -> dict[str, torch.Tensor]:
+        """The number of the step to come, where the plan reads it as an input."""
+        return {"steps": torch.tensor(float(self.steps + 1))} if self._of_rows else {}
+
+    def _catch_up(self, x: torch.Tensor) -> None:
+        """Takes the rows of W1 that `x` touches through the steps that they have missed."""
+        if not self._of_rows or self.steps == 0:
+            return
+        plan = self._plan("catch_up", len(x))
+        state = {name: self._state[name] for name in dict(plan.inputs) if name in self._state}
+        self._state |= joinsum.run(plan, {"X": x, **state, **self._numbers()})
 
     def _placed(self, tensors: dict[str, torch.Tensor]) -> dict[str, joinsum.StoredRelation]:
         """Copies in the layout that the plan wants. A run makes them, into blocks as those of its own results, so that
@@ -124,8 +157,12 @@ class Classifier:
         if (kind, points) not in self._plans:
             sizes = self.sizes._replace(points=points)
             arguments = (sizes, joinsum.sites(), self.plan)
-            text = step_plan(*arguments, self.training) if kind == "step" else scores_plan(*arguments)
-            self._plans[kind, points] = cast(joinsum.IaPlan, joinsum.parse(text))
+            texts = {
+                "step": lambda: step_plan(*arguments, self.training),
+                "scores": lambda: scores_plan(*arguments),
+                "catch_up": lambda: catch_up_plan(sizes, joinsum.sites(), self.training),
+            }
+            self._plans[kind, points] = cast(joinsum.IaPlan, joinsum.parse(texts[kind]()))
         return self._plans[kind, points]
 
 

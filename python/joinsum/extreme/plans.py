@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import joinsum
 
@@ -31,8 +31,10 @@ __all__ = [
     "Decision",
     "Sizes",
     "Training",
+    "catch_up_plan",
     "choose",
     "figure_text",
+    "of_rows",
     "scores_plan",
     "step_plan",
     "step_program",
@@ -138,7 +140,10 @@ def _gradients(mean: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _adam(weight: str, gradient: str, training: Training) -> tuple[tuple[str, str], ...]:
+_Equations: TypeAlias = tuple[tuple[str, str], ...]
+
+
+def _adam(weight: str, gradient: str, training: Training) -> _Equations:
     first, second = float(training.first), float(training.second)
     direction = f"adam_direction[{float(training.rate)}, {first}, {second}, {float(training.epsilon)}, $step]"
     return (
@@ -147,6 +152,27 @@ def _adam(weight: str, gradient: str, training: Training) -> tuple[tuple[str, st
         (f"{weight}_direction", f"join[0, 1; 0, 1; {direction}]({weight}_first_new, {weight}_second_new)"),
         (f"{weight}_new", f"join[0, 1; 0, 1; sub]({weight}, {weight}_direction)"),
     )
+
+
+_STATE = ("W1", "W1_first", "W1_second", "W1_done")
+
+
+def _adam_of_rows(operator: str, further: Mapping[str, str], training: Training) -> _Equations:
+    """Equations of an operator that takes the rows of W1, which a batch touches, further by Adam: `W1_new` and so on.
+
+    further   letters of its operands after W1 and its state, by name
+    """
+    letters = {**dict.fromkeys(_STATE[:3], "ih"), "W1_done": "i", **further}
+    axes = [f"%{place}{{{','.join(each)}}}" for place, each in enumerate(letters.values())]
+    constants = [float(each) for each in (training.rate, training.first, training.second, training.epsilon)]
+    arguments = ", ".join([*axes, *map(str, constants)])
+    rows = "{i,h}"
+    call = (
+        f"joinsum::{operator}; {','.join(letters.values())} -> ih:f32, ih:f32, ih:f32, i:i64; "
+        f"({arguments}) -> {rows}, {rows}, {rows}, {{i}}; undivided=nh; flops=16.0 nih"
+    )
+    operands = ", ".join(letters)
+    return tuple((f"{name}_new", f"call[{place}; {call}]({operands})") for place, name in enumerate(_STATE))
 
 
 def _sgd(weight: str, gradient: str, training: Training, points: int) -> tuple[tuple[str, str], ...]:
@@ -176,6 +202,48 @@ def _step(sizes: Sizes, parts: int, training: Training) -> _Program:
         *((f"{name} -> {name}", f"{name}_new") for name in state),
     )
     return _Program(_inputs(sizes, parts, training.moments), equations, outputs)
+
+
+def of_rows(sizes: Sizes, plan: str, training: Training) -> bool:
+    """Whether a step of the plan changes only the rows of W1 that its batch touches, after `catch_up_plan` has taken
+    these through the steps that they have missed. The state has the last step of each row, `W1_done`, and the inputs
+    the number of the step, `steps`."""
+    return sizes.entries is not None and plan == "model" and training.optimizer == "adam"
+
+
+def _step_of_rows(sizes: Sizes, parts: int, training: Training) -> _Program:
+    """The step whose gradient of W1 has the rows that the batch touches."""
+    mean = f"transform[scale[{1 / sizes.points}]]({{}})"
+    gradients = [each for each in _gradients(mean) if each[0] != "G1"]
+    operands = {"X": "ni", "E1_mean": "nh", "steps": ""}
+    equations = (
+        *_SCORES,
+        *(_LOSS if training.loss else ()),
+        *gradients,
+        ("E1_mean", mean.format("E1")),
+        *_adam("W2", "G2", training),
+        *_adam_of_rows("adam_rows_update", operands, training),
+    )
+    state = [*_STATE, *("W2" + ending for ending in ("", *training.moments))]
+    outputs = (
+        *((("loss", "{loss_sum}"),) if training.loss else ()),
+        *((f"{name} -> {name}", f"{name}_new") for name in state),
+    )
+    return _Program(_inputs(sizes, parts, training.moments) | _inputs_of_rows(sizes, parts), equations, outputs)
+
+
+def _inputs_of_rows(sizes: Sizes, parts: int) -> dict[str, str]:
+    return {"W1_done": f"i64[{sizes.features}]<{min(sizes.features, parts)}>", "steps": "f32[]<>"}
+
+
+def catch_up_plan(sizes: Sizes, sites: int, training: Training = _ADAM) -> str:
+    """Returns the plan that takes the rows of W1 which X touches up to the step before `steps`, in the layout of a step
+    that changes rows alone (`of_rows`)."""
+    inputs = _inputs(sizes, sites, training.moments) | _inputs_of_rows(sizes, sites)
+    inputs = {name: kind for name, kind in inputs.items() if name in (*_STATE, "X", "steps")}
+    equations = _adam_of_rows("adam_rows_catch_up", {"X": "ni", "steps": ""}, training)
+    outputs = tuple((f"{name} -> {name}", f"{name}_new") for name in _STATE)
+    return _physical(_Program(inputs, equations, outputs), _STRATEGIES["model"], sites)
 
 
 def _scores(sizes: Sizes, parts: int) -> _Program:
@@ -218,11 +286,14 @@ def _physical(program: _Program, strategy: _Strategy, sites: int) -> str:
     grid = joinsum.Grid.of_sites(sites)
     lines = [f"ia on {grid}"]
     for name, kind in program.inputs.items():
-        states = ", ".join([str(strategy.splits[name.split("_")[0]])] * len(grid.axes))
+        states = ", ".join([str(strategy.splits.get(name.split("_")[0], "*"))] * len(grid.axes))
         lines.append(f"input {name}: {kind} on {grid} ({states})")
     moved: set[str] = set()
     for statement in [*program.equations, *((f"output {name}", expression) for name, expression in program.outputs)]:
         name, expression = statement
+        if expression.startswith("call["):  # its braces are those of axes
+            lines.append(f"{name} = {expression}")
+            continue
         for relation in _BRACED.findall(expression):
             if relation in strategy.moves and relation not in moved:
                 moved.add(relation)
@@ -268,10 +339,12 @@ def step_plan(sizes: Sizes, sites: int, plan: str, training: Training = _ADAM) -
     model   TRA-MP: features and labels, and weights with them, are split. A step sums two partial results of n x h and
             gives every site the sums; weights and gradients never move
 
-    Inputs and outputs are those of `step_program`; all dimensions are cut into as many tiles as there are sites. Raises
-    PlanError for another plan. Source: TRA paper, section 5.4.
+    Inputs and outputs are those of `step_program`; all dimensions are cut into as many tiles as there are sites. Where
+    X is sparse, the model plan with Adam changes the rows of W1 that the batch touches, and has two inputs more
+    (`of_rows`). Raises PlanError for another plan. Source: TRA paper, section 5.4.
     """
-    return _physical(_step(sizes, sites, training), _strategy("step_plan", plan), sites)
+    program = _step_of_rows if of_rows(sizes, plan, training) else _step
+    return _physical(program(sizes, sites, training), _strategy("step_plan", plan), sites)
 
 
 def scores_plan(sizes: Sizes, sites: int, plan: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from joinsum import _C
 from joinsum.base.arguments import integer, show
@@ -54,7 +55,7 @@ class Plan:
     ) -> dict[str, SparseTensor]:
         """The results of the program's queries by name. Raises PlanError where only statistics of a tensor are known.
 
-        threads   that run kernels, by default one for each core
+        threads   that run kernels, by default as many as torch uses (`torch.set_num_threads`)
         engine    "compiled" generates C++ and compiles it with the system's compiler, "interpreter" needs none;
                   "automatic" compiles what would take longer to interpret, where that works. JOINSUM_JIT=0 in the
                   environment never compiles
@@ -62,7 +63,7 @@ class Plan:
         adapt     whether the loops of a query that reads results of others are planned again once these are there, by
                   their true entries; later runs take such a plan where entries are the same within a factor of two
         """
-        count = os.cpu_count() or 1 if threads is None else integer("run", "threads", threads)
+        count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
         if count < 1 or not isinstance(engine, str) or not isinstance(adapt, bool):
             raise PlanError(
                 f"run: threads is a number from 1 on, engine a name and adapt True or False: threads={show(threads)}, "
