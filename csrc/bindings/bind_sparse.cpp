@@ -96,6 +96,7 @@ struct Options {
   bool distribute = true;
   bool cover = true;
   int64_t most_loops = 10;
+  std::map<std::string, std::vector<std::string>> formats = {};
 };
 
 sparse::PlanOptions options_of(const Options& given) {
@@ -115,6 +116,11 @@ sparse::PlanOptions options_of(const Options& given) {
   options.physical.cutoffs.bytemap = given.bytemap;
   options.physical.cutoffs.dense = given.dense;
   options.physical.most_loops = given.most_loops;
+  for (const auto& [name, levels] : given.formats) {
+    for (const std::string& level : levels) {
+      options.physical.formats[name].push_back(sparse::tensor::level_format_named(level));
+    }
+  }
   return options;
 }
 
@@ -279,7 +285,8 @@ void bind_programs(py::module_& module) {
       .def(py::init<std::string, std::pair<double, double>, std::string, std::string, double, double, bool, bool,
                     int64_t>(),
            py::arg("estimator"), py::arg("cost"), py::arg("mode"), py::arg("search"), py::arg("bytemap"),
-           py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"));
+           py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"))
+      .def_readwrite("formats", &Options::formats);
   py::class_<Planned>(module, "SparsePlan")
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)

@@ -172,7 +172,10 @@ PhysicalQuery plan_kernel(const Terms& terms, LogicalQuery& query, const StoredT
     }
   }
   physical.output = query.output;
-  physical.formats = result_formats(terms, query, physical.loops, options.cutoffs);
+  const auto given = options.formats.find(query.name);
+  physical.formats = given != options.formats.end() && given->second.size() == query.output.size()
+                         ? given->second
+                         : result_formats(terms, query, physical.loops, options.cutoffs);
   for (const Access& access : accesses) physical.accesses.push_back(planned_access(access, physical.loops));
   Merge merge(terms, query.body, accesses, physical.loops);
   for (size_t depth = 0; depth < physical.loops.size(); ++depth) {

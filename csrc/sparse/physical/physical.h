@@ -61,6 +61,7 @@ struct PhysicalQuery {
 struct PhysicalOptions {
   FormatCutoffs cutoffs = {};
   int64_t most_loops = 10;
+  std::map<std::string, std::vector<LevelFormat>> formats = {};  ///< of results by name, in place of chosen ones
 };
 
 /// Operands of a query's body, from left to right. `stored` knows the tensors; other names are results.

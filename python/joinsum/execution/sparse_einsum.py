@@ -14,11 +14,12 @@ from joinsum.algebra.sources import sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
-from joinsum.execution.operands import check_operands
+from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.program import plan_options
+from joinsum.sparse.spellings import levels_of
 
 __all__ = ["OutFormat", "has_sparse", "sparse_einsum"]
 
@@ -29,6 +30,13 @@ _DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, 
 
 # Results that have this many elements may be dense although no operand is.
 _SMALL = 1 << 20
+
+# Elements of dense results that kernels fill.
+_MOST_DENSE = 1 << 28
+
+# Products of entries with elements of a row above which joinsum's kernel is faster than MKL's
+# (`benchmarks/sparse_kernels.py`).
+_MOST_PRODUCTS = 1 << 25
 
 
 def has_sparse(operands: Sequence[object]) -> bool:
@@ -98,9 +106,10 @@ def _sparse(operand: SparseTensor | torch.Tensor, read: _Read) -> SparseTensor:
 
 
 class _Planned:
-    """The plan of an einsum for operands of certain shapes, levels and numbers of entries."""
+    """The plan of an einsum for operands of certain shapes, levels and numbers of entries; `formats` of the result's
+    levels, in the order of its axes, are chosen where none are given."""
 
-    def __init__(self, read: _Read, operands: Sequence[SparseTensor]) -> None:
+    def __init__(self, read: _Read, operands: Sequence[SparseTensor], formats: Sequence[str] | None) -> None:
         leaves = [_C.sparse_input(f"x{i}", labels) for i, labels in enumerate(read.labels)]
         body = _C.sparse_join(read.operations.join, leaves)
         reduced = [label for labels in read.labels for label in labels if label not in read.result]
@@ -109,7 +118,10 @@ class _Planned:
             body = _C.sparse_aggregate(op, list(dict.fromkeys(reduced)), body)
         inputs = {f"x{i}": _C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for i, x in enumerate(operands)}
         program = _C.SparseProgram(dict(read.extents), inputs, [("z", body, list(read.result))])
-        self._plan = _C.SparsePlan(program, plan_options())
+        options = plan_options()
+        if formats is not None:
+            options.formats = {"z": list(formats)}
+        self._plan = _C.SparsePlan(program, options)
         self._extents = read.extents
         self._kernels: list[dict[str, Any]] = self._plan.data()["physical"]
 
@@ -153,11 +165,18 @@ class _Call:
     planned: _Planned
 
     @classmethod
-    def of(cls, current: Context, read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> _Call:
+    def of(
+        cls,
+        current: Context,
+        read: _Read,
+        operands: Sequence[SparseTensor | torch.Tensor],
+        out_format: OutFormat = "auto",
+    ) -> _Call:
         tensors = [_sparse(operand, read) for operand in operands]
+        formats = _formats(read, out_format)
         traits = tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
-        key = ("sparse_einsum", read.equation, read.operations, read.dtype, traits)
-        return cls(current, read, tensors, current.cached(key, lambda: _Planned(read, tensors)))
+        key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, traits)
+        return cls(current, read, tensors, current.cached(key, lambda: _Planned(read, tensors, formats)))
 
     def on_sites(self, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
         """The dense result, planned for the sites with all that is dense, in autograd. None where sites do not divide
@@ -275,6 +294,50 @@ def _in_autograd(call: _Call, operands: Sequence[SparseTensor | torch.Tensor]) -
     return cast(torch.Tensor, _SparseSum.apply(call, positions, sparse, *inputs))  # type: ignore[no-untyped-call]
 
 
+def _formats(read: _Read, out_format: OutFormat) -> tuple[str, ...] | None:
+    """The levels of the result that are asked for, in the order of its axes; None where they are to be chosen, or are
+    made of what is chosen: in another order of axes, or with more dense elements than fit."""
+    rank = len(read.result)
+    if out_format == "auto" or rank == 0:
+        return None
+    if out_format == "dense":
+        small = math.prod(read.extents[label] for label in read.result) <= _MOST_DENSE
+        return ("dense",) * rank if small else None
+    formats, axes = levels_of("einsum", out_format, None, rank)
+    return tuple(formats) if axes == list(range(rank)) and "dense" not in formats[1:] else None
+
+
+def _read_before(
+    current: Context, equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations
+) -> _Read:
+    """The same call is read once."""
+    shapes, dtypes = tuple(tuple(x.shape) for x in operands), tuple(x.dtype for x in operands)
+    key = ("sparse_read", equation, operations, shapes, dtypes, autocast_dtype(torch.device("cpu")))
+    return current.cached(key, lambda: _read(equation, operands, operations))
+
+
+def _product_of_torch(read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
+    """The product of a matrix in compressed rows with a dense vector or matrix, by torch's library (MKL), which is the
+    fastest one where vectors or few entries are multiplied. None for anything else."""
+    if len(operands) != 2 or not read.operations.products or read.dtype not in (torch.float32, torch.float64):
+        return None
+    place = 0 if isinstance(operands[0], SparseTensor) else 1
+    matrix, dense = operands[place], operands[1 - place]
+    if not isinstance(matrix, SparseTensor) or not isinstance(dense, torch.Tensor):
+        return None
+    own, other = read.labels[place], read.labels[1 - place]
+    rows = len(own) == 2 and own[0] != own[1] and own[0] not in other and other[:1] == own[1:]
+    if not rows or len(other) > 2 or read.result != [own[0], *other[1:]] or len(set(other)) < len(other):
+        return None
+    plain = dense.layout is torch.strided and dense.device.type == "cpu" and matrix.fill == 0
+    of_rows = matrix.levels == ("dense", "sorted_list") and matrix.order == (0, 1)
+    if not plain or not of_rows or matrix.dtype is not dense.dtype or matrix.dtype is not read.dtype:
+        return None
+    if len(other) == 2 and matrix.nnz * dense.shape[1] > _MOST_PRODUCTS:
+        return None
+    return matrix.compressed_rows() @ dense.detach()
+
+
 def sparse_einsum(
     current: Context,
     equation: str,
@@ -293,10 +356,15 @@ def sparse_einsum(
                 f"einsum: a tensor of torch's sparse layouts has no gradient here; give "
                 f"SparseTensor.from_torch(x.detach()).with_values(values): operand={number}"
             )
-    call = _Call.of(current, _read(equation, operands, operations), operands)
+    read = _read_before(current, equation, operands, operations)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     if recorded and out_format not in ("auto", "dense"):
         raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
+    if current.sites == 1 and not recorded and out_format in ("auto", "dense"):
+        product = _product_of_torch(read, operands)
+        if product is not None:
+            return product
+    call = _Call.of(current, read, operands, out_format)
     if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
         on_sites = call.on_sites(operands)
         if on_sites is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -51,8 +52,9 @@ class SparseTensor:
     Compilers, 2018.
     """
 
-    __slots__ = ("__weakref__", "_handle", "_values")
+    __slots__ = ("__weakref__", "_handle", "_rows", "_values")
     _handle: _C.SparseTensor
+    _rows: torch.Tensor | None  # `compressed_rows`
     _values: torch.Tensor | None  # in autograd, where `with_values` gave them
 
     def __init__(self) -> None:
@@ -67,6 +69,7 @@ class SparseTensor:
         """The tensor of this core object."""
         tensor = cls.__new__(cls)
         tensor._handle = handle
+        tensor._rows = None
         tensor._values = None
         return tensor
 
@@ -373,6 +376,15 @@ class SparseTensor:
         tensor([2, 0])
         """
         return conversions.to_torch("to_torch", self._handle, layout, blocksize)
+
+    def compressed_rows(self) -> torch.Tensor:
+        """The matrix as torch's compressed rows, made once: `to_torch("csr")` without torch's warning that these are in
+        beta state."""
+        if self._rows is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._rows = self.to_torch("csr")
+        return self._rows
 
     def to_scipy(self, format: str = "csr") -> Any:
         """The tensor as a sparse array of scipy's: coo, csr, csc, or bsr for a matrix of blocks.
