@@ -206,12 +206,13 @@ class Reader {
 
   TensorType input_type(const Json& value, const std::string& at) const {
     if (!value.is_object()) return {DType::kFloat32, extents(value, at)};
-    const std::vector<std::string> names{"dtype", "extents"};
-    const Json& found = fields(value, at, names, names);
+    const Json& found = fields(value, at, {"dtype", "extents", "entries"}, {"dtype", "extents"});
     const Json& name = found.at("dtype");
     const auto dtype = name.is_string() ? dtype_from_name(name.get<std::string>()) : std::nullopt;
     if (!dtype) fail("no such dtype; there are " + joined(dtype_names()), at + ".dtype", {{"dtype", name}});
-    return {*dtype, extents(found.at("extents"), at + ".extents")};
+    TensorType type{*dtype, extents(found.at("extents"), at + ".extents")};
+    if (found.contains("entries")) type.entries = extent(found.at("entries"), at + ".entries");
+    return type;
   }
 
   Dims extents(const Json& value, const std::string& at) const {

@@ -40,8 +40,10 @@ Json entry_of(const JsonOperation& operation) {
 }
 
 Json type_value(const TensorType& type) {
-  if (type.dtype == DType::kFloat32) return type.extents;
-  return {{"dtype", name_of(type.dtype)}, {"extents", type.extents}};
+  if (type.dtype == DType::kFloat32 && !type.entries) return type.extents;
+  Json value{{"dtype", name_of(type.dtype)}, {"extents", type.extents}};
+  if (type.entries) value["entries"] = *type.entries;
+  return value;
 }
 
 }  // namespace

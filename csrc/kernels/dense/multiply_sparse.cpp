@@ -81,8 +81,8 @@ void add_on_threads(const SparseRows& rows) {
   const auto* to = rows.to.const_data_ptr<int64_t>();
   if (threads > 1 && to[0] != to[entries - 1] && std::is_sorted(to, to + entries)) {
     const std::vector<int64_t> ends = bounds(to, entries, threads);
-    pairs::for_each_range(threads,
-                          [&](int64_t begin, int64_t end) { add_stretches<T>(rows, ends[begin], ends[end], 0, width); });
+    pairs::for_each_range(
+        threads, [&](int64_t begin, int64_t end) { add_stretches<T>(rows, ends[begin], ends[end], 0, width); });
     return;
   }
   const int64_t stretches = (width + kColumns - 1) / kColumns;

@@ -31,6 +31,7 @@ class CapturedGraph:
                      they are
     replicate        operators without a rule, `aten::...`, that run whole on every site
     numbers          those in it that are symbolic; None where all are plain
+    sparse           for inputs that are sparse, by name, about how many elements they store
     """
 
     gm: torch.fx.GraphModule
@@ -42,6 +43,7 @@ class CapturedGraph:
     moving: Collection[int] = frozenset()
     replicate: Collection[str] = ()
     numbers: SymbolicNumbers | None = None
+    sparse: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device | None:

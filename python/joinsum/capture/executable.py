@@ -31,7 +31,7 @@ def compile_fx(graph: CapturedGraph) -> Executable:
 
     Raises CaptureError for an operator that is not captured, PlanError, KernelError.
     """
-    if context().sites == 1:
+    if context().sites == 1 and not graph.sparse:  # torch's operators do not take sparse operands everywhere
         return SingleSiteExecutable(graph, lambda: DistributedExecutable(graph))
     return DistributedExecutable(graph)
 
@@ -57,7 +57,11 @@ class DistributedExecutable:
     def graph(self) -> CapturedGraph:
         """The captured graph, whose inputs have different names."""
         graph = self._given if isinstance(self._given, CapturedGraph) else self._given()
-        return replace(graph, names=None if graph.names is None else _distinct(graph.names))
+        if graph.names is None:
+            return graph
+        names = _distinct(graph.names)
+        pairs = zip(graph.names, names, strict=True)
+        return replace(graph, names=names, sparse={new: graph.sparse[old] for old, new in pairs if old in graph.sparse})
 
     @cached_property
     def _first(self) -> PlannedProgram:

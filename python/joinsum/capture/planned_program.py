@@ -15,6 +15,7 @@ import torch
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan
+from joinsum.algebra.sources import is_sparse, sparse_array
 from joinsum.algebra.stored_relation import StoredRelation
 from joinsum.capture.argument_layout import ArgumentLayout
 from joinsum.capture.captured_graph import CapturedGraph
@@ -25,7 +26,7 @@ from joinsum.capture.recording.template import Template
 from joinsum.cluster.context import Context
 from joinsum.distributed.block_tensor import axis_factors
 from joinsum.distributed.distributed_tensor import DistributedTensor
-from joinsum.execution.operands import checksum
+from joinsum.execution.operands import checksum_of
 from joinsum.execution.planned_graph import PlannedGraph
 from joinsum.graphs.contraction_order import best_orders
 from joinsum.planner.baseline_costs import PricedBaseline, ProgramBaselines
@@ -83,7 +84,9 @@ class _How:
 
     def recorded(self, graph: CapturedGraph) -> tuple[Recorded, Template | None]:
         """The program of a graph, and its template."""
-        return record_with_template(graph.gm, graph.names, graph.replicate, self.stored.axes, graph.ties, graph.numbers)
+        return record_with_template(
+            graph.gm, graph.names, graph.replicate, self.stored.axes, graph.ties, graph.numbers, graph.sparse
+        )
 
     def staying(self, signature: Signature) -> set[str]:
         """Names of the results that stay distributed."""
@@ -343,12 +346,14 @@ class PlannedProgram(PlannedGraph):
         if self._only_stays:
             return set()
         blocks = (block for relation in placed for block in relation.blocks())
-        return {block.untyped_storage().data_ptr() for block in blocks}
+        return {block.untyped_storage().data_ptr() for block in blocks if not block.is_sparse}
 
     def _value(self, name: str, position: int | None, args: Sequence[Any]) -> torch.Tensor:
         if position is None:
             return self.signature.constants[name]
         value: torch.Tensor = args[position]
+        if is_sparse(value):
+            return sparse_array("capture", value)
         return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
 
     def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
@@ -406,6 +411,8 @@ class PlannedProgram(PlannedGraph):
     def _whole_result(self, output: Output, relation: _C.StoredRelation, memory: set[int]) -> torch.Tensor:
         """A result on every rank."""
         whole = relation.whole_tensor(self.context.store)
+        if whole.is_sparse:
+            return whole
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
         own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
         # No view, which autograd would not let the user write into.
@@ -428,7 +435,7 @@ class PlannedProgram(PlannedGraph):
         }
         lines = [
             f"input {name}: {list(x.shape)} {x.dtype}, "
-            + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum(x)}")
+            + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum_of(x)}")
             for name, x in values.items()
         ]
         self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))

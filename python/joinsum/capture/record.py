@@ -82,11 +82,12 @@ def record_with_template(
     axes: Mapping[int, Sequence[Sequence[int]]] | None,
     ties: Mapping[int, int] | None,
     numbers: SymbolicNumbers | None,
+    sparse: Mapping[str, int] | None = None,
 ) -> tuple[Recorded, Template | None]:
     """The program of a graph in which some numbers are symbolic, and its template, if there is one."""
     # Dynamo calls its compiler under a fake tensor mode; constants of the program are real tensors.
     with unset_fake_temporarily(), torch.no_grad():
-        return _Tracer(gm, names, replicate, axes or {}, ties or {}, numbers).run()
+        return _Tracer(gm, names, replicate, axes or {}, ties or {}, numbers, sparse or {}).run()
 
 
 @dataclass
@@ -97,6 +98,7 @@ class _Tracer:
     axes: Mapping[int, Sequence[Sequence[int]]]
     ties: Mapping[int, int]
     numbers: SymbolicNumbers | None
+    sparse: Mapping[str, int]  # entries of sparse inputs, by name
     recorder: Recorder = field(default_factory=Recorder)
     inputs: dict[int, Value] = field(default_factory=dict)  # by position of the placeholder
     values: dict[fx.Node, Any] = field(default_factory=dict)  # results of nodes: values, numbers, and lists of these
@@ -141,7 +143,7 @@ class _Tracer:
         self.placeholders[node] = name
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            input = self.recorder.input(name, position, _shape(value), value.dtype)
+            input = self.recorder.input(name, position, _shape(value), value.dtype, self.sparse.get(name))
             for axis, factors in zip(input.axes, self.axes.get(position, ()), strict=False):
                 split(axis, self._factors(axis, factors))
             self.values[node] = self.inputs[position] = input

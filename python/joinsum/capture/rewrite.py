@@ -185,6 +185,18 @@ def _einsum(call: _Call) -> fx.Node | None:
     return call.einsum(f"{left}->{result}", operands)
 
 
+def _to_dense(call: _Call) -> fx.Node | None:
+    """The product with one: a sum of products, which a sparse tensor is taken in."""
+    (x,) = [each for each in [*call.node.args, *call.node.kwargs.values()] if isinstance(each, fx.Node)]
+    shape = _shape(x)
+    if not shape:
+        return None
+    value = x.meta["example_value"]
+    one = call.graph.call_function(torch.ones, ((),), {"dtype": value.dtype, "device": value.device})
+    letters = string.ascii_lowercase[: len(shape)]
+    return call.einsum(f"{letters},->{letters}", [x, one])
+
+
 def _rms_norm(call: _Call) -> fx.Node | None:
     """Norms of single and double precision, whose weight has the same dtype and whose axes have known extents."""
     x, extents, weight, eps = call.arguments("input", "normalized_shape", "weight", "eps")
@@ -215,4 +227,9 @@ _CONTRACTIONS: _Kinds = {
     "baddbmm": _added(["batch1", "batch2"]),
     torch.einsum: _einsum,
     torch.functional.einsum: _einsum,
+    # Sparse tensors are dense ones in Dynamo's graph.
+    torch.sparse.mm: _matmul,
+    torch.sparse.addmm: _added(["mat1", "mat2"]),
+    "to_dense": _to_dense,
+    torch.Tensor.to_dense: _to_dense,
 }

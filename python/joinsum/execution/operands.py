@@ -19,6 +19,7 @@ __all__ = [
     "check_operands",
     "check_tensors",
     "checksum",
+    "checksum_of",
     "fixed_shape",
     "outside_of_graphs",
     "recording",
@@ -102,6 +103,12 @@ def checksum(tensor: torch.Tensor) -> int:
     for begin in range(0, words, _CHUNK):
         total += _mixed_sum(whole[begin : begin + _CHUNK], begin)
     return total % 2**64
+
+
+def checksum_of(tensor: torch.Tensor) -> str:
+    """The checksum of a tensor, or those of what a sparse one consists of."""
+    parts = [tensor.indices(), tensor.values()] if tensor.is_sparse else [tensor]
+    return "+".join(str(checksum(part)) for part in parts)
 
 
 def _mixed_sum(words: torch.Tensor, begin: int) -> int:

@@ -21,7 +21,7 @@ from joinsum.execution.autograd import differentiable_run, gradients, is_differe
 from joinsum.execution.operands import (
     check_not_traced,
     check_tensors,
-    checksum,
+    checksum_of,
     outside_of_graphs,
     recording,
     share_memory,
@@ -264,7 +264,7 @@ class PlannedGraph:
         for the others' backward passes."""
         lines = [
             f"operand {i} ({name}): {list(x.shape)} {x.dtype}{', requires a gradient' * needed}, "
-            f"checksum {'+'.join(str(checksum(part)) for part in _arrays(x))}"
+            f"checksum {checksum_of(x)}"
             for i, (name, x, needed) in enumerate(zip(self.names, tensors, smooth, strict=True))
         ]
         opening = "equal calls with equal operands on every rank\n" + str(self.core)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -110,6 +110,7 @@ class ForwardAndBackward:
     moving     positions of inputs that the plan may move to other layouts; those among them that the graph writes into
                stay distributed. Where given, the graph is made ready to run only by `choose`, and `stay` is set before
     sharded    results whose first extent is one of these stay distributed, also in autograd
+    sparse     for inputs that are sparse, by name, about how many elements they store
     """
 
     # Positions of results that stay distributed, in a graph without gradients.
@@ -124,16 +125,18 @@ class ForwardAndBackward:
         replicate: Collection[str] = (),
         moving: Collection[int] | None = None,
         sharded: Collection[int] = (),
+        sparse: Mapping[str, int] | None = None,
     ) -> None:
         check_devices(example_inputs)
         self._names = placeholder_names(gm) if names is None else names
-        keep_labels(gm)
+        keep_labels(gm, bool(sparse))
         self._state = state
         self._persistent = [
             i for i, x in enumerate(state or example_inputs) if isinstance(x, torch.Tensor if state else Parameter)
         ]
         self._replicate = replicate
         self._sharded = frozenset(sharded)
+        self._sparse = dict(sparse or {})
         self._waits, self._moving = moving is not None, frozenset(moving or ())
         self._passes: list[GraphBySize[_Pass]] = []
         self.call = aot_compile(gm, example_inputs, self._forward, self._backward)
@@ -167,6 +170,7 @@ class ForwardAndBackward:
                 moving=self._moving,
                 replicate=self._replicate,
                 numbers=numbers,
+                sparse=self._sparse,
             )
             return _Pass(Program(captured, self._moving), protected=protected)
 
@@ -186,7 +190,9 @@ class ForwardAndBackward:
 
         def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
             names = backward_names(graph, self._names)
-            captured = CapturedGraph(graph, inputs, names, stay=stay, replicate=self._replicate, numbers=numbers)
+            captured = CapturedGraph(
+                graph, inputs, names, stay=stay, replicate=self._replicate, numbers=numbers, sparse=self._sparse
+            )
             return _Pass(Program(captured), self._state)
 
         run = self._added(gm, inputs, make)

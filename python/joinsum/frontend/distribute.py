@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
+from joinsum.algebra.sources import is_sparse
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.distributed.batch_shards import BatchShards
@@ -68,7 +69,8 @@ def distribute(
     captured = forward.graph_for(args, keywords)
     wanted = _wanted_types(captured)
     wanted |= {id(x): None for x in module_tensors(model) if x.is_meta and id(x) not in wanted}
-    plain = [x for x in module_tensors(model) if id(x) in wanted and not isinstance(x, DistributedTensor)]
+    placed = [x for x in module_tensors(model) if id(x) in wanted and not is_sparse(x)]
+    plain = [x for x in placed if not isinstance(x, DistributedTensor)]
     take_first_rank_values("distribute", plain_tensors(model))
     try:
         for tensor in plain:

@@ -46,6 +46,7 @@ class GraphInAutograd(Captured):
             replicate,
             moving=traced.caches,
             sharded=sharded,
+            sparse=traced.sparse,
         )
 
     @property

@@ -33,10 +33,10 @@ class Outcome:
     written: dict[int, torch.Tensor]
 
 
-def keep_labels(gm: GraphModule) -> None:
+def keep_labels(gm: GraphModule, sparse: bool = False) -> None:
     """Replaces contractions of a Dynamo graph by joinsum's einsum operator, which keeps their labels, and RMS norms by
-    joinsum's operator; in place. On one site contractions remain torch's operators."""
-    rewriting.rewrite(gm, contractions=context().sites > 1)
+    joinsum's operator; in place. On one site contractions remain torch's operators, unless inputs are sparse."""
+    rewriting.rewrite(gm, contractions=sparse or context().sites > 1)
 
 
 class Program:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from joinsum.algebra.sources import is_sparse
 from joinsum.distributed.distributed_tensor import DistributedTensor
 
 __all__ = ["SavedForBackward", "check_unwritten", "memory_of", "separate_results"]
@@ -111,4 +112,4 @@ def memory_of(values: Sequence[Any]) -> set[int]:
     """Addresses of the storages of the tensors among the values, or of the blocks of distributed ones."""
     tensors = [x for x in values if isinstance(x, torch.Tensor)]
     blocks = [block for x in tensors for block in (x.blocks() if isinstance(x, DistributedTensor) else [x])]
-    return {block.untyped_storage().data_ptr() for block in blocks if block.numel()}
+    return {block.untyped_storage().data_ptr() for block in blocks if block.numel() and not is_sparse(block)}

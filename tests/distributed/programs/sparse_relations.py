@@ -5,7 +5,7 @@ from __future__ import annotations
 import joinsum
 import torch
 from stage import Scenes, enter, on_group, scene
-from torch import Tensor
+from torch import Tensor, nn
 
 SCENES: Scenes = {}
 
@@ -47,3 +47,35 @@ def sparse_operands_are_divided() -> int:
         (wanted,) = torch.autograd.grad((x @ y).square().sum(), y)
         assert torch.equal(found, wanted)
     return joinsum.sites()
+
+
+class GraphConvolution(nn.Module):
+    def __init__(self, adjacency: Tensor) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.register_buffer("adjacency", adjacency)
+        self.layer = nn.Linear(19, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.adjacency, self.layer(x))
+
+
+@scene(SCENES)
+def models_with_sparse_buffers_train() -> list[float]:
+    enter(on_group())
+    adjacency, classes = operands(3, 0.3)[0][:, :19], torch.arange(19) % 5
+    adjacency = adjacency[:19].float()
+    features = torch.eye(19)
+    plain, model = GraphConvolution(adjacency), GraphConvolution(adjacency.to_sparse())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.1)
+    step = joinsum.train_step(model, nn.functional.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.1))
+    losses = []
+    for _ in range(3):
+        theirs.zero_grad()
+        wanted = nn.functional.cross_entropy(plain(features), classes)
+        wanted.backward()
+        theirs.step()
+        found = step(features, classes)
+        torch.testing.assert_close(found, wanted.detach())
+        losses.append(found.item())
+    return losses

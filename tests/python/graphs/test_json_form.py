@@ -51,6 +51,24 @@ def test_the_schema_is_one() -> None:
     assert dtypes == list(DTYPES)
 
 
+def test_a_sparse_input_has_entries() -> None:
+    sparse = {"dtype": "f32", "extents": [200, 300], "entries": 900}
+    op = {"name": "Z", "inputs": ["X", "Y"], "in_labels": ["ij", "jk"], "out_labels": "ik", "agg": "sum"}
+    graph: dict[str, Any] = {"inputs": {"X": sparse, "Y": [300, 5]}, "ops": [op], "outputs": ["Z"]}
+    VALIDATOR.validate(graph)
+    read = Graph.from_json(json.dumps(graph))
+    assert "input X: f32[200,300] sparse{900}\n" in read.text
+    assert json.loads(read.to_json())["inputs"]["X"] == sparse
+    assert Graph.from_json(read.to_json()).text == read.text
+    assert read.plan().cost.flops == 2 * 900 * 5
+    for wrong in (-1, 1.5, "many", None):
+        other = copy.deepcopy(graph)
+        other["inputs"]["X"]["entries"] = wrong
+        assert not VALIDATOR.is_valid(other)
+        with pytest.raises(PlanError, match=re.escape("$.inputs.X.entries")):
+            Graph.from_json(json.dumps(other))
+
+
 def test_what_is_written_fits_the_schema_and_reads_back() -> None:
     VALIDATOR.validate(GRAPH)
     plan = Graph.from_json(json.dumps(GRAPH))

@@ -29,9 +29,11 @@ class Recorder:
         self.uniform: list[tuple[Recipe, torch.Tensor]] = []
         self._scalars: dict[tuple[torch.dtype, str], Value] = {}
 
-    def input(self, name: str, position: int | None, shape: Sequence[int], dtype: torch.dtype) -> Value:
-        """A tensor that is an argument of each run."""
-        return self._input(InputDraft(name, position, tuple(shape)), dtype)
+    def input(
+        self, name: str, position: int | None, shape: Sequence[int], dtype: torch.dtype, entries: int | None = None
+    ) -> Value:
+        """A tensor that is an argument of each run; a sparse one has `entries`, about."""
+        return self._input(InputDraft(name, position, tuple(shape), entries=entries), dtype)
 
     def _input(self, draft: InputDraft, dtype: torch.dtype) -> Value:
         axes = tuple(fresh(extent) for extent in draft.shape)

@@ -11,7 +11,7 @@ import torch
 
 from joinsum import _C
 from joinsum.base.dtypes import dtype_name
-from joinsum.base.errors import PlanError
+from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.recording.axes import Dim, leaves
 from joinsum.capture.recording.recorded import Factor, Input, Output, Recorded
 from joinsum.capture.recording.recorder import SEED, Recorder
@@ -93,8 +93,13 @@ class _Resolver:
         extents = tuple(tuple(self._number(dim.extent) for dim in axis) for axis in axes)
         dtype = dtype_name(f"capture: input {draft.name}", producer.dtype)
         flat = [extent for axis in extents for extent in axis]
-        self._nodes[producer] = _C.einsum_input(draft.name, dtype, flat)
         shape = tuple(map(self._number, draft.shape))
+        if draft.entries is not None and flat != list(shape):
+            raise CaptureError(
+                f"capture: an axis of a sparse tensor is split, or has one element: input={draft.name}, "
+                f"shape={list(shape)}; multiply it by dense tensors (torch.sparse.mm, @), or give its to_dense()"
+            )
+        self._nodes[producer] = _C.einsum_input(draft.name, dtype, flat, draft.entries)
         return Input(draft.name, draft.position, shape, producer.dtype, extents)
 
     def _output(self, draft: OutputDraft) -> Output:
@@ -108,6 +113,7 @@ class _Resolver:
     def _vertex(self, producer: Producer) -> _C.EinsumNode:
         draft = producer.draft
         assert not isinstance(draft, InputDraft)
+        self._check_sparse(draft)
         inputs = [self._nodes[each] for each in draft.inputs]
         if isinstance(draft, CallDraft):
             return _C.einsum_call(inputs, self._call(producer.output, draft))
@@ -123,6 +129,22 @@ class _Resolver:
             _C.Kernel(draft.aggregate),
             self._extents(letters, operands),
         )
+
+    @staticmethod
+    def _check_sparse(draft: EinsumDraft | CallDraft) -> None:
+        """Raises where a sparse input meets another operator than sums of products with dense ones."""
+        sparse = [
+            each.draft for each in draft.inputs if isinstance(each.draft, InputDraft) and each.draft.entries is not None
+        ]
+        if not sparse:
+            return
+        product = isinstance(draft, EinsumDraft) and (draft.join, draft.aggregate) == ("mul", "add")
+        if not product or len(sparse) > 1 or len(draft.inputs) == 1:
+            found = draft.function if isinstance(draft, CallDraft) else f"einsum of {draft.join}, {draft.aggregate}"
+            raise CaptureError(
+                "capture: a sparse tensor is taken in products with dense ones alone (torch.sparse.mm, @, addmm); give "
+                f"this operator its to_dense(): input={sparse[0].name}, operator={found}"
+            )
 
     def _call(self, output: int, draft: CallDraft) -> _C.Call:
         """The call whose result number `output` is wanted."""

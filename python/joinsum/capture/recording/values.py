@@ -38,7 +38,8 @@ Arguments = tuple[list[object], dict[str, object]]  # of a call, by position and
 class InputDraft:
     """A tensor that is an argument of each run, or a constant of the program.
 
-    recipe   of a constant that depends on symbolic numbers
+    recipe    of a constant that depends on symbolic numbers
+    entries   of a sparse argument: about how many elements it stores
     """
 
     name: str
@@ -46,6 +47,7 @@ class InputDraft:
     shape: tuple[int, ...]
     value: torch.Tensor | None = None
     recipe: Recipe | None = None
+    entries: int | None = None
 
 
 @dataclass(frozen=True)

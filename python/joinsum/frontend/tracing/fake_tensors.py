@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from joinsum.algebra.sources import is_sparse
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.base.trees import tree_leaves, tree_map
@@ -62,6 +63,12 @@ class Traced:
     tensors: Sequence[Any]
     names: Sequence[str]
     caches: frozenset[int] | None = None
+
+    @property
+    def sparse(self) -> dict[str, int]:
+        """The entries of the placeholders that are sparse tensors; in the graph they are dense ones."""
+        pairs = zip(self.names, self.tensors, strict=True)
+        return {name: x._nnz() for name, x in pairs if isinstance(x, torch.Tensor) and is_sparse(x)}
 
 
 class Captured:
@@ -276,7 +283,12 @@ class TracedFunction:
             self._used[id(x)] = known
         elif isinstance(x, (UninitializedParameter, UninitializedBuffer)):
             raise PlanError(f"{self._who}: a parameter has no shape yet; call the model once before")
-        elif isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0:
+        elif is_sparse(x) and x.requires_grad:
+            raise PlanError(
+                f"{self._who}: a sparse tensor has no gradient in a plan; give it detached (joinsum.nn.SparseLinear "
+                f"trains the values that a weight stores): shape={list(x.shape)}"
+            )
+        elif isinstance(x, (torch.nn.Parameter, DistributedTensor)) or x.dim() == 0 or is_sparse(x):
             fake = self._fakes.of(x)
             self._used[id(x)] = x, _metadata(x), fake
         elif _is_slice(x):
@@ -424,7 +436,7 @@ def plain_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _has_memory(x: torch.Tensor) -> bool:
-    if isinstance(x, UninitializedParameter | UninitializedBuffer | DistributedTensor):
+    if isinstance(x, UninitializedParameter | UninitializedBuffer | DistributedTensor) or is_sparse(x):
         return False
     return not x.is_meta and x.numel() > 0
 
@@ -439,7 +451,8 @@ def tensor_names(model: torch.nn.Module) -> dict[int, str]:
         if id(tensor) in names:
             continue
         names[id(tensor)] = name
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.numel() > 0 and not tensor.is_meta:
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and not is_sparse(tensor)
+        if plain and tensor.numel() > 0 and not tensor.is_meta:
             stretches.append((*_stretch(tensor), name))
     reached, last = 0, ""
     for begin, end, name in sorted(stretches):

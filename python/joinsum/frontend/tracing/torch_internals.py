@@ -352,8 +352,9 @@ class FakeTensors:
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The fake tensor of a tensor, with its `requires_grad`; a parameter for a parameter."""
-        # Expanded and distributed tensors get contiguous strides.
-        dense = type(tensor) in (torch.Tensor, torch.nn.Parameter) and 0 not in tensor.stride()
+        # Expanded, distributed and sparse tensors get contiguous strides.
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        dense = plain and 0 not in tensor.stride()
         device = context().device if tensor.is_meta else tensor.device  # where it will be stored
         with self._mode, torch.no_grad():
             if dense:

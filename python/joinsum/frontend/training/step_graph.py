@@ -61,9 +61,9 @@ class StepGraph(Captured):
 
     def __init__(self, traced: Traced, capture: StepCapture) -> None:
         check_devices(traced.example_inputs)
-        keep_labels(traced.gm)
+        keep_labels(traced.gm, bool(traced.sparse))
         self._capture = capture
-        self._names = list(traced.names)
+        self._names, self._sparse = list(traced.names), traced.sparse
         arguments = capture.arguments()
         place = {id(x): i for i, x in enumerate(traced.tensors) if isinstance(x, Tensor)}
         state = capture.state(arguments)
@@ -123,6 +123,7 @@ class StepGraph(Captured):
             state,
             replicate=self._capture.replicate,
             numbers=step.numbers,
+            sparse=self._sparse,
         )
         return _StepProgram(updated, Program(captured, updated=self._state), arguments)
 
