@@ -259,7 +259,7 @@ def set_threads(threads: int) -> None:
 
 
 def cases(only: set[str]) -> Iterator[tuple[str, dict[str, Call], bool]]:
-    matrices = [rmat(12, 40_000), rmat(16, 1_000_000), real("human"), real("yeast")]
+    matrices = [rmat(12, 40_000), rmat(15, 300_000), real("human"), real("yeast")]
     for operation, make in OPERATIONS.items():
         for matrix in matrices:
             if not only or operation in only:

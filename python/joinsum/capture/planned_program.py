@@ -129,6 +129,7 @@ class PlannedProgram(PlannedGraph):
         types = how.stored.types
         self._stored = {name: types[position] for name, position in positions.items() if position in types}
         self._constants: dict[str, _C.StoredRelation] = {}
+        self._sparse_inputs: dict[str, _SparseInput] = {}
         self._device = how.device or current.device
         self._before: ArgumentLayout | None = None
         self._runs = 0
@@ -353,13 +354,19 @@ class PlannedProgram(PlannedGraph):
             return self.signature.constants[name]
         value: torch.Tensor = args[position]
         if is_sparse(value):
-            return sparse_array("capture", value)
+            return value.detach()
         return value if isinstance(value, DistributedTensor) else value.detach().resolve_conj().resolve_neg()
 
     def _placed(self, name: str, value: torch.Tensor, tied: bool) -> _C.StoredRelation:
         """The blocks of an input. Constants and scalars, which torch takes from the CPU, come to the program's device,
         but for those that the run overwrites."""
         current, type_ = self.context, self._types[name]
+        if is_sparse(value):
+            before = self._sparse_inputs.get(name)
+            if before is None or not before.is_of(value):
+                placed = self._of_whole(sparse_array("capture", value), type_, False)
+                before = self._sparse_inputs[name] = _SparseInput.of(value, placed)
+            return before.placed
         if isinstance(value, DistributedTensor):
             core = value.stored.core()
             if core.type == type_:
@@ -435,10 +442,50 @@ class PlannedProgram(PlannedGraph):
         }
         lines = [
             f"input {name}: {list(x.shape)} {x.dtype}, "
-            + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {checksum_of(x)}")
+            + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {_checksum(x)}")
             for name, x in values.items()
         ]
         self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+
+
+@dataclass(frozen=True)
+class _SparseInput:
+    """The blocks of a sparse argument, which the next call is likely to have, too.
+
+    parts      the tensors that it consists of
+    versions   theirs when the blocks were made
+    """
+
+    parts: list[torch.Tensor]
+    versions: list[int]
+    placed: _C.StoredRelation
+
+    @staticmethod
+    def of(x: torch.Tensor, placed: _C.StoredRelation) -> _SparseInput:
+        """The blocks of this tensor."""
+        parts = _parts(x)
+        return _SparseInput(parts, [part._version for part in parts], placed)
+
+    def is_of(self, x: torch.Tensor) -> bool:
+        """Whether the tensor consists of the same ones, unchanged."""
+        parts = _parts(x)
+        return len(parts) == len(self.parts) and all(
+            (new.data_ptr(), new.shape, new._version) == (old.data_ptr(), old.shape, version)
+            for new, old, version in zip(parts, self.parts, self.versions, strict=True)
+        )
+
+
+def _parts(x: torch.Tensor) -> list[torch.Tensor]:
+    if x.layout is torch.sparse_coo:
+        return [x._indices(), x._values()]
+    by_rows = x.layout in (torch.sparse_csr, torch.sparse_bsr)
+    return (
+        [x.crow_indices(), x.col_indices(), x.values()] if by_rows else [x.ccol_indices(), x.row_indices(), x.values()]
+    )
+
+
+def _checksum(x: torch.Tensor) -> str:
+    return checksum_of(sparse_array("capture", x) if is_sparse(x) else x)
 
 
 def _work(graph: _C.EinsumPlan) -> int:

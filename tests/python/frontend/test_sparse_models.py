@@ -134,6 +134,22 @@ def test_batches_of_sparse_features_train_as_dense_ones() -> None:
         torch.testing.assert_close(step(x.to_sparse(), classes), wanted.detach())
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_changes_of_a_sparse_buffer_are_seen(layout: str) -> None:
+    adjacency, x = sparse(30, 30), torch.randn(30, 6)
+    plain, model = GraphConvolutions(adjacency), GraphConvolutions(LAYOUTS[layout](adjacency))
+    called = joinsum.distribute(model, x)
+    with torch.no_grad():
+        torch.testing.assert_close(called(x), plain(x), rtol=1e-4, atol=1e-5)
+        values = model.adjacency._values() if layout == "coo" else model.adjacency.values()
+        values.mul_(2)
+        plain.adjacency = plain.adjacency * 2
+        torch.testing.assert_close(called(x), plain(x), rtol=1e-4, atol=1e-5)
+        other = sparse(30, 30, seed=5)
+        model.adjacency, plain.adjacency = LAYOUTS[layout](other), other
+        torch.testing.assert_close(called(x), plain(x), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("use", "said"),
     [
