@@ -76,7 +76,7 @@ CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: joinsum.relation(vector()), "relation: it is one already"),
     (lambda: joinsum.relation(ones.clone().requires_grad_()), "give x.detach(): requires_grad=True"),
     (lambda: joinsum.relation(ones.to_mkldnn()), "relation: not a dense tensor; give its to_dense()"),
-    (lambda: joinsum.relation(ones[None].to_sparse(1)), "relation: a sparse tensor has no dense axes here: dense axes=1"),
+    (lambda: joinsum.relation(ones[None].to_sparse(1)), "relation: a sparse tensor has no dense axes here"),
     (lambda: joinsum.relation(ones.to(torch.float8_e5m2)), "relation: unsupported dtype: dtype=torch.float8_e5m2"),
     (lambda: joinsum.relation(ones.to("meta")), "relation: a tensor without data: device=meta"),
     (lambda: joinsum.relation({}), "relation: no tuples"),
