@@ -148,23 +148,24 @@ void sigmoid_difference(const Tensors& x, const Numbers&, at::Tensor& out, at::T
 }
 
 /// log(1 + a) of 0 < a <= 1, by the series of 2 atanh(a / (2 + a)), without numbers below the least normal one, which
-/// processors compute slowly; so torch's log1p is 10 times as slow for many small a.
+/// processors compute slowly; so torch's log1p is 10 times as slow for many small a. Zero where a is hardly above it.
 template <class T>
 T log_of_one_and(T a) {
   constexpr int kTerms = sizeof(T) == sizeof(float) ? 8 : 17;
+  constexpr T kNone = sizeof(T) == sizeof(float) ? T(4.6e-38) : T(9.1e-308);
   const T s = a / (2 + a);
   const T factor = s > T(1e-12) ? s : T(1e-12);
   const T square = factor * factor;
   T sum = T(1) / (2 * kTerms - 1);
   for (int term = kTerms - 2; term >= 0; --term) sum = sum * square + T(1) / (2 * term + 1);
-  return 2 * s * sum;
+  return a < kNone ? T(0) : 2 * s * sum;
 }
 
 void bce_with_logits(const Tensors& x, const Numbers&, at::Tensor& out, at::Tensor& scratch) {
   at::abs_out(scratch, x[0]);
   const bool single = scratch.scalar_type() == at::kFloat;
   if (single || scratch.scalar_type() == at::kDouble) {
-    scratch.neg_().clamp_min_(single ? -80 : -700).exp_();
+    scratch.neg_().clamp_min_(single ? -86 : -707).exp_();
     const bool done = with_loop(out, {x[0], x[1], scratch}, [&](auto zero) {
       using T = decltype(zero);
       loop_over<T>(
