@@ -14,6 +14,7 @@ from joinsum.algebra.sources import sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
+from joinsum.execution.compressed_rows import by_torch
 from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
@@ -33,10 +34,6 @@ _SMALL = 1 << 20
 
 # Elements of dense results that kernels fill.
 _MOST_DENSE = 1 << 28
-
-# Products of entries with elements of a row above which joinsum's kernel is faster than MKL's
-# (`benchmarks/sparse_kernels.py`).
-_MOST_PRODUCTS = 1 << 25
 
 
 def has_sparse(operands: Sequence[object]) -> bool:
@@ -316,28 +313,6 @@ def _read_before(
     return current.cached(key, lambda: _read(equation, operands, operations))
 
 
-def _product_of_torch(read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
-    """The product of a matrix in compressed rows with a dense vector or matrix, by torch's library (MKL), which is the
-    fastest one where vectors or few entries are multiplied. None for anything else."""
-    if len(operands) != 2 or not read.operations.products or read.dtype not in (torch.float32, torch.float64):
-        return None
-    place = 0 if isinstance(operands[0], SparseTensor) else 1
-    matrix, dense = operands[place], operands[1 - place]
-    if not isinstance(matrix, SparseTensor) or not isinstance(dense, torch.Tensor):
-        return None
-    own, other = read.labels[place], read.labels[1 - place]
-    rows = len(own) == 2 and own[0] != own[1] and own[0] not in other and other[:1] == own[1:]
-    if not rows or len(other) > 2 or read.result != [own[0], *other[1:]] or len(set(other)) < len(other):
-        return None
-    plain = dense.layout is torch.strided and dense.device.type == "cpu" and matrix.fill == 0
-    of_rows = matrix.levels == ("dense", "sorted_list") and matrix.order == (0, 1)
-    if not plain or not of_rows or matrix.dtype is not dense.dtype or matrix.dtype is not read.dtype:
-        return None
-    if len(other) == 2 and matrix.nnz * dense.shape[1] > _MOST_PRODUCTS:
-        return None
-    return matrix.compressed_rows() @ dense.detach()
-
-
 def sparse_einsum(
     current: Context,
     equation: str,
@@ -360,10 +335,10 @@ def sparse_einsum(
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     if recorded and out_format not in ("auto", "dense"):
         raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
-    if current.sites == 1 and not recorded and out_format in ("auto", "dense"):
-        product = _product_of_torch(read, operands)
-        if product is not None:
-            return product
+    if current.sites == 1 and not recorded and operations.products:
+        computed = by_torch(read.labels, read.result, read.dtype, operands, out_format)
+        if computed is not None:
+            return computed
     call = _Call.of(current, read, operands, out_format)
     if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
         on_sites = call.on_sites(operands)
