@@ -10,6 +10,8 @@ struct AdamConstants {
   double first;
   double second;
   double epsilon;
+
+  bool operator==(const AdamConstants&) const = default;
 };
 
 /// What is the same for all elements in one step of Adam, which count from 1.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <optional>
 #include <tuple>
 #include <vector>
 
@@ -58,17 +60,30 @@ void for_each_row(const Touched& touched, int64_t width, const Visit& visit) {
 }
 
 void check(const State& state, const at::Tensor& features) {
-  TORCH_CHECK(features.is_sparse() && features.dim() == 2 && state.param.scalar_type() == at::kFloat &&
-                  state.param.is_cpu() && state.param.is_contiguous() && state.exp_avg.is_contiguous() &&
-                  state.exp_avg_sq.is_contiguous() && state.done.scalar_type() == at::kLong,
-              "adam_rows: float32 weights on the CPU, and sparse features");
+  for (const at::Tensor& each : {state.param, state.exp_avg, state.exp_avg_sq}) {
+    TORCH_CHECK(each.scalar_type() == at::kFloat && each.is_cpu() && each.is_contiguous() && each.dim() == 2 &&
+                    each.sizes() == state.param.sizes(),
+                "adam_rows: a weight and its moments are float32 matrices of one shape on the CPU");
+  }
+  TORCH_CHECK(state.done.scalar_type() == at::kLong && state.done.is_contiguous() && state.done.dim() == 1 &&
+                  state.done.size(0) == state.param.size(0),
+              "adam_rows: each row has the number of its last step");
+  TORCH_CHECK(features.is_sparse() && features.dense_dim() == 0 && features.dim() == 2 &&
+                  features.size(1) == state.param.size(0),
+              "adam_rows: features are a sparse matrix with a column for each row of the weight");
 }
 
-/// Steps 1, 2, ... as far as they differ, `last` at most.
-std::vector<AdamStep> first_steps(const AdamConstants& c, int64_t last) {
+/// Steps 1, 2, ... as far as they differ, to `last` at least. Each thread keeps those of its last constants.
+const std::vector<AdamStep>& first_steps(const AdamConstants& c, int64_t last) {
   constexpr double kNothing = 1e-9;
-  std::vector<AdamStep> steps;
-  double power1 = 1, power2 = 1;
+  thread_local std::optional<AdamConstants> known;
+  thread_local std::vector<AdamStep> steps;
+  thread_local double power1 = 1, power2 = 1;
+  if (known != c) {
+    known = c;
+    steps.clear();
+    power1 = power2 = 1;
+  }
   while (static_cast<int64_t>(steps.size()) < last && (power1 > kNothing || power2 > kNothing)) {
     power1 *= c.first;
     power2 *= c.second;
@@ -77,11 +92,17 @@ std::vector<AdamStep> first_steps(const AdamConstants& c, int64_t last) {
   return steps;
 }
 
+/// Steps without a gradient after which a row moves by less than its rounding: its move falls by `ratio` in each.
+int64_t longest_rest(const AdamConstants& c) {
+  const double ratio = c.first / std::sqrt(c.second);
+  if (!(ratio < 1)) return std::numeric_limits<int64_t>::max();
+  return static_cast<int64_t>(std::ceil(std::log(1e-9) / std::log(std::max(ratio, 1e-3))));
+}
+
 /// All steps before `step`, of the rows that are touched.
 void catch_up(const State& state, const at::Tensor& features, const at::Tensor& step, const AdamConstants& c) {
   check(state, features);
-  // After this many steps a row that rests moves by less than its rounding.
-  const auto longest = static_cast<int64_t>(std::ceil(std::log(1e-9) / std::log(std::max(c.first, 1e-3))));
+  const int64_t longest = longest_rest(c);
   const auto last = static_cast<int64_t>(step.item<double>()) - 1;
   const Touched touched(features);
   const int64_t width = state.param.size(1);
@@ -89,7 +110,7 @@ void catch_up(const State& state, const at::Tensor& features, const at::Tensor& 
   auto* m = state.exp_avg.mutable_data_ptr<float>();
   auto* v = state.exp_avg_sq.mutable_data_ptr<float>();
   auto* done = state.done.mutable_data_ptr<int64_t>();
-  const std::vector<AdamStep> steps = first_steps(c, last);
+  const std::vector<AdamStep>& steps = first_steps(c, last);
   for_each_row(touched, width, [&](int64_t place) {
     const int64_t row = touched.rows[place], at = row * width;
     const int64_t missed = last - done[row];
@@ -115,6 +136,9 @@ void catch_up(const State& state, const at::Tensor& features, const at::Tensor& 
 void update(const State& state, const at::Tensor& features, const at::Tensor& slopes, const at::Tensor& step,
             const AdamConstants& c) {
   check(state, features);
+  TORCH_CHECK(slopes.is_cpu() && slopes.scalar_type() == at::kFloat && slopes.dim() == 2 &&
+                  slopes.size(0) == features.size(0) && slopes.size(1) == state.param.size(1),
+              "adam_rows_update: slopes are a float32 matrix with a row for each point");
   const auto t = static_cast<int64_t>(step.item<double>());
   const AdamStep constants(c, t);
   const Touched touched(features);

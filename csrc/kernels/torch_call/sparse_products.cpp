@@ -53,6 +53,13 @@ Present present(const at::Tensor& rows, const at::Tensor& columns, const AxisSha
           column.index_select(0, which).to(rows.device())};
 }
 
+void check_entries(const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& dense) {
+  TORCH_CHECK(rows.dim() == 1 && columns.sizes() == rows.sizes() && !at::isFloatingType(rows.scalar_type()) &&
+                  !at::isFloatingType(columns.scalar_type()) && dense.dim() == 2,
+              "sparse_mm: an entry has a row and a column, and a dense operand is a matrix: rows=", rows.sizes(),
+              ", columns=", columns.sizes(), ", dense=", dense.sizes());
+}
+
 int64_t product(Numbers extents) {
   int64_t out = 1;
   for (const int64_t extent : extents) out *= extent;
@@ -62,6 +69,12 @@ int64_t product(Numbers extents) {
 at::Tensor sparse_mm_shard(const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& values,
                            const at::Tensor& dense, Numbers row_offsets, Numbers row_local, Numbers row_extents,
                            Numbers column_offsets, Numbers column_local, Numbers column_extents) {
+  check_entries(rows, columns, dense);
+  TORCH_CHECK(values.sizes() == rows.sizes() && values.scalar_type() == dense.scalar_type(),
+              "sparse_mm: each entry has a value, of the dense operand's dtype: values=", values.sizes(), " ",
+              values.scalar_type(), ", rows=", rows.sizes(), ", dense=", dense.scalar_type());
+  TORCH_CHECK(dense.size(0) == product(column_local), "sparse_mm: columns=", product(column_local),
+              ", rows of the dense operand=", dense.size(0));
   const Present entries = present(rows, columns, AxisShard(row_offsets, row_local, row_extents),
                                   AxisShard(column_offsets, column_local, column_extents));
   const bool half = dense.scalar_type() == at::kHalf || dense.scalar_type() == at::kBFloat16;
@@ -79,6 +92,10 @@ at::Tensor sparse_mm_shard(const at::Tensor& rows, const at::Tensor& columns, co
 at::Tensor sparse_mm_values_shard(const at::Tensor& rows, const at::Tensor& columns, const at::Tensor& grad,
                                   const at::Tensor& dense, Numbers row_offsets, Numbers row_local, Numbers row_extents,
                                   Numbers column_offsets, Numbers column_local, Numbers column_extents) {
+  check_entries(rows, columns, dense);
+  TORCH_CHECK(grad.dim() == 2 && grad.size(1) == dense.size(1) && grad.scalar_type() == dense.scalar_type() &&
+                  grad.size(0) == product(row_local) && dense.size(0) == product(column_local),
+              "sparse_mm_values: shapes or dtypes do not fit: grad=", grad.sizes(), ", dense=", dense.sizes());
   const Present entries = present(rows, columns, AxisShard(row_offsets, row_local, row_extents),
                                   AxisShard(column_offsets, column_local, column_extents));
   const bool half = dense.scalar_type() == at::kHalf || dense.scalar_type() == at::kBFloat16;

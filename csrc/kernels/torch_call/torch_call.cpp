@@ -214,7 +214,10 @@ class CallRun {
   /// Contiguous: some operators of torch's read their operands as if they were.
   at::Tensor operand(const CallArgument& argument, const PreparedCall::Arrangement& arrangement) const {
     at::Tensor out = operands_[argument.integer];
-    if (out.is_sparse()) return out;
+    if (out.is_sparse()) {
+      check(arrangement.order.empty() && arrangement.apart, "axes of a sparse operand are not arranged anew");
+      return out;
+    }
     if (!arrangement.order.empty()) out = out.permute(arrangement.order);
     if (!arrangement.apart) out = out.reshape(shape(argument.groups));
     return out.is_contiguous() ? out : out.contiguous();

@@ -109,13 +109,18 @@ namespace {
 at::Tensor gather_sparse(const Layout& layout, const Box& box, const std::vector<Piece>& pieces,
                          const at::TensorOptions& options) {
   std::vector<std::pair<Dims, at::Tensor>> parts;
+  const Dims shape = layout.shape(box);
+  int64_t covered = 0;
   for (const Piece& piece : pieces) {
     const Box part = piece.box.intersect(box);
     if (part.empty()) continue;
     const Pin pin(layout.slice(piece.block, piece.box, part));
     parts.emplace_back(layout.offset(box, part), pin.array());
+    covered += c10::multiply_integers(pin.array().sizes());
   }
-  return put_together(parts, layout.shape(box), c10::typeMetaToScalarType(options.dtype()));
+  JOINSUM_CHECK(covered == c10::multiply_integers(shape), "box ", box.text(), " is covered by ", covered,
+                " elements of a sparse block");
+  return put_together(parts, shape, c10::typeMetaToScalarType(options.dtype()));
 }
 
 /// Occurrence `number` of `box`: cut out of the piece that contains it, or copied together from the pieces inside it.

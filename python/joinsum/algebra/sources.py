@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -138,11 +139,14 @@ def sparse_array(who: str, x: SparseTensor | torch.Tensor) -> torch.Tensor:
 
     Raises PlanError for another fill than 0, and where the tensor is in autograd.
     """
+    if x.requires_grad:
+        remedy = "x.with_values(values.detach())" if isinstance(x, SparseTensor) else "x.detach()"
+        raise PlanError(f"{who}: sparse tensors have no gradients here; give {remedy}: requires_grad=True")
     if isinstance(x, SparseTensor):
         return x.to_torch("coo")
-    if x.requires_grad:
-        raise PlanError(f"{who}: the algebra has no gradients; give x.detach(): requires_grad=True")
     dtype_name(who, x.dtype)
+    if math.prod(x.shape) >= 2**63:
+        raise PlanError(f"{who}: a tensor of 2^63 elements or more: shape={shape_text(x)}")
     coo = (x if x.layout is torch.sparse_coo else x.to_sparse(layout=torch.sparse_coo)).detach().coalesce()
     if coo.dense_dim() > 0:
         raise PlanError(f"{who}: a sparse tensor has no dense axes here: dense axes={coo.dense_dim()}")
@@ -242,6 +246,8 @@ def source_of(
         if is_sparse(x):
             return sparse_source(x, parts, place, balance)
         assert isinstance(x, torch.Tensor)
+        if balance != "indices":
+            raise PlanError(f"relation: parts of a dense tensor have equally many indices: balance={show(balance)}")
         return tensor_source(x, parts, place)
     if parts is not None:
         raise PlanError(f"relation: parts cut a tensor; tuples have theirs: parts={show(parts)}")

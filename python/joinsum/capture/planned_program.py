@@ -452,27 +452,23 @@ class PlannedProgram(PlannedGraph):
 class _SparseInput:
     """The blocks of a sparse argument, which the next call is likely to have, too.
 
-    parts      the tensors that it consists of
-    versions   theirs when the blocks were made
+    parts   copies of the tensors that it consists of: their versions do not count writes into memory that they share
     """
 
+    layout: torch.layout
     parts: list[torch.Tensor]
-    versions: list[int]
     placed: _C.StoredRelation
 
     @staticmethod
     def of(x: torch.Tensor, placed: _C.StoredRelation) -> _SparseInput:
         """The blocks of this tensor."""
-        parts = _parts(x)
-        return _SparseInput(parts, [part._version for part in parts], placed)
+        return _SparseInput(x.layout, [part.detach().clone() for part in _parts(x)], placed)
 
     def is_of(self, x: torch.Tensor) -> bool:
-        """Whether the tensor consists of the same ones, unchanged."""
+        """Whether the tensor, of the same shape and dtype, consists of equal ones."""
         parts = _parts(x)
-        return len(parts) == len(self.parts) and all(
-            (new.data_ptr(), new.shape, new._version) == (old.data_ptr(), old.shape, version)
-            for new, old, version in zip(parts, self.parts, self.versions, strict=True)
-        )
+        same = x.layout is self.layout and [y.dtype for y in parts] == [y.dtype for y in self.parts]
+        return same and all(map(torch.equal, parts, self.parts))
 
 
 def _parts(x: torch.Tensor) -> list[torch.Tensor]:

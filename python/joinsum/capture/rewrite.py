@@ -24,8 +24,8 @@ __all__ = ["rewrite"]
 
 
 def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
-    """Rewrites rms_norm and, with `contractions`, linear, matmul, `@`, mm, bmm, mv, addmm, baddbmm and einsum in place;
-    returns how many.
+    """Rewrites rms_norm, torch.sparse's products, to_dense and, with `contractions`, linear, matmul, `@`, mm, bmm, mv,
+    addmm, baddbmm and einsum in place; returns how many.
 
     Not rewritten: operands that are no tensors of known shape, equations with `...`, repeated labels or without a
     result, products whose contracted axis broadcasts, norms of half types, and operators inside of torch.func's
@@ -38,7 +38,7 @@ def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
     >>> rewrite(gm), gm(torch.ones(2, 3, 4), torch.ones(5, 4)).shape
     (1, torch.Size([2, 3, 5]))
     """
-    kinds = _NORMS | _CONTRACTIONS if contractions else _NORMS
+    kinds = _ALWAYS | _CONTRACTIONS if contractions else _ALWAYS
     count = depth = 0
     for node in list(gm.graph.nodes):
         depth += _nesting(node)
@@ -186,15 +186,18 @@ def _einsum(call: _Call) -> fx.Node | None:
 
 
 def _to_dense(call: _Call) -> fx.Node | None:
-    """The product with one: a sum of products, which a sparse tensor is taken in."""
+    """The product of an input with one: a sum of products, which a sparse tensor is taken in. Others are dense."""
     (x,) = [each for each in [*call.node.args, *call.node.kwargs.values()] if isinstance(each, fx.Node)]
     shape = _shape(x)
     if not shape:
         return None
-    value = x.meta["example_value"]
+    value, dtype = x.meta["example_value"], call.node.meta["example_value"].dtype
+    if x.op != "placeholder":
+        return call.graph.call_method("to", (x, dtype))
     one = call.graph.call_function(torch.ones, ((),), {"dtype": value.dtype, "device": value.device})
     letters = string.ascii_lowercase[: len(shape)]
-    return call.einsum(f"{letters},->{letters}", [x, one])
+    dense = call.einsum(f"{letters},->{letters}", [x, one])
+    return dense if dtype == value.dtype else call.graph.call_method("to", (dense, dtype))
 
 
 def _rms_norm(call: _Call) -> fx.Node | None:
@@ -227,9 +230,12 @@ _CONTRACTIONS: _Kinds = {
     "baddbmm": _added(["batch1", "batch2"]),
     torch.einsum: _einsum,
     torch.functional.einsum: _einsum,
-    # Sparse tensors are dense ones in Dynamo's graph.
+}
+# Sparse tensors are dense ones in Dynamo's graph, where torch's operators of sparse ones do not work.
+_OF_SPARSE: _Kinds = {
     torch.sparse.mm: _matmul,
     torch.sparse.addmm: _added(["mat1", "mat2"]),
     "to_dense": _to_dense,
     torch.Tensor.to_dense: _to_dense,
 }
+_ALWAYS = _NORMS | _OF_SPARSE

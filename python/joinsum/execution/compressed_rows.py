@@ -44,7 +44,7 @@ def by_torch(
         others.append((list(labels[number]), operand.detach()))
     if out_format == "csr":
         return _sampled(matrix, own, others) if list(result) == own else None
-    return _product(matrix, own, list(result), others) if out_format in ("auto", "dense") else None
+    return _product(matrix, own, list(result), others) if out_format == "dense" else None
 
 
 def _product(
@@ -85,7 +85,7 @@ def _sampled(matrix: SparseTensor, own: list[str], others: list[tuple[list[str],
     else:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support")
         product = torch.sparse_csr_tensor(
             rows.crow_indices(), rows.col_indices(), values, rows.shape, check_invariants=False
         )

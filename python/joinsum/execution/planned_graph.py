@@ -256,6 +256,8 @@ class PlannedGraph:
     def _whole(self, relation: _C.StoredRelation, operands: set[int]) -> torch.Tensor:
         """The result as a tensor that shares no memory with an operand."""
         whole = relation.whole_tensor(self.context.store)
+        if whole.is_sparse:
+            return whole.clone()
         own = whole.untyped_storage().data_ptr() not in operands and 0 not in whole.stride()
         return whole if own else whole.clone(memory_format=torch.contiguous_format)
 

@@ -335,11 +335,16 @@ def sparse_einsum(
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     if recorded and out_format not in ("auto", "dense"):
         raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
-    if current.sites == 1 and not recorded and operations.products:
+    by_rows = current.sites == 1 and not recorded and operations.products
+    if by_rows and out_format != "auto":
         computed = by_torch(read.labels, read.result, read.dtype, operands, out_format)
         if computed is not None:
             return computed
     call = _Call.of(current, read, operands, out_format)
+    if by_rows and out_format == "auto" and call.planned.gives_dense:
+        computed = by_torch(read.labels, read.result, read.dtype, operands, "dense")
+        if computed is not None:
+            return computed
     if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
         on_sites = call.on_sites(operands)
         if on_sites is not None:

@@ -117,11 +117,12 @@ class Classifier:
                     f"load_state_dict: state does not fit the classifier: name={name}, "
                     f"found={shapes.get(name)}, wanted={wanted.get(name, 'none' if name in shapes else 'a number')}"
                 )
-        self.steps = int(state["steps"])
+        steps = int(state["steps"])
         tensors = {name: state[name] for name in wanted}
         if self._of_rows:
-            tensors["W1_done"] = torch.full((self.sizes.features,), self.steps)
+            tensors["W1_done"] = torch.full((self.sizes.features,), steps)
         self._state = self._placed(tensors)
+        self.steps = steps
 
     @property
     def _names(self) -> list[str]:

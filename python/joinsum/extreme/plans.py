@@ -255,7 +255,7 @@ def _scores(sizes: Sizes, parts: int) -> _Program:
 def _inputs(sizes: Sizes, parts: int, moments: tuple[str, ...]) -> dict[str, str]:
     """Every dimension is cut into `parts` even tiles, or into as many as it has elements."""
     for name, size in (*sizes._asdict().items(), ("parts", parts)):
-        if name == "entries" and (size is None or size == 0):
+        if name == "entries" and (size is None or (size == 0 and type(size) is int)):
             continue
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise joinsum.PlanError(f"extreme_classifier: a size is a positive integer: {name}={size!r}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -56,6 +54,8 @@ class SparseLinear(nn.Module):
         super().__init__()
         self.in_features = integer("SparseLinear", "in_features", in_features)
         self.out_features = integer("SparseLinear", "out_features", out_features)
+        if self.in_features < 1 or self.out_features < 1:
+            raise PlanError(f"SparseLinear: no features: in={show(in_features)}, out={show(out_features)}")
         if (density is None) == (pattern is None):
             raise PlanError("SparseLinear: give either density or pattern")
         shape = (self.out_features, self.in_features)
@@ -68,6 +68,8 @@ class SparseLinear(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draws values and bias anew, uniformly within one over the root of the number of inputs of an output."""
+        if self.values.is_meta:
+            return
         inputs = torch.bincount(self.rows, minlength=self.out_features).clamp(min=1).to(self.values.dtype)
         with torch.no_grad():
             self.values.uniform_(-1, 1).mul_(inputs.rsqrt()[self.rows])
@@ -87,9 +89,9 @@ class SparseLinear(nn.Module):
         weight = linear.weight.detach()
         pattern = weight != 0
         if density is not None:
-            least = weight.abs().flatten().topk(_count(density, weight.numel())).indices
+            largest = weight.abs().flatten().topk(_count(density, weight.numel())).indices
             pattern = torch.zeros(weight.numel(), dtype=torch.bool, device=weight.device)
-            pattern[least] = True
+            pattern[largest] = True
             pattern = pattern.view(weight.shape)
         layer = cls(
             linear.in_features,
@@ -114,10 +116,19 @@ class SparseLinear(nn.Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """`input` [*, in_features] gives [*, out_features]."""
-        flat = input.reshape(-1, self.in_features)
-        product = sparse_mm(self.rows, self.columns, self.values, flat.T, self.out_features).T
+        if input.dim() == 0 or input.shape[-1] != self.in_features:
+            raise PlanError(
+                f"SparseLinear: an input's last axis has in_features elements: "
+                f"shape={list(input.shape)}, in_features={self.in_features}"
+            )
+        flat: Tensor = input.reshape(-1, self.in_features)
+        values: Tensor = self.values
+        if torch.is_autocast_enabled(input.device.type):
+            dtype = torch.get_autocast_dtype(input.device.type)
+            flat, values = flat.to(dtype), values.to(dtype)
+        product = sparse_mm(self.rows, self.columns, values, flat.T, self.out_features).T
         result = product.reshape(*input.shape[:-1], self.out_features)
-        return result if self.bias is None else result + self.bias
+        return result if self.bias is None else result + self.bias.to(result.dtype)
 
     def extra_repr(self) -> str:
         return (
@@ -129,7 +140,7 @@ class SparseLinear(nn.Module):
 def _count(density: object, elements: int) -> int:
     if not is_number(density) or not 0 < density <= 1:
         raise PlanError(f"SparseLinear: a density is above 0 and at most 1: density={show(density)}")
-    return max(1, math.ceil(float(density) * elements))
+    return max(1, round(float(density) * elements))
 
 
 def _drawn(density: object, rows: int, columns: int) -> tuple[Tensor, Tensor]:

@@ -378,11 +378,11 @@ class SparseTensor:
         return conversions.to_torch("to_torch", self._handle, layout, blocksize)
 
     def compressed_rows(self) -> torch.Tensor:
-        """The matrix as torch's compressed rows, made once: `to_torch("csr")` without torch's warning that these are in
-        beta state."""
+        """The matrix as torch's compressed rows, made once and not to be written to: `to_torch("csr")` without torch's
+        warning that these are in beta state."""
         if self._rows is None:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+                warnings.filterwarnings("ignore", "Sparse CSR tensor support")
                 self._rows = self.to_torch("csr")
         return self._rows
 

@@ -125,3 +125,31 @@ def test_an_empty_batch_moves_nothing_but_later_rows_know_of_it() -> None:
     for x in (batch(0)[0], torch.zeros(6, 40), torch.zeros(6, 40), batch(0)[0]):
         assert math.isclose(classifier.step(x.to_sparse(), y), dense.step(x, y), rel_tol=1e-5)
     torch.testing.assert_close(classifier.state_dict()["W1"], dense.state_dict()["W1"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.85), (0.9, 0.8), (0.95, 0.9), (0.5, 0.999), (0.0, 0.9)])
+def test_rows_that_rest_for_long_move_as_step_by_step(betas: tuple[float, float]) -> None:
+    constants, every = (0.05, *betas, 1e-8), torch.ones(1, 40).to_sparse()
+    x, slopes = batch(1, density=0.5)
+    *start, done = OPERATORS.adam_rows_update(
+        *state(), torch.zeros(40, dtype=torch.int64), x.to_sparse(), slopes, torch.tensor(1.0), *constants
+    )
+    stepwise, done_stepwise = start, done
+    for step in range(2, 1002):
+        *stepwise, done_stepwise = OPERATORS.adam_rows_catch_up(
+            *stepwise, done_stepwise, every, torch.tensor(float(step)), *constants
+        )
+    *at_once, _ = OPERATORS.adam_rows_catch_up(*start, done, every, torch.tensor(1001.0), *constants)
+    for found, wanted in zip(at_once, stepwise, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_features_fit_the_weight() -> None:
+    x, slopes = batch(1)
+    wide, done = torch.ones(6, 50).to_sparse(), torch.zeros(40, dtype=torch.int64)
+    number = torch.tensor(1.0)
+    for features, given in ((wide, slopes), (x.to_sparse(), slopes[:3]), (x.to_sparse(), slopes[:, :2])):
+        with pytest.raises(RuntimeError, match="adam_rows"):
+            OPERATORS.adam_rows_update(*state(), done, features, given, number, *CONSTANTS)
+    with pytest.raises(RuntimeError, match="last step"):
+        OPERATORS.adam_rows_catch_up(*state(), done[:7], x.to_sparse(), number, *CONSTANTS)

@@ -168,3 +168,44 @@ def test_a_sparse_tensor_with_a_gradient_is_refused() -> None:
     s = sparse(12, 9).to_sparse().requires_grad_()
     with pytest.raises(joinsum.PlanError, match="SparseLinear trains the values"):
         joinsum.distribute(Called(USES["@"]), (s, torch.randn(3, 12)))
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 3))
+
+    def forward(self, matrix: Tensor, x: Tensor) -> Tensor:
+        return torch.sparse.mm(matrix, x @ self.weight)
+
+
+def test_each_call_has_its_own_sparse_argument() -> None:
+    """In other layouts, with swapped indices, with values changed in memory that it shares, and dense."""
+    model, x, other = Product(), torch.randn(9, 3), sparse(9, 9)
+    rows = other.to_sparse_csr()
+    indices, values = torch.tensor([[0, 1], [2, 3]]), torch.tensor([1.0, 2.0])
+    shared = torch.sparse_coo_tensor(indices, values, (9, 9))
+    called = joinsum.distribute(model, (rows, x))
+
+    def check(matrix: Tensor) -> None:
+        torch.testing.assert_close(called(matrix, x), matrix.to_dense() @ (x @ model.weight), rtol=1e-4, atol=1e-5)
+
+    with torch.no_grad():
+        for matrix in (rows, rows.t(), shared, torch.sparse_coo_tensor(indices.T, values, (9, 9)), other, rows, other):
+            check(matrix)
+        check(shared)
+        values.mul_(3)
+        check(shared)
+    with torch.inference_mode():
+        check(sparse(9, 9, seed=3).to_sparse())
+
+
+def test_a_dense_copy_has_the_dtype_that_is_asked_for() -> None:
+    class Copy(nn.Module):
+        def forward(self, matrix: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return matrix.to_dense(dtype=torch.float64) @ x.double(), (x * 2).to_dense(torch.float64)
+
+    matrix, x = sparse(9, 9), torch.randn(9, 3)
+    product, doubled = joinsum.distribute(Copy(), (matrix.to_sparse(), x))(matrix.to_sparse(), x)
+    torch.testing.assert_close(product, matrix.double() @ x.double())
+    torch.testing.assert_close(doubled, (x * 2).double())

@@ -164,6 +164,36 @@ def test_wrong_arguments_are_refused(options: dict[str, object], said: str) -> N
         SparseLinear(3, 2, **options)  # type: ignore[arg-type]
 
 
+def test_sizes_and_inputs_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(joinsum.PlanError, match="no features"):
+        SparseLinear(-3, 2, density=0.5)
+    with pytest.raises(joinsum.PlanError, match="last axis has in_features"):
+        SparseLinear(3, 2, density=0.5)(torch.ones(3, 2))
+
+
+@pytest.mark.parametrize(("density", "entries"), [(0.07, 7), (0.55, 55), (0.001, 1), (1.0, 100)])
+def test_a_density_is_rounded_to_elements(density: float, entries: int) -> None:
+    assert len(SparseLinear(10, 10, density=density).values) == entries
+
+
+def test_layers_without_memory_are_made() -> None:
+    layer = SparseLinear(10, 10, density=0.5, device="meta")
+    assert layer.values.is_meta
+    assert layer.rows.is_meta
+
+
+@pytest.mark.parametrize("sites", [1, 4])
+def test_autocast_multiplies_in_its_dtype(sites: int) -> None:
+    joinsum.init(sites=sites)
+    layer, x = SparseLinear(10, 4, density=0.5), torch.randn(6, 10)
+    dense = torch.nn.functional.linear(x, layer.weight.to_dense(), layer.bias)
+    called = joinsum.distribute(torch.nn.Sequential(torch.nn.Linear(10, 10), layer), x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == called(x).dtype == torch.bfloat16
+        torch.testing.assert_close(layer(x).float(), dense, rtol=0.02, atol=0.02)
+    joinsum.init()
+
+
 def test_entries_out_of_range_are_refused() -> None:
     layer = SparseLinear(3, 2, pattern=torch.ones(2, 3))
     layer.columns[0] = 7

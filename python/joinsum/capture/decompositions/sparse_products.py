@@ -43,10 +43,10 @@ def _setup(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output:
 def _backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor | None, Tensor | None, None]:
     rows, columns, values, dense = ctx.saved_tensors
     operators = torch.ops.joinsum
-    to_values = operators.sparse_mm_values(rows, columns, grad, dense) if ctx.needs_input_grad[2] else None
+    to_values = operators.sparse_mm_values(rows, columns, grad, dense.conj()) if ctx.needs_input_grad[2] else None
     to_dense = None
     if ctx.needs_input_grad[3]:
-        to_dense = operators.sparse_mm(columns, rows, values, grad, dense.shape[0])
+        to_dense = operators.sparse_mm(columns, rows, values.conj(), grad, dense.shape[0])
     return None, None, to_values, to_dense, None
 
 
@@ -59,9 +59,9 @@ def _backward_values(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor | None,
     operators = torch.ops.joinsum
     to_left = to_right = None
     if ctx.needs_input_grad[2]:
-        to_left = operators.sparse_mm(rows, columns, grad, right, left.shape[0])
+        to_left = operators.sparse_mm(rows, columns, grad, right.conj(), left.shape[0])
     if ctx.needs_input_grad[3]:
-        to_right = operators.sparse_mm(columns, rows, grad, left, right.shape[0])
+        to_right = operators.sparse_mm(columns, rows, grad, left.conj(), right.shape[0])
     return None, None, to_left, to_right
 
 

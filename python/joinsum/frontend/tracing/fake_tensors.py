@@ -68,7 +68,11 @@ class Traced:
     def sparse(self) -> dict[str, int]:
         """The entries of the placeholders that are sparse tensors; in the graph they are dense ones."""
         pairs = zip(self.names, self.tensors, strict=True)
-        return {name: x._nnz() for name, x in pairs if isinstance(x, torch.Tensor) and is_sparse(x)}
+        return {
+            name: x.values().numel() if x.layout is not torch.sparse_coo else x._nnz()
+            for name, x in pairs
+            if isinstance(x, torch.Tensor) and is_sparse(x)
+        }
 
 
 class Captured:
@@ -135,7 +139,9 @@ class TracedFunction:
         self._before: AttributeCopies | None = None
         self._modules: list[torch.nn.Module] = []
         self._assigning_nothing: set[Captured] = set()
-        self._compiled = torch.compile(with_own_code(function), backend=self._backend, fullgraph=True)
+        self._function = function
+        # By which of a call's tensors are sparse: Dynamo sees dense ones in their place.
+        self._compiled: dict[tuple[int, ...], Callable[..., Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result for tensors, plain or distributed."""
@@ -165,7 +171,7 @@ class TracedFunction:
                 try:
                     fakes = self._fakes_in((tuple(args), dict(kwargs)))
                     caches.replace(self._fake_of_cached)
-                    result = self._compiled(*fakes[0], **fakes[1])
+                    result = self._compiled_for_this_call()(*fakes[0], **fakes[1])
                     if self._deferred is not None:
                         self._run_deferred(self._deferred, result)
                     if self.chosen is None:
@@ -187,6 +193,13 @@ class TracedFunction:
             self._fake, self._actual, self._slices = {}, {}, []
             self._before, self._modules, self._deferred = None, [], None
             self._caches = KeyValueCaches(())
+
+    def _compiled_for_this_call(self) -> Callable[..., Any]:
+        sparse = tuple(i for i, x in enumerate(self._actual.values()) if x.layout is not torch.strided and is_sparse(x))
+        if sparse not in self._compiled:
+            own = with_own_code(self._function)
+            self._compiled[sparse] = torch.compile(own, backend=self._backend, fullgraph=True)
+        return self._compiled[sparse]
 
     def _settle_assignments(self) -> None:
         """Attributes that the function has assigned get real tensors."""
@@ -420,7 +433,7 @@ def _all_found(values: list[Any]) -> bool:
 
 def _metadata(x: torch.Tensor) -> Any:
     """The properties that a fake tensor shares with its real one."""
-    return type(x), getattr(x, "_is_param", False), x.shape, x.dtype, x.device
+    return type(x), getattr(x, "_is_param", False), x.shape, x.dtype, x.device, x.layout
 
 
 def module_tensors(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from joinsum.capture.decompositions.sparse_products import sparse_mm
@@ -76,3 +78,27 @@ def test_entries_out_of_range_are_refused(bad: int) -> None:
         sparse_mm(rows, columns, torch.ones(2), torch.ones(2, 3), 4)
     with pytest.raises(IndexError, match=f"index={bad}, extent=4"):
         ops.sparse_mm_values(rows, columns, torch.ones(4, 3), torch.ones(2, 3))
+
+
+def test_complex_gradients_have_gradients() -> None:
+    rows, columns = torch.tensor([0, 2, 1, 1]), torch.tensor([1, 0, 1, 0])
+    values, dense = (torch.randn(shape, dtype=torch.complex128, requires_grad=True) for shape in [(4,), (2, 3)])
+    product = partial(sparse_mm, rows, columns, extent=3)
+    assert torch.autograd.gradcheck(lambda v, x: product(values=v, dense=x), (values, dense))
+    assert torch.autograd.gradgradcheck(lambda v, x: product(values=v, dense=x), (values, dense))
+
+
+@pytest.mark.parametrize(
+    ("values", "dense", "said"),
+    [
+        (torch.ones(1), torch.ones(2, 4), "each entry has a value"),
+        (torch.ones(3, dtype=torch.float64), torch.ones(2, 4), "each entry has a value"),
+        (torch.ones(3), torch.ones(2), "a dense operand is a matrix"),
+    ],
+)
+def test_what_does_not_fit_is_refused(values: torch.Tensor, dense: torch.Tensor, said: str) -> None:
+    rows, columns = torch.tensor([0, 2, 1]), torch.tensor([1, 0, 1])
+    with pytest.raises(RuntimeError, match=said):
+        sparse_mm(rows, columns, values, dense, 3)
+    with pytest.raises(RuntimeError, match="a row and a column"):
+        sparse_mm(rows, columns[:1], torch.ones(3), torch.ones(2, 4), 3)
