@@ -127,55 +127,6 @@ def test_the_result_has_the_levels_that_were_asked_for() -> None:
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", [(7, 5), (1, 4), (40, 30), (3, 1), (4, 4), (0, 3), (3, 0)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    "equation",
-    [
-        "ij->i",
-        "ij->j",
-        "ij,jk->ik",
-        "ij,jk->ki",
-        "ij,i->ij",
-        "j,ij->ij",
-        "ij,j->ij",
-        "ij,ij->ij",
-        "ij,i->ji",
-        "ij,ik,jk->ij",
-        "jk,ik,ij->ij",
-        "ki,ij,kj->ij",
-        "ij,ki,jk->ij",
-        "ij,kj,ik->ij",
-        "ij,ik,jl->ij",
-        "ij,jk->ij",
-        "ij,ik,jk->ik",
-        "ij,i,j->ij",
-        "ij,ik,jk->ji",
-        "ij,->ij",
-    ],
-)
-def test_matrices_in_compressed_rows_beside_dense_operands(
-    equation: str, dtype: torch.dtype, shape: tuple[int, int]
-) -> None:
-    extents = {"i": shape[0], "j": shape[1], "k": 6, "l": 2}
-    inputs, result = equation.split("->")
-    texts = inputs.split(",")
-    dense = [
-        random_dense(5 + number, *(extents[label] for label in text), density=0.9, dtype=dtype)
-        for number, text in enumerate(texts)
-    ]
-    place = texts.index("ij")
-    dense[place] = random_dense(1, *shape, dtype=dtype)
-    operands: list[Any] = list(dense)
-    operands[place] = SparseTensor.from_torch(dense[place], levels="csr")
-    for out_format in ("csr", "dense") if len(result) == 2 else ("dense",):
-        got = joinsum.einsum(equation, *operands, out_format=out_format)
-        if isinstance(got, SparseTensor):
-            assert got.levels == ("dense", "sorted_list")
-        assert (out_format == "csr") == isinstance(got, SparseTensor)
-        assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), out_format
-
-
 @pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,ij->i", "ij,jk,k->i", "ij,k->ik", "ij,j->"])
 def test_gradients_of_sums_of_products_are_torchs(equation: str) -> None:
     extents = {"i": 4, "j": 5, "k": 3}

@@ -1,0 +1,84 @@
+"""Einsums of one matrix in compressed rows and dense operands, beside torch's of dense ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from joinsum import SparseTensor
+
+
+@pytest.fixture(autouse=True)
+def one_site() -> Iterator[None]:
+    joinsum.init(sites=1)
+    yield
+    joinsum.init()
+
+
+def random_dense(seed: int, *shape: int, density: float, dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(-4, 5, shape, generator=generator).to(dtype)
+    return values * (torch.rand(shape, generator=generator) < density)
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (1, 4), (40, 30), (3, 1), (4, 4), (0, 3), (3, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "equation",
+    [
+        "ij->i",
+        "ij->j",
+        "ij,jk->ik",
+        "ij,jk->ki",
+        "ij,i->ij",
+        "j,ij->ij",
+        "ij,j->ij",
+        "ij,ij->ij",
+        "ij,i->ji",
+        "ij,ik,jk->ij",
+        "jk,ik,ij->ij",
+        "ki,ij,kj->ij",
+        "ij,ki,jk->ij",
+        "ij,kj,ik->ij",
+        "ij,ik,jl->ij",
+        "ij,jk->ij",
+        "ij,ik,jk->ik",
+        "ij,i,j->ij",
+        "ij,ik,jk->ji",
+        "ij,->ij",
+    ],
+)
+def test_matrices_in_compressed_rows_beside_dense_operands(
+    equation: str, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    extents = {"i": shape[0], "j": shape[1], "k": 6, "l": 2}
+    inputs, result = equation.split("->")
+    texts = inputs.split(",")
+    dense = [
+        random_dense(5 + number, *(extents[label] for label in text), density=0.9, dtype=dtype)
+        for number, text in enumerate(texts)
+    ]
+    place = texts.index("ij")
+    dense[place] = random_dense(1, *shape, density=0.3, dtype=dtype)
+    operands: list[Any] = list(dense)
+    operands[place] = SparseTensor.from_torch(dense[place], levels="csr")
+    for out_format in ("csr", "dense") if len(result) == 2 else ("dense",):
+        got = joinsum.einsum(equation, *operands, out_format=out_format)
+        if isinstance(got, SparseTensor):
+            assert got.levels == ("dense", "sorted_list")
+        assert (out_format == "csr") == isinstance(got, SparseTensor)
+        dense_result = got.to_dense() if isinstance(got, SparseTensor) else got
+        assert torch.equal(dense_result, torch.einsum(equation, *dense)), out_format
+
+
+def test_results_that_are_chosen_are_sparse_where_the_planner_makes_them_so() -> None:
+    indices = torch.stack([torch.arange(5) * 40_000, torch.arange(5)])
+    matrix = torch.sparse_coo_tensor(indices, torch.ones(5), (200_000, 50), check_invariants=False)
+    results = [
+        joinsum.einsum("ij,jk->ik", SparseTensor.from_torch(matrix, levels=levels), torch.ones(50, 300))
+        for levels in ("csr", "coo")
+    ]
+    assert all(isinstance(result, SparseTensor) and result.nnz == 1500 for result in results)
