@@ -68,7 +68,7 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/dense",
-        "elementwise expression labelled loops",
+        "elementwise expression labelled letters loops",
         "cpp/kernels/dense/dense_test.cpp",
         "one table of kernels, by kinds of kernel",
     ),

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/dense/letters.h"
 #include "kernels/dense/loops.h"
 #include "kernels/products/products.h"
 #include "kernels/table/rows.h"
@@ -14,16 +15,6 @@ using table::letter_extents;
 using table::Subscripts;
 
 namespace {
-
-bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
-
-/// Letters of `letters` for which `keep` holds, in order.
-template <class Predicate>
-std::string select(const std::string& letters, Predicate keep) {
-  std::string out;
-  std::copy_if(letters.begin(), letters.end(), std::back_inserter(out), keep);
-  return out;
-}
 
 /// A tensor whose axes are named.
 struct Lettered {

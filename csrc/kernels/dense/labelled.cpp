@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/dense/letters.h"
 #include "kernels/dense/loops.h"
 #include "kernels/dense/row_sums.h"
 #include "kernels/pairs/pairs.h"
@@ -21,8 +22,6 @@ using table::row_of;
 using table::Subscripts;
 
 namespace {
-
-bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
 
 /// What a reduction of nothing gives: of integers the least or the largest one, where the table says an infinity.
 at::Scalar nothing_of(const std::string& reduction, at::ScalarType type) {

@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 
 #include "base/check.h"
+#include "kernels/dense/letters.h"
 #include "kernels/dense/loops.h"
 #include "kernels/dense/sparse_rows.h"
 #include "kernels/pairs/parallel.h"
@@ -16,15 +18,6 @@ namespace joinsum::kernels::dense {
 using table::Subscripts;
 
 namespace {
-
-bool has(const std::string& letters, char letter) { return letters.find(letter) != std::string::npos; }
-
-template <class Predicate>
-std::string select(const std::string& letters, Predicate keep) {
-  std::string out;
-  std::copy_if(letters.begin(), letters.end(), std::back_inserter(out), keep);
-  return out;
-}
 
 Dims axes_of(const std::string& letters, const std::string& order) {
   Dims axes;
@@ -117,15 +110,14 @@ at::Tensor multiply_sparse(const Subscripts& labels, const at::Tensor& left, con
   const std::string of_dense = select(all_of_dense, [&](char c) { return in_sparse(c) || in_result(c); });
   const std::string summed = select(all_of_dense, [&](char c) { return !has(of_dense, c); });
   if (!summed.empty()) dense = dense.sum(axes_of(all_of_dense, summed), false, dense.scalar_type());
-  const bool half = dense.scalar_type() == at::kHalf || dense.scalar_type() == at::kBFloat16;
-  const at::ScalarType type = half ? at::kFloat : dense.scalar_type();
+  const at::ScalarType type = at::toOpMathType(dense.scalar_type());
 
-  const std::string kept = select(of_sparse, in_result);
+  const std::string outer_letters = select(of_sparse, in_result);
   const std::string met = select(of_sparse, [&](char c) { return has(of_dense, c); });
   const std::string free = select(labels.result, [&](char c) { return !in_sparse(c); });
   Dims shape;
   int64_t count = 1;
-  for (const char letter : kept) {
+  for (const char letter : outer_letters) {
     shape.push_back(sparse.size(static_cast<int64_t>(of_sparse.find(letter))));
     count *= shape.back();
   }
@@ -138,13 +130,13 @@ at::Tensor multiply_sparse(const Subscripts& labels, const at::Tensor& left, con
   for (const char letter : met) outer *= sparse.size(static_cast<int64_t>(of_sparse.find(letter)));
 
   // The result where it is contiguous in the order of the loops, else an array that is copied there.
-  const std::string order = kept + free;
-  const bool direct = out.defined() && order == labels.result && out.is_contiguous() && !half;
+  const std::string order = outer_letters + free;
+  const bool direct = out.defined() && order == labels.result && out.is_contiguous() && type == dense.scalar_type();
   at::Tensor result = direct ? out : at::zeros(shape, dense.options().dtype(type));
   if (direct && !accumulate) result.zero_();
   add_rows({.values = sparse._values().to(type).contiguous(),
             .from = positions(sparse, of_sparse, met),
-            .to = positions(sparse, of_sparse, kept),
+            .to = positions(sparse, of_sparse, outer_letters),
             .dense = dense.permute(axes_of(of_dense, met + free)).to(type).reshape({outer, width}).contiguous(),
             .result = result.view({count, width})});
   if (direct) return out;

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <ATen/OpMathType.h>
 #include <torch/library.h>
 
 #include "kernels/dense/sparse_rows.h"
@@ -77,8 +78,7 @@ at::Tensor sparse_mm_shard(const at::Tensor& rows, const at::Tensor& columns, co
               ", rows of the dense operand=", dense.size(0));
   const Present entries = present(rows, columns, AxisShard(row_offsets, row_local, row_extents),
                                   AxisShard(column_offsets, column_local, column_extents));
-  const bool half = dense.scalar_type() == at::kHalf || dense.scalar_type() == at::kBFloat16;
-  const at::ScalarType type = half ? at::kFloat : dense.scalar_type();
+  const at::ScalarType type = at::toOpMathType(dense.scalar_type());
   const at::Tensor result = at::zeros({product(row_local), dense.size(1)}, dense.options().dtype(type));
   const dense::SparseRows operation{.values = entries.of(values).to(type).contiguous(),
                                     .from = entries.columns,
@@ -98,8 +98,7 @@ at::Tensor sparse_mm_values_shard(const at::Tensor& rows, const at::Tensor& colu
               "sparse_mm_values: shapes or dtypes do not fit: grad=", grad.sizes(), ", dense=", dense.sizes());
   const Present entries = present(rows, columns, AxisShard(row_offsets, row_local, row_extents),
                                   AxisShard(column_offsets, column_local, column_extents));
-  const bool half = dense.scalar_type() == at::kHalf || dense.scalar_type() == at::kBFloat16;
-  const at::ScalarType type = half ? at::kFloat : dense.scalar_type();
+  const at::ScalarType type = at::toOpMathType(dense.scalar_type());
   const at::Tensor left = grad.to(type).contiguous(), right = dense.to(type).contiguous();
   at::Tensor dots = at::empty({entries.rows.numel()}, dense.options().dtype(type));
   if (!dense.is_cpu()) {

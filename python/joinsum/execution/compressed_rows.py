@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import cast
 
 import torch
 
 from joinsum.sparse import SparseTensor
+from joinsum.sparse.conversions import compressed
 
 __all__ = ["by_torch"]
 
@@ -84,9 +84,5 @@ def _sampled(matrix: SparseTensor, own: list[str], others: list[tuple[list[str],
         values = torch.sparse.sampled_addmm(rows, x, y, beta=0.0).values() * rows.values()
     else:
         return None
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support")
-        product = torch.sparse_csr_tensor(
-            rows.crow_indices(), rows.col_indices(), values, rows.shape, check_invariants=False
-        )
-    return SparseTensor.from_torch(product)
+    offsets, indices = rows.crow_indices(), rows.col_indices()
+    return SparseTensor.of_handle(compressed("einsum", matrix.shape, offsets, indices, values, by_columns=False))

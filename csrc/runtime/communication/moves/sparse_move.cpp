@@ -35,10 +35,13 @@ storage::StoredRelation move_sparse(const MoveOf& of, Transport& transport, stor
     JOINSUM_CHECK(payloads[i].defined(), "site ", t.from, " does not hold ", t.box.text());
   }
   const auto size_of = [&](size_t i) { return at::full({1}, payloads[i].numel(), at::kLong); };
-  const auto told = transport.start(move.operation, sizes, at::TensorOptions().dtype(at::kLong), size_of)->wait();
+  const auto received_sizes =
+      transport.start(move.operation, sizes, at::TensorOptions().dtype(at::kLong), size_of)->wait();
   std::vector<Message> messages;
   for (size_t i = 0; i < transfers.size(); ++i) {
-    const int64_t bytes = payloads[i].defined() ? payloads[i].numel() : told[i].defined() ? told[i].item<int64_t>() : 0;
+    const int64_t bytes = payloads[i].defined()         ? payloads[i].numel()
+                          : received_sizes[i].defined() ? received_sizes[i].item<int64_t>()
+                                                        : 0;
     messages.push_back({transfers[i].from, transfers[i].to, bytes});
   }
   const auto payload_of = [&](size_t i) { return payloads[i]; };
