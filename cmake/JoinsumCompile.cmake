@@ -68,6 +68,38 @@ function(joinsum_precompile target)
   endif()
 endfunction()
 
+# Compiles the sources of `target` ten at a time: most of the time of a small file goes into headers that others include
+# too. So the files of a folder may not give one name two meanings. Sources with options of their own, and those with
+# SKIP_UNITY_BUILD_INCLUSION, are compiled alone. CMake's own unity builds name sources by absolute paths, so that a copy
+# of the project would share nothing of the compiler's cache.
+function(joinsum_compile_together target)
+  if(NOT JOINSUM_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(together "")
+  foreach(source IN LISTS sources)
+    get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    if(source MATCHES "[.]cpp$" AND NOT alone AND NOT options)
+      list(APPEND together ${source})
+    endif()
+  endforeach()
+  set_source_files_properties(${together} PROPERTIES HEADER_FILE_ONLY ON)
+  set(number 0)
+  while(together)
+    list(SUBLIST together 0 10 batch)
+    list(REMOVE_ITEM together ${batch})
+    list(TRANSFORM batch REPLACE "^${CMAKE_SOURCE_DIR}/(csrc|tests/cpp)/" "")
+    list(TRANSFORM batch REPLACE "^(.+)$" "#include \"\\1\"")
+    list(JOIN batch "\n" text)
+    set(file ${CMAKE_BINARY_DIR}/together/${target}_${number}.cpp)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}\n" @ONLY)
+    target_sources(${target} PRIVATE ${file})
+    math(EXPR number "${number} + 1")
+  endwhile()
+endfunction()
+
 # Compiles the sources <prefix>_*.cpp, loops over tiles, for the instructions that their names say; which of them run is
 # decided at run time. Integers wrap around, as torch's do, and a product is added to a sum in one rounding.
 function(joinsum_compile_tiles prefix)

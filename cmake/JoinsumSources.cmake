@@ -29,6 +29,8 @@ function(joinsum_split_torch_kernels all torch_side)
   set(without_torch ${${all}})
   list(FILTER with_torch INCLUDE REGEX "${pattern}")
   list(FILTER without_torch EXCLUDE REGEX "${pattern}")
+  # Each is compiled alone: most of its time goes into its own templates, whose names are those of its neighbours.
+  set_source_files_properties(${with_torch} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set(${torch_side} ${with_torch} PARENT_SCOPE)
   set(${all} ${without_torch} PARENT_SCOPE)
 endfunction()

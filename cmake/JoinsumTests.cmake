@@ -18,6 +18,9 @@ function(joinsum_test_program name library sources)
   target_compile_definitions(${name} PRIVATE JOINSUM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE ${library} GTest::gtest_main)
   joinsum_strict(${name})
+  joinsum_compile_together(${name})
+  # Optimising tests takes longer than it saves them.
+  target_compile_options(${name} PRIVATE -O1)
   add_test(NAME ${name} COMMAND ${name})
   add_dependencies(joinsum_tests ${name})
   # A wheel holds no tests; `make test` asks for joinsum_tests by name.

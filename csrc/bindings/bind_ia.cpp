@@ -136,25 +136,25 @@ void bind_physical_type(py::module_& module) {
       .def(py::self == py::self);
 }
 
-using Handle = IaNodeHandle;
-
-Handle shuffle(const Handle& input, const Placement& target) {
+IaNodeHandle shuffle(const IaNodeHandle& input, const Placement& target) {
   JOINSUM_USER_CHECK(target.grid() != nullptr, "shuffle: a target has one state per grid axis: target=",
                      target.text(input.node->type().relation.frontier));
   return {ia::make(ia::Shuffle{*target.grid()}, {input.node})};
 }
 
-void bind_nodes(py::module_& module) {
-  py::class_<Handle>(module, "IaNode").def_property_readonly("type", [](const Handle& handle) {
+void bind_ia_nodes(py::module_& module) {
+  py::class_<IaNodeHandle>(module, "IaNode").def_property_readonly("type", [](const IaNodeHandle& handle) {
     return handle.node->type();
   });
   module.def(
       "ia_input",
-      [](std::string name, PhysicalType type) { return Handle{ia::make_input(std::move(name), std::move(type))}; },
+      [](std::string name, PhysicalType type) {
+        return IaNodeHandle{ia::make_input(std::move(name), std::move(type))};
+      },
       py::arg("name"), py::arg("type"), WithoutGil());
   module.def(
-      "ia_broadcast", [](const Handle& input) { return Handle{ia::broadcast(input.node)}; }, py::arg("input"),
-      WithoutGil());
+      "ia_broadcast", [](const IaNodeHandle& input) { return IaNodeHandle{ia::broadcast(input.node)}; },
+      py::arg("input"), WithoutGil());
   module.def("ia_shuffle", &shuffle, py::arg("input"), py::arg("target"), WithoutGil());
 }
 
@@ -225,7 +225,7 @@ std::map<std::string, ia::Contents> interpret(const ia::Plan& plan, const std::m
   return out;
 }
 
-void bind_plan(py::module_& module) {
+void bind_ia_plan(py::module_& module) {
   py::class_<NodeRow>(module, "IaNodeRow")
       .def_readonly("name", &NodeRow::name)
       .def_property_readonly("kind", [](const NodeRow& row) { return ia::operator_name(row.node->operation()); })
@@ -252,8 +252,8 @@ void bind_ia(py::module_& module) {
   bind_axis_states(module);
   bind_placement(module);
   bind_physical_type(module);
-  bind_nodes(module);
-  bind_plan(module);
+  bind_ia_nodes(module);
+  bind_ia_plan(module);
 }
 
 }  // namespace joinsum::bindings

@@ -45,22 +45,23 @@ void bind_expressions(py::module_& module) {
       .def("data", [](const std::shared_ptr<Expression>& self) { return data_of(self); })
       .def("text", [](const std::shared_ptr<Expression>& self) { return sparse::program::text_of(self); });
   const auto plain = [](const ExpressionPtr& made) { return std::const_pointer_cast<Expression>(made); };
-  using Handle = std::shared_ptr<Expression>;
+  using ExpressionHandle = std::shared_ptr<Expression>;
   module.def("sparse_input", [plain](std::string tensor, std::vector<std::string> indices) {
     return plain(sparse::program::make_input(std::move(tensor), std::move(indices)));
   });
   module.def("sparse_literal", [plain](double value) { return plain(sparse::program::make_literal(value)); });
-  module.def("sparse_map", [plain](const std::string& op, const std::vector<Handle>& children) {
+  module.def("sparse_map", [plain](const std::string& op, const std::vector<ExpressionHandle>& children) {
     return plain(sparse::program::make_map(operator_named(op), {children.begin(), children.end()}));
   });
-  module.def("sparse_join", [plain](const std::string& join, const std::vector<Handle>& operands) {
+  module.def("sparse_join", [plain](const std::string& join, const std::vector<ExpressionHandle>& operands) {
     return plain(sparse::program::joined(join, {operands.begin(), operands.end()}));
   });
   module.def("sparse_aggregation",
              [](const std::string& name) { return name_of(sparse::program::aggregate_named(name)); });
-  module.def("sparse_aggregate", [plain](const std::string& op, std::vector<std::string> indices, const Handle& child) {
-    return plain(sparse::program::make_aggregate(operator_named(op), std::move(indices), child));
-  });
+  module.def("sparse_aggregate",
+             [plain](const std::string& op, std::vector<std::string> indices, const ExpressionHandle& child) {
+               return plain(sparse::program::make_aggregate(operator_named(op), std::move(indices), child));
+             });
 }
 
 // --- programs --------------------------------------------------------------------------------------------------------

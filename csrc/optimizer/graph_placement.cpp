@@ -11,9 +11,7 @@
 namespace joinsum::optimizer {
 namespace {
 
-/// Entries of eliminations that are to be quick: of plans that a bound will improve, and of graphs with many vertices,
-/// so that models of many layers are planned in seconds.
-constexpr double kFewEntries = 1e6;
+/// Vertices beyond which eliminations are to be quick.
 constexpr size_t kManyVertices = 500;
 
 /// Labels of the key dimensions of a tensor's relation, whose axes have `labels`.
@@ -211,7 +209,7 @@ GraphPlacement GraphPlacer::place(const std::vector<GraphPin>& pins, std::option
   constraints.thorough = true;
   PlacementProblem problem(logical_, constraints, memory_);
   min_sum::Limits limits;
-  if (bounded || vertices_.size() > kManyVertices) limits.table_entries = kFewEntries;
+  if (bounded || vertices_.size() > kManyVertices) limits.table_entries = min_sum::kFewEntries;
   limits.deadline = min_sum::deadline_after(seconds);
   // Where values with several readers share moves to one more place, an elimination proves nothing.
   const bool complete = problem.complete();

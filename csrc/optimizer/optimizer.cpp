@@ -26,9 +26,8 @@ constexpr int64_t kPlansAround = 100;
 constexpr const char* kTranslated = "operator by operator";
 /// Nodes of a plan beyond which rules are not searched: a step rebuilds the plan for each match.
 constexpr size_t kMostNodesRewritten = 300;
-/// Entries of eliminations for plans with many nodes, so that models of many layers are placed in seconds.
+/// Nodes beyond which eliminations are to be quick.
 constexpr size_t kManyNodes = 100;
-constexpr double kFewEntries = 1e6;
 
 class Optimizer {
  public:
@@ -225,7 +224,7 @@ class Optimizer {
                              std::make_shared<layouts::PlacementCache>(grid_, options_.minimize, options_.cluster));
     min_sum::Limits limits;
     limits.deadline = deadline_;
-    if (plan_.order().size() > kManyNodes) limits.table_entries = kFewEntries;
+    if (plan_.order().size() > kManyNodes) limits.table_entries = min_sum::kFewEntries;
     // Where values with several readers share moves to one more place, an elimination proves nothing.
     if (auto best = problem.complete() ? problem.solve({}, limits) : problem.bounded(limits))
       add({"placement", best->plan, {}, {}, best->exact});

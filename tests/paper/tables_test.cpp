@@ -24,7 +24,7 @@ std::string printed(double floats) {
 // ------------------------------------------------------------------------------
 
 /// A of I x K times B of K x J.
-struct Product {
+struct PrintedProduct {
   int64_t i = 0;
   int64_t k = 0;
   int64_t j = 0;
@@ -40,12 +40,12 @@ struct Product {
   }
 };
 
-constexpr Product kGeneral{40'000, 40'000, 40'000};
-constexpr Product kCommonDimension{10'000, 640'000, 10'000};
-constexpr Product kTwoLargeDimensions{80'000, 10'000, 80'000};
+constexpr PrintedProduct kGeneral{40'000, 40'000, 40'000};
+constexpr PrintedProduct kCommonDimension{10'000, 640'000, 10'000};
+constexpr PrintedProduct kTwoLargeDimensions{80'000, 10'000, 80'000};
 
 /// Broadcast-based: A lies by rows, B goes everywhere.
-double bmm(const Product& product) {
+double bmm(const PrintedProduct& product) {
   return cost_of(product.inputs("10,10", "(0, 0)", "10,10", "(0, 0)") +
                  "output C = agg[0, 2; add](join[1; 0; matmul](A, broadcast(B)))\n")
       .paper_floats;
@@ -54,14 +54,14 @@ double bmm(const Product& product) {
 constexpr const char* kCrossProduct = "J = join[1; 0; matmul](A, B)\n";
 
 /// Cross product: A lies by columns and B by rows; all ten partial products are shuffled before they are added up.
-double cmm(const Product& product) {
+double cmm(const PrintedProduct& product) {
   return cost_of(product.inputs("10,10", "(1, 1)", "10,10", "(0, 0)") + kCrossProduct +
                  "output C = agg[0, 2; add](shuffle[0, 2](J))\n")
       .paper_floats;
 }
 
 /// Replication-based: A in `i_parts` rows of blocks and B in `j_parts` columns are copied into all voxels <i, 0, j>.
-double rmm(const Product& product, int64_t i_parts, int64_t j_parts, const std::string& target) {
+double rmm(const PrintedProduct& product, int64_t i_parts, int64_t j_parts, const std::string& target) {
   const std::string plan = concatenate("A3 = shuffle[", target, "](map[", j_parts, ": (k0, k1, m); duplicate](A))\n",
                                        "B3 = shuffle[", target, "](map[", i_parts, ": (m, k0, k1); duplicate](B))\n",
                                        "output C = agg[0, 2; add](join[0, 1, 2; 0, 1, 2; matmul](A3, B3))\n");
@@ -70,7 +70,7 @@ double rmm(const Product& product, int64_t i_parts, int64_t j_parts, const std::
 }
 
 /// 5 x 1 x 5 voxels on the 10 sites; the paper does not print its grid, and this one gives its numbers.
-double rmm(const Product& product) { return rmm(product, 5, 5, "0, 2"); }
+double rmm(const PrintedProduct& product) { return rmm(product, 5, 5, "0, 2"); }
 
 TEST(Table4, PredictsBroadcastBasedProducts) {
   EXPECT_EQ(printed(bmm(kGeneral)), "1.6e+10");
@@ -91,7 +91,7 @@ TEST(Table4, PredictsReplicationBasedProducts) {
 }
 
 TEST(Table4, FollowsTheFormulas) {
-  for (const Product& product : {kGeneral, kCommonDimension, kTwoLargeDimensions}) {
+  for (const PrintedProduct& product : {kGeneral, kCommonDimension, kTwoLargeDimensions}) {
     const double left = product.rows() * product.inner();
     const double right = product.inner() * product.columns();
     EXPECT_EQ(bmm(product), 10 * right);
@@ -124,7 +124,7 @@ std::string neighbours(int64_t n, int64_t d, const std::string& x) {
                      "D = join[1; 0; sub](X, broadcast(Q))\n");
 }
 
-double horizontal(int64_t n, int64_t d) {
+double printed_horizontal(int64_t n, int64_t d) {
   return cost_of(neighbours(n, d, "<8,8> (0, 0, 0)") + R"(
 P = agg[0, 2; add](join[1; 0; matmul](D, broadcast(M)))
 output Z = map[(k0); row_sum](agg[0; add](join[0, 1; 0, 1; mul](P, D)))
@@ -132,7 +132,7 @@ output Z = map[(k0); row_sum](agg[0; add](join[0, 1; 0, 1; mul](P, D)))
       .paper_floats;
 }
 
-double vertical(int64_t n, int64_t d) {
+double printed_vertical(int64_t n, int64_t d) {
   return cost_of(neighbours(n, d, "<1,8> (1, 1, 1)") + R"(
 P = agg[0, 2; add](shuffle[2](join[1; 0; matmul](D, M)))
 output Z = agg[0; add](shuffle[0](map[(k0, k1); row_sum](join[0, 1; 0, 1; mul](P, D))))
@@ -142,25 +142,25 @@ output Z = agg[0; add](shuffle[0](map[(k0, k1); row_sum](join[0, 1; 0, 1; mul](P
 
 // The printed table has these two transposed: 8.0e10 for the wide data set and 7.2e10 for the large one.
 TEST(Table6, PredictsTheWideDataSet) {
-  EXPECT_EQ(printed(horizontal(1'500'000, 6'000)), "2.9e+08");
-  EXPECT_EQ(printed(vertical(1'500'000, 6'000)), "7.2e+10");
+  EXPECT_EQ(printed(printed_horizontal(1'500'000, 6'000)), "2.9e+08");
+  EXPECT_EQ(printed(printed_vertical(1'500'000, 6'000)), "7.2e+10");
 }
 
 TEST(Table6, PredictsTheLargeDataSet) {
-  EXPECT_EQ(printed(horizontal(6'000, 100'000)), "8.0e+10");
-  EXPECT_EQ(printed(vertical(6'000, 100'000)), "4.8e+09");
+  EXPECT_EQ(printed(printed_horizontal(6'000, 100'000)), "8.0e+10");
+  EXPECT_EQ(printed(printed_vertical(6'000, 100'000)), "4.8e+09");
 }
 
 TEST(Table6, FollowsTheFormulas) {
-  EXPECT_EQ(horizontal(1'500'000, 6'000), 8 * 6e3 * 6e3 + 8 * 6e3);
-  EXPECT_EQ(vertical(1'500'000, 6'000), 8 * 1.5e6 * 6e3 + 8 * 6e3 + 8 * 1.5e6);
+  EXPECT_EQ(printed_horizontal(1'500'000, 6'000), 8 * 6e3 * 6e3 + 8 * 6e3);
+  EXPECT_EQ(printed_vertical(1'500'000, 6'000), 8 * 1.5e6 * 6e3 + 8 * 6e3 + 8 * 1.5e6);
 }
 
 // --- Table 9: a step of the feed-forward network on 5 sites
 // -----------------------------------------------------------
 
 /// Batch N, features D, hidden H, labels L.
-struct Network {
+struct TwoLayers {
   int64_t n = 0;
   int64_t d = 0;
   int64_t h = 0;
@@ -171,12 +171,12 @@ struct Network {
   }
 };
 
-Network speech(int64_t hidden) { return {10'000, 1'600, hidden, 10}; }
-Network xml(int64_t hidden) { return {1'000, 597'540, hidden, 14'588}; }
+TwoLayers speech(int64_t hidden) { return {10'000, 1'600, hidden, 10}; }
+TwoLayers xml(int64_t hidden) { return {1'000, 597'540, hidden, 14'588}; }
 
 /// Everything lies by rows; weights are broadcast, each site adds up the gradients of its rows, and the partial
 /// gradients are shuffled (which adds them up) to where the weights lie.
-double data_parallel(const Network& net) {
+double data_parallel(const TwoLayers& net) {
   return cost_of("ia on 5\n" + net.input("X", net.n, net.d, "<5,5> (0)") + net.input("Y", net.n, net.l, "<5,1> (0)") +
                  net.input("W1", net.d, net.h, "<5,5> (0)") + net.input("W2", net.h, net.l, "<5,1> (0)") + R"(
 V1 = broadcast(W1)
@@ -196,7 +196,7 @@ output N1 -> W1 = join[0, 1; 0, 1; sub](W1, map[(k0, k1); scale[$rate]](G1))
 }
 
 /// Features and labels are divided: what the hidden layer adds up over them is broadcast from all sites, twice.
-double model_parallel(const Network& net) {
+double model_parallel(const TwoLayers& net) {
   return cost_of("ia on 5\n" + net.input("X", net.n, net.d, "<1,5> (1)") + net.input("Y", net.n, net.l, "<1,5> (1)") +
                  net.input("W1", net.d, net.h, "<5,1> (0)") + net.input("W2", net.h, net.l, "<1,5> (1)") + R"(
 A1 = map[(k0, k1); relu](broadcast(agg[0, 2; add](join[1; 0; matmul](X, W1))))

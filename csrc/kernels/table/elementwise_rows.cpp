@@ -11,14 +11,8 @@ using semiring::Reduction;
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 /// Facts of a function that never decreases.
 Facts monotone() { return {.distributes_over = {{"max"}, {"min"}}}; }
-
-Facts linear() { return {.linear = true}; }
-
-Facts moves() { return {.linear = true, .moves_elements = true}; }
 
 double positive_part(double x) { return x < 0 ? 0 : x; }
 

@@ -11,12 +11,6 @@ namespace joinsum::kernels::table {
 
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-Facts linear() { return {.linear = true}; }
-
-Facts moves() { return {.linear = true, .moves_elements = true}; }
-
 std::function<Subscripts(const Kernel&)> letters(const std::string& text) {
   return [labels = Subscripts::parse(text)](const Kernel&) { return labels; };
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <map>
 
 #include "kernels/table/table.h"
@@ -7,6 +8,12 @@
 namespace joinsum::kernels::table {
 
 /// What the sources of the table share, all of it about a given row: also of one that is not registered (yet).
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// Facts of a linear function, and of one that only moves elements.
+inline Facts linear() { return {.linear = true}; }
+inline Facts moves() { return {.linear = true, .moves_elements = true}; }
 
 /// The built-in rows, in table order.
 std::vector<Row> builtin_rows();

@@ -7,7 +7,6 @@
 namespace joinsum::optimizer::eindecomp {
 namespace {
 
-constexpr int64_t kOpen = -1;
 /// Rounds of solving all paths again; most gains come in the first ones.
 constexpr int64_t kRounds = 10;
 

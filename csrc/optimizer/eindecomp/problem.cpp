@@ -11,7 +11,6 @@ namespace {
 
 using min_sum::size_of;
 
-constexpr int64_t kOpen = -1;
 /// Entries of a table of moves, 8 bytes each.
 constexpr double kMostMoves = 1e8;
 

@@ -11,7 +11,8 @@
 
 namespace joinsum::optimizer::eindecomp {
 
-/// A choice for each vertex: a position in its table's vectors, or -1 where it is open.
+constexpr int64_t kOpen = -1;
+/// A choice for each vertex: a position in its table's vectors, or `kOpen`.
 using Choices = std::vector<int64_t>;
 
 /// The partition vectors of a graph as a sum of tables: one per vertex, and one per operand that another operation

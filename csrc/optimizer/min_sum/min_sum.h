@@ -55,6 +55,10 @@ class Problem {
   std::map<std::pair<int64_t, int64_t>, int64_t> position_;
 };
 
+/// `table_entries` of eliminations that are to be quick: of plans that a bound will improve, and of graphs with many
+/// vertices, so that models of many layers are planned in seconds.
+constexpr double kFewEntries = 1e6;
+
 struct Limits {
   /// Most entries that one elimination may visit: the product of the domains of the variable and of its neighbours.
   /// One entry takes 1 to 2 ns; an elimination keeps its entries, divided by the variable's domain, 8 bytes each.

@@ -7,7 +7,7 @@ namespace {
 
 using ia::NodePtr;
 
-constexpr const char* kSource = "TRA paper, section 5.2.2";
+constexpr const char* kPaper = "TRA paper, section 5.2.2";
 
 /// An aggregation of a join, with the moves between and below them taken away: the matrix products of the paper, for
 /// any join kernel and any aggregation that may be regrouped.
@@ -67,7 +67,7 @@ std::vector<Rule> matrix_product_rules() {
        .law = "A[g](S(J(L, R))) = A[g](J(B L, S[free] R))",
        .when = "the aggregation may be regrouped; R has key dimensions that are not joined, and the aggregation keeps "
                "them (BMM)",
-       .source = kSource,
+       .source = kPaper,
        .pattern = aggregate(shuffle(join())),
        .condition =
            [](const Match& m) {
@@ -85,7 +85,7 @@ std::vector<Rule> matrix_product_rules() {
        .law = "A[g](S(J(L, R))) = A[g](J(S[free] L, B R))",
        .when = "the aggregation may be regrouped; L has key dimensions that are not joined, and the aggregation keeps "
                "them (BMM)",
-       .source = kSource,
+       .source = kPaper,
        .pattern = aggregate(shuffle(join())),
        .condition =
            [](const Match& m) {
@@ -104,7 +104,7 @@ std::vector<Rule> matrix_product_rules() {
        .when =
            "the aggregation may be regrouped and there are join keys: each site multiplies its part of the contracted "
            "dimension (CMM)",
-       .source = kSource,
+       .source = kPaper,
        .pattern = aggregate(shuffle(join())),
        .condition = [](const Match& m) { return is_product(m) && !Product(m).join.left_keys.empty(); },
        .rewrite =
@@ -123,7 +123,7 @@ std::vector<Rule> matrix_product_rules() {
        .when =
            "the aggregation may be regrouped; L and R are matrices of key dimensions (i, k) and (k, j) in either order "
            "(RMM, the 3-D product)",
-       .source = kSource,
+       .source = kPaper,
        .pattern = aggregate(shuffle(join())),
        .condition = is_matrix_product,
        .rewrite = [](const Match& m) -> std::vector<NodePtr> {

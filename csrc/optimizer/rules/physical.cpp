@@ -10,7 +10,7 @@ using kernels::table::Form;
 using kernels::table::Kernel;
 using kernels::table::Row;
 
-constexpr const char* kSource = "joinsum";
+constexpr const char* kOwn = "joinsum";
 
 /// An elementwise product by its facts.
 bool multiplies(const Kernel& kernel) {
@@ -91,7 +91,7 @@ std::vector<Rule> physical_rules() {
        .law = "A[g, add](J[mul | f](L, R)) = A[g, add](J[contract](L, R))",
        .when = "the join's kernel is an elementwise product of arrays of one shape, f sums axes (or is not there): the "
                "join and the sum then run as one contraction, and the products are never stored",
-       .source = kSource,
+       .source = kOwn,
        .pattern = aggregate(join()),
        .condition =
            [](const Match& m) {
@@ -108,21 +108,21 @@ std::vector<Rule> physical_rules() {
       {.name = "P-2",
        .law = "A[all, ⊕](S R) = S R",
        .when = "R is pending under ⊕: the shuffle of partials reduces them, as a reduce-scatter",
-       .source = kSource,
+       .source = kOwn,
        .pattern = aggregate(shuffle()),
        .condition = repeats_the_reduction,
        .rewrite = [](const Match& m) { return without_aggregation(m[0]); }},
       {.name = "P-3",
        .law = "A[all, ⊕](B R) = B R",
        .when = "R is pending under ⊕: the broadcast of partials reduces them, as an all-reduce",
-       .source = kSource,
+       .source = kOwn,
        .pattern = aggregate(broadcast()),
        .condition = repeats_the_reduction,
        .rewrite = [](const Match& m) { return without_aggregation(m[0]); }},
       {.name = "P-4",
        .law = "A[all, ⊕ | f] R = M[id, f] R",
        .when = "keys are unique, so every group is one tuple",
-       .source = kSource,
+       .source = kOwn,
        .pattern = aggregate(),
        .condition = [](const Match& m) { return aggregates_nothing(m[0]) && !placement_of(m[1]).pending(); },
        .rewrite = [](const Match& m) { return without_aggregation(m[0]); },
@@ -131,7 +131,7 @@ std::vector<Rule> physical_rules() {
       {.name = "P-5",
        .law = "B[a] R = B[a without x](B[x] R)",
        .when = "a has several axes: slow and fast links by themselves",
-       .source = kSource,
+       .source = kOwn,
        .pattern = broadcast(),
        .condition =
            [](const Match& m) {
@@ -154,7 +154,7 @@ std::vector<Rule> physical_rules() {
       {.name = "P-6",
        .law = "S[t] R = S[t](S[t on axis x] R)",
        .when = "the placement changes on several axes: slow and fast links by themselves",
-       .source = kSource,
+       .source = kOwn,
        .pattern = shuffle(),
        .condition =
            [](const Match& m) {
@@ -178,28 +178,28 @@ std::vector<Rule> physical_rules() {
       {.name = "P-7a",
        .law = "M[id, f](S R) = S(M[id, f] R), and with B",
        .when = "f makes elements narrower: they are moved so",
-       .source = kSource,
+       .source = kOwn,
        .pattern = map(move()),
        .condition = [](const Match& m) { return keeps_keys(m[0]) && widths(m[0]).second < widths(m[0]).first; },
        .rewrite = [](const Match& m) { return moved_like(m[1], ia::make(map_at(m[0]), {m[1]->input(0)})); }},
       {.name = "P-7b",
        .law = "S(M[id, f] R) = M[id, f](S R), and with B",
        .when = "f makes elements wider: they are moved before it",
-       .source = kSource,
+       .source = kOwn,
        .pattern = move(map()),
        .condition = [](const Match& m) { return keeps_keys(m[1]) && widths(m[1]).second > widths(m[1]).first; },
        .rewrite = [](const Match& m) { return ia::make(map_at(m[1]), {moved_like(m[0], m[1]->input(0))}); }},
       {.name = "P-8",
        .law = "S[t] R = R, and with B",
        .when = "R is placed so already",
-       .source = kSource,
+       .source = kOwn,
        .pattern = move(),
        .condition = [](const Match& m) { return placement_of(m[0]) == placement_of(m[1]); },
        .rewrite = [](const Match& m) { return m[1]; }},
       {.name = "P-9",
        .law = "M[id, id] R = R",
        .when = "always",
-       .source = kSource,
+       .source = kOwn,
        .pattern = map(),
        .condition = [](const Match& m) { return keeps_keys(m[0]) && map_at(m[0]).array_map == Kernel{"id", {}}; },
        .rewrite = [](const Match& m) { return m[1]; },

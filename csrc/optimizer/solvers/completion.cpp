@@ -15,8 +15,8 @@ constexpr int kPassesBetweenChoices = 3;
 constexpr double kModes = 5e5;
 /// The gap between cost and bound that is accepted, relative to the cost.
 constexpr double kGap = 1e-3;
-/// The rounding of sums of costs, relative to them.
-constexpr double kRounding = 1e-12;
+/// The smallest step towards a bound, relative to the cost: the rounding of sums of costs.
+constexpr double kSmallestStep = 1e-12;
 /// The readers that one resharding serves.
 constexpr size_t kReaders = 3;
 
@@ -67,7 +67,7 @@ Incumbent searched(const resharding::ReshardingProblem& problem, const min_sum::
   const int passes = passes_of(problem);
   for (int pass = 1; pass <= passes && !min_sum::expired(deadline); ++pass) {
     if (best.cost() - bound.bound() <= kGap * best.cost()) break;
-    bound.ascend(best.cost() + kRounding * best.cost());
+    bound.ascend(best.cost() + kSmallestStep * best.cost());
     if (pass % kPassesBetweenChoices == 0) best.consider(bound.choose());
   }
   return best;

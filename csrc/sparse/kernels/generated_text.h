@@ -7,6 +7,7 @@
 /// Words of generated C++.
 namespace joinsum::sparse::kernels {
 
+inline std::string number(int64_t n) { return std::to_string(n); }
 /// `double`, `int64_t`, ...
 std::string generated_type(DType dtype);
 /// A number as a dtype has it: a hex float, an integer, `true`.

@@ -8,8 +8,6 @@
 namespace joinsum::sparse::kernels {
 namespace {
 
-std::string number(int64_t n) { return std::to_string(n); }
-
 bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat64; }
 
 }  // namespace

@@ -3,11 +3,6 @@
 #include "sparse/kernels/kernel_writer.h"
 
 namespace joinsum::sparse::kernels {
-namespace {
-
-std::string number(int64_t n) { return std::to_string(n); }
-
-}  // namespace
 
 int64_t KernelWriter::level_number(int64_t operand, int64_t depth) const {
   const std::vector<int64_t>& of = kernel_.operands[operand].loops;

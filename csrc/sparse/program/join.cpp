@@ -8,8 +8,8 @@
 namespace joinsum::sparse::program {
 namespace {
 
-using kernels::expression::Function;
-using Scalar = kernels::expression::Expression;
+using joinsum::kernels::expression::Function;
+using Scalar = joinsum::kernels::expression::Expression;
 using enum Operator;
 
 const std::map<std::string, Operator>& binary_kernels() {

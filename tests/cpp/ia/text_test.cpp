@@ -9,7 +9,7 @@
 namespace joinsum::ia {
 namespace {
 
-std::string error_of(const std::string& text) {
+std::string parse_error(const std::string& text) {
   try {
     parse(text);
   } catch (const Error& error) {
@@ -69,31 +69,31 @@ TEST(PhysicalPlanText, TheGridOfAnInputGoesWithoutSaying) {
 }
 
 TEST(PhysicalPlanText, APlanHasOneGrid) {
-  EXPECT_EQ(error_of("ia on 2x2\ninput X: f32[8]<4> on 4 (0)\noutput Z = X").substr(0, 48),
+  EXPECT_EQ(parse_error("ia on 2x2\ninput X: f32[8]<4> on 4 (0)\noutput Z = X").substr(0, 48),
             "parse: the plan is on another grid: grid=2x2: li");
-  EXPECT_EQ(error_of("ia\ninput X: f32[8]<4>").substr(0, 21), "parse: expected `on`:");
+  EXPECT_EQ(parse_error("ia\ninput X: f32[8]<4>").substr(0, 21), "parse: expected `on`:");
 }
 
 TEST(PhysicalPlanText, ErrorsNameTheirPlace) {
-  EXPECT_EQ(error_of(std::string(kHead) + "output Z = scatter[0](X)"),
+  EXPECT_EQ(parse_error(std::string(kHead) + "output Z = scatter[0](X)"),
             "parse: no such operator: name=scatter, operators=[broadcast, shuffle, local_join, local_aggregate, "
             "local_filter, local_map, local_call]: line=3, column=20, near=`0](X)`");
-  EXPECT_EQ(error_of(std::string(kHead) + "output Z = shuffle[(0, 1)](X)").substr(0, 65),
+  EXPECT_EQ(parse_error(std::string(kHead) + "output Z = shuffle[(0, 1)](X)").substr(0, 65),
             "parse: a placement has one state per grid axis: states=2, grid=2x");
-  EXPECT_EQ(error_of(std::string(kHead) + "output Z = shuffle[0](X, X)"),
+  EXPECT_EQ(parse_error(std::string(kHead) + "output Z = shuffle[0](X, X)"),
             "shuffle: wrong number of inputs: inputs=2, wanted=1, line=3");
-  EXPECT_EQ(error_of(std::string(kHead) + "output Z = shuffle[2](X)"),
+  EXPECT_EQ(parse_error(std::string(kHead) + "output Z = shuffle[2](X)"),
             "shuffle: key dimension out of range: dims=[2], key arity=2, line=3");
-  EXPECT_EQ(error_of(std::string(kHead) + "t = broadcast(X): f32[8,4]<4,2> on 2x2x2 (0, *, *)\noutput Z = t"),
+  EXPECT_EQ(parse_error(std::string(kHead) + "t = broadcast(X): f32[8,4]<4,2> on 2x2x2 (0, *, *)\noutput Z = t"),
             "parse: the stated type is not the inferred one: stated=f32[8,4]<4,2> on 2x2x2 (0, *, *), inferred="
             "f32[8,4]<4,2> on 2x2x2 (*, *, *): line=3, column=19, near=`f32[8,4]<4,2> on 2x2x2 (`");
 }
 
 TEST(PhysicalPlanText, StatedTypesMayBeScatteredOrPending) {
-  EXPECT_EQ(error_of(std::string(kHead) + "t = agg[0; add](X): f32[8@0,2]<4> on 2x2x2 (0, *, +add)\noutput Z = t"),
+  EXPECT_EQ(parse_error(std::string(kHead) + "t = agg[0; add](X): f32[8@0,2]<4> on 2x2x2 (0, *, +add)\noutput Z = t"),
             "no error");
-  EXPECT_EQ(error_of("ia on 2x2\ninput X: f32[8@0,4]<4> on 2x2 (0, 0)\n"
-                     "t = map[(k0 // 2); id](X): f32[2,4]<2> duplicate<0> on 2x2 (scattered)\noutput Z = t"),
+  EXPECT_EQ(parse_error("ia on 2x2\ninput X: f32[8@0,4]<4> on 2x2 (0, 0)\n"
+                        "t = map[(k0 // 2); id](X): f32[2,4]<2> duplicate<0> on 2x2 (scattered)\noutput Z = t"),
             "no error");
 }
 

@@ -48,7 +48,7 @@ int64_t most_readers(const tra::Plan& plan) {
   return out;
 }
 
-class EveryPlan : public testing::TestWithParam<std::tuple<cost::Objective, int64_t>> {
+class EveryPlan : public ::testing::TestWithParam<std::tuple<cost::Objective, int64_t>> {
  protected:
   /// Graphs whose plan was proven best and moves something, and all.
   struct Counts {
@@ -89,8 +89,8 @@ TEST_P(EveryPlan, OfARandomSmallGraphCostsNoLessThanTheBound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Objectives, EveryPlan,
-                         testing::Combine(testing::Values(cost::Objective::kWireBytes, cost::Objective::kSeconds),
-                                          testing::Values(2, 3, 4, 6)));
+                         ::testing::Combine(::testing::Values(cost::Objective::kWireBytes, cost::Objective::kSeconds),
+                                            ::testing::Values(2, 3, 4, 6)));
 
 }  // namespace
 }  // namespace joinsum::optimizer

@@ -7,7 +7,7 @@
 namespace joinsum::tra {
 namespace {
 
-std::string error_of(const std::string& text, const relation::LookupTables& tables = {}) {
+std::string parse_error(const std::string& text, const relation::LookupTables& tables = {}) {
   try {
     parse(text, tables);
   } catch (const Error& error) {
@@ -89,44 +89,44 @@ TEST(PlanText, KeywordsAreNamesWhereANameIsMeant) {
 
 TEST(PlanText, StatedTypesMayBeWrittenInAnyWay) {
   const std::string head = "tra\ninput X: f32[4,6]<2,2>\nt = filter[k0 == k1](X): ";
-  EXPECT_EQ(error_of(head + "f32[4,6]<2,2> hole<0,1>\noutput Z = t"), "no error");
-  EXPECT_EQ(error_of(head + "f32[4, 6] <2, 2> keys{<0,0>, <1,1>} # all\noutput Z = t"), "no error");
-  EXPECT_EQ(error_of(head + "f32[4@0,6@1{0,3,6}]<2,2>keys{<0,0>,<1,1>}\noutput Z = t"), "no error");
+  EXPECT_EQ(parse_error(head + "f32[4,6]<2,2> hole<0,1>\noutput Z = t"), "no error");
+  EXPECT_EQ(parse_error(head + "f32[4, 6] <2, 2> keys{<0,0>, <1,1>} # all\noutput Z = t"), "no error");
+  EXPECT_EQ(parse_error(head + "f32[4@0,6@1{0,3,6}]<2,2>keys{<0,0>,<1,1>}\noutput Z = t"), "no error");
 }
 
 TEST(PlanText, AStatedTypeThatIsNotTheInferredOneIsAnErrorWithBoth) {
-  EXPECT_EQ(error_of("tra\ninput X: f32[4]<2>\nt = transform[relu](X): f32[4]<4>\noutput Z = t"),
+  EXPECT_EQ(parse_error("tra\ninput X: f32[4]<2>\nt = transform[relu](X): f32[4]<4>\noutput Z = t"),
             "parse: the stated type is not the inferred one: stated=f32[4]<4>, inferred=f32[4]<2>: line=3, column=25, "
             "near=`f32[4]<4>`");
 }
 
 TEST(PlanText, ErrorsNameTheirPlace) {
   const std::string head = "tra\ninput X: f32[4]<2>\n";
-  EXPECT_EQ(error_of("ia\n"), "parse: expected `tra`: line=1, column=1, near=`ia`");
-  EXPECT_EQ(error_of(head + "input X: f32[4]<2>"),
+  EXPECT_EQ(parse_error("ia\n"), "parse: expected `tra`: line=1, column=1, near=`ia`");
+  EXPECT_EQ(parse_error(head + "input X: f32[4]<2>"),
             "parse: name used twice: name=X: line=3, column=7, near=`X: f32[4]<2>`");
-  EXPECT_EQ(error_of(head + "X = transform[relu](X)"),
+  EXPECT_EQ(parse_error(head + "X = transform[relu](X)"),
             "parse: name used twice: name=X: line=3, column=1, near=`X = transform[relu](X)`");
-  EXPECT_EQ(error_of(head + "output Z = t1\nt1 = transform[relu](X)"),
+  EXPECT_EQ(parse_error(head + "output Z = t1\nt1 = transform[relu](X)"),
             "parse: no such input or node so far: name=t1: line=3, column=12, near=`t1`");
-  EXPECT_EQ(error_of(head + "t = shuffle[0](X)"),
+  EXPECT_EQ(parse_error(head + "t = shuffle[0](X)"),
             "parse: no such operator: name=shuffle, operators=[aggregate, join, rekey, filter, transform, tile, "
             "concat, call]: "
             "line=3, column=13, near=`0](X)`");
-  EXPECT_EQ(error_of(head), "parse: a plan needs an `output` line: line=3, column=1, near=`end of text`");
-  EXPECT_EQ(error_of(head + "output Z = X\noutput Z = X"),
+  EXPECT_EQ(parse_error(head), "parse: a plan needs an `output` line: line=3, column=1, near=`end of text`");
+  EXPECT_EQ(parse_error(head + "output Z = X\noutput Z = X"),
             "parse: output named twice: name=Z: line=4, column=8, near=`Z = X`");
-  EXPECT_EQ(error_of(head + "output Z -> Y = X"),
+  EXPECT_EQ(parse_error(head + "output Z -> Y = X"),
             "parse: no such input to tie to: name=Y: line=3, column=13, near=`Y = X`");
-  EXPECT_EQ(error_of(head + "output Z = transform[relu](X"),
+  EXPECT_EQ(parse_error(head + "output Z = transform[relu](X"),
             "parse: expected `)`: line=3, column=29, near=`end of text`");
-  EXPECT_EQ(error_of(head + "output Z = X\nX"), "parse: expected `=`: line=4, column=2, near=`end of text`");
+  EXPECT_EQ(parse_error(head + "output Z = X\nX"), "parse: expected `=`: line=4, column=2, near=`end of text`");
 }
 
 TEST(PlanText, TypeErrorsNameTheirLine) {
-  EXPECT_EQ(error_of("tra\ninput X: f32[4]<2>\n\noutput Z = aggregate[; add](\n  join[0; 0, 1; add](X, X))"),
+  EXPECT_EQ(parse_error("tra\ninput X: f32[4]<2>\n\noutput Z = aggregate[; add](\n  join[0; 0, 1; add](X, X))"),
             "join: key lists differ in length: left=[0], right=[0, 1], line=5");
-  EXPECT_EQ(error_of("tra\ninput X: f32[4]<2>\noutput Z -> X = rekey[(k0, 0)](X)"),
+  EXPECT_EQ(parse_error("tra\ninput X: f32[4]<2>\noutput Z -> X = rekey[(k0, 0)](X)"),
             "plan: a tied output has its input's type: output=Z, type=f32[4@0]<2,1>, input type=f32[4]<2>, line=3");
 }
 
@@ -136,8 +136,8 @@ TEST(PlanText, NestingIsLimited) {
     for (int i = 0; i < depth; ++i) text += "transform[relu](";
     return text + "X" + std::string(depth, ')');
   };
-  EXPECT_EQ(error_of(nested(200)), "no error");
-  EXPECT_EQ(error_of(nested(201)).substr(0, 42), "parse: nested too deeply: limit=200: line=");
+  EXPECT_EQ(parse_error(nested(200)), "no error");
+  EXPECT_EQ(parse_error(nested(201)).substr(0, 42), "parse: nested too deeply: limit=200: line=");
 }
 
 TEST(PlanText, ChainsOfTenThousandNodesPrintAndParse) {
@@ -158,7 +158,7 @@ TEST(PlanText, LookupTablesAreNoPartOfTheHash) {
   const Plan b = parse(text, tables({5, 2}));
   EXPECT_TRUE(a == b);
   EXPECT_EQ(a.hash(), b.hash());
-  EXPECT_EQ(error_of(text).substr(0, 29), "parse: no such lookup table: ");
+  EXPECT_EQ(parse_error(text).substr(0, 29), "parse: no such lookup table: ");
 }
 
 TEST(PlanText, EqualPlansShareAlike) {

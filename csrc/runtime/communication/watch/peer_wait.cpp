@@ -18,8 +18,6 @@ constexpr Millis kTick{100};
 /// How long a site continues to wait after another one has reported a failure in the same call: it may receive what it
 /// waits for, and fail in the same manner.
 constexpr Millis kReportGrace{3000};
-/// Longer than any wait: a Gloo wait that times out closes every connection.
-constexpr Millis kForever = std::chrono::hours(24);
 /// Between two wake-ups of a wait for Gloo while messages in shared memory are outstanding.
 constexpr Millis kSharingTick{1};
 /// Pauses between two polls of a transfer whose wait cannot be woken.

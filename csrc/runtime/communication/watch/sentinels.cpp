@@ -1,14 +1,6 @@
 #include "runtime/communication/watch/sentinels.h"
 
-#include <chrono>
-
 namespace joinsum::runtime::communication::watch {
-namespace {
-
-/// Longer than any wait: a Gloo wait that times out closes every connection.
-constexpr std::chrono::milliseconds kForever = std::chrono::hours(24);
-
-}  // namespace
 
 std::string reason_of(const std::exception& error) {
   const std::string text = error.what();

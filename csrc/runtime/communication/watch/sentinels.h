@@ -1,11 +1,15 @@
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 namespace joinsum::runtime::communication::watch {
+
+/// Longer than any wait: a Gloo wait that times out closes every connection.
+constexpr std::chrono::milliseconds kForever = std::chrono::hours(24);
 
 /// The message of a backend's error, without its source lines and addresses.
 std::string reason_of(const std::exception& error);

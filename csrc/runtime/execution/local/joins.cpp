@@ -70,9 +70,9 @@ bool shares_some_elements(const at::Tensor& a, const at::Tensor& b) {
   return overlap == at::MemOverlapStatus::Partial || overlap == at::MemOverlapStatus::TooHard;
 }
 
-class Join final : public LocalOperator {
+class PreparedJoin final : public LocalOperator {
  public:
-  Join(const ia::LocalJoin& op, const relation::RelationType& left, const relation::RelationType& right)
+  PreparedJoin(const ia::LocalJoin& op, const relation::RelationType& left, const relation::RelationType& right)
       : op_{op.left_keys, op.right_keys, op.kernel.first()},
         type_(relation::join_type("local_join", left, right, {op.left_keys, op.right_keys}, op_.kernel)),
         operands_(op_, left, right, type_, {}),
@@ -137,7 +137,7 @@ class Join final : public LocalOperator {
 
 LocalOperatorPtr prepare_join(const ia::LocalJoin& op, const relation::RelationType& left,
                               const relation::RelationType& right) {
-  return std::make_unique<Join>(op, left, right);
+  return std::make_unique<PreparedJoin>(op, left, right);
 }
 
 }  // namespace joinsum::runtime::execution::local

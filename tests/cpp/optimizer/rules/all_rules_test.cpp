@@ -15,7 +15,7 @@ using Texts = std::vector<std::string>;
 
 /// Matrices in 4 x 4 blocks on 2 x 2 sites: X and Y lie by blocks, R by rows, C by columns, W everywhere; V is a
 /// vector.
-constexpr const char* kInputs = R"(ia on 2x2
+constexpr const char* kMatrices = R"(ia on 2x2
 input X: f32[8,8]<4,4> (0, 1)
 input Y: f32[8,8]<4,4> (0, 1)
 input R: f32[8,8]<4,4> (0, 0)
@@ -24,12 +24,12 @@ input W: f32[8,8]<4,4> (*, *)
 input V: f32[8]<4> (*, *)
 )";
 
-ia::Plan plan(const std::string& expression) { return ia::parse(kInputs + ("output Z = " + expression + "\n")); }
+ia::Plan plan_of(const std::string& expression) { return ia::parse(kMatrices + ("output Z = " + expression + "\n")); }
 
 /// What a rule makes of the last operator of `expression`, as plan texts.
-Texts rewritten(const std::string& rule, const std::string& expression) {
+Texts rewritten_texts(const std::string& rule, const std::string& expression) {
   Texts out;
-  for (const ia::NodePtr& node : apply(rule_named(rule), plan(expression).outputs()[0].node)) {
+  for (const ia::NodePtr& node : apply(rule_named(rule), plan_of(expression).outputs()[0].node)) {
     out.push_back(ia::Plan::make({{"Z", node, std::nullopt}}).text());
   }
   return out;
@@ -179,19 +179,19 @@ class RuleTable : public ::testing::TestWithParam<Row> {};
 
 TEST_P(RuleTable, Fires) {
   Texts wanted;
-  for (const std::string& expression : GetParam().gives) wanted.push_back(plan(expression).text());
-  EXPECT_EQ(rewritten(GetParam().rule, GetParam().fires), wanted);
+  for (const std::string& expression : GetParam().gives) wanted.push_back(plan_of(expression).text());
+  EXPECT_EQ(rewritten_texts(GetParam().rule, GetParam().fires), wanted);
 }
 
-TEST_P(RuleTable, DoesNotFire) { EXPECT_EQ(rewritten(GetParam().rule, GetParam().does_not_fire), Texts{}); }
+TEST_P(RuleTable, DoesNotFire) { EXPECT_EQ(rewritten_texts(GetParam().rule, GetParam().does_not_fire), Texts{}); }
 
-std::string test_name(const ::testing::TestParamInfo<Row>& info) {
+std::string row_name(const ::testing::TestParamInfo<Row>& info) {
   std::string name = info.param.rule;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, RuleTable, ::testing::ValuesIn(rows()), test_name);
+INSTANTIATE_TEST_SUITE_P(Rules, RuleTable, ::testing::ValuesIn(rows()), row_name);
 
 TEST(Rules, EachHasARowHereInItsOrder) {
   Texts tested;
@@ -230,12 +230,12 @@ TEST(Rules, AnUnknownNameIsAnErrorThatListsThem) {
 }
 
 TEST(Rules, R1_7LeavesTheKeyMapOutside) {
-  EXPECT_EQ(rewritten("R1-7", "map[(k1, k0); relu](join[0, 1; 0, 1; add](X, Y))"),
-            (Texts{plan("map[(k1, k0); id](join[0, 1; 0, 1; add | relu](X, Y))").text()}));
+  EXPECT_EQ(rewritten_texts("R1-7", "map[(k1, k0); relu](join[0, 1; 0, 1; add](X, Y))"),
+            (Texts{plan_of("map[(k1, k0); id](join[0, 1; 0, 1; add | relu](X, Y))").text()}));
 }
 
 TEST(Rules, P_4LeavesOutAnAggregationOfNothing) {
-  EXPECT_EQ(rewritten("P-4", "agg[0, 1; add](X)"), (Texts{plan("X").text()}));
+  EXPECT_EQ(rewritten_texts("P-4", "agg[0, 1; add](X)"), (Texts{plan_of("X").text()}));
 }
 
 // --- pairs that undo one another -------------------------------------------------------------------------------------
@@ -266,15 +266,16 @@ std::vector<const Rule*> rules_without(const std::set<std::string>& names) {
 }
 
 TEST(Rules, ReachFinitelyManyPlansWhereNothingIsJoined) {
-  EXPECT_EQ(reachable(plan("map[(k0, k1); relu](filter[k0 == 1](broadcast(X)))"), rules_without({})), 30);
-  EXPECT_EQ(reachable(plan("agg[1; add](shuffle[1](filter[k1 == 1](map[(k0, k1); scale[2]](X))))"), rules_without({})),
-            23);
+  EXPECT_EQ(reachable(plan_of("map[(k0, k1); relu](filter[k0 == 1](broadcast(X)))"), rules_without({})), 30);
+  EXPECT_EQ(
+      reachable(plan_of("agg[1; add](shuffle[1](filter[k1 == 1](map[(k0, k1); scale[2]](X))))"), rules_without({})),
+      23);
 }
 
 /// P-5 and P-6 make two moves of one, and R2-6 puts moves from one operand to the other: together they have no end.
 /// That is why the search is bounded.
 TEST(Rules, ReachFinitelyManyPlansOverJoinsUnlessMovesAreSplit) {
-  const ia::Plan product = plan("agg[0, 2; add](shuffle[0, 2](join[1; 0; matmul](broadcast(X), Y)))");
+  const ia::Plan product = plan_of("agg[0, 2; add](shuffle[0, 2](join[1; 0; matmul](broadcast(X), Y)))");
   EXPECT_EQ(reachable(product, rules_without({"P-5", "P-6"})), 12);
   EXPECT_EQ(reachable(product, rules_without({})), std::nullopt);
 }

@@ -7,11 +7,11 @@
 namespace joinsum::optimizer::solvers {
 namespace {
 
-constexpr uint64_t kProblems = 300;
+constexpr uint64_t kCrossings = 300;
 
 TEST(Crossing, IsTheBestOfAllThatTakeEachStrategyFromOneOfTwo) {
   int64_t better = 0;
-  for (uint64_t seed = 0; seed < kProblems; ++seed) {
+  for (uint64_t seed = 0; seed < kCrossings; ++seed) {
     resharding::RandomReshardings random(seed);
     const resharding::ReshardingProblem problem =
         random.problem(3 + random.below(6), 2 + random.below(6), 1 + random.below(6));
@@ -26,7 +26,7 @@ TEST(Crossing, IsTheBestOfAllThatTakeEachStrategyFromOneOfTwo) {
     EXPECT_EQ(problem.cost(found), all) << "seed " << seed;
     if (all < least) ++better;
   }
-  EXPECT_GT(better, static_cast<int64_t>(kProblems / 4));
+  EXPECT_GT(better, static_cast<int64_t>(kCrossings / 4));
 }
 
 /// Too many vertices around each other to eliminate, and values with too many readers to list their joint costs.

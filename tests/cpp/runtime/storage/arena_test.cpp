@@ -9,52 +9,52 @@
 namespace joinsum::runtime::storage {
 namespace {
 
-constexpr size_t kBytes = 1 << 20;
+constexpr size_t kArenaBytes = 1 << 20;
 
 TEST(Arena, UsesFreedMemoryAgain) {
   const auto arena = Arena::make();
-  void* const memory = arena->allocate(kBytes);
-  EXPECT_EQ(arena->used_bytes(), kBytes);
+  void* const memory = arena->allocate(kArenaBytes);
+  EXPECT_EQ(arena->used_bytes(), kArenaBytes);
   arena->free(memory);
   EXPECT_EQ(arena->used_bytes(), 0);
-  EXPECT_EQ(arena->cached_bytes(), kBytes);
-  EXPECT_EQ(arena->allocate(kBytes), memory);
+  EXPECT_EQ(arena->cached_bytes(), kArenaBytes);
+  EXPECT_EQ(arena->allocate(kArenaBytes), memory);
   EXPECT_EQ(arena->cached_bytes(), 0);
   arena->free(memory);
 }
 
 TEST(Arena, JoinsFreeNeighbours) {
   const auto arena = Arena::make();
-  void* const first = arena->allocate(kBytes);
-  void* const second = arena->allocate(kBytes);
-  void* const third = arena->allocate(kBytes);
+  void* const first = arena->allocate(kArenaBytes);
+  void* const second = arena->allocate(kArenaBytes);
+  void* const third = arena->allocate(kArenaBytes);
   arena->free(first);
   arena->free(third);
   arena->free(second);
-  EXPECT_EQ(arena->allocate(3 * kBytes), first);
+  EXPECT_EQ(arena->allocate(3 * kArenaBytes), first);
   EXPECT_EQ(arena->cached_bytes(), 0);
   arena->free(first);
 }
 
 TEST(Arena, TakesTheSmallestChunkThatFits) {
   const auto arena = Arena::make();
-  void* const large = arena->allocate(4 * kBytes);
-  void* const between = arena->allocate(kBytes);
-  void* const small = arena->allocate(2 * kBytes);
-  void* const last = arena->allocate(kBytes);
+  void* const large = arena->allocate(4 * kArenaBytes);
+  void* const between = arena->allocate(kArenaBytes);
+  void* const small = arena->allocate(2 * kArenaBytes);
+  void* const last = arena->allocate(kArenaBytes);
   arena->free(large);
   arena->free(small);
-  EXPECT_EQ(arena->allocate(2 * kBytes), small);
-  EXPECT_EQ(arena->allocate(kBytes), large);
+  EXPECT_EQ(arena->allocate(2 * kArenaBytes), small);
+  EXPECT_EQ(arena->allocate(kArenaBytes), large);
   for (void* const memory : {small, large, between, last}) arena->free(memory);
 }
 
 TEST(Arena, GrowsByWhatItsLastChunkLacks) {
   const auto arena = Arena::make();
-  void* const first = arena->allocate(kBytes);
+  void* const first = arena->allocate(kArenaBytes);
   arena->free(first);
-  EXPECT_EQ(arena->allocate(4 * kBytes), first);
-  EXPECT_EQ(arena->used_bytes() + arena->cached_bytes(), 4 * kBytes);
+  EXPECT_EQ(arena->allocate(4 * kArenaBytes), first);
+  EXPECT_EQ(arena->used_bytes() + arena->cached_bytes(), 4 * kArenaBytes);
   arena->free(first);
 }
 
@@ -73,18 +73,18 @@ TEST(Arena, CachesSmallMemoryBySize) {
 
 TEST(Arena, ReturnsPagesOfTheLargestChunksFirst) {
   const auto arena = Arena::make();
-  void* const large = arena->allocate(4 * kBytes);
-  void* const between = arena->allocate(kBytes);
-  void* const small = arena->allocate(2 * kBytes);
-  void* const last = arena->allocate(kBytes);
-  std::memset(large, 1, 4 * kBytes);
-  std::memset(small, 1, 2 * kBytes);
+  void* const large = arena->allocate(4 * kArenaBytes);
+  void* const between = arena->allocate(kArenaBytes);
+  void* const small = arena->allocate(2 * kArenaBytes);
+  void* const last = arena->allocate(kArenaBytes);
+  std::memset(large, 1, 4 * kArenaBytes);
+  std::memset(small, 1, 2 * kArenaBytes);
   arena->free(large);
   arena->free(small);
-  arena->shrink_to(3 * kBytes);
-  EXPECT_LE(arena->cached_bytes(), 2 * kBytes + 8192);
-  EXPECT_EQ(*static_cast<char*>(arena->allocate(4 * kBytes)), 0) << "a page from the system";
-  EXPECT_EQ(*static_cast<char*>(arena->allocate(2 * kBytes)), 1) << "a page that was cached";
+  arena->shrink_to(3 * kArenaBytes);
+  EXPECT_LE(arena->cached_bytes(), 2 * kArenaBytes + 8192);
+  EXPECT_EQ(*static_cast<char*>(arena->allocate(4 * kArenaBytes)), 0) << "a page from the system";
+  EXPECT_EQ(*static_cast<char*>(arena->allocate(2 * kArenaBytes)), 1) << "a page that was cached";
   EXPECT_LE(arena->cached_bytes(), 8192);
   for (void* const memory : {large, between, small, last}) arena->free(memory);
   arena->shrink_to(0);
@@ -93,11 +93,11 @@ TEST(Arena, ReturnsPagesOfTheLargestChunksFirst) {
 
 TEST(Arena, LivesAsLongAsItsMemory) {
   auto arena = Arena::make();
-  void* const memory = arena->allocate(kBytes);
+  void* const memory = arena->allocate(kArenaBytes);
   const std::weak_ptr<Arena> watched = arena;
   arena.reset();
   ASSERT_EQ(Arena::owner_of(memory), watched.lock());
-  std::memset(memory, 1, kBytes);
+  std::memset(memory, 1, kArenaBytes);
   Arena::owner_of(memory)->free(memory);
   EXPECT_TRUE(watched.expired());
   EXPECT_EQ(Arena::owner_of(memory), nullptr);
@@ -106,10 +106,10 @@ TEST(Arena, LivesAsLongAsItsMemory) {
 TEST(Arena, KnowsItsAddresses) {
   const auto first = Arena::make();
   const auto second = Arena::make();
-  void* const a = first->allocate(kBytes);
-  void* const b = second->allocate(kBytes);
+  void* const a = first->allocate(kArenaBytes);
+  void* const b = second->allocate(kArenaBytes);
   int outside = 0;
-  EXPECT_EQ(Arena::owner_of(static_cast<char*>(a) + kBytes - 1), first);
+  EXPECT_EQ(Arena::owner_of(static_cast<char*>(a) + kArenaBytes - 1), first);
   EXPECT_EQ(Arena::owner_of(b), second);
   EXPECT_EQ(Arena::owner_of(&outside), nullptr);
   first->free(a);

@@ -5,7 +5,7 @@
 namespace joinsum::runtime::storage {
 namespace {
 
-constexpr int64_t kBytes = 1 << 20;
+constexpr int64_t kBlockBytes = 1 << 20;
 
 Block made(BlockStore& store, int64_t bytes) { return store.put(store.allocate({bytes}, at::kByte)); }
 
@@ -13,44 +13,44 @@ const void* address_of(const Block& block) { return Pin(block).array().data_ptr(
 
 TEST(MemoryStore, UsesFreedMemoryAgainForBlocksOfItsSize) {
   const auto store = make_memory_store();
-  const void* const memory = address_of(made(*store, kBytes));
+  const void* const memory = address_of(made(*store, kBlockBytes));
   EXPECT_EQ(store->bytes(), 0);
-  EXPECT_EQ(store->pooled_bytes(), kBytes);
-  EXPECT_EQ(address_of(made(*store, kBytes)), memory);
+  EXPECT_EQ(store->pooled_bytes(), kBlockBytes);
+  EXPECT_EQ(address_of(made(*store, kBlockBytes)), memory);
 }
 
 TEST(MemoryStore, FreedBlocksThatLieTogetherAreOne) {
   const auto store = make_memory_store();
   {
-    const Block a = made(*store, kBytes), b = made(*store, 2 * kBytes);
+    const Block a = made(*store, kBlockBytes), b = made(*store, 2 * kBlockBytes);
   }
-  EXPECT_EQ(store->pooled_bytes(), 3 * kBytes);
-  const Block c = made(*store, 3 * kBytes);
+  EXPECT_EQ(store->pooled_bytes(), 3 * kBlockBytes);
+  const Block c = made(*store, 3 * kBlockBytes);
   EXPECT_EQ(store->pooled_bytes(), 0);
 }
 
 TEST(MemoryStore, BlocksAndPoolStayWithinTheBudget) {
   const auto store = make_memory_store();
-  made(*store, kBytes);
-  made(*store, 2 * kBytes);
-  store->set_budget(kBytes);
+  made(*store, kBlockBytes);
+  made(*store, 2 * kBlockBytes);
+  store->set_budget(kBlockBytes);
   EXPECT_EQ(store->pooled_bytes(), 0);
-  made(*store, 2 * kBytes);
+  made(*store, 2 * kBlockBytes);
   EXPECT_EQ(store->pooled_bytes(), 0);
-  made(*store, kBytes);
-  EXPECT_EQ(store->pooled_bytes(), kBytes);
+  made(*store, kBlockBytes);
+  EXPECT_EQ(store->pooled_bytes(), kBlockBytes);
 }
 
 TEST(MemoryStore, ReturnsItsPoolOnRequest) {
   const auto store = make_memory_store();
-  made(*store, kBytes);
+  made(*store, kBlockBytes);
   store->release_pool();
   EXPECT_EQ(store->pooled_bytes(), 0);
 }
 
 TEST(MemoryStore, AnExportedArrayHoldsItsMemoryAsLongAsItLives) {
   const auto store = make_memory_store();
-  const Block block = made(*store, kBytes);
+  const Block block = made(*store, kBlockBytes);
   {
     const at::Tensor array = block.export_array();
     EXPECT_FALSE(block.exclusive());
@@ -62,15 +62,15 @@ TEST(MemoryStore, AnExportedArrayHoldsItsMemoryAsLongAsItLives) {
 
 TEST(MemoryStore, PoolsNoMemoryThatOthersSee) {
   const auto store = make_memory_store();
-  const at::Tensor outside = made(*store, kBytes).export_array();
+  const at::Tensor outside = made(*store, kBlockBytes).export_array();
   EXPECT_EQ(store->pooled_bytes(), 0);
-  store->share(at::empty({kBytes}, at::kByte).narrow(0, 0, kBytes / 2));
+  store->share(at::empty({kBlockBytes}, at::kByte).narrow(0, 0, kBlockBytes / 2));
   EXPECT_EQ(store->pooled_bytes(), 0);
 }
 
 TEST(MemoryStore, UsesSmallArraysAgainInOtherShapes) {
   const auto store = make_memory_store();
-  const Block larger = made(*store, kBytes);
+  const Block larger = made(*store, kBlockBytes);
   const void* memory = nullptr;
   {
     const Block first = store->put(store->allocate({2, 6}, at::kFloat));

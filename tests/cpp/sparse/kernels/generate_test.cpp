@@ -46,7 +46,7 @@ TEST(Generate, ACompiledKernelIsTheInterpretedOneAndTheBruteForce) {
     const Tensor result = run_generated(drawn.kernel, drawn.arguments(), functions[i], options);
     expect_same(result, interpret(drawn.kernel, drawn.arguments(), options));
     expect_brute_force(drawn, result);
-    if (testing::Test::HasFailure()) {
+    if (::testing::Test::HasFailure()) {
       FAIL() << "case " << i << "\n" << text_of(drawn) << "\n" << generated_function(drawn.kernel, drawn.dtype, "it");
     }
   }

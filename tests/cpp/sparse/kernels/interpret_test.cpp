@@ -10,7 +10,7 @@ using namespace operators;  // NOLINT: the tests' own words
 using namespace tensor;     // NOLINT
 namespace {
 
-class EachDType : public testing::TestWithParam<DType> {};
+class EachDType : public ::testing::TestWithParam<DType> {};
 
 TEST_P(EachDType, ARandomKernelIsTheBruteForceOverAllCoordinates) {
   RandomKernels random(20240917 + static_cast<uint64_t>(GetParam()));
@@ -21,7 +21,7 @@ TEST_P(EachDType, ARandomKernelIsTheBruteForceOverAllCoordinates) {
     // Every other workspace is a hash table.
     if (random.below(2) == 0) options.largest_array = 0;
     expect_brute_force(drawn, interpret(drawn.kernel, drawn.arguments(), options));
-    if (testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
   }
 }
 
@@ -32,11 +32,11 @@ TEST_P(EachDType, ALongKernelIsTheBruteForceOverAllCoordinates) {
     InterpreterOptions options{.threads = 1 + round % 3, .range_entries = 100};
     if (random.below(2) == 0) options.largest_array = 0;
     expect_brute_force(drawn, interpret(drawn.kernel, drawn.arguments(), options));
-    if (testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
+    if (::testing::Test::HasFailure()) FAIL() << "round " << round << "\n" << text_of(drawn);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Interpret, EachDType, testing::ValuesIn(element_types()),
+INSTANTIATE_TEST_SUITE_P(Interpret, EachDType, ::testing::ValuesIn(element_types()),
                          [](const auto& dtype) { return name_of(dtype.param); });
 
 /// The sum over i of A_ij · x_i for the elements of `count` rows, which are no round numbers.

@@ -15,7 +15,7 @@ using storage::StoredRelation;
 
 const std::vector<int64_t> kSites{0, 1, 2, 3};
 
-ia::PhysicalType typed(const std::string& placement) {
+ia::PhysicalType on_four_sites(const std::string& placement) {
   return runtime::testing::physical_type("f64[8,4]<4,2>", placement, 4);
 }
 
@@ -34,18 +34,19 @@ TEST_F(MoveTest, BringsEveryPlacementToEveryOtherByThePreparedMessages) {
   const std::vector<std::string> placements{"(0, 1)", "(1, 0)", "(*, 0)", "(0, 0)", "(*, *)"};
   for (const std::string& from : placements) {
     for (const std::string& to : placements) {
-      const auto source = storage::place_tensor(x_, typed(from), kSites, *store_, Ownership::kCopied);
-      const PreparedMove move("shuffle a", typed(from), typed(to), kSites);
+      const auto source = storage::place_tensor(x_, on_four_sites(from), kSites, *store_, Ownership::kCopied);
+      const PreparedMove move("shuffle a", on_four_sites(from), on_four_sites(to), kSites);
       const int64_t before = transport_->counters().sent;
       const auto result = moved(source, move);
       EXPECT_TRUE(at::equal(storage::whole_tensor(result, *store_), x_)) << from << to;
-      EXPECT_EQ(transport_->counters().sent - before, ia::analysis::wire_bytes(typed(from), typed(to))) << from << to;
+      EXPECT_EQ(transport_->counters().sent - before, ia::analysis::wire_bytes(on_four_sites(from), on_four_sites(to)))
+          << from << to;
     }
   }
 }
 
 TEST_F(MoveTest, ReducesPendingPartialsInTheOrderOfTheirHolders) {
-  const auto input = ia::make_input("X", typed("(0, 1)"));
+  const auto input = ia::make_input("X", on_four_sites("(0, 1)"));
   const auto partial = ia::make(ia::LocalAggregate{{1}, kernels::table::Kernel{"add", {}}}, {input});
   const auto reduced = ia::broadcast(partial);
   const PreparedMove move("broadcast b", partial->type(), reduced->type(), kSites);
@@ -67,14 +68,15 @@ TEST_F(MoveTest, ReducesPendingPartialsInTheOrderOfTheirHolders) {
 }
 
 TEST_F(MoveTest, CountsTheBytesThatASiteReceivesAtOnce) {
-  const PreparedMove move("broadcast b", typed("(0, 1)"), typed("(*, *)"), kSites);
+  const PreparedMove move("broadcast b", on_four_sites("(0, 1)"), on_four_sites("(*, *)"), kSites);
   for (const int64_t site : kSites) EXPECT_EQ(move.received.at(site), 3 * 8 * 8);
-  EXPECT_TRUE(PreparedMove("shuffle a", typed("(0, 1)"), typed("(0, 1)"), kSites).received.empty());
+  EXPECT_TRUE(PreparedMove("shuffle a", on_four_sites("(0, 1)"), on_four_sites("(0, 1)"), kSites).received.empty());
 }
 
 TEST_F(MoveTest, ResultsShareMemoryWithTheSourceUnderBlocksOfTheirOwn) {
-  const auto source = storage::place_tensor(x_, typed("(*, *)"), kSites, *store_, Ownership::kCopied);
-  const auto result = moved(source, PreparedMove("shuffle a", typed("(*, *)"), typed("(0, 1)"), kSites));
+  const auto source = storage::place_tensor(x_, on_four_sites("(*, *)"), kSites, *store_, Ownership::kCopied);
+  const auto result =
+      moved(source, PreparedMove("shuffle a", on_four_sites("(*, *)"), on_four_sites("(0, 1)"), kSites));
   for (const int64_t site : kSites) {
     const Block& block = result.sites.at(site)[0];
     EXPECT_EQ(block.memory(), source.sites.at(site)[0].memory());

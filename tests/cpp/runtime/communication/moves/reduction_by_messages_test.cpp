@@ -14,12 +14,12 @@ using storage::Block;
 using storage::Pin;
 using storage::StoredRelation;
 
-constexpr int kRanks = 3;
+constexpr int kReducingRanks = 3;
 
 /// A sum over rows that the sites share: each site has a partial, an array of 2 x `columns`.
 ia::NodePtr shared_sum(int64_t columns) {
   const std::string type = concatenate("f64[6,", columns, "]<3,1>");
-  const auto input = ia::make_input("X", runtime::testing::physical_type(type, "(0)", kRanks));
+  const auto input = ia::make_input("X", runtime::testing::physical_type(type, "(0)", kReducingRanks));
   return ia::make(ia::LocalAggregate{{1}, kernels::table::Kernel{"add", {}}}, {input});
 }
 
@@ -46,7 +46,7 @@ at::Tensor array_of(const StoredRelation& relation, int64_t site) {
 void expect_sums(const std::vector<int64_t>& columns, bool overwritable,
                  const std::function<void(int64_t columns, const void* before, const Block& after)>& check) {
   communication::testing::expect_no_errors(
-      communication::testing::on_group(kRanks, [&](Transport& transport, int rank) {
+      communication::testing::on_group(kReducingRanks, [&](Transport& transport, int rank) {
         const auto store = runtime::testing::make_test_store();
         std::vector<std::unique_ptr<PreparedMove>> prepared;
         std::vector<StoredRelation> partials;
@@ -58,7 +58,7 @@ void expect_sums(const std::vector<int64_t>& columns, bool overwritable,
           bytes += prepared.back()->bytes.sent;
           // Not the same in another order: 1e16 + 1 = 1e16.
           at::Tensor sum = at::zeros({2 * each}, at::kDouble);
-          for (int site = 0; site < kRanks; ++site) {
+          for (int site = 0; site < kReducingRanks; ++site) {
             at::Tensor partial = at::arange(2 * each, at::kDouble) * (site + 1);
             partial[0] = std::vector<double>{1e16, 1, -1e16}[site];
             sum += partial;
@@ -97,17 +97,18 @@ TEST(ReductionByMessages, ReducesLargePartialsInPlaceThatNobodyElseReads) {
 }
 
 TEST(ReductionByMessages, LeavesPartialsThatOthersReadAsTheyAre) {
-  communication::testing::expect_no_errors(communication::testing::on_group(kRanks, [](Transport& transport, int rank) {
-    const auto store = runtime::testing::make_test_store();
-    const ia::NodePtr node = shared_sum(kLarge);
-    const auto move = prepared_for(node, rank);
-    const at::Tensor own = at::full({2 * kLarge}, 1.0 + rank, at::kDouble);
-    const StoredRelation partial = partial_of(node->type(), rank, own, *store);
-    const auto sums = start({{*move, partial, false}}, transport, *store)->finish();
-    EXPECT_TRUE(at::equal(array_of(partial, rank), own));
-    EXPECT_TRUE((array_of(sums.front(), rank) == 6).all().item<bool>());
-    transport.agree("end", "");
-  }));
+  communication::testing::expect_no_errors(
+      communication::testing::on_group(kReducingRanks, [](Transport& transport, int rank) {
+        const auto store = runtime::testing::make_test_store();
+        const ia::NodePtr node = shared_sum(kLarge);
+        const auto move = prepared_for(node, rank);
+        const at::Tensor own = at::full({2 * kLarge}, 1.0 + rank, at::kDouble);
+        const StoredRelation partial = partial_of(node->type(), rank, own, *store);
+        const auto sums = start({{*move, partial, false}}, transport, *store)->finish();
+        EXPECT_TRUE(at::equal(array_of(partial, rank), own));
+        EXPECT_TRUE((array_of(sums.front(), rank) == 6).all().item<bool>());
+        transport.agree("end", "");
+      }));
 }
 
 }  // namespace
