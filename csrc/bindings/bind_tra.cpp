@@ -53,6 +53,10 @@ void bind_tra_nodes(py::module_& module) {
       },
       py::arg("input"), py::arg("predicate"), WithoutGil());
   module.def(
+      "tra_upsert",
+      [](const TraNodeHandle& base, const TraNodeHandle& updates) { return make_node(tra::Upsert{}, {base, updates}); },
+      py::arg("base"), py::arg("updates"), WithoutGil());
+  module.def(
       "tra_transform",
       [](const TraNodeHandle& input, kernels::table::Kernel kernel) {
         return make_node(tra::Transform{std::move(kernel)}, {input});

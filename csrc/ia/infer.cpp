@@ -334,6 +334,49 @@ PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
   return {std::move(relation), input.grid, std::move(placement), std::move(holding)};
 }
 
+/// What sites hold of `base`, without the keys that `updates` has on any site, and of `updates`.
+Holding upserted_holding(const PhysicalType& base, const PhysicalType& updates) {
+  std::vector<Key> written = updates.relation.all_keys();
+  std::sort(written.begin(), written.end());
+  std::vector<Holding::KeyList> lists;
+  for (int64_t site = 0; site < base.sites(); ++site) {
+    auto keys = std::make_shared<std::vector<Key>>(*updates.holding.keys(site));
+    const auto held = base.holding.keys(site);
+    std::copy_if(held->begin(), held->end(), std::back_inserter(*keys),
+                 [&](const Key& key) { return !std::binary_search(written.begin(), written.end(), key); });
+    std::sort(keys->begin(), keys->end());
+    lists.push_back(std::move(keys));
+  }
+  return Holding::of_keys(std::move(lists));
+}
+
+PhysicalType infer_upsert(const PhysicalType& base, const PhysicalType& updates) {
+  JOINSUM_USER_CHECK(base.grid == updates.grid,
+                     "local_upsert: operands lie on different grids: base=", base.grid.text(),
+                     ", updates=", updates.grid.text());
+  const std::string places = concatenate("base=", base.placement.text(base.relation.frontier),
+                                         ", updates=", updates.placement.text(updates.relation.frontier));
+  JOINSUM_USER_CHECK(!base.placement.pending() && !updates.placement.pending(),
+                     "local_upsert: an operand is pending; reduce it first: ", places);
+  RelationType relation = relation::upsert_type("local_upsert", base.relation, updates.relation);
+  const auto* target = base.placement.grid();
+  const bool owned = target != nullptr && base.placement == updates.placement &&
+                     std::all_of(target->states.begin(), target->states.end(), [&](const AxisState& state) {
+                       const auto* split = std::get_if<Split>(&state);
+                       return split == nullptr || split->domain >= relation.frontier[split->dim];
+                     });
+  if (owned) {
+    return assemble(std::move(relation), base.grid, base.placement, [&] { return upserted_holding(base, updates); });
+  }
+  JOINSUM_USER_CHECK(
+      base.placement.axes_in<Replicated>().empty() && updates.placement.axes_in<Replicated>().empty(),
+      "local_upsert: operands that are placed differently hold each tuple on one site only; move both to one ",
+      "placement: ", places);
+  Holding holding = upserted_holding(base, updates);
+  Placement placement = scattered_by(holding, relation.arity());
+  return {std::move(relation), base.grid, std::move(placement), std::move(holding)};
+}
+
 struct Infer {
   const std::vector<const PhysicalType*>& inputs;
 
@@ -351,6 +394,7 @@ struct Infer {
   PhysicalType operator()(const LocalFilter& op) const { return take(op, 1), infer_filter(op, *inputs[0]); }
   PhysicalType operator()(const LocalMap& op) const { return take(op, 1), infer_map(op, *inputs[0]); }
   PhysicalType operator()(const LocalCall& op) const { return infer_call(op, inputs); }
+  PhysicalType operator()(const LocalUpsert& op) const { return take(op, 2), infer_upsert(*inputs[0], *inputs[1]); }
 };
 
 }  // namespace

@@ -149,6 +149,15 @@ struct Interpret {
     return out;
   }
 
+  Relation operator()(const LocalUpsert&) const {
+    std::set<Key> written;
+    Relation out = inputs[1].relation;
+    for (const Tuple& tuple : out) written.insert(tuple.key);
+    std::copy_if(input().begin(), input().end(), std::back_inserter(out),
+                 [&](const Tuple& tuple) { return !written.contains(tuple.key); });
+    return out;
+  }
+
   Relation operator()(const LocalCall& op) const { kernels::call::fail_to_interpret(op.call); }
 };
 

@@ -67,8 +67,9 @@ bool is_move(const Operation& operation) {
 }
 
 std::string operator_name(const Operation& operation) {
-  static constexpr std::array<const char*, 8> kNames{"input",           "broadcast",    "shuffle",   "local_join",
-                                                     "local_aggregate", "local_filter", "local_map", "local_call"};
+  static constexpr std::array<const char*, 9> kNames{"input",      "broadcast",       "shuffle",
+                                                     "local_join", "local_aggregate", "local_filter",
+                                                     "local_map",  "local_call",      "local_upsert"};
   return kNames[operation.index()];
 }
 
@@ -103,6 +104,7 @@ struct HashOperation {
     return hash_mix(hash_mix(mix(6, {op.outputs}), op.key_map.hash()), op.array_map.hash());
   }
   uint64_t operator()(const LocalCall& op) const { return hash_mix(7, op.call.hash()); }
+  uint64_t operator()(const LocalUpsert&) const { return 8; }
 };
 
 }  // namespace

@@ -70,7 +70,15 @@ struct LocalCall {
   bool operator==(const LocalCall&) const = default;
 };
 
-using Operation = std::variant<Input, Broadcast, Shuffle, LocalJoin, LocalAggregate, LocalFilter, LocalMap, LocalCall>;
+/// Keeps what each site holds of the first operand, without the tuples whose key the second one has on any site, and
+/// what it holds of the second. The operands are placed alike, or no tuple of either is replicated: then a tuple is
+/// written where its new value lies, and leaves its old place. Not in the paper.
+struct LocalUpsert {
+  bool operator==(const LocalUpsert&) const = default;
+};
+
+using Operation =
+    std::variant<Input, Broadcast, Shuffle, LocalJoin, LocalAggregate, LocalFilter, LocalMap, LocalCall, LocalUpsert>;
 using Node = joinsum::Node<Operation, PhysicalType>;
 using NodePtr = Node::Pointer;
 

@@ -23,6 +23,7 @@ struct OperationText {
     return outputs + op.key_map.text() + "; " + op.array_map.text();
   }
   std::string operator()(const LocalCall& op) const { return op.call.text(); }
+  std::string operator()(const LocalUpsert&) const { return {}; }
 };
 
 LocalMap parse_map(Scanner& scanner, const relation::LookupTables& tables) {
@@ -80,6 +81,7 @@ struct Level {
 
   Resolve parse_operation(Scanner& scanner, const std::string& name) const {
     if (name == "broadcast" && !scanner.peek("[")) return resolved(Broadcast{all_dims(grid.rank())});
+    if (name == "local_upsert" || name == "upsert") return resolved(LocalUpsert{});
     scanner.expect("[");
     Resolve resolve = name == "shuffle" ? parse_shuffle(scanner) : resolved(parse_arguments(scanner, name));
     scanner.expect("]");
@@ -102,7 +104,8 @@ struct Level {
     if (name == "local_map" || name == "map") return parse_map(scanner, tables);
     if (name == "local_call" || name == "call") return LocalCall{kernels::call::Call::parse(scanner)};
     scanner.fail("no such operator: name=" + name +
-                 ", operators=[broadcast, shuffle, local_join, local_aggregate, local_filter, local_map, local_call]");
+                 ", operators=[broadcast, shuffle, local_join, local_aggregate, local_filter, local_map, local_call, "
+                 "local_upsert]");
   }
 
   /// The split domains of a target default to the input's frontier, so it is read once the input is known.
@@ -138,7 +141,8 @@ Plan parse(const std::string& text, const relation::LookupTables& tables) {
 
 std::string operation_text(const Operation& operation, const PhysicalType& type) {
   const std::string inside = std::visit(OperationText{type}, operation);
-  return std::holds_alternative<Input>(operation) ? inside : operator_name(operation) + "[" + inside + "]";
+  if (std::holds_alternative<Input>(operation)) return inside;
+  return operator_name(operation) + (std::holds_alternative<LocalUpsert>(operation) ? "" : "[" + inside + "]");
 }
 
 std::unordered_map<const Node*, std::string> node_names(const Plan& plan) {

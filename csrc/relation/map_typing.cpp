@@ -115,6 +115,26 @@ std::vector<Axis> enumerated_axes(const std::string& who, const RelationType& in
   return fit_axes(who, frontier, keys, shapes, preferred);
 }
 
+/// The axis of two relations where it is cut alike as far as both go: that of the one with more parts.
+std::optional<Axis> common_axis(const Axis& a, const Axis& b) {
+  if (a.key_dim != b.key_dim) return std::nullopt;
+  if (!a.linked()) return a == b ? std::optional(a) : std::nullopt;
+  const Axis& longer = a.cuts.size() < b.cuts.size() ? b : a;
+  const Axis& shorter = &longer == &a ? b : a;
+  const bool begins = std::equal(shorter.cuts.begin(), shorter.cuts.end(), longer.cuts.begin());
+  return begins ? std::optional(longer) : std::nullopt;
+}
+
+std::optional<std::vector<Axis>> common_axes(const RelationType& a, const RelationType& b) {
+  std::vector<Axis> out;
+  for (size_t i = 0; i < a.axes.size(); ++i) {
+    auto axis = common_axis(a.axes[i], b.axes[i]);
+    if (!axis) return std::nullopt;
+    out.push_back(std::move(*axis));
+  }
+  return out;
+}
+
 }  // namespace
 
 RelationType map_type(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
@@ -163,6 +183,38 @@ RelationType filter_type(const std::string& who, const RelationType& input, cons
     return true;
   });
   return RelationType::make(who, input.dtype, input.frontier, input.axes, std::move(keys));
+}
+
+RelationType upsert_type(const std::string& who, const RelationType& base, const RelationType& updates) {
+  check_dense(who, base);
+  check_dense(who, updates);
+  JOINSUM_USER_CHECK(base.dtype == updates.dtype, who, ": operands have different dtypes: base=", name_of(base.dtype),
+                     ", updates=", name_of(updates.dtype));
+  JOINSUM_USER_CHECK(base.arity() == updates.arity() && base.rank() == updates.rank(), who,
+                     ": operands have keys of different arity, or arrays of different rank: base=", base.text(),
+                     ", updates=", updates.text());
+  check_enumerable(who, base.tuples() + updates.tuples());
+  std::vector<Key> written = updates.all_keys();
+  std::vector<Key> keys = written;
+  std::sort(written.begin(), written.end());
+  for (Key& key : base.all_keys()) {
+    if (!std::binary_search(written.begin(), written.end(), key)) keys.push_back(std::move(key));
+  }
+  const size_t updated = written.size();
+  Dims frontier = base.frontier;
+  for (size_t d = 0; d < frontier.size(); ++d) frontier[d] = std::max(frontier[d], updates.frontier[d]);
+  std::optional<std::vector<Axis>> axes = common_axes(base, updates);
+  if (!axes) {
+    std::vector<Dims> shapes;
+    for (size_t i = 0; i < keys.size(); ++i) shapes.push_back((i < updated ? updates : base).array_shape(keys[i]));
+    Dims links;
+    for (size_t a = 0; a < base.axes.size(); ++a) {
+      links.push_back(base.axes[a].linked() ? base.axes[a].key_dim : updates.axes[a].key_dim);
+    }
+    axes = fit_axes(who, frontier, keys, shapes, links);
+  }
+  return RelationType::make(who, base.dtype, std::move(frontier), std::move(*axes),
+                            std::make_shared<const std::vector<Key>>(std::move(keys)));
 }
 
 TileMap tile_map(const std::string& who, const RelationType& input, int64_t axis, int64_t size) {

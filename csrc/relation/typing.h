@@ -34,6 +34,9 @@ RelationType aggregate_type(const std::string& who, const RelationType& input, c
 
 RelationType filter_type(const std::string& who, const RelationType& input, const KeyExpression& predicate);
 
+/// The tuples of `updates`, and those of `base` whose key it lacks.
+RelationType upsert_type(const std::string& who, const RelationType& base, const RelationType& updates);
+
 /// Each tuple gives `outputs` tuples: key_map at (key, m), output m of array_map.
 RelationType map_type(const std::string& who, const RelationType& input, int64_t outputs, const KeyMap& key_map,
                       const kernels::table::Kernel& array_map);

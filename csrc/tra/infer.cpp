@@ -40,6 +40,7 @@ struct Infer {
   RelationType operator()(const Tile& op) const { return infer_tile(op, inputs[0]); }
   RelationType operator()(const Concat& op) const { return infer_concat(op, inputs[0]); }
   RelationType operator()(const Call& call) const { return relation::call_type("call", call, inputs); }
+  RelationType operator()(const Upsert&) const { return relation::upsert_type("upsert", inputs[0], inputs[1]); }
 };
 
 }  // namespace
@@ -48,8 +49,8 @@ RelationType infer(const Operation& operation, const std::vector<RelationType>& 
   const auto* call = std::get_if<Call>(&operation);
   const size_t wanted = call != nullptr                            ? call->operands.size()
                         : std::holds_alternative<Input>(operation) ? 0
-                        : std::holds_alternative<Join>(operation)  ? 2
-                                                                   : 1;
+                        : std::holds_alternative<Join>(operation) || std::holds_alternative<Upsert>(operation) ? 2
+                                                                                                               : 1;
   JOINSUM_USER_CHECK(inputs.size() == wanted, operator_name(operation),
                      ": wrong number of inputs: inputs=", inputs.size(), ", wanted=", wanted);
   return std::visit(Infer{inputs}, operation);

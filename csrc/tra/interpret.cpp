@@ -1,6 +1,8 @@
 #include "tra/interpret.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "kernels/reference/reference.h"
 #include "relation/typing.h"
@@ -95,6 +97,15 @@ struct Interpret {
   Relation operator()(const Concat& op) const {
     const auto arity = input().empty() ? int64_t{0} : static_cast<int64_t>(input()[0].first.size());
     return aggregate_groups(input(), complement({op.key_dim}, arity), {"concat", {op.axis}}, scalars);
+  }
+
+  Relation operator()(const Upsert&) const {
+    std::set<Key> written;
+    Relation out = *inputs[1];
+    for (const auto& [key, array] : out) written.insert(key);
+    std::copy_if(inputs[0]->begin(), inputs[0]->end(), std::back_inserter(out),
+                 [&](const auto& tuple) { return !written.contains(tuple.first); });
+    return out;
   }
 
   Relation operator()(const Call& call) const { kernels::call::fail_to_interpret(call); }

@@ -26,6 +26,20 @@ ia::NodePtr prepare_for(const KeyMap& key_map, const ia::NodePtr& input) {
   return kept ? input : ia::shuffle(input, all_dims(input->type().relation.arity()));
 }
 
+/// Where an upsert writes: where its first operand lies, if the keys of both have owners there.
+ia::GridPlacement written_at(const std::vector<ia::NodePtr>& operands, const RelationType& result) {
+  const ia::PhysicalType& type = operands[0]->type();
+  const ia::GridPlacement* target = type.placement.grid();
+  const bool owned = target != nullptr && !type.placement.pending() &&
+                     std::ranges::all_of(target->states, [&](const ia::AxisState& state) {
+                       const auto* split = std::get_if<ia::Split>(&state);
+                       return split == nullptr || split->domain >= result.frontier[split->dim];
+                     });
+  if (owned) return *target;
+  if (result.arity() == 0) return *ia::Placement::replicated(type.grid).grid();
+  return ia::fill(type.grid, all_dims(result.arity()), result.frontier);
+}
+
 struct Localize {
   const Node& node;
 
@@ -47,6 +61,7 @@ struct Localize {
     return ia::LocalAggregate{complement({op.key_dim}, input().arity()), Kernel{"concat", {op.axis}}};
   }
   ia::Operation operator()(const Call& call) const { return ia::LocalCall{call}; }
+  ia::Operation operator()(const Upsert&) const { return ia::LocalUpsert{}; }
 };
 
 struct Lower {
@@ -76,6 +91,10 @@ struct Lower {
       std::vector<ia::NodePtr> everywhere;
       for (const ia::NodePtr& input : inputs) everywhere.push_back(ia::broadcast(input));
       return ia::make(std::move(local), std::move(everywhere));
+    }
+    if (std::holds_alternative<ia::LocalUpsert>(local)) {
+      const ia::GridPlacement target = written_at(inputs, node.type());
+      return ia::make(std::move(local), {ia::move_to(inputs[0], target), ia::move_to(inputs[1], target)});
     }
     ia::NodePtr input = inputs[0];
     if (const auto* aggregate = std::get_if<ia::LocalAggregate>(&local))

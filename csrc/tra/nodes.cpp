@@ -21,8 +21,8 @@ NodePtr make(Operation operation, std::vector<NodePtr> inputs) {
 }
 
 std::string operator_name(const Operation& operation) {
-  static constexpr std::array<const char*, 9> kNames{"input",     "aggregate", "join",   "rekey", "filter",
-                                                     "transform", "tile",      "concat", "call"};
+  static constexpr std::array<const char*, 10> kNames{"input",     "aggregate", "join",   "rekey", "filter",
+                                                      "transform", "tile",      "concat", "call",  "upsert"};
   return kNames[operation.index()];
 }
 

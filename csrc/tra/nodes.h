@@ -68,7 +68,13 @@ struct Concat {
   bool operator==(const Concat&) const = default;
 };
 
-using Operation = std::variant<Input, Aggregate, Join, Rekey, Filter, Transform, Tile, Concat, Call>;
+/// The tuples of the second operand, and those of the first whose key it lacks: SQL's upsert. Not in the paper, whose
+/// operators make relations and never write into one.
+struct Upsert {
+  bool operator==(const Upsert&) const = default;
+};
+
+using Operation = std::variant<Input, Aggregate, Join, Rekey, Filter, Transform, Tile, Concat, Call, Upsert>;
 using Node = joinsum::Node<Operation, RelationType>;
 using NodePtr = Node::Pointer;
 

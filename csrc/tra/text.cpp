@@ -17,6 +17,7 @@ struct OperationText {
   std::string operator()(const Tile& op) const { return dims_text({op.axis, op.size}); }
   std::string operator()(const Concat& op) const { return dims_text({op.key_dim, op.axis}); }
   std::string operator()(const Call& call) const { return call.text(); }
+  std::string operator()(const Upsert&) const { return {}; }
 };
 
 std::pair<int64_t, int64_t> parse_pair(Scanner& scanner) {
@@ -46,6 +47,7 @@ struct Level {
   }
 
   ResolveOperation<Node> parse_operation(Scanner& scanner, const std::string& name) const {
+    if (name == "upsert") return [](const std::vector<NodePtr>&) { return Operation(Upsert{}); };
     scanner.expect("[");
     Operation operation = parse_arguments(scanner, name);
     scanner.expect("]");
@@ -68,7 +70,7 @@ struct Level {
     }
     if (name == "call") return Call::parse(scanner);
     scanner.fail("no such operator: name=" + name +
-                 ", operators=[aggregate, join, rekey, filter, transform, tile, concat, call]");
+                 ", operators=[aggregate, join, rekey, filter, transform, tile, concat, call, upsert]");
   }
 };
 
@@ -82,7 +84,8 @@ Plan parse(const std::string& text, const relation::LookupTables& tables) {
 
 std::string operation_text(const Operation& operation) {
   const std::string inside = std::visit(OperationText{}, operation);
-  return std::holds_alternative<Input>(operation) ? inside : operator_name(operation) + "[" + inside + "]";
+  if (std::holds_alternative<Input>(operation)) return inside;
+  return operator_name(operation) + (std::holds_alternative<Upsert>(operation) ? "" : "[" + inside + "]");
 }
 
 /// Without the inferred types, so that the contents of lookup tables are no part of it.

@@ -67,7 +67,7 @@ class RandomPhysicalPlans {
     const ia::NodePtr& node = pool_[at];
     const double bound = largest_[at];
     const relation::RelationType& type = node->type().relation;
-    switch (logical_.between(0, 7)) {
+    switch (logical_.between(0, 8)) {
       case 0:
         return {ia::make(ia::Broadcast{some(node->type().grid.rank())}, {node}), bound};
       case 1:
@@ -86,6 +86,8 @@ class RandomPhysicalPlans {
             logical_.one_of<std::string>({"relu", "scale[2]", "transpose", "negate", "row_sum"}));
         return {ia::make(ia::LocalMap{1, relation::KeyMap::identity(type.arity()), kernel}, {node}), bound * 8};
       }
+      case 7:
+        return {ia::make(ia::LocalUpsert{}, {node, pool_[other]}), std::max(bound, largest_[other])};
       default:
         return draw_keys(at);
     }

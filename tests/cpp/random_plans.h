@@ -17,7 +17,7 @@
 
 namespace joinsum::testing {
 
-/// Draws well-typed logical plans of all seven operators over small relations (frontiers 1 to 4, extents 0 to 7, uneven
+/// Draws well-typed logical plans of all operators over small relations (frontiers 1 to 4, extents 0 to 7, uneven
 /// cuts, some irregular keys), relations to run them on, and places for those. Values stay integers below 2^40, so that
 /// results are exact in any order.
 class RandomPlans {
@@ -175,10 +175,11 @@ class RandomPlans {
 
   /// Tries until an operator type-checks and stays small.
   std::optional<Drawn> draw_operator() {
-    static const std::vector<Draw> kDraws{
-        &RandomPlans::draw_aggregate, &RandomPlans::draw_join,      &RandomPlans::draw_join,
-        &RandomPlans::draw_rekey,     &RandomPlans::draw_filter,    &RandomPlans::draw_transform,
-        &RandomPlans::draw_tile,      &RandomPlans::draw_aggregate, &RandomPlans::draw_concat};
+    static const std::vector<Draw> kDraws{&RandomPlans::draw_aggregate, &RandomPlans::draw_join,
+                                          &RandomPlans::draw_join,      &RandomPlans::draw_rekey,
+                                          &RandomPlans::draw_filter,    &RandomPlans::draw_transform,
+                                          &RandomPlans::draw_tile,      &RandomPlans::draw_aggregate,
+                                          &RandomPlans::draw_concat,    &RandomPlans::draw_upsert};
     for (int attempt = 0; attempt < 30; ++attempt) {
       try {
         auto drawn = (this->*one_of(kDraws))();
@@ -275,6 +276,12 @@ class RandomPlans {
     return Drawn{tra::make(concat, {input.node}), input.bound};
   }
 
+  std::optional<Drawn> draw_upsert() {
+    const Drawn& base = operand();
+    const Drawn& updates = operand();
+    return Drawn{tra::make(tra::Upsert{}, {base.node, updates.node}), std::max(base.bound, updates.bound)};
+  }
+
   relation::KeyExpression component(int64_t arity) { return relation::KeyExpression::component(between(0, arity - 1)); }
 
   relation::KeyExpression integer_expression(int64_t arity) {
@@ -337,6 +344,7 @@ class RandomPlans {
       return ia::LocalAggregate{complement({op.key_dim}, input().arity()), {"concat", {op.axis}}};
     }
     ia::Operation operator()(const tra::Call& call) const { return ia::LocalCall{call}; }
+    ia::Operation operator()(const tra::Upsert&) const { return ia::LocalUpsert{}; }
   };
 
   ia::NodePtr placed_input(const tra::Node& node, const ia::Grid& grid) {

@@ -121,6 +121,9 @@ class Local {
     return both(seconds, followers(mapped.holding, mapped.relation, op.array_map));
   }
 
+  /// Writes its result anew.
+  double upsert() const { return std::max(profile_.copy(static_cast<double>(result_.most_bytes())), 0.0); }
+
   double aggregate(const ia::LocalAggregate& op) const { return both(reduce(op), finish(op)); }
 
   /// Reads its operands and writes its result as a copy does, and computes at the rate of a product of as many flops.
@@ -249,6 +252,7 @@ double local_seconds(const ia::Node& node, bool fused, const Profile& profile) {
   if (const auto* join = node.as<ia::LocalJoin>()) return local.join(*join);
   if (const auto* map = node.as<ia::LocalMap>()) return local.map(*map);
   if (const auto* op = node.as<ia::LocalCall>()) return local.call(op->call);
+  if (node.as<ia::LocalUpsert>() != nullptr) return local.upsert();
   const auto* aggregate = node.as<ia::LocalAggregate>();
   if (aggregate == nullptr) return 0;
   return fused ? local.fused(*aggregate) : local.aggregate(*aggregate);

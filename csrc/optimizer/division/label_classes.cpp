@@ -45,6 +45,10 @@ struct Derive {
   std::vector<int64_t> operator()(const tra::Concat& op) const {
     return project(inputs[0], complement({op.key_dim}, static_cast<int64_t>(inputs[0].size())));
   }
+  std::vector<int64_t> operator()(const tra::Upsert&) const {
+    for (size_t d = 0; d < inputs[0].size(); ++d) sets.unite(inputs[0][d], inputs[1][d]);
+    return inputs[0];
+  }
   std::vector<int64_t> operator()(const tra::Call& call) const {
     std::map<char, int64_t> known;
     for (size_t i = 0; i < inputs.size(); ++i) {

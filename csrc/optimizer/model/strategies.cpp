@@ -215,6 +215,19 @@ class StrategyEnumerator {
     return out;
   }
 
+  /// Strategies in which both operands of an upsert have one placement, each that its first operand has.
+  void add_upsert_strategies(Vertex& vertex) {
+    Vertex& updates = vertices_[vertex.operands[1]];
+    const std::vector<const Layout*> bases = vertices_[vertex.operands[0]].layouts;
+    for (const Layout* base : bases) {
+      if (base->type.placement.grid() == nullptr || base->type.placement.pending()) continue;
+      const Layout* alike = cache_.layouts.find(updates.relation, base->type.placement);
+      if (alike == nullptr || refused(*vertex.node, division::split_of(base->type.placement))) continue;
+      add_layout(updates.layouts, alike);
+      add_strategy(vertex, {base, alike});
+    }
+  }
+
   /// Strategies of an operator of one operand: one for each layout of the operand in which it can run.
   void add_unary_strategies(Vertex& vertex) {
     for (const Layout* operand : vertices_[vertex.operands[0]].layouts) {
@@ -341,6 +354,8 @@ class StrategyEnumerator {
       add_starts(vertex);
     } else if (const tra::Node* join = vertex.joined()) {
       add_strategies_of_operand_layouts(vertex, *join);
+    } else if (vertex.node->as<tra::Upsert>() != nullptr) {
+      add_upsert_strategies(vertex);
     } else if (vertex.call() == nullptr) {
       add_unary_strategies(vertex);
     }

@@ -145,6 +145,9 @@ local::LocalOperatorPtr Executable::operator_of(const Node& node) const {
   if (const auto* op = node.as<ia::LocalJoin>()) return local::prepare_join(*op, first, node.input(1)->type().relation);
   if (const auto* op = node.as<ia::LocalFilter>()) return local::prepare_filter(*op, first);
   if (const auto* op = node.as<ia::LocalMap>()) return local::prepare_map(*op, first);
+  if (node.as<ia::LocalUpsert>() != nullptr) {
+    return local::prepare_upsert(first, node.input(1)->type().relation, node.type().relation);
+  }
   const Node* added = materialization_.added_by(node);
   const Node& reduction = added != nullptr ? *added : node;
   const auto& op = *reduction.as<ia::LocalAggregate>();

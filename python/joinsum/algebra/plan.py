@@ -79,7 +79,7 @@ class _Plan(Generic[Core, Type]):
 
 
 class TraPlan(_Plan[_C.TraPlan, _C.RelationType]):
-    """A plan of the tensor relational algebra: seven operators, no sites. Source: TRA paper, section 3.
+    """A plan of the tensor relational algebra: operators without sites. Source: TRA paper, section 3.
 
     `joinsum.plan` makes one of lazy relations, `joinsum.parse` of text. It holds no data.
 
@@ -137,7 +137,7 @@ class PlanNode(NamedTuple):
 
 
 class IaPlan(_Plan[_C.IaPlan, _C.PhysicalType]):
-    """A plan of the implementation algebra: six operators on placed tuples. Source: TRA paper, section 4.
+    """A plan of the implementation algebra: operators on placed tuples. Source: TRA paper, section 4.
 
     >>> import joinsum
     >>> plan = joinsum.parse("ia on 2\\ninput X: f32[4,4]<2,2> (0)\\noutput Y = broadcast(X)")

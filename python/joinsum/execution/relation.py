@@ -141,6 +141,22 @@ class Relation(Expression):
         traced = trace_predicate("filter", predicate, self.type.arity, _table_values(tables))
         return Relation(_C.tra_filter(self.node, traced), (self,))
 
+    def upsert(self, updates: Relation) -> Relation:
+        """The tuples of `updates`, and those of this relation whose key it lacks: SQL's upsert.
+
+        updates   of this relation's dtype, with keys and arrays of as many dimensions; new keys are inserted
+
+        No relation changes: this gives another one. Raises PlanError. Not an operator of the paper.
+
+        >>> import joinsum, torch
+        >>> x = joinsum.relation(torch.arange(4.), parts=4)
+        >>> x.upsert(joinsum.relation({1: torch.tensor([7.]), 4: torch.tensor([8.])})).to_tensor(links=[0])
+        tensor([0., 7., 2., 3., 8.])
+        """
+        if not isinstance(updates, Relation):
+            raise PlanError(f"upsert: updates are a joinsum.Relation: got={type(updates).__name__}")
+        return Relation(_C.tra_upsert(self.node, updates.node), (self, updates))
+
     def transform(self, kernel: str) -> Relation:
         """Runs a kernel of one operand on each array. Raises PlanError, KernelError. Source: section 3.1 (5).
 

@@ -98,7 +98,7 @@ def _parts(type_: _C.PhysicalType, dims: Dims) -> dict[str, int]:
 
 def _dims(node: PlanNode, inputs: list[Dims], relations: list[_C.RelationType]) -> Dims:
     """Labels of a node's key dimensions."""
-    if node.kind in ("broadcast", "shuffle", "local_filter"):
+    if node.kind in ("broadcast", "shuffle", "local_filter", "local_upsert"):
         return inputs[0]
     if node.kind == "local_aggregate":
         return tuple(inputs[0][dim] for dim in node.core.group_by)

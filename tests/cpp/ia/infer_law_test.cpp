@@ -61,6 +61,15 @@ struct Definition {
     }
     return out;
   }
+  std::vector<Key> operator()(const LocalUpsert&) const {
+    std::set<Key> written;
+    for (const std::vector<Key>& on_site : *inputs[1]) written.insert(on_site.begin(), on_site.end());
+    std::vector<Key> out = (*inputs[1])[site];
+    for (const Key& key : here(0)) {
+      if (!written.contains(key)) out.push_back(key);
+    }
+    return out;
+  }
   /// Random plans have none; kernels/call_test.cpp says what they hold.
   std::vector<Key> operator()(const LocalCall&) const { return {}; }
 

@@ -179,6 +179,31 @@ TEST(LocalAggregate, AggregatesScatteredGroupsThatMeet) {
 
 // --- filters and maps ------------------------------------------------------------------------------------------------
 
+TEST(LocalUpsert, LiesWhereBothOperandsDo) {
+  EXPECT_EQ(type_of("upsert(A, filter[k0 != 1](B))"), "f32[8,8]<4,4> on 2x2 (0, 1)");
+  EXPECT_EQ(type_of("upsert(filter[k0 < 2](A), filter[k0 > 2](B))"), "f32[8,8]<4,4> hole<2,0> on 2x2 (0, 1)");
+  EXPECT_EQ(type_of("upsert(R, broadcast(A))"), "f32[8,8]<4,4> on 2x2 (*, *)");
+  EXPECT_EQ(type_of("upsert(D, filter[k0 == 0](U))"), "f32[2@-]<2> on 2x2 (*, *)");
+}
+
+/// What site 0 holds of V is <0>; the map brings it <3>, which leaves the last site.
+TEST(LocalUpsert, WritesWhereTheNewValueLies) {
+  const NodePtr node =
+      parse(kInputs + std::string("output Z = upsert(V, filter[k0 == 3](map[(3 - k0); id](V)))")).outputs()[0].node;
+  EXPECT_EQ(node->type().text(), "f32[2@-]<4> on 2x2 (scattered[0])");
+  EXPECT_EQ(*node->type().holding.keys(0), (std::vector<Key>{{0}, {3}}));
+  EXPECT_EQ(*node->type().holding.keys(3), std::vector<Key>{});
+}
+
+TEST(LocalUpsert, RaisesWhereTuplesWouldLieApart) {
+  expect_error("upsert(A, R)",
+               "local_upsert: operands that are placed differently hold each tuple on one site only; move both to one "
+               "placement: base=(0, 1), updates=(*, *)");
+  expect_error("upsert(T0, T1)", "operands that are placed differently");
+  expect_error("upsert(agg[0; add](A), agg[0; add](A))", "local_upsert: an operand is pending; reduce it first: ");
+  expect_error("upsert(A)", "local_upsert: wrong number of inputs: inputs=1, wanted=2");
+}
+
 TEST(LocalFilter, KeepsOwnersWhereTheFrontierShrinks) {
   EXPECT_EQ(type_of("filter[k0 < 3](V)"), "f32[2@-]<3> on 2x2 (0:4, 0:4)");
   EXPECT_EQ(type_of("filter[k0 != 1](V)"), "f32[2@-]<4> hole<1> on 2x2 (0, 0)");

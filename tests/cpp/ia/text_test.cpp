@@ -77,7 +77,7 @@ TEST(PhysicalPlanText, APlanHasOneGrid) {
 TEST(PhysicalPlanText, ErrorsNameTheirPlace) {
   EXPECT_EQ(parse_error(std::string(kHead) + "output Z = scatter[0](X)"),
             "parse: no such operator: name=scatter, operators=[broadcast, shuffle, local_join, local_aggregate, "
-            "local_filter, local_map, local_call]: line=3, column=20, near=`0](X)`");
+            "local_filter, local_map, local_call, local_upsert]: line=3, column=20, near=`0](X)`");
   EXPECT_EQ(parse_error(std::string(kHead) + "output Z = shuffle[(0, 1)](X)").substr(0, 65),
             "parse: a placement has one state per grid axis: states=2, grid=2x");
   EXPECT_EQ(parse_error(std::string(kHead) + "output Z = shuffle[0](X, X)"),

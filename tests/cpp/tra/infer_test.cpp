@@ -48,6 +48,19 @@ TEST(Infer, JoinKeyIsAllLeftComponentsThenTheRightOnesThatAreNotJoined) {
 
 TEST(Infer, FilterLeavesHolesAndNamesTheFirst) { EXPECT_EQ(type_of("filter[k0 != 1](X)"), "f32[10,6]<4,2> hole<1,0>"); }
 
+TEST(Infer, UpsertHasTheKeysOfBoth) {
+  EXPECT_EQ(type_of("upsert(filter[k0 != 1](X), X)"), "f32[10,6]<4,2>");
+  EXPECT_EQ(type_of("upsert(filter[k0 == 0](X), filter[k0 == 2](X))"), "f32[8@0{0,3,5,8},6]<3,2> hole<1,0>");
+  EXPECT_EQ(type_of("upsert(rekey[(k0)](H), filter[false](rekey[(k0)](H)))"), type_of("rekey[(k0)](H)"));
+}
+
+TEST(Infer, UpsertOfOtherArraysRaises) {
+  EXPECT_EQ(error_of("upsert(X, I)"), "upsert: operands have different dtypes: base=f32, updates=i32");
+  EXPECT_EQ(error_of("upsert(X, rekey[(k0)](X))").substr(0, 62),
+            "upsert: operands have keys of different arity, or arrays of di");
+  EXPECT_EQ(error_of("upsert(X, filter[k0 == 0 and k1 == 0](rekey[(3 - k0, k1)](X)))").substr(0, 7), "upsert:");
+}
+
 TEST(Infer, RekeyLeavesDuplicatesAndNamesTheFirst) {
   EXPECT_EQ(type_of("rekey[(k0)](H)"), "f32[4@0,2]<2> duplicate<0>");
 }

@@ -45,6 +45,13 @@ TEST(Lower, RekeyTransformAndTileBecomeMaps) {
   EXPECT_EQ(lowered("tile[0, 1](X)"), "local_map[2: (k0, k1, m); tile[0, 1]](X)");
 }
 
+TEST(Lower, UpsertMovesItsOperandsToOnePlacement) {
+  EXPECT_EQ(lowered("upsert(X, X)"), "local_upsert(X, X)");
+  EXPECT_EQ(lowered("upsert(rekey[(k1, k0)](X), X)"), "local_upsert(local_map[(k1, k0); id](X), shuffle[(1, 0)](X))");
+  EXPECT_EQ(lowered("upsert(rekey[(k1, k0 // 2)](X), X)"),
+            "local_upsert(shuffle[(0, 1:2)](local_map[(k1, k0 // 2); id](X)), X)");
+}
+
 TEST(Lower, FilterBecomesALocalOne) { EXPECT_EQ(lowered("filter[k0 == k1](X)"), "local_filter[k0 == k1](X)"); }
 
 TEST(Lower, ConcatBecomesALocalAggregateOverAShuffleToTheOtherKeys) {
@@ -131,7 +138,7 @@ TEST(Lower, KeepsTheContentsOfRandomPlansFromRandomPlacements) {
       scattered += node->type().placement.scattered() != nullptr ? 1 : 0;
     }
   }
-  EXPECT_EQ(operators.size(), 7U);
+  EXPECT_EQ(operators.size(), 8U);
   EXPECT_GT(scattered, 20);
 }
 

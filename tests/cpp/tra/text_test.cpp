@@ -111,7 +111,7 @@ TEST(PlanText, ErrorsNameTheirPlace) {
             "parse: no such input or node so far: name=t1: line=3, column=12, near=`t1`");
   EXPECT_EQ(parse_error(head + "t = shuffle[0](X)"),
             "parse: no such operator: name=shuffle, operators=[aggregate, join, rekey, filter, transform, tile, "
-            "concat, call]: "
+            "concat, call, upsert]: "
             "line=3, column=13, near=`0](X)`");
   EXPECT_EQ(parse_error(head), "parse: a plan needs an `output` line: line=3, column=1, near=`end of text`");
   EXPECT_EQ(parse_error(head + "output Z = X\noutput Z = X"),
@@ -186,7 +186,7 @@ TEST(PlanText, ParsesWhatItPrintsOfRandomPlans) {
     for (const NodePtr& node : plan.order()) ++operators[operator_name(node->operation())];
     for (const auto& output : plan.outputs()) tied += output.tied_input ? 1 : 0;
   }
-  EXPECT_EQ(operators.size(), 8U);
+  EXPECT_EQ(operators.size(), 9U);
   for (const auto& [name, count] : operators) EXPECT_GT(count, 50) << name;
   EXPECT_GT(tied, 20);
 }

@@ -41,6 +41,8 @@ ONE_AXIS = {
     "greatest in shares": "input X: T[6,9]<3,5> (0)\noutput Z = shuffle[0](local_aggregate[1; max](X))",
     "empty parts": "input X: T[7,5]<3,2> (0)\noutput Z = broadcast(local_filter[k0 < 1](X))",
     "scattered": "input X: T[8,5]<4,1> (0)\noutput Z = broadcast(local_map[(k0 // 2, k1); id](X))",
+    "written where it lies": "input X: T[8,5]<4,1> (0)\ninput Y: T[8,5]<4,1> (0)\n"
+    "output Z = broadcast(upsert(X, filter[k0 > 1](map[(3 - k0, k1); id](Y))))",
     "product by rows": "input X: T[7,5]<3,2> (0)\ninput W: T[5,4]<2,2> (0)\n"
     "output Z = local_aggregate[0, 2; add](local_join[1; 0; matmul](X, broadcast(W)))",
     "product by sums": "input X: T[7,5]<3,2> (1)\ninput W: T[5,4]<2,2> (0)\n"
@@ -57,7 +59,7 @@ TWO_AXES = {
     "2-D product": "input X: T[7,5]<3,2> (0, 1)\ninput W: T[5,4]<2,2> (*, 0)\n"
     "output Z = shuffle[(0, 1)](local_aggregate[0, 2; add](local_join[1; 0; matmul](X, W)))",
 }
-OPERATORS = {"broadcast", "shuffle", "local_join", "local_aggregate", "local_filter", "local_map"}
+OPERATORS = {"broadcast", "shuffle", "local_join", "local_aggregate", "local_filter", "local_map", "local_upsert"}
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,12 @@ def draw_concat(draw: st.DrawFn, x: joinsum.Relation, y: joinsum.Relation) -> jo
     return x.concat(draw(st.integers(0, x.type.arity - 1)), draw(st.integers(0, x.type.rank - 1)))
 
 
+def draw_upsert(draw: st.DrawFn, x: joinsum.Relation, y: joinsum.Relation) -> joinsum.Relation:
+    others = [y, draw_rekey(draw, x, y), draw_filter(draw, x, y).transform("negate")]
+    base, updates = draw(st.permutations([x, draw(st.sampled_from(others))]))
+    return base.upsert(updates)
+
+
 OPERATORS: list[Operator] = [
     draw_join,
     draw_aggregate,
@@ -161,7 +167,61 @@ OPERATORS: list[Operator] = [
     draw_transform,
     draw_tile,
     draw_concat,
+    draw_upsert,
 ]
+
+
+@settings(QUICK, max_examples=60)
+@given(
+    base=st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 2)), st.integers(-9, 9), min_size=1),
+    updates=st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 5)), st.integers(-9, 9), min_size=1),
+    sites=st.integers(1, 8),
+    place=st.sampled_from([None, "replicated"]),
+)
+def test_an_upsert_is_the_update_of_a_dict(
+    base: dict[tuple[int, int], int], updates: dict[tuple[int, int], int], sites: int, place: str | None
+) -> None:
+    joinsum.init(sites=sites)
+    x, y = (
+        joinsum.relation({key: torch.tensor([value]) for key, value in entries.items()}, place=place)
+        for entries in (base, updates)
+    )
+    written = x.upsert(y).tuples()
+    assert {key: int(array) for key, array in written} == base | updates
+    assert len(written) == len(base | updates)
+
+
+def test_rows_that_an_upsert_writes_replace_those_of_their_key() -> None:
+    joinsum.init(sites=4)
+    x = torch.arange(24.0).reshape(8, 3)
+    table = joinsum.relation(x, parts=(8, 1), name="table")
+    doubled = table.filter(lambda i, j: i % 3 == 1).transform("scale[2]")
+    wanted = x.clone()
+    wanted[1::3] *= 2
+    assert torch.equal(table.upsert(doubled).to_tensor(), wanted)
+    assert torch.equal(table.to_tensor(), x)
+    # Reversing the keys of a few rows moves them; all others stay where they are.
+    moved = table.filter(lambda i, j: i < 2).rekey(lambda i, j: (7 - i, j))
+    wanted = x.clone()
+    wanted[[7, 6]] = x[[0, 1]]
+    assert torch.equal(table.upsert(moved).to_tensor(), wanted)
+
+
+def test_an_upsert_of_what_does_not_fit_is_refused() -> None:
+    joinsum.init(sites=2)
+    x = joinsum.relation(torch.ones(4), parts=4)
+    with pytest.raises(joinsum.PlanError, match=r"upsert: updates are a joinsum.Relation: got=Tensor"):
+        x.upsert(torch.ones(4))  # type: ignore[arg-type]
+    with pytest.raises(joinsum.PlanError, match="upsert: operands have different dtypes: base=f32, updates=f64"):
+        x.upsert(joinsum.relation(torch.ones(4, dtype=torch.float64), parts=4))
+    with pytest.raises(
+        joinsum.PlanError, match="upsert: operands have keys of different arity, or arrays of different"
+    ):
+        x.upsert(joinsum.relation(torch.ones(4, 4), parts=(4, 1)))
+    with pytest.raises(joinsum.PlanError, match="upsert: extents of an axis must depend on one key"):
+        joinsum.relation({(i, j): torch.ones(2) for i in range(2) for j in range(2)}).upsert(
+            joinsum.relation({(0, 0): torch.ones(3)})
+        )
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.__name__[5:])

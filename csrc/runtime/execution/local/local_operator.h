@@ -95,6 +95,8 @@ LocalOperatorPtr prepare_reduction(const ia::LocalMap& map, const ia::LocalAggre
                                    const relation::RelationType& input, const relation::RelationType& mapped);
 LocalOperatorPtr prepare_aggregate(const ia::LocalAggregate& op, const relation::RelationType& input);
 LocalOperatorPtr prepare_filter(const ia::LocalFilter& op, const relation::RelationType& input);
+LocalOperatorPtr prepare_upsert(const relation::RelationType& base, const relation::RelationType& updates,
+                                const relation::RelationType& result);
 LocalOperatorPtr prepare_map(const ia::LocalMap& op, const relation::RelationType& input);
 
 /// The kernels that follow the first one of an operator, on its results.

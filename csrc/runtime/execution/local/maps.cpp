@@ -130,11 +130,51 @@ class Filter final : public LocalOperator {
   Layout layout_;
 };
 
+class Upsert final : public LocalOperator {
+ public:
+  Upsert(const relation::RelationType& base, const relation::RelationType& updates,
+         const relation::RelationType& result)
+      : base_(base), updates_(updates), result_(result), written_(updates.all_keys()) {
+    std::sort(written_.begin(), written_.end());
+  }
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& /*context*/) const override {
+    std::vector<PinnedPiece> out;
+    for (const PinnedPiece& piece : operands[0].pieces) {
+      for_each_key(piece.box, [&](const Key& key) {
+        if (!std::binary_search(written_.begin(), written_.end(), key)) add(base_, piece, key, out);
+      });
+    }
+    for (const PinnedPiece& piece : operands[1].pieces) {
+      for_each_key(piece.box, [&](const Key& key) { add(updates_, piece, key, out); });
+    }
+    return out;
+  }
+
+  std::string text() const override { return "tuple by tuple"; }
+
+ private:
+  /// The axes of the result may be linked to other key dimensions than those of an operand.
+  void add(const Layout& layout, const PinnedPiece& piece, const Key& key, std::vector<PinnedPiece>& out) const {
+    const Box box = Box::single(key);
+    out.push_back({box, layout.slice(piece.array, piece.box, box).reshape(result_.shape(box))});
+  }
+
+  Layout base_, updates_, result_;
+  std::vector<Key> written_;
+};
+
 }  // namespace
 
 LocalOperatorPtr prepare_map(const ia::LocalMap& op, const relation::RelationType& input) {
   if (op.outputs == 1 && op.key_map.is_identity(input.arity())) return std::make_unique<ArrayMap>(op, input);
   return std::make_unique<KeyedMap>(op, input);
+}
+
+LocalOperatorPtr prepare_upsert(const relation::RelationType& base, const relation::RelationType& updates,
+                                const relation::RelationType& result) {
+  return std::make_unique<Upsert>(base, updates, result);
 }
 
 LocalOperatorPtr prepare_filter(const ia::LocalFilter& op, const relation::RelationType& input) {
