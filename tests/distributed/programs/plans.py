@@ -25,6 +25,7 @@ LOGICAL = {
     "one key for two": "input A: T[8,3]<4,1>\noutput Z = aggregate[0; add](rekey[(k0 // 2, k1)](A))",
     "cut and joined": "input A: T[8,5]<2,2>\nt = tile[0, 2](A)\noutput Y = t\noutput Z = transform[negate](A)",
     "side by side": "input A: T[6,9]<2,3>\noutput Z = concat[1, 1](A)",
+    "written": "input A: T[8,6]<4,3>\ninput B: T[8,6]<4,3>\noutput Z = upsert(A, filter[k0 % 2 == 1](B))",
     "twice": "input A: T[6,6]<3,3>\noutput Z = aggregate[0, 2; add](join[1; 0; matmul](A, A))\noutput A2 -> A = A",
 }
 
@@ -119,7 +120,7 @@ def random_case(seed: int, dtype: torch.dtype) -> Case:
 def random_operator(dice: random.Random, pool: list[joinsum.Relation]) -> joinsum.Relation:
     one, other = dice.choice(pool[-2:]), dice.choice(pool)
     dims = dice.sample(range(one.type.arity), dice.randint(0, one.type.arity))
-    match dice.randrange(7):
+    match dice.randrange(8):
         case 0 | 1:
             count = dice.randint(0, min(one.type.arity, other.type.arity))
             on = dice.sample(range(one.type.arity), count), dice.sample(range(other.type.arity), count)
@@ -132,5 +133,7 @@ def random_operator(dice: random.Random, pool: list[joinsum.Relation]) -> joinsu
             return one.filter(f"k0 < {dice.randint(1, 3)}")
         case 5:
             return one.tile(axis=dice.randint(0, 1), size=dice.randint(1, 3))
+        case 6:
+            return one.upsert(other)
         case _:
             return one.transform(dice.choice(["relu", "transpose", "scale[2]"]))
