@@ -251,6 +251,10 @@ def source_of(
         return tensor_source(x, parts, place)
     if parts is not None:
         raise PlanError(f"relation: parts cut a tensor; tuples have theirs: parts={show(parts)}")
+    if balance != "indices":
+        raise PlanError(
+            f"relation: balance is of the parts of a sparse tensor; tuples have theirs: balance={show(balance)}"
+        )
     if isinstance(x, StoredRelation):
         if place is not None:
             raise PlanError(f"relation: a stored relation has its place; use its move(place): type={x.type}")

@@ -255,6 +255,8 @@ def test_inputs_of_the_other_kind_and_wrong_arguments_are_refused() -> None:
         joinsum.run(dense_plan, {"A": x.to_sparse()})
     with pytest.raises(joinsum.PlanError, match="equally many what"):
         joinsum.relation(x.to_sparse(), parts=(2, 2), balance="rows")
+    with pytest.raises(joinsum.PlanError, match="balance is of the parts of a sparse tensor; tuples have theirs"):
+        joinsum.relation({0: torch.ones(2)}, balance="entries")
     with pytest.raises(joinsum.PlanError, match="dense axes=1"):
         joinsum.relation(x.to_sparse(1), parts=(2, 2))
     with pytest.raises(joinsum.PlanError, match="no gradients"):
