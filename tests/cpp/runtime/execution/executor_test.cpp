@@ -113,8 +113,9 @@ class RanksOutputs {
  public:
   void add(const std::string& name, const StoredRelation& relation) {
     const std::lock_guard lock(mutex_);
+    std::map<Key, std::vector<double>>& found = found_[name];  // also of a relation without tuples
     for (const auto& [key, array] : tuples(relation)) {
-      const auto [at, fresh] = found_[name].emplace(key, values(array));
+      const auto [at, fresh] = found.emplace(key, values(array));
       EXPECT_EQ(at->second, values(array)) << name;
     }
   }
