@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/table/rows.h"
 #include "relation/typing.h"
 #include "runtime/execution/local/joins.h"
