@@ -336,8 +336,7 @@ PhysicalType infer_map(const LocalMap& op, const PhysicalType& input) {
 
 /// What sites hold of `base`, without the keys that `updates` has on any site, and of `updates`.
 Holding upserted_holding(const PhysicalType& base, const PhysicalType& updates) {
-  std::vector<Key> written = updates.relation.all_keys();
-  std::sort(written.begin(), written.end());
+  const std::vector<Key> written = updates.relation.all_keys();
   std::vector<Holding::KeyList> lists;
   for (int64_t site = 0; site < base.sites(); ++site) {
     auto keys = std::make_shared<std::vector<Key>>(*updates.holding.keys(site));

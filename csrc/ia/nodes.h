@@ -71,8 +71,8 @@ struct LocalCall {
 };
 
 /// Keeps what each site holds of the first operand, without the tuples whose key the second one has on any site, and
-/// what it holds of the second. The operands are placed alike, or no tuple of either is replicated: then a tuple is
-/// written where its new value lies, and leaves its old place. Not in the paper.
+/// what it holds of the second. Both have one placement, or no tuple of either is replicated: then a tuple is stored
+/// where its new value is, and removed from its old site without a message. Not in the paper.
 struct LocalUpsert {
   bool operator==(const LocalUpsert&) const = default;
 };

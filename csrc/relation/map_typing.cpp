@@ -194,19 +194,18 @@ RelationType upsert_type(const std::string& who, const RelationType& base, const
                      ": operands have keys of different arity, or arrays of different rank: base=", base.text(),
                      ", updates=", updates.text());
   check_enumerable(who, base.tuples() + updates.tuples());
-  std::vector<Key> written = updates.all_keys();
+  const std::vector<Key> written = updates.all_keys();
   std::vector<Key> keys = written;
-  std::sort(written.begin(), written.end());
   for (Key& key : base.all_keys()) {
     if (!std::binary_search(written.begin(), written.end(), key)) keys.push_back(std::move(key));
   }
-  const size_t updated = written.size();
   Dims frontier = base.frontier;
   for (size_t d = 0; d < frontier.size(); ++d) frontier[d] = std::max(frontier[d], updates.frontier[d]);
   std::optional<std::vector<Axis>> axes = common_axes(base, updates);
   if (!axes) {
     std::vector<Dims> shapes;
-    for (size_t i = 0; i < keys.size(); ++i) shapes.push_back((i < updated ? updates : base).array_shape(keys[i]));
+    for (size_t i = 0; i < keys.size(); ++i)
+      shapes.push_back((i < written.size() ? updates : base).array_shape(keys[i]));
     Dims links;
     for (size_t a = 0; a < base.axes.size(); ++a) {
       links.push_back(base.axes[a].linked() ? base.axes[a].key_dim : updates.axes[a].key_dim);

@@ -26,8 +26,8 @@ ia::NodePtr prepare_for(const KeyMap& key_map, const ia::NodePtr& input) {
   return kept ? input : ia::shuffle(input, all_dims(input->type().relation.arity()));
 }
 
-/// Where an upsert writes: where its first operand lies, if the keys of both have owners there.
-ia::GridPlacement written_at(const std::vector<ia::NodePtr>& operands, const RelationType& result) {
+/// Placement of an upsert: that of its first operand, if each key of both has an owner under it.
+ia::GridPlacement upsert_placement(const std::vector<ia::NodePtr>& operands, const RelationType& result) {
   const ia::PhysicalType& type = operands[0]->type();
   const ia::GridPlacement* target = type.placement.grid();
   const bool owned = target != nullptr && !type.placement.pending() &&
@@ -93,7 +93,7 @@ struct Lower {
       return ia::make(std::move(local), std::move(everywhere));
     }
     if (std::holds_alternative<ia::LocalUpsert>(local)) {
-      const ia::GridPlacement target = written_at(inputs, node.type());
+      const ia::GridPlacement target = upsert_placement(inputs, node.type());
       return ia::make(std::move(local), {ia::move_to(inputs[0], target), ia::move_to(inputs[1], target)});
     }
     ia::NodePtr input = inputs[0];

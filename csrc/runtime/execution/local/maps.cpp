@@ -136,9 +136,7 @@ class Upsert final : public LocalOperator {
  public:
   Upsert(const relation::RelationType& base, const relation::RelationType& updates,
          const relation::RelationType& result)
-      : base_(base), updates_(updates), result_(result), written_(updates.all_keys()) {
-    std::sort(written_.begin(), written_.end());
-  }
+      : base_(base), updates_(updates), result_(result), written_(updates.all_keys()) {}
 
   std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
                                const RunContext& /*context*/) const override {
@@ -164,7 +162,7 @@ class Upsert final : public LocalOperator {
   }
 
   Layout base_, updates_, result_;
-  std::vector<Key> written_;
+  std::vector<Key> written_;  ///< ascending
 };
 
 }  // namespace
