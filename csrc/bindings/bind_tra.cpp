@@ -102,7 +102,8 @@ void bind_tra_plan(py::module_& module) {
   bind_plan_of<tra::Plan, tra::Node, tra::Input>(module, "TraPlan", &tra::parse)
       .def_property_readonly("nodes", &types_of)
       .def_property_readonly("tables", &tables_of)
-      .def("lower", &tra::lower, py::arg("grid"), py::arg("placements"), WithoutGil())
+      .def("lower", &tra::lower, py::arg("grid"), py::arg("placements"),
+           py::arg("output_placements") = std::map<std::string, ia::Placement>{}, WithoutGil())
       .def("interpret", &tra::interpret, py::arg("inputs"), py::arg("scalars"), WithoutGil());
 }
 

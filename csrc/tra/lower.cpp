@@ -104,7 +104,6 @@ struct Lower {
   }
 };
 
-/// A tied output has the placement of its input.
 ia::NodePtr move_to(const ia::NodePtr& node, const ia::PhysicalType& target) {
   if (node->type() == target) return node;
   if (target.placement.fully_replicated()) return ia::broadcast(node);
@@ -115,7 +114,8 @@ ia::NodePtr move_to(const ia::NodePtr& node, const ia::PhysicalType& target) {
 
 ia::Operation local_operation(const Node& node) { return std::visit(Localize{node}, node.operation()); }
 
-ia::Plan lower(const Plan& plan, const ia::Grid& grid, const std::map<std::string, ia::Placement>& placements) {
+ia::Plan lower(const Plan& plan, const ia::Grid& grid, const std::map<std::string, ia::Placement>& placements,
+               const std::map<std::string, ia::Placement>& output_placements) {
   std::unordered_map<const Node*, ia::NodePtr> lowered;
   std::map<std::string, ia::NodePtr> inputs;
   for (const NodePtr& node : plan.order()) {
@@ -128,7 +128,12 @@ ia::Plan lower(const Plan& plan, const ia::Grid& grid, const std::map<std::strin
   std::vector<ia::Plan::Output> outputs;
   for (const auto& output : plan.outputs()) {
     ia::NodePtr result = lowered.at(output.node.get());
-    if (output.tied_input) result = move_to(result, inputs.at(*output.tied_input)->type());
+    if (output.tied_input) {
+      result = move_to(result, inputs.at(*output.tied_input)->type());
+    } else if (const auto named = output_placements.find(output.name); named != output_placements.end()) {
+      result =
+          move_to(result, ia::PhysicalType::placed("output " + output.name, output.node->type(), grid, named->second));
+    }
     outputs.push_back({output.name, std::move(result), output.tied_input});
   }
   return ia::Plan::make(std::move(outputs));

@@ -79,12 +79,14 @@ if _TYPE_CHECKING:
     from joinsum.frontend.distributed_einsum import distributed_einsum
     from joinsum.frontend.empty_models import init_empty
     from joinsum.frontend.training.train_step import TrainStep, train_step
+    from joinsum.ist import IST
     from joinsum.planner.graph_plan import plan_graph, plan_graph_file
     from joinsum.sparse import SparseTensor
 
 __version__ = _VERSION
 
 __all__ = [
+    "IST",
     "CaptureError",
     "CheckpointError",
     "Cluster",
@@ -198,6 +200,7 @@ _SELDOM_USED = {
     "diff": "joinsum.explanation.diff",
     "Difference": "joinsum.explanation.diff",
     "explain": "joinsum.explanation.explain",
+    "IST": "joinsum.ist",
     "Explanation": "joinsum.explanation",
     "plan_graph": "joinsum.planner.graph_plan",
     "plan_graph_file": "joinsum.planner.graph_plan",

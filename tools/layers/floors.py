@@ -103,6 +103,7 @@ PYTHON = (
     Floor("frontend"),
     Floor("frontend/training"),
     Floor("explanation"),
+    Floor("ist"),
     Floor("nn"),
     Floor(ROOT),
     # Clients of the public names.

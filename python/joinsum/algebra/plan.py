@@ -204,13 +204,17 @@ def plan(*, ties: Mapping[str, str] | None = None, **outputs: Expression) -> Tra
     return TraPlan(core, places_of(sources))
 
 
-def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
+def lower(
+    plan: TraPlan, place: Mapping[str, Place] | None = None, *, output_place: Mapping[str, Place] | None = None
+) -> IaPlan:
     """Translates a logical plan operator by operator. Source: TRA paper, section 5.1, Table 1.
 
-    place   where inputs start, by name: as for `joinsum.relation`. By default as their relations specify, or split
-            along the key dimensions in order
+    place          where inputs start, by name: as for `joinsum.relation`. By default as their relations specify, or
+                   split along the key dimensions in order
+    output_place   where outputs end, by name. By default where their last operator leaves them; an output that is tied
+                   to an input ends where that starts
 
-    Raises PlanError for a placement that does not fit, or of an unknown input.
+    Raises PlanError for a placement that does not fit, or of an unknown input or output.
 
     >>> import joinsum
     >>> _ = joinsum.init(sites=4)
@@ -225,7 +229,7 @@ def lower(plan: TraPlan, place: Mapping[str, Place] | None = None) -> IaPlan:
     """
     grid = context().grid
     placements = initial_placements("lower", plan, place, grid)
-    lowered = plan.core.lower(grid, placements)
+    lowered = plan.core.lower(grid, placements, _final_placements("lower", plan, output_place or {}, grid))
     check_verified("lower", lowered, plan.core)
     return IaPlan(lowered)
 
@@ -243,6 +247,17 @@ def initial_placements(
         if name not in inputs:
             raise PlanError(f"{who}: a placement for an unknown input: input={show(name)}, inputs={list(inputs)}")
     return {name: resolve_place(f"input {name}", spot, grid, inputs[name].frontier) for name, spot in places.items()}
+
+
+def _final_placements(who: str, plan: TraPlan, place: Mapping[str, Place], grid: _C.Grid) -> dict[str, _C.Placement]:
+    outputs, ties = plan.outputs, plan.ties
+    for name in place:
+        if name not in outputs:
+            what = f"a placement for an unknown output: output={show(name)}, outputs={list(outputs)}"
+            raise PlanError(f"{who}: {what}")
+        if name in ties:
+            raise PlanError(f"{who}: a tied output ends where its input starts: output={name}, input={ties[name]}")
+    return {name: resolve_place(f"output {name}", spot, grid, outputs[name].frontier) for name, spot in place.items()}
 
 
 def check_verified(who: str, plan: _C.IaPlan, program: _C.TraPlan) -> None:

@@ -9,10 +9,11 @@ from operator import attrgetter, is_not
 import torch
 
 from joinsum import _C
-from joinsum.base.arguments import integer, show
+from joinsum.base.arguments import check_array, integer, show
+from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
-from joinsum.cluster.context import Context
+from joinsum.cluster.context import Context, context
 
 __all__ = ["Place", "StoredRelation", "cores_of", "fitted_type", "resolve_place"]
 
@@ -89,6 +90,30 @@ class StoredRelation:
         relation = cls.__new__(cls)
         relation._core, relation._array, relation._type, relation._context = None, array, type_, context
         return relation
+
+    @classmethod
+    def of_blocks(cls, blocks: Sequence[torch.Tensor], type_: _C.PhysicalType) -> StoredRelation:
+        """The relation whose blocks on the sites of this process are these: shared, not copied, in the order in which
+        `blocks` gives them. Moves nothing, and each rank of a process group gives its own.
+
+        type_   type and placement, as the `inputs` and `outputs` of a physical plan have them
+
+        Raises PlanError for another number of blocks, and for one of another shape or dtype.
+
+        >>> import joinsum, torch
+        >>> _ = joinsum.init(sites=2)
+        >>> plan = joinsum.parse("ia on 2\\ninput X: f32[4]<2> (0)\\noutput Y = broadcast(X)")
+        >>> x = joinsum.StoredRelation.of_blocks([torch.zeros(2), torch.ones(2)], plan.inputs["X"])
+        >>> joinsum.run(plan, {"X": x})["Y"].to_tensor()
+        tensor([0., 0., 1., 1.])
+        """
+        current = context()
+        arrays = [check_array("stored relation", block) for block in blocks]
+        wanted = torch_dtype(type_.relation.dtype)
+        for array in arrays:
+            if array.dtype is not wanted:
+                raise PlanError(f"stored relation: a block has another dtype: wanted={wanted}, block={array.dtype}")
+        return cls(_C.place_blocks(arrays, type_, current.local_sites, current.store), current, type_)
 
     def __repr__(self) -> str:
         state = "" if self.alive else ", overwritten"

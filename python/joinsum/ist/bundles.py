@@ -1,0 +1,185 @@
+"""What travels between the sites: tensors of the model and of the optimizer's state, stacked where their shapes agree.
+
+A bundle is one relation. Its array axis 0 counts the stacked tensors; the axes of neurons are cut into chunks, which
+the key counts. A tensor between two hidden layers is cut along two axes, every other one along one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from joinsum import _C
+from joinsum.ist.layers import Cut
+from joinsum.ist.sampling import Chunks
+
+__all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "with_key_axes", "without_key_axes"]
+
+
+class Slice(NamedTuple):
+    """A tensor of the model, or with `state` the tensor of that name in the optimizer's state for it."""
+
+    tensor: str
+    state: str | None = None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Tensors of one shape, dtype and cut.
+
+    name     of its relation in plans
+    shape    of a whole tensor, where an axis of `block` elements for each neuron is two axes
+    cuts     for each layer that cuts it, the layer's name and the axis of `shape` that counts its neurons, ascending
+    slices   what is stacked
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    cuts: tuple[tuple[str, int], ...]
+    dtype: torch.dtype
+    slices: tuple[Slice, ...]
+
+    def parts(self, chunks: Mapping[str, Chunks]) -> list[int]:
+        """Parts of the axes of the stacked array."""
+        counts = [1] * (1 + len(self.shape))
+        for layer, axis in self.cuts:
+            counts[1 + axis] = chunks[layer].count
+        return counts
+
+    def local_shape(self, chunks: Mapping[str, Chunks], site: int) -> list[int]:
+        """Shape of the stacked array of what a site trains."""
+        shape = [len(self.slices), *self.shape]
+        for layer, axis in self.cuts:
+            shape[1 + axis] = chunks[layer].neurons_of_sites[site]
+        return shape
+
+    # --- arrays -------------------------------------------------------------------------------------------------------
+
+    def blocks(
+        self, stacked: torch.Tensor, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int
+    ) -> list[torch.Tensor]:
+        """The blocks in which a site stores what it trains, of the stacked array; views where they can be."""
+        if len(self.cuts) == 1:
+            ((layer, axis),) = self.cuts
+            return [with_key_axes(stacked, type_, [1 + axis], [len(chunks[layer].positions(site))])]
+        leading = [1] * len(_unlinked(type_))
+        return [tile.contiguous().view(leading + list(tile.shape)) for tile in self._tiles(stacked, chunks, site)]
+
+    def stacked(
+        self,
+        blocks: Sequence[torch.Tensor],
+        type_: _C.RelationType,
+        chunks: Mapping[str, Chunks],
+        site: int,
+        out: torch.Tensor,
+    ) -> None:
+        """Writes the blocks of a site into the stacked array `out`: the inverse of `blocks`."""
+        if len(self.cuts) == 1:
+            ((_, axis),) = self.cuts
+            (block,) = blocks
+            out.copy_(without_key_axes(block, type_, [1 + axis]))
+            return
+        for tile, block in zip(self._tiles(out, chunks, site), blocks, strict=True):
+            tile.copy_(block.view(tile.shape))
+
+    def tiles(self, chunks: Mapping[str, Chunks], site: int) -> int:
+        """How many blocks a site trains."""
+        if len(self.cuts) == 1:
+            return 1
+        return math.prod(len(chunks[layer].positions(site)) for layer, _ in self.cuts)
+
+    def _tiles(self, stacked: torch.Tensor, chunks: Mapping[str, Chunks], site: int) -> list[torch.Tensor]:
+        (first, rows), (second, columns) = self.cuts
+        return [
+            stacked.narrow(1 + rows, *row).narrow(1 + columns, *column)
+            for row in _spans(chunks[first], site)
+            for column in _spans(chunks[second], site)
+        ]
+
+
+def exposed_shape(shape: Sequence[int], cut: Cut) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:
+    """The shape in which every neuron is one index, and for each layer the axis of its neurons there.
+
+    >>> exposed_shape((10, 64), Cut("fc.weight", {"conv": (1, 4)}))
+    ((10, 16, 4), (('conv', 1),))
+    """
+    by_axis = {axis: (layer, block) for layer, (axis, block) in cut.axes.items()}
+    exposed: list[int] = []
+    cuts = []
+    for axis, extent in enumerate(shape):
+        layer, block = by_axis.get(axis, (None, 1))
+        if layer is not None:
+            cuts.append((layer, len(exposed)))
+        exposed += [extent // block, block] if block > 1 else [extent]
+    return tuple(exposed), tuple(cuts)
+
+
+def bundles_of(
+    cuts: Sequence[Cut], shapes: Mapping[str, torch.Size], slices: Sequence[tuple[Slice, torch.dtype]]
+) -> list[Bundle]:
+    """Bundles of these tensors, in the order of their first slices.
+
+    shapes   of the whole tensors, by name
+    slices   what travels, and its dtype
+    """
+    by_name = {cut.name: cut for cut in cuts}
+    groups: dict[tuple[tuple[int, ...], tuple[tuple[str, int], ...], torch.dtype], list[Slice]] = {}
+    for each, dtype in slices:
+        shape, axes = exposed_shape(shapes[each.tensor], by_name[each.tensor])
+        groups.setdefault((shape, axes, dtype), []).append(each)
+    return [
+        Bundle(_identifier(members[0], number), shape, axes, dtype, tuple(members))
+        for number, ((shape, axes, dtype), members) in enumerate(groups.items())
+    ]
+
+
+def _identifier(first: Slice, number: int) -> str:
+    return f"b{number}_" + re.sub(r"\W", "_", first.tensor)
+
+
+def _spans(chunks: Chunks, site: int) -> list[tuple[int, int]]:
+    """For each position of a site, where it begins among the site's neurons, and its extent."""
+    spans, begin = [], 0
+    for position in chunks.positions(site):
+        spans.append((begin, chunks.sizes[position]))
+        begin += chunks.sizes[position]
+    return spans
+
+
+def _unlinked(type_: _C.RelationType) -> list[int]:
+    """Key dimensions that count the parts of no axis: blocks have an axis of their own for each, before the others."""
+    linked = {axis.key_dim for axis in type_.axes}
+    return [dim for dim in range(type_.arity) if dim not in linked]
+
+
+def with_key_axes(
+    array: torch.Tensor, type_: _C.RelationType, axes: Sequence[int], counts: Sequence[int]
+) -> torch.Tensor:
+    """The block of a site that has tuples of consecutive keys, made of their arrays put together.
+
+    axes, counts   for each key dimension, the axis whose parts it counts, and how many of them the site has
+    """
+    unlinked = _unlinked(type_)
+    for dim in sorted(unlinked, key=lambda dim: -axes[dim]):
+        array = array.unflatten(axes[dim], (counts[dim], -1))  # type: ignore[no-untyped-call]
+    split = sorted(axes[dim] for dim in unlinked)
+    front = [axes[dim] + split.index(axes[dim]) for dim in unlinked]
+    return array.permute(*front, *(axis for axis in range(array.dim()) if axis not in front)).contiguous()
+
+
+def without_key_axes(block: torch.Tensor, type_: _C.RelationType, axes: Sequence[int]) -> torch.Tensor:
+    """The inverse of `with_key_axes`."""
+    unlinked = _unlinked(type_)
+    rank = block.dim() - len(unlinked)
+    order: list[int] = []
+    shape: list[int] = []
+    for axis in range(rank):
+        own = [place for place, dim in enumerate(unlinked) if axes[dim] == axis]
+        order += [*own, len(unlinked) + axis]
+        shape.append(math.prod(block.shape[place] for place in own) * block.shape[len(unlinked) + axis])
+    return block.permute(*order).reshape(shape)

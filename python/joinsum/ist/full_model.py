@@ -1,0 +1,93 @@
+"""The full model beside the subnets: a copy of the module whose cut tensors are distributed over the sites."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from joinsum.base.errors import PlanError
+from joinsum.frontend.distribute import distribute
+
+__all__ = ["calibrated", "empty_copy", "filled", "full_model"]
+
+
+def empty_copy(model: nn.Module) -> nn.Module:
+    """The module with tensors on the device "meta"."""
+    memo: dict[int, Any] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        empty = torch.empty_like(tensor.detach(), device="meta")
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if is_parameter else empty
+    return copy.deepcopy(model, memo)
+
+
+def filled(skeleton: nn.Module, values: Mapping[str, torch.Tensor]) -> nn.Module:
+    """A copy of an empty module with these tensors, by name."""
+    model = copy.deepcopy(skeleton)
+    for name, old in list(model.named_parameters(remove_duplicate=False)):
+        _set(model, name, nn.Parameter(values[name], requires_grad=old.requires_grad))
+    for name, _ in list(model.named_buffers(remove_duplicate=False)):
+        _set(model, name, values[name])
+    return model
+
+
+def _set(model: nn.Module, name: str, tensor: torch.Tensor) -> None:
+    owner, _, attribute = name.rpartition(".")
+    module = model.get_submodule(owner)
+    tensors = module._parameters if attribute in module._parameters else module._buffers
+    tensors[attribute] = tensor  # type: ignore[assignment]
+
+
+def full_model(skeleton: nn.Module, values: Mapping[str, torch.Tensor], data: Literal["whole", "sharded"]) -> nn.Module:
+    """The module with these values in evaluation mode, which `joinsum.distribute` plans at its first call."""
+    model = filled(skeleton, values).eval()
+
+    def first_call(*args: Any, **keywords: Any) -> Any:
+        del model.forward
+        distribute(model, args, keywords, data=data)
+        return model(*args, **keywords)
+
+    model.forward = first_call
+    return model
+
+
+def calibrated(model: nn.Module, loader: Iterable[object], batches: int | None) -> None:
+    """Computes the running statistics of BatchNorm anew: their means over batches, each weighted alike. Raises
+    PlanError where there is no batch."""
+    norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
+    norms = [each for each in norms if each.track_running_stats and each.running_mean is not None]
+    if not norms:
+        return
+    momenta = [each.momentum for each in norms]
+    for each in norms:
+        each.train()
+        each.momentum = 1.0
+    sums: list[torch.Tensor] = []
+    count = 0
+    with torch.no_grad():
+        for batch in itertools.islice(loader, batches):
+            model(_inputs(batch))
+            found = [statistic.clone() for each in norms for statistic in _statistics(each)]
+            sums = [total.add_(new) for total, new in zip(sums, found, strict=True)] if sums else found
+            count += 1
+        if not count:
+            raise PlanError("IST: calibration needs a batch: batches=0")
+        statistics = [statistic for each in norms for statistic in _statistics(each)]
+        for statistic, total in zip(statistics, sums, strict=True):
+            statistic.copy_(total.div_(count))
+    for each, momentum in zip(norms, momenta, strict=True):
+        each.eval()
+        each.momentum = momentum
+
+
+def _statistics(norm: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return norm.running_mean, norm.running_var
+
+
+def _inputs(batch: object) -> Any:
+    return batch[0] if isinstance(batch, (tuple, list)) else batch

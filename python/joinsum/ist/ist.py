@@ -1,0 +1,432 @@
+"""`joinsum.IST`: independent subnet training around the user's own loop."""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from joinsum.base.arguments import integer, show
+from joinsum.base.errors import PlanError
+from joinsum.cluster.context import context, init
+from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
+from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.ist.averages import Averages
+from joinsum.ist.bundles import Bundle, Slice, bundles_of
+from joinsum.ist.discovery import find_layers
+from joinsum.ist.exchange import Exchange
+from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model
+from joinsum.ist.layers import HiddenLayer, cut_tensors, explicit_layers
+from joinsum.ist.sampling import Assignment, Chunks, assignment
+from joinsum.ist.subnets import Subnets
+
+__all__ = ["IST"]
+
+# A layer without resting weights is dealt out neuron by neuron up to so many, others in so many chunks for each site.
+_SINGLE_NEURONS = 4096
+_CHUNKS_FOR_EACH_SITE = 8
+
+
+class IST:
+    """Trains a model as random subnets, one on each site, that exchange neurons after every few steps.
+
+    In a round each site has a random share of the neurons of every hidden layer, each neuron on one site, and trains
+    that subnet alone with the user's own loop. At its end the sites exchange neurons for the next round's subnets: a
+    site sends and receives about a share of the weights that it trains, and never the whole model.
+
+    model       stays the same object with the same parameters, which shrink to the subnet's shapes
+    optimizer   of torch.optim; each of its steps counts
+    every       steps of each site in a round; None where the loop calls `end_round`
+    group       the process group or mesh dimension of the sites, if `joinsum.init` has not been called
+    layers      "auto", or (producers, norms, consumers) for each hidden layer to cut: module names, one or several
+    seed        of the subnets; equal on all ranks
+    state       "carry": the optimizer's moments follow their neurons; "reset": they start at zero in every round
+    unnormalised   whether to cut layers without a norm between producer and consumer
+    scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
+                sum joins a residual before it is normed (docs/ist.md)
+
+    On a process group all ranks construct it, from rank 0's values, and take the same number of steps, each on its own
+    batches. On loopback sites the process plays the sites in turn: step i of the optimizer is site i mod n's.
+    Parameters that no hidden layer cuts, and running statistics, are averaged at the end of a round.
+
+    Raises PlanError, naming the module: for a layer without a norm, tied weights, more sites than neurons, a model in
+    DistributedDataParallel, and where no layer can be cut.
+
+    >>> import joinsum, torch
+    >>> _ = joinsum.init(sites=2)
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> with joinsum.IST(model, optimizer, every=2, seed=0) as ist:
+    ...     for step in range(8):
+    ...         optimizer.zero_grad()
+    ...         model(torch.ones(5, 4)).square().mean().backward()
+    ...         optimizer.step()
+    >>> ist.rounds, model[0].weight.shape
+    (2, torch.Size([8, 4]))
+
+    Source: thesis, chapter 2; `docs/ist.md`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        every: int | None = 10,
+        group: object | None = None,
+        layers: Literal["auto"] | Sequence[object] = "auto",
+        seed: int = 0,
+        state: Literal["carry", "reset"] = "carry",
+        unnormalised: bool = False,
+        scaled: bool | None = None,
+    ) -> None:
+        self._check(model, optimizer, every, state)
+        if group is not None and context().group is not group:
+            init(group=group)
+        self._context = context()
+        self._model, self._optimizer = model, optimizer
+        self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
+        self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
+        self._chunks = self._chunks_of_layers()
+        self._rounds = 0
+        self._steps = 0  # of the round that has begun
+        self._active = False
+        self._assignments: dict[str, Assignment] = {}
+        self._begin()
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that have ended."""
+        return self._rounds
+
+    @property
+    def site(self) -> int:
+        """The site whose subnet the model has."""
+        return self._subnets.active
+
+    def __repr__(self) -> str:
+        layers = ", ".join(f"{layer.name}: {layer.neurons}" for layer in self.layers)
+        return f"<IST of {layers} on {self._context.sites} sites, {self._rounds} rounds>"
+
+    def neurons(self, layer: str, site: int | None = None) -> list[int]:
+        """The neurons of a hidden layer that a site trains in this round, by default the site whose subnet the model
+        has; in the order of its parameters."""
+        if layer not in self._assignments:
+            raise PlanError(f"IST: no such hidden layer: layer={layer!r}, layers={list(self._assignments)}")
+        return self._assignments[layer].neurons(self.site if site is None else site)
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def end_round(self) -> None:
+        """Exchanges neurons for the next round; all ranks call. The optimizer's steps do it every `every` steps."""
+        self._require_active("end_round")
+        self._subnets.activate(self._subnets.sites[0])
+        before = self._assignments
+        self._rounds += 1
+        self._steps = 0
+        if self._context.sites == 1:
+            return
+        self._assignments = self._drawn()
+        if not self._carry:
+            self._subnets.reset_states()
+        with torch.no_grad():
+            bundles, averages = self._bundles(self._carry), self._averages(states=False)
+            self._install(self._exchange.step(bundles, before, self._assignments, averages))
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """A round of as many steps as the block takes; it ends with the block.
+
+        for _ in range(rounds):
+            with ist.round():
+                for inputs, target in islice(batches, steps):
+                    ...
+        """
+        self._require_active("round")
+        every, self._every = self._every, None
+        try:
+            yield
+        finally:
+            self._every = every
+        self.end_round()
+
+    def __enter__(self) -> IST:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and self._active:
+            self.gather()
+
+    # --- the full model -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def full(
+        self,
+        calibrate: Iterable[object] | None = None,
+        batches: int | None = None,
+        *,
+        data: Literal["whole", "sharded"] | None = None,
+    ) -> Iterator[nn.Module]:
+        """The full model, in evaluation mode and distributed over the sites: no site has more than its part of the
+        cut tensors. Training goes on as if it had not been asked for.
+
+        calibrate   batches, of which the first element of a tuple or list is the input: the running statistics of
+                    BatchNorm are computed anew over them with the full model, as `torch.optim.swa_utils.update_bn`
+                    does; without it they are the subnets' own
+        batches     at most so many
+        data        as in `joinsum.distribute`: "sharded" (each rank passes its own batches; by default on process
+                    groups), or "whole"
+
+        All ranks of a process group call, and make the same calls of the model.
+
+            with ist.full(calibrate=loader, batches=20) as model:
+                accuracy = evaluate(model)
+        """
+        self._require_active("full")
+        tensors, means = self._whole(states=False)
+        how = data if data is not None else "whole" if self._context.single_process else "sharded"
+        model = full_model(self._skeleton, self._values_and_states(tensors | means)[0], how)
+        if calibrate is not None:
+            calibrated(model, calibrate, batches)
+        yield model
+
+    def gather(self) -> nn.Module:
+        """Ends the training of subnets: the model gets its whole tensors back on every rank, and the optimizer its
+        state; returns the model. BatchNorm's statistics are the subnets': calibrate them with
+        `torch.optim.swa_utils.update_bn`. All ranks call."""
+        self._require_active("gather")
+        self._subnets.activate(self._subnets.sites[0])
+        tensors, means = self._whole(states=True)
+        values, states = self._values_and_states(tensors | means)
+        values = {name: _plain(value) for name, value in values.items()}
+        states = {name: {key: _plain(value) for key, value in state.items()} for name, state in states.items()}
+        self._subnets.restore(values, states)
+        self._remove_hooks()
+        return self._model
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, folder: Any, extra: dict[str, Any] | None = None) -> None:
+        """Writes the full model and the optimizer's state, neurons in their original order, each site its own part, in
+        the format of `joinsum.save_checkpoint`; `joinsum.load_checkpoint` reads it into the plain model too. A round
+        that has begun ends first. All ranks call.
+
+        extra   numbers, text, lists, dicts, which `load_checkpoint` returns
+        """
+        self._require_active("save_checkpoint")
+        if self._steps or self._subnets.active != self._subnets.sites[0]:
+            self.end_round()
+        model, optimizer = self._full_copies()
+        note = {"round": self._rounds, "seed": self._seed, "extra": dict(extra or {})}
+        save_checkpoint(folder, model, optimizer, note)
+
+    def load_checkpoint(self, folder: Any) -> dict[str, Any]:
+        """Reads what `save_checkpoint` wrote, on any number of sites, and begins the round that followed; returns
+        `extra`. Raises CheckpointError as `joinsum.load_checkpoint` does. All ranks call."""
+        self._require_active("load_checkpoint")
+        model, optimizer = self._full_copies()
+        note = load_checkpoint(folder, model, optimizer)
+        for own, read in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
+            own.update({key: value for key, value in read.items() if key != "params"})
+        self._rounds, self._seed, self._steps = int(note["round"]), int(note["seed"]), 0
+        values = {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}
+        states = {name: dict(optimizer.state.get(x, {})) for name, x in model.named_parameters()}
+        with torch.no_grad():
+            self._cut(values, states)
+        extra: dict[str, Any] = note["extra"]
+        return extra
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _check(self, model: object, optimizer: object, every: object, state: object) -> None:
+        if not isinstance(model, nn.Module):
+            raise PlanError(f"IST: a model is a torch.nn.Module: got={show(model)}")
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            raise PlanError(
+                "IST: the model is in DistributedDataParallel, which adds other neurons' gradients; give its .module"
+            )
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise PlanError(f"IST: an optimizer is a torch.optim.Optimizer: got={show(optimizer)}")
+        if every is not None and integer("IST", "every", every) < 1:
+            raise PlanError(f"IST: a round has at least one step: every={every}")
+        if state not in ("carry", "reset"):
+            raise PlanError(f'IST: state is "carry" or "reset": state={state!r}')
+        own = {id(parameter) for parameter in model.parameters()}
+        strange = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
+        if strange:
+            raise PlanError(f"IST: the optimizer has parameters that are not the model's: count={strange}")
+
+    def _layers(
+        self, layers: object, unnormalised: bool, scaled: bool | None
+    ) -> tuple[tuple[HiddenLayer, ...], dict[str, str]]:
+        if isinstance(layers, str):
+            if layers != "auto":
+                raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
+            found = find_layers(self._model, unnormalised, scaled)
+            return found.layers, found.uncut
+        assert isinstance(layers, Sequence)
+        return tuple(explicit_layers(self._model, layers, unnormalised, scaled)), {}
+
+    def _chunks_of_layers(self) -> dict[str, Chunks]:
+        sites = self._context.sites
+        self._cuts = cut_tensors(self._model, self.layers) if sites > 1 else []
+        twice = {layer for cut in self._cuts if len(cut.axes) == 2 for layer in cut.axes}
+        chunks = {}
+        for layer in self.layers:
+            if layer.neurons < sites:
+                what = f"layer={layer.name}, neurons={layer.neurons}, sites={sites}"
+                raise PlanError(f"IST: fewer neurons than sites: {what}")
+            coarse = layer.name in twice or layer.neurons > _SINGLE_NEURONS
+            most = _CHUNKS_FOR_EACH_SITE * sites if layer.name in twice else _SINGLE_NEURONS // sites * sites
+            chunks[layer.name] = Chunks(layer.neurons, min(layer.neurons, most) if coarse else layer.neurons, sites)
+        return chunks
+
+    def _begin(self) -> None:
+        self._take_first_rank_values()
+        self._skeleton = empty_copy(self._model)
+        sites = self._context.local_sites
+        self._subnets = Subnets(self._model, self._optimizer, self.layers, self._cuts, self._chunks, sites)
+        with torch.no_grad():
+            self._cut(*self._subnets.whole())
+        self._hooks: list[Any] = [
+            self._optimizer.register_step_post_hook(self._after_step),
+            self._model.register_state_dict_pre_hook(self._refuse_state_dict),  # type: ignore[no-untyped-call]
+        ]
+        for layer in self.layers:
+            if layer.scaled:
+                self._hooks += [
+                    self._model.get_submodule(member.module).register_forward_pre_hook(self._scale)
+                    for member in layer.consumers
+                ]
+        self._active = True
+
+    def _cut(self, values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]) -> None:
+        """Begins a round with whole tensors: plain ones, or distributed as `Exchange.whole_tensors` gives them."""
+        self._assignments = self._drawn()
+        bundles = bundles_of(self._cuts, self._subnets.shapes, self._subnets.travelling(values, states))
+        whole = {
+            each: values[each.tensor] if each.state is None else states[each.tensor][each.state]
+            for bundle in bundles
+            for each in bundle.slices
+        }
+        self._subnets.cut(values, states)
+        self._exchange: Exchange = Exchange(self._subnets, self._chunks)
+        self._exchange.begin(bundles, whole, self._assignments)
+        self._last = self._shared_values()
+
+    def _values_and_states(
+        self, found: dict[Slice, torch.Tensor]
+    ) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
+        """All tensors and states of the full model, by name: those that were found, and the first site's."""
+        values = {name: self._subnets.value(self.site, name).clone() for name in self._subnets.shapes}
+        states = {name: dict(self._subnets.state(self.site, name)) for name in self._subnets.shapes}
+        for each, tensor in found.items():
+            if each.state is None:
+                values[each.tensor] = tensor
+            else:
+                states[each.tensor][each.state] = tensor
+        return values, states
+
+    def _full_copies(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The full model, and an optimizer of its parameters with the options and states of the user's."""
+        tensors, means = self._whole(states=True)
+        with torch.no_grad():
+            self._install(means)
+        values, states = self._values_and_states(tensors | means)
+        model = filled(self._skeleton, values)
+        parameters, names = dict(model.named_parameters()), self._subnets.names
+        optimizer = copy.copy(self._optimizer)
+        optimizer.param_groups = [
+            {**group, "params": [parameters[names[id(p)]] for p in group["params"]]}
+            for group in self._optimizer.param_groups
+        ]
+        optimizer.state = defaultdict(dict, {p: states[name] for name, p in parameters.items() if states.get(name)})
+        return model, optimizer
+
+    def _take_first_rank_values(self) -> None:
+        group = self._context.group
+        if group is None:
+            return
+        first = dist.get_global_rank(group, 0)
+        with torch.no_grad():
+            for tensor in (*self._model.parameters(), *self._model.buffers()):
+                dist.broadcast(tensor.detach(), first, group=group)
+
+    def _drawn(self) -> dict[str, Assignment]:
+        return {
+            layer.name: assignment(self._chunks[layer.name], self._seed, self._rounds, layer.name)
+            for layer in self.layers
+        }
+
+    def _bundles(self, carry: bool) -> list[Bundle]:
+        values, states = self._subnets.of_site(self.site)
+        travelling = self._subnets.travelling(values, states if carry else {})
+        return bundles_of(self._cuts, self._subnets.shapes, travelling)
+
+    def _whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
+        """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
+        `states`."""
+        with torch.no_grad():
+            averages = self._averages(states)
+            tensors, means = self._exchange.whole_tensors(self._bundles(states), self._assignments, averages)
+            return dict(tensors), means
+
+    def _shared_values(self) -> dict[Slice, torch.Tensor]:
+        return {Slice(name): self._subnets.value(self.site, name).clone() for name in self._subnets.shared_names()}
+
+    def _averages(self, states: bool) -> Averages[Slice]:
+        """Of what every site trains whole; with `states` also of the optimizer's states for it."""
+        base: dict[Slice, torch.Tensor] = {}
+        if self._context.sites > 1:
+            base |= self._last
+            for each in self._subnets.shared_states() if states else ():
+                base[each] = torch.zeros_like(self._subnets.array(self.site, each))
+        values = [{each: self._subnets.array(site, each) for each in base} for site in self._subnets.sites]
+        return Averages(base, values)
+
+    def _install(self, means: dict[Slice, torch.Tensor]) -> None:
+        """Gives every site the means."""
+        for each, mean in means.items():
+            if each in self._last:
+                self._last[each].copy_(mean)
+            for site in self._subnets.sites:
+                self._subnets.array(site, each).copy_(mean)
+
+    def _after_step(self, *_: object) -> None:
+        self._subnets.next_turn()
+        if self._subnets.active != self._subnets.sites[0]:
+            return
+        self._steps += 1
+        if self._every is not None and self._steps >= self._every:
+            self.end_round()
+
+    def _scale(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (inputs[0] * self._context.sites, *inputs[1:])
+
+    def _refuse_state_dict(self, *_: object) -> None:
+        raise PlanError(
+            "IST: the model has a subnet's tensors; save the full one with ist.save_checkpoint(folder), or with "
+            "ist.full() as model: ... model.state_dict()"
+        )
+
+    def _remove_hooks(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._active = False
+
+    def _require_active(self, what: str) -> None:
+        if not self._active:
+            raise PlanError(f"IST: {what}: the training of subnets has ended; make another joinsum.IST")
+
+
+def _plain(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DistributedTensor) else value

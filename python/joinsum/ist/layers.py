@@ -1,0 +1,168 @@
+"""Hidden layers: groups of modules that produce, follow and consume the same neurons."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from joinsum.base.errors import PlanError
+from joinsum.ist.modules import Role, as_consumer, as_follower, as_producer, is_norm
+
+__all__ = ["Cut", "HiddenLayer", "Member", "Names", "cut_tensors", "explicit_layers"]
+
+# Names of modules of one role: one name or several.
+Names = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A module of a hidden layer. An axis that counts neurons has `block` consecutive elements for each."""
+
+    module: str
+    role: Role
+    block: int = 1
+
+
+@dataclass(frozen=True)
+class HiddenLayer:
+    """Neurons that are dealt out to the sites, and the modules that have a tensor with an axis of them.
+
+    name        the first producer's
+    neurons     how many there are: features of a Linear, channels of a convolution
+    producers   compute them; weights are cut by output, and so are biases
+    followers   treat each apart: norms, PReLU, depthwise convolutions
+    consumers   read them; weights are cut by input
+    scaled      whether what consumers read is multiplied by the number of sites while subnets train
+    """
+
+    name: str
+    neurons: int
+    producers: tuple[Member, ...]
+    followers: tuple[Member, ...]
+    consumers: tuple[Member, ...]
+    scaled: bool = False
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All modules."""
+        return (*self.producers, *self.followers, *self.consumers)
+
+
+@dataclass
+class Cut:
+    """A tensor of the model that is cut along an axis by each of one or two hidden layers.
+
+    axes   for each layer's name, the axis, and the consecutive elements that a neuron has there
+    """
+
+    name: str
+    axes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def cut_tensors(model: nn.Module, layers: Sequence[HiddenLayer]) -> list[Cut]:
+    """The tensors that these layers cut, in the model's order. Raises PlanError for one that is shared by name, and
+    where layers cut it twice along one axis or along more than two."""
+    found: dict[str, Cut] = {}
+    for layer in layers:
+        for member in layer.members:
+            module = model.get_submodule(member.module)
+            for tensor, axis in member.role.axes.items():
+                if getattr(module, tensor, None) is None:
+                    continue
+                name = f"{member.module}.{tensor}" if member.module else tensor
+                cut = found.setdefault(name, Cut(name))
+                taken = [owner for owner, (at, _) in cut.axes.items() if at == axis or owner == layer.name]
+                if taken or len(cut.axes) == 2:
+                    raise PlanError(
+                        f"IST: two hidden layers cut one axis of a tensor: tensor={name}, axis={axis}, "
+                        f"layers={[*cut.axes, layer.name]}; leave one of them out of layers"
+                    )
+                cut.axes[layer.name] = (axis, member.block)
+    _refuse_tied(model, found)
+    order = [name for name, _ in itertools.chain(model.named_parameters(), model.named_buffers())]
+    return sorted(found.values(), key=lambda cut: order.index(cut.name))
+
+
+def _refuse_tied(model: nn.Module, cuts: dict[str, Cut]) -> None:
+    names: dict[int, list[str]] = {}
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(tensor), []).append(name)
+    for shared in names.values():
+        if len(shared) > 1 and any(name in cuts for name in shared):
+            cut = next(name for name in shared if name in cuts)
+            raise PlanError(
+                f"IST: tied weights: two modules have one parameter, and only one of them is cut: modules="
+                f"{[name.rpartition('.')[0] for name in shared]}, parameter={cut}; name the hidden layers to cut in "
+                "layers, without these modules"
+            )
+
+
+def explicit_layers(
+    model: nn.Module, groups: Sequence[object], unnormalised: bool, scaled: bool | None
+) -> list[HiddenLayer]:
+    """Layers of (producers, norms, consumers), each a module's name or several. Raises PlanError, naming the module."""
+    return [_explicit(model, group, unnormalised, scaled) for group in groups]
+
+
+def _explicit(model: nn.Module, group: object, unnormalised: bool, scaled: bool | None) -> HiddenLayer:
+    if not isinstance(group, (tuple, list)) or len(group) not in (3, 4):
+        raise PlanError(
+            "IST: a hidden layer is (producers, norms, consumers), each a module's name or a list of names, and "
+            f"optionally the number of neurons: layer={group!r}"
+        )
+    producers, norms, consumers = (_names(model, names) for names in group[:3])
+    if not producers or not consumers:
+        raise PlanError(f"IST: a hidden layer has a producer and a consumer: layer={group!r}")
+    roles = [(name, _role(model, name, as_producer, "producer")) for name in producers]
+    neurons = int(group[3]) if len(group) == 4 else roles[0][1].neurons
+    followers = [(name, _role(model, name, as_follower, "norm")) for name in norms]
+    readers = [(name, _role(model, name, as_consumer, "consumer")) for name in consumers]
+    if not unnormalised and not any(is_norm(model.get_submodule(name)) for name in norms):
+        raise not_normalised(producers[0], consumers[0])
+    made, followed, read = (_members(neurons, each) for each in (roles, followers, readers))
+    return HiddenLayer(producers[0], neurons, made, followed, read, scaled=bool(scaled))
+
+
+def _names(model: nn.Module, names: object) -> list[str]:
+    listed = [names] if isinstance(names, (str, nn.Module)) else list(names or ())  # type: ignore[call-overload]
+    by_module = {id(module): name for name, module in model.named_modules()}
+    found = []
+    for each in listed:
+        name = by_module.get(id(each)) if isinstance(each, nn.Module) else each
+        try:
+            model.get_submodule(name)  # type: ignore[arg-type]
+        except (AttributeError, TypeError):
+            raise PlanError(f"IST: the model has no such module: module={each!r}") from None
+        found.append(str(name))
+    return found
+
+
+def _role(model: nn.Module, name: str, as_role: object, what: str) -> Role:
+    module = model.get_submodule(name)
+    role = as_role(module)  # type: ignore[operator]
+    if role is None:
+        raise PlanError(f"IST: a module of this kind cannot be a {what}: module={name}, kind={type(module).__name__}")
+    return role  # type: ignore[no-any-return]
+
+
+def _members(neurons: int, roles: Sequence[tuple[str, Role]]) -> tuple[Member, ...]:
+    members = []
+    for name, role in roles:
+        block, rest = divmod(role.neurons, neurons)
+        if rest or not block:
+            what = f"module={name}, extent={role.neurons}, neurons={neurons}"
+            raise PlanError(f"IST: a module's extent is no multiple of the layer's neurons: {what}")
+        members.append(Member(name, role, block))
+    return tuple(members)
+
+
+def not_normalised(producer: str, consumer: str) -> PlanError:
+    """The refusal of a layer without a norm."""
+    return PlanError(
+        "IST: a hidden layer without a norm between its producer and its consumer: a subnet's sums have another size "
+        f"than the full network's, and no norm takes that away: producer={producer}, consumer={consumer}; put a "
+        "BatchNorm or LayerNorm between them, or pass unnormalised=True"
+    )

@@ -1,0 +1,125 @@
+"""What independent subnet training knows of modules: which axis of which tensor counts neurons, and which numbers of
+the module say how many there are. A row for each kind of module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+__all__ = [
+    "Role",
+    "as_consumer",
+    "as_follower",
+    "as_producer",
+    "is_elementwise",
+    "is_norm",
+    "is_pooling",
+    "keeps_channels",
+]
+
+
+@dataclass(frozen=True)
+class Role:
+    """How a module takes part in a hidden layer.
+
+    axes         for each of its tensors that is cut, the axis that counts neurons
+    attributes   the module's numbers that count neurons
+    neurons      the extent of that axis
+    """
+
+    axes: Mapping[str, int]
+    attributes: tuple[str, ...]
+    neurons: int
+
+
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+_INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_LAST_AXIS_NORMS = (nn.LayerNorm, nn.RMSNorm)
+_ELEMENTWISE = (
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid),
+    *(nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Softplus, nn.Softsign, nn.Identity, nn.LogSigmoid),
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
+)
+_POOLING = (
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.Upsample, nn.ZeroPad2d),
+)
+
+
+def is_elementwise(module: nn.Module) -> bool:
+    """Whether it computes each element of its result from the one at the same place."""
+    return isinstance(module, _ELEMENTWISE)
+
+
+def is_pooling(module: nn.Module) -> bool:
+    """Whether it treats channels apart and changes the axes behind them."""
+    return isinstance(module, _POOLING)
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Whether it standardises its input."""
+    return isinstance(module, (*_BATCH_NORMS, *_INSTANCE_NORMS, *_LAST_AXIS_NORMS))
+
+
+def keeps_channels(module: nn.Module) -> bool:
+    """Whether its input has channels in axis 1 and further axes behind them."""
+    return isinstance(module, _CONVOLUTIONS)
+
+
+def _is_huggingface_linear(module: nn.Module) -> bool:
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and hasattr(module, "nx")
+
+
+def _depthwise(module: nn.Module) -> bool:
+    return isinstance(module, _CONVOLUTIONS) and module.groups == module.in_channels == module.out_channels > 1
+
+
+def as_producer(module: nn.Module) -> Role | None:
+    """The module as what computes neurons, one for each index of its result's channels."""
+    if isinstance(module, nn.Linear):
+        return Role({"weight": 0, "bias": 0}, ("out_features",), module.out_features)
+    if isinstance(module, _CONVOLUTIONS) and module.groups == 1:
+        return Role({"weight": 0, "bias": 0}, ("out_channels",), module.out_channels)
+    if isinstance(module, _EMBEDDINGS) and module.max_norm is None:
+        return Role({"weight": 1}, ("embedding_dim",), module.embedding_dim)
+    if _is_huggingface_linear(module):
+        return Role({"weight": 1, "bias": 0}, ("nf",), _integer(module, "nf"))
+    return None
+
+
+def as_consumer(module: nn.Module) -> Role | None:
+    """The module as what reads neurons; its bias belongs to every site."""
+    if isinstance(module, nn.Linear):
+        return Role({"weight": 1}, ("in_features",), module.in_features)
+    if isinstance(module, _CONVOLUTIONS) and module.groups == 1:
+        return Role({"weight": 1}, ("in_channels",), module.in_channels)
+    if _is_huggingface_linear(module):
+        return Role({"weight": 0}, ("nx",), _integer(module, "nx"))
+    return None
+
+
+def as_follower(module: nn.Module) -> Role | None:
+    """The module as what treats neurons apart, with a parameter for each: norms, PReLU, depthwise convolutions."""
+    if isinstance(module, (*_BATCH_NORMS, *_INSTANCE_NORMS)):
+        axes = dict.fromkeys(("weight", "bias", "running_mean", "running_var"), 0)
+        return Role(axes, ("num_features",), module.num_features)
+    if isinstance(module, _LAST_AXIS_NORMS):
+        if len(module.normalized_shape) != 1:
+            return None
+        return Role({"weight": 0, "bias": 0}, ("normalized_shape",), module.normalized_shape[0])
+    if isinstance(module, nn.PReLU) and module.num_parameters > 1:
+        return Role({"weight": 0}, ("num_parameters",), module.num_parameters)
+    if _depthwise(module):
+        attributes = ("in_channels", "out_channels", "groups")
+        return Role({"weight": 0, "bias": 0}, attributes, _integer(module, "groups"))
+    return None
+
+
+def _integer(module: nn.Module, name: str) -> int:
+    return int(getattr(module, name))

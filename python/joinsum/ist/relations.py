@@ -1,0 +1,98 @@
+"""A round in the tensor relational algebra.
+
+A bundle cut by one layer is a relation of its chunks: R<h> is the unsharded model's, A<p> what the sites train, keyed
+by the positions of a round. Sites own consecutive positions, so A is divided along its first key dimension. A bundle
+cut by two layers is R<h, g>; a round trains the tuples whose two chunks are on one site, A<p, q>, and the others rest:
+they are S<site, h, g>, each on the site where it was trained last.
+
+    first     R is filtered and rekeyed into A and S
+    exchange  A is rekeyed and written back into S by an upsert; the whole is filtered by the next round's assignment
+              and rekeyed; one shuffle moves it
+    restore   A and S are rekeyed into R
+
+Source: TRA paper, sections 3 and 4 (the operators); thesis, section 2.3 (the rounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joinsum.algebra.key_functions import lookup
+from joinsum.execution.relation import Relation
+from joinsum.ist.bundles import Bundle
+from joinsum.ist.sampling import Assignment
+
+__all__ = ["Trained", "exchanged", "first_round", "restored"]
+
+Assignments = Mapping[str, Assignment]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The relations of a bundle in a round: what the sites train, and what rests, if anything does."""
+
+    trained: Relation
+    resting: Relation | None
+
+
+def first_round(bundle: Bundle, whole: Relation, assignments: Assignments, homes: Sequence[int]) -> Trained:
+    """The first relations of a bundle, whose key is that of `joinsum.relation(stacked, parts=bundle.parts(...))`.
+
+    homes   where the chunks of the first layer rest, if they do
+    """
+    dims = [1 + axis for _, axis in bundle.cuts]
+    layers = [assignments[layer] for layer, _ in bundle.cuts]
+    if len(layers) == 1:
+        (dim,), (only,) = dims, layers
+        return Trained(whole.rekey(lambda *key: lookup(only.position, key[dim])), None)
+    keyed = whole.rekey(lambda *key: (lookup(homes, key[dims[0]]), key[dims[0]], key[dims[1]]))
+    return _parted(keyed, layers)
+
+
+def exchanged(bundle: Bundle, now: Trained, before: Assignments, after: Assignments) -> Trained:
+    """The relations of the next round."""
+    layers = [(before[layer], after[layer]) for layer, _ in bundle.cuts]
+    if len(layers) == 1:
+        ((old, new),) = layers
+        moved = [new.position[chunk] for chunk in old.chunk]
+        return Trained(now.trained.rekey(lambda p: lookup(moved, p)), None)
+    return _parted(_written_back(now, [old for old, _ in layers]), [new for _, new in layers])
+
+
+def restored(bundle: Bundle, now: Trained, assignments: Assignments) -> Relation:
+    """The bundle in the order of its neurons, with the key that `first_round` reads."""
+    rank = 1 + len(bundle.shape)
+    dims = [1 + axis for _, axis in bundle.cuts]
+    layers = [assignments[layer] for layer, _ in bundle.cuts]
+    if len(layers) == 1:
+        (only,) = layers
+        return now.trained.rekey(lambda p: _placed_in(rank, dims, [lookup(only.chunk, p)]))
+    whole = _written_back(now, layers)
+    return whole.rekey(lambda _, h, g: _placed_in(rank, dims, [h, g]))
+
+
+def _written_back(now: Trained, layers: Sequence[Assignment]) -> Relation:
+    """All tuples <site, h, g>: those that were trained, on the sites that trained them, and those that rested."""
+    first, second = layers
+    sites = first.chunks.site_of_position
+    trained = now.trained.rekey(lambda p, q: (lookup(sites, p), lookup(first.chunk, p), lookup(second.chunk, q)))
+    return trained if now.resting is None else now.resting.upsert(trained)
+
+
+def _parted(whole: Relation, layers: Sequence[Assignment]) -> Trained:
+    """The tuples <site, h, g> whose chunks meet on a site of this round, as <p, q>, and those that rest."""
+    first, second = layers
+    meeting = whole.filter(lambda _, h, g: lookup(first.site, h) == lookup(second.site, g))
+    trained = meeting.rekey(lambda _, h, g: (lookup(first.position, h), lookup(second.position, g)))
+    resting = whole.filter(lambda _, h, g: ~(lookup(first.site, h) == lookup(second.site, g)))
+    return Trained(trained, resting if first.chunks.sites > 1 else None)
+
+
+def _placed_in(rank: int, dims: Sequence[int], components: Sequence[Any]) -> tuple[Any, ...]:
+    """A key of `rank` components: these at `dims`, and 0 elsewhere."""
+    key: list[Any] = [0] * rank
+    for dim, component in zip(dims, components, strict=True):
+        key[dim] = component
+    return tuple(key)

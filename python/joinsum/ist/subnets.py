@@ -1,0 +1,221 @@
+"""The subnets of this process's sites: the model's tensors and the optimizer's state.
+
+On a process group there is one site, whose tensors stay in the model. On loopback sites one process takes turns: the
+model has the tensors of the site whose turn it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from joinsum.base.errors import PlanError
+from joinsum.cluster.context import context
+from joinsum.ist.bundles import Slice
+from joinsum.ist.layers import Cut, HiddenLayer
+from joinsum.ist.sampling import Chunks
+
+__all__ = ["Subnets"]
+
+
+class Subnets:
+    """Tensors and states by site and name.
+
+    cuts     the tensors of which a site has a part; every site has its own copy of all others
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        layers: Sequence[HiddenLayer],
+        cuts: Sequence[Cut],
+        chunks: Mapping[str, Chunks],
+        sites: Sequence[int],
+    ) -> None:
+        self._optimizer = optimizer
+        self._live: dict[str, torch.Tensor] = dict((*model.named_parameters(), *model.named_buffers()))
+        self._modules = [
+            (model.get_submodule(member.module), member, chunks[layer.name])
+            for layer in layers
+            for member in layer.members
+        ]
+        self._cut = {cut.name: cut for cut in cuts}
+        self._chunks = chunks
+        self.sites = list(sites)
+        self.active = self.sites[0]
+        self.shapes = {name: tensor.shape for name, tensor in self._live.items()}
+        self.names = {id(tensor): name for name, tensor in self._live.items()}
+        self._values: dict[int, dict[str, torch.Tensor]] = {}
+        self._states: dict[int, dict[str, dict[str, Any]]] = {}
+
+    # --- cutting and restoring ----------------------------------------------------------------------------------------
+
+    def whole(self) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
+        """The tensors of the model as it was made, and the optimizer's states, by name."""
+        values = {name: tensor.detach() for name, tensor in self._live.items()}
+        return values, {name: dict(self._optimizer.state.get(tensor, {})) for name, tensor in self._live.items()}
+
+    def cut(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Gives each site tensors and states of its shapes. Where they are cut, these are zeros, and of the arguments
+        only the shapes count; all others are copies."""
+        shapes = {site: {name: self._local_shape(name, site) for name in self._cut} for site in self.sites}
+        for site, local in shapes.items():
+            self._values[site] = {
+                name: _zeros(value, local[name]) if name in local else value.clone() for name, value in values.items()
+            }
+            self._states[site] = {
+                name: {key: self._local_state(value, name, local.get(name)) for key, value in state.items()}
+                for name, state in states.items()
+            }
+        for tensor in self._live.values():
+            self._optimizer.state.pop(tensor, None)
+            tensor.grad = None
+        self.active = self.sites[0]
+        self._load(self.active)
+
+    def _local_state(self, value: object, name: str, local: Sequence[int] | None) -> object:
+        if not isinstance(value, torch.Tensor):
+            return value
+        return _zeros(value, local) if local is not None and value.shape == self.shapes[name] else value.clone()
+
+    def restore(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Puts whole tensors and states into the model and the optimizer."""
+        for name, tensor in self._live.items():
+            _assign(tensor, values[name])
+            if states.get(name):
+                self._optimizer.state[tensor] = dict(states[name])
+            tensor.grad = None
+        for module, member, _ in self._modules:
+            for attribute in member.role.attributes:
+                _set_count(module, attribute, member.role.neurons)
+
+    def _local_shape(self, name: str, site: int) -> list[int]:
+        shape = list(self.shapes[name])
+        for layer, (axis, block) in self._cut[name].axes.items():
+            shape[axis] = self._chunks[layer].neurons_of_sites[site] * block
+        return shape
+
+    # --- tensors ------------------------------------------------------------------------------------------------------
+
+    def value(self, site: int, name: str) -> torch.Tensor:
+        """A tensor of a site; writing into it writes the site's."""
+        return self._live[name].detach() if site == self.active else self._values[site][name]
+
+    def state(self, site: int, name: str) -> dict[str, Any]:
+        """The optimizer's state for a parameter of a site."""
+        if site != self.active:
+            return self._states[site].get(name, {})
+        live = self._live[name]
+        found: dict[str, Any] = self._optimizer.state.get(live, {})
+        return found
+
+    def array(self, site: int, of: Slice) -> torch.Tensor:
+        """The tensor that a slice names."""
+        if of.state is None:
+            return self.value(site, of.tensor)
+        found: torch.Tensor = self.state(site, of.tensor)[of.state]
+        return found
+
+    def shared_names(self) -> list[str]:
+        """The tensors of floating point that every site has whole and that training changes."""
+        return [
+            name
+            for name, tensor in self._live.items()
+            if name not in self._cut
+            and tensor.is_floating_point()
+            and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
+        ]
+
+    def shared_states(self) -> list[Slice]:
+        """The optimizer's states of floating point for parameters that every site has whole."""
+        return [
+            Slice(name, key)
+            for name in self.shared_names()
+            for key, value in self.state(self.active, name).items()
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and key != "step"
+        ]
+
+    def of_site(self, site: int) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
+        """All tensors and states of a site, by name."""
+        return {name: self.value(site, name) for name in self._live}, {
+            name: self.state(site, name) for name in self._live
+        }
+
+    def travelling(
+        self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]
+    ) -> list[tuple[Slice, torch.dtype]]:
+        """What follows the neurons, of these tensors and states: the cut tensors, and states of their shapes. Raises
+        PlanError for a state that is neither of its parameter's shape nor a single number."""
+        found = [(Slice(name), values[name].dtype) for name in self._cut]
+        for name in self._cut:
+            shape = values[name].shape
+            for key, value in states.get(name, {}).items():
+                if not isinstance(value, torch.Tensor) or (value.numel() == 1 and value.shape != shape):
+                    continue
+                if value.shape != shape:
+                    raise PlanError(
+                        "IST: the optimizer's state is not elementwise, so it cannot follow the neurons: optimizer="
+                        f"{type(self._optimizer).__name__}, state={key}, shape={list(value.shape)}, parameter={name}, "
+                        f'parameter\'s shape={list(shape)}; pass state="reset"'
+                    )
+                found.append((Slice(name, key), value.dtype))
+        return found
+
+    def reset_states(self) -> None:
+        """Forgets the optimizer's state for cut parameters on all sites."""
+        for site in self.sites:
+            for name in self._cut:
+                self.state(site, name).clear()
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def next_turn(self) -> None:
+        """Puts the next site's tensors into the model."""
+        self.activate(self.sites[(self.sites.index(self.active) + 1) % len(self.sites)])
+
+    def activate(self, site: int) -> None:
+        """Puts a site's tensors into the model; gradients of another site's are dropped."""
+        if site == self.active:
+            return
+        self._store()
+        self.active = site
+        self._load(site)
+
+    def _store(self) -> None:
+        own = self._values[self.active], self._states[self.active]
+        for name, tensor in self._live.items():
+            own[0][name] = tensor.detach()
+            own[1][name] = self._optimizer.state.pop(tensor, {})
+            tensor.grad = None
+
+    def _load(self, site: int) -> None:
+        for name, tensor in self._live.items():
+            _assign(tensor, self._values[site].pop(name))
+            state = self._states[site].pop(name, {})
+            if state:
+                self._optimizer.state[tensor] = state
+        for module, member, chunks in self._modules:
+            for attribute in member.role.attributes:
+                _set_count(module, attribute, chunks.neurons_of_sites[site] * member.block)
+
+
+def _zeros(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return torch.zeros(list(shape), dtype=like.dtype, device=context().device)
+
+
+def _assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
+    """Gives a tensor another one's memory, in any shape. Torch reads the shape of a parameter's gradient when its node
+    in autograd is made, which lives as long as a graph of it does; assigning another dtype drops the node."""
+    if isinstance(tensor, nn.Parameter) and tensor.shape != value.shape and tensor.is_floating_point():
+        other = torch.float64 if tensor.dtype is not torch.float64 else torch.float32
+        tensor.data = torch.empty(0, dtype=other, device=tensor.device)
+    tensor.data = value
+
+
+def _set_count(module: nn.Module, attribute: str, count: int) -> None:
+    value: Any = (count,) if attribute == "normalized_shape" else count
+    setattr(module, attribute, value)
