@@ -17,7 +17,7 @@ from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import run
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, without_key_axes
-from joinsum.ist.relations import Assignments, Trained, exchanged, first_round, restored
+from joinsum.ist.relations import Assignments, Homes, Trained, exchanged, first_round, restored
 from joinsum.ist.sampling import Chunks
 from joinsum.ist.subnets import Subnets
 
@@ -32,19 +32,14 @@ _LOST = (
 class Exchange:
     """The relations of all bundles between rounds: what rests is stored here, what is trained is in the subnets."""
 
-    def __init__(self, subnets: Subnets, chunks: Mapping[str, Chunks]) -> None:
+    def __init__(self, subnets: Subnets, chunks: Mapping[str, Chunks], homes: Homes) -> None:
         self._subnets = subnets
         self._chunks = chunks
+        self._homes = homes
         self._context = context()
         self._split = [0] * len(self._context.grid.axes)
         self._trained: dict[Bundle, _C.PhysicalType] = {}
         self._resting: dict[Bundle, StoredRelation] = {}
-        self.last_plan: IaPlan | None = None
-
-    @property
-    def bundles(self) -> list[Bundle]:
-        """What travels, as of the last exchange."""
-        return list(self._trained)
 
     @property
     def resting_bytes(self) -> int:
@@ -69,8 +64,7 @@ class Exchange:
             self._begin(bundle, first, assignments)
 
     def _begin(self, bundle: Bundle, whole: Relation, assignments: Assignments) -> None:
-        first = self._chunks[bundle.cuts[0][0]]
-        relations = first_round(bundle, whole, assignments, first.site_of_position)
+        relations = first_round(bundle, whole, assignments, self._homes)
         found = {"trained": relations.trained} | ({} if relations.resting is None else {"resting": relations.resting})
         outputs = self._run(found, {"whole": whole})
         self._receive(bundle, outputs["trained"])
@@ -84,15 +78,7 @@ class Exchange:
     ) -> dict[Slice, torch.Tensor]:
         """Writes back what was trained, and fetches what the next round trains; the means."""
         self._follow(travelling, before)
-        outputs: dict[str, Relation] = {}
-        inputs: dict[str, Relation] = {}
-        for bundle in self._trained:
-            now = self._relations(bundle, inputs)
-            then = exchanged(bundle, now, before, after)
-            outputs[f"{bundle.name}_next"] = then.trained
-            if then.resting is not None:
-                outputs[f"{bundle.name}_rest_next"] = then.resting
-        averages.add(inputs, outputs)
+        outputs, inputs = self._round(before, after, averages)
         found = self._run(outputs, inputs, replicated=averages.outputs)
         for bundle in list(self._trained):
             self._receive(bundle, found[f"{bundle.name}_next"])
@@ -100,20 +86,47 @@ class Exchange:
                 self._resting[bundle] = found[f"{bundle.name}_rest_next"]
         return averages.means(found)
 
+    def plan(
+        self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
+    ) -> IaPlan | None:
+        """The plan that `step` would run; None where nothing travels."""
+        here = self._copy()
+        here._follow(travelling, before)
+        outputs, _ = here._round(before, after, averages)
+        return here._lowered(outputs, averages.outputs, {}) if outputs else None
+
+    def _round(
+        self, before: Assignments, after: Assignments, averages: Averages[Slice]
+    ) -> tuple[dict[str, Relation], dict[str, Relation]]:
+        """The outputs of a round's plan, and its inputs."""
+        outputs: dict[str, Relation] = {}
+        inputs: dict[str, Relation] = {}
+        for bundle in self._trained:
+            then = exchanged(bundle, self._relations(bundle, inputs), before, after, self._homes)
+            outputs[f"{bundle.name}_next"] = then.trained
+            if then.resting is not None:
+                outputs[f"{bundle.name}_rest_next"] = then.resting
+        averages.add(inputs, outputs)
+        return outputs, inputs
+
+    def _copy(self) -> Exchange:
+        other = Exchange(self._subnets, self._chunks, self._homes)
+        other._trained, other._resting = dict(self._trained), dict(self._resting)
+        return other
+
     def whole_tensors(
         self, wanted: Sequence[Bundle], assignments: Assignments, averages: Averages[Slice]
     ) -> tuple[dict[Slice, DistributedTensor], dict[Slice, torch.Tensor]]:
         """Unsharded tensors in the order of their neurons, each site holding a part of the first cut axis; and the
         means. Changes nothing."""
-        here = Exchange(self._subnets, self._chunks)
-        here._trained, here._resting = dict(self._trained), dict(self._resting)
+        here = self._copy()
         here._follow(wanted, assignments)
         outputs: dict[str, Relation] = {}
         inputs: dict[str, Relation] = {}
         places = {}
         for bundle in here._trained:
             name = f"{bundle.name}_whole"
-            outputs[name] = restored(bundle, here._relations(bundle, inputs), assignments)
+            outputs[name] = restored(bundle, here._relations(bundle, inputs), assignments, self._homes)
             places[name] = [1 + bundle.cuts[0][1]] * len(self._split)
         averages.add(inputs, outputs)
         found = here._run(outputs, inputs, replicated=averages.outputs, places=places)
@@ -189,8 +202,7 @@ class Exchange:
                 empty = relation(
                     _empty([len(bundle.slices), *bundle.shape], bundle.dtype), parts=bundle.parts(self._chunks)
                 )
-                homes = [0] * self._chunks[bundle.cuts[0][0]].count
-                type_ = first_round(bundle, empty, assignments, homes).trained.type
+                type_ = first_round(bundle, empty, assignments, self._homes).trained.type
                 self._trained[bundle] = self._placed(type_, 0)
             if bundle in resting:
                 self._resting[bundle] = resting[bundle]
@@ -235,16 +247,20 @@ class Exchange:
         """Runs the plan of these outputs; they end divided along their first key dimension unless stated."""
         if not outputs:
             return {}
-        wanted: dict[str, Place] = dict.fromkeys(outputs, self._split)
-        wanted |= places or {}
-        wanted |= dict.fromkeys(replicated, "replicated")
-        physical = lower(plan(ties=None, **outputs), output_place=wanted)
+        physical = self._lowered(outputs, replicated, places or {})
         try:
             found = run(physical, {name: inputs[name] for name in physical.inputs})
         except TransportError as error:
             raise TransportError(f"{_LOST}{error}") from error
-        self.last_plan = physical
         return found
+
+    def _lowered(
+        self, outputs: Mapping[str, Relation], replicated: Sequence[str], places: Mapping[str, list[int]]
+    ) -> IaPlan:
+        wanted: dict[str, Place] = dict.fromkeys(outputs, self._split)
+        wanted |= places
+        wanted |= dict.fromkeys(replicated, "replicated")
+        return lower(plan(ties=None, **outputs), output_place=wanted)
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

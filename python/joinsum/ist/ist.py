@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,11 @@ from joinsum.ist.discovery import find_layers
 from joinsum.ist.exchange import Exchange
 from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model
 from joinsum.ist.layers import HiddenLayer, cut_tensors, explicit_layers
+from joinsum.ist.relations import Homes
+from joinsum.ist.report import Report
 from joinsum.ist.sampling import Assignment, Chunks, assignment
 from joinsum.ist.subnets import Subnets
+from joinsum.planner.cost import cost
 
 __all__ = ["IST"]
 
@@ -47,6 +51,8 @@ class IST:
     layers      "auto", or (producers, norms, consumers) for each hidden layer to cut: module names, one or several
     seed        of the subnets; equal on all ranks
     state       "carry": the optimizer's moments follow their neurons; "reset": they start at zero in every round
+    homes       "migrating": weights that rest stay on the site that trained them last, and all travel once a round;
+                "fixed": each has a home, to which it returns, so that all travel twice
     unnormalised   whether to cut layers without a norm between producer and consumer
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
@@ -84,15 +90,17 @@ class IST:
         layers: Literal["auto"] | Sequence[object] = "auto",
         seed: int = 0,
         state: Literal["carry", "reset"] = "carry",
+        homes: Homes = "migrating",
         unnormalised: bool = False,
         scaled: bool | None = None,
     ) -> None:
-        self._check(model, optimizer, every, state)
+        self._check(model, optimizer, every, state, homes)
         if group is not None and context().group is not group:
             init(group=group)
         self._context = context()
         self._model, self._optimizer = model, optimizer
         self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
+        self._homes: Homes = homes
         self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
         self._chunks = self._chunks_of_layers()
         self._rounds = 0
@@ -124,6 +132,37 @@ class IST:
             raise PlanError(f"IST: no such hidden layer: layer={layer!r}, layers={list(self._assignments)}")
         return self._assignments[layer].neurons(self.site if site is None else site)
 
+    def explain(self) -> Report:
+        """What the next exchange moves, to the byte, beside local SGD and data parallel training; what a site stores;
+        the plan. On a process group all ranks call; nothing moves."""
+        self._require_active("explain")
+        with torch.no_grad():
+            before = self._assignments
+            after = self._drawn(self._rounds + 1)
+            plan = self._exchange.plan(self._bundles(self._carry), before, after, self._averages(states=False))
+            names = self._subnets.shapes
+            parameters = {name for name, _ in self._model.named_parameters()}
+            whole = {
+                name: math.prod(names[name]) * self._subnets.value(self.site, name).element_size() for name in names
+            }
+            states = {name: self._subnets.state_bytes(self.site, name) for name in names}
+            own = sum(value.nbytes + states[name] for name, value in own_values.items())
+            full = sum(
+                whole[name] + states[name] * whole[name] // max(value.nbytes, 1) for name, value in own_values.items()
+            )
+        sites = self._context.sites
+        return Report(
+            layers=self.layers,
+            chunks=self._chunks,
+            uncut=self.uncut,
+            sites=sites,
+            every=self._every,
+            local_sgd_bytes=2 * (sites - 1) * sum(whole[name] for name in parameters),
+            site_bytes=(own, self._exchange.resting_bytes // len(self._subnets.sites), full),
+            cost=None if plan is None or sites == 1 else cost(plan),
+            plan=plan if sites > 1 else None,
+        )
+
     # --- rounds -------------------------------------------------------------------------------------------------------
 
     def end_round(self) -> None:
@@ -135,7 +174,7 @@ class IST:
         self._steps = 0
         if self._context.sites == 1:
             return
-        self._assignments = self._drawn()
+        self._assignments = self._drawn(self._rounds)
         if not self._carry:
             self._subnets.reset_states()
         with torch.no_grad():
@@ -247,7 +286,7 @@ class IST:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _check(self, model: object, optimizer: object, every: object, state: object) -> None:
+    def _check(self, model: object, optimizer: object, every: object, state: object, homes: object) -> None:
         if not isinstance(model, nn.Module):
             raise PlanError(f"IST: a model is a torch.nn.Module: got={show(model)}")
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -260,6 +299,8 @@ class IST:
             raise PlanError(f"IST: a round has at least one step: every={every}")
         if state not in ("carry", "reset"):
             raise PlanError(f'IST: state is "carry" or "reset": state={state!r}')
+        if homes not in ("migrating", "fixed"):
+            raise PlanError(f'IST: homes are "migrating" or "fixed": homes={homes!r}')
         own = {id(parameter) for parameter in model.parameters()}
         strange = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
         if strange:
@@ -311,7 +352,7 @@ class IST:
 
     def _cut(self, values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]) -> None:
         """Begins a round with whole tensors: plain ones, or distributed as `Exchange.whole_tensors` gives them."""
-        self._assignments = self._drawn()
+        self._assignments = self._drawn(self._rounds)
         bundles = bundles_of(self._cuts, self._subnets.shapes, self._subnets.travelling(values, states))
         whole = {
             each: values[each.tensor] if each.state is None else states[each.tensor][each.state]
@@ -319,7 +360,7 @@ class IST:
             for each in bundle.slices
         }
         self._subnets.cut(values, states)
-        self._exchange: Exchange = Exchange(self._subnets, self._chunks)
+        self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes)
         self._exchange.begin(bundles, whole, self._assignments)
         self._last = self._shared_values()
 
@@ -361,9 +402,9 @@ class IST:
             for tensor in (*self._model.parameters(), *self._model.buffers()):
                 dist.broadcast(tensor.detach(), first, group=group)
 
-    def _drawn(self) -> dict[str, Assignment]:
+    def _drawn(self, round_number: int) -> dict[str, Assignment]:
         return {
-            layer.name: assignment(self._chunks[layer.name], self._seed, self._rounds, layer.name)
+            layer.name: assignment(self._chunks[layer.name], self._seed, round_number, layer.name)
             for layer in self.layers
         }
 

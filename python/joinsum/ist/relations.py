@@ -10,6 +10,9 @@ they are S<site, h, g>, each on the site where it was trained last.
               and rekeyed; one shuffle moves it
     restore   A and S are rekeyed into R
 
+With fixed homes R itself stays on the sites, divided along its first key dimension: a round trains copies of its
+tuples, and an upsert returns them.
+
 Source: TRA paper, sections 3 and 4 (the operators); thesis, section 2.3 (the rounds).
 """
 
@@ -17,16 +20,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from joinsum.algebra.key_functions import lookup
 from joinsum.execution.relation import Relation
 from joinsum.ist.bundles import Bundle
 from joinsum.ist.sampling import Assignment
 
-__all__ = ["Trained", "exchanged", "first_round", "restored"]
+__all__ = ["Homes", "Trained", "exchanged", "first_round", "restored"]
 
 Assignments = Mapping[str, Assignment]
+
+# Where weights rest: on the site that trained them last, or each on a site of its own, to which it returns.
+Homes = Literal["migrating", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -37,40 +43,63 @@ class Trained:
     resting: Relation | None
 
 
-def first_round(bundle: Bundle, whole: Relation, assignments: Assignments, homes: Sequence[int]) -> Trained:
-    """The first relations of a bundle, whose key is that of `joinsum.relation(stacked, parts=bundle.parts(...))`.
-
-    homes   where the chunks of the first layer rest, if they do
-    """
+def first_round(bundle: Bundle, whole: Relation, assignments: Assignments, homes: Homes) -> Trained:
+    """The first relations of a bundle, whose key is that of `joinsum.relation(stacked, parts=bundle.parts(...))`."""
     dims = [1 + axis for _, axis in bundle.cuts]
     layers = [assignments[layer] for layer, _ in bundle.cuts]
+    if homes == "fixed":
+        return _fetched(whole.rekey(lambda *key: tuple(key[dim] for dim in dims)), layers)
     if len(layers) == 1:
         (dim,), (only,) = dims, layers
         return Trained(whole.rekey(lambda *key: lookup(only.position, key[dim])), None)
-    keyed = whole.rekey(lambda *key: (lookup(homes, key[dims[0]]), key[dims[0]], key[dims[1]]))
-    return _parted(keyed, layers)
+    sites = layers[0].chunks.site_of_position
+    return _parted(whole.rekey(lambda *key: (lookup(sites, key[dims[0]]), key[dims[0]], key[dims[1]])), layers)
 
 
-def exchanged(bundle: Bundle, now: Trained, before: Assignments, after: Assignments) -> Trained:
+def exchanged(bundle: Bundle, now: Trained, before: Assignments, after: Assignments, homes: Homes) -> Trained:
     """The relations of the next round."""
-    layers = [(before[layer], after[layer]) for layer, _ in bundle.cuts]
-    if len(layers) == 1:
-        ((old, new),) = layers
-        moved = [new.position[chunk] for chunk in old.chunk]
+    old = [before[layer] for layer, _ in bundle.cuts]
+    new = [after[layer] for layer, _ in bundle.cuts]
+    if homes == "fixed":
+        return _fetched(_returned(now, old), new)
+    if len(old) == 1:
+        moved = [new[0].position[chunk] for chunk in old[0].chunk]
         return Trained(now.trained.rekey(lambda p: lookup(moved, p)), None)
-    return _parted(_written_back(now, [old for old, _ in layers]), [new for _, new in layers])
+    return _parted(_written_back(now, old), new)
 
 
-def restored(bundle: Bundle, now: Trained, assignments: Assignments) -> Relation:
+def restored(bundle: Bundle, now: Trained, assignments: Assignments, homes: Homes) -> Relation:
     """The bundle in the order of its neurons, with the key that `first_round` reads."""
     rank = 1 + len(bundle.shape)
     dims = [1 + axis for _, axis in bundle.cuts]
     layers = [assignments[layer] for layer, _ in bundle.cuts]
+    if homes == "fixed":
+        return _returned(now, layers).rekey(lambda *key: _placed_in(rank, dims, key))
     if len(layers) == 1:
         (only,) = layers
         return now.trained.rekey(lambda p: _placed_in(rank, dims, [lookup(only.chunk, p)]))
-    whole = _written_back(now, layers)
-    return whole.rekey(lambda _, h, g: _placed_in(rank, dims, [h, g]))
+    return _written_back(now, layers).rekey(lambda _, h, g: _placed_in(rank, dims, [h, g]))
+
+
+def _returned(now: Trained, layers: Sequence[Assignment]) -> Relation:
+    """All tuples at their homes, with the values of those that were trained."""
+    assert now.resting is not None
+    pairs = [layer.chunk for layer in layers]
+    return now.resting.upsert(
+        now.trained.rekey(lambda *key: tuple(lookup(chunk, k) for chunk, k in zip(pairs, key, strict=True)))
+    )
+
+
+def _fetched(whole: Relation, layers: Sequence[Assignment]) -> Trained:
+    """Copies of the tuples that a round trains; the whole stays."""
+    meeting = whole
+    if len(layers) == 2:
+        first, second = layers
+        meeting = whole.filter(lambda h, g: lookup(first.site, h) == lookup(second.site, g))
+    positions = [layer.position for layer in layers]
+    return Trained(
+        meeting.rekey(lambda *key: tuple(lookup(to, k) for to, k in zip(positions, key, strict=True))), whole
+    )
 
 
 def _written_back(now: Trained, layers: Sequence[Assignment]) -> Relation:

@@ -113,6 +113,10 @@ class Subnets:
         found: dict[str, Any] = self._optimizer.state.get(live, {})
         return found
 
+    def state_bytes(self, site: int, name: str) -> int:
+        """Bytes of the optimizer's state for a parameter of a site."""
+        return sum(value.nbytes for value in self.state(site, name).values() if isinstance(value, torch.Tensor))
+
     def array(self, site: int, of: Slice) -> torch.Tensor:
         """The tensor that a slice names."""
         if of.state is None:
