@@ -142,9 +142,8 @@ class IST:
             plan = self._exchange.plan(self._bundles(self._carry), before, after, self._averages(states=False))
             names = self._subnets.shapes
             parameters = {name for name, _ in self._model.named_parameters()}
-            whole = {
-                name: math.prod(names[name]) * self._subnets.value(self.site, name).element_size() for name in names
-            }
+            own_values = {name: self._subnets.value(self.site, name) for name in names}
+            whole = {name: math.prod(names[name]) * value.element_size() for name, value in own_values.items()}
             states = {name: self._subnets.state_bytes(self.site, name) for name in names}
             own = sum(value.nbytes + states[name] for name, value in own_values.items())
             full = sum(
