@@ -437,6 +437,13 @@ ELSEWHERE = (
     Row("python/explanation", "explanation", "python/explanation/test_explain.py", "a value with its printed forms"),
     Row("python/explanation", "callables", "python/explanation/test_model_text.py", "what is explained of models"),
     Row("python/extreme", "checkpoint console", "python/extreme/test_train.py", "what training writes and prints"),
+    Row(
+        "python/ist",
+        "averages bundles exchange full_model relations report subnets",
+        "python/ist/test_ist.py",
+        "rounds, beside plain torch on the same blocks",
+    ),
+    Row("python/ist", "layers modules", "python/ist/test_discovery.py", "what of which module is cut"),
     Row("python/extreme", "plans", "python/extreme/test_classifier.py", "the plans that the classifier runs"),
     Row(
         "python/cli",

@@ -23,8 +23,8 @@ pytestmark = [
 LIMIT = 150
 # What every change plays: grids of one axis and uneven shards on three ranks, grids of two axes on four.
 MODULES = {
-    2: ["collectives", "calibrating", "explaining", "model_state", "sparse_relations"],
-    3: ["equal_results", "collectives", "disagreements", "einsums", "random_programs"],
+    2: ["collectives", "calibrating", "explaining", "model_state", "sparse_relations", "subnets"],
+    3: ["equal_results", "collectives", "disagreements", "einsums", "random_programs", "subnets"],
     4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state", "sparse_relations"],
 }
 if EVERYTHING:
@@ -343,6 +343,14 @@ def test_sparse_relations_and_operands_on_a_group_give_what_dense_torch_gives(pl
     assert min(plays(ranks).values("sparse_relations_move_and_are_multiplied")) == 12
     assert min(plays(ranks).values("sparse_operands_are_divided")) == ranks
     assert len({tuple(losses) for losses in plays(ranks).values("models_with_sparse_buffers_train")}) == 1
+
+
+@sizes_of("subnets")
+def test_subnets_on_a_group_are_those_of_loopback_and_resume_and_evaluate(plays: Any, ranks: int) -> None:
+    assert len({*plays(ranks).values("a_group_trains_what_loopback_trains")}) == 1
+    plays(ranks).values("a_checkpoint_of_the_group_goes_on_as_training_does")
+    plays(ranks).values("the_full_model_is_evaluated_where_its_parts_are")
+    assert "seed=1" in plays(ranks).values("ranks_with_other_seeds_are_told_so")[0]
 
 
 @sizes_of("einsums")

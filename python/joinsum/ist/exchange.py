@@ -23,9 +23,9 @@ from joinsum.ist.subnets import Subnets
 
 __all__ = ["Exchange"]
 
-_LOST = (
-    "IST: a site is lost, and with it the only copy of the weights that it trained; start again from the last "
-    "checkpoint (IST.load_checkpoint), on any number of sites: cause="
+_FAILED = (
+    "IST: the exchange failed; a site that is lost had the only copy of the weights that it trained: start again from "
+    "the last checkpoint (IST.load_checkpoint), on any number of sites: cause="
 )
 
 
@@ -251,7 +251,7 @@ class Exchange:
         try:
             found = run(physical, {name: inputs[name] for name in physical.inputs})
         except TransportError as error:
-            raise TransportError(f"{_LOST}{error}") from error
+            raise TransportError(f"{_FAILED}{error}") from error
         return found
 
     def _lowered(

@@ -121,6 +121,11 @@ class IST:
         """The site whose subnet the model has."""
         return self._subnets.active
 
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer whose steps make the rounds."""
+        return self._optimizer
+
     def __repr__(self) -> str:
         layers = ", ".join(f"{layer.name}: {layer.neurons}" for layer in self.layers)
         return f"<IST of {layers} on {self._context.sites} sites, {self._rounds} rounds>"
@@ -331,6 +336,7 @@ class IST:
         return chunks
 
     def _begin(self) -> None:
+        self._agree()
         self._take_first_rank_values()
         self._skeleton = empty_copy(self._model)
         sites = self._context.local_sites
@@ -391,6 +397,15 @@ class IST:
         ]
         optimizer.state = defaultdict(dict, {p: states[name] for name, p in parameters.items() if states.get(name)})
         return model, optimizer
+
+    def _agree(self) -> None:
+        """Raises TransportError where ranks have other arguments."""
+        if self._context.single_process:
+            return
+        options = f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}"
+        layers = [f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}" for layer in self.layers]
+        tensors = [f"{name}: {list(tensor.shape)} {tensor.dtype}" for name, tensor in self._model.named_parameters()]
+        self._context.transport.agree("IST", "\n".join([options, *layers, *tensors]))
 
     def _take_first_rank_values(self) -> None:
         group = self._context.group

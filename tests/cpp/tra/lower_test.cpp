@@ -84,6 +84,16 @@ TEST(Lower, APlacementThatDoesNotFitIsAnError) {
   EXPECT_THROW(lower(plan, ia::Grid::of_sites(2), {{"X", ia::GridPlacement{{ia::Pending{"add"}}}}}), PlanError);
 }
 
+TEST(Lower, OutputsEndWhereTheirPlacementsSay) {
+  const Plan plan = parse("tra\ninput X: f32[4,4]<2,2>\noutput Y = rekey[(k1, k0)](X)\noutput Z = X");
+  const ia::Grid grid = ia::Grid::of_sites(4);
+  const ia::Placement rows = ia::fill(grid, {0}, {2, 2});
+  const ia::Plan physical = lower(plan, grid, {}, {{"Y", rows}, {"Z", ia::Placement::replicated(grid)}});
+  EXPECT_EQ(nested(physical.outputs()[0].node), "shuffle[(0, 0)](local_map[(k1, k0); id](X))");
+  EXPECT_EQ(nested(physical.outputs()[1].node), "broadcast[0, 1](X)");
+  EXPECT_THROW(lower(plan, ia::Grid::of_sites(2), {}, {{"Y", rows}}), PlanError);
+}
+
 TEST(Lower, TiedOutputsEndWhereTheirInputsLie) {
   const Plan plan = parse("tra\ninput X: f32[4,4]<2,2>\noutput X -> X = rekey[(k0, k1)](aggregate[0, 1; add](X))");
   const auto output_of = [&](const std::string& placement) {

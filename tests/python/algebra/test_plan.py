@@ -198,3 +198,36 @@ def test_traces_and_costs_print_as_tables() -> None:
     assert set(rule) <= {"-", " "}
     assert [row.split()[0] for row in rows] == ["X", "t0", "t1"]
     assert "total" in repr(summed.cost())
+
+
+def test_lowered_outputs_end_where_they_are_placed() -> None:
+    joinsum.init(sites=4)
+    x = joinsum.relation(torch.arange(16.0).reshape(4, 4), parts=(2, 2), name="X")
+    program = joinsum.plan(Y=x.rekey(lambda i, j: (j, i)), Z=x)
+    lowered = joinsum.lower(program, output_place={"Y": [0, "*"], "Z": "replicated"})
+    assert [str(type_).rpartition(" on ")[2] for type_ in lowered.outputs.values()] == ["2x2 (0, *)", "2x2 (*, *)"]
+    found = joinsum.run(lowered, {"X": x})
+    assert torch.equal(found["Z"].to_tensor(), torch.arange(16.0).reshape(4, 4))
+    with pytest.raises(joinsum.PlanError, match="unknown output: output='V', outputs="):
+        joinsum.lower(program, output_place={"V": "replicated"})
+    with pytest.raises(joinsum.PlanError, match="output Y: placement"):
+        joinsum.lower(program, output_place={"Y": [5, "*"]})
+    tied = joinsum.plan(ties={"Y": "X"}, Y=x.transform("relu"))
+    with pytest.raises(joinsum.PlanError, match="a tied output ends where its input starts: output=Y, input=X"):
+        joinsum.lower(tied, output_place={"Y": "replicated"})
+
+
+def test_a_relation_of_the_blocks_that_sites_have() -> None:
+    joinsum.init(sites=3)
+    type_ = joinsum.parse("ia on 3\ninput X: f32[5,2]<3,1> (0)\noutput Y = X").inputs["X"]
+    blocks = [torch.full((rows, 2), float(site)) for site, rows in enumerate((2, 2, 1))]
+    stored = joinsum.StoredRelation.of_blocks(blocks, type_)
+    assert stored.to_tensor()[:, 0].tolist() == [0.0, 0.0, 1.0, 1.0, 2.0]
+    blocks[2].fill_(7.0)  # shared, not copied
+    assert stored.to_tensor()[4, 1] == 7.0
+    with pytest.raises(joinsum.PlanError, match="too few blocks: given=2"):
+        joinsum.StoredRelation.of_blocks(blocks[:2], type_)
+    with pytest.raises(joinsum.PlanError, match="block does not fit the relation: site=0"):
+        joinsum.StoredRelation.of_blocks([blocks[2], *blocks[1:]], type_)
+    with pytest.raises(joinsum.PlanError, match=r"another dtype: wanted=torch\.float32, block=torch\.float64"):
+        joinsum.StoredRelation.of_blocks([block.double() for block in blocks], type_)

@@ -1,0 +1,126 @@
+"""Scenes of independent subnet training: a group of ranks gives what as many loopback sites give, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+import joinsum
+import torch
+import torch.distributed as dist
+from stage import Scenes, enter, error_of, everywhere, on_group, on_loopback, rank, ranks, scene
+from torch import nn
+
+SCENES: Scenes = {}
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def mlp(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        *(nn.Linear(10, 21), nn.BatchNorm1d(21), nn.ReLU()),
+        *(nn.Linear(21, 30), nn.BatchNorm1d(30), nn.ReLU()),
+        nn.Linear(30, 5),
+    )
+
+
+def batches(count: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(5)
+    return [
+        (torch.randn(16, 10, generator=generator), torch.randint(0, 5, (16,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+    optimizer.step()
+
+
+def trained(data: list[Batch], seed: int) -> tuple[joinsum.IST, nn.Module, int]:
+    """The IST of a model after these batches, the model, and the bytes of its last exchange."""
+    model = mlp(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ist = joinsum.IST(model, optimizer, every=3, seed=7)
+    for batch in data:
+        step(model, optimizer, batch)
+    return ist, model, sum(entry.bytes_sent for entry in joinsum.trace())
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@scene(SCENES)
+def a_group_trains_what_loopback_trains() -> float:
+    data = batches(9 * ranks())
+    enter(on_group())
+    ist, _, sent = trained(data[rank() :: ranks()], seed=1 + rank())  # all take the first rank's values
+    assert (ist.rounds, ist.site) == (3, rank())
+    own = ist.gather().state_dict()
+    enter(on_loopback())
+    ist, _, counted = trained(data, seed=1)
+    assert equal(own, ist.gather().state_dict())
+    assert everywhere(sent) == counted
+    return sum(float(tensor.double().abs().sum()) for tensor in own.values())
+
+
+@scene(SCENES)
+def a_checkpoint_of_the_group_goes_on_as_training_does() -> None:
+    folder = [tempfile.mkdtemp() if rank() == 0 else ""]
+    dist.broadcast_object_list(folder)
+    try:
+        context = enter(on_group())
+        data = batches(11 * ranks())[rank() :: ranks()]
+        ist, model, _ = trained(data[:7], seed=1)
+        ist.save_checkpoint(folder[0], {"epoch": 2})
+        assert ist.rounds == 3
+        again = mlp(3)
+        optimizer = torch.optim.Adam(again.parameters(), lr=0.5)
+        resumed = joinsum.IST(again, optimizer, every=3, seed=1)
+        assert resumed.load_checkpoint(folder[0]) == {"epoch": 2}
+        for batch in data[7:]:
+            step(again, optimizer, batch)
+            step(model, ist.optimizer, batch)
+        assert equal(ist.gather().state_dict(), resumed.gather().state_dict())
+        plain = mlp(4)
+        note = joinsum.load_checkpoint(folder[0], plain)
+        assert note == {"round": 3, "seed": 7, "extra": {"epoch": 2}}
+        assert context.sites == ranks()
+        dist.barrier()
+    finally:
+        if rank() == 0:
+            shutil.rmtree(folder[0], ignore_errors=True)
+
+
+@scene(SCENES)
+def the_full_model_is_evaluated_where_its_parts_are() -> None:
+    enter(on_group())
+    ist, _, _ = trained(batches(7 * ranks())[rank() :: ranks()], seed=1)
+    inputs = [batch[0] for batch in batches(3)]
+    before = ist.neurons("0")
+    with ist.full(calibrate=inputs, data="whole") as model, torch.no_grad():
+        found = model(inputs[0])
+        weight = dict(model.named_parameters())["3.weight"]
+        assert isinstance(weight, joinsum.DistributedTensor)
+        assert sum(block.numel() for block in weight.stored.blocks()) < weight.numel()
+        state = joinsum.full_state_dict(model)
+    with ist.full(calibrate=[inputs[rank() % 3]]) as model, torch.no_grad():
+        assert model(inputs[0]).shape == (16, 5)  # each rank's own shard
+    plain = mlp(2)
+    plain.load_state_dict(state)
+    torch.optim.swa_utils.update_bn(inputs, plain)
+    assert torch.allclose(found, plain.eval()(inputs[0]), atol=1e-6)
+    assert ist.neurons("0") == before
+
+
+@scene(SCENES)
+def ranks_with_other_seeds_are_told_so() -> str:
+    enter(on_group())
+    model = mlp(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    name, text, _ = error_of(lambda: joinsum.IST(model, optimizer, seed=rank()))
+    assert name == "TransportError", text
+    return text

@@ -1,0 +1,231 @@
+"""Which layers of a model are cut, and why others are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from joinsum.ist.discovery import find_layers
+from joinsum.ist.layers import cut_tensors
+from torch import nn
+from torch.nn import functional as F
+
+
+class Block(nn.Module):
+    """A basic or bottleneck block of a ResNet."""
+
+    def __init__(self, channels: int, out: int, stride: int = 1, bottleneck: bool = False) -> None:
+        super().__init__()
+        self.bottleneck = bottleneck
+        inner = out // 4 if bottleneck else out
+        self.conv1 = nn.Conv2d(
+            channels, inner, 1 if bottleneck else 3, 1 if bottleneck else stride, 0 if bottleneck else 1
+        )
+        self.bn1 = nn.BatchNorm2d(inner)
+        self.conv2 = nn.Conv2d(inner, inner if bottleneck else out, 3, stride if bottleneck else 1, 1)
+        self.bn2 = nn.BatchNorm2d(inner if bottleneck else out)
+        if bottleneck:
+            self.conv3, self.bn3 = nn.Conv2d(inner, out, 1), nn.BatchNorm2d(out)
+        self.downsample = None
+        if stride != 1 or channels != out:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride), nn.BatchNorm2d(out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if self.bottleneck:
+            y = self.bn3(self.conv3(F.relu(y)))
+        y += x if self.downsample is None else self.downsample(x)
+        return F.relu(y)
+
+
+class ResNet(nn.Module):
+    def __init__(self, bottleneck: bool) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.layer1 = nn.Sequential(Block(8, 8, 1, bottleneck), Block(8, 8, 1, bottleneck))
+        self.layer2 = nn.Sequential(Block(8, 16, 2, bottleneck), Block(16, 16, 1, bottleneck))
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 2)
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(self.layer2(self.layer1(x)), 1), 1))
+
+
+class Decoder(nn.Module):
+    """Pre-norm blocks of an MLP, plain or gated, whose sums are normed later."""
+
+    def __init__(self, gated: bool, final_norm: bool = True) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(20, 12)
+        self.norms = nn.ModuleList(nn.LayerNorm(12) for _ in range(2))
+        self.up = nn.ModuleList(nn.Linear(12, 24) for _ in range(2))
+        self.gate = nn.ModuleList(nn.Linear(12, 24) for _ in range(2)) if gated else None
+        self.down = nn.ModuleList(nn.Linear(24, 12) for _ in range(2))
+        self.norm = nn.LayerNorm(12) if final_norm else nn.Identity()
+        self.head = nn.Linear(12, 20)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        for place, norm in enumerate(self.norms):
+            y = norm(x)
+            hidden = F.gelu(self.up[place](y))
+            if self.gate is not None:
+                hidden = hidden * self.gate[place](y)
+            x = x + self.down[place](hidden)
+        return self.head(self.norm(x))
+
+
+def convolutional() -> nn.Sequential:
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.BatchNorm2d(8), nn.PReLU(8), nn.Conv2d(8, 12, 1)),
+        *(nn.BatchNorm2d(12), nn.SiLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+        *(nn.Linear(48, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4)),
+    )
+
+
+def found(model: nn.Module, **options: Any) -> dict[str, tuple[int, list[str], bool]]:
+    layers = find_layers(model, options.get("unnormalised", False), options.get("scaled")).layers
+    cut_tensors(model, layers)
+    return {layer.name: (layer.neurons, [each.module for each in layer.members], layer.scaled) for layer in layers}
+
+
+def test_chains_of_convolutions_norms_and_linear_layers() -> None:
+    assert found(convolutional()) == {
+        "0": (8, ["0", "1", "4", "5", "6", "7"], False),
+        "7": (12, ["7", "8", "12"], False),
+        "12": (16, ["12", "13", "15"], False),
+    }
+    cuts = {
+        cut.name: cut.axes for cut in cut_tensors(convolutional(), find_layers(convolutional(), False, None).layers)
+    }
+    assert cuts["7.weight"] == {"0": (1, 1), "7": (0, 1)}
+    assert cuts["12.weight"] == {"7": (1, 4), "12": (0, 1)}  # four positions of each channel
+    assert cuts["4.weight"] == {"0": (0, 1)}
+    assert "15.bias" not in cuts
+
+
+def test_the_inner_channels_of_residual_blocks() -> None:
+    blocks = ["layer1.0", "layer1.1", "layer2.0", "layer2.1"]
+    assert list(found(ResNet(False))) == [f"{block}.conv1" for block in blocks]
+    assert list(found(ResNet(True))) == [f"{block}.{conv}" for block in blocks for conv in ("conv1", "conv2")]
+    uncut = find_layers(ResNet(False), False, None).uncut
+    assert uncut["conv1"] == uncut["layer1.0.conv2"] == "they cross a residual sum"
+    assert uncut["fc"] == "they reach the output"
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_hidden_units_of_transformers_whose_sums_are_normed_later(gated: bool) -> None:
+    layers = found(Decoder(gated))
+    for place in range(2):
+        members = [f"up.{place}", *([f"gate.{place}"] if gated else []), f"down.{place}"]
+        assert layers[f"up.{place}"] == (24, members, True)
+    assert [scaled for _, _, scaled in found(Decoder(gated), scaled=False).values()] == [False, False]
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+    assert list(found(encoder)) == ["layers.0.linear1", "layers.1.linear1"]
+
+
+def test_hidden_units_whose_sum_is_never_normed_are_refused() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.head = nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(4, 2)
+            self.stem = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.stem(x)
+            return self.head(x + self.second(F.relu(self.first(x))))
+
+    with pytest.raises(joinsum.PlanError, match="producer=first, consumer=second"):
+        find_layers(Residual(), False, None)
+    assert list(found(Residual(), unnormalised=True)) == ["first"]
+
+
+class Mixed(nn.Module):
+    """Hidden neurons that `mix` combines with others."""
+
+    def __init__(self, mix: Any) -> None:
+        super().__init__()
+        self.first, self.norm, self.second = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)
+        self.mix = mix
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.mix(self.norm(self.first(x))))
+
+
+@pytest.mark.parametrize(
+    ("mix", "reason"),
+    [
+        (lambda x: x.softmax(-1), "operator=softmax"),
+        (lambda x: x.view(-1, 8), "operator=view"),
+        (lambda x: x.flip(-1), "operator=flip"),
+        (lambda x: torch.cat([x, x], 1)[:, :8], "operator=cat"),
+        (lambda x: x / x.sum(-1, keepdim=True), "combined|operator=sum"),
+        (lambda x: x + x.mean(), "operator=mean"),
+        (lambda x: x + torch.ones(8), "combined|operator"),
+    ],
+)
+def test_neurons_that_are_mixed_are_not_cut(mix: Any, reason: str) -> None:
+    with pytest.raises(joinsum.PlanError, match=f"first: they .*({reason})"):
+        find_layers(Mixed(mix), False, None)
+
+
+def test_a_module_that_is_called_twice_is_not_cut() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.second = nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2):
+                x = self.second(self.norm(self.first(x)))
+            return x
+
+    with pytest.raises(joinsum.PlanError, match="called more than once: module=first"):
+        find_layers(Twice(), False, None)
+
+
+def test_a_model_that_cannot_be_traced_is_searched_in_its_parts() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x) if x.sum() > 0 else x
+
+    assert found(Outer()) == {"body.0": (8, ["body.0", "body.1", "body.3"], False)}
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (convolutional, (4, 3, 8, 8)),
+        (lambda: ResNet(False), (4, 3, 16, 16)),
+        (lambda: ResNet(True), (4, 3, 16, 16)),
+        (lambda: Decoder(False), None),
+        (lambda: Decoder(True), None),
+    ],
+)
+@pytest.mark.parametrize("sites", [2, 3])
+def test_subnets_of_models_run_and_come_back_to_the_bit(make: Any, shape: Any, sites: int) -> None:
+    joinsum.init(sites=sites)
+    torch.manual_seed(3)
+    model = make()
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    narrow = min(layer.neurons for layer in find_layers(model, False, None).layers)
+    if narrow < sites:
+        pytest.skip(f"layers of {narrow} neurons")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    ist = joinsum.IST(model, optimizer, every=1)
+    for _ in range(3 * sites):
+        x = torch.randint(0, 20, (3, 5)) if shape is None else torch.randn(shape)
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    assert ist.rounds == 3
+    ist.gather()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, before[name]), name

@@ -1,0 +1,465 @@
+"""Independent subnet training against its definition: subnets cut, trained and put back by plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from torch import nn
+
+Optimizer = torch.optim.Optimizer
+Make = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+def mlp(*widths: int, norm: type[nn.Module] = nn.BatchNorm1d, seed: int = 1, dtype: Any = None) -> nn.Sequential:
+    """Linear, norm and ReLU for each hidden layer, and a last Linear."""
+    torch.manual_seed(seed)
+    modules: list[nn.Module] = []
+    for features, hidden in pairwise(widths[:-1]):
+        modules += [nn.Linear(features, hidden), norm(hidden), nn.ReLU()]
+    return nn.Sequential(*modules, nn.Linear(widths[-2], widths[-1])).to(dtype or torch.float32)
+
+
+def batches(count: int, features: int, classes: int, dtype: Any = None) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+    return [
+        (
+            torch.randn(12, features, generator=generator, dtype=dtype),
+            torch.randint(0, classes, (12,), generator=generator),
+        )
+        for _ in range(count)
+    ]
+
+
+def step(model: nn.Module, optimizer: Optimizer, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(batch[0]), batch[1]).backward()
+    optimizer.step()
+
+
+# --- the definition, by plain torch -----------------------------------------------------------------------------------
+
+
+class Reference:
+    """A stack of `mlp` whose sites train copies of blocks, with states that follow the neurons."""
+
+    def __init__(self, model: nn.Sequential, make: Make, sites: int) -> None:
+        self.full = {
+            name: tensor.detach().clone() for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        }
+        self.states: dict[str, dict[str, torch.Tensor]] = {}
+        self.steps: list[dict[str, dict[str, Any]]] = [{} for _ in range(sites)]
+        self.own_states: list[dict[str, dict[str, torch.Tensor]]] = [{} for _ in range(sites)]
+        self.make, self.sites = make, sites
+        self.hidden = [str(place) for place, module in enumerate(model) if isinstance(module, nn.Linear)][:-1]
+        self.norm = type(model[1])
+
+    def axes(self, name: str) -> dict[int, str]:
+        """For each axis of a tensor that is cut, the hidden layer."""
+        place, _, tensor = name.partition(".")
+        number = int(place)
+        if number % 3 == 1:
+            return {0: str(number - 1)} if self.full[name].dim() else {}
+        found = {0: place} if place in self.hidden else {}
+        if tensor == "weight" and number:
+            found[1] = str(number - 3)
+        return found
+
+    def round(self, neurons: Callable[[str, int], list[int]], data: list[list[Any]]) -> None:
+        """Trains each site on its batches and writes back."""
+        shared: list[dict[str, torch.Tensor]] = []
+        results = []
+        for site in range(self.sites):
+            index = {layer: torch.tensor(neurons(layer, site)) for layer in self.hidden}
+            widths = [self.full["0.weight"].shape[1], *(len(index[layer]) for layer in self.hidden)]
+            last = max(int(name.partition(".")[0]) for name in self.full)
+            widths.append(self.full[f"{last}.weight"].shape[0])
+            model = mlp(*widths, norm=self.norm, dtype=self.full["0.weight"].dtype)
+            optimizer = self.make(model.parameters())
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                tensor.data.copy_(self.part(self.full[name], name, index))
+                state = {key: self.part(value, name, index).clone() for key, value in self.states.get(name, {}).items()}
+                state |= self.own_states[site].get(name, {}) | self.steps[site].get(name, {})
+                if state:
+                    optimizer.state[tensor] = state
+            for batch in data[site]:
+                step(model, optimizer, batch)
+            results.append((index, model, optimizer))
+        for site, (index, model, optimizer) in enumerate(results):
+            shared.append({})
+            for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+                cut = self.axes(name)
+                if cut:
+                    self.write(self.full[name], name, index, tensor.detach())
+                else:
+                    shared[-1][name] = tensor.detach()
+                for key, value in optimizer.state.get(tensor, {}).items():
+                    if not isinstance(value, torch.Tensor) or value.shape != tensor.shape:
+                        self.steps[site].setdefault(name, {})[key] = value
+                    elif cut:
+                        whole = self.states.setdefault(name, {}).setdefault(key, torch.zeros_like(self.full[name]))
+                        self.write(whole, name, index, value)
+                    else:
+                        self.own_states[site].setdefault(name, {})[key] = value
+        for name in shared[0]:
+            if self.full[name].is_floating_point():
+                self.full[name] = torch.stack([each[name] for each in shared]).mean(0)
+            else:
+                self.full[name] = shared[0][name]
+
+    def part(self, tensor: torch.Tensor, name: str, index: dict[str, torch.Tensor]) -> torch.Tensor:
+        for axis, layer in self.axes(name).items():
+            tensor = tensor.index_select(axis, index[layer])
+        return tensor
+
+    def write(self, whole: torch.Tensor, name: str, index: dict[str, torch.Tensor], part: torch.Tensor) -> None:
+        axes = self.axes(name)
+        rows = index[axes[0]] if 0 in axes else torch.arange(whole.shape[0])
+        if whole.dim() == 1:
+            whole[rows] = part
+        else:
+            columns = index[axes[1]] if 1 in axes else torch.arange(whole.shape[1])
+            whole[rows[:, None], columns[None, :]] = part
+
+
+# A bias before a norm has no gradient but rounding errors, which a small eps would blow up.
+OPTIMIZERS: dict[str, Make] = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, eps=1e-3),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, amsgrad=True, eps=1e-3),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.5, centered=True, eps=1e-3),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1),
+}
+
+
+@pytest.mark.parametrize("homes", ["migrating", "fixed"])
+@pytest.mark.parametrize(
+    ("optimizer", "sites", "widths"),
+    [
+        *((name, 3, (7, 10, 12, 4)) for name in OPTIMIZERS),
+        ("momentum", 2, (7, 9, 4)),
+        ("adam", 4, (5, 37, 8, 33, 3)),
+    ],
+)
+def test_subnets_train_as_plain_torch_trains_their_blocks(
+    optimizer: str, sites: int, widths: tuple[int, ...], homes: Any
+) -> None:
+    joinsum.init(sites=sites)
+    make, rounds, every = OPTIMIZERS[optimizer], 4, 3
+    model = mlp(*widths, dtype=torch.float64)
+    reference = Reference(model, make, sites)
+    own = make(model.parameters())
+    if optimizer == "adagrad":
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        for parameter, state in own.state.items():
+            name = names[id(parameter)]
+            for site in range(sites):
+                reference.steps[site][name] = {"step": state["step"].clone()}
+                if not reference.axes(name):
+                    reference.own_states[site][name] = {"sum": state["sum"].clone()}
+            if reference.axes(name):
+                reference.states[name] = {"sum": state["sum"].clone()}
+    ist = joinsum.IST(model, own, every=every, seed=3, homes=homes)
+    data = batches(rounds * every * sites, widths[0], widths[-1], torch.float64)
+    for number in range(rounds):
+        mine = data[number * every * sites : (number + 1) * every * sites]
+        reference.round(ist.neurons, [mine[site::sites] for site in range(sites)])
+        for batch in mine:
+            step(model, own, batch)
+        assert ist.rounds == number + 1
+    ist.gather()
+    found = dict((*model.named_parameters(), *model.named_buffers()))
+    for name, wanted in reference.full.items():
+        torch.testing.assert_close(found[name].detach(), wanted, rtol=1e-10, atol=1e-10, msg=name)
+
+
+# --- oracles ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4, 7, 8])
+@pytest.mark.parametrize("state", ["carry", "reset"])
+def test_rounds_without_learning_leave_the_model_to_the_bit(sites: int, state: Any) -> None:
+    joinsum.init(sites=sites)
+    model, plain = mlp(6, 9, 20, 11, 3), mlp(6, 9, 20, 11, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    with joinsum.IST(model, optimizer, every=2, state=state) as ist:
+        for batch in batches(6 * sites, 6, 3):
+            step(model, optimizer, batch)
+    assert ist.rounds == 3
+    for (name, found), wanted in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+
+
+@pytest.mark.parametrize("optimizer", list(OPTIMIZERS))
+def test_one_site_trains_as_plain_torch_to_the_bit(optimizer: str) -> None:
+    joinsum.init(sites=1)
+    model, plain = mlp(6, 9, 20, 3), mlp(6, 9, 20, 3)
+    own, other = OPTIMIZERS[optimizer](model.parameters()), OPTIMIZERS[optimizer](plain.parameters())
+    with joinsum.IST(model, own, every=2) as ist:
+        for batch in batches(7, 6, 3):
+            step(model, own, batch)
+            step(plain, other, batch)
+    assert ist.rounds == 3
+    for name, wanted in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[name], wanted), name
+
+
+def owners(ist: joinsum.IST, layer: str, neurons: int, sites: int) -> list[int]:
+    """The site that trains each neuron; each is on one."""
+    found = [-1] * neurons
+    for site in range(sites):
+        for neuron in ist.neurons(layer, site):
+            assert found[neuron] == -1
+            found[neuron] = site
+    assert -1 not in found
+    return found
+
+
+@pytest.mark.parametrize(("sites", "homes"), [(2, "migrating"), (3, "migrating"), (4, "migrating"), (4, "fixed")])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_wire_carries_what_follows_from_the_locations_to_the_byte(sites: int, homes: Any, momentum: float) -> None:
+    joinsum.init(sites=sites)
+    widths = (5, 13, 24, 3)
+    model = mlp(*widths, norm=nn.LayerNorm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    ist = joinsum.IST(model, optimizer, every=1, seed=2, homes=homes)
+    where: dict[tuple[int, int], int] = {}
+    first, second = (owners(ist, layer, widths[1 + number], sites) for number, layer in enumerate(("0", "3")))
+    home = [
+        [site for site in range(sites) for _ in range(-(-site * n // sites), -(-(site + 1) * n // sites))]
+        for n in widths[1:3]
+    ]
+    for i in range(widths[2]):
+        for j in range(widths[1]):
+            where[i, j] = second[i] if second[i] == first[j] else home[1][i]
+    copies = 1 + (momentum > 0)
+    for number, batch in enumerate(batches(5 * sites, 5, 3)):
+        before = (first, second)
+        if (number + 1) % sites == 0:
+            predicted = ist.explain().round_bytes if number >= sites else None
+        step(model, optimizer, batch)
+        if (number + 1) % sites:
+            continue
+        first, second = (owners(ist, layer, widths[1 + n], sites) for n, layer in enumerate(("0", "3")))
+        floats = 0
+        for old, new, at, width in ((before[0], first, home[0], 5 + 3), (before[1], second, home[1], 3 + 3)):
+            for was, now, its in zip(old, new, at, strict=True):
+                floats += width * ((was != now) if homes == "migrating" else (was != its) + (its != now))
+        for (i, j), was in where.items():
+            trained_before, trained_next = before[1][i] == before[0][j], second[i] == first[j]
+            if homes == "migrating":
+                rests = before[1][i] if trained_before else was
+                floats += trained_next and rests != second[i]
+                where[i, j] = second[i] if trained_next else rests
+            else:
+                floats += (trained_before and before[1][i] != home[1][i]) + (trained_next and home[1][i] != second[i])
+        shared = 2 * (sites - 1) * 3  # the output's bias: a reduce-scatter and an all-gather
+        sent = sum(entry.bytes_sent for entry in joinsum.trace())
+        assert sent == 4 * (copies * floats + shared)
+        if predicted is not None:
+            assert predicted == sent
+
+
+def test_resting_weights_stay_balanced_over_the_sites() -> None:
+    sites, worst = 4, 1.0
+    joinsum.init(sites=sites)
+    model = mlp(2, 64, 64, 2, norm=nn.LayerNorm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    ist = joinsum.IST(model, optimizer, every=1)
+    x = torch.randn(2, 2)
+    for number in range(40 * sites):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+        if (number + 1) % (8 * sites) == 0:
+            plan = ist.explain().plan
+            assert plan is not None
+            (resting,) = (type_ for name, type_ in plan.inputs.items() if name.endswith("_rest"))
+            (active,) = (plan.inputs[name.removesuffix("_rest")] for name in plan.inputs if name.endswith("_rest"))
+            held = [resting.bytes(site) + active.bytes(site) for site in range(sites)]
+            assert sum(held) == 4 * 64 * 64
+            worst = max(worst, max(held) * sites / sum(held))
+    assert worst <= 1.3
+
+
+# --- the full model ---------------------------------------------------------------------------------------------------
+
+
+def test_the_full_model_is_the_one_that_gather_gives() -> None:
+    joinsum.init(sites=3)
+    model = mlp(6, 9, 20, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ist = joinsum.IST(model, optimizer, every=2)
+    data = batches(14, 6, 3)
+    for batch in data:  # in the middle of a round, and of the sites' turns
+        step(model, optimizer, batch)
+    with ist.full() as full, torch.no_grad():
+        assert not full.training
+        found, state = full(data[0][0]), joinsum.full_state_dict(full)
+    with ist.full(calibrate=data, batches=4) as full, torch.no_grad():
+        calibrated = full(data[0][0])
+    step(model, optimizer, data[0])
+    step(model, optimizer, data[1])
+    ist.gather()
+    plain = mlp(6, 9, 20, 3)
+    plain.load_state_dict(state)
+    torch.testing.assert_close(found, plain.eval()(data[0][0]))
+    torch.optim.swa_utils.update_bn([x for x, _ in data[:4]], plain)
+    torch.testing.assert_close(calibrated, plain.eval()(data[0][0]), rtol=1e-5, atol=1e-5)
+
+
+def test_evaluation_changes_nothing_in_training() -> None:
+    joinsum.init(sites=2)
+    results = []
+    for evaluates in (False, True):
+        model = mlp(6, 9, 20, 3)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        ist = joinsum.IST(model, optimizer, every=2)
+        for number, batch in enumerate(batches(13, 6, 3)):
+            step(model, optimizer, batch)
+            if evaluates and number in (4, 5, 7):
+                with ist.full(calibrate=[batch]) as full, torch.no_grad():
+                    full(batch[0])
+                ist.explain()
+        results.append(ist.gather().state_dict())
+    for name, wanted in results[0].items():
+        assert torch.equal(results[1][name], wanted), name
+
+
+@pytest.mark.parametrize("later", [1, 2, 3, 5])
+def test_a_checkpoint_goes_on_at_another_number_of_sites(later: int, tmp_path: Path) -> None:
+    joinsum.init(sites=3)
+    model = mlp(6, 9, 20, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ist = joinsum.IST(model, optimizer, every=2, seed=4)
+    for batch in batches(11, 6, 3):
+        step(model, optimizer, batch)
+    ist.save_checkpoint(tmp_path, {"epoch": 1})
+    saved = {name: tensor.clone() for name, tensor in ist.gather().state_dict().items()}
+    states = {name: optimizer.state[p]["exp_avg"].clone() for name, p in model.named_parameters()}
+
+    plain = mlp(6, 9, 20, 3, seed=9)
+    joinsum.load_checkpoint(tmp_path, plain)
+    assert all(torch.equal(plain.state_dict()[name], wanted) for name, wanted in saved.items())
+
+    joinsum.init(sites=later)
+    again = mlp(6, 9, 20, 3, seed=9)
+    other = torch.optim.Adam(again.parameters(), lr=1.0)
+    resumed = joinsum.IST(again, other, every=2, seed=0)
+    assert resumed.load_checkpoint(tmp_path) == {"epoch": 1}
+    assert resumed.rounds == 2
+    assert other.param_groups[0]["lr"] == 0.01
+    resumed.gather()
+    assert all(torch.equal(again.state_dict()[name], wanted) for name, wanted in saved.items())
+    for name, p in again.named_parameters():
+        assert torch.equal(other.state[p]["exp_avg"], states[name]), name
+
+
+# --- loops ------------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_stay_the_same_objects_and_memory() -> None:
+    joinsum.init(sites=1)
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    optimizer = torch.optim.AdamW([{"params": model[0].parameters()}, {"params": model[1:].parameters(), "lr": 0.1}])
+    parameters = list(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    ist = joinsum.IST(model, optimizer, every=2)
+    for batch in batches(9, 6, 3):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    assert [id(p) for p in model.parameters()] == [id(p) for p in parameters]
+    assert model[0].out_features == model[0].weight.shape[0] == model[1].num_features == 4
+    ist.gather()
+    assert model[0].out_features == model[0].weight.shape[0] == 8
+    step(model, optimizer, batches(1, 6, 3)[0])  # plain training goes on
+
+
+def test_rounds_of_the_loops_own_length() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ist = joinsum.IST(model, optimizer, every=None)
+    for count in (4, 7):
+        with ist.round():
+            for batch in batches(count, 6, 3):
+                step(model, optimizer, batch)
+    assert (ist.rounds, ist.site) == (2, 0)
+
+
+def test_an_error_in_the_loop_leaves_the_block_as_it_is() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ZeroDivisionError), joinsum.IST(model, optimizer) as ist:
+        raise ZeroDivisionError
+    assert model[0].weight.shape == (4, 6)
+    assert ist.gather()[0].weight.shape == (8, 6)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+def refused(model: nn.Module, optimizer: Optimizer | None = None, sites: int = 2, **options: Any) -> str:
+    joinsum.init(sites=sites)
+    with pytest.raises(joinsum.PlanError) as caught:
+        joinsum.IST(model, optimizer or torch.optim.SGD(model.parameters(), lr=0.1), **options)
+    return str(caught.value)
+
+
+def test_what_cannot_be_cut_is_refused_by_name() -> None:
+    assert "producer=0, consumer=2" in refused(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    assert "0: they reach the output" in refused(nn.Sequential(nn.Linear(4, 8), nn.ReLU()))
+    assert "layer=0, neurons=3, sites=4" in refused(mlp(4, 3, 2), sites=4)
+    tied = mlp(4, 4, 4, 2)
+    tied[3].weight = tied[0].weight
+    assert "parameter=0.weight" in refused(tied)
+    assert "module='head'" in refused(mlp(4, 8, 2), layers=[("0", "1", "head")])
+    assert "module=2, kind=ReLU" in refused(mlp(4, 8, 2), layers=[("0", "1", "2")])
+    assert "producer=0, consumer=3" in refused(mlp(4, 8, 2), layers=[("0", (), "3")])
+    other = nn.Linear(2, 2)
+    assert "count=2" in refused(mlp(4, 8, 2), torch.optim.SGD(other.parameters(), lr=0.1))
+    assert "every=0" in refused(mlp(4, 8, 2), every=0)
+    assert "state='keep'" in refused(mlp(4, 8, 2), state="keep")
+    assert "homes='here'" in refused(mlp(4, 8, 2), homes="here")
+
+
+def test_an_optimizer_that_is_not_elementwise_is_refused_by_name_or_reset() -> None:
+    joinsum.init(sites=2)
+    for state in ("carry", "reset"):
+        model = mlp(6, 8, 3)
+        optimizer = torch.optim.Adafactor(model.parameters(), lr=0.01)
+        ist = joinsum.IST(model, optimizer, every=1, state=state)
+        data = batches(4, 6, 3)
+        step(model, optimizer, data[0])
+        if state == "carry":
+            with pytest.raises(joinsum.PlanError, match="optimizer=Adafactor, state=row_var"):
+                step(model, optimizer, data[1])
+        else:
+            for batch in data[1:]:
+                step(model, optimizer, batch)
+            assert ist.rounds == 2
+
+
+def test_the_subnets_tensors_are_not_saved_as_the_models() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.PlanError, match="save_checkpoint"):
+        model.state_dict()
+    ist.gather()
+    assert model.state_dict()["0.weight"].shape == (8, 6)
+    with pytest.raises(joinsum.PlanError, match="has ended"):
+        ist.end_round()
