@@ -6,6 +6,7 @@ the key counts. A tensor between two hidden layers is cut along two axes, every 
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import torch
 
 from joinsum import _C
 from joinsum.ist.layers import Cut
-from joinsum.ist.sampling import Chunks
+from joinsum.ist.sampling import Assignment, Chunks
 
 __all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "with_key_axes", "without_key_axes"]
 
@@ -89,17 +90,30 @@ class Bundle:
 
     def tiles(self, chunks: Mapping[str, Chunks], site: int) -> int:
         """How many blocks a site trains."""
-        if len(self.cuts) == 1:
-            return 1
-        return math.prod(len(chunks[layer].positions(site)) for layer, _ in self.cuts)
+        return 1 if len(self.cuts) == 1 else len(self._spans(chunks, site))
+
+    def by_chunk(
+        self, stacked: torch.Tensor, assignments: Mapping[str, Assignment], site: int
+    ) -> dict[tuple[int, ...], torch.Tensor]:
+        """What a site trains, by the chunks of its one or two layers: views of the stacked array."""
+        layers = [assignments[layer] for layer, _ in self.cuts]
+        positions = itertools.product(*(layer.chunks.positions(site) for layer in layers))
+        keys = [tuple(layer.chunk[p] for layer, p in zip(layers, each, strict=True)) for each in positions]
+        chunks = {layer: assignments[layer].chunks for layer, _ in self.cuts}
+        return dict(zip(keys, self._tiles(stacked, chunks, site), strict=True))
 
     def _tiles(self, stacked: torch.Tensor, chunks: Mapping[str, Chunks], site: int) -> list[torch.Tensor]:
-        (first, rows), (second, columns) = self.cuts
-        return [
-            stacked.narrow(1 + rows, *row).narrow(1 + columns, *column)
-            for row in _spans(chunks[first], site)
-            for column in _spans(chunks[second], site)
-        ]
+        """A view for each combination of positions that a site owns, in their order."""
+        tiles = []
+        for spans in self._spans(chunks, site):
+            tile = stacked
+            for (_, axis), (begin, extent) in zip(self.cuts, spans, strict=True):
+                tile = tile.narrow(1 + axis, begin, extent)
+            tiles.append(tile)
+        return tiles
+
+    def _spans(self, chunks: Mapping[str, Chunks], site: int) -> list[tuple[tuple[int, int], ...]]:
+        return list(itertools.product(*(_spans(chunks[layer], site) for layer, _ in self.cuts)))
 
 
 def exposed_shape(shape: Sequence[int], cut: Cut) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan, lower, plan
-from joinsum.algebra.stored_relation import Place, StoredRelation
+from joinsum.algebra.stored_relation import Place, StoredRelation, resolve_place
 from joinsum.base.errors import TransportError
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -17,9 +17,21 @@ from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import run
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, without_key_axes
-from joinsum.ist.relations import Assignments, Homes, Trained, exchanged, first_round, restored
+from joinsum.ist.copies import Key, choose_copies, first_copies
+from joinsum.ist.relations import (
+    Assignments,
+    Homes,
+    Trained,
+    copied,
+    exchanged,
+    first_round,
+    located,
+    placed_in,
+    restored,
+)
 from joinsum.ist.sampling import Chunks
 from joinsum.ist.subnets import Subnets
+from joinsum.ist.survivors import BundleRecord
 
 __all__ = ["Exchange"]
 
@@ -29,22 +41,46 @@ _FAILED = (
 )
 
 
+@dataclass
+class _Round:
+    """A round's plan as it is built."""
+
+    inputs: dict[str, Relation] = field(default_factory=dict)
+    outputs: dict[str, Relation] = field(default_factory=dict)
+    places: dict[str, Place] = field(default_factory=dict)
+    copy_sites: dict[tuple[tuple[str, int], ...], dict[Key, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Arrived:
+    """The results of a round's plan."""
+
+    found: Mapping[str, StoredRelation]
+    copy_sites: Mapping[tuple[tuple[str, int], ...], dict[Key, int]]
+    means: dict[Slice, torch.Tensor]
+
+
 class Exchange:
     """The relations of all bundles between rounds: what rests is stored here, what is trained is in the subnets."""
 
-    def __init__(self, subnets: Subnets, chunks: Mapping[str, Chunks], homes: Homes) -> None:
+    def __init__(self, subnets: Subnets, chunks: Mapping[str, Chunks], homes: Homes, copies: bool) -> None:
         self._subnets = subnets
         self._chunks = chunks
         self._homes = homes
+        self._has_copies = copies and context().sites > 1
         self._context = context()
         self._split = [0] * len(self._context.grid.axes)
         self._trained: dict[Bundle, _C.PhysicalType] = {}
         self._resting: dict[Bundle, StoredRelation] = {}
+        self._copies: dict[Bundle, StoredRelation] = {}
+        self._copy_sites: dict[tuple[tuple[str, int], ...], dict[Key, int]] = {}
+        self._arrived: _Arrived | None = None
 
     @property
     def resting_bytes(self) -> int:
-        """Bytes of what rests on the sites of this process."""
-        return sum(block.nbytes for stored in self._resting.values() for block in stored.blocks())
+        """Bytes of what rests on the sites of this process, and of copies."""
+        stored = (*self._resting.values(), *self._copies.values())
+        return sum(block.nbytes for each in stored for block in each.blocks())
 
     # --- the first cut ------------------------------------------------------------------------------------------------
 
@@ -66,25 +102,70 @@ class Exchange:
     def _begin(self, bundle: Bundle, whole: Relation, assignments: Assignments) -> None:
         relations = first_round(bundle, whole, assignments, self._homes)
         found = {"trained": relations.trained} | ({} if relations.resting is None else {"resting": relations.resting})
-        outputs = self._run(found, {"whole": whole})
+        if self._has_copies:
+            owners = _trained_sites(bundle, assignments)
+            if relations.resting is not None:
+                owners |= {tuple(key[1:]): key[0] for key in relations.resting.type.all_keys()}
+            chosen = first_copies(self._counts(bundle), owners, self._context.sites)
+            dims = [1 + axis for _, axis in bundle.cuts]
+            found["copies"] = copied(whole.rekey(lambda *key: (0, *(key[dim] for dim in dims))), None, chosen)
+            self._copy_sites[bundle.cuts] = chosen.sites()
+        places: dict[str, Place] = {}
+        if self._homes == "migrating":
+            places = {name: self._by_site for name in ("copies", "resting") if name in found}
+        outputs = self._run(found, {"whole": whole}, places=places)
         self._receive(bundle, outputs["trained"])
         if "resting" in outputs:
             self._resting[bundle] = outputs["resting"]
+        if "copies" in outputs:
+            self._copies[bundle] = outputs["copies"]
+
+    @property
+    def _by_site(self) -> str:
+        """The placement of tuples <site, ...>, of which some sites may have none."""
+        return f"({', '.join([f'0:{self._context.sites}'] * len(self._split))})"
+
+    def _counts(self, bundle: Bundle) -> list[int]:
+        return [self._chunks[layer].count for layer, _ in bundle.cuts]
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
     def step(
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
     ) -> dict[Slice, torch.Tensor]:
-        """Writes back what was trained, and fetches what the next round trains; the means."""
+        """Writes back what was trained, and fetches what the next round trains; the means.
+
+        With copies nothing of the former round is dropped before all sites have what the next one needs: where a site
+        is lost, the others have either round whole.
+        """
         self._follow(travelling, before)
-        outputs, inputs = self._round(before, after, averages)
-        found = self._run(outputs, inputs, replicated=averages.outputs)
+        round_ = self._round(before, after, averages)
+        found = self._run(round_.outputs, round_.inputs, replicated=averages.outputs, places=round_.places)
+        self._arrived = _Arrived(found, round_.copy_sites, averages.means(found))
+        if self._has_copies and not self._context.single_process:
+            try:
+                self._context.transport.agree("IST", "the exchange has ended")
+            except TransportError as error:
+                raise TransportError(f"{_FAILED}{error}") from error
+        return self.advance()
+
+    def advance(self) -> dict[Slice, torch.Tensor]:
+        """Begins the round whose weights have arrived; the means."""
+        arrived, self._arrived = self._arrived, None
+        assert arrived is not None
         for bundle in list(self._trained):
-            self._receive(bundle, found[f"{bundle.name}_next"])
+            self._receive(bundle, arrived.found[f"{bundle.name}_next"])
             if bundle in self._resting:
-                self._resting[bundle] = found[f"{bundle.name}_rest_next"]
-        return averages.means(found)
+                self._resting[bundle] = arrived.found[f"{bundle.name}_rest_next"]
+            if bundle in self._copies:
+                self._copies[bundle] = arrived.found[f"{bundle.name}_copies_next"]
+        self._copy_sites |= arrived.copy_sites
+        return arrived.means
+
+    @property
+    def has_arrived(self) -> bool:
+        """Whether the next round's weights are here, although not all sites may have theirs."""
+        return self._arrived is not None
 
     def plan(
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
@@ -92,27 +173,53 @@ class Exchange:
         """The plan that `step` would run; None where nothing travels."""
         here = self._copy()
         here._follow(travelling, before)
-        outputs, _ = here._round(before, after, averages)
-        return here._lowered(outputs, averages.outputs, {}) if outputs else None
+        round_ = here._round(before, after, averages)
+        return here._lowered(round_.outputs, averages.outputs, round_.places) if round_.outputs else None
 
-    def _round(
-        self, before: Assignments, after: Assignments, averages: Averages[Slice]
-    ) -> tuple[dict[str, Relation], dict[str, Relation]]:
-        """The outputs of a round's plan, and its inputs."""
-        outputs: dict[str, Relation] = {}
-        inputs: dict[str, Relation] = {}
+    def _round(self, before: Assignments, after: Assignments, averages: Averages[Slice]) -> _Round:
+        round_ = _Round()
         for bundle in self._trained:
-            then = exchanged(bundle, self._relations(bundle, inputs), before, after, self._homes)
-            outputs[f"{bundle.name}_next"] = then.trained
+            now = self._relations(bundle, round_.inputs)
+            then = exchanged(bundle, now, before, after, self._homes)
+            round_.outputs[f"{bundle.name}_next"] = then.trained
             if then.resting is not None:
-                outputs[f"{bundle.name}_rest_next"] = then.resting
-        averages.add(inputs, outputs)
-        return outputs, inputs
+                round_.outputs[f"{bundle.name}_rest_next"] = then.resting
+                if self._homes == "migrating":
+                    round_.places[f"{bundle.name}_rest_next"] = self._by_site
+            if bundle in self._copies:
+                self._add_copies(bundle, now, before, after, round_)
+        averages.add(round_.inputs, round_.outputs)
+        return round_
+
+    def _add_copies(
+        self, bundle: Bundle, now: Trained, before: Assignments, after: Assignments, round_: _Round
+    ) -> None:
+        trained = _trained_sites(bundle, before)
+        owners, sites = self._owners(bundle, before), self._context.sites
+        following, former = _trained_sites(bundle, after), self._copy_sites[bundle.cuts]
+        chosen = choose_copies(self._counts(bundle), owners, trained, following, former, sites)
+        name = f"{bundle.name}_copies"
+        copies = None
+        if not all(chosen.fresh):
+            copies = round_.inputs[name] = relation(self._copies[bundle], name=name)
+        round_.outputs[f"{name}_next"] = copied(located(bundle, now, before), copies, chosen)
+        round_.places[f"{name}_next"] = self._by_site
+        round_.copy_sites[bundle.cuts] = chosen.sites()
+
+    def _owners(self, bundle: Bundle, assignments: Assignments) -> dict[Key, int]:
+        """The site that has the last value of each block."""
+        owners = _trained_sites(bundle, assignments)
+        if bundle in self._resting:
+            owners |= {tuple(key[1:]): key[0] for key in self._resting[bundle].type.relation.all_keys()}
+        return owners
 
     def _copy(self) -> Exchange:
-        other = Exchange(self._subnets, self._chunks, self._homes)
+        other = Exchange(self._subnets, self._chunks, self._homes, self._has_copies)
         other._trained, other._resting = dict(self._trained), dict(self._resting)
+        other._copies, other._copy_sites = dict(self._copies), dict(self._copy_sites)
         return other
+
+    # --- the whole model ----------------------------------------------------------------------------------------------
 
     def whole_tensors(
         self, wanted: Sequence[Bundle], assignments: Assignments, averages: Averages[Slice]
@@ -123,7 +230,7 @@ class Exchange:
         here._follow(wanted, assignments)
         outputs: dict[str, Relation] = {}
         inputs: dict[str, Relation] = {}
-        places = {}
+        places: dict[str, Place] = {}
         for bundle in here._trained:
             name = f"{bundle.name}_whole"
             outputs[name] = restored(bundle, here._relations(bundle, inputs), assignments, self._homes)
@@ -147,15 +254,68 @@ class Exchange:
         return found
 
     def _whole_type(self, bundle: Bundle, stacked: bool = True) -> _C.PhysicalType:
-        """Of the bundle in the order of its neurons, or of one of its tensors: a part of the first cut axis on each
-        site."""
+        """Of the bundle in the order of its neurons, or of one of its tensors: the first cut axis is divided among the
+        sites, at bounds of chunks."""
         axis = bundle.cuts[0][1]
         shape, parts = list(bundle.shape), [1] * len(bundle.shape)
-        parts[axis] = self._context.sites
+        chunks = self._chunks[bundle.cuts[0][0]]
+        parts[axis] = chunks.sites if chunks.even else chunks.count
         if stacked:
             axis, shape = axis + 1, [len(bundle.slices), *shape]
             parts = bundle.parts(self._chunks)
-        return self._placed(relation(_empty(shape, bundle.dtype), parts=parts).type, axis)
+        return self._placed(relation(_empty(shape, bundle.dtype), parts=parts).type, [axis] * len(self._split))
+
+    # --- survivors ----------------------------------------------------------------------------------------------------
+
+    def records(self, site: int, assignments: Assignments) -> list[BundleRecord]:
+        """What a site of this process has of each bundle."""
+        return [
+            BundleRecord(
+                bundle,
+                self._owners(bundle, assignments),
+                self._copy_sites.get(bundle.cuts, {}),
+                bundle.by_chunk(self._stacked(bundle, site), assignments, site)
+                | _of_site(self._resting.get(bundle), site),
+                _of_site(self._copies.get(bundle), site),
+            )
+            for bundle in self._trained
+        ]
+
+    def assembled(
+        self, records: Mapping[int, BundleRecord], held: Mapping[Key, int], new_sites: Mapping[int, int]
+    ) -> dict[Slice, DistributedTensor]:
+        """The whole tensors of a bundle.
+
+        records     those of this process, by the former site; one at least
+        held        the former site that has each block
+        new_sites   of the former sites
+        """
+        bundle = next(iter(records.values())).bundle
+        sites = {key: new_sites[former] for key, former in held.items()}
+        here = set(self._context.local_sites)
+        arrays = {}
+        for key, former in held.items():
+            if sites[key] in here:
+                found = records[former].array(key)
+                arrays[(sites[key], *key)] = found.reshape(len(bundle.slices), *found.shape[-len(bundle.shape) :])
+        shapes = {(site, *key): self._tile_shape(bundle, key) for key, site in sites.items()}
+        if self._context.single_process:
+            located_tuples = relation(dict(sorted(arrays.items())))
+        else:
+            type_ = relation({key: _empty(shape, bundle.dtype) for key, shape in sorted(shapes.items())}).type
+            blocks = [array for _, array in sorted(arrays.items())]
+            located_tuples = relation(StoredRelation.of_blocks(blocks, self._placed(type_, self._by_site)))
+        rank, dims = 1 + len(bundle.shape), [1 + axis for _, axis in bundle.cuts]
+        whole = located_tuples.rekey(lambda _, *key: placed_in(rank, dims, key))
+        places: dict[str, Place] = {"whole": [dims[0]] * len(self._split)}
+        stored = self._run({"whole": whole}, {located_tuples.name or "r0": located_tuples}, places=places)["whole"]
+        return self._whole(bundle, stored)
+
+    def _tile_shape(self, bundle: Bundle, key: Key) -> list[int]:
+        shape = [len(bundle.slices), *bundle.shape]
+        for (layer, axis), chunk in zip(bundle.cuts, key, strict=True):
+            shape[1 + axis] = self._chunks[layer].sizes[chunk]
+        return shape
 
     # --- relations ----------------------------------------------------------------------------------------------------
 
@@ -172,9 +332,12 @@ class Exchange:
         return Trained(trained, resting)
 
     def _blocks(self, bundle: Bundle, type_: _C.PhysicalType, site: int) -> list[torch.Tensor]:
+        return bundle.blocks(self._stacked(bundle, site), type_.relation, self._chunks, site)
+
+    def _stacked(self, bundle: Bundle, site: int) -> torch.Tensor:
+        """What a site trains of a bundle."""
         shape = bundle.local_shape(self._chunks, site)[1:]
-        arrays = [self._subnets.array(site, each).reshape(shape) for each in bundle.slices]
-        return bundle.blocks(torch.stack(arrays), type_.relation, self._chunks, site)
+        return torch.stack([self._subnets.array(site, each).reshape(shape) for each in bundle.slices])
 
     def _receive(self, bundle: Bundle, trained: StoredRelation) -> None:
         """Writes what the sites train next into their tensors."""
@@ -193,8 +356,8 @@ class Exchange:
         """Takes up other slices, as after the optimizer's first step: what rests has zeros for new ones."""
         if list(bundles) == list(self._trained):
             return
-        trained, resting = self._trained, self._resting
-        self._trained, self._resting = {}, {}
+        trained, resting, copies = self._trained, self._resting, self._copies
+        self._trained, self._resting, self._copies = {}, {}, {}
         for bundle in bundles:
             if bundle in trained:
                 self._trained[bundle] = trained[bundle]
@@ -203,24 +366,31 @@ class Exchange:
                     _empty([len(bundle.slices), *bundle.shape], bundle.dtype), parts=bundle.parts(self._chunks)
                 )
                 type_ = first_round(bundle, empty, assignments, self._homes).trained.type
-                self._trained[bundle] = self._placed(type_, 0)
-            if bundle in resting:
-                self._resting[bundle] = resting[bundle]
-                continue
-            alike = [each for each in resting if (each.cuts, each.shape) == (bundle.cuts, bundle.shape)]
-            if alike:
-                found = next((each for each in alike if each.dtype is bundle.dtype), alike[0])
-                self._resting[bundle] = self._resliced(found, resting[found], bundle)
+                self._trained[bundle] = self._placed(type_, self._split)
+            for former, stored in ((resting, self._resting), (copies, self._copies)):
+                found = self._following(bundle, former)
+                if found is not None:
+                    stored[bundle] = found
+
+    def _following(self, bundle: Bundle, former: Mapping[Bundle, StoredRelation]) -> StoredRelation | None:
+        """What is stored of a bundle, of those that were stored before; None where nothing is of its layers."""
+        if bundle in former:
+            return former[bundle]
+        alike = [each for each in former if (each.cuts, each.shape) == (bundle.cuts, bundle.shape)]
+        if not alike:
+            return None
+        found = next((each for each in alike if each.dtype is bundle.dtype), alike[0])
+        return self._resliced(found, former[found], bundle)
 
     def _resliced(self, old: Bundle, stored: StoredRelation, new: Bundle) -> StoredRelation:
-        """What rests of a bundle with the slices of another that rests on the same sites."""
+        """What is stored of a bundle, with the slices of another that has the same layers; zeros where it is new."""
         old_type = stored.type.relation
         arrays = {
             tuple(key): _empty([len(new.slices), *old_type.array_shape(key)[1:]], new.dtype)
             for key in old_type.all_keys()
         }
         links = [axis.key_dim for axis in old_type.axes]
-        type_ = self._placed(relation(arrays, links=links).type, 0)
+        type_ = self._placed(relation(arrays, links=links).type, stored.type.placement)
         blocks = []
         for block in stored.blocks():
             lead = block.dim() - 1 - len(old.shape)
@@ -232,17 +402,16 @@ class Exchange:
             blocks.append(target)
         return StoredRelation.of_blocks(blocks, type_)
 
-    def _placed(self, type_: _C.RelationType, dim: int) -> _C.PhysicalType:
+    def _placed(self, type_: _C.RelationType, place: Place) -> _C.PhysicalType:
         grid = self._context.grid
-        placement = _C.Placement.fill(grid, [dim], type_.frontier)
-        return _C.PhysicalType.placed("IST", type_, grid, placement)
+        return _C.PhysicalType.placed("IST", type_, grid, resolve_place("IST", place, grid, type_.frontier))
 
     def _run(
         self,
         outputs: Mapping[str, Relation],
         inputs: Mapping[str, Relation],
         replicated: Sequence[str] = (),
-        places: Mapping[str, list[int]] | None = None,
+        places: Mapping[str, Place] | None = None,
     ) -> dict[str, StoredRelation]:
         """Runs the plan of these outputs; they end divided along their first key dimension unless stated."""
         if not outputs:
@@ -255,12 +424,27 @@ class Exchange:
         return found
 
     def _lowered(
-        self, outputs: Mapping[str, Relation], replicated: Sequence[str], places: Mapping[str, list[int]]
+        self, outputs: Mapping[str, Relation], replicated: Sequence[str], places: Mapping[str, Place]
     ) -> IaPlan:
         wanted: dict[str, Place] = dict.fromkeys(outputs, self._split)
         wanted |= places
         wanted |= dict.fromkeys(replicated, "replicated")
         return lower(plan(ties=None, **outputs), output_place=wanted)
+
+
+def _trained_sites(bundle: Bundle, assignments: Assignments) -> dict[Key, int]:
+    """The site of each block that is trained."""
+    layers = [assignments[layer].site for layer, _ in bundle.cuts]
+    if len(layers) == 1:
+        return {(chunk,): site for chunk, site in enumerate(layers[0])}
+    return {(h, g): site for h, site in enumerate(layers[0]) for g, other in enumerate(layers[1]) if site == other}
+
+
+def _of_site(stored: StoredRelation | None, site: int) -> dict[Key, torch.Tensor]:
+    """The arrays of a relation <site, ...> that a site has."""
+    if stored is None:
+        return {}
+    return {key[1:]: array for key, array in stored.local_tuples() if key[0] == site}
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:

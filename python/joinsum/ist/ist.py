@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch import nn
 
 from joinsum.base.arguments import integer, show
-from joinsum.base.errors import PlanError
+from joinsum.base.errors import CheckpointError, PlanError
 from joinsum.cluster.context import context, init
 from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
 from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -23,11 +24,12 @@ from joinsum.ist.bundles import Bundle, Slice, bundles_of
 from joinsum.ist.discovery import find_layers
 from joinsum.ist.exchange import Exchange
 from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model
-from joinsum.ist.layers import HiddenLayer, cut_tensors, explicit_layers
+from joinsum.ist.layers import Cut, HiddenLayer, cut_tensors, explicit_layers
 from joinsum.ist.relations import Homes
 from joinsum.ist.report import Report
 from joinsum.ist.sampling import Assignment, Chunks, assignment
 from joinsum.ist.subnets import Subnets
+from joinsum.ist.survivors import Record, holders, read_record, record_files, write_record
 from joinsum.planner.cost import cost
 
 __all__ = ["IST"]
@@ -53,6 +55,8 @@ class IST:
     state       "carry": the optimizer's moments follow their neurons; "reset": they start at zero in every round
     homes       "migrating": weights that rest stay on the site that trained them last, and all travel once a round;
                 "fixed": each has a home, to which it returns, so that all travel twice
+    buddy       whether every weight has a copy on another site, so that training goes on without a site that is lost
+                (`recover`); at most V more bytes a round
     unnormalised   whether to cut layers without a norm between producer and consumer
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
@@ -91,22 +95,27 @@ class IST:
         seed: int = 0,
         state: Literal["carry", "reset"] = "carry",
         homes: Homes = "migrating",
+        buddy: bool = False,
         unnormalised: bool = False,
         scaled: bool | None = None,
     ) -> None:
-        self._check(model, optimizer, every, state, homes)
+        self._check(model, optimizer, every, state, homes, buddy)
         if group is not None and context().group is not group:
             init(group=group)
         self._context = context()
         self._model, self._optimizer = model, optimizer
         self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
         self._homes: Homes = homes
+        self._buddy = buddy
         self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
+        self._cuts: list[Cut] = cut_tensors(model, self.layers) if self._context.sites > 1 else []
         self._chunks = self._chunks_of_layers()
         self._rounds = 0
         self._steps = 0  # of the round that has begun
         self._active = False
         self._assignments: dict[str, Assignment] = {}
+        self._skeleton = empty_copy(model)
+        self._subnets = Subnets(model, optimizer, self.layers, self._cuts, self._chunks, self._context.local_sites)
         self._begin()
 
     # --- what it is ---------------------------------------------------------------------------------------------------
@@ -173,17 +182,18 @@ class IST:
         """Exchanges neurons for the next round; all ranks call. The optimizer's steps do it every `every` steps."""
         self._require_active("end_round")
         self._subnets.activate(self._subnets.sites[0])
-        before = self._assignments
-        self._rounds += 1
-        self._steps = 0
-        if self._context.sites == 1:
-            return
-        self._assignments = self._drawn(self._rounds)
-        if not self._carry:
-            self._subnets.reset_states()
-        with torch.no_grad():
-            bundles, averages = self._bundles(self._carry), self._averages(states=False)
-            self._install(self._exchange.step(bundles, before, self._assignments, averages))
+        if self._context.sites > 1:
+            if not self._carry:
+                self._subnets.reset_states()
+            with torch.no_grad():
+                bundles, averages = self._bundles(self._carry), self._averages(states=False)
+                after = self._drawn(self._rounds + 1)
+                self._install(self._exchange.step(bundles, self._assignments, after, averages))
+        self._begin_round(self._rounds + 1)
+
+    def _begin_round(self, number: int) -> None:
+        self._rounds, self._steps = number, 0
+        self._assignments = self._drawn(number)
 
     @contextmanager
     def round(self) -> Iterator[None]:
@@ -288,9 +298,111 @@ class IST:
         extra: dict[str, Any] = note["extra"]
         return extra
 
+    # --- lost sites ---------------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Goes on without sites that were lost, after `joinsum.init` with a process group of the others: with
+        `buddy=True`, with the lost sites' weights as they were when the round began. All ranks that are left call.
+
+            except joinsum.TransportError:
+                ...  # a process group of the ranks that are left
+                joinsum.init(group=group)
+                ist.recover()
+
+        Raises CheckpointError where weights are lost with their copies.
+        """
+        self._require_active("recover")
+        own = self._records()
+        current = context()
+        texts = current.transport.gather_texts("IST", " ".join(str(each.site) for each in own))
+        new_sites = {int(site): place for place, text in enumerate(texts) for site in text.split()}
+        rounds = [int(text) for text in current.transport.gather_texts("IST", str(self._rounds))]
+        if self._rounds < max(rounds):
+            self._install(self._exchange.advance())  # others have begun the round for which all had arrived here
+            self._begin_round(self._rounds + 1)
+            own = self._records()
+        self._rebuild(own, new_sites)
+
+    def save_survivor(self, folder: Any) -> None:
+        """Writes what this process's sites have, to go on without others that were lost; of ranks that end after a
+        TransportError. `load_survivors` of the next job reads the files."""
+        self._require_active("save_survivor")
+        for record in self._records():
+            write_record(Path(folder), record)
+
+    def load_survivors(self, folder: Any) -> None:
+        """Goes on with what `save_survivor` wrote on sites that were left, on any number of sites. All ranks call and
+        see the same files. Raises CheckpointError for files of different rounds, and where weights are lost with
+        their copies."""
+        self._require_active("load_survivors")
+        files = record_files(Path(folder))
+        new_sites = {site: place % self._context.sites for place, site in enumerate(files)}
+        local = set(self._context.local_sites)
+        records = [read_record(path) for site, path in files.items()]
+        rounds = {record.round for record in records}
+        if len(rounds) > 1:
+            raise CheckpointError(f"{folder}: sites are in different rounds: rounds={sorted(rounds)}")
+        kept = [record for record in records if new_sites[record.site] in local] or records[:1]
+        self._rounds, self._seed = records[0].round, records[0].seed
+        for own, read in zip(self._optimizer.param_groups, records[0].groups, strict=True):
+            own.update(read)
+        self._rebuild(kept, new_sites)
+
+    def _records(self) -> list[Record]:
+        """What the sites of this process have."""
+        with torch.no_grad():
+            return [self._record(site) for site in self._subnets.sites]
+
+    def _record(self, site: int) -> Record:
+        cut = {each.name for each in self._cuts}
+        values, states = self._subnets.of_site(site)
+        values = {name: value.clone() for name, value in values.items() if name not in cut}
+        values |= {each.tensor: value.clone() for each, value in self._last.items()}
+        numbers = {
+            name: {
+                key: value
+                for key, value in state.items()
+                if name not in cut or not isinstance(value, torch.Tensor) or value.numel() == 1
+            }
+            for name, state in states.items()
+        }
+        bundles = self._exchange.records(site, self._assignments)
+        counts = {name: chunks.count for name, chunks in self._chunks.items()}
+        groups = self._optimizer.param_groups
+        return Record(site, self._context.sites, self._rounds, self._seed, counts, bundles, values, numbers, groups)
+
+    def _rebuild(self, records: Sequence[Record], new_sites: Mapping[int, int]) -> None:
+        """Begins the records' round on the sites that there are now."""
+        first = records[0]
+        self._context = context()
+        sites = self._context.sites
+        self._chunks = {layer.name: Chunks(layer.neurons, first.chunks[layer.name], sites) for layer in self.layers}
+        self._subnets.deactivate(self._context.local_sites, self._chunks)
+        assembling = Exchange(self._subnets, self._chunks, self._homes, False)
+        whole: dict[Slice, torch.Tensor] = {}
+        with torch.no_grad():
+            for place, each in enumerate(first.bundles):
+                mine = {record.site: record.bundles[place] for record in records}
+                whole |= assembling.assembled(mine, holders(each, new_sites), new_sites)
+            values, states = dict(first.values), {name: dict(state) for name, state in first.states.items()}
+            for part, tensor in whole.items():
+                if part.state is None:
+                    values[part.tensor] = tensor
+                else:
+                    states.setdefault(part.tensor, {})[part.state] = tensor
+            if sites == 1:
+                self._cuts = []
+                values = {name: _plain(value) for name, value in values.items()}
+                states = {name: {key: _plain(x) for key, x in state.items()} for name, state in states.items()}
+            self._subnets.set_cuts(self._cuts)
+            self._steps = 0
+            self._cut(values, states)
+
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _check(self, model: object, optimizer: object, every: object, state: object, homes: object) -> None:
+    def _check(
+        self, model: object, optimizer: object, every: object, state: object, homes: object, buddy: bool
+    ) -> None:
         if not isinstance(model, nn.Module):
             raise PlanError(f"IST: a model is a torch.nn.Module: got={show(model)}")
         if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -305,6 +417,8 @@ class IST:
             raise PlanError(f'IST: state is "carry" or "reset": state={state!r}')
         if homes not in ("migrating", "fixed"):
             raise PlanError(f'IST: homes are "migrating" or "fixed": homes={homes!r}')
+        if buddy and homes == "fixed":
+            raise PlanError('IST: copies are of migrating weights: buddy=True, homes="fixed"')
         own = {id(parameter) for parameter in model.parameters()}
         strange = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
         if strange:
@@ -323,7 +437,6 @@ class IST:
 
     def _chunks_of_layers(self) -> dict[str, Chunks]:
         sites = self._context.sites
-        self._cuts = cut_tensors(self._model, self.layers) if sites > 1 else []
         twice = {layer for cut in self._cuts if len(cut.axes) == 2 for layer in cut.axes}
         chunks = {}
         for layer in self.layers:
@@ -338,9 +451,6 @@ class IST:
     def _begin(self) -> None:
         self._agree()
         self._take_first_rank_values()
-        self._skeleton = empty_copy(self._model)
-        sites = self._context.local_sites
-        self._subnets = Subnets(self._model, self._optimizer, self.layers, self._cuts, self._chunks, sites)
         with torch.no_grad():
             self._cut(*self._subnets.whole())
         self._hooks: list[Any] = [
@@ -365,7 +475,7 @@ class IST:
             for each in bundle.slices
         }
         self._subnets.cut(values, states)
-        self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes)
+        self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes, self._buddy)
         self._exchange.begin(bundles, whole, self._assignments)
         self._last = self._shared_values()
 
@@ -402,7 +512,9 @@ class IST:
         """Raises TransportError where ranks have other arguments."""
         if self._context.single_process:
             return
-        options = f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}"
+        options = (
+            f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}, buddy={self._buddy}"
+        )
         layers = [f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}" for layer in self.layers]
         tensors = [f"{name}: {list(tensor.shape)} {tensor.dtype}" for name, tensor in self._model.named_parameters()]
         self._context.transport.agree("IST", "\n".join([options, *layers, *tensors]))

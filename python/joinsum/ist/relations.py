@@ -8,6 +8,7 @@ they are S<site, h, g>, each on the site where it was trained last.
     first     R is filtered and rekeyed into A and S
     exchange  A is rekeyed and written back into S by an upsert; the whole is filtered by the next round's assignment
               and rekeyed; one shuffle moves it
+    copy      of tuples whose only copy would be on one site another one is kept, <site, h, g>
     restore   A and S are rekeyed into R
 
 With fixed homes R itself stays on the sites, divided along its first key dimension: a round trains copies of its
@@ -25,9 +26,10 @@ from typing import Any, Literal
 from joinsum.algebra.key_functions import lookup
 from joinsum.execution.relation import Relation
 from joinsum.ist.bundles import Bundle
+from joinsum.ist.copies import CopyChoice
 from joinsum.ist.sampling import Assignment
 
-__all__ = ["Homes", "Trained", "exchanged", "first_round", "restored"]
+__all__ = ["Homes", "Trained", "copied", "exchanged", "first_round", "located", "placed_in", "restored"]
 
 Assignments = Mapping[str, Assignment]
 
@@ -65,7 +67,30 @@ def exchanged(bundle: Bundle, now: Trained, before: Assignments, after: Assignme
     if len(old) == 1:
         moved = [new[0].position[chunk] for chunk in old[0].chunk]
         return Trained(now.trained.rekey(lambda p: lookup(moved, p)), None)
-    return _parted(_written_back(now, old), new)
+    return _parted(located(bundle, now, before), new)
+
+
+def located(bundle: Bundle, now: Trained, assignments: Assignments) -> Relation:
+    """All tuples <site, h> or <site, h, g>: those that were trained, on the sites that trained them, and those that
+    rested."""
+    layers = [assignments[layer] for layer, _ in bundle.cuts]
+    sites, chunks = layers[0].chunks.site_of_position, [layer.chunk for layer in layers]
+    trained = now.trained.rekey(
+        lambda *key: (lookup(sites, key[0]), *(lookup(chunk, k) for chunk, k in zip(chunks, key, strict=True)))
+    )
+    return trained if now.resting is None else now.resting.upsert(trained)
+
+
+def copied(tuples: Relation, copies: Relation | None, chosen: CopyChoice) -> Relation:
+    """The copies <site, h> or <site, h, g> of the next round: some of `tuples`, which `located` gives, and the former
+    ones of all others."""
+    fresh, target = [int(each) for each in chosen.fresh], chosen.target
+    taken = tuples.filter(lambda _, *key: lookup(fresh, chosen.number(key)) == 1).rekey(
+        lambda _, *key: (lookup(target, chosen.number(key)), *key)
+    )
+    if copies is None:
+        return taken
+    return copies.filter(lambda _, *key: lookup(fresh, chosen.number(key)) == 0).upsert(taken)
 
 
 def restored(bundle: Bundle, now: Trained, assignments: Assignments, homes: Homes) -> Relation:
@@ -74,11 +99,11 @@ def restored(bundle: Bundle, now: Trained, assignments: Assignments, homes: Home
     dims = [1 + axis for _, axis in bundle.cuts]
     layers = [assignments[layer] for layer, _ in bundle.cuts]
     if homes == "fixed":
-        return _returned(now, layers).rekey(lambda *key: _placed_in(rank, dims, key))
+        return _returned(now, layers).rekey(lambda *key: placed_in(rank, dims, key))
     if len(layers) == 1:
         (only,) = layers
-        return now.trained.rekey(lambda p: _placed_in(rank, dims, [lookup(only.chunk, p)]))
-    return _written_back(now, layers).rekey(lambda _, h, g: _placed_in(rank, dims, [h, g]))
+        return now.trained.rekey(lambda p: placed_in(rank, dims, [lookup(only.chunk, p)]))
+    return located(bundle, now, assignments).rekey(lambda _, h, g: placed_in(rank, dims, [h, g]))
 
 
 def _returned(now: Trained, layers: Sequence[Assignment]) -> Relation:
@@ -102,14 +127,6 @@ def _fetched(whole: Relation, layers: Sequence[Assignment]) -> Trained:
     )
 
 
-def _written_back(now: Trained, layers: Sequence[Assignment]) -> Relation:
-    """All tuples <site, h, g>: those that were trained, on the sites that trained them, and those that rested."""
-    first, second = layers
-    sites = first.chunks.site_of_position
-    trained = now.trained.rekey(lambda p, q: (lookup(sites, p), lookup(first.chunk, p), lookup(second.chunk, q)))
-    return trained if now.resting is None else now.resting.upsert(trained)
-
-
 def _parted(whole: Relation, layers: Sequence[Assignment]) -> Trained:
     """The tuples <site, h, g> whose chunks meet on a site of this round, as <p, q>, and those that rest."""
     first, second = layers
@@ -119,7 +136,7 @@ def _parted(whole: Relation, layers: Sequence[Assignment]) -> Trained:
     return Trained(trained, resting if first.chunks.sites > 1 else None)
 
 
-def _placed_in(rank: int, dims: Sequence[int], components: Sequence[Any]) -> tuple[Any, ...]:
+def placed_in(rank: int, dims: Sequence[int], components: Sequence[Any]) -> tuple[Any, ...]:
     """A key of `rank` components: these at `dims`, and 0 elsewhere."""
     key: list[Any] = [0] * rank
     for dim, component in zip(dims, components, strict=True):

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 
@@ -51,6 +52,12 @@ class Chunks:
     def neurons_of_sites(self) -> list[int]:
         """How many neurons each site trains."""
         return [sum(self.sizes[position] for position in self.positions(site)) for site in range(self.sites)]
+
+    @property
+    def even(self) -> bool:
+        """Whether sites have the parts of the axis that joinsum's even division gives them."""
+        bounds = [cut(self.neurons, self.sites, site) for site in range(self.sites + 1)]
+        return self.neurons_of_sites == [end - begin for begin, end in pairwise(bounds)]
 
     def positions(self, site: int) -> range:
         """The positions that a site owns."""

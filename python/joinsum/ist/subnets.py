@@ -43,6 +43,7 @@ class Subnets:
             for layer in layers
             for member in layer.members
         ]
+        self._layers = [layer.name for layer in layers for _ in layer.members]
         self._cut = {cut.name: cut for cut in cuts}
         self._chunks = chunks
         self.sites = list(sites)
@@ -98,6 +99,19 @@ class Subnets:
         for layer, (axis, block) in self._cut[name].axes.items():
             shape[axis] = self._chunks[layer].neurons_of_sites[site] * block
         return shape
+
+    def deactivate(self, sites: Sequence[int], chunks: Mapping[str, Chunks]) -> None:
+        """Takes other sites and shares, before `cut` begins anew."""
+        self.sites, self._chunks = list(sites), chunks
+        self.active = self.sites[0]
+        self._modules = [
+            (module, member, chunks[layer])
+            for (module, member, _), layer in zip(self._modules, self._layers, strict=True)
+        ]
+
+    def set_cuts(self, cuts: Sequence[Cut]) -> None:
+        """The tensors of which sites have parts from now on."""
+        self._cut = {cut.name: cut for cut in cuts}
 
     # --- tensors ------------------------------------------------------------------------------------------------------
 
