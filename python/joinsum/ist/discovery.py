@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import fx, nn
@@ -68,7 +68,7 @@ def find_layers(model: nn.Module, unnormalised: bool, scaled: bool | None) -> Fo
     """
     layers: list[HiddenLayer] = []
     uncut: dict[str, str] = {}
-    for prefix, graph in _graphs(model):
+    for prefix, graph in _graphs(model, uncut):
         walk = _Walk(model, prefix)
         walk.run(graph)
         found, reasons = walk.layers(unnormalised, scaled)
@@ -95,23 +95,71 @@ def _encoder_layers(model: nn.Module, scaled: bool | None) -> Iterator[HiddenLay
                 yield HiddenLayer(first, produced.neurons, *members, scaled=scaled is not False)
 
 
+class _Untraceable(Exception):
+    """A submodule whose forward pass torch.fx cannot follow."""
+
+    def __init__(self, kind: type[nn.Module]) -> None:
+        super().__init__(kind.__name__)
+        self.kind = kind
+
+
 class _Tracer(fx.Tracer):
+    """Follows the model's own modules; those of the kinds `opaque` are single nodes."""
+
+    def __init__(self, opaque: set[type[nn.Module]]) -> None:
+        super().__init__()
+        self._opaque = opaque
+
     def is_leaf_module(self, module: nn.Module, name: str) -> bool:
         known = (as_producer, as_consumer, as_follower)
-        return super().is_leaf_module(module, name) or any(role(module) is not None for role in known)
+        return (
+            type(module) in self._opaque
+            or super().is_leaf_module(module, name)
+            or any(role(module) is not None for role in known)
+        )
+
+    def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return super().call_module(module, forward, args, kwargs)
+        except _Untraceable:
+            raise
+        except Exception as error:  # any error of the module's own code that has met a proxy
+            raise _Untraceable(type(module)) from error
 
 
-def _graphs(model: nn.Module) -> Iterator[tuple[str, fx.Graph]]:
-    """The graph of the model; of one that cannot be traced those of its submodules, outermost first."""
+def _graphs(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx.Graph]]:
+    """The graph of the model, in which modules that cannot be traced are single nodes, and graphs of what these
+    contain. Says in `uncut` why a module was not traced."""
     pending = [("", model)]
+    opaque: set[type[nn.Module]] = set()
     while pending:
         prefix, module = pending.pop(0)
-        if _Tracer().is_leaf_module(module, prefix):
+        children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
+        if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+            pending += children
             continue
-        try:
-            yield prefix, _Tracer().trace(module)
-        except Exception:  # any error of the model's own code that has met a proxy
-            pending += [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
+        if _Tracer(set()).is_leaf_module(module, prefix):
+            continue
+        graph = None
+        while graph is None and type(module) not in opaque:
+            try:
+                graph = _Tracer(opaque).trace(module)
+            except _Untraceable as error:
+                opaque.add(error.kind)
+            except Exception as error:  # of the model's own code, which has met a proxy
+                first_line = next(iter(str(error).splitlines()), type(error).__name__)
+                uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {first_line}"
+                break
+        if graph is None:
+            pending += children
+            continue
+        yield prefix, graph
+        inner = [name for name, each in module.named_modules() if name and type(each) in opaque]
+        outermost = [name for name in inner if not any(name.startswith(f"{other}.") for other in inner)]
+        for name in outermost:
+            submodule = module.get_submodule(name)
+            path = f"{prefix}.{name}" if prefix else name
+            pending += [(f"{path}.{each}", child) for each, child in submodule.named_children()]
 
 
 @dataclass(eq=False)
@@ -122,7 +170,6 @@ class _Neurons:
     producers: list[Member] = field(default_factory=list)
     followers: list[Member] = field(default_factory=list)
     consumers: list[Member] = field(default_factory=list)
-    read_by: list[_Neurons] = field(default_factory=list)
     normed: bool = False
     residual: bool = False
     reason: str | None = None
@@ -135,14 +182,27 @@ class _Neurons:
         return found
 
 
+@dataclass(eq=False)
+class _Sum:
+    """A residual sum, and whether what it gives is normed later."""
+
+    normed: bool = False
+
+
 @dataclass(frozen=True)
 class _Value:
-    """The neurons that an axis of a value counts: axis 1, before others (`channels`), or the last one. `block` is the
-    number of elements of a neuron there, or None where it depends on the input's size."""
+    """The neurons that an axis of a value counts: axis 1, before others (`channels`), or the last one.
+
+    block      elements of a neuron there; None where that depends on the input's size
+    producers  whose results it has that no sum has taken in yet
+    sums       that it is made of
+    """
 
     of: _Neurons
     channels: bool
     block: int | None = 1
+    producers: frozenset[str] = frozenset()
+    sums: frozenset[_Sum] = frozenset()
 
 
 class _Walk:
@@ -154,6 +214,7 @@ class _Walk:
         self._values: dict[fx.Node, _Value | None] = {}
         self._all: list[_Neurons] = []
         self._calls: dict[str, int] = {}
+        self._joins: dict[str, _Sum] = {}  # the sum that takes in a producer's result
 
     def run(self, graph: fx.Graph) -> None:
         """Fills in the neurons of every value."""
@@ -178,7 +239,8 @@ class _Walk:
             if reason is not None:
                 uncut |= {member.module: reason for member in neurons.producers}
                 continue
-            later = all(each.root().residual and each.root().normed for each in neurons.read_by)
+            sums = [self._joins.get(member.module) for member in neurons.consumers]
+            later = all(each is not None and each.normed for each in sums)
             name = neurons.producers[0].module
             if not (neurons.normed or later or unnormalised):
                 raise not_normalised(name, neurons.consumers[0].module)
@@ -215,15 +277,13 @@ class _Walk:
         if follower is not None and value is not None:
             return self._followed(node, value, name, module)
         produced = as_producer(module)
-        reader = self._consumed(node, value, name, module)
+        self._consume(node, value, name, module)
         if produced is None:
             self._escape(node, f"they reach a module that mixes them: module={name}, kind={type(module).__name__}")
             return None
         neurons = self._new(produced.neurons)
         neurons.producers.append(Member(name, produced))
-        if reader is not None:
-            reader.read_by.append(neurons)
-        return _Value(neurons, channels=keeps_channels(module))
+        return _Value(neurons, channels=keeps_channels(module), producers=frozenset([name]))
 
     def _followed(self, node: fx.Node, value: _Value, name: str, module: nn.Module) -> _Value | None:
         role = as_follower(module)
@@ -236,20 +296,21 @@ class _Walk:
             return None
         neurons.followers.append(Member(name, role, block))
         neurons.normed |= is_norm(module)
+        for each in value.sums if is_norm(module) else ():
+            each.normed = True
         return value
 
-    def _consumed(self, node: fx.Node, value: _Value | None, name: str, module: nn.Module) -> _Neurons | None:
-        """The neurons that a module reads, if it can be their consumer."""
+    def _consume(self, node: fx.Node, value: _Value | None, name: str, module: nn.Module) -> None:
+        """Makes a module the consumer of the neurons that it reads, if it can be one."""
         role = as_consumer(module)
         if value is None or role is None:
-            return None
+            return
         neurons = value.of.root()
         block, rest = divmod(role.neurons, neurons.count)
         if rest or value.block not in (None, block) or value.channels != keeps_channels(module):
             self._escape(node, f"they reach a module along another axis: module={name}")
-            return None
+            return
         neurons.consumers.append(Member(name, role, block))
-        return neurons
 
     def _function(self, node: fx.Node) -> _Value | None:
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
@@ -268,7 +329,7 @@ class _Walk:
         if name in ("view", "reshape") and self._flattens(node):
             return self._flattened(node, values[0], 1, -1)
         if name == "mean" and values[0].channels and set(_axes(node)) <= {2, 3, 4, -1, -2, -3}:
-            return _Value(values[0].of, channels=bool(node.kwargs.get("keepdim", False)))
+            return replace(values[0], channels=bool(node.kwargs.get("keepdim", False)))
         self._escape(node, f"they reach an operator that mixes axes: operator={name}")
         return None
 
@@ -278,22 +339,34 @@ class _Walk:
             return values[0]
         first, second = values[0], values[-1]
         one, other = first.of.root(), second.of.root()
-        if len(values) < 2 or first.channels != second.channels or one.count != other.count:
+        alike = len(values) == len(node.all_input_nodes) == 2 and (first.channels, one.count) == (
+            second.channels,
+            other.count,
+        )
+        if not alike:
             self._escape(node, "they are combined with a value that is not cut")
-            return None
-        if one is not other:
-            for name in ("producers", "followers", "consumers", "read_by"):
+            if not is_sum:
+                return None
+        elif one is not other:
+            for name in ("producers", "followers", "consumers"):
                 getattr(one, name).extend(getattr(other, name))
             one.normed, one.residual = one.normed or other.normed, one.residual or other.residual
             one.reason, other.parent = one.reason or other.reason, one
         one.residual |= is_sum
-        return _Value(one, first.channels, first.block if first.block == second.block else None)
+        block = first.block if not alike or first.block == second.block else None
+        producers = frozenset().union(*(each.producers for each in values))
+        sums = frozenset().union(*(each.sums for each in values))
+        if is_sum:
+            joined = _Sum()
+            self._joins |= dict.fromkeys(producers, joined)
+            return _Value(one, first.channels, block, sums=sums | {joined})
+        return _Value(one, first.channels, block, producers, sums)
 
     def _flattened(self, node: fx.Node, value: _Value, start: int, end: int) -> _Value | None:
         if start != 1 or end != -1 or not value.channels:
             self._escape(node, "they are flattened with other axes before them")
             return None
-        return _Value(value.of, channels=False, block=None)
+        return replace(value, channels=False, block=None)
 
     def _flattens(self, node: fx.Node) -> bool:
         """Whether a view is (x.size(0), -1): all axes but the batch's become one."""

@@ -36,8 +36,9 @@ from joinsum.ist.survivors import BundleRecord
 __all__ = ["Exchange"]
 
 _FAILED = (
-    "IST: the exchange failed; a site that is lost had the only copy of the weights that it trained: start again from "
-    "the last checkpoint (IST.load_checkpoint), on any number of sites: cause="
+    "IST: the sites could not exchange neurons. Where they differ, they took other numbers of steps or have other "
+    "optimizer state (a GradScaler skipped a step, a parameter had no gradient). Where one is lost, the only copy of "
+    "what it trained is lost with it unless buddy=True (IST.recover): start again from the last checkpoint: cause="
 )
 
 

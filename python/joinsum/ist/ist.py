@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +38,9 @@ __all__ = ["IST"]
 # A layer without resting weights is dealt out neuron by neuron up to so many, others in so many chunks for each site.
 _SINGLE_NEURONS = 4096
 _CHUNKS_FOR_EACH_SITE = 8
+
+# What a checkpoint says of the rounds.
+_NOTE = "joinsum.IST"
 
 
 class IST:
@@ -108,7 +112,8 @@ class IST:
         self._homes: Homes = homes
         self._buddy = buddy
         self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
-        self._cuts: list[Cut] = cut_tensors(model, self.layers) if self._context.sites > 1 else []
+        cuts = cut_tensors(model, self.layers)
+        self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
         self._chunks = self._chunks_of_layers()
         self._rounds = 0
         self._steps = 0  # of the round that has begun
@@ -142,6 +147,8 @@ class IST:
     def neurons(self, layer: str, site: int | None = None) -> list[int]:
         """The neurons of a hidden layer that a site trains in this round, by default the site whose subnet the model
         has; in the order of its parameters."""
+        if site is not None and not 0 <= site < self._context.sites:
+            raise PlanError(f"IST: no such site: site={site}, sites={self._context.sites}")
         if layer not in self._assignments:
             raise PlanError(f"IST: no such hidden layer: layer={layer!r}, layers={list(self._assignments)}")
         return self._assignments[layer].neurons(self.site if site is None else site)
@@ -186,6 +193,7 @@ class IST:
             if not self._carry:
                 self._subnets.reset_states()
             with torch.no_grad():
+                self._subnets.complete_states()
                 bundles, averages = self._bundles(self._carry), self._averages(states=False)
                 after = self._drawn(self._rounds + 1)
                 self._install(self._exchange.step(bundles, self._assignments, after, averages))
@@ -279,23 +287,26 @@ class IST:
         if self._steps or self._subnets.active != self._subnets.sites[0]:
             self.end_round()
         model, optimizer = self._full_copies()
-        note = {"round": self._rounds, "seed": self._seed, "extra": dict(extra or {})}
+        note = {_NOTE: {"round": self._rounds, "seed": self._seed}, "extra": dict(extra or {})}
         save_checkpoint(folder, model, optimizer, note)
 
     def load_checkpoint(self, folder: Any) -> dict[str, Any]:
-        """Reads what `save_checkpoint` wrote, on any number of sites, and begins the round that followed; returns
-        `extra`. Raises CheckpointError as `joinsum.load_checkpoint` does. All ranks call."""
+        """Reads what `save_checkpoint` wrote, on any number of sites, and begins the round that followed; or what
+        `joinsum.save_checkpoint` wrote of the plain model, and begins the first one. Returns `extra`. Raises
+        CheckpointError as `joinsum.load_checkpoint` does. All ranks call.
+        """
         self._require_active("load_checkpoint")
         model, optimizer = self._full_copies()
         note = load_checkpoint(folder, model, optimizer)
         for own, read in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
             own.update({key: value for key, value in read.items() if key != "params"})
-        self._rounds, self._seed, self._steps = int(note["round"]), int(note["seed"]), 0
+        rounds = note.get(_NOTE, {"round": 0, "seed": self._seed})  # none where it is of a plain model
+        self._rounds, self._seed, self._steps = int(rounds["round"]), int(rounds["seed"]), 0
         values = {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}
         states = {name: dict(optimizer.state.get(x, {})) for name, x in model.named_parameters()}
         with torch.no_grad():
             self._cut(values, states)
-        extra: dict[str, Any] = note["extra"]
+        extra: dict[str, Any] = note["extra"] if _NOTE in note else note
         return extra
 
     # --- lost sites ---------------------------------------------------------------------------------------------------
@@ -375,7 +386,7 @@ class IST:
         """Begins the records' round on the sites that there are now."""
         first = records[0]
         self._context = context()
-        sites = self._context.sites
+        sites = self._scale.factor = self._context.sites
         self._chunks = {layer.name: Chunks(layer.neurons, first.chunks[layer.name], sites) for layer in self.layers}
         self._subnets.deactivate(self._context.local_sites, self._chunks)
         assembling = Exchange(self._subnets, self._chunks, self._homes, False)
@@ -420,9 +431,19 @@ class IST:
         if buddy and homes == "fixed":
             raise PlanError('IST: copies are of migrating weights: buddy=True, homes="fixed"')
         own = {id(parameter) for parameter in model.parameters()}
-        strange = sum(id(p) not in own for group in optimizer.param_groups for p in group["params"])
+        strange = [list(p.shape) for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
         if strange:
-            raise PlanError(f"IST: the optimizer has parameters that are not the model's: count={strange}")
+            raise PlanError(
+                "IST: the optimizer has parameters that are not the model's, which no exchange would average; give "
+                f"them to the model, or to another optimizer: shapes={strange}"
+            )
+        empty = [name for name, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
+        if empty:
+            raise PlanError(
+                f"IST: a lazy module has no shape before its first call; call the model once: parameter={empty[0]}"
+            )
+        if any(isinstance(hook, _SubnetHook) for hook in model._state_dict_pre_hooks.values()):
+            raise PlanError("IST: the model has subnets already; end them with gather() of the other joinsum.IST")
 
     def _layers(
         self, layers: object, unnormalised: bool, scaled: bool | None
@@ -432,7 +453,8 @@ class IST:
                 raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
             found = find_layers(self._model, unnormalised, scaled)
             return found.layers, found.uncut
-        assert isinstance(layers, Sequence)
+        if not isinstance(layers, Sequence) or not layers:
+            raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
         return tuple(explicit_layers(self._model, layers, unnormalised, scaled)), {}
 
     def _chunks_of_layers(self) -> dict[str, Chunks]:
@@ -455,8 +477,9 @@ class IST:
             self._cut(*self._subnets.whole())
         self._hooks: list[Any] = [
             self._optimizer.register_step_post_hook(self._after_step),
-            self._model.register_state_dict_pre_hook(self._refuse_state_dict),  # type: ignore[no-untyped-call]
+            self._model.register_state_dict_pre_hook(_SubnetHook()),  # type: ignore[no-untyped-call]
         ]
+        self._scale = _Scale(self._context.sites)
         for layer in self.layers:
             if layer.scaled:
                 self._hooks += [
@@ -543,6 +566,8 @@ class IST:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
         `states`."""
         with torch.no_grad():
+            if states:
+                self._subnets.complete_states()
             averages = self._averages(states)
             tensors, means = self._exchange.whole_tensors(self._bundles(states), self._assignments, averages)
             return dict(tensors), means
@@ -576,15 +601,6 @@ class IST:
         if self._every is not None and self._steps >= self._every:
             self.end_round()
 
-    def _scale(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (inputs[0] * self._context.sites, *inputs[1:])
-
-    def _refuse_state_dict(self, *_: object) -> None:
-        raise PlanError(
-            "IST: the model has a subnet's tensors; save the full one with ist.save_checkpoint(folder), or with "
-            "ist.full() as model: ... model.state_dict()"
-        )
-
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.remove()
@@ -593,6 +609,32 @@ class IST:
     def _require_active(self, what: str) -> None:
         if not self._active:
             raise PlanError(f"IST: {what}: the training of subnets has ended; make another joinsum.IST")
+
+
+class _SubnetHook:
+    """Refuses to save or copy a model that has a subnet's tensors."""
+
+    def __call__(self, *_: object) -> None:
+        raise PlanError(
+            "IST: the model has a subnet's tensors; save the full one with ist.save_checkpoint(folder), or with "
+            "ist.full() as model: ... model.state_dict()"
+        )
+
+    def __reduce_ex__(self, _: object) -> Any:
+        raise PlanError(
+            "IST: the model has a subnet's tensors, and the neurons that they are of change with each round; copy or "
+            "average the full one: with ist.full() as model"
+        )
+
+
+@dataclass
+class _Scale:
+    """Multiplies a module's first input."""
+
+    factor: int
+
+    def __call__(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (inputs[0] * self.factor, *inputs[1:])
 
 
 def _plain(value: Any) -> Any:

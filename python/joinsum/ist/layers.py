@@ -81,9 +81,20 @@ def cut_tensors(model: nn.Module, layers: Sequence[HiddenLayer]) -> list[Cut]:
                         f"layers={[*cut.axes, layer.name]}; leave one of them out of layers"
                     )
                 cut.axes[layer.name] = (axis, member.block)
+    _refuse_computed(model, found)
     _refuse_tied(model, found)
     order = [name for name, _ in itertools.chain(model.named_parameters(), model.named_buffers())]
     return sorted(found.values(), key=lambda cut: order.index(cut.name))
+
+
+def _refuse_computed(model: nn.Module, cuts: dict[str, Cut]) -> None:
+    known = dict(itertools.chain(model.named_parameters(remove_duplicate=False), model.named_buffers()))
+    for name in cuts:
+        if name not in known:
+            raise PlanError(
+                "IST: a tensor is no parameter but is computed from others (a parametrization, weight norm), so it "
+                f"cannot be cut: tensor={name}; remove that, or leave its hidden layer out of layers"
+            )
 
 
 def _refuse_tied(model: nn.Module, cuts: dict[str, Cut]) -> None:
@@ -164,5 +175,6 @@ def not_normalised(producer: str, consumer: str) -> PlanError:
     return PlanError(
         "IST: a hidden layer without a norm between its producer and its consumer: a subnet's sums have another size "
         f"than the full network's, and no norm takes that away: producer={producer}, consumer={consumer}; put a "
-        "BatchNorm or LayerNorm between them, or pass unnormalised=True"
+        "BatchNorm or LayerNorm between them, or pass unnormalised=True (and scaled=True where the sum joins a "
+        "residual that is normed later)"
     )

@@ -6,6 +6,7 @@ model has the tensors of the site whose turn it is.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -132,11 +133,11 @@ class Subnets:
         return sum(value.nbytes for value in self.state(site, name).values() if isinstance(value, torch.Tensor))
 
     def array(self, site: int, of: Slice) -> torch.Tensor:
-        """The tensor that a slice names."""
+        """The tensor that a slice names; zeros for a state that a site does not have yet."""
         if of.state is None:
             return self.value(site, of.tensor)
-        found: torch.Tensor = self.state(site, of.tensor)[of.state]
-        return found
+        found: torch.Tensor | None = self.state(site, of.tensor).get(of.state)
+        return torch.zeros_like(self.value(site, of.tensor)) if found is None else found
 
     def shared_names(self) -> list[str]:
         """The tensors of floating point that every site has whole and that training changes."""
@@ -182,6 +183,25 @@ class Subnets:
                     )
                 found.append((Slice(name, key), value.dtype))
         return found
+
+    def complete_states(self) -> None:
+        """Gives sites that have taken no step yet states of zeros for parameters for which another one has a state."""
+        for name in self._live:
+            having = [site for site in self.sites if self.state(site, name)]
+            for site in self.sites if having else ():
+                if self.state(site, name):
+                    continue
+                template, like = self.state(having[0], name), self.value(having[0], name)
+                state = {
+                    key: _zeros(value, self.value(site, name).shape)
+                    if isinstance(value, torch.Tensor) and value.shape == like.shape
+                    else copy.deepcopy(value)
+                    for key, value in template.items()
+                }
+                if site == self.active:
+                    self._optimizer.state[self._live[name]] = state
+                else:
+                    self._states[site][name] = state
 
     def reset_states(self) -> None:
         """Forgets the optimizer's state for cut parameters on all sites."""

@@ -127,6 +127,59 @@ def test_hidden_units_of_transformers_whose_sums_are_normed_later(gated: bool) -
     assert list(found(encoder)) == ["layers.0.linear1", "layers.1.linear1"]
 
 
+class Attention(nn.Module):
+    """What torch.fx cannot trace: it unpacks a shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(12, 36), nn.Linear(12, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, _, width = x.shape
+        return self.out(F.scaled_dot_product_attention(*self.qkv(x).split(width, -1)))
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.attention, self.norm2 = nn.LayerNorm(12), Attention(), nn.LayerNorm(12)
+        self.mlp = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Language(nn.Module):
+    """A decoder with learned positions."""
+
+    def __init__(self, checks: bool) -> None:
+        super().__init__()
+        self.checks = checks
+        self.embedding, self.positions = nn.Embedding(20, 12), nn.Parameter(torch.zeros(12))
+        self.layers = nn.ModuleList([Layer(), Layer()])
+        self.norm, self.head = nn.LayerNorm(12), nn.Linear(12, 20)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        if self.checks:
+            assert ids.shape[1] <= 8
+        x = self.embedding(ids) + self.positions
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x))
+
+
+def test_modules_that_cannot_be_traced_are_stepped_over() -> None:
+    layers = found(Language(False))
+    assert layers == {
+        f"layers.{place}.mlp.0": (24, [f"layers.{place}.mlp.0", f"layers.{place}.mlp.2"], True) for place in range(2)
+    }
+    with pytest.raises(joinsum.PlanError, match=r"producer=layers.0.mlp.0.*scaled=True"):
+        find_layers(Language(True), False, None)
+    assert found(Language(True), unnormalised=True, scaled=True) == layers
+    assert "torch.fx cannot follow" in find_layers(Language(True), True, True).uncut["the model"]
+
+
 def test_hidden_units_whose_sum_is_never_normed_are_refused() -> None:
     class Residual(nn.Module):
         def __init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -361,6 +362,141 @@ def test_a_checkpoint_goes_on_at_another_number_of_sites(later: int, tmp_path: P
         assert torch.equal(other.state[p]["exp_avg"], states[name]), name
 
 
+def test_a_plain_checkpoint_begins_the_first_round(tmp_path: Path) -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 9, 20, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    step(model, optimizer, batches(1, 6, 3)[0])
+    joinsum.save_checkpoint(tmp_path, model, optimizer, {"epoch": 4})
+    again = mlp(6, 9, 20, 3, seed=9)
+    other = torch.optim.Adam(again.parameters())
+    ist = joinsum.IST(again, other)
+    assert (ist.load_checkpoint(tmp_path), ist.rounds) == ({"epoch": 4}, 0)
+    ist.gather()
+    for (name, found), wanted in zip(again.named_parameters(), model.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+        assert torch.equal(other.state[found]["exp_avg"], optimizer.state[wanted]["exp_avg"]), name
+
+
+def test_sites_that_have_taken_no_step_yet_come_back_too() -> None:
+    joinsum.init(sites=3)
+    for end in ("gather", "end_round"):
+        model, plain = mlp(6, 9, 20, 3), mlp(6, 9, 20, 3)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+        ist = joinsum.IST(model, optimizer, every=5)
+        step(model, optimizer, batches(1, 6, 3)[0])
+        getattr(ist, end)()
+        if end == "end_round":
+            for batch in batches(15, 6, 3):
+                step(model, optimizer, batch)
+            ist.gather()
+        assert all(
+            torch.equal(found, wanted) for found, wanted in zip(model.parameters(), plain.parameters(), strict=True)
+        )
+
+
+# --- lost sites -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("sites", "lost", "left"), [(2, 0, 1), (3, 2, 2), (4, 1, 3), (4, 3, 1), (5, 0, 4), (4, 2, 6)])
+@pytest.mark.parametrize("steps", [0, 2, 5, 9])
+def test_weights_outlive_a_site(sites: int, lost: int, left: int, steps: int, tmp_path: Path) -> None:
+    """Without learning, whatever the phase, what is put together is the model that was cut."""
+    joinsum.init(sites=sites)
+    model, plain = mlp(6, 9, 20, 11, 3), mlp(6, 9, 20, 11, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    ist = joinsum.IST(model, optimizer, every=2, buddy=True)
+    for batch in batches(steps * sites, 6, 3):
+        step(model, optimizer, batch)
+    ist.save_survivor(tmp_path)
+    (tmp_path / f"site_{lost}.pt").unlink()
+    joinsum.init(sites=left)
+    again = mlp(6, 9, 20, 11, 3, seed=8)
+    other = torch.optim.Adam(again.parameters(), lr=0.5)
+    resumed = joinsum.IST(again, other, every=2, buddy=True)
+    resumed.load_survivors(tmp_path)
+    assert resumed.rounds == steps // 2
+    assert other.param_groups[0]["lr"] == 0.0
+    for batch in batches(4 * left, 6, 3):
+        step(again, other, batch)
+    assert resumed.rounds == steps // 2 + 2
+    resumed.gather()
+    for (name, found), wanted in zip(again.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+
+
+def test_a_lost_sites_weights_are_those_of_the_rounds_beginning(tmp_path: Path) -> None:
+    sites, lost = 3, 1
+    joinsum.init(sites=sites)
+    model = mlp(6, 9, 20, 3, dtype=torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    ist = joinsum.IST(model, optimizer, every=2, buddy=True)
+    data = batches(9 * sites, 6, 3, torch.float64)
+    for batch in data[: 8 * sites]:
+        step(model, optimizer, batch)
+    with ist.full() as full:
+        begun = joinsum.full_state_dict(full)
+    for batch in data[8 * sites :]:  # one step into the round
+        step(model, optimizer, batch)
+    with ist.full() as full:
+        trained = joinsum.full_state_dict(full)
+    gone = {layer: set(ist.neurons(layer, lost)) for layer in ("0", "3")}
+    ist.save_survivor(tmp_path)
+    (tmp_path / f"site_{lost}.pt").unlink()
+    joinsum.init(sites=2)
+    again = mlp(6, 9, 20, 3, seed=8, dtype=torch.float64)
+    resumed = joinsum.IST(again, torch.optim.SGD(again.parameters(), lr=0.1, momentum=0.9), buddy=True)
+    resumed.load_survivors(tmp_path)
+    found = resumed.gather().state_dict()
+    for neuron in range(9):
+        source = begun if neuron in gone["0"] else trained
+        assert torch.equal(found["0.weight"][neuron], source["0.weight"][neuron])
+    for i in range(20):
+        for j in range(9):
+            source = begun if i in gone["3"] and j in gone["0"] else trained
+            assert found["3.weight"][i, j] == source["3.weight"][i, j]
+    assert torch.equal(found["6.bias"], begun["6.bias"])
+
+
+def test_what_is_lost_with_its_copies_is_named(tmp_path: Path) -> None:
+    for buddy, gone in ((False, [1]), (True, [1, 2])):
+        joinsum.init(sites=3)
+        model = mlp(6, 9, 20, 3)
+        ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1), buddy=buddy)
+        folder = tmp_path / str(buddy)
+        ist.save_survivor(folder)
+        for site in gone:
+            (folder / f"site_{site}.pt").unlink()
+        joinsum.init(sites=1)
+        again = mlp(6, 9, 20, 3)
+        resumed = joinsum.IST(again, torch.optim.SGD(again.parameters(), lr=0.1))
+        with pytest.raises(joinsum.CheckpointError, match=r"lost with all their copies.*tensor=0.weight, chunks="):
+            resumed.load_survivors(folder)
+    with pytest.raises(joinsum.CheckpointError, match="no site has written"):
+        resumed.load_survivors(tmp_path / "empty")
+    torch.save({"other": 1}, folder / "site_0.pt")
+    with pytest.raises(joinsum.CheckpointError, match="not the weights of a site"):
+        resumed.load_survivors(folder)
+
+
+@pytest.mark.parametrize("sites", [2, 4])
+def test_copies_cost_less_than_the_weights_that_are_trained(sites: int) -> None:
+    joinsum.init(sites=sites)
+    moved = {}
+    for buddy in (False, True):
+        model = mlp(5, 32, 32, 3, norm=nn.LayerNorm)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ist = joinsum.IST(model, optimizer, every=1, buddy=buddy)
+        moved[buddy] = 0
+        for number, batch in enumerate(batches(10 * sites, 5, 3)):
+            step(model, optimizer, batch)
+            if (number + 1) % sites == 0:
+                moved[buddy] += sum(entry.bytes_sent for entry in joinsum.trace())
+        assert ist.rounds == 10
+    trained = 10 * 4 * (32 * (5 + 3) + 32 * 32 / sites + 32 * (3 + 3))
+    assert moved[False] < moved[True] < moved[False] + trained
+
+
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
@@ -430,7 +566,14 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     assert "module=2, kind=ReLU" in refused(mlp(4, 8, 2), layers=[("0", "1", "2")])
     assert "producer=0, consumer=3" in refused(mlp(4, 8, 2), layers=[("0", (), "3")])
     other = nn.Linear(2, 2)
-    assert "count=2" in refused(mlp(4, 8, 2), torch.optim.SGD(other.parameters(), lr=0.1))
+    assert "shapes=[[2, 2], [2]]" in refused(mlp(4, 8, 2), torch.optim.SGD(other.parameters(), lr=0.1))
+    assert "layers=[]" in refused(mlp(4, 8, 2), layers=[])
+    assert 'homes="fixed"' in refused(mlp(4, 8, 2), buddy=True, homes="fixed")
+    computed = mlp(4, 8, 2)
+    nn.utils.parametrizations.weight_norm(computed[0])
+    assert "tensor=0.weight" in refused(computed)
+    lazy = nn.Sequential(nn.LazyLinear(8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    assert "parameter=0.weight" in refused(lazy)
     assert "every=0" in refused(mlp(4, 8, 2), every=0)
     assert "state='keep'" in refused(mlp(4, 8, 2), state="keep")
     assert "homes='here'" in refused(mlp(4, 8, 2), homes="here")
@@ -459,6 +602,12 @@ def test_the_subnets_tensors_are_not_saved_as_the_models() -> None:
     ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(joinsum.PlanError, match="save_checkpoint"):
         model.state_dict()
+    with pytest.raises(joinsum.PlanError, match="copy or average the full one"):
+        copy.deepcopy(model)
+    with pytest.raises(joinsum.PlanError, match="has subnets already"):
+        joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.PlanError, match="site=2, sites=2"):
+        ist.neurons("0", 2)
     ist.gather()
     assert model.state_dict()["0.weight"].shape == (8, 6)
     with pytest.raises(joinsum.PlanError, match="has ended"):
