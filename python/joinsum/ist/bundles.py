@@ -19,7 +19,7 @@ from joinsum import _C
 from joinsum.ist.layers import Cut
 from joinsum.ist.sampling import Assignment, Chunks
 
-__all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "with_key_axes", "without_key_axes"]
+__all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "unlinked_dims", "with_key_axes", "without_key_axes"]
 
 
 class Slice(NamedTuple):
@@ -68,7 +68,7 @@ class Bundle:
         if len(self.cuts) == 1:
             ((layer, axis),) = self.cuts
             return [with_key_axes(stacked, type_, [1 + axis], [len(chunks[layer].positions(site))])]
-        leading = [1] * len(_unlinked(type_))
+        leading = [1] * len(unlinked_dims(type_))
         return [tile.contiguous().view(leading + list(tile.shape)) for tile in self._tiles(stacked, chunks, site)]
 
     def stacked(
@@ -165,7 +165,7 @@ def _spans(chunks: Chunks, site: int) -> list[tuple[int, int]]:
     return spans
 
 
-def _unlinked(type_: _C.RelationType) -> list[int]:
+def unlinked_dims(type_: _C.RelationType) -> list[int]:
     """Key dimensions that count the parts of no axis: blocks have an axis of their own for each, before the others."""
     linked = {axis.key_dim for axis in type_.axes}
     return [dim for dim in range(type_.arity) if dim not in linked]
@@ -178,7 +178,7 @@ def with_key_axes(
 
     axes, counts   for each key dimension, the axis whose parts it counts, and how many of them the site has
     """
-    unlinked = _unlinked(type_)
+    unlinked = unlinked_dims(type_)
     for dim in sorted(unlinked, key=lambda dim: -axes[dim]):
         array = array.unflatten(axes[dim], (counts[dim], -1))  # type: ignore[no-untyped-call]
     split = sorted(axes[dim] for dim in unlinked)
@@ -188,7 +188,7 @@ def with_key_axes(
 
 def without_key_axes(block: torch.Tensor, type_: _C.RelationType, axes: Sequence[int]) -> torch.Tensor:
     """The inverse of `with_key_axes`."""
-    unlinked = _unlinked(type_)
+    unlinked = unlinked_dims(type_)
     rank = block.dim() - len(unlinked)
     order: list[int] = []
     shape: list[int] = []

@@ -16,7 +16,7 @@ from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import run
 from joinsum.ist.averages import Averages
-from joinsum.ist.bundles import Bundle, Slice, without_key_axes
+from joinsum.ist.bundles import Bundle, Slice, unlinked_dims, without_key_axes
 from joinsum.ist.copies import Key, choose_copies, first_copies
 from joinsum.ist.relations import (
     Assignments,
@@ -35,10 +35,10 @@ from joinsum.ist.survivors import BundleRecord
 
 __all__ = ["Exchange"]
 
-_FAILED = (
-    "IST: the sites could not exchange neurons. Where they differ, they took other numbers of steps or have other "
-    "optimizer state (a GradScaler skipped a step, a parameter had no gradient). Where one is lost, the only copy of "
-    "what it trained is lost with it unless buddy=True (IST.recover): start again from the last checkpoint: cause="
+_REMEDY = (
+    "; where a site is lost, go on with IST.recover (buddy=True) or from the last checkpoint, as it had the only copy "
+    "of what it trained; where sites differ, they took other numbers of steps or have other optimizer state (a "
+    "GradScaler skipped a step, a parameter had no gradient)"
 )
 
 
@@ -147,7 +147,7 @@ class Exchange:
             try:
                 self._context.transport.agree("IST", "the exchange has ended")
             except TransportError as error:
-                raise TransportError(f"{_FAILED}{error}") from error
+                raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
         return self.advance()
 
     def advance(self) -> dict[Slice, torch.Tensor]:
@@ -304,7 +304,8 @@ class Exchange:
             located_tuples = relation(dict(sorted(arrays.items())))
         else:
             type_ = relation({key: _empty(shape, bundle.dtype) for key, shape in sorted(shapes.items())}).type
-            blocks = [array for _, array in sorted(arrays.items())]
+            leading = [1] * len(unlinked_dims(type_))
+            blocks = [arrays[key].view(leading + list(arrays[key].shape)) for key in sorted(arrays)]
             located_tuples = relation(StoredRelation.of_blocks(blocks, self._placed(type_, self._by_site)))
         rank, dims = 1 + len(bundle.shape), [1 + axis for _, axis in bundle.cuts]
         whole = located_tuples.rekey(lambda _, *key: placed_in(rank, dims, key))
@@ -421,7 +422,7 @@ class Exchange:
         try:
             found = run(physical, {name: inputs[name] for name in physical.inputs})
         except TransportError as error:
-            raise TransportError(f"{_FAILED}{error}") from error
+            raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
         return found
 
     def _lowered(
