@@ -275,7 +275,7 @@ class Exchange:
                 bundle,
                 self._owners(bundle, assignments),
                 self._copy_sites.get(bundle.cuts, {}),
-                bundle.by_chunk(self._stacked(bundle, site), assignments, site)
+                bundle.by_chunk(torch.stack(self._arrays(bundle, site)), assignments, site)
                 | _of_site(self._resting.get(bundle), site),
                 _of_site(self._copies.get(bundle), site),
             )
@@ -334,25 +334,26 @@ class Exchange:
         return Trained(trained, resting)
 
     def _blocks(self, bundle: Bundle, type_: _C.PhysicalType, site: int) -> list[torch.Tensor]:
-        return bundle.blocks(self._stacked(bundle, site), type_.relation, self._chunks, site)
+        return bundle.blocks(self._arrays(bundle, site), type_.relation, self._chunks, site)
 
-    def _stacked(self, bundle: Bundle, site: int) -> torch.Tensor:
-        """What a site trains of a bundle."""
+    def _arrays(self, bundle: Bundle, site: int) -> list[torch.Tensor]:
+        """What a site trains of a bundle, an array for each slice: views where memory is contiguous."""
         shape = bundle.local_shape(self._chunks, site)[1:]
-        return torch.stack([self._subnets.array(site, each).reshape(shape) for each in bundle.slices])
+        return [self._subnets.array(site, each).reshape(shape) for each in bundle.slices]
 
     def _receive(self, bundle: Bundle, trained: StoredRelation) -> None:
         """Writes what the sites train next into their tensors."""
         self._trained[bundle] = trained.type
         blocks = iter(trained.blocks())
         for site in self._subnets.sites:
-            shape = bundle.local_shape(self._chunks, site)
-            stacked = torch.empty(shape, dtype=bundle.dtype, device=self._context.device)
             own = [next(blocks) for _ in range(bundle.tiles(self._chunks, site))]
-            bundle.stacked(own, trained.type.relation, self._chunks, site, stacked)
-            for each, array in zip(bundle.slices, stacked, strict=True):
-                target = self._subnets.array(site, each)
-                target.copy_(array.view(target.shape))
+            shape = bundle.local_shape(self._chunks, site)[1:]
+            arrays = [self._subnets.array(site, each) for each in bundle.slices]
+            targets = [array if array.is_contiguous() else torch.empty_like(array).contiguous() for array in arrays]
+            bundle.read_blocks(own, trained.type.relation, self._chunks, site, [x.view(shape) for x in targets])
+            for array, target in zip(arrays, targets, strict=True):
+                if array is not target:  # in another memory format, such as channels_last
+                    array.copy_(target)
 
     def _follow(self, bundles: Sequence[Bundle], assignments: Assignments) -> None:
         """Takes up other slices, as after the optimizer's first step: what rests has zeros for new ones."""

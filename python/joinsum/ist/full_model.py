@@ -13,7 +13,7 @@ from torch import nn
 from joinsum.base.errors import PlanError
 from joinsum.frontend.distribute import distribute
 
-__all__ = ["calibrated", "empty_copy", "filled", "full_model"]
+__all__ = ["calibrated", "empty_copy", "filled", "full_model", "refill"]
 
 
 def empty_copy(model: nn.Module) -> nn.Module:
@@ -54,6 +54,14 @@ def full_model(skeleton: nn.Module, values: Mapping[str, torch.Tensor], data: Li
 
     model.forward = first_call
     return model
+
+
+def refill(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
+    """Gives a full model other values, of the same layouts, in evaluation mode."""
+    with torch.no_grad():
+        for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
+            tensor.copy_(values[name])
+    model.eval()
 
 
 def calibrated(model: nn.Module, loader: Iterable[object], batches: int | None) -> None:

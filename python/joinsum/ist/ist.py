@@ -24,7 +24,7 @@ from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
 from joinsum.ist.discovery import find_layers
 from joinsum.ist.exchange import Exchange
-from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model
+from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model, refill
 from joinsum.ist.layers import Cut, HiddenLayer, cut_tensors, explicit_layers
 from joinsum.ist.relations import Homes
 from joinsum.ist.report import Report
@@ -119,6 +119,7 @@ class IST:
         self._steps = 0  # of the round that has begun
         self._active = False
         self._assignments: dict[str, Assignment] = {}
+        self._full: tuple[str, nn.Module] | None = None  # and how its data are passed
         self._skeleton = empty_copy(model)
         self._subnets = Subnets(model, optimizer, self.layers, self._cuts, self._chunks, self._context.local_sites)
         self._begin()
@@ -247,7 +248,8 @@ class IST:
         data        as in `joinsum.distribute`: "sharded" (each rank passes its own batches; by default on process
                     groups), or "whole"
 
-        All ranks of a process group call, and make the same calls of the model.
+        All ranks of a process group call, and make the same calls of the model. The same module comes each time, with
+        the weights of that time: its plans are made once.
 
             with ist.full(calibrate=loader, batches=20) as model:
                 accuracy = evaluate(model)
@@ -255,7 +257,12 @@ class IST:
         self._require_active("full")
         tensors, means = self._whole(states=False)
         how = data if data is not None else "whole" if self._context.single_process else "sharded"
-        model = full_model(self._skeleton, self._values_and_states(tensors | means)[0], how)
+        values, _ = self._values_and_states(tensors | means)
+        if self._full is None or self._full[0] != how:
+            self._full = (how, full_model(self._skeleton, values, how))
+        else:
+            refill(self._full[1], values)
+        model = self._full[1]
         if calibrate is not None:
             calibrated(model, calibrate, batches)
         yield model
@@ -270,6 +277,7 @@ class IST:
         values, states = self._values_and_states(tensors | means)
         values = {name: _plain(value) for name, value in values.items()}
         states = {name: {key: _plain(value) for key, value in state.items()} for name, state in states.items()}
+        self._full = None
         self._subnets.restore(values, states)
         self._remove_hooks()
         return self._model
@@ -385,7 +393,7 @@ class IST:
     def _rebuild(self, records: Sequence[Record], new_sites: Mapping[int, int]) -> None:
         """Begins the records' round on the sites that there are now."""
         first = records[0]
-        self._context = context()
+        self._context, self._full = context(), None
         sites = self._scale.factor = self._context.sites
         self._chunks = {layer.name: Chunks(layer.neurons, first.chunks[layer.name], sites) for layer in self.layers}
         self._subnets.deactivate(self._context.local_sites, self._chunks)

@@ -107,7 +107,7 @@ def assignment(chunks: Chunks, seed: int, round_number: int, layer: str) -> Assi
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
     position = [0] * chunks.count
     for size in sorted(set(chunks.sizes)):
-        alike = [chunk for chunk in range(chunks.count) if chunks.sizes[chunk] == size]
+        alike = [chunk for chunk, extent in enumerate(chunks.sizes) if extent == size]
         drawn = [alike[i] for i in torch.randperm(len(alike), generator=generator).tolist()]
         for own in _by_site(chunks, alike):
             for place, chunk in zip(own, sorted(drawn[: len(own)]), strict=True):
@@ -118,4 +118,7 @@ def assignment(chunks: Chunks, seed: int, round_number: int, layer: str) -> Assi
 
 def _by_site(chunks: Chunks, positions: Sequence[int]) -> list[list[int]]:
     """The positions that each site owns among these."""
-    return [[place for place in positions if place in chunks.positions(site)] for site in range(chunks.sites)]
+    owned: list[list[int]] = [[] for _ in range(chunks.sites)]
+    for place in positions:
+        owned[chunks.site_of_position[place]].append(place)
+    return owned

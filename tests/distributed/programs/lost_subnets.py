@@ -1,7 +1,7 @@
 """`examples/ist_elastic.py` with a rank that is lost in a phase of the exchange.
 
-JOINSUM_TEST_LOSS is `<rank>@<exchange>:<phase>:<signal>`; phases: `before` the plan runs, `after` it has run, `begun` the
-next round.
+JOINSUM_TEST_LOSS is `<rank>@<exchange>:<phase>:<signal>`; phases: `before` the plan runs, `after` it has run, `begun`
+the next round.
 """
 
 from __future__ import annotations
