@@ -439,7 +439,7 @@ ELSEWHERE = (
     Row("python/extreme", "checkpoint console", "python/extreme/test_train.py", "what training writes and prints"),
     Row(
         "python/ist",
-        "averages bundles exchange full_model relations report subnets",
+        "averages bundles copies exchange full_model relations report subnets survivors",
         "python/ist/test_ist.py",
         "rounds, beside plain torch on the same blocks",
     ),

@@ -102,8 +102,8 @@ PYTHON = (
     Floor("frontend/tracing"),
     Floor("frontend"),
     Floor("frontend/training"),
-    Floor("explanation"),
     Floor("ist"),
+    Floor("explanation"),
     Floor("nn"),
     Floor(ROOT),
     # Clients of the public names.

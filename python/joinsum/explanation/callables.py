@@ -9,12 +9,14 @@ import torch
 
 from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import Executable
+from joinsum.cluster.context import context
 from joinsum.explanation.analyze import measured_step
 from joinsum.explanation.explanation import Explanation
 from joinsum.explanation.measured import Measured
 from joinsum.explanation.model_text import ModelExplanation, Pass
 from joinsum.frontend.planned_forward import captured_model
 from joinsum.frontend.training.train_step import TrainStep, train_step
+from joinsum.ist.alternative import SubnetAlternative, subnet_alternative
 from joinsum.planner.cost import cost
 
 __all__ = ["TrainStep", "explain_callable", "explained", "train_step"]
@@ -39,7 +41,10 @@ def explain_callable(
 
 
 def explained(
-    executables: Iterable[tuple[str, Executable]], baselines: bool = False, measured: Measured | None = None
+    executables: Iterable[tuple[str, Executable]],
+    baselines: bool = False,
+    measured: Measured | None = None,
+    alternative: SubnetAlternative | None = None,
 ) -> ModelExplanation:
     """Plans with their costs on the context's cluster, and the costs of the baselines if requested."""
     passes = []
@@ -47,7 +52,7 @@ def explained(
         planned = executable.planned
         others = executable.baselines() if baselines else ()
         explanation = Explanation(planned.plan, cost(planned.plan), planned.program, measured=measured)
-        passes.append(Pass(name, planned.origin, explanation, others, executable.modules()))
+        passes.append(Pass(name, planned.origin, explanation, others, alternative, executable.modules()))
     return ModelExplanation(tuple(passes))
 
 
@@ -62,7 +67,8 @@ def _explain_step(
     Nothing is computed.
 
     batch, keywords   as for the step itself, of which shapes and dtypes count; without them, the step that ran last
-    baselines         also prices the usual baselines; each costs a search
+    baselines         also prices the usual baselines; each costs a search. Besides, what independent subnet training
+                      would move, which is another training and never chosen
     analyze           for the step that ran last, without a batch: seconds and bytes that were measured beside the
                       predicted ones, and how much of the moves' time was hidden behind computations; all ranks call
 
@@ -79,7 +85,8 @@ def _explain_step(
     """
     executable = step.captured_or_last(*batch, **keywords)
     if not analyze:
-        return explained([("train step", executable)], baselines)
+        alternative = subnet_alternative(step.model, context().sites) if baselines else None
+        return explained([("train step", executable)], baselines, alternative=alternative)
     if batch or keywords:
         raise PlanError("explain: analyze=True shows the step that ran last; leave the batch out")
     return explained([("train step", executable)], baselines, measured_step(executable.planned.plan))

@@ -12,6 +12,7 @@ from joinsum.algebra.plan import PlanNode
 from joinsum.base.text_table import count_text, seconds_text, text_table
 from joinsum.explanation.explanation import Explanation
 from joinsum.explanation.text import cluster_text
+from joinsum.ist.alternative import SubnetAlternative
 from joinsum.planner.baseline_costs import PricedBaseline
 from joinsum.planner.cost import PlanCost
 
@@ -58,6 +59,7 @@ class Pass:
     origin        where the plan comes from: planned here, or the file that it was cached in
     explanation   plan and costs as of any other plan: as a tree, JSON, graph and page
     baselines     what the usual baselines would cost; empty unless they were requested
+    alternative   independent subnet training of a step's model, by expectation; None unless baselines were requested
     modules       the user's module of the plan's nodes, by name, where it is known
     """
 
@@ -65,6 +67,7 @@ class Pass:
     origin: str
     explanation: Explanation
     baselines: tuple[PricedBaseline, ...] = ()
+    alternative: SubnetAlternative | None = None
     modules: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -110,6 +113,8 @@ class Pass:
         ]
         if self.baselines:
             lines += ["", "baselines", _baselines_table(self)]
+        if self.alternative is not None:
+            lines += ["", str(self.alternative)]
         return "\n".join(lines)
 
     __repr__ = __str__

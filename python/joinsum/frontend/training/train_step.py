@@ -68,6 +68,11 @@ class TrainStep:
         self._forward = PlannedForward("train_step", model, options.shards, options.replicate)
         self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
 
+    @property
+    def model(self) -> torch.nn.Module:
+        """The model that it trains."""
+        return self._model
+
     def __repr__(self) -> str:
         return f"<TrainStep of {type(self._model).__name__} with {self._optimizers}>"
 
