@@ -14,11 +14,12 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from joinsum import _C
+from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.distributed.first_values import first_rank_value
 
-__all__ = ["init_empty", "place_parameter"]
+__all__ = ["detached", "init_empty", "initial_value", "place_parameter"]
 
 # Smaller tensors, as biases and tables of positions, have memory.
 _LARGE = 1 << 14
@@ -70,13 +71,35 @@ def init_empty() -> Iterator[None]:
         yield
 
 
+def initial_value(who: str, tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a tensor that was built in `init_empty` and has no memory: the first rank's, on every rank.
+
+    Raises PlanError for one that is on the device "meta" without a record of its initialisation. All ranks call.
+    """
+    records = getattr(tensor, _RECORDS, None)
+    if records is None:
+        raise PlanError(
+            f'{who}: a tensor on the device "meta" has no values: shape={list(tensor.shape)}; build the model in '
+            "joinsum.init_empty(), which records how it is initialised"
+        )
+    return first_rank_value(who, records.value(tensor).to(context().device))
+
+
+def detached(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor outside of autograd, as another object; one without memory still knows its initialisation."""
+    alias = tensor.detach()
+    if tensor.is_meta and hasattr(tensor, _RECORDS):
+        setattr(alias, _RECORDS, getattr(tensor, _RECORDS))
+    return alias
+
+
 def place_parameter(tensor: torch.Tensor, type_: _C.PhysicalType | None) -> None:
     """Stores a parameter or buffer on the sites; by default whole on each. One on the device "meta" gets the values of
     its initialisation if it was built in `init_empty`, and otherwise none until it is written, as by a checkpoint."""
     records = getattr(tensor, _RECORDS, None)
     value, known = tensor, True
     if tensor.is_meta and records is not None:
-        value = first_rank_value("init_empty", records.value(tensor).to(context().device))
+        value = initial_value("init_empty", tensor)
     elif tensor.is_meta:
         value, known = torch.zeros((), dtype=tensor.dtype, device=context().device).expand(tensor.shape), False
     stored = DistributedTensor.of(value) if type_ is None else DistributedTensor.stored_as(value, type_)

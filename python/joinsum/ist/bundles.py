@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -58,6 +58,18 @@ class Bundle:
         for layer, axis in self.cuts:
             shape[1 + axis] = chunks[layer].neurons_of_sites[site]
         return shape
+
+    def local_bytes(self, chunks: Mapping[str, Chunks], site: int) -> int:
+        """Bytes of what a site trains."""
+        return math.prod(self.local_shape(chunks, site)) * self.dtype.itemsize
+
+    def split(self, most: int) -> list[Bundle]:
+        """The same slices in bundles of at most so many."""
+        starts = range(0, len(self.slices), max(most, 1))
+        return [
+            replace(self, name=f"{self.name}_{start}" if start else self.name, slices=self.slices[start : start + most])
+            for start in starts
+        ]
 
     # --- arrays -------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import run
+from joinsum.frontend.empty_models import initial_value
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, unlinked_dims, without_key_axes
 from joinsum.ist.copies import Key, choose_copies, first_copies
@@ -33,7 +34,11 @@ from joinsum.ist.sampling import Chunks
 from joinsum.ist.subnets import Subnets
 from joinsum.ist.survivors import BundleRecord
 
-__all__ = ["Exchange"]
+__all__ = ["TOGETHER_BYTES", "Exchange"]
+
+# What a site has under way at once, beside its tensors: weights and states that have left their tensors and those that
+# arrive. More travels one part after another.
+TOGETHER_BYTES = 64 << 20
 
 _REMEDY = (
     "; where a site is lost, go on with IST.recover (buddy=True) or from the last checkpoint, as it had the only copy "
@@ -52,10 +57,20 @@ class _Round:
     copy_sites: dict[tuple[tuple[str, int], ...], dict[Key, int]] = field(default_factory=dict)
 
 
+@dataclass
+class _First:
+    """The relations of a bundle's first round, by what they are, and where those end that are not divided alike."""
+
+    whole: Relation
+    relations: dict[str, Relation]
+    places: dict[str, Place]
+
+
 @dataclass(frozen=True)
 class _Arrived:
     """The results of a round's plan."""
 
+    bundles: Sequence[Bundle]
     found: Mapping[str, StoredRelation]
     copy_sites: Mapping[tuple[tuple[str, int], ...], dict[Key, int]]
     means: dict[Slice, torch.Tensor]
@@ -93,33 +108,70 @@ class Exchange:
                 of_sites = zip(*(array.stored.blocks() for array in arrays), strict=True)  # type: ignore[attr-defined]
                 blocks = [torch.stack(list(site)) for site in of_sites]
                 stored = StoredRelation.of_blocks(blocks, self._whole_type(bundle))
-                first = relation(stored, name="whole")
+                self._begin_by_plan(bundle, self._first(bundle, relation(stored, name="whole"), assignments))
             else:
-                stacked = torch.stack([array.reshape(bundle.shape) for array in arrays])
-                parts = bundle.parts(self._chunks)
-                first = relation(stacked, parts=parts, place="replicated", name="whole")
-            self._begin(bundle, first, assignments)
+                arrays = [initial_value("IST", array) if array.is_meta else array for array in arrays]
+                exposed = [array.reshape(bundle.shape) for array in arrays]
+                self._begin_here(bundle, exposed, assignments)
 
-    def _begin(self, bundle: Bundle, whole: Relation, assignments: Assignments) -> None:
+    def _first(self, bundle: Bundle, whole: Relation, assignments: Assignments) -> _First:
+        """The relations of a bundle's first round."""
         relations = first_round(bundle, whole, assignments, self._homes)
-        found = {"trained": relations.trained} | ({} if relations.resting is None else {"resting": relations.resting})
+        first = _First(whole, {"trained": relations.trained}, {})
+        if relations.resting is not None:
+            first.relations["resting"] = relations.resting
+            if self._homes == "migrating":
+                first.places["resting"] = self._by_site
         if self._has_copies:
             owners = _trained_sites(bundle, assignments)
             if relations.resting is not None:
                 owners |= {tuple(key[1:]): key[0] for key in relations.resting.type.all_keys()}
             chosen = first_copies(self._counts(bundle), owners, self._context.sites)
             dims = [1 + axis for _, axis in bundle.cuts]
-            found["copies"] = copied(whole.rekey(lambda *key: (0, *(key[dim] for dim in dims))), None, chosen)
+            first.relations["copies"] = copied(whole.rekey(lambda *key: (0, *(key[dim] for dim in dims))), None, chosen)
+            first.places["copies"] = self._by_site
             self._copy_sites[bundle.cuts] = chosen.sites()
-        places: dict[str, Place] = {}
-        if self._homes == "migrating":
-            places = {name: self._by_site for name in ("copies", "resting") if name in found}
-        outputs = self._run(found, {"whole": whole}, places=places)
+        return first
+
+    def _begin_by_plan(self, bundle: Bundle, first: _First) -> None:
+        outputs = self._run(first.relations, {"whole": first.whole}, places=first.places)
         self._receive(bundle, outputs["trained"])
-        if "resting" in outputs:
-            self._resting[bundle] = outputs["resting"]
-        if "copies" in outputs:
-            self._copies[bundle] = outputs["copies"]
+        for name, stored in (("resting", self._resting), ("copies", self._copies)):
+            if name in outputs:
+                stored[bundle] = outputs[name]
+
+    def _begin_here(self, bundle: Bundle, arrays: Sequence[torch.Tensor], assignments: Assignments) -> None:
+        """Takes what this process's sites have of whole arrays, without a plan, which would copy all of them."""
+        empty = _empty([len(arrays), *bundle.shape], bundle.dtype)
+        first = self._first(bundle, relation(empty, parts=bundle.parts(self._chunks), name="whole"), assignments)
+        self._trained[bundle] = self._placed(first.relations["trained"].type, self._split)
+        for site in self._subnets.sites:
+            for each, array in zip(bundle.slices, arrays, strict=True):
+                for layer, axis in bundle.cuts:
+                    own = torch.tensor(assignments[layer].neurons(site), device=array.device)
+                    array = array.index_select(axis, own)
+                target = self._subnets.array(site, each)
+                target.copy_(array.view(target.shape))
+        for name, stored in (("resting", self._resting), ("copies", self._copies)):
+            if name in first.relations:
+                type_ = self._placed(first.relations[name].type, first.places.get(name, self._split))
+                stored[bundle] = self._stored_here(bundle, arrays, type_)
+
+    def _stored_here(self, bundle: Bundle, arrays: Sequence[torch.Tensor], type_: _C.PhysicalType) -> StoredRelation:
+        """The tuples of a relation <site, h, ...> or <h, ...> that this process's sites store, of whole arrays."""
+        here = set(self._subnets.sites)
+        tuples = []
+        for key in type_.relation.all_keys():
+            if here.isdisjoint(type_.sites_of(key)):
+                continue
+            tile = list(arrays)
+            for (layer, axis), chunk in zip(bundle.cuts, key[-len(bundle.cuts) :], strict=True):
+                begin, extent = self._chunks[layer].starts[chunk], self._chunks[layer].sizes[chunk]
+                tile = [each.narrow(axis, begin, extent) for each in tile]
+            tuples.append((key, torch.stack(tile)))
+        current = self._context
+        core = _C.place_tuples(tuples, type_, current.local_sites, current.store, False)
+        return StoredRelation(core, current, type_)
 
     @property
     def _by_site(self) -> str:
@@ -140,21 +192,42 @@ class Exchange:
         is lost, the others have either round whole.
         """
         self._follow(travelling, before)
-        round_ = self._round(before, after, averages)
-        found = self._run(round_.outputs, round_.inputs, replicated=averages.outputs, places=round_.places)
-        self._arrived = _Arrived(found, round_.copy_sites, averages.means(found))
-        if self._has_copies and not self._context.single_process:
+        groups = [list(self._trained)] if self._has_copies else self._groups()
+        means: dict[Slice, torch.Tensor] = {}
+        for number, bundles in enumerate(groups or [[]]):
+            shared = averages if number == 0 else Averages[Slice]({}, [])
+            round_ = self._round(bundles, before, after, shared)
+            found = self._run(round_.outputs, round_.inputs, replicated=shared.outputs, places=round_.places)
+            self._arrived = _Arrived(bundles, found, round_.copy_sites, shared.means(found))
+            if not self._has_copies:
+                means |= self.advance()
+        if not self._has_copies:
+            return means
+        if not self._context.single_process:
             try:
                 self._context.transport.agree("IST", "the exchange has ended")
             except TransportError as error:
                 raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
         return self.advance()
 
+    def _groups(self) -> list[list[Bundle]]:
+        """Bundles that travel together: all, or as many as keep what is under way below a limit."""
+        groups: list[list[Bundle]] = []
+        size = 0
+        for bundle in self._trained:
+            own = bundle.local_bytes(self._chunks, self._subnets.sites[0])
+            if not groups or size + own > TOGETHER_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(bundle)
+            size += own
+        return groups
+
     def advance(self) -> dict[Slice, torch.Tensor]:
         """Begins the round whose weights have arrived; the means."""
         arrived, self._arrived = self._arrived, None
         assert arrived is not None
-        for bundle in list(self._trained):
+        for bundle in arrived.bundles:
             self._receive(bundle, arrived.found[f"{bundle.name}_next"])
             if bundle in self._resting:
                 self._resting[bundle] = arrived.found[f"{bundle.name}_rest_next"]
@@ -174,12 +247,14 @@ class Exchange:
         """The plan that `step` would run; None where nothing travels."""
         here = self._copy()
         here._follow(travelling, before)
-        round_ = here._round(before, after, averages)
+        round_ = here._round(list(here._trained), before, after, averages)
         return here._lowered(round_.outputs, averages.outputs, round_.places) if round_.outputs else None
 
-    def _round(self, before: Assignments, after: Assignments, averages: Averages[Slice]) -> _Round:
+    def _round(
+        self, bundles: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
+    ) -> _Round:
         round_ = _Round()
-        for bundle in self._trained:
+        for bundle in bundles:
             now = self._relations(bundle, round_.inputs)
             then = exchanged(bundle, now, before, after, self._homes)
             round_.outputs[f"{bundle.name}_next"] = then.trained
@@ -382,11 +457,11 @@ class Exchange:
         alike = [each for each in former if (each.cuts, each.shape) == (bundle.cuts, bundle.shape)]
         if not alike:
             return None
-        found = next((each for each in alike if each.dtype is bundle.dtype), alike[0])
-        return self._resliced(found, former[found], bundle)
+        return self._resliced({each: former[each] for each in alike}, bundle)
 
-    def _resliced(self, old: Bundle, stored: StoredRelation, new: Bundle) -> StoredRelation:
-        """What is stored of a bundle, with the slices of another that has the same layers; zeros where it is new."""
+    def _resliced(self, former: Mapping[Bundle, StoredRelation], new: Bundle) -> StoredRelation:
+        """What is stored of a bundle, with the slices of others that have the same layers; zeros where they are new."""
+        stored = next(iter(former.values()))
         old_type = stored.type.relation
         arrays = {
             tuple(key): _empty([len(new.slices), *old_type.array_shape(key)[1:]], new.dtype)
@@ -394,14 +469,18 @@ class Exchange:
         }
         links = [axis.key_dim for axis in old_type.axes]
         type_ = self._placed(relation(arrays, links=links).type, stored.type.placement)
+        sources = [
+            next(((old.slices.index(each), former[old].blocks()) for old in former if each in old.slices), None)
+            for each in new.slices
+        ]
         blocks = []
-        for block in stored.blocks():
-            lead = block.dim() - 1 - len(old.shape)
+        for number, block in enumerate(stored.blocks()):
+            lead = block.dim() - 1 - len(new.shape)
             shape = [*block.shape[:lead], len(new.slices), *block.shape[lead + 1 :]]
             target = torch.zeros(shape, dtype=new.dtype, device=block.device)
-            for place, each in enumerate(new.slices):
-                if old.dtype is new.dtype and each in old.slices:
-                    target.select(lead, place).copy_(block.select(lead, old.slices.index(each)))
+            for place, source in enumerate(sources):
+                if source is not None:
+                    target.select(lead, place).copy_(source[1][number].select(lead, source[0]))
             blocks.append(target)
         return StoredRelation.of_blocks(blocks, type_)
 

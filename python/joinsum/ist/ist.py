@@ -23,7 +23,7 @@ from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
 from joinsum.ist.discovery import find_layers
-from joinsum.ist.exchange import Exchange
+from joinsum.ist.exchange import TOGETHER_BYTES, Exchange
 from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model, refill
 from joinsum.ist.layers import Cut, HiddenLayer, cut_tensors, explicit_layers
 from joinsum.ist.relations import Homes
@@ -50,7 +50,8 @@ class IST:
     that subnet alone with the user's own loop. At its end the sites exchange neurons for the next round's subnets: a
     site sends and receives about a share of the weights that it trains, and never the whole model.
 
-    model       stays the same object with the same parameters, which shrink to the subnet's shapes
+    model       stays the same object with the same parameters, which shrink to the subnet's shapes; built in
+                `joinsum.init_empty` it may be larger than a site's memory
     optimizer   of torch.optim; each of its steps counts
     every       steps of each site in a round; None where the loop calls `end_round`
     group       the process group or mesh dimension of the sites, if `joinsum.init` has not been called
@@ -499,7 +500,7 @@ class IST:
     def _cut(self, values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]) -> None:
         """Begins a round with whole tensors: plain ones, or distributed as `Exchange.whole_tensors` gives them."""
         self._assignments = self._drawn(self._rounds)
-        bundles = bundles_of(self._cuts, self._subnets.shapes, self._subnets.travelling(values, states))
+        bundles = self._bundles_of(values, states)
         whole = {
             each: values[each.tensor] if each.state is None else states[each.tensor][each.state]
             for bundle in bundles
@@ -557,6 +558,8 @@ class IST:
         first = dist.get_global_rank(group, 0)
         with torch.no_grad():
             for tensor in (*self._model.parameters(), *self._model.buffers()):
+                if tensor.is_meta:
+                    continue  # computed tensor by tensor, when it is cut
                 dist.broadcast(tensor.detach(), first, group=group)
 
     def _drawn(self, round_number: int) -> dict[str, Assignment]:
@@ -567,8 +570,16 @@ class IST:
 
     def _bundles(self, carry: bool) -> list[Bundle]:
         values, states = self._subnets.of_site(self.site)
-        travelling = self._subnets.travelling(values, states if carry else {})
-        return bundles_of(self._cuts, self._subnets.shapes, travelling)
+        return self._bundles_of(values, states if carry else {})
+
+    def _bundles_of(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> list[Bundle]:
+        """Bundles of these tensors and states; those that are large have few slices."""
+        found = bundles_of(self._cuts, self._subnets.shapes, self._subnets.travelling(values, states))
+        split = []
+        for bundle in found:
+            size = bundle.local_bytes(self._chunks, 0) // len(bundle.slices)
+            split += bundle.split(max(TOGETHER_BYTES // max(size, 1), 1))
+        return split
 
     def _whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with

@@ -44,6 +44,11 @@ class Chunks:
         return [cut(self.neurons, self.count, i + 1) - cut(self.neurons, self.count, i) for i in range(self.count)]
 
     @cached_property
+    def starts(self) -> list[int]:
+        """The first neuron of each chunk."""
+        return [cut(self.neurons, self.count, i) for i in range(self.count)]
+
+    @cached_property
     def site_of_position(self) -> list[int]:
         """The site that owns each position."""
         return [site for site in range(self.sites) for _ in self.positions(site)]
@@ -89,9 +94,9 @@ class Assignment:
 
     def neurons(self, site: int) -> list[int]:
         """The neurons that a site trains, in the order of its parameters."""
-        starts = [cut(self.chunks.neurons, self.chunks.count, i) for i in range(self.chunks.count + 1)]
+        starts, sizes = self.chunks.starts, self.chunks.sizes
         own = [self.chunk[position] for position in self.chunks.positions(site)]
-        return [neuron for chunk in own for neuron in range(starts[chunk], starts[chunk + 1])]
+        return [neuron for chunk in own for neuron in range(starts[chunk], starts[chunk] + sizes[chunk])]
 
 
 def assignment(chunks: Chunks, seed: int, round_number: int, layer: str) -> Assignment:

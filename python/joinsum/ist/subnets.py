@@ -15,6 +15,8 @@ from torch import nn
 
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import context
+from joinsum.distributed.distributed_tensor import replace_tensor
+from joinsum.frontend.empty_models import detached, initial_value
 from joinsum.ist.bundles import Slice
 from joinsum.ist.layers import Cut, HiddenLayer
 from joinsum.ist.sampling import Chunks
@@ -58,7 +60,7 @@ class Subnets:
 
     def whole(self) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
         """The tensors of the model as it was made, and the optimizer's states, by name."""
-        values = {name: tensor.detach() for name, tensor in self._live.items()}
+        values = {name: detached(tensor) for name, tensor in self._live.items()}
         return values, {name: dict(self._optimizer.state.get(tensor, {})) for name, tensor in self._live.items()}
 
     def cut(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> None:
@@ -67,7 +69,7 @@ class Subnets:
         shapes = {site: {name: self._local_shape(name, site) for name in self._cut} for site in self.sites}
         for site, local in shapes.items():
             self._values[site] = {
-                name: _zeros(value, local[name]) if name in local else value.clone() for name, value in values.items()
+                name: _zeros(value, local[name]) if name in local else _own(value) for name, value in values.items()
             }
             self._states[site] = {
                 name: {key: self._local_state(value, name, local.get(name)) for key, value in state.items()}
@@ -241,6 +243,11 @@ class Subnets:
                 _set_count(module, attribute, chunks.neurons_of_sites[site] * member.block)
 
 
+def _own(value: torch.Tensor) -> torch.Tensor:
+    """A copy; of a tensor without memory its initial values."""
+    return initial_value("IST", value) if value.is_meta else value.clone()
+
+
 def _zeros(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return torch.zeros(list(shape), dtype=like.dtype, device=context().device)
 
@@ -248,6 +255,9 @@ def _zeros(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 def _assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Gives a tensor another one's memory, in any shape. Torch reads the shape of a parameter's gradient when its node
     in autograd is made, which lives as long as a graph of it does; assigning another dtype drops the node."""
+    if tensor.is_meta:
+        replace_tensor(tensor, value)
+        return
     if isinstance(tensor, nn.Parameter) and tensor.shape != value.shape and tensor.is_floating_point():
         other = torch.float64 if tensor.dtype is not torch.float64 else torch.float32
         tensor.data = torch.empty(0, dtype=other, device=tensor.device)

@@ -435,7 +435,7 @@ def test_a_lost_sites_weights_are_those_of_the_rounds_beginning(tmp_path: Path) 
     for batch in data[: 8 * sites]:
         step(model, optimizer, batch)
     with ist.full() as full:
-        begun = joinsum.full_state_dict(full)
+        begun = copy.deepcopy(joinsum.full_state_dict(full))  # the next call gives the same module other weights
     for batch in data[8 * sites :]:  # one step into the round
         step(model, optimizer, batch)
     with ist.full() as full:
@@ -521,6 +521,41 @@ def test_parameters_stay_the_same_objects_and_memory() -> None:
     ist.gather()
     assert model[0].out_features == model[0].weight.shape[0] == 8
     step(model, optimizer, batches(1, 6, 3)[0])  # plain training goes on
+
+
+@pytest.mark.parametrize("limit", [1, 4096])
+def test_weights_travel_in_parts_where_they_are_large(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    joinsum.init(sites=3)
+    results = []
+    for most in (1 << 40, limit):
+        monkeypatch.setattr("joinsum.ist.exchange.TOGETHER_BYTES", most)
+        monkeypatch.setattr("joinsum.ist.ist.TOGETHER_BYTES", most)
+        model = mlp(6, 9, 20, 3)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        ist = joinsum.IST(model, optimizer, every=2)
+        for batch in batches(15, 6, 3):
+            step(model, optimizer, batch)
+        results.append(ist.gather().state_dict())
+    for name, wanted in results[0].items():
+        assert torch.equal(results[1][name], wanted), name
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+def test_a_model_without_memory_is_cut_tensor_by_tensor(sites: int) -> None:
+    joinsum.init(sites=sites)
+    plain = mlp(200, 180, 100, 5)
+    with joinsum.init_empty():
+        model = mlp(200, 180, 100, 5)
+    assert model[0].weight.is_meta
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    ist = joinsum.IST(model, optimizer, every=1)
+    for batch in batches(2 * sites, 200, 5):
+        step(model, optimizer, batch)
+    ist.gather()
+    for (name, found), wanted in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+    other = nn.Sequential(nn.Linear(4, 8, device="meta"), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    assert "init_empty" in refused(other)
 
 
 def test_rounds_of_the_loops_own_length() -> None:
