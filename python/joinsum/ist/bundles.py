@@ -135,7 +135,7 @@ class Bundle:
                 yield block.select(0, place), array
             return
         for block, spans in zip(blocks, self._spans(chunks, site), strict=True):
-            yield block.view(block.shape[unlinked:]).select(0, place), self._tile(array, spans, 0)
+            yield block.view(block.shape[unlinked:]).select(0, place), self.tile(array, spans, 0)
 
     def tiles(self, chunks: Mapping[str, Chunks], site: int) -> int:
         """How many blocks a site trains."""
@@ -149,10 +149,10 @@ class Bundle:
         positions = itertools.product(*(layer.chunks.positions(site) for layer in layers))
         keys = [tuple(layer.chunk[p] for layer, p in zip(layers, each, strict=True)) for each in positions]
         chunks = {layer: assignments[layer].chunks for layer, _ in self.cuts}
-        tiles = [self._tile(stacked, spans, 1) for spans in self._spans(chunks, site)]
+        tiles = [self.tile(stacked, spans, 1) for spans in self._spans(chunks, site)]
         return dict(zip(keys, tiles, strict=True))
 
-    def _tile(self, array: torch.Tensor, spans: Sequence[tuple[int, int]], first: int) -> torch.Tensor:
+    def tile(self, array: torch.Tensor, spans: Sequence[tuple[int, int]], first: int) -> torch.Tensor:
         """The part of an array, whose axes of neurons begin at `first`, that is at these spans; a view."""
         for (_, axis), (begin, extent) in zip(self.cuts, spans, strict=True):
             array = array.narrow(first + axis, begin, extent)

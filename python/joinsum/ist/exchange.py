@@ -10,6 +10,7 @@ import torch
 from joinsum import _C
 from joinsum.algebra.plan import IaPlan, lower, plan
 from joinsum.algebra.stored_relation import Place, StoredRelation, resolve_place
+from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import TransportError
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -29,6 +30,7 @@ from joinsum.ist.relations import (
     located,
     placed_in,
     restored,
+    rounded,
 )
 from joinsum.ist.sampling import Chunks
 from joinsum.ist.subnets import Subnets
@@ -79,10 +81,18 @@ class _Arrived:
 class Exchange:
     """The relations of all bundles between rounds: what rests is stored here, what is trained is in the subnets."""
 
-    def __init__(self, subnets: Subnets, chunks: Mapping[str, Chunks], homes: Homes, copies: bool) -> None:
+    def __init__(
+        self,
+        subnets: Subnets,
+        chunks: Mapping[str, Chunks],
+        homes: Homes,
+        copies: bool,
+        wire: torch.dtype | None = None,
+    ) -> None:
         self._subnets = subnets
         self._chunks = chunks
         self._homes = homes
+        self._wire = wire
         self._has_copies = copies and context().sites > 1
         self._context = context()
         self._split = [0] * len(self._context.grid.axes)
@@ -228,7 +238,11 @@ class Exchange:
         arrived, self._arrived = self._arrived, None
         assert arrived is not None
         for bundle in arrived.bundles:
-            self._receive(bundle, arrived.found[f"{bundle.name}_next"])
+            if self._rounds_off(bundle):
+                for part in ("next", "moved_next"):
+                    self._receive_tuples(bundle, arrived.found[f"{bundle.name}_{part}"])
+            else:
+                self._receive(bundle, arrived.found[f"{bundle.name}_next"])
             if bundle in self._resting:
                 self._resting[bundle] = arrived.found[f"{bundle.name}_rest_next"]
             if bundle in self._copies:
@@ -256,10 +270,15 @@ class Exchange:
         round_ = _Round()
         for bundle in bundles:
             now = self._relations(bundle, round_.inputs)
-            then = exchanged(bundle, now, before, after, self._homes)
-            round_.outputs[f"{bundle.name}_next"] = then.trained
-            if then.resting is not None:
-                round_.outputs[f"{bundle.name}_rest_next"] = then.resting
+            if self._wire is not None and self._rounds_off(bundle):
+                stays, moves, resting = rounded(bundle, now, before, after, dtype_name("IST", self._wire))
+                for name, part in ((f"{bundle.name}_next", stays), (f"{bundle.name}_moved_next", moves)):
+                    round_.outputs[name], round_.places[name] = part, self._by_position(bundle)
+            else:
+                then = exchanged(bundle, now, before, after, self._homes)
+                round_.outputs[f"{bundle.name}_next"], resting = then.trained, then.resting
+            if resting is not None:
+                round_.outputs[f"{bundle.name}_rest_next"] = resting
                 if self._homes == "migrating":
                     round_.places[f"{bundle.name}_rest_next"] = self._by_site
             if bundle in self._copies:
@@ -290,7 +309,7 @@ class Exchange:
         return owners
 
     def _copy(self) -> Exchange:
-        other = Exchange(self._subnets, self._chunks, self._homes, self._has_copies)
+        other = Exchange(self._subnets, self._chunks, self._homes, self._has_copies, self._wire)
         other._trained, other._resting = dict(self._trained), dict(self._resting)
         other._copies, other._copy_sites = dict(self._copies), dict(self._copy_sites)
         return other
@@ -429,6 +448,27 @@ class Exchange:
             for array, target in zip(arrays, targets, strict=True):
                 if array is not target:  # in another memory format, such as channels_last
                     array.copy_(target)
+
+    def _receive_tuples(self, bundle: Bundle, stored: StoredRelation) -> None:
+        """The same of some of the tuples <p> or <p, q>, in any dtype."""
+        layers = [self._chunks[layer] for layer, _ in bundle.cuts]
+        arrays: dict[int, list[torch.Tensor]] = {}
+        for key, array in stored.local_tuples():
+            site = layers[0].site_of_position[key[0]]
+            if site not in arrays:
+                shape = bundle.local_shape(self._chunks, site)[1:]
+                arrays[site] = [self._subnets.array(site, each).view(shape) for each in bundle.slices]
+            spans = [chunks.span(position) for chunks, position in zip(layers, key, strict=True)]
+            for target, part in zip(arrays[site], array, strict=True):
+                bundle.tile(target, spans, 0).copy_(part)
+
+    def _rounds_off(self, bundle: Bundle) -> bool:
+        """Whether what moves of a bundle is cast to a smaller dtype."""
+        return self._wire is not None and self._wire.itemsize < bundle.dtype.itemsize
+
+    def _by_position(self, bundle: Bundle) -> str:
+        """The placement of tuples <p, ...>, of which some may be missing."""
+        return f"({', '.join([f'0:{self._counts(bundle)[0]}'] * len(self._split))})"
 
     def _follow(self, bundles: Sequence[Bundle], assignments: Assignments) -> None:
         """Takes up other slices, as after the optimizer's first step: what rests has zeros for new ones."""

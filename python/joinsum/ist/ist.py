@@ -62,6 +62,8 @@ class IST:
                 "fixed": each has a home, to which it returns, so that all travel twice
     buddy       whether every weight has a copy on another site, so that training goes on without a site that is lost
                 (`recover`); at most V more bytes a round
+    wire        `torch.bfloat16`: weights and moments that move between sites are rounded to it, which halves the
+                bytes of float32; what stays on its site is not
     unnormalised   whether to cut layers without a norm between producer and consumer
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
@@ -101,17 +103,18 @@ class IST:
         state: Literal["carry", "reset"] = "carry",
         homes: Homes = "migrating",
         buddy: bool = False,
+        wire: torch.dtype | None = None,
         unnormalised: bool = False,
         scaled: bool | None = None,
     ) -> None:
-        self._check(model, optimizer, every, state, homes, buddy)
+        self._check(model, optimizer, every, state, homes, buddy, wire)
         if group is not None and context().group is not group:
             init(group=group)
         self._context = context()
         self._model, self._optimizer = model, optimizer
         self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
         self._homes: Homes = homes
-        self._buddy = buddy
+        self._buddy, self._wire = buddy, wire
         self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
         cuts = cut_tensors(model, self.layers)
         self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
@@ -421,7 +424,14 @@ class IST:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _check(
-        self, model: object, optimizer: object, every: object, state: object, homes: object, buddy: bool
+        self,
+        model: object,
+        optimizer: object,
+        every: object,
+        state: object,
+        homes: object,
+        buddy: object,
+        wire: object,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise PlanError(f"IST: a model is a torch.nn.Module: got={show(model)}")
@@ -439,6 +449,10 @@ class IST:
             raise PlanError(f'IST: homes are "migrating" or "fixed": homes={homes!r}')
         if buddy and homes == "fixed":
             raise PlanError('IST: copies are of migrating weights: buddy=True, homes="fixed"')
+        if wire not in (None, torch.bfloat16):
+            raise PlanError(f"IST: wire is torch.bfloat16 or None: wire={wire!r}")
+        if wire is not None and homes == "fixed":
+            raise PlanError(f'IST: what moves is rounded with migrating homes: wire={wire}, homes="fixed"')
         own = {id(parameter) for parameter in model.parameters()}
         strange = [list(p.shape) for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
         if strange:
@@ -507,7 +521,7 @@ class IST:
             for each in bundle.slices
         }
         self._subnets.cut(values, states)
-        self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes, self._buddy)
+        self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes, self._buddy, self._wire)
         self._exchange.begin(bundles, whole, self._assignments)
         self._last = self._shared_values()
 
@@ -545,7 +559,8 @@ class IST:
         if self._context.single_process:
             return
         options = (
-            f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}, buddy={self._buddy}"
+            f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}, buddy={self._buddy}, "
+            f"wire={self._wire}"
         )
         layers = [f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}" for layer in self.layers]
         tensors = [f"{name}: {list(tensor.shape)} {tensor.dtype}" for name, tensor in self._model.named_parameters()]

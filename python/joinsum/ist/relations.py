@@ -29,7 +29,7 @@ from joinsum.ist.bundles import Bundle
 from joinsum.ist.copies import CopyChoice
 from joinsum.ist.sampling import Assignment
 
-__all__ = ["Homes", "Trained", "copied", "exchanged", "first_round", "located", "placed_in", "restored"]
+__all__ = ["Homes", "Trained", "copied", "exchanged", "first_round", "located", "placed_in", "restored", "rounded"]
 
 Assignments = Mapping[str, Assignment]
 
@@ -68,6 +68,27 @@ def exchanged(bundle: Bundle, now: Trained, before: Assignments, after: Assignme
         moved = [new[0].position[chunk] for chunk in old[0].chunk]
         return Trained(now.trained.rekey(lambda p: lookup(moved, p)), None)
     return _parted(located(bundle, now, before), new)
+
+
+def rounded(
+    bundle: Bundle, now: Trained, before: Assignments, after: Assignments, dtype: str
+) -> tuple[Relation, Relation, Relation | None]:
+    """The relations of the next round, of which what moves is cast: the tuples <p> or <p, q> that stay on their site,
+    those that move, and what rests."""
+    whole = located(bundle, now, before)
+    layers = [after[layer] for layer, _ in bundle.cuts]
+    sites, positions = [layer.site for layer in layers], [layer.position for layer in layers]
+    meeting, resting = whole, None
+    if len(layers) == 2:
+        meeting = whole.filter(lambda _, h, g: lookup(sites[0], h) == lookup(sites[1], g))
+        resting = whole.filter(lambda _, h, g: ~(lookup(sites[0], h) == lookup(sites[1], g)))
+
+    def placed(tuples: Relation) -> Relation:
+        return tuples.rekey(lambda _, *key: tuple(lookup(to, k) for to, k in zip(positions, key, strict=True)))
+
+    stays = placed(meeting.filter(lambda s, *key: lookup(sites[0], key[0]) == s))
+    moves = placed(meeting.filter(lambda s, *key: ~(lookup(sites[0], key[0]) == s)))
+    return stays, moves.transform(f"cast[{dtype}]"), resting
 
 
 def located(bundle: Bundle, now: Trained, assignments: Assignments) -> Relation:

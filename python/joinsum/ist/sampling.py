@@ -11,6 +11,7 @@ Source: thesis, section 2.3 (every neuron on exactly one site, marginal probabil
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,6 +64,15 @@ class Chunks:
         """Whether sites have the parts of the axis that joinsum's even division gives them."""
         bounds = [cut(self.neurons, self.sites, site) for site in range(self.sites + 1)]
         return self.neurons_of_sites == [end - begin for begin, end in pairwise(bounds)]
+
+    def span(self, position: int) -> tuple[int, int]:
+        """Where a position begins among the neurons of its site, and its extent."""
+        first = self.positions(self.site_of_position[position])[0]
+        return self._offsets[position] - self._offsets[first], self.sizes[position]
+
+    @cached_property
+    def _offsets(self) -> list[int]:
+        return [0, *itertools.accumulate(self.sizes)]
 
     def positions(self, site: int) -> range:
         """The positions that a site owns."""

@@ -267,6 +267,35 @@ def test_the_wire_carries_what_follows_from_the_locations_to_the_byte(sites: int
             assert predicted == sent
 
 
+@pytest.mark.parametrize("buddy", [False, True])
+def test_what_moves_is_rounded_and_what_stays_is_not(buddy: bool) -> None:
+    """Without learning, a weight that has moved is its bfloat16 value, and one that has never moved is as it was."""
+    sites = 3
+    joinsum.init(sites=sites)
+    model, plain = mlp(6, 9, 20, 3, norm=nn.LayerNorm), mlp(6, 9, 20, 3, norm=nn.LayerNorm)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    ist = joinsum.IST(model, optimizer, every=1, wire=torch.bfloat16, buddy=buddy)
+    moved = torch.zeros(9, dtype=torch.bool)
+    where = torch.tensor(owners(ist, "0", 9, sites))
+    sent = []
+    for number, batch in enumerate(batches(2 * sites, 6, 3)):
+        predicted = ist.explain().round_bytes
+        step(model, optimizer, batch)
+        if (number + 1) % sites == 0:
+            after = torch.tensor(owners(ist, "0", 9, sites))
+            moved |= after != where
+            where = after
+            sent.append(sum(entry.bytes_sent for entry in joinsum.trace()))
+            assert sent[-1] == predicted
+    ist.gather()
+    wanted = plain[0].weight.detach()
+    assert moved.any()
+    assert torch.equal(model[0].weight[moved], wanted[moved].bfloat16().float())
+    assert torch.equal(model[0].weight[~moved], wanted[~moved])
+    middle = model[3].weight.detach()
+    assert torch.equal(torch.where(middle == plain[3].weight, middle, plain[3].weight.bfloat16().float()), middle)
+
+
 def test_resting_weights_stay_balanced_over_the_sites() -> None:
     sites, worst = 4, 1.0
     joinsum.init(sites=sites)
@@ -612,6 +641,8 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     assert "every=0" in refused(mlp(4, 8, 2), every=0)
     assert "state='keep'" in refused(mlp(4, 8, 2), state="keep")
     assert "homes='here'" in refused(mlp(4, 8, 2), homes="here")
+    assert "wire=torch.int8" in refused(mlp(4, 8, 2), wire=torch.int8)
+    assert 'homes="fixed"' in refused(mlp(4, 8, 2), wire=torch.bfloat16, homes="fixed")
 
 
 def test_an_optimizer_that_is_not_elementwise_is_refused_by_name_or_reset() -> None:
