@@ -37,7 +37,7 @@ from joinsum.base.text_table import text_table
 from network import Link, Missing
 
 PROGRAM = Path(__file__).resolve().parent / "subnets" / "rank.py"
-METHODS = ("ddp", "local_sgd", "diloco", "ist", "ist_reset", "ist_scaled")
+METHODS = ("ddp", "local_sgd", "diloco", "ist", "ist_reset", "ist_scaled", "ist_bf16")
 WORKLOADS = {"xml": {"steps": 600, "each": 50}, "digits": {"steps": 300, "each": 20}}
 NETWORKS = "unlimited,1gbit,1gbit+1ms,200mbit"
 ARRIVED = 0.98
@@ -183,6 +183,35 @@ def rows(figures: Figures, workload: str, ranks: int) -> Iterator[list[str]]:
             ]
 
 
+def draw(figures: Figures, workload: str, ranks: int, path: Path) -> None:
+    """Draws the best curve of each method by step, and by seconds in each network."""
+    from matplotlib.figure import Figure
+
+    curves: dict[str, list[Entry]] = {}
+    for each in figures.curves(workload, ranks):
+        curves.setdefault(each["method"], []).append(each)
+    networks: dict[str, dict[str, float]] = {}
+    for entry in figures.times(workload, ranks):
+        seconds = {name: cost(turns, entry["every"]).seconds for name, turns in entry["turns"].items()}
+        networks.setdefault(entry["network"], {}).update(seconds)
+    figure = Figure(figsize=(4 * (1 + len(networks)), 3.6), layout="constrained")
+    panels = figure.subplots(1, 1 + len(networks), sharey=True, squeeze=False)[0]
+    for axes, network in zip(panels, [None, *networks], strict=True):
+        for name, found in curves.items():
+            scale = 1.0 if network is None else networks[network].get(name)
+            if scale is not None:
+                points = best(found)["points"]
+                axes.plot(
+                    [scale * point[0] for point in points], [point[1] for point in points], label=name, marker="."
+                )
+        axes.set(title=network or "any network", xlabel="step" if network is None else "seconds")
+        if network is not None:
+            axes.set_xscale("log")
+    panels[0].set_ylabel("P@1" if workload == "xml" else "accuracy")
+    panels[0].legend()
+    figure.savefig(path, dpi=110)
+
+
 def _steps(text: str | None) -> Callable[[str, str], int]:
     """Reads `600,ist=900`; without a number the workload's own."""
     numbers: dict[str, int] = {}
@@ -206,6 +235,7 @@ def _steps(text: str | None) -> Callable[[str, str], int]:
 @click.option(
     "--json", "path", type=click.Path(path_type=Path), help="Keep the figures in this file, beside its others."
 )
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the curves of the last workload in this file.")
 def main(
     part: str,
     workloads: Sequence[str],
@@ -218,6 +248,7 @@ def main(
     each: int | None,
     turns: int,
     path: Path | None,
+    plot: Path | None,
 ) -> None:
     """Compare independent subnet training with its rivals."""
     names = methods.split(",")
@@ -237,6 +268,8 @@ def main(
                 raise click.ClickException(str(error)) from None
             click.echo(f"{workload}, {count} ranks, {threads_of_rank(count)} threads a rank, {machine()['processor']}")
             click.echo(text_table(HEADER, list(rows(figures, workload, count)), right=list(range(5, len(HEADER)))))
+            if plot is not None:
+                draw(figures, workload, count, plot)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 | ist | neurons with their AdamW moments: joinsum.IST |
 | ist_reset | neurons; the moments start at zero in every round |
 | ist_scaled | as ist; in training, what the consumers read is multiplied by the number of ranks |
+| ist_bf16 | as ist_scaled; what moves is rounded to bfloat16 |
 
 Source of diloco: Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", algorithm 1
 and section 3 (outer learning rate 0.7, momentum 0.9).
@@ -143,6 +144,10 @@ class IstScaled(Ist):
     options: Mapping[str, Any] = {"scaled": True}
 
 
+class IstBf16(Ist):
+    options: Mapping[str, Any] = {"scaled": True, "wire": torch.bfloat16}
+
+
 METHODS: Mapping[str, Callable[[Task, float, int], Method]] = {
     "ddp": Ddp,
     "local_sgd": LocalSgd,
@@ -150,4 +155,5 @@ METHODS: Mapping[str, Callable[[Task, float, int], Method]] = {
     "ist": Ist,
     "ist_reset": IstReset,
     "ist_scaled": IstScaled,
+    "ist_bf16": IstBf16,
 }

@@ -77,8 +77,7 @@ class Bundle:
         self, arrays: Sequence[torch.Tensor], type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int
     ) -> list[torch.Tensor]:
         """The blocks in which a site stores what it trains, of an array of its shape for each slice: copies."""
-        shapes = self._block_shapes(type_, chunks, site)
-        blocks = [torch.empty(shape, dtype=self.dtype, device=arrays[0].device) for shape in shapes]
+        blocks = self.empty_blocks(type_, chunks, site, arrays[0].device)
         for place, array in enumerate(arrays):
             for of_block, of_array in self._views(blocks, array, place, type_, chunks, site):
                 _copy(of_block, of_array)
@@ -96,6 +95,33 @@ class Bundle:
         for place, array in enumerate(arrays):
             for of_block, of_array in self._views(blocks, array, place, type_, chunks, site):
                 of_array.copy_(of_block)
+
+    def empty_blocks(
+        self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int, device: torch.device
+    ) -> list[torch.Tensor]:
+        """Blocks of a site without values."""
+        shapes = self._block_shapes(type_, chunks, site)
+        return [torch.empty(shape, dtype=self.dtype, device=device) for shape in shapes]
+
+    def part_of_blocks(
+        self,
+        blocks: Sequence[torch.Tensor],
+        key: Sequence[int],
+        type_: _C.RelationType,
+        chunks: Mapping[str, Chunks],
+        site: int,
+    ) -> torch.Tensor:
+        """The view of a site's blocks that is the array of one tuple, <p> or <p, q>."""
+        unlinked = len(unlinked_dims(type_))
+        layers = [chunks[layer] for layer, _ in self.cuts]
+        own = [position - layer.positions(site)[0] for layer, position in zip(layers, key, strict=True)]
+        if len(layers) == 2:
+            block = blocks[own[0] * len(layers[1].positions(site)) + own[1]]
+            return block.view(block.shape[unlinked:])
+        if unlinked:
+            return blocks[0][own[0]]
+        ((_, axis),) = self.cuts
+        return blocks[0].narrow(1 + axis, *layers[0].span(key[0]))
 
     def _block_shapes(self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int) -> list[list[int]]:
         leading = [1] * len(unlinked_dims(type_))

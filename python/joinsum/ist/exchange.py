@@ -239,8 +239,8 @@ class Exchange:
         assert arrived is not None
         for bundle in arrived.bundles:
             if self._rounds_off(bundle):
-                for part in ("next", "moved_next"):
-                    self._receive_tuples(bundle, arrived.found[f"{bundle.name}_{part}"])
+                parts = [arrived.found[f"{bundle.name}_{part}"] for part in ("next", "moved_next")]
+                self._receive_tuples(bundle, parts)
             else:
                 self._receive(bundle, arrived.found[f"{bundle.name}_next"])
             if bundle in self._resting:
@@ -440,27 +440,32 @@ class Exchange:
         self._trained[bundle] = trained.type
         blocks = iter(trained.blocks())
         for site in self._subnets.sites:
-            own = [next(blocks) for _ in range(bundle.tiles(self._chunks, site))]
-            shape = bundle.local_shape(self._chunks, site)[1:]
-            arrays = [self._subnets.array(site, each) for each in bundle.slices]
-            targets = [array if array.is_contiguous() else torch.empty_like(array).contiguous() for array in arrays]
-            bundle.read_blocks(own, trained.type.relation, self._chunks, site, [x.view(shape) for x in targets])
-            for array, target in zip(arrays, targets, strict=True):
-                if array is not target:  # in another memory format, such as channels_last
-                    array.copy_(target)
+            self._write(bundle, site, [next(blocks) for _ in range(bundle.tiles(self._chunks, site))])
 
-    def _receive_tuples(self, bundle: Bundle, stored: StoredRelation) -> None:
-        """The same of some of the tuples <p> or <p, q>, in any dtype."""
-        layers = [self._chunks[layer] for layer, _ in bundle.cuts]
-        arrays: dict[int, list[torch.Tensor]] = {}
-        for key, array in stored.local_tuples():
-            site = layers[0].site_of_position[key[0]]
-            if site not in arrays:
-                shape = bundle.local_shape(self._chunks, site)[1:]
-                arrays[site] = [self._subnets.array(site, each).view(shape) for each in bundle.slices]
-            spans = [chunks.span(position) for chunks, position in zip(layers, key, strict=True)]
-            for target, part in zip(arrays[site], array, strict=True):
-                bundle.tile(target, spans, 0).copy_(part)
+    def _receive_tuples(self, bundle: Bundle, parts: Sequence[StoredRelation]) -> None:
+        """The same of relations that have the tuples between them, in any dtype."""
+        type_ = self._trained[bundle].relation
+        site_of_position = self._chunks[bundle.cuts[0][0]].site_of_position
+        blocks = {
+            site: bundle.empty_blocks(type_, self._chunks, site, self._context.device) for site in self._subnets.sites
+        }
+        for stored in parts:
+            for key, array in stored.core().tuples():
+                site = site_of_position[key[0]]
+                bundle.part_of_blocks(blocks[site], key, type_, self._chunks, site).copy_(array)
+        for site, own in blocks.items():
+            self._write(bundle, site, own)
+
+    def _write(self, bundle: Bundle, site: int, blocks: Sequence[torch.Tensor]) -> None:
+        """Writes the blocks of a site into its tensors."""
+        shape = bundle.local_shape(self._chunks, site)[1:]
+        arrays = [self._subnets.array(site, each) for each in bundle.slices]
+        targets = [array if array.is_contiguous() else torch.empty_like(array).contiguous() for array in arrays]
+        views = [target.view(shape) for target in targets]
+        bundle.read_blocks(blocks, self._trained[bundle].relation, self._chunks, site, views)
+        for array, target in zip(arrays, targets, strict=True):
+            if array is not target:  # in another memory format, such as channels_last
+                array.copy_(target)
 
     def _rounds_off(self, bundle: Bundle) -> bool:
         """Whether what moves of a bundle is cast to a smaller dtype."""
