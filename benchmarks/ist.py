@@ -197,13 +197,12 @@ def draw(figures: Figures, workload: str, ranks: int, path: Path) -> None:
     figure = Figure(figsize=(4 * (1 + len(networks)), 3.6), layout="constrained")
     panels = figure.subplots(1, 1 + len(networks), sharey=True, squeeze=False)[0]
     for axes, network in zip(panels, [None, *networks], strict=True):
-        for name, found in curves.items():
+        for place, (name, found) in enumerate(curves.items()):
             scale = 1.0 if network is None else networks[network].get(name)
             if scale is not None:
-                points = best(found)["points"]
-                axes.plot(
-                    [scale * point[0] for point in points], [point[1] for point in points], label=name, marker="."
-                )
+                steps, measures = zip(*(point[:2] for point in best(found)["points"]), strict=True)
+                seconds = [scale * step for step in steps]
+                axes.plot(seconds, measures, label=name, marker=".", color=f"C{place}")
         axes.set(title=network or "any network", xlabel="step" if network is None else "seconds")
         if network is not None:
             axes.set_xscale("log")

@@ -87,7 +87,7 @@ def a_checkpoint_of_the_group_goes_on_as_training_does() -> None:
         assert equal(ist.gather().state_dict(), resumed.gather().state_dict())
         plain = mlp(4)
         note = joinsum.load_checkpoint(folder[0], plain)
-        assert note == {"round": 3, "seed": 7, "extra": {"epoch": 2}}
+        assert note == {"joinsum.IST": {"round": 3, "seed": 7}, "extra": {"epoch": 2}}
         assert context.sites == ranks()
         dist.barrier()
     finally:
