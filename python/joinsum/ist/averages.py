@@ -18,8 +18,8 @@ Name = TypeVar("Name")
 
 
 class Averages(Generic[Name]):
-    """Means of tensors that all sites have, as the base plus the mean of the differences from it: what is equal on all
-    sites stays as it is, bit for bit.
+    """Means of tensors that all sites have, as the base plus the mean of the differences from it: what no site has
+    changed stays as it is, bit for bit.
 
     The differences in all tensors of a dtype are one relation <site, part>; its sum over the sites is a reduce-scatter
     of the parts, and an all-gather of the sums.
@@ -56,7 +56,7 @@ class Averages(Generic[Name]):
             outputs[_output(dtype)] = inputs[name].aggregate(keep=[1], kernel="add")
 
     def _differences(self, values: Mapping[Name, torch.Tensor], names: Sequence[Name]) -> torch.Tensor:
-        return torch.cat([(values[name] - self._base[name]).reshape(-1) for name in names])
+        return torch.cat([_change(values[name], self._base[name]).reshape(-1) for name in names])
 
     def means(self, found: Mapping[str, StoredRelation]) -> dict[Name, torch.Tensor]:
         """The means, from the plan's outputs."""
@@ -67,6 +67,11 @@ class Averages(Generic[Name]):
             for name, part in zip(names, parts, strict=True):
                 means[name] = self._base[name] + part.view(self._base[name].shape)
         return means
+
+
+def _change(value: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
+    """The difference, 0 where the two are equal, infinities too."""
+    return torch.where(value == base, torch.zeros_like(base), value - base)
 
 
 def _text(dtype: torch.dtype) -> str:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from joinsum.base.errors import PlanError
@@ -127,6 +129,25 @@ class _Tracer(fx.Tracer):
             raise _Untraceable(type(module)) from error
 
 
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Undoes what tracing the forward pass writes into modules and buffers."""
+    saved = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
+    plain = [x for x in model.buffers() if type(x) is torch.Tensor and not x.is_meta]
+    values = [x.detach().clone() for x in plain]
+    try:
+        yield
+    finally:
+        for module, attributes, buffers in saved:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)
+        with torch.no_grad():
+            for x, value in zip(plain, values, strict=True):
+                x.copy_(value)
+
+
 def _graphs(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx.Graph]]:
     """The graph of the model, in which modules that cannot be traced are single nodes, and graphs of what these
     contain. Says in `uncut` why a module was not traced."""
@@ -143,7 +164,8 @@ def _graphs(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx.G
         graph = None
         while graph is None and type(module) not in opaque:
             try:
-                graph = _Tracer(opaque).trace(module)
+                with _unchanged(module):
+                    graph = _Tracer(opaque).trace(module)
             except _Untraceable as error:
                 opaque.add(error.kind)
             except Exception as error:  # of the model's own code, which has met a proxy

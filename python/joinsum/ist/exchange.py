@@ -225,7 +225,7 @@ class Exchange:
         groups: list[list[Bundle]] = []
         size = 0
         for bundle in self._trained:
-            own = bundle.local_bytes(self._chunks, self._subnets.sites[0])
+            own = bundle.local_bytes(self._chunks, 0)  # equal on all ranks
             if not groups or size + own > TOGETHER_BYTES:
                 groups.append([])
                 size = 0
@@ -249,11 +249,6 @@ class Exchange:
                 self._copies[bundle] = arrived.found[f"{bundle.name}_copies_next"]
         self._copy_sites |= arrived.copy_sites
         return arrived.means
-
-    @property
-    def has_arrived(self) -> bool:
-        """Whether the next round's weights are here, although not all sites may have theirs."""
-        return self._arrived is not None
 
     def plan(
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
@@ -362,8 +357,9 @@ class Exchange:
 
     # --- survivors ----------------------------------------------------------------------------------------------------
 
-    def records(self, site: int, assignments: Assignments) -> list[BundleRecord]:
-        """What a site of this process has of each bundle."""
+    def records(self, site: int, bundles: Sequence[Bundle], assignments: Assignments) -> list[BundleRecord]:
+        """What a site of this process has of each of these bundles."""
+        self._follow(bundles, assignments)
         return [
             BundleRecord(
                 bundle,

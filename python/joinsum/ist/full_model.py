@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -29,10 +29,13 @@ def empty_copy(model: nn.Module) -> nn.Module:
 def filled(skeleton: nn.Module, values: Mapping[str, torch.Tensor]) -> nn.Module:
     """A copy of an empty module with these tensors, by name."""
     model = copy.deepcopy(skeleton)
+    new: dict[int, torch.Tensor] = {}  # a tensor that several modules have stays one
     for name, old in list(model.named_parameters(remove_duplicate=False)):
-        _set(model, name, nn.Parameter(values[name], requires_grad=old.requires_grad))
-    for name, _ in list(model.named_buffers(remove_duplicate=False)):
-        _set(model, name, values[name])
+        if id(old) not in new:
+            new[id(old)] = nn.Parameter(values[name], requires_grad=old.requires_grad)
+        _set(model, name, new[id(old)])
+    for name, buffer in list(model.named_buffers(remove_duplicate=False)):
+        _set(model, name, new.setdefault(id(buffer), values.get(name, buffer)))
     return model
 
 
@@ -49,7 +52,11 @@ def full_model(skeleton: nn.Module, values: Mapping[str, torch.Tensor], data: Li
 
     def first_call(*args: Any, **keywords: Any) -> Any:
         del model.forward
-        distribute(model, args, keywords, data=data)
+        try:
+            distribute(model, args, keywords, data=data)
+        except BaseException:
+            model.forward = first_call
+            raise
         return model(*args, **keywords)
 
     model.forward = first_call
@@ -75,22 +82,28 @@ def calibrated(model: nn.Module, loader: Iterable[object], batches: int | None) 
     for each in norms:
         each.train()
         each.momentum = 1.0
+    try:
+        _average_statistics(model, norms, itertools.islice(loader, batches))
+    finally:
+        for each, momentum in zip(norms, momenta, strict=True):
+            each.eval()
+            each.momentum = momentum
+
+
+@torch.no_grad()
+def _average_statistics(model: nn.Module, norms: Sequence[Any], loader: Iterable[object]) -> None:
     sums: list[torch.Tensor] = []
     count = 0
-    with torch.no_grad():
-        for batch in itertools.islice(loader, batches):
-            model(_inputs(batch))
-            found = [statistic.clone() for each in norms for statistic in _statistics(each)]
-            sums = [total.add_(new) for total, new in zip(sums, found, strict=True)] if sums else found
-            count += 1
-        if not count:
-            raise PlanError("IST: calibration needs a batch: batches=0")
-        statistics = [statistic for each in norms for statistic in _statistics(each)]
-        for statistic, total in zip(statistics, sums, strict=True):
-            statistic.copy_(total.div_(count))
-    for each, momentum in zip(norms, momenta, strict=True):
-        each.eval()
-        each.momentum = momentum
+    for batch in loader:
+        model(_inputs(batch))
+        found = [statistic.clone() for each in norms for statistic in _statistics(each)]
+        sums = [total.add_(new) for total, new in zip(sums, found, strict=True)] if sums else found
+        count += 1
+    if not count:
+        raise PlanError("IST: there is no batch to calibrate norms with")
+    statistics = [statistic for each in norms for statistic in _statistics(each)]
+    for statistic, total in zip(statistics, sums, strict=True):
+        statistic.copy_(total.div_(count))
 
 
 def _statistics(norm: Any) -> tuple[torch.Tensor, torch.Tensor]:

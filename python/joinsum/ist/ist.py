@@ -118,6 +118,14 @@ class IST:
         self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
         cuts = cut_tensors(model, self.layers)
         self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
+        optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        parameters = dict(model.named_parameters())
+        for name in (cut.name for cut in cuts if cut.name in parameters):
+            if parameters[name].requires_grad and id(parameters[name]) not in optimized:
+                raise PlanError(
+                    "IST: a parameter that is cut is another optimizer's, whose state would not follow its neurons: "
+                    f"parameter={name}"
+                )
         self._chunks = self._chunks_of_layers()
         self._rounds = 0
         self._steps = 0  # of the round that has begun
@@ -267,9 +275,13 @@ class IST:
         else:
             refill(self._full[1], values)
         model = self._full[1]
-        if calibrate is not None:
-            calibrated(model, calibrate, batches)
-        yield model
+        try:
+            if calibrate is not None:
+                calibrated(model, calibrate, batches)
+            yield model
+        except BaseException:
+            self._full = None  # its planning may have failed
+            raise
 
     def gather(self) -> nn.Module:
         """Ends the training of subnets: the model gets its whole tensors back on every rank, and the optimizer its
@@ -298,7 +310,7 @@ class IST:
         self._require_active("save_checkpoint")
         if self._steps or self._subnets.active != self._subnets.sites[0]:
             self.end_round()
-        model, optimizer = self._full_copies()
+        model, optimizer = self._full_copies(install=True)
         note = {_NOTE: {"round": self._rounds, "seed": self._seed}, "extra": dict(extra or {})}
         save_checkpoint(folder, model, optimizer, note)
 
@@ -308,7 +320,7 @@ class IST:
         CheckpointError as `joinsum.load_checkpoint` does. All ranks call.
         """
         self._require_active("load_checkpoint")
-        model, optimizer = self._full_copies()
+        model, optimizer = self._full_copies(install=False)
         note = load_checkpoint(folder, model, optimizer)
         for own, read in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
             own.update({key: value for key, value in read.items() if key != "params"})
@@ -355,28 +367,37 @@ class IST:
 
     def load_survivors(self, folder: Any) -> None:
         """Goes on with what `save_survivor` wrote on sites that were left, on any number of sites. All ranks call and
-        see the same files. Raises CheckpointError for files of different rounds, and where weights are lost with
-        their copies."""
+        see the same files. Raises CheckpointError where weights are lost with their copies, which is also so where one
+        site had begun the next round and another had not, and for files of different trainings."""
         self._require_active("load_survivors")
-        files = record_files(Path(folder))
-        new_sites = {site: place % self._context.sites for place, site in enumerate(files)}
+        found = [read_record(path) for path in record_files(Path(folder)).values()]
+        # Files of an earlier loss may be there too: those of the last round count, and of the fewest sites.
+        last = max((record.round, -record.sites) for record in found)
+        records = [record for record in found if (record.round, -record.sites) == last]
+        first = records[0]
+        if any((each.seed, each.chunks) != (first.seed, first.chunks) for each in records):
+            raise CheckpointError(f"{folder}: files of different trainings: sites={[each.site for each in records]}")
+        fewest = min(first.chunks.values())
+        if self._context.sites > fewest:
+            what = f"sites={self._context.sites}, chunks of a layer={fewest}"
+            raise CheckpointError(f"{folder}: fewer chunks than sites; start on fewer ranks: {what}")
+        new_sites = {record.site: place % self._context.sites for place, record in enumerate(records)}
         local = set(self._context.local_sites)
-        records = [read_record(path) for site, path in files.items()]
-        rounds = {record.round for record in records}
-        if len(rounds) > 1:
-            raise CheckpointError(f"{folder}: sites are in different rounds: rounds={sorted(rounds)}")
-        kept = [record for record in records if new_sites[record.site] in local] or records[:1]
+        own_records = [record for record in records if new_sites[record.site] in local] or records[:1]
         self._rounds, self._seed = records[0].round, records[0].seed
         for own, read in zip(self._optimizer.param_groups, records[0].groups, strict=True):
             own.update(read)
-        self._rebuild(kept, new_sites)
+        self._rebuild(own_records, new_sites)
 
     def _records(self) -> list[Record]:
         """What the sites of this process have."""
         with torch.no_grad():
-            return [self._record(site) for site in self._subnets.sites]
+            self._subnets.activate(self._subnets.sites[0])
+            self._subnets.complete_states()
+            bundles = self._bundles(self._carry)
+            return [self._record(site, bundles) for site in self._subnets.sites]
 
-    def _record(self, site: int) -> Record:
+    def _record(self, site: int, travelling: Sequence[Bundle]) -> Record:
         cut = {each.name for each in self._cuts}
         values, states = self._subnets.of_site(site)
         values = {name: value.clone() for name, value in values.items() if name not in cut}
@@ -389,7 +410,9 @@ class IST:
             }
             for name, state in states.items()
         }
-        bundles = self._exchange.records(site, self._assignments)
+        if not self._carry:
+            numbers |= {name: {} for name in cut}
+        bundles = self._exchange.records(site, travelling, self._assignments)
         counts = {name: chunks.count for name, chunks in self._chunks.items()}
         groups = self._optimizer.param_groups
         return Record(site, self._context.sites, self._rounds, self._seed, counts, bundles, values, numbers, groups)
@@ -400,7 +423,7 @@ class IST:
         self._context, self._full = context(), None
         sites = self._scale.factor = self._context.sites
         self._chunks = {layer.name: Chunks(layer.neurons, first.chunks[layer.name], sites) for layer in self.layers}
-        self._subnets.deactivate(self._context.local_sites, self._chunks)
+        self._subnets.move_to(self._context.local_sites, self._chunks)
         assembling = Exchange(self._subnets, self._chunks, self._homes, False)
         whole: dict[Slice, torch.Tensor] = {}
         with torch.no_grad():
@@ -500,7 +523,12 @@ class IST:
             self._cut(*self._subnets.whole())
         self._hooks: list[Any] = [
             self._optimizer.register_step_post_hook(self._after_step),
-            self._model.register_state_dict_pre_hook(_SubnetHook()),  # type: ignore[no-untyped-call]
+            self._optimizer.register_state_dict_pre_hook(_SubnetHook()),
+            self._optimizer.register_load_state_dict_pre_hook(_SubnetHook()),
+            *(
+                module.register_state_dict_pre_hook(_SubnetHook())  # type: ignore[no-untyped-call]
+                for module in {self._model, *(self._model.get_submodule(each) for each in self._cut_modules())}
+            ),
         ]
         self._scale = _Scale(self._context.sites)
         for layer in self.layers:
@@ -514,6 +542,8 @@ class IST:
     def _cut(self, values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]) -> None:
         """Begins a round with whole tensors: plain ones, or distributed as `Exchange.whole_tensors` gives them."""
         self._assignments = self._drawn(self._rounds)
+        if not self._carry:
+            states = states | {cut.name: {} for cut in self._cuts}
         bundles = self._bundles_of(values, states)
         whole = {
             each: values[each.tensor] if each.state is None else states[each.tensor][each.state]
@@ -531,6 +561,8 @@ class IST:
         """All tensors and states of the full model, by name: those that were found, and the first site's."""
         values = {name: self._subnets.value(self.site, name).clone() for name in self._subnets.shapes}
         states = {name: dict(self._subnets.state(self.site, name)) for name in self._subnets.shapes}
+        if not self._carry:
+            states |= {cut.name: {} for cut in self._cuts}
         for each, tensor in found.items():
             if each.state is None:
                 values[each.tensor] = tensor
@@ -538,11 +570,13 @@ class IST:
                 states[each.tensor][each.state] = tensor
         return values, states
 
-    def _full_copies(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """The full model, and an optimizer of its parameters with the options and states of the user's."""
+    def _full_copies(self, install: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The full model, and an optimizer of its parameters with the options and states of the user's. With `install`
+        the sites take the means that these have."""
         tensors, means = self._whole(states=True)
-        with torch.no_grad():
-            self._install(means)
+        if install:
+            with torch.no_grad():
+                self._install(means)
         values, states = self._values_and_states(tensors | means)
         model = filled(self._skeleton, values)
         parameters, names = dict(model.named_parameters()), self._subnets.names
@@ -553,6 +587,10 @@ class IST:
         ]
         optimizer.state = defaultdict(dict, {p: states[name] for name, p in parameters.items() if states.get(name)})
         return model, optimizer
+
+    def _cut_modules(self) -> set[str]:
+        """The modules that have cut tensors."""
+        return {cut.name.rpartition(".")[0] for cut in self._cuts}
 
     def _agree(self) -> None:
         """Raises TransportError where ranks have other arguments."""
@@ -603,17 +641,18 @@ class IST:
             if states:
                 self._subnets.complete_states()
             averages = self._averages(states)
-            tensors, means = self._exchange.whole_tensors(self._bundles(states), self._assignments, averages)
+            bundles = self._bundles(states and self._carry)
+            tensors, means = self._exchange.whole_tensors(bundles, self._assignments, averages)
             return dict(tensors), means
 
     def _shared_values(self) -> dict[Slice, torch.Tensor]:
-        return {Slice(name): self._subnets.value(self.site, name).clone() for name in self._subnets.shared_names()}
+        return {Slice(name): self._subnets.value(self.site, name).clone() for name in self._subnets.uncut_names()}
 
     def _averages(self, states: bool) -> Averages[Slice]:
         """Of what every site trains whole; with `states` also of the optimizer's states for it."""
         base: dict[Slice, torch.Tensor] = {}
         if self._context.sites > 1:
-            base |= self._last
+            base |= {Slice(name): self._last[Slice(name)] for name in self._subnets.shared_names()}
             for each in self._subnets.shared_states() if states else ():
                 base[each] = torch.zeros_like(self._subnets.array(self.site, each))
         values = [{each: self._subnets.array(site, each) for each in base} for site in self._subnets.sites]

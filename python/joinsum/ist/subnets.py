@@ -90,6 +90,7 @@ class Subnets:
         """Puts whole tensors and states into the model and the optimizer."""
         for name, tensor in self._live.items():
             _assign(tensor, values[name])
+            self._optimizer.state.pop(tensor, None)
             if states.get(name):
                 self._optimizer.state[tensor] = dict(states[name])
             tensor.grad = None
@@ -103,7 +104,7 @@ class Subnets:
             shape[axis] = self._chunks[layer].neurons_of_sites[site] * block
         return shape
 
-    def deactivate(self, sites: Sequence[int], chunks: Mapping[str, Chunks]) -> None:
+    def move_to(self, sites: Sequence[int], chunks: Mapping[str, Chunks]) -> None:
         """Takes other sites and shares, before `cut` begins anew."""
         self.sites, self._chunks = list(sites), chunks
         self.active = self.sites[0]
@@ -141,15 +142,14 @@ class Subnets:
         found: torch.Tensor | None = self.state(site, of.tensor).get(of.state)
         return torch.zeros_like(self.value(site, of.tensor)) if found is None else found
 
+    def uncut_names(self) -> list[str]:
+        """The tensors of floating point that every site has whole."""
+        return [name for name, x in self._live.items() if name not in self._cut and x.is_floating_point()]
+
     def shared_names(self) -> list[str]:
-        """The tensors of floating point that every site has whole and that training changes."""
-        return [
-            name
-            for name, tensor in self._live.items()
-            if name not in self._cut
-            and tensor.is_floating_point()
-            and (tensor.requires_grad or not isinstance(tensor, nn.Parameter))
-        ]
+        """Those that training changes now."""
+        trained = {n for n, x in self._live.items() if x.requires_grad or not isinstance(x, nn.Parameter)}
+        return [name for name in self.uncut_names() if name in trained]
 
     def shared_states(self) -> list[Slice]:
         """The optimizer's states of floating point for parameters that every site has whole."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import joinsum
+import joinsum.ist.discovery
 import pytest
 import torch
 from torch import nn
@@ -609,6 +610,106 @@ def test_an_error_in_the_loop_leaves_the_block_as_it_is() -> None:
     assert ist.gather()[0].weight.shape == (8, 6)
 
 
+class Masked(nn.Module):
+    """A transformer's embedding and head in one, a mask of infinities, a counter that its forward pass writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.embedding, self.head = nn.Embedding(20, 12), nn.Linear(12, 20, bias=False)
+        self.head.weight = self.embedding.weight
+        self.norm1, self.up, self.down, self.norm2 = (
+            nn.LayerNorm(12),
+            nn.Linear(12, 24),
+            nn.Linear(24, 12),
+            nn.LayerNorm(12),
+        )
+        self.register_buffer("mask", torch.triu(torch.full((5, 5), -torch.inf), 1))
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
+        x = x + self.down(nn.functional.gelu(self.up(self.norm1(x))))
+        return self.head(self.norm2(x))
+
+
+def test_tied_weights_masks_and_written_buffers_of_uncut_modules(tmp_path: Path) -> None:
+    joinsum.init(sites=3)
+    model, plain = Masked(), Masked()
+    joinsum.ist.discovery.find_layers(model, False, None)
+    assert type(model.mean) is torch.Tensor  # tracing has left nothing behind
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    ist = joinsum.IST(model, optimizer, every=1)
+    for _ in range(6):
+        optimizer.zero_grad()
+        model(torch.randint(0, 20, (3, 5))).square().mean().backward()
+        optimizer.step()
+    with ist.full() as full:
+        assert full.head.weight is full.embedding.weight
+    ist.save_checkpoint(tmp_path)
+    ist.gather()
+    assert torch.equal(model.mask, plain.mask)
+    for (name, found), wanted in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+
+
+def test_a_parameter_that_is_unfrozen_is_averaged_from_then_on() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    model[3].bias.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ist = joinsum.IST(model, optimizer, every=1)
+    found = []
+    for number, batch in enumerate(batches(6, 6, 3)):
+        if number == 2:
+            model[3].bias.requires_grad_(True)
+        step(model, optimizer, batch)
+        if number >= 4:
+            found.append(model[3].bias.detach().clone())
+    assert ist.rounds == 3
+    assert torch.equal(found[-1], model[3].bias)
+    ist._subnets.next_turn()
+    assert torch.equal(found[-1], model[3].bias)
+
+
+def test_a_reset_optimizer_of_any_kind_ends_in_the_middle_of_a_round() -> None:
+    joinsum.init(sites=2)
+    model = mlp(6, 8, 3)
+    optimizer = torch.optim.Adafactor(model.parameters(), lr=0.01)
+    with joinsum.IST(model, optimizer, every=2, state="reset"):
+        for batch in batches(6, 6, 3):
+            step(model, optimizer, batch)
+    assert model[0].weight.shape == (8, 6)
+    step(model, optimizer, batches(1, 6, 3)[0])
+
+
+def test_files_of_an_earlier_loss_do_not_count(tmp_path: Path) -> None:
+    joinsum.init(sites=4)
+    model, plain = mlp(6, 9, 20, 3), mlp(6, 9, 20, 3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    ist = joinsum.IST(model, optimizer, every=2, buddy=True)
+    for batch in batches(4, 6, 3):  # in the middle of the first round
+        step(model, optimizer, batch)
+    earlier = b""
+    for sites, lost in ((4, 3), (3, 1)):
+        ist.save_survivor(tmp_path)
+        (tmp_path / f"site_{lost}.pt").unlink()
+        if earlier:  # what the lost site wrote at the first loss
+            (tmp_path / "site_1.pt").write_bytes(earlier)
+        earlier = (tmp_path / "site_1.pt").read_bytes()
+        joinsum.init(sites=sites - 1)
+        model = mlp(6, 9, 20, 3, seed=5)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+        ist = joinsum.IST(model, optimizer, every=2, buddy=True)
+        ist.load_survivors(tmp_path)
+        for batch in batches(3 * (sites - 1), 6, 3):
+            step(model, optimizer, batch)
+    ist.gather()
+    for (name, found), wanted in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(found, wanted), name
+
+
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
@@ -633,6 +734,8 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     assert "shapes=[[2, 2], [2]]" in refused(mlp(4, 8, 2), torch.optim.SGD(other.parameters(), lr=0.1))
     assert "layers=[]" in refused(mlp(4, 8, 2), layers=[])
     assert 'homes="fixed"' in refused(mlp(4, 8, 2), buddy=True, homes="fixed")
+    part = mlp(4, 8, 2)
+    assert "parameter=0.weight" in refused(part, torch.optim.SGD(part[1:].parameters(), lr=0.1))
     computed = mlp(4, 8, 2)
     nn.utils.parametrizations.weight_norm(computed[0])
     assert "tensor=0.weight" in refused(computed)
@@ -668,6 +771,9 @@ def test_the_subnets_tensors_are_not_saved_as_the_models() -> None:
     ist = joinsum.IST(model, torch.optim.SGD(model.parameters(), lr=0.1))
     with pytest.raises(joinsum.PlanError, match="save_checkpoint"):
         model.state_dict()
+    for part in (ist.optimizer, model[0]):
+        with pytest.raises(joinsum.PlanError, match="save_checkpoint"):
+            part.state_dict()
     with pytest.raises(joinsum.PlanError, match="copy or average the full one"):
         copy.deepcopy(model)
     with pytest.raises(joinsum.PlanError, match="has subnets already"):

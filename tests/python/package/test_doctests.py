@@ -35,7 +35,8 @@ def test_the_examples_of_a_module_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "examples"), [("einsum.md", 11), ("models.md", 7), ("training.md", 9), ("coming_from.md", 20), ("ist.md", 9)]
+    ("document", "examples"),
+    [("einsum.md", 11), ("models.md", 7), ("training.md", 9), ("coming_from.md", 20), ("ist.md", 9)],
 )
 def test_the_examples_of_a_document_hold(document: str, examples: int) -> None:
     failed, tried = doctest.testfile(str(DOCS / document), module_relative=False, optionflags=doctest.ELLIPSIS)
