@@ -34,7 +34,7 @@ class SubnetAlternative:
     def __str__(self) -> str:
         what = "approximate, another training: independent subnets (joinsum.IST, docs/ist.md)"
         if self.reason is not None:
-            return f"{what}: none: {self.reason}"
+            return f"{what}: none, as joinsum.IST(model, ...) refuses this model and says why"
         moved = f"{count_text(self.wire_bytes)} wire B a step on average in rounds of {self.every} steps"
         return f"{what}: {moved}, for weights alone; a site trains {self.share:.0%} of the parameters"
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from joinsum.base.arguments import integer, show
@@ -20,6 +19,7 @@ from joinsum.base.errors import CheckpointError, PlanError
 from joinsum.cluster.context import context, init
 from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
 from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
 from joinsum.ist.discovery import find_layers
@@ -518,7 +518,9 @@ class IST:
 
     def _begin(self) -> None:
         self._agree()
-        self._take_first_rank_values()
+        tensors = dict((*self._model.named_parameters(), *self._model.named_buffers()))
+        # Those without memory are computed one by one, when they are cut.
+        take_first_rank_values("IST", {name: x for name, x in tensors.items() if not x.is_meta})
         with torch.no_grad():
             self._cut(*self._subnets.whole())
         self._hooks: list[Any] = [
@@ -603,17 +605,6 @@ class IST:
         layers = [f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}" for layer in self.layers]
         tensors = [f"{name}: {list(tensor.shape)} {tensor.dtype}" for name, tensor in self._model.named_parameters()]
         self._context.transport.agree("IST", "\n".join([options, *layers, *tensors]))
-
-    def _take_first_rank_values(self) -> None:
-        group = self._context.group
-        if group is None:
-            return
-        first = dist.get_global_rank(group, 0)
-        with torch.no_grad():
-            for tensor in (*self._model.parameters(), *self._model.buffers()):
-                if tensor.is_meta:
-                    continue  # computed tensor by tensor, when it is cut
-                dist.broadcast(tensor.detach(), first, group=group)
 
     def _drawn(self, round_number: int) -> dict[str, Assignment]:
         return {

@@ -51,5 +51,7 @@ def test_a_steps_baselines_name_it_and_the_plan_stays_another() -> None:
 
 
 def test_a_model_without_layers_to_cut_says_why() -> None:
-    text = str(subnet_alternative(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), 2))
-    assert "none: IST: a hidden layer without a norm" in text
+    found = subnet_alternative(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), 2)
+    assert found.reason is not None
+    assert "a hidden layer without a norm" in found.reason
+    assert "none, as joinsum.IST(model, ...) refuses this model" in str(found)
