@@ -19,7 +19,7 @@ from joinsum import _C
 from joinsum.ist.layers import Cut
 from joinsum.ist.sampling import Assignment, Chunks
 
-__all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "unlinked_dims", "without_key_axes"]
+__all__ = ["Bundle", "Slice", "bundles_of", "exposed_shape", "without_key_axes"]
 
 
 class Slice(NamedTuple):
@@ -112,7 +112,7 @@ class Bundle:
         site: int,
     ) -> torch.Tensor:
         """The view of a site's blocks that is the array of one tuple, <p> or <p, q>."""
-        unlinked = len(unlinked_dims(type_))
+        unlinked = len(_unlinked(type_))
         layers = [chunks[layer] for layer, _ in self.cuts]
         own = [position - layer.positions(site)[0] for layer, position in zip(layers, key, strict=True)]
         if len(layers) == 2:
@@ -124,7 +124,7 @@ class Bundle:
         return blocks[0].narrow(1 + axis, *layers[0].span(key[0]))
 
     def _block_shapes(self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int) -> list[list[int]]:
-        leading = [1] * len(unlinked_dims(type_))
+        leading = [1] * len(_unlinked(type_))
         shape = self.local_shape(chunks, site)
         if len(self.cuts) == 1:
             ((layer, axis),) = self.cuts
@@ -150,7 +150,7 @@ class Bundle:
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Pairs of views of one shape: of each block the part that is slice number `place`, and of the slice's array
         the part that is in the block."""
-        unlinked = len(unlinked_dims(type_))
+        unlinked = len(_unlinked(type_))
         if len(self.cuts) == 1:
             ((_, axis),) = self.cuts
             (block,) = blocks
@@ -185,7 +185,9 @@ class Bundle:
         return array
 
     def _spans(self, chunks: Mapping[str, Chunks], site: int) -> list[tuple[tuple[int, int], ...]]:
-        return list(itertools.product(*(_spans(chunks[layer], site) for layer, _ in self.cuts)))
+        """For each combination of positions that a site owns, in their order, where it is among the site's neurons."""
+        layers = [chunks[layer] for layer, _ in self.cuts]
+        return list(itertools.product(*([layer.span(p) for p in layer.positions(site)] for layer in layers)))
 
 
 def _copy(to: torch.Tensor, source: torch.Tensor) -> None:
@@ -238,16 +240,7 @@ def _identifier(first: Slice, number: int) -> str:
     return f"b{number}_" + re.sub(r"\W", "_", first.tensor)
 
 
-def _spans(chunks: Chunks, site: int) -> list[tuple[int, int]]:
-    """For each position of a site, where it begins among the site's neurons, and its extent."""
-    spans, begin = [], 0
-    for position in chunks.positions(site):
-        spans.append((begin, chunks.sizes[position]))
-        begin += chunks.sizes[position]
-    return spans
-
-
-def unlinked_dims(type_: _C.RelationType) -> list[int]:
+def _unlinked(type_: _C.RelationType) -> list[int]:
     """Key dimensions that count the parts of no axis: blocks have an axis of their own for each, before the others."""
     linked = {axis.key_dim for axis in type_.axes}
     return [dim for dim in range(type_.arity) if dim not in linked]
@@ -259,7 +252,7 @@ def without_key_axes(block: torch.Tensor, type_: _C.RelationType, axes: Sequence
 
     axes   for each key dimension, that axis
     """
-    unlinked = unlinked_dims(type_)
+    unlinked = _unlinked(type_)
     rank = block.dim() - len(unlinked)
     order: list[int] = []
     shape: list[int] = []

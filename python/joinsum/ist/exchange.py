@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 
@@ -18,7 +19,7 @@ from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import run
 from joinsum.frontend.empty_models import initial_value
 from joinsum.ist.averages import Averages
-from joinsum.ist.bundles import Bundle, Slice, unlinked_dims, without_key_axes
+from joinsum.ist.bundles import Bundle, Slice, without_key_axes
 from joinsum.ist.copies import Key, choose_copies, first_copies
 from joinsum.ist.relations import (
     Assignments,
@@ -152,8 +153,7 @@ class Exchange:
 
     def _begin_here(self, bundle: Bundle, arrays: Sequence[torch.Tensor], assignments: Assignments) -> None:
         """Takes what this process's sites have of whole arrays, without a plan, which would copy all of them."""
-        empty = _empty([len(arrays), *bundle.shape], bundle.dtype)
-        first = self._first(bundle, relation(empty, parts=bundle.parts(self._chunks), name="whole"), assignments)
+        first = self._first(bundle, self._empty_whole(bundle), assignments)
         self._trained[bundle] = self._placed(first.relations["trained"].type, self._split)
         for site in self._subnets.sites:
             for each, array in zip(bundle.slices, arrays, strict=True):
@@ -179,6 +179,10 @@ class Exchange:
                 begin, extent = self._chunks[layer].starts[chunk], self._chunks[layer].sizes[chunk]
                 tile = [each.narrow(axis, begin, extent) for each in tile]
             tuples.append((key, torch.stack(tile)))
+        return self._stored(tuples, type_)
+
+    def _stored(self, tuples: Sequence[tuple[list[int], torch.Tensor]], type_: _C.PhysicalType) -> StoredRelation:
+        """A relation of the tuples that this process's sites have."""
         current = self._context
         core = _C.place_tuples(tuples, type_, current.local_sites, current.store, False)
         return StoredRelation(core, current, type_)
@@ -186,7 +190,11 @@ class Exchange:
     @property
     def _by_site(self) -> str:
         """The placement of tuples <site, ...>, of which some sites may have none."""
-        return f"({', '.join([f'0:{self._context.sites}'] * len(self._split))})"
+        return self._divided_on(self._context.sites)
+
+    def _divided_on(self, domain: int) -> str:
+        """The placement of tuples that are divided by their first key dimension as if it had so many keys."""
+        return f"({', '.join([f'0:{domain}'] * len(self._split))})"
 
     def _counts(self, bundle: Bundle) -> list[int]:
         return [self._chunks[layer].count for layer, _ in bundle.cuts]
@@ -214,10 +222,8 @@ class Exchange:
         if not self._has_copies:
             return means
         if not self._context.single_process:
-            try:
+            with _remedy_named():
                 self._context.transport.agree("IST", "the exchange has ended")
-            except TransportError as error:
-                raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
         return self.advance()
 
     def _groups(self) -> list[list[Bundle]]:
@@ -238,7 +244,7 @@ class Exchange:
         arrived, self._arrived = self._arrived, None
         assert arrived is not None
         for bundle in arrived.bundles:
-            if self._rounds_off(bundle):
+            if self._wire_name(bundle) is not None:
                 parts = [arrived.found[f"{bundle.name}_{part}"] for part in ("next", "moved_next")]
                 self._receive_tuples(bundle, parts)
             else:
@@ -265,10 +271,12 @@ class Exchange:
         round_ = _Round()
         for bundle in bundles:
             now = self._relations(bundle, round_.inputs)
-            if self._wire is not None and self._rounds_off(bundle):
-                stays, moves, resting = rounded(bundle, now, before, after, dtype_name("IST", self._wire))
+            wire = self._wire_name(bundle)
+            if wire is not None:
+                stays, moves, resting = rounded(bundle, now, before, after, wire)
                 for name, part in ((f"{bundle.name}_next", stays), (f"{bundle.name}_moved_next", moves)):
-                    round_.outputs[name], round_.places[name] = part, self._by_position(bundle)
+                    # of the positions some are missing in each of the two
+                    round_.outputs[name], round_.places[name] = part, self._divided_on(self._counts(bundle)[0])
             else:
                 then = exchanged(bundle, now, before, after, self._homes)
                 round_.outputs[f"{bundle.name}_next"], resting = then.trained, then.resting
@@ -335,7 +343,7 @@ class Exchange:
     def _whole(self, bundle: Bundle, stored: StoredRelation) -> dict[Slice, DistributedTensor]:
         type_ = stored.type.relation
         arrays = [without_key_axes(block, type_, range(type_.rank)) for block in stored.blocks()]
-        one = self._whole_type(replace(bundle, slices=bundle.slices[:1]), stacked=False)
+        one = self._tensor_type(bundle)
         found = {}
         for place, each in enumerate(bundle.slices):
             blocks = [array[place].contiguous() for array in arrays]
@@ -343,17 +351,22 @@ class Exchange:
             found[each] = DistributedTensor(StoredRelation.of_blocks(blocks, one), shape)
         return found
 
-    def _whole_type(self, bundle: Bundle, stacked: bool = True) -> _C.PhysicalType:
-        """Of the bundle in the order of its neurons, or of one of its tensors: the first cut axis is divided among the
-        sites, at bounds of chunks."""
-        axis = bundle.cuts[0][1]
-        shape, parts = list(bundle.shape), [1] * len(bundle.shape)
-        chunks = self._chunks[bundle.cuts[0][0]]
-        parts[axis] = chunks.sites if chunks.even else chunks.count
-        if stacked:
-            axis, shape = axis + 1, [len(bundle.slices), *shape]
-            parts = bundle.parts(self._chunks)
-        return self._placed(relation(_empty(shape, bundle.dtype), parts=parts).type, [axis] * len(self._split))
+    def _whole_type(self, bundle: Bundle) -> _C.PhysicalType:
+        """Of the bundle in the order of its neurons: chunks of the first cut axis are divided among the sites."""
+        return self._placed(self._empty_whole(bundle).type, [1 + bundle.cuts[0][1]] * len(self._split))
+
+    def _tensor_type(self, bundle: Bundle) -> _C.PhysicalType:
+        """Of one of the bundle's tensors, with the same elements on each site in as few parts as there can be."""
+        layer, axis = bundle.cuts[0]
+        parts = [1] * len(bundle.shape)
+        parts[axis] = self._chunks[layer].sites if self._chunks[layer].even else self._chunks[layer].count
+        tensor = relation(_empty(bundle.shape, bundle.dtype), parts=parts)
+        return self._placed(tensor.type, [axis] * len(self._split))
+
+    def _empty_whole(self, bundle: Bundle) -> Relation:
+        """The bundle in the order of its neurons, of which only the type counts."""
+        stacked = _empty([len(bundle.slices), *bundle.shape], bundle.dtype)
+        return relation(stacked, parts=bundle.parts(self._chunks), name="whole")
 
     # --- survivors ----------------------------------------------------------------------------------------------------
 
@@ -384,23 +397,19 @@ class Exchange:
         bundle = next(iter(records.values())).bundle
         sites = {key: new_sites[former] for key, former in held.items()}
         here = set(self._context.local_sites)
-        arrays = {}
+        empty = {(site, *key): _empty(self._tile_shape(bundle, key), bundle.dtype) for key, site in sites.items()}
+        type_ = self._placed(relation(empty).type, self._by_site)
+        tuples = []
         for key, former in held.items():
             if sites[key] in here:
                 found = records[former].array(key)
-                arrays[(sites[key], *key)] = found.reshape(len(bundle.slices), *found.shape[-len(bundle.shape) :])
-        shapes = {(site, *key): self._tile_shape(bundle, key) for key, site in sites.items()}
-        if self._context.single_process:
-            located_tuples = relation(dict(sorted(arrays.items())))
-        else:
-            type_ = relation({key: _empty(shape, bundle.dtype) for key, shape in sorted(shapes.items())}).type
-            leading = [1] * len(unlinked_dims(type_))
-            blocks = [arrays[key].view(leading + list(arrays[key].shape)) for key in sorted(arrays)]
-            located_tuples = relation(StoredRelation.of_blocks(blocks, self._placed(type_, self._by_site)))
+                array = found.reshape(len(bundle.slices), *found.shape[-len(bundle.shape) :])
+                tuples.append(([sites[key], *key], array))
+        located_tuples = relation(self._stored(tuples, type_), name="located")
         rank, dims = 1 + len(bundle.shape), [1 + axis for _, axis in bundle.cuts]
         whole = located_tuples.rekey(lambda _, *key: placed_in(rank, dims, key))
         places: dict[str, Place] = {"whole": [dims[0]] * len(self._split)}
-        stored = self._run({"whole": whole}, {located_tuples.name or "r0": located_tuples}, places=places)["whole"]
+        stored = self._run({"whole": whole}, {"located": located_tuples}, places=places)["whole"]
         return self._whole(bundle, stored)
 
     def _tile_shape(self, bundle: Bundle, key: Key) -> list[int]:
@@ -463,13 +472,11 @@ class Exchange:
             if array is not target:  # in another memory format, such as channels_last
                 array.copy_(target)
 
-    def _rounds_off(self, bundle: Bundle) -> bool:
-        """Whether what moves of a bundle is cast to a smaller dtype."""
-        return self._wire is not None and self._wire.itemsize < bundle.dtype.itemsize
-
-    def _by_position(self, bundle: Bundle) -> str:
-        """The placement of tuples <p, ...>, of which some may be missing."""
-        return f"({', '.join([f'0:{self._counts(bundle)[0]}'] * len(self._split))})"
+    def _wire_name(self, bundle: Bundle) -> str | None:
+        """The smaller dtype to which what moves of a bundle is cast, as plans name it; None where it is not."""
+        if self._wire is None or self._wire.itemsize >= bundle.dtype.itemsize:
+            return None
+        return dtype_name("IST", self._wire)
 
     def _follow(self, bundles: Sequence[Bundle], assignments: Assignments) -> None:
         """Takes up other slices, as after the optimizer's first step: what rests has zeros for new ones."""
@@ -481,10 +488,7 @@ class Exchange:
             if bundle in trained:
                 self._trained[bundle] = trained[bundle]
             else:
-                empty = relation(
-                    _empty([len(bundle.slices), *bundle.shape], bundle.dtype), parts=bundle.parts(self._chunks)
-                )
-                type_ = first_round(bundle, empty, assignments, self._homes).trained.type
+                type_ = first_round(bundle, self._empty_whole(bundle), assignments, self._homes).trained.type
                 self._trained[bundle] = self._placed(type_, self._split)
             for former, stored in ((resting, self._resting), (copies, self._copies)):
                 found = self._following(bundle, former)
@@ -540,11 +544,8 @@ class Exchange:
         if not outputs:
             return {}
         physical = self._lowered(outputs, replicated, places or {})
-        try:
-            found = run(physical, {name: inputs[name] for name in physical.inputs})
-        except TransportError as error:
-            raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
-        return found
+        with _remedy_named():
+            return run(physical, {name: inputs[name] for name in physical.inputs})
 
     def _lowered(
         self, outputs: Mapping[str, Relation], replicated: Sequence[str], places: Mapping[str, Place]
@@ -553,6 +554,15 @@ class Exchange:
         wanted |= places
         wanted |= dict.fromkeys(replicated, "replicated")
         return lower(plan(ties=None, **outputs), output_place=wanted)
+
+
+@contextmanager
+def _remedy_named() -> Iterator[None]:
+    """Says in a TransportError what to do."""
+    try:
+        yield
+    except TransportError as error:
+        raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
 
 
 def _trained_sites(bundle: Bundle, assignments: Assignments) -> dict[Key, int]:

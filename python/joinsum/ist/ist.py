@@ -290,11 +290,8 @@ class IST:
         self._require_active("gather")
         self._subnets.activate(self._subnets.sites[0])
         tensors, means = self._whole(states=True)
-        values, states = self._values_and_states(tensors | means)
-        values = {name: _plain(value) for name, value in values.items()}
-        states = {name: {key: _plain(value) for key, value in state.items()} for name, state in states.items()}
         self._full = None
-        self._subnets.restore(values, states)
+        self._subnets.restore(*_plain(*self._values_and_states(tensors | means)))
         self._remove_hooks()
         return self._model
 
@@ -431,15 +428,10 @@ class IST:
                 mine = {record.site: record.bundles[place] for record in records}
                 whole |= assembling.assembled(mine, holders(each, new_sites), new_sites)
             values, states = dict(first.values), {name: dict(state) for name, state in first.states.items()}
-            for part, tensor in whole.items():
-                if part.state is None:
-                    values[part.tensor] = tensor
-                else:
-                    states.setdefault(part.tensor, {})[part.state] = tensor
+            _put(whole, values, states)
             if sites == 1:
                 self._cuts = []
-                values = {name: _plain(value) for name, value in values.items()}
-                states = {name: {key: _plain(x) for key, x in state.items()} for name, state in states.items()}
+                values, states = _plain(values, states)
             self._subnets.set_cuts(self._cuts)
             self._steps = 0
             self._cut(values, states)
@@ -565,11 +557,7 @@ class IST:
         states = {name: dict(self._subnets.state(self.site, name)) for name in self._subnets.shapes}
         if not self._carry:
             states |= {cut.name: {} for cut in self._cuts}
-        for each, tensor in found.items():
-            if each.state is None:
-                values[each.tensor] = tensor
-            else:
-                states[each.tensor][each.state] = tensor
+        _put(found, values, states)
         return values, states
 
     def _full_copies(self, install: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -701,5 +689,24 @@ class _Scale:
         return (inputs[0] * self.factor, *inputs[1:])
 
 
-def _plain(value: Any) -> Any:
-    return value.full_tensor() if isinstance(value, DistributedTensor) else value
+def _put(
+    found: Mapping[Slice, torch.Tensor], values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]
+) -> None:
+    """Puts what was found among the tensors and states by name."""
+    for each, tensor in found.items():
+        if each.state is None:
+            values[each.tensor] = tensor
+        else:
+            states.setdefault(each.tensor, {})[each.state] = tensor
+
+
+def _plain(
+    values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
+    """The same with unsharded tensors; all ranks call."""
+
+    def full(value: Any) -> Any:
+        return value.full_tensor() if isinstance(value, DistributedTensor) else value
+
+    whole = {name: full(value) for name, value in values.items()}
+    return whole, {name: {key: full(value) for key, value in state.items()} for name, state in states.items()}

@@ -75,20 +75,12 @@ def rounded(
 ) -> tuple[Relation, Relation, Relation | None]:
     """The relations of the next round, of which what moves is cast: the tuples <p> or <p, q> that stay on their site,
     those that move, and what rests."""
-    whole = located(bundle, now, before)
     layers = [after[layer] for layer, _ in bundle.cuts]
-    sites, positions = [layer.site for layer in layers], [layer.position for layer in layers]
-    meeting, resting = whole, None
-    if len(layers) == 2:
-        meeting = whole.filter(lambda _, h, g: lookup(sites[0], h) == lookup(sites[1], g))
-        resting = whole.filter(lambda _, h, g: ~(lookup(sites[0], h) == lookup(sites[1], g)))
-
-    def placed(tuples: Relation) -> Relation:
-        return tuples.rekey(lambda _, *key: tuple(lookup(to, k) for to, k in zip(positions, key, strict=True)))
-
-    stays = placed(meeting.filter(lambda s, *key: lookup(sites[0], key[0]) == s))
-    moves = placed(meeting.filter(lambda s, *key: ~(lookup(sites[0], key[0]) == s)))
-    return stays, moves.transform(f"cast[{dtype}]"), resting
+    meeting, resting = _split(located(bundle, now, before), layers)
+    sites = layers[0].site
+    stays = meeting.filter(lambda s, *key: lookup(sites, key[0]) == s)
+    moves = meeting.filter(lambda s, *key: ~(lookup(sites, key[0]) == s))
+    return _positioned(stays, layers), _positioned(moves, layers).transform(f"cast[{dtype}]"), resting
 
 
 def located(bundle: Bundle, now: Trained, assignments: Assignments) -> Relation:
@@ -138,23 +130,32 @@ def _returned(now: Trained, layers: Sequence[Assignment]) -> Relation:
 
 def _fetched(whole: Relation, layers: Sequence[Assignment]) -> Trained:
     """Copies of the tuples that a round trains; the whole stays."""
-    meeting = whole
-    if len(layers) == 2:
-        first, second = layers
-        meeting = whole.filter(lambda h, g: lookup(first.site, h) == lookup(second.site, g))
-    positions = [layer.position for layer in layers]
-    return Trained(
-        meeting.rekey(lambda *key: tuple(lookup(to, k) for to, k in zip(positions, key, strict=True))), whole
-    )
+    return Trained(_positioned(_split(whole, layers)[0], layers), whole)
 
 
 def _parted(whole: Relation, layers: Sequence[Assignment]) -> Trained:
-    """The tuples <site, h, g> whose chunks meet on a site of this round, as <p, q>, and those that rest."""
+    """The tuples that a round trains, and those that rest."""
+    meeting, resting = _split(whole, layers)
+    return Trained(_positioned(meeting, layers), resting)
+
+
+def _split(whole: Relation, layers: Sequence[Assignment]) -> tuple[Relation, Relation | None]:
+    """The tuples whose chunks, the last components of their keys, are on one site, and the others, if there may be
+    any."""
+    if len(layers) == 1:
+        return whole, None
     first, second = layers
-    meeting = whole.filter(lambda _, h, g: lookup(first.site, h) == lookup(second.site, g))
-    trained = meeting.rekey(lambda _, h, g: (lookup(first.position, h), lookup(second.position, g)))
-    resting = whole.filter(lambda _, h, g: ~(lookup(first.site, h) == lookup(second.site, g)))
-    return Trained(trained, resting if first.chunks.sites > 1 else None)
+    return (
+        whole.filter(lambda *key: lookup(first.site, key[-2]) == lookup(second.site, key[-1])),
+        whole.filter(lambda *key: ~(lookup(first.site, key[-2]) == lookup(second.site, key[-1]))),
+    )
+
+
+def _positioned(tuples: Relation, layers: Sequence[Assignment]) -> Relation:
+    """The tuples keyed by the positions of their chunks, which are the last components of their keys."""
+    return tuples.rekey(
+        lambda *key: tuple(lookup(layer.position, k) for layer, k in zip(layers, key[-len(layers) :], strict=True))
+    )
 
 
 def placed_in(rank: int, dims: Sequence[int], components: Sequence[Any]) -> tuple[Any, ...]:

@@ -11,7 +11,6 @@ Source: thesis, section 2.3 (every neuron on exactly one site, marginal probabil
 from __future__ import annotations
 
 import hashlib
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,11 +67,7 @@ class Chunks:
     def span(self, position: int) -> tuple[int, int]:
         """Where a position begins among the neurons of its site, and its extent."""
         first = self.positions(self.site_of_position[position])[0]
-        return self._offsets[position] - self._offsets[first], self.sizes[position]
-
-    @cached_property
-    def _offsets(self) -> list[int]:
-        return [0, *itertools.accumulate(self.sizes)]
+        return self.starts[position] - self.starts[first], self.sizes[position]
 
     def positions(self, site: int) -> range:
         """The positions that a site owns."""
