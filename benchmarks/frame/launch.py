@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from network import Link, network, run_all
 from frame.cells import Cell
 from frame.outside import FOLDER
 
-__all__ = ["cores", "run_cell", "run_ranks", "start_ranks", "threads_of_rank"]
+__all__ = ["cores", "end_with_the_driver", "run_cell", "run_ranks", "start_ranks", "threads_of_rank"]
 
 PROGRAM = Path(__file__).with_name("rank.py")
 
@@ -72,3 +73,14 @@ def start_ranks(ranks: int, command: Sequence[str], environment: dict[str, str])
         )
         for rank in range(ranks)
     ]
+
+
+def end_with_the_driver() -> None:
+    """Ends this process when the driver, which holds the other end of standard input, is gone."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

@@ -9,7 +9,6 @@ import gc
 import json
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,18 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from workloads import WORKLOADS
 
 from frame.contenders import Absent, Contender, Workload, check_equal, rank
+from frame.launch import end_with_the_driver
 from frame.timing import of_all_ranks, take_turns
-
-
-def _end_with_the_driver() -> None:
-    """Ends this process when the driver, which holds the other end of standard input, is gone."""
-
-    def wait() -> None:
-        while os.read(0, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _checked(name: str, contender: Contender, workload: Workload, expected: list[torch.Tensor]) -> dict[str, float]:
@@ -84,7 +73,7 @@ def measured(workload: Workload, size: str, turns: int, only: set[str]) -> dict[
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 def main(workload: str, size: str, turns: int, threads: int, only: tuple[str, ...], out: Path) -> None:
     """Measure one cell; the driver starts this program."""
-    _end_with_the_driver()
+    end_with_the_driver()
     torch.set_num_threads(threads)
     if "RANK" in os.environ:
         dist.init_process_group("gloo")

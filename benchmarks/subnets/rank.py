@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from frame.launch import end_with_the_driver
 from frame.timing import of_all_ranks
 from network import DEVICE
 from subnets.methods import METHODS, Method
@@ -26,17 +25,6 @@ from subnets.tasks import TASKS, Batch, Task, evaluated
 CALIBRATION = 2  # batches of each rank
 WARM_ROUNDS = 2
 STEPS_OF_DDP = 3  # in a turn
-
-
-def _end_with_the_driver() -> None:
-    """Ends this process when the driver, which holds the other end of standard input, is gone."""
-
-    def wait() -> None:
-        while os.read(0, 1):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def curve(task: Task, name: str, rate: float, every: int, steps: int, each: int) -> dict[str, Any]:
@@ -101,7 +89,7 @@ def times(task: Task, names: list[str], every: int, turns: int) -> dict[str, lis
 @click.option("--out", type=click.Path(path_type=Path), required=True)
 def main(request: str, out: Path) -> None:
     """REQUEST is JSON, as is the answer that rank 0 writes."""
-    _end_with_the_driver()
+    end_with_the_driver()
     asked = json.loads(request)
     torch.set_num_threads(asked["threads"])
     dist.init_process_group("gloo")
