@@ -177,6 +177,12 @@ ELSEWHERE = (
     ),
     Row(
         "csrc/kernels/torch_call",
+        "sparse_query",
+        "python/sparse/test_site_queries.py",
+        "queries of programs and einsums on blocks",
+    ),
+    Row(
+        "csrc/kernels/torch_call",
         "sparse_products",
         "python/capture/decompositions/test_sparse_products.py",
         "operators of torch's dispatcher, compared with torch's own",
@@ -345,6 +351,7 @@ ELSEWHERE = (
         "baselines of captured programs",
     ),
     Row("python/graphs", "label_classes", "python/capture/test_baselines.py", "baselines divide classes of labels"),
+    Row("python/execution", "sparse_queries", "python/sparse/test_site_queries.py", "programs and einsums on sites"),
     Row("python/execution", "run", "python/algebra/test_plan.py", "plans are run there"),
     Row(
         "python/execution",

@@ -85,11 +85,13 @@ using Undecomposed = std::pair<Dims, Call>;
 Call make_call(int64_t output, std::string function, std::vector<std::string> operands,
                const std::vector<ResultValue>& results, std::vector<CallArgument> arguments, std::string undivided,
                std::string same, std::map<char, std::string> reduce, const std::map<char, int64_t>& extents,
-               std::vector<std::pair<double, std::string>> flops, const std::optional<Undecomposed>& undecomposed) {
+               std::vector<std::pair<double, std::string>> flops, const std::optional<Undecomposed>& undecomposed,
+               std::optional<int64_t> entries) {
   Call call{output, std::move(function), std::move(operands), {}, std::move(arguments), std::move(undivided)};
   for (const auto& [dtype, groups] : results) {
     auto& result = call.results.emplace_back(kernels::call::CallResult{"", dtype_named(dtype), groups});
     for (const std::string& group : groups) result.letters += group;
+    result.entries = entries;
   }
   call.same = std::move(same);
   call.reduce = std::move(reduce);
@@ -154,7 +156,8 @@ void bind_call(py::module_& module) {
       .def(py::init(&make_call), py::kw_only(), py::arg("output") = 0, py::arg("function"), py::arg("operands"),
            py::arg("results"), py::arg("arguments"), py::arg("undivided") = "", py::arg("same") = "",
            py::arg("reduce") = std::map<char, std::string>{}, py::arg("extents") = std::map<char, int64_t>{},
-           py::arg("flops") = std::vector<std::pair<double, std::string>>{}, py::arg("undecomposed") = std::nullopt)
+           py::arg("flops") = std::vector<std::pair<double, std::string>>{}, py::arg("undecomposed") = std::nullopt,
+           py::arg("entries") = std::nullopt)
       .def_static("parse", &parse_call, py::arg("text"))
       .def_readonly("output", &Call::output)
       .def_readonly("function", &Call::function)

@@ -6,6 +6,7 @@
 #include "sparse/plan.h"
 #include "sparse/program/join.h"
 #include "sparse/run.h"
+#include "sparse/site_queries.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -272,15 +273,47 @@ py::dict plan_data(const Planned& planned) {
   return data;
 }
 
+void bind_site_queries(py::module_& module) {
+  using sparse::SiteQuery;
+  py::class_<SiteQuery>(module, "SparseSiteQuery")
+      .def_readonly("name", &SiteQuery::name)
+      .def_readonly("tensors", &SiteQuery::tensors)
+      .def_readonly("operands", &SiteQuery::operands)
+      .def_readonly("diagonals", &SiteQuery::diagonals)
+      .def_readonly("expression", &SiteQuery::expression)
+      .def_readonly("output", &SiteQuery::output)
+      .def_readonly("dense", &SiteQuery::dense)
+      .def_readonly("fill", &SiteQuery::fill)
+      .def_readonly("entries", &SiteQuery::entries)
+      .def_readonly("iterations", &SiteQuery::iterations)
+      .def_readonly("extents", &SiteQuery::extents)
+      .def_readonly("reduce", &SiteQuery::reduce)
+      .def_readonly("undivided", &SiteQuery::undivided);
+}
+
 void bind_programs(py::module_& module) {
   py::class_<sparse::program::InputTensor>(module, "SparseInput")
       .def(py::init(&input_tensor), py::arg("shape"), py::arg("fill"), py::arg("entries"), py::arg("nnz"),
            py::arg("degrees"));
   py::class_<Program, std::shared_ptr<Program>>(module, "SparseProgram")
       .def(py::init(&make_program), py::arg("index_sizes"), py::arg("tensors"), py::arg("queries"))
-      .def("result", [](const Program& self, const std::string& name) {
-        const Program::Result& result = self.result(name);
-        return std::pair(result.shape, result.fill);
+      .def("result",
+           [](const Program& self, const std::string& name) {
+             const Program::Result& result = self.result(name);
+             return std::pair(result.shape, result.fill);
+           })
+      .def_property_readonly("tensors",
+                             [](const Program& self) {
+                               std::map<std::string, TensorHandle> out;
+                               for (const auto& [name, tensor] : self.tensors()) {
+                                 out[name] = std::const_pointer_cast<sparse::tensor::Tensor>(tensor.entries);
+                               }
+                               return out;
+                             })
+      .def_property_readonly("queries", [](const Program& self) {
+        std::vector<std::string> names;
+        for (const auto& query : self.queries()) names.push_back(query.name);
+        return names;
       });
   py::class_<Options>(module, "SparsePlanOptions")
       .def(py::init<std::string, std::pair<double, double>, std::string, std::string, double, double, bool, bool,
@@ -291,6 +324,8 @@ void bind_programs(py::module_& module) {
   py::class_<Planned>(module, "SparsePlan")
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)
+      .def("site_queries", [](const Planned& self) { return sparse::site_queries(self.plan()); })
+      .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
            py::arg("adapts"), WithoutGil())
       .def("seconds", &Planned::seconds)
@@ -392,6 +427,7 @@ void bind_pieces(py::module_& module) {
 
 void bind_sparse(py::module_& module) {
   bind_expressions(module);
+  bind_site_queries(module);
   bind_programs(module);
   bind_pieces(module);
 }

@@ -8,12 +8,15 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
-#include "kernels/dense/dense.h"
+#include "kernels/sparse/arrays.h"
 #include "sparse/tensor/tensor.h"
 
 namespace joinsum::bindings {
 namespace {
 
+using kernels::sparse::array_of;
+using kernels::sparse::tensor_of;
+using kernels::sparse::values_of;
 using sparse::tensor::Array;
 using sparse::tensor::Level;
 using sparse::tensor::LevelFormat;
@@ -23,35 +26,9 @@ using sparse::tensor::Tensor;
 using LevelArrays =
     std::tuple<std::string, std::optional<at::Tensor>, std::optional<at::Tensor>, std::optional<at::Tensor>>;
 
-/// A view of a torch tensor's memory, which it keeps.
-template <class T>
-Array<T> view_of(const at::Tensor& array) {
-  JOINSUM_CHECK(array.device().is_cpu() && array.layout() == at::kStrided && array.is_contiguous() &&
-                array.nbytes() % sizeof(T) == 0);
-  auto owner = std::make_shared<at::Tensor>(array);
-  const auto* data = static_cast<const T*>(array.const_data_ptr());
-  return {std::move(owner), data, static_cast<int64_t>(array.nbytes() / sizeof(T))};
-}
-
 Array<int64_t> integers_of(const at::Tensor& array) {
   JOINSUM_CHECK(array.scalar_type() == at::kLong);
-  return view_of<int64_t>(array);
-}
-
-sparse::tensor::Values values_of(const at::Tensor& array) {
-  return {kernels::dense::dtype_of(array.scalar_type()), view_of<std::byte>(array)};
-}
-
-/// A flat torch tensor that views the array's memory and keeps it.
-template <class T>
-at::Tensor tensor_of(const Array<T>& array, at::ScalarType type) {
-  const auto count = array.size() * static_cast<int64_t>(sizeof(T)) / static_cast<int64_t>(c10::elementSize(type));
-  // torch has no tensors that cannot be written; joinsum writes to none of these.
-  return at::from_blob(const_cast<T*>(array.data()), {count}, [array](void*) {}, at::TensorOptions().dtype(type));
-}
-
-at::Tensor tensor_of(const sparse::tensor::Values& values) {
-  return tensor_of(values.bytes, kernels::dense::scalar_type(values.dtype));
+  return array_of<int64_t>(array);
 }
 
 std::vector<LevelFormat> formats_named(const std::vector<std::string>& names) {
@@ -92,7 +69,7 @@ Tensor from_levels(Dims shape, std::vector<int64_t> axes, const std::vector<Leve
     Level level{.format = formats.back() == LevelFormat::kHash ? LevelFormat::kSortedList : formats.back()};
     if (offsets) level.offsets = integers_of(*offsets);
     if (coordinates) level.coordinates = integers_of(*coordinates);
-    if (stored) level.stored = view_of<uint8_t>(*stored);
+    if (stored) level.stored = array_of<uint8_t>(*stored);
     out.levels.push_back(std::move(level));
   }
   for (size_t l = 0; l < levels.size(); ++l) out.levels[l].size = out.shape.at(out.axes.at(l));

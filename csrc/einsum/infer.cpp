@@ -55,12 +55,14 @@ TensorType infer_einsum(const Einsum& op, const std::vector<TensorType>& inputs)
 }
 
 TensorType infer_call(const Call& call, const std::vector<TensorType>& inputs) {
+  JOINSUM_USER_CHECK(!inputs.empty(), "call: at least one operand: call=", call.text());
   std::vector<Dims> shapes;
   for (const TensorType& input : inputs) shapes.push_back(input.extents);
   const auto extents = kernels::call::extents_of(call, shapes);
   TensorType type{call.result().dtype, {}};
   for (const char letter : call.result().letters) type.extents.push_back(extents.at(letter));
   checked_product("call", type.extents);
+  type.entries = call.result().entries;
   return type;
 }
 

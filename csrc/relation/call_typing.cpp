@@ -62,7 +62,9 @@ RelationType call_type(const std::string& who, const kernels::call::Call& call,
     }
     axes.push_back(std::move(axis));
   }
-  return RelationType::make(who, call.result().dtype, std::move(frontier), std::move(axes));
+  RelationType type = RelationType::make(who, call.result().dtype, std::move(frontier), std::move(axes));
+  type.entries = call.result().entries;
+  return type;
 }
 
 }  // namespace joinsum::relation

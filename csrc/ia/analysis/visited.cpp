@@ -66,6 +66,8 @@ Visited visited_by(const relation::RelationType& input, const kernels::table::Ke
 
 double visited_share(const Node& join) {
   double share = 1;
+  const auto* call = join.as<LocalCall>();
+  if (call != nullptr && kernels::call::counts_entries(call->call)) return share;
   for (const NodePtr& input : join.inputs()) {
     const relation::RelationType& type = input->type().relation;
     if (!type.sparse()) continue;

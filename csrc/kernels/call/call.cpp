@@ -32,6 +32,8 @@ class Check {
     for (const CallResult& result : call_.results) {
       check_distinct(result.letters);
       check_groups(result.letters, result.groups);
+      check(!result.entries || (*result.entries >= 0 && !result.letters.empty()),
+            "a sparse result has axes, and no negative number of entries: entries=", result.entries.value_or(0));
     }
     check_arguments(call_.arguments);
     for (const auto& [letter, fresh] : call_.extents) {
@@ -189,7 +191,11 @@ void fail_to_interpret(const Call& call) {
   throw PlanError("interpret: a call of a torch operator has no reference here; run the plan: call=" + call.text());
 }
 
-bool takes_sparse(const Call& call) {
+bool takes_sparse(const Call& call) { return changes_rows(call) || counts_entries(call); }
+
+bool counts_entries(const Call& call) { return call.function == "joinsum::sparse_query"; }
+
+bool changes_rows(const Call& call) {
   return call.function == "joinsum::adam_rows_catch_up" || call.function == "joinsum::adam_rows_update";
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,13 @@ struct CallArgument {
   bool operator==(const CallArgument& other) const;
 };
 
-/// A result: its letters, and the axes in which the operator gives it.
+/// A result: its letters, the axes in which the operator gives it, and about how many elements it stores if it is
+/// sparse.
 struct CallResult {
   std::string letters;
   DType dtype = DType::kFloat32;
-  std::vector<std::string> groups;
+  std::vector<std::string> groups = {};
+  std::optional<int64_t> entries = {};
   bool operator==(const CallResult&) const = default;
 };
 
@@ -55,7 +58,8 @@ struct NewLetter {
 /// letter: freely, if the operator does to each part what it does to the whole; leaving partials of the results that
 /// lack the letter, while those that have it are divided (`reduce`); or not at all (`undivided`). Prints as
 /// `0; aten::_softmax; ab -> ab:f32; (%0{a,b}, 1, false) -> {a,b}; undivided=b; flops=5 ab`. A decomposed operator
-/// names the call that does the same undecomposed: `...; undecomposed (0) {0; aten::_softmax; ab -> ab:f32; ...}`.
+/// names the call that does the same undecomposed: `...; undecomposed (0) {0; aten::_softmax; ab -> ab:f32; ...}`. A
+/// sparse result of about 9 elements is `ab:f32 sparse{9}`.
 /// Source: EinDecomp, section 2: a vertex of the graph runs as one kernel call for each part of its unique labels.
 struct Call {
   int64_t output = 0;  ///< which of the results it is; calls equal but for it run once
@@ -89,6 +93,12 @@ std::map<char, int64_t> extents_of(const Call& call, const std::vector<Dims>& op
 
 /// Whether the operator takes sparse operands.
 bool takes_sparse(const Call& call);
+
+/// Whether the call's flops count entries of sparse operands, not elements.
+bool counts_entries(const Call& call);
+
+/// Whether the operator changes rows of its operands and gives these as its results.
+bool changes_rows(const Call& call);
 
 /// Raises PlanError: what an operator of torch's does is known where torch is.
 [[noreturn]] void fail_to_interpret(const Call& call);

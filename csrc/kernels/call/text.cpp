@@ -229,8 +229,11 @@ std::string CallArgument::print() const {
 std::string Call::text() const {
   std::string out = std::to_string(output) + "; " + function + "; ";
   for (size_t i = 0; i < operands.size(); ++i) out += (i > 0 ? "," : "") + operands[i];
-  out +=
-      " -> " + joined(results, [](const CallResult& each) { return each.letters + ":" + name_of(each.dtype); }, ", ");
+  const auto result = [](const CallResult& each) {
+    const std::string type = each.letters + ":" + name_of(each.dtype);
+    return each.entries ? type + " sparse{" + std::to_string(*each.entries) + "}" : type;
+  };
+  out += " -> " + joined(results, result, ", ");
   out += "; (" + joined(arguments, [](const CallArgument& each) { return each.print(); }, ", ") + ") -> ";
   out += joined(results, [](const CallResult& each) { return groups_text(each.groups); }, ", ");
   if (!undivided.empty()) out += "; undivided=" + undivided;
@@ -285,6 +288,11 @@ Call Call::parse(Scanner& scanner) {
     const auto dtype = dtype_from_name(name);
     if (!dtype) scanner.fail("no such dtype: dtype=" + name);
     result.dtype = *dtype;
+    if (scanner.accept("sparse")) {
+      scanner.expect("{");
+      result.entries = scanner.integer();
+      scanner.expect("}");
+    }
     call.results.push_back(std::move(result));
   } while (scanner.accept(","));
   scanner.expect(";");

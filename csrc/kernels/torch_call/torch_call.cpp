@@ -230,6 +230,8 @@ class CallRun {
     check(given.scalar_type() == scalar_type(result.dtype),
           "a result has another dtype: dtype=", c10::toString(given.scalar_type()),
           ", expected=", name_of(result.dtype));
+    check(given.is_sparse() == result.entries.has_value(), "a result is stored otherwise: sparse=", given.is_sparse());
+    if (given.is_sparse()) return given;
     const std::string letters = all(result.groups);
     Dims apart;
     for (const char letter : letters) apart.push_back(elements(std::string(1, letter)));

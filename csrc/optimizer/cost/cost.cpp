@@ -21,6 +21,8 @@ constexpr int64_t kMostSitesListed = 64;
 /// What a message that is not joined with others takes besides its bytes, of the latency of the first message of a
 /// group: 0.07 to 0.17 on Gloo between 2 and 4 ranks.
 constexpr double kLatencyOfSeparateMessage = 0.125;
+/// Kernels over entries of sparse tensors take so many times as long for a flop as matrix products, about.
+constexpr double kSlowerOverEntries = 32;
 
 /// The total of the messages of a move.
 struct Traffic {
@@ -95,7 +97,9 @@ class Pricing {
     const bool sums_join = fusion == Fusion::kSum;
     cost.flops = busiest_flops(node, sums_join);
     if (!cluster_.profile) {
-      cost.seconds = flat_seconds(cost.flops);
+      const auto* call = node.as<ia::LocalCall>();
+      const bool of_entries = call != nullptr && kernels::call::counts_entries(call->call);
+      cost.seconds = flat_seconds(cost.flops) * (of_entries ? kSlowerOverEntries : 1);
     } else if (fusion != Fusion::kJoin) {
       const double seconds = local_seconds(node, sums_join, *cluster_.profile);
       const int64_t flops = cost.flops + (sums_join ? busiest_flops(*node.input(0), false) : 0);

@@ -26,6 +26,9 @@ bool has(const std::string& letters, char letter) { return letters.find(letter) 
 /// `benchmarks/contractions.py`.
 constexpr double kProductsOfAPair = 2;
 
+/// A kernel over sparse entries waits for these: 16 bytes for a product and its sum.
+constexpr double kBytesOfAFlop = 8;
+
 /// An elementwise product, by its facts.
 const Row kProduct{.name = {}, .summary = {}, .operands = 2};
 
@@ -126,15 +129,17 @@ class Local {
 
   double aggregate(const ia::LocalAggregate& op) const { return both(reduce(op), finish(op)); }
 
-  /// Reads its operands and writes its result as a copy does, and computes at the rate of a product of as many flops.
+  /// Reads its operands and writes its result as a copy does, and computes at the rate of a product of as many flops;
+  /// over entries of sparse operands it reads a few bytes for each.
   double call(const kernels::call::Call& op) const {
     double most = 0;
     for (int64_t site = 0; site < result_.sites(); ++site) {
       auto bytes = static_cast<double>(result_.bytes(site));
       for (const ia::NodePtr& input : node_.inputs()) bytes += static_cast<double>(input->type().bytes(site));
-      const double share = ia::analysis::visited_share(node_);
-      const double side = std::cbrt(share * kernels::call::flops(op, extents_at(node_, op, site)) / 2);
-      const double moved = profile_.copy(bytes / 2);
+      const double flops = ia::analysis::visited_share(node_) * kernels::call::flops(op, extents_at(node_, op, site));
+      const bool of_entries = kernels::call::counts_entries(op);
+      const double side = of_entries ? 0 : std::cbrt(flops / 2);
+      const double moved = profile_.copy((of_entries ? bytes + kBytesOfAFlop * flops : bytes) / 2);
       const double computed = side < 1 ? 0 : profile_.product(DType::kFloat32, side, side, side);
       if (moved < 0 || computed < 0) return -1;
       most = std::max(most, moved + computed);

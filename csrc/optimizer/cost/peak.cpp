@@ -88,7 +88,7 @@ class Simulation {
   bool overwrites_its_input(const Node& node) const {
     const auto [first, last] = ties_.equal_range(&node);
     const auto* call = node.as<ia::LocalCall>();
-    const bool of_rows = call != nullptr && kernels::call::takes_sparse(call->call);
+    const bool of_rows = call != nullptr && kernels::call::changes_rows(call->call);
     const bool in_place = elementwise(node) || of_rows || materialization_.added_by(node) != nullptr;
     return in_place && std::any_of(first, last, [&](const auto& tie) {
              return std::any_of(node.inputs().begin(), node.inputs().end(), [&](const NodePtr& input) {

@@ -59,6 +59,17 @@ at::Tensor put_together(const std::vector<std::pair<Dims, at::Tensor>>& parts, c
   return at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), at::cat(values), shape, options, false).coalesce();
 }
 
+at::Tensor entries_between(const at::Tensor& sparse, int64_t begin, int64_t end) {
+  if (begin == 0 && end == sparse.numel()) return sparse;
+  const at::Tensor indices = sparse._indices();
+  at::Tensor position = at::zeros({sparse._nnz()}, indices.options());
+  for (int64_t axis = 0; axis < sparse.dim(); ++axis) position.mul_(sparse.size(axis)).add_(indices.select(0, axis));
+  const at::Tensor ends = at::searchsorted(position, at::tensor({begin, end}, indices.options()));
+  const auto first = ends[0].item<int64_t>();
+  const int64_t count = ends[1].item<int64_t>() - first;
+  return in_order(indices.narrow(1, first, count), sparse._values().narrow(0, first, count), sparse.sizes());
+}
+
 int64_t stored_bytes(const at::Tensor& sparse) {
   return static_cast<int64_t>(sparse._indices().nbytes() + sparse._values().nbytes());
 }

@@ -25,6 +25,9 @@ at::Tensor part_of(const at::Tensor& sparse, const at::Tensor& view);
 /// The array of `shape` that has each part where its offset says. Parts do not overlap.
 at::Tensor put_together(const std::vector<std::pair<Dims, at::Tensor>>& parts, const Dims& shape, at::ScalarType dtype);
 
+/// Its entries whose row-major positions are in [begin, end), in an array of its shape.
+at::Tensor entries_between(const at::Tensor& sparse, int64_t begin, int64_t end);
+
 /// Bytes of indices and values.
 int64_t stored_bytes(const at::Tensor& sparse);
 

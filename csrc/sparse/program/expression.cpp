@@ -1,6 +1,8 @@
 #include "sparse/program/expression.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <set>
 
 namespace joinsum::sparse::program {
@@ -36,6 +38,13 @@ std::string joined(const std::vector<std::string>& names) {
   std::string out;
   for (const std::string& name : names) out += (out.empty() ? "" : ",") + name;
   return out;
+}
+
+std::string literal_text(double value) {
+  if (value != value) return "nan";
+  std::array<char, 32> text = {};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
 }
 
 bool is_infix(Operator op) {
@@ -169,7 +178,7 @@ std::string text_of(const ExpressionPtr& expression) {
     case Expression::Kind::kInput:
       return expression->tensor + "[" + joined(expression->indices) + "]";
     case Expression::Kind::kLiteral:
-      return concatenate(expression->value);
+      return literal_text(expression->value);
     case Expression::Kind::kAggregate:
       return name_of(expression->op) + "[" + joined(expression->indices) + "](" + text_of(expression->child()) + ")";
     case Expression::Kind::kMap:

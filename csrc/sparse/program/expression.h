@@ -60,7 +60,9 @@ std::vector<ExpressionPtr> inputs_of(const ExpressionPtr& expression);
 /// The expression with free indices renamed.
 ExpressionPtr renamed(const ExpressionPtr& expression, const std::map<std::string, std::string>& names);
 
-/// `sum[j](A[i,j] * B[j,k])`, for messages and explanations.
+/// `+[j]((A[i,j] * B[j,k]))`: maps by `+ - * /` stand between their children, literals are exact.
 std::string text_of(const ExpressionPtr& expression);
+/// What `text_of` prints. Raises PlanError with the place of what is none.
+ExpressionPtr parse_expression(const std::string& text);
 
 }  // namespace joinsum::sparse::program

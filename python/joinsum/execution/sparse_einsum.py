@@ -17,6 +17,7 @@ from joinsum.cluster.context import Context
 from joinsum.execution.compressed_rows import by_torch
 from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
+from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.program import plan_options
@@ -118,9 +119,9 @@ class _Planned:
         options = plan_options()
         if formats is not None:
             options.formats = {"z": list(formats)}
-        self._plan = _C.SparsePlan(program, options)
+        self.plan = _C.SparsePlan(program, options)
         self._extents = read.extents
-        self._kernels: list[dict[str, Any]] = self._plan.data()["physical"]
+        self._kernels: list[dict[str, Any]] = self.plan.data()["physical"]
 
     @property
     def gives_dense(self) -> bool:
@@ -129,7 +130,7 @@ class _Planned:
 
     def run(self, operands: Sequence[SparseTensor]) -> SparseTensor:
         given = {f"x{i}": x.handle for i, x in enumerate(operands)}
-        return SparseTensor.of_handle(self._plan.run(given, torch.get_num_threads(), "automatic", "", True)["z"])
+        return SparseTensor.of_handle(self.plan.run(given, torch.get_num_threads(), "automatic", "", True)["z"])
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
         """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""
@@ -158,8 +159,10 @@ class _Call:
 
     current: Context
     read: _Read
+    given: Sequence[SparseTensor | torch.Tensor]
     operands: list[SparseTensor]
     planned: _Planned
+    key: tuple[object, ...]
 
     @classmethod
     def of(
@@ -173,11 +176,37 @@ class _Call:
         formats = _formats(read, out_format)
         traits = tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
         key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, traits)
-        return cls(current, read, tensors, current.cached(key, lambda: _Planned(read, tensors, formats)))
+        planned = current.cached(key, lambda: _Planned(read, tensors, formats))
+        return cls(current, read, operands, tensors, planned, key)
 
-    def on_sites(self, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
-        """The dense result, planned for the sites with all that is dense, in autograd. None where sites do not divide
-        the einsum: they divide sums of products of one sparse operand, whose fill is 0, with dense ones."""
+    def run(self) -> SparseTensor | torch.Tensor:
+        """The result, by the sites there are; dense where all its levels are."""
+        if self.current.sites > 1:
+            queries = self.current.cached(("sites", *self.key), self._queries)
+            if queries is not None:
+                named = {f"x{i}": x for i, x in enumerate(self._blocks())}
+                return queries.run(named)["z"]
+        result = self.planned.run(self.operands)
+        return result.to_dense() if all(level == "dense" for level in result.levels) else result
+
+    def _queries(self) -> SparseQueries | None:
+        """The einsum as the sites divide it; None of more labels than there are letters, or of 2^63 elements."""
+        if not self.planned.plan.site_queries() or any(math.prod(x.shape) >= 2**63 for x in self.operands):
+            return None
+        tensors = {f"x{i}": x for i, x in enumerate(self.operands)}
+        dense = {f"x{i}" for i, x in enumerate(self._blocks()) if isinstance(x, torch.Tensor)}
+        return SparseQueries(self.current, self.planned.plan, tensors, dense, ["z"])
+
+    def _blocks(self) -> list[SparseTensor | torch.Tensor]:
+        """The operands as sites store them."""
+        return [
+            x.detach().to(self.read.dtype) if isinstance(x, torch.Tensor) and x.layout is torch.strided else sparse
+            for x, sparse in zip(self.given, self.operands, strict=True)
+        ]
+
+    def contracted(self, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
+        """The dense result of a sum of products of one sparse operand, whose fill is 0, with dense ones, in autograd:
+        planned with all that is dense. None of another einsum."""
         read = self.read
         sparse = [i for i, x in enumerate(operands) if isinstance(x, SparseTensor) or x.layout is not torch.strided]
         if not read.operations.products or read.dtype is torch.bool or len(sparse) != 1 or len(operands) < 2:
@@ -259,7 +288,8 @@ class _SparseSum(torch.autograd.Function):
         ctx: Any, call: _Call, positions: Sequence[int], sparse: Sequence[bool], *inputs: torch.Tensor
     ) -> torch.Tensor:
         ctx.call, ctx.positions, ctx.sparse = call, positions, sparse
-        return call.planned.run(call.operands).to_dense()
+        result = call.run()
+        return result if isinstance(result, torch.Tensor) else result.to_dense()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -346,14 +376,16 @@ def sparse_einsum(
         if computed is not None:
             return computed
     if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
-        on_sites = call.on_sites(operands)
-        if on_sites is not None:
-            return on_sites
+        contracted = call.contracted(operands)
+        if contracted is not None:
+            return contracted
     if recorded:
         return _in_autograd(call, operands)
     if out_format == "auto":
         call.planned.check_not_densified(call.operands)
-    result = call.planned.run(call.operands)
+    result = call.run()
     if out_format == "auto":
-        return result.to_dense() if all(level == "dense" for level in result.levels) else result
+        return result
+    if isinstance(result, torch.Tensor):
+        return result if out_format == "dense" else SparseTensor.from_torch(result).with_levels(out_format)
     return result.to_dense() if out_format == "dense" else result.with_levels(out_format)

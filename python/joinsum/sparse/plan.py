@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -32,8 +33,13 @@ class Plan:
     Source: Galley, sections 5 and 6.
     """
 
-    def __init__(self, handle: _C.SparsePlan, seconds: float) -> None:
-        self._handle = handle
+    # Runs a plan on several sites; None of one site, and of a plan that is not divided. Set by joinsum.execution.
+    on_sites: ClassVar[Callable[[Plan], dict[str, SparseTensor] | None]]
+
+    def __init__(self, handle: _C.SparsePlan, program: _C.SparseProgram, seconds: float) -> None:
+        self.handle = handle
+        self.program = program
+        self.divided: Any = None  # how sites divide it, once they have
         data = handle.data()
         self.logical: list[dict[str, Any]] = [each | {"expr": written(each["expr"])} for each in data["logical"]]
         self.cost: float = data["cost"]
@@ -62,6 +68,9 @@ class Plan:
         cache     folder of compiled kernels, by default `joinsum/kernels` in the user's cache folder
         adapt     whether the loops of a query that reads results of others are planned again once these are there, by
                   their true entries; later runs take such a plan where entries are the same within a factor of two
+
+        On several sites, and without a choice of engine or cache, queries are divided among them by a plan for their
+        placement; the loops of each part follow its own entries. On a process group all ranks call.
         """
         count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
         if count < 1 or not isinstance(engine, str) or not isinstance(adapt, bool):
@@ -69,25 +78,29 @@ class Plan:
                 f"run: threads is a number from 1 on, engine a name and adapt True or False: threads={show(threads)}, "
                 f"engine={show(engine)}, adapt={show(adapt)}"
             )
-        results = self._handle.run({}, count, engine, "" if cache is None else str(cache), adapt)
-        again, self.seconds["compile"], self.seconds["run"] = self._handle.seconds()
+        if engine == "automatic" and cache is None:
+            divided = Plan.on_sites(self)
+            if divided is not None:
+                return divided
+        results = self.handle.run({}, count, engine, "" if cache is None else str(cache), adapt)
+        again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again
         return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
 
     @property
     def replanned(self) -> list[str]:
         """Queries whose loops followed true entries in the last run."""
-        return self._handle.replanned()
+        return self.handle.replanned()
 
     @property
     def compiled(self) -> list[str]:
         """Queries whose kernels ran compiled in the last run."""
-        return self._handle.compiled()
+        return self.handle.compiled()
 
     @property
     def true_entries(self) -> dict[str, int]:
         """Entries of each query's result, also of those between, in the last run."""
-        return {name: int(entries) for name, entries in self._handle.true_entries().items()}
+        return {name: int(entries) for name, entries in self.handle.true_entries().items()}
 
     def data(self) -> dict[str, Any]:
         """All fields as JSON has them."""

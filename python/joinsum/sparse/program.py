@@ -233,7 +233,7 @@ class Program:
         options = plan_options(estimator, cost, mode, search, cutoffs, distribute, cover, most_loops)
         start = time.perf_counter()
         handle = _C.SparsePlan(self.handle, options)
-        return Plan(handle, time.perf_counter() - start)
+        return Plan(handle, self.handle, time.perf_counter() - start)
 
     def run(self, *, threads: int | None = None, engine: str = "automatic", **options: Any) -> dict[str, SparseTensor]:
         """The results of all queries by name, their axes in the order of `output`. The first call with these `options`,

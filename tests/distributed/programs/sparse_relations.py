@@ -49,6 +49,28 @@ def sparse_operands_are_divided() -> int:
     return joinsum.sites()
 
 
+@scene(SCENES)
+def sparse_queries_are_divided_and_folded() -> int:
+    """How many einsums moved something. The machine is described so that division pays."""
+    joinsum.init(cluster=joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9))
+    divided = 0
+    for seed, density in enumerate((0.0, 0.1, 0.5)):
+        x, y = operands(seed, density)[0], operands(seed + 7, density)[0]
+        a, b = joinsum.SparseTensor.from_torch(x, levels="csr"), joinsum.SparseTensor.from_torch(y, levels="csr")
+        for equation in ("ij,kj->ik", "ij,ij->j", "ij,kj,ik->", "ij,ik->jk"):
+            count = equation.count(",") + 1
+            third = torch.ones(23, 23, dtype=torch.float64)
+            given, wanted = (a, b, third)[:count], torch.einsum(equation, *(x, y, third)[:count])
+            found = joinsum.einsum(equation, *given, out_format="auto" if equation.endswith(">") else "coo")
+            assert torch.equal(found if isinstance(found, Tensor) else found.to_dense(), wanted)
+            divided += any(entry.bytes_sent > 0 for entry in joinsum.trace())
+    far = joinsum.SparseTensor.from_torch(torch.where(x == 0, torch.inf, x), levels="csr", fill=torch.inf)
+    found = joinsum.einsum("ij,kj->ik", far, far, join="add", agg="min", out_format="coo")
+    assert isinstance(found, joinsum.SparseTensor)
+    assert torch.equal(found.to_dense(), (far.to_dense()[:, None] + far.to_dense()[None]).amin(2))
+    return divided
+
+
 class GraphConvolution(nn.Module):
     def __init__(self, adjacency: Tensor) -> None:
         super().__init__()

@@ -26,6 +26,10 @@ constexpr const char* kQuotient =
     "0; joinsum::quotient; ab,a -> ab:f32, a:f32; (%0{a,b}, %1{a}) -> {a,b}, {a}; same=b; flops=4.0 ab; "
     "undecomposed (0) {0; aten::_softmax; xy -> xy:f32; (%0{x,y}, 1, false) -> {x,y}; undivided=y; flops=5.0 xy}";
 
+constexpr const char* kSparse =
+    "0; joinsum::sparse_query; ab,bc -> ac:f32 sparse{9}; ([%0{a,b}, %1{b,c}], [0.0, 0.0], '+[b]((x0[a,b] * "
+    "x1[b,c]))', 'ac', '', [], false) -> {a,c}; reduce b=add; flops=0.25 abc";
+
 Call parsed(const std::string& text) {
   Scanner scanner(text);
   Call call = Call::parse(scanner);
@@ -46,7 +50,7 @@ void expect_error(const std::string& text, const std::string& fragment) {
 }
 
 TEST(Call, PrintsAndReadsBackTheSame) {
-  for (const std::string text : {kSoftmax, kNorm, kEmbedding, kQuotient,
+  for (const std::string text : {kSoftmax, kNorm, kEmbedding, kQuotient, kSparse,
                                  "0; aten::x.y; a -> b:i64; (none, true, 'text', f16, -inf, nan, [1, [2.5]], "
                                  "name=[|a|, @a], other=%0{a}) -> {b}; "
                                  "undivided=a; extents b=8/4"}) {
@@ -62,6 +66,7 @@ TEST(Call, AnOperandMayHaveNoAxes) {
 }
 
 TEST(Call, RefusesWhatMakesNoSense) {
+  expect_error("0; a::b; a -> a:f32 sparse{-1}; (%0{a}) -> {a}", "no negative number of entries");
   expect_error("2; a::b; a -> a:f32; (%0{a}) -> {a}", "no such result");
   expect_error("0; a::b; aa -> a:f32; (%0{a}) -> {a}", "a letter stands once in a tensor");
   expect_error("0; a::b; ab -> ab:f32; (%0{a}) -> {a,b}", "axes have each letter of a tensor once");
@@ -141,6 +146,11 @@ TEST(LocalCall, RepeatsResultsThatAreTheSameForAllParts) {
   EXPECT_EQ(type_of(inputs, "1" + std::string(kQuotient).substr(1, std::string(kQuotient).find("; undecomposed") - 1),
                     "X, S"),
             "f32[8]<4> on 2x2 (0, *)");
+}
+
+TEST(LocalCall, GivesSparseResultsAndPartialsOfThem) {
+  const char* inputs = "input X: f32[8,6]<4,2> sparse{5} (0, 1)\ninput Y: f32[6,5]<2,1> (*, 0)\n";
+  EXPECT_EQ(type_of(inputs, kSparse, "X, Y"), "f32[8,5]<4,1> sparse{9} on 2x2 (0, +add)");
 }
 
 TEST(LocalCall, RefusesOperandsThatDoNotMeet) {

@@ -35,6 +35,16 @@ TEST(SparseArray, PartsArePutTogetherInAnyOrder) {
   EXPECT_EQ(put_together({}, {3, 2}, at::kFloat)._nnz(), 0);
 }
 
+TEST(SparseArray, RangesAreOfRowMajorPositions) {
+  const at::Tensor dense = matrix();
+  const at::Tensor sparse = as_sparse_array(dense.to_sparse());
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 140}, {0, 0}, {13, 77}, {139, 140}}) {
+    at::Tensor expected = at::zeros({140}, at::kDouble);
+    expected.narrow(0, begin, end - begin).copy_(dense.reshape(-1).narrow(0, begin, end - begin));
+    EXPECT_TRUE(at::equal(entries_between(sparse, begin, end).to_dense().reshape(-1), expected));
+  }
+}
+
 TEST(SparseArray, BytesAreReadBack) {
   for (const auto type : {at::kDouble, at::kBFloat16, at::kByte}) {
     const at::Tensor sparse = matrix().to(type).to_sparse();
