@@ -351,6 +351,7 @@ ELSEWHERE = (
         "baselines of captured programs",
     ),
     Row("python/graphs", "label_classes", "python/capture/test_baselines.py", "baselines divide classes of labels"),
+    Row("python/graphs", "query_vertices", "python/execution/test_sparse_relations.py", "graphs of sparse inputs"),
     Row("python/execution", "sparse_queries", "python/sparse/test_site_queries.py", "programs and einsums on sites"),
     Row("python/execution", "run", "python/algebra/test_plan.py", "plans are run there"),
     Row(

@@ -19,6 +19,7 @@ from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
+from joinsum.graphs.query_vertices import check_not_densified, einsum_program
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.program import plan_options
 from joinsum.sparse.spellings import levels_of
@@ -29,9 +30,6 @@ __all__ = ["OutFormat", "has_sparse", "sparse_einsum"]
 OutFormat = str | Sequence[str]
 
 _DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool)
-
-# Results that have this many elements may be dense although no operand is.
-_SMALL = 1 << 20
 
 # Elements of dense results that kernels fill.
 _MOST_DENSE = 1 << 28
@@ -108,14 +106,8 @@ class _Planned:
     levels, in the order of its axes, are chosen where none are given."""
 
     def __init__(self, read: _Read, operands: Sequence[SparseTensor], formats: Sequence[str] | None) -> None:
-        leaves = [_C.sparse_input(f"x{i}", labels) for i, labels in enumerate(read.labels)]
-        body = _C.sparse_join(read.operations.join, leaves)
-        reduced = [label for labels in read.labels for label in labels if label not in read.result]
-        if reduced:
-            op = _C.sparse_aggregation(read.operations.agg)
-            body = _C.sparse_aggregate(op, list(dict.fromkeys(reduced)), body)
-        inputs = {f"x{i}": _C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for i, x in enumerate(operands)}
-        program = _C.SparseProgram(dict(read.extents), inputs, [("z", body, list(read.result))])
+        inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
+        program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs)
         options = plan_options()
         if formats is not None:
             options.formats = {"z": list(formats)}
@@ -134,18 +126,10 @@ class _Planned:
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
         """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""
-        sparse = {f"x{i}" for i, x in enumerate(operands) if "dense" not in x.levels or x.nnz < math.prod(x.shape)}
-        for query in self._kernels:
-            visits = math.prod(self._extents[loop] for loop in query["whole_range"])
-            for access in query["accesses"]:
-                loops = set(query["whole_range"]) & set(access["indices"])
-                if access["tensor"] not in sparse or not loops or visits <= _SMALL:
-                    continue
-                raise PlanError(
-                    f"einsum: elements that a sparse operand does not store count here, so that all are visited: "
-                    f"operand={access['tensor'][1:]}, labels={sorted(loops)}, visits={visits:.3g}; give a fill that "
-                    f'the join keeps (0 for mul, inf for add under min), or out_format="dense" to compute it all'
-                )
+        sparse = {
+            f"x{i}": x.nnz for i, x in enumerate(operands) if "dense" not in x.levels or x.nnz < math.prod(x.shape)
+        }
+        check_not_densified("einsum", self._kernels, self._extents, sparse)
 
 
 def _bucket(entries: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -12,28 +11,15 @@ from joinsum import _C
 from joinsum.base.dtypes import dtype_name
 from joinsum.cluster.context import Context, context
 from joinsum.execution.planned_graph import PlannedGraph
+from joinsum.graphs.query_vertices import Axes, QueryOperand, add_queries
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan import Plan
 
 __all__ = ["SparseQueries"]
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor of a program, or the result of a query, as vertices read it; `entries` where it is sparse."""
-
-    node: _C.EinsumNode
-    shape: Sequence[int]
-    fill: float
-    entries: int | None
-
-
 class SparseQueries:
-    """The queries of a plan on the sites there are.
-
-    Each is a vertex of a graph: a kernel over sparse and dense blocks, whose indices the planner divides among sites by
-    estimated entries. An index that a query reduces leaves partial results, which its operator reduces.
-    """
+    """The queries of a plan on the sites there are."""
 
     def __init__(
         self,
@@ -45,73 +31,32 @@ class SparseQueries:
     ) -> None:
         """Plans the queries over `tensors` of one dtype, of which sites store those named in `dense` densely; `results`
         names the queries whose results are wanted."""
-        (dtype,) = {x.dtype for x in tensors.values()}
-        self._dtype = dtype_name("sparse", dtype)
-        self._known: dict[str, _Tensor] = {}
-        self._diagonals: dict[str, tuple[str, list[list[int]]]] = {}  # the tensor of each
-        self._names = {name: f"t{number}" for number, name in enumerate(tensors)}
+        self._known: dict[str, QueryOperand] = {}
+        self._names: dict[str, str] = {}  # of the graph's inputs
+        self._diagonals: dict[str, tuple[str, Axes]] = {}  # the tensor of each
         for name, x in tensors.items():
             entries = None if name in dense or not x.shape else 1 << x.nnz.bit_length()
-            node = _C.einsum_input(self._names[name], self._dtype, list(x.shape), entries)
-            self._known[name] = _Tensor(node, x.shape, x.fill, entries)
-        for query in plan.site_queries():
-            self._add(query)
-        same = plan.same_as
-        self._results = {name: same.get(name, name) for name in results}
+            self._add_input(name, dtype_name("sparse", x.dtype), x.shape, x.fill, entries)
+        add_queries(self._known, plan, self._diagonal)
+        self._results = {name: plan.same_as.get(name, name) for name in results}
         self._outputs = list(dict.fromkeys(self._results.values()))
         outputs = [(f"q{i}", self._known[name].node) for i, name in enumerate(self._outputs)]
         self.planned = PlannedGraph(current, _C.EinsumPlan.make(outputs))
 
-    def _operand(self, tensor: str, diagonal: list[list[int]]) -> _Tensor:
-        """What a query reads: a tensor, or the elements of it that are equal along the axes of each group."""
-        if not diagonal:
-            return self._known[tensor]
-        name = f"{tensor} {diagonal}"
+    def _add_input(self, name: str, dtype: str, shape: Sequence[int], fill: float, entries: int | None) -> None:
+        self._names[name] = f"t{len(self._names)}"
+        node = _C.einsum_input(self._names[name], dtype, list(shape), entries)
+        self._known[name] = QueryOperand(node, fill, entries)
+
+    def _diagonal(self, tensor: str, axes: Axes) -> QueryOperand:
+        """An input of its own: the elements that are equal along the axes of each group."""
+        name = f"{tensor} {axes}"
         if name not in self._known:
             whole = self._known[tensor]
-            shape = [whole.shape[axes[0]] for axes in diagonal]
-            self._names[name] = f"t{len(self._names)}"
-            node = _C.einsum_input(self._names[name], self._dtype, shape, whole.entries)
-            self._known[name] = _Tensor(node, shape, whole.fill, whole.entries)
-            self._diagonals[name] = tensor, diagonal
+            shape = [whole.shape[first] for first, *_ in axes]
+            self._add_input(name, whole.node.dtype, shape, whole.fill, whole.entries)
+            self._diagonals[name] = tensor, axes
         return self._known[name]
-
-    def _add(self, query: _C.SparseSiteQuery) -> None:
-        operands = [self._operand(*each) for each in zip(query.tensors, query.diagonals, strict=True)]
-        extents = dict(query.extents)
-        for operand, letters in zip(operands, query.operands, strict=True):
-            extents |= dict(zip(letters, operand.shape, strict=True))
-        shape = [extents[letter] for letter in query.output]
-        dense = query.dense or not shape
-        entries = None if dense else round(min(query.entries, math.prod(shape)))
-        call = self._call(query, extents, [operand.fill for operand in operands], entries)
-        node = _C.einsum_call([operand.node for operand in operands], call)
-        self._known[query.name] = _Tensor(node, shape, query.fill, entries)
-
-    def _call(
-        self, query: _C.SparseSiteQuery, extents: Mapping[str, int], fills: Sequence[float], entries: int | None
-    ) -> _C.Call:
-        argument = _C.CallArgument
-        points = math.prod(extents.values())
-        return _C.Call(
-            function="joinsum::sparse_query",
-            operands=query.operands,
-            results=[(self._dtype, list(query.output))],
-            arguments=[
-                argument([argument.operand(i, list(letters)) for i, letters in enumerate(query.operands)]),
-                argument([argument(fill) for fill in fills]),
-                argument(query.expression),
-                argument(query.output),
-                argument("".join(query.extents)),
-                argument([argument.extent(letter) for letter in query.extents]),
-                argument(entries is None),
-            ],
-            undivided=query.undivided,
-            reduce=query.reduce,
-            extents=query.extents,
-            flops=[(2 * query.iterations / points, "".join(extents))] if points else [],
-            entries=entries,
-        )
 
     def fill(self, name: str) -> float:
         """Of a result."""
@@ -134,7 +79,7 @@ def _block(x: SparseTensor | torch.Tensor, sparse: bool) -> torch.Tensor:
     return torch.sparse_coo_tensor(torch.stack(indices), values, x.shape, is_coalesced=True, check_invariants=False)
 
 
-def _diagonal(x: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Tensor:
+def _diagonal(x: torch.Tensor, groups: Axes) -> torch.Tensor:
     """The elements that are equal along the axes of each group, which become one axis."""
     if not x.is_sparse:
         labels = [next(i for i, axes in enumerate(groups) if axis in axes) for axis in range(x.dim())]
@@ -150,7 +95,7 @@ def _diagonal(x: torch.Tensor, groups: Sequence[Sequence[int]]) -> torch.Tensor:
     return found.coalesce()
 
 
-def _result(found: torch.Tensor, known: _Tensor) -> SparseTensor | torch.Tensor:
+def _result(found: torch.Tensor, known: QueryOperand) -> SparseTensor | torch.Tensor:
     if not found.is_sparse:
         return found
     return SparseTensor.from_coordinates(found.indices(), found.values(), found.shape, levels="coo", fill=known.fill)

@@ -16,6 +16,7 @@ from joinsum.base.errors import PlanError
 from joinsum.graphs.contraction_order import paths_of
 from joinsum.graphs.equation import (
     ARGUMENTS,
+    Operations,
     common_dtype,
     new_labels,
     position_inputs,
@@ -24,12 +25,15 @@ from joinsum.graphs.equation import (
     read_operations,
 )
 from joinsum.graphs.json_form import read_json
+from joinsum.graphs.query_vertices import QueryOperand, query_vertex
 
 __all__ = ["Graph", "GraphValue"]
 
 
 class GraphValue:
     """An input or a result of an einsum in a `joinsum.Graph`, of which shape and dtype are known."""
+
+    # Sparse values have zeros where they store nothing.
 
     def __init__(self, graph: Graph, node: _C.EinsumNode, name: str) -> None:
         self._graph = graph
@@ -148,7 +152,7 @@ class Graph:
         """An input of that shape, which a run is given by this name.
 
         entries   about how many elements are stored, of an input that is sparse (`joinsum.SparseTensor`, or a sparse
-                  layout of torch's): it may be multiplied with dense values, in einsums that sum products
+                  layout of torch's)
 
         Raises PlanError for a name that is taken.
 
@@ -173,11 +177,16 @@ class Graph:
         join: str = "mul",
         agg: str = "sum",
         extents: Mapping[str, int] | None = None,
+        out_format: str = "auto",
     ) -> GraphValue:
         """The result of an einsum, as `joinsum.einsum` gives it; nothing is computed yet.
 
         equation, operands   as `joinsum.einsum`'s, in both of its forms, the operands being values of this graph
         join, agg, extents   as `joinsum.einsum`'s
+        out_format           of sparse operands: "dense" for a dense result, or "auto"
+
+        Sums of products of one sparse value with dense ones are dense. Other einsums of sparse values are computed from
+        their entries: the result is sparse where few are estimated, and a run gives it as `torch.sparse_coo`.
 
         Raises PlanError where the equation does not fit the shapes (the place is marked), and for values of another
         graph; KernelError for a dtype that the join or aggregation is not defined on.
@@ -187,9 +196,14 @@ class Graph:
         >>> x = g.input("X", (8, 6))
         >>> g.einsum("ij->j", x).shape, g.einsum(x, ["row", ...], [...]).shape
         (torch.Size([6]), torch.Size([6]))
+        >>> a = g.input("A", (1000, 1000), entries=3000)
+        >>> g.einsum("ij,jk->ik", a, a)
+        <GraphValue einsum 3: f32[1000, 1000] sparse{8960}>
         """
         equation, operands = read_arguments(arguments, "graph")
         self._check_operands(operands)
+        if out_format not in ("auto", "dense"):
+            raise PlanError(f'graph: results are stored as "auto" or "dense" says: out_format={show(out_format)}')
         operations = read_operations("graph", join, agg, extents)
         shapes, dtypes = [value.shape for value in operands], [value.dtype for value in operands]
         labels, result, known = _C.parse_equation(equation, [list(shape) for shape in shapes], dict(operations.extents))
@@ -197,6 +211,8 @@ class Graph:
         dtype = common_dtype(equation, shapes, dtypes, new=new) if operations.products else None
         if dtype is torch.bool and len(operands) > 1:
             operations = operations.of_truth_values()
+        if any(value.node.entries is not None for value in operands) and not _contracts(operands, labels, operations):
+            return self._query(operands, labels, result, known, operations, out_format == "dense")
         nodes = [_converted(value.node, dtype) for value in operands]
         for i, shape in enumerate(shapes):
             nodes[i], labels[i] = _without_repeated(nodes[i], labels[i], shape, known)
@@ -207,6 +223,29 @@ class Graph:
             self._positions.add(name)
         self._count += 1
         return GraphValue(self, node, f"einsum {self._count}")
+
+    def _query(
+        self,
+        operands: Sequence[GraphValue],
+        labels: Sequence[Sequence[str]],
+        result: Sequence[str],
+        extents: Mapping[str, int],
+        operations: Operations,
+        dense: bool,
+    ) -> GraphValue:
+        """An einsum that is computed from the entries of its sparse operands."""
+        for i, (value, own) in enumerate(zip(operands, labels, strict=True)):
+            if any(extents[label] != extent for label, extent in zip(own, value.shape, strict=True)):
+                raise PlanError(f"graph: an axis of one element is not repeated beside sparse operands: operand={i}")
+            if value.dtype is not operands[0].dtype:
+                raise PlanError(
+                    f"graph: operands beside sparse ones have one dtype: operand 0={operands[0].dtype}, "
+                    f"operand {i}={value.dtype}"
+                )
+        given = [QueryOperand(value.node, 0.0, value.node.entries) for value in operands]
+        found = query_vertex(labels, result, extents, operations, given, dense)
+        self._count += 1
+        return GraphValue(self, found.node, f"einsum {self._count}")
 
     def _check_operands(self, operands: Sequence[object]) -> None:
         for i, value in enumerate(operands):
@@ -362,6 +401,13 @@ class Graph:
         Inputs that no output needs are not arguments of the plan. Raises PlanError.
         """
         return Graph.planner(self, cache)
+
+
+def _contracts(operands: Sequence[GraphValue], labels: Sequence[Sequence[str]], operations: Operations) -> bool:
+    """Whether it is a sum of products of one sparse value with dense ones, whose result is dense."""
+    sparse = [i for i, value in enumerate(operands) if value.node.entries is not None]
+    once = all(len(set(labels[i])) == len(labels[i]) for i in sparse)
+    return operations.products and len(sparse) == 1 and len(operands) > 1 and once
 
 
 def _check_name(what: str, name: object, taken: Mapping[str, GraphValue]) -> None:

@@ -344,12 +344,56 @@ def test_a_planned_graph_refuses_other_inputs(given: Callable[[Tensor], tuple[Te
         graph.plan()(*given(torch.ones(4, 5)))
 
 
-@pytest.mark.parametrize("join", ["add", "max"])
-def test_a_graph_refuses_other_uses_of_a_sparse_input(join: str) -> None:
+# Equation of A, B, M (sparse) and W (dense), join, aggregation.
+QUERIES = [
+    ("ij,jk->ik", "AB", "mul", "sum"),
+    ("ij,jk,ik->ik", "ABM", "mul", "sum"),
+    ("ij,ij->ij", "AB", "max", "sum"),
+    ("ij,ij->i", "AB", "add", "sum"),
+    ("ij,jk->ik", "AW", "add", "max"),
+    ("ij->j", "A", "exp", "sum"),
+    ("ij,jk,ki->", "ABM", "mul", "sum"),
+]
+
+
+@pytest.mark.parametrize("sites", [1, 2, 4, 7])
+def test_graphs_take_several_sparse_inputs(sites: int) -> None:
+    joinsum.init(sites=sites, cluster=joinsum.Cluster("slow sites, fast links", 1e6, 1e12, 1e-9))
+    dense_of = {name: sparse([12, 12], 0.1, seed) for seed, name in enumerate("ABM")} | {"W": dense([12, 12])}
     graph = joinsum.Graph()
-    x, y = graph.input("X", (4, 5), entries=3), graph.input("Y", (5, 2))
-    graph.output("Z", graph.einsum("ij,jk->ik", x, y, join=join, agg="max"))
-    with pytest.raises(joinsum.PlanError, match=r"does not take sparse arrays|relation is sparse"):
-        graph.plan()
+    values = {name: graph.input(name, (12, 12), torch.float64, entries=14) for name in "ABM"}
+    values["W"] = graph.input("W", (12, 12), torch.float64)
+    for number, (equation, names, join, agg) in enumerate(QUERIES):
+        made = graph.einsum(equation, *(values[name] for name in names), join=join, agg=agg)
+        graph.output(f"Z{number}", made)
+    # A sparse result is an operand as an input is.
+    masked = graph.einsum("ij,jk,ik->ik", values["A"], values["B"], values["M"])
+    graph.output("Y", graph.einsum("ij,jk->ik", masked, values["W"]))
+    assert joinsum.Graph.parse(graph.text).text == graph.text
+    given = {name: x if name == "W" else x.to_sparse() for name, x in dense_of.items()}
+    found = graph.plan()(**given)
+    joinsum.init()
+    for number, (equation, names, join, agg) in enumerate(QUERIES):
+        wanted = joinsum.einsum(equation, *(dense_of[name] for name in names), join=join, agg=agg)
+        torch.testing.assert_close(found[f"Z{number}"].to_dense(), wanted, rtol=1e-12, atol=1e-12)
+    wanted = (dense_of["A"] @ dense_of["B"] * dense_of["M"]) @ dense_of["W"]
+    torch.testing.assert_close(found["Y"], wanted, rtol=1e-12, atol=1e-12)
+    assert found["Z1"].is_sparse
+
+
+def test_a_graph_refuses_what_would_visit_everything_and_what_does_not_fit() -> None:
+    graph = joinsum.Graph()
+    x, y = graph.input("X", (4000, 5000), entries=3), graph.input("Y", (5000, 2), torch.float64)
+    w = graph.input("W", (5000,))
+    with pytest.raises(joinsum.PlanError, match=r'visits=2e\+07.*out_format="dense"'):
+        graph.einsum("ij,j->i", x, w, join="add", agg="max")
+    assert graph.einsum("ij,j->i", x, w, join="add", agg="max", out_format="dense").shape == (4000,)
+    with pytest.raises(joinsum.PlanError, match='"auto" or "dense"'):
+        graph.einsum("ij->i", x, out_format="csr")
+    with pytest.raises(joinsum.PlanError, match="operands beside sparse ones have one dtype"):
+        graph.einsum("ij,jk->ik", x, y, join="add", agg="max")
+    square = graph.input("S", (4, 4), entries=3)
+    with pytest.raises(joinsum.PlanError, match="take the diagonal first: operand=0"):
+        graph.einsum("ii->i", square)
     with pytest.raises(joinsum.PlanError, match="entries are counted"):
-        graph.input("W", (3, 3), entries=-1)
+        graph.input("V", (3, 3), entries=-1)

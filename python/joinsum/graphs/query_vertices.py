@@ -1,0 +1,166 @@
+"""Queries of sparse programs as vertices of a graph of einsums, which the planner divides among sites as all others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from joinsum import _C
+from joinsum.base.errors import PlanError
+from joinsum.graphs.equation import Operations
+from joinsum.sparse.program import plan_options
+
+__all__ = ["Axes", "QueryOperand", "add_queries", "check_not_densified", "einsum_program", "query_vertex"]
+
+# Loops over this many elements may visit all of them although an operand stores few.
+_SMALL = 1 << 20
+_MOST_PER_ENTRY = 16
+
+# The axes of a tensor that each axis of its diagonal runs along.
+Axes = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class QueryOperand:
+    """What a query reads, or gives: a node of the graph, what counts where nothing is stored, and about how many
+    entries it has, where it is sparse."""
+
+    node: _C.EinsumNode
+    fill: float
+    entries: int | None
+
+    @property
+    def shape(self) -> list[int]:
+        """Extents of the axes."""
+        return self.node.extents
+
+
+def add_queries(
+    known: dict[str, QueryOperand], plan: _C.SparsePlan, diagonal: Callable[[str, Axes], QueryOperand]
+) -> None:
+    """Adds a vertex for each query of a plan to the tensors by name, whose dtypes are equal; `diagonal` gives what
+    reads a tensor along its diagonal.
+
+    An index that a query reduces leaves partial results where sites divide it, which its operator reduces.
+    """
+    for query in plan.site_queries():
+        operands = [
+            diagonal(tensor, axes) if axes else known[tensor]
+            for tensor, axes in zip(query.tensors, query.diagonals, strict=True)
+        ]
+        extents = dict(query.extents)
+        for operand, letters in zip(operands, query.operands, strict=True):
+            extents |= dict(zip(letters, operand.shape, strict=True))
+        shape = [extents[letter] for letter in query.output]
+        dense = query.dense or not shape
+        entries = None if dense else round(min(query.entries, math.prod(shape)))
+        call = _call(query, extents, operands, entries)
+        node = _C.einsum_call([operand.node for operand in operands], call)
+        known[query.name] = QueryOperand(node, query.fill, entries)
+    for name, same in plan.same_as.items():
+        known[name] = known[same]
+
+
+def _call(
+    query: _C.SparseSiteQuery, extents: Mapping[str, int], operands: Sequence[QueryOperand], entries: int | None
+) -> _C.Call:
+    argument = _C.CallArgument
+    points = math.prod(extents.values())
+    return _C.Call(
+        function="joinsum::sparse_query",
+        operands=query.operands,
+        results=[(operands[0].node.dtype, list(query.output))],
+        arguments=[
+            argument([argument.operand(i, list(letters)) for i, letters in enumerate(query.operands)]),
+            argument([argument(operand.fill) for operand in operands]),
+            argument(query.expression),
+            argument(query.output),
+            argument("".join(query.extents)),
+            argument([argument.extent(letter) for letter in query.extents]),
+            argument(entries is None),
+        ],
+        undivided=query.undivided,
+        reduce=query.reduce,
+        extents=query.extents,
+        flops=[(2 * query.iterations / points, "".join(extents))] if points else [],
+        entries=entries,
+    )
+
+
+def einsum_program(
+    labels: Sequence[Sequence[str]],
+    result: Sequence[str],
+    extents: Mapping[str, int],
+    operations: Operations,
+    inputs: Sequence[_C.SparseInput],
+) -> _C.SparseProgram:
+    """The program of one query `z`, over tensors `x0`, `x1`, ..., that an einsum is."""
+    leaves = [_C.sparse_input(f"x{i}", list(own)) for i, own in enumerate(labels)]
+    body = _C.sparse_join(operations.join, leaves)
+    reduced = [label for own in labels for label in own if label not in result]
+    if reduced:
+        body = _C.sparse_aggregate(_C.sparse_aggregation(operations.agg), list(dict.fromkeys(reduced)), body)
+    named = {f"x{i}": each for i, each in enumerate(inputs)}
+    return _C.SparseProgram(dict(extents), named, [("z", body, list(result))])
+
+
+def check_not_densified(
+    who: str, kernels: Sequence[Mapping[str, Any]], extents: Mapping[str, int], sparse: Mapping[str, int]
+) -> None:
+    """Raises where loops of the kernels visit all coordinates of an operand in `sparse`, which has the entries by name:
+    what it does not store counts too."""
+    for query in kernels:
+        # A dense operand that leads a loop, or is united with others there, has every coordinate.
+        every = set(query["whole_range"])
+        for access in query["accesses"]:
+            if access["tensor"] not in sparse:
+                walks = zip(access["indices"], access["protocols"], strict=True)
+                every |= {index for index, protocol in walks if protocol == "walk"}
+        visits = math.prod(extents[loop] for loop in every)
+        for access in query["accesses"]:
+            loops = every & set(access["indices"])
+            if not loops or visits <= max(_SMALL, _MOST_PER_ENTRY * sparse.get(access["tensor"], math.inf)):
+                continue
+            raise PlanError(
+                f"{who}: elements that a sparse operand does not store count here, so that all are visited: "
+                f"operand={access['tensor'][1:]}, labels={sorted(loops)}, visits={visits:.3g}; give a fill that "
+                f'the join keeps (0 for mul, inf for add under min), or out_format="dense" to compute it all'
+            )
+
+
+def query_vertex(
+    labels: Sequence[Sequence[str]],
+    result: Sequence[str],
+    extents: Mapping[str, int],
+    operations: Operations,
+    operands: Sequence[QueryOperand],
+    dense: bool,
+) -> QueryOperand:
+    """An einsum over values of which some are sparse, planned by their entries as if these were spread evenly: its
+    result is sparse where that is estimated to be cheaper, unless it is to be `dense`, or has another fill than 0.
+    Raises PlanError for a diagonal of an operand, and where elements that are not stored would have to be visited."""
+    program = einsum_program(labels, result, extents, operations, [_counted(operand) for operand in operands])
+    options = plan_options(estimator="uniform")
+    if dense or program.result("z")[1] != 0:
+        options.formats = {"z": ["dense"] * len(result)}
+    plan = _C.SparsePlan(program, options)
+    known = {f"x{i}": operand for i, operand in enumerate(operands)}
+    if not dense:
+        sparse = {name: operand.entries for name, operand in known.items() if operand.entries is not None}
+        check_not_densified("graph", plan.data()["physical"], extents, sparse)
+    add_queries(known, plan, _refuse_diagonal)
+    return known["z"]
+
+
+def _counted(operand: QueryOperand) -> _C.SparseInput:
+    entries = math.prod(operand.shape) if operand.entries is None else operand.entries
+    return _C.SparseInput(operand.shape, operand.fill, None, entries, [])
+
+
+def _refuse_diagonal(tensor: str, axes: Axes) -> QueryOperand:
+    raise PlanError(
+        f"graph: a label stands once in an operand beside sparse ones; take the diagonal first: operand={tensor[1:]}, "
+        f"axes={[list(each) for each in axes]}"
+    )
