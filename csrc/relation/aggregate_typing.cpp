@@ -108,12 +108,8 @@ RelationType enumerated_aggregate(const std::string& who, const RelationType& in
   return RelationType::make(who, input.dtype, frontier, std::move(axes), std::move(keys));
 }
 
-}  // namespace
-
-RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
-                            const kernels::table::Kernel& kernel) {
-  if (!kernel.epilogue.empty()) return epilogue_type(who, aggregate_type(who, input, group_by, kernel.first()), kernel);
-  check_dense(who, input);
+RelationType dense_aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
+                                  const kernels::table::Kernel& kernel) {
   check_dims(who, "keep", group_by, input.arity());
   if (kernels::table::row_of(kernel).form == kernels::table::Form::kConcat)
     return concat_type(who, input, group_by, kernel);
@@ -134,6 +130,20 @@ RelationType aggregate_type(const std::string& who, const RelationType& input, c
   }
   if (enumerate) return enumerated_aggregate(who, input, group_by);
   return RelationType::make(who, input.dtype, project(input.frontier, group_by), std::move(axes));
+}
+
+}  // namespace
+
+RelationType aggregate_type(const std::string& who, const RelationType& input, const Dims& group_by,
+                            const kernels::table::Kernel& kernel) {
+  if (!kernel.epilogue.empty()) return epilogue_type(who, aggregate_type(who, input, group_by, kernel.first()), kernel);
+  if (!input.sparse()) return dense_aggregate_type(who, input, group_by, kernel);
+  JOINSUM_USER_CHECK(kernel.name == "add", who,
+                     ": arrays of a sparse relation are added; give a dense tensor for other aggregations: kernel=",
+                     kernel.text(), ", type=", input.text());
+  RelationType type = dense_aggregate_type(who, input, group_by, kernel);
+  type.entries = std::min(*input.entries, type.elements());
+  return type;
 }
 
 }  // namespace joinsum::relation

@@ -142,7 +142,9 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
   if (!array_map.epilogue.empty()) {
     return epilogue_type(who, map_type(who, input, outputs, key_map, array_map.first()), array_map);
   }
-  check_dense(who, input);
+  JOINSUM_USER_CHECK(!input.sparse() || (outputs == 1 && kernels::table::keeps_zero(array_map)), who,
+                     ": a sparse relation is mapped by elementwise kernels that are zero at zero, such as relu, and to ",
+                     "other keys; give a dense tensor: kernel=", array_map.text(), ", type=", input.text());
   JOINSUM_USER_CHECK(outputs >= 1, who, ": a map gives at least one tuple: outputs=", outputs);
   check_enumerable(who, outputs);
   JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who,
@@ -162,7 +164,9 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
     axes = carry_axes(*own, key_map);
   }
   if (!axes) axes = enumerated_axes(who, input, outputs, key_map, array_map, mapped.frontier);
-  return RelationType::make(who, dtype, mapped.frontier, std::move(*axes), mapped.keys);
+  RelationType type = RelationType::make(who, dtype, mapped.frontier, std::move(*axes), mapped.keys);
+  type.entries = input.entries;
+  return type;
 }
 
 RelationType epilogue_type(const std::string& who, RelationType result, const kernels::table::Kernel& kernel) {
@@ -172,7 +176,6 @@ RelationType epilogue_type(const std::string& who, RelationType result, const ke
 }
 
 RelationType filter_type(const std::string& who, const RelationType& input, const KeyExpression& predicate) {
-  check_dense(who, input);
   JOINSUM_USER_CHECK(predicate.is_boolean(), who, ": a predicate is a comparison: predicate=", predicate.text());
   JOINSUM_USER_CHECK(predicate.arity() <= input.arity() && !predicate.reads_output(), who,
                      ": predicate reads a component that the key lacks: predicate=", predicate.text(),
@@ -182,7 +185,9 @@ RelationType filter_type(const std::string& who, const RelationType& input, cons
     if (predicate.evaluate(key) != 0) keys->push_back(key);
     return true;
   });
-  return RelationType::make(who, input.dtype, input.frontier, input.axes, std::move(keys));
+  RelationType type = RelationType::make(who, input.dtype, input.frontier, input.axes, std::move(keys));
+  if (input.sparse()) type.entries = input.stored_of(type.elements());
+  return type;
 }
 
 RelationType upsert_type(const std::string& who, const RelationType& base, const RelationType& updates) {

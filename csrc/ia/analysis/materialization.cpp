@@ -48,15 +48,21 @@ const Kernel* kernel_of(const Node& node) {
   return map->key_map.is_identity(node.input(0)->type().relation.arity()) ? &map->array_map : nullptr;
 }
 
+bool sparse(const Node& node) {
+  return node.type().relation.sparse() ||
+         std::any_of(node.inputs().begin(), node.inputs().end(),
+                     [](const NodePtr& input) { return input->type().relation.sparse(); });
+}
+
 bool computes_elements(const Node& node) {
   const Kernel* kernel = kernel_of(node);
-  if (kernel == nullptr || !node.type().holding.regular()) return false;
+  if (kernel == nullptr || sparse(node) || !node.type().holding.regular()) return false;
   return elementwise(kernel->first()) && std::all_of(kernel->epilogue.begin(), kernel->epilogue.end(), elementwise);
 }
 
 bool reduces_elements(const Node& node) {
   const Kernel* kernel = kernel_of(node);
-  return kernel != nullptr && node.type().holding.regular() && reduces(kernel->first());
+  return kernel != nullptr && !sparse(node) && node.type().holding.regular() && reduces(kernel->first());
 }
 
 /// Whether a local aggregate reduces, by the kernel of the map that it reads, the keys of axes that this reduces.

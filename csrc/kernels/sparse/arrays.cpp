@@ -80,6 +80,10 @@ at::Tensor folded(const std::vector<at::Tensor>& parts, const std::string& reduc
   }
   const at::Tensor all = at::_sparse_coo_tensor_unsafe(at::cat(indices, 1), at::cat(values), parts.front().sizes(),
                                                        parts.front().options(), /*is_coalesced=*/false);
+  if (fold == Operator::kAdd && !at::isIntegralType(all.scalar_type(), true) && all.scalar_type() != at::kFloat &&
+      all.scalar_type() != at::kDouble) {
+    return all.coalesce();  // of half and complex numbers
+  }
   const Coordinates elements = coordinates_of(all);
   std::vector<int64_t> axes(elements.shape.size());
   std::iota(axes.begin(), axes.end(), 0);

@@ -223,6 +223,20 @@ bool reduces_in_any_order(const Kernel& kernel) {
   return facts.associative && facts.commutative && kernel.epilogue.empty();
 }
 
+bool keeps_zero(const Kernel& kernel) {
+  for (const Kernel& next : kernel.epilogue) {
+    if (!keeps_zero(next)) return false;
+  }
+  const Row& row = row_of(kernel);
+  if (row.form != Form::kElementwise || row.user || operands_of(kernel) != 1) return false;
+  if (row.facts.linear || kernel.name == "cast") return true;
+  if (row.element == nullptr || !kernel.scalar_names().empty()) return false;
+  std::vector<double> numbers;
+  for (size_t i = 0; i < kernel.parameters.size(); ++i) numbers.push_back(kernel.number(i, {}));
+  const double zero = 0;
+  return row.element(&zero, numbers.data()) == 0;
+}
+
 bool reorders(const Kernel& join, const std::string& reduction) {
   return reduces_in_any_order(join) && distributes(join, reduction, 0) && distributes(join, reduction, 1);
 }

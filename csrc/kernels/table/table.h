@@ -120,6 +120,9 @@ bool distributes(const Kernel& kernel, const std::string& over, int64_t operand)
 bool reorders(const Kernel& join, const std::string& reduction);
 /// Whether reductions by `kernel` may be regrouped and reordered.
 bool reduces_in_any_order(const Kernel& kernel);
+
+/// Whether the kernel, with all that follow it, is elementwise, of one operand, and zero at zero.
+bool keeps_zero(const Kernel& kernel);
 /// The step of reductions by the built-in kernel `reduction`; raises KernelError where there is none.
 semiring::Reduction reduction_of(const std::string& reduction);
 /// Names of the labelled kernels that reduce by `reduction`: of one operand, and of what `join` makes of two. There may

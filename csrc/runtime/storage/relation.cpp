@@ -33,11 +33,6 @@ Dims Layout::shape(const Box& box) const {
 
 namespace {
 
-/// Sparse arrays have no axes of single keys that a shape could leave out.
-at::Tensor in_shape(const at::Tensor& array, at::IntArrayRef shape) {
-  return array.sizes() == shape ? array : array.reshape(shape);
-}
-
 /// Indices [begin, begin + extent) of an axis: the array itself where these are all.
 at::Tensor narrowed(const at::Tensor& array, int64_t axis, int64_t begin, int64_t extent) {
   if (array.is_sparse()) return part_of(array, geometry_of(array).narrow(axis, begin, extent));
@@ -213,7 +208,7 @@ StoredRelation place_tensor(const at::Tensor& tensor, const ia::PhysicalType& ty
       tensor.is_sparse() ? "tensor is sparse, and the relation is not" : "relation is sparse, the tensor not",
       ": type=", type.relation.text());
   const at::TensorOptions options = tensor.options().layout(at::kStrided);
-  return store_pieces(type, sites, {{all, block_of(in_shape(tensor, shape))}}, options, store, ownership);
+  return store_pieces(type, sites, {{all, block_of(reshaped(tensor, shape))}}, options, store, ownership);
 }
 
 namespace {
@@ -270,7 +265,7 @@ StoredRelation place_tuples(const std::vector<std::pair<Key, at::Tensor>>& tuple
     JOINSUM_USER_CHECK(array.sizes().vec() == type.relation.array_shape(key),
                        "input: array does not fit the relation: key=", key_text(key), ", shape=", array.sizes().vec(),
                        ", wanted=", type.relation.array_shape(key));
-    pieces.push_back({box, block_of(array.reshape(layout.shape(box)))});
+    pieces.push_back({box, block_of(reshaped(array, layout.shape(box)))});
   }
   const auto options = tuples.empty() ? at::TensorOptions() : tuples.front().second.options();
   return store_pieces(type, sites, pieces, options, store, ownership);
@@ -344,7 +339,7 @@ std::vector<std::pair<Key, at::Tensor>> tuples(const StoredRelation& relation) {
   for (const Piece& piece : distinct_pieces(relation)) {
     for_each_key(piece.box, [&](const Key& key) {
       const Block block = layout.slice(piece.block, piece.box, Box::single(key));
-      out.emplace_back(key, in_shape(block.export_array(), type.array_shape(key)));
+      out.emplace_back(key, reshaped(block.export_array(), type.array_shape(key)));
     });
   }
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -373,7 +368,7 @@ at::Tensor whole_tensor(const StoredRelation& relation, BlockStore& store) {
   Dims shape;
   for (const relation::Axis& axis : type.axes) shape.push_back(axis.extent);
   if (all.empty()) return at::empty(shape, options);
-  return in_shape(assemble(type, {all}, pieces, options, store).front().export_array(), shape);
+  return reshaped(assemble(type, {all}, pieces, options, store).front().export_array(), shape);
 }
 
 }  // namespace joinsum::runtime::storage

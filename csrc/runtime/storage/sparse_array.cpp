@@ -11,6 +11,14 @@ at::Tensor in_order(const at::Tensor& indices, const at::Tensor& values, at::Int
   return at::_sparse_coo_tensor_unsafe(indices, values, shape, options, /*is_coalesced=*/true);
 }
 
+/// Of each entry, row-major.
+at::Tensor positions_of(const at::Tensor& sparse) {
+  const at::Tensor indices = sparse._indices();
+  at::Tensor position = at::zeros({sparse._nnz()}, indices.options());
+  for (int64_t axis = 0; axis < sparse.dim(); ++axis) position.mul_(sparse.size(axis)).add_(indices.select(0, axis));
+  return position;
+}
+
 }  // namespace
 
 at::Tensor as_sparse_array(const at::Tensor& array) {
@@ -62,12 +70,26 @@ at::Tensor put_together(const std::vector<std::pair<Dims, at::Tensor>>& parts, c
 at::Tensor entries_between(const at::Tensor& sparse, int64_t begin, int64_t end) {
   if (begin == 0 && end == sparse.numel()) return sparse;
   const at::Tensor indices = sparse._indices();
-  at::Tensor position = at::zeros({sparse._nnz()}, indices.options());
-  for (int64_t axis = 0; axis < sparse.dim(); ++axis) position.mul_(sparse.size(axis)).add_(indices.select(0, axis));
-  const at::Tensor ends = at::searchsorted(position, at::tensor({begin, end}, indices.options()));
+  const at::Tensor ends = at::searchsorted(positions_of(sparse), at::tensor({begin, end}, indices.options()));
   const auto first = ends[0].item<int64_t>();
   const int64_t count = ends[1].item<int64_t>() - first;
   return in_order(indices.narrow(1, first, count), sparse._values().narrow(0, first, count), sparse.sizes());
+}
+
+at::Tensor reshaped(const at::Tensor& array, at::IntArrayRef shape) {
+  if (!array.is_sparse() || array.sizes() == shape) return array.is_sparse() ? array : array.reshape(shape);
+  at::Tensor position = positions_of(array);
+  const at::Tensor indices = at::empty({static_cast<int64_t>(shape.size()), array._nnz()}, position.options());
+  for (auto axis = static_cast<int64_t>(shape.size()) - 1; axis >= 0; --axis) {
+    const int64_t extent = std::max<int64_t>(shape[axis], 1);
+    indices.select(0, axis).copy_(at::remainder(position, extent));
+    position = at::floor_divide(position, extent);
+  }
+  return in_order(indices, array._values(), shape);
+}
+
+at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values) {
+  return in_order(sparse._indices(), values, sparse.sizes());
 }
 
 int64_t stored_bytes(const at::Tensor& sparse) {

@@ -28,6 +28,12 @@ at::Tensor put_together(const std::vector<std::pair<Dims, at::Tensor>>& parts, c
 /// Its entries whose row-major positions are in [begin, end), in an array of its shape.
 at::Tensor entries_between(const at::Tensor& sparse, int64_t begin, int64_t end);
 
+/// A dense array in another shape, or a sparse one with its entries at the same row-major positions.
+at::Tensor reshaped(const at::Tensor& array, at::IntArrayRef shape);
+
+/// The entries with other values, one for each.
+at::Tensor with_values(const at::Tensor& sparse, const at::Tensor& values);
+
 /// Bytes of indices and values.
 int64_t stored_bytes(const at::Tensor& sparse);
 

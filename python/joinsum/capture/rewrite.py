@@ -1,4 +1,5 @@
-"""Contractions of a Dynamo graph as one operator with labels, `joinsum::einsum`, and RMS norms as `joinsum::rms_norm`.
+"""Contractions of a Dynamo graph as one operator with labels, `joinsum::einsum`, RMS norms as `joinsum::rms_norm`, and
+bags of embeddings as operators that have rules.
 
 AOTAutograd turns linear, matmul and einsum into views and products of matrices, and RMS norms into six operators.
 Rewritten before that, they remain einsums and norms, forward and backward: the gradient of `joinsum::einsum` is
@@ -12,10 +13,14 @@ import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
+
+from joinsum.base.errors import CaptureError
+from joinsum.capture.decompositions.embedding_bag import embedding_bag
+from joinsum.capture.recording.application import module_path, source_line
 
 __all__ = ["rewrite"]
 
@@ -24,12 +29,14 @@ __all__ = ["rewrite"]
 
 
 def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
-    """Rewrites rms_norm, torch.sparse's products, to_dense and, with `contractions`, linear, matmul, `@`, mm, bmm, mv,
+    """Rewrites rms_norm, embedding_bag, torch.sparse's products, to_dense and, with `contractions`, linear, matmul, `@`, mm, bmm, mv,
     addmm, baddbmm and einsum in place; returns how many.
 
     Not rewritten: operands that are no tensors of known shape, equations with `...`, repeated labels or without a
     result, products whose contracted axis broadcasts, norms of half types, and operators inside of torch.func's
     transforms (vmap, grad).
+
+    Raises CaptureError for an embedding_bag with sparse gradients or a greatest norm.
 
     >>> from torch import fx
     >>> gm = fx.symbolic_trace(lambda x, w: torch.nn.functional.linear(x, w))
@@ -217,6 +224,37 @@ def _rms_norm(call: _Call) -> fx.Node | None:
     return call.graph.call_function(operator.getitem, (norm, 0))
 
 
+def _embedding_bag(call: _Call) -> fx.Node | None:
+    """Bags of tensors that are not nested; the old order of the arguments, the table first, is left to torch."""
+    given = dict(zip(_OF_BAGS, call.arguments(*_OF_BAGS), strict=True))
+    table = given["weight"]
+    if not _shape(given["input"]) or not _shape(table) or not table.meta["example_value"].is_floating_point():
+        return None
+    if given["sparse"]:
+        _refuse_bags(call.node, "the gradient of a captured table is dense", "leave sparse=True out")
+    if given["max_norm"] is not None:
+        remedy = "leave max_norm out, and scale the table's rows after each step of the optimizer"
+        _refuse_bags(call.node, "a lookup in a captured table does not scale its rows", remedy)
+    options = {
+        name: value
+        for name, value in given.items()
+        if value is not None and name not in ("max_norm", "norm_type", "sparse")
+    }
+    return call.graph.call_function(embedding_bag, (), options)
+
+
+_OF_BAGS = (
+    *("input", "weight", "offsets", "max_norm", "norm_type", "scale_grad_by_freq", "mode", "sparse"),
+    *("per_sample_weights", "include_last_offset", "padding_idx"),
+)
+
+
+def _refuse_bags(node: fx.Node, why: str, remedy: str) -> NoReturn:
+    module = module_path(node)
+    of = f"module={module}, " if module else ""
+    raise CaptureError(f"capture: {why}: operator=embedding_bag, {of}at={source_line(node)}; {remedy}")
+
+
 _Kinds = dict[Any, Callable[[_Call], fx.Node | None]]
 _NORMS: _Kinds = dict.fromkeys([torch.rms_norm, torch.nn.functional.rms_norm], _rms_norm)
 _CONTRACTIONS: _Kinds = {
@@ -231,6 +269,7 @@ _CONTRACTIONS: _Kinds = {
     torch.einsum: _einsum,
     torch.functional.einsum: _einsum,
 }
+_BAGS: _Kinds = {torch.nn.functional.embedding_bag: _embedding_bag}
 # Sparse tensors are dense ones in Dynamo's graph, where torch's operators of sparse ones do not work.
 _OF_SPARSE: _Kinds = {
     torch.sparse.mm: _matmul,
@@ -238,4 +277,4 @@ _OF_SPARSE: _Kinds = {
     "to_dense": _to_dense,
     torch.Tensor.to_dense: _to_dense,
 }
-_ALWAYS = _NORMS | _OF_SPARSE
+_ALWAYS = _NORMS | _BAGS | _OF_SPARSE

@@ -229,11 +229,10 @@ REFUSED = {
         "does not take sparse",
     ),
     "two sparse": (lambda a, b: a.join(a, on=([1], [0]), kernel="matmul"), "both operands are sparse"),
-    "aggregate": (lambda a, b: a.aggregate(keep=[0]), "the relation is sparse"),
-    "transform": (lambda a, b: a.transform("relu"), "the relation is sparse"),
-    "rekey": (lambda a, b: a.rekey(lambda i, j: (j, i)), "the relation is sparse"),
-    "filter": (lambda a, b: a.filter(lambda i, j: i == j), "the relation is sparse"),
-    "tile": (lambda a, b: a.tile(axis=0, size=1), "the relation is sparse"),
+    "aggregate": (lambda a, b: a.aggregate(keep=[0], kernel="max"), "arrays of a sparse relation are added"),
+    "transform": (lambda a, b: a.transform("exp"), "elementwise kernels that are zero at zero"),
+    "a scalar of any value": (lambda a, b: a.transform("softplus"), "elementwise kernels that are zero at zero"),
+    "tile": (lambda a, b: a.tile(axis=0, size=1), "a sparse relation is mapped by elementwise kernels"),
 }
 
 
@@ -243,6 +242,51 @@ def test_what_sparse_arrays_cannot_do_is_refused(name: str) -> None:
     a, b = joinsum.relation(sparse([4, 4]).to_sparse(), parts=(2, 2)), joinsum.relation(dense([4, 4]), parts=(2, 2))
     with pytest.raises((joinsum.PlanError, joinsum.KernelError), match=said):
         make(a, b)
+
+
+MAPPED: dict[str, Callable[[joinsum.Relation], joinsum.Relation]] = {
+    "filter": lambda a: a.filter(lambda i, j: (i + j) % 2 == 0),
+    "filtered twice": lambda a: a.filter(lambda i, j: i == j).filter(lambda i, j: i > 0),
+    "rekey": lambda a: a.rekey(lambda i, j: (j, i)),
+    "rekeyed and filtered": lambda a: a.rekey(lambda i, j: (j, i)).filter(lambda j, i: j < i),
+    "one key": lambda a: a.rekey(lambda i, j: (4 * j + i,)),
+    "rows": lambda a: a.aggregate(keep=[0]),
+    "columns": lambda a: a.aggregate(keep=[1]),
+    "all": lambda a: a.aggregate(keep=[]),
+    "rekeyed sums": lambda a: a.rekey(lambda i, j: (j, i)).aggregate(keep=[0]),
+    "keys that meet": lambda a: a.rekey(lambda i, j: (i % 2,)).aggregate(keep=[0]),
+    "transform": lambda a: a.transform("relu"),
+    "transforms": lambda a: a.transform("negate").transform("square").transform("scale[0.5]"),
+    "dtype": lambda a: a.transform("cast[f32]"),
+    "sums of squares": lambda a: a.transform("square").aggregate(keep=[0]).transform("sqrt"),
+    "filtered product": lambda a: a.filter(lambda i, j: i <= j).transform("abs"),
+}
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", MAPPED)
+def test_sparse_relations_are_mapped_filtered_and_added_as_dense_ones(name: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    x = sparse([12, 20], 0.2)
+    made = MAPPED[name](joinsum.relation(x.to_sparse(), parts=(4, 4)))
+    wanted = MAPPED[name](joinsum.relation(x, parts=(4, 4)))
+    assert made.type.entries is not None
+    tuples = list(zip(made.tuples(), wanted.tuples(), strict=True))
+    assert tuples
+    for (key, array), (wanted_key, dense_array) in tuples:
+        assert key == wanted_key
+        assert array.is_sparse
+        assert array.is_coalesced()
+        torch.testing.assert_close(array.to_dense(), dense_array, rtol=1e-12, atol=0)
+    assert made.type.frontier == wanted.type.frontier
+
+
+def test_maps_of_a_sparse_relation_meet_dense_ones() -> None:
+    joinsum.init(sites=4)
+    x, y = sparse([12, 10], 0.3), dense([10, 6])
+    a, b = joinsum.relation(x.to_sparse(), parts=(3, 2)), joinsum.relation(y, parts=(2, 2))
+    product = a.transform("relu").join(b, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2])
+    torch.testing.assert_close(product.to_tensor(), x.relu() @ y)
 
 
 def test_inputs_of_the_other_kind_and_wrong_arguments_are_refused() -> None:

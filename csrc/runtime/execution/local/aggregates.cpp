@@ -1,10 +1,12 @@
 #include <map>
 
 #include "kernels/dense/dense.h"
+#include "kernels/sparse/arrays.h"
 #include "kernels/table/rows.h"
 #include "relation/typing.h"
 #include "runtime/execution/local/joins.h"
 #include "runtime/execution/local/kernel_calls.h"
+#include "runtime/storage/sparse_array.h"
 
 namespace joinsum::runtime::execution::local {
 namespace {
@@ -127,6 +129,41 @@ class Aggregate final : public LocalOperator {
   Dims missing_;
 };
 
+/// Sums of sparse arrays, tuple by tuple.
+class SparseSum final : public LocalOperator {
+ public:
+  SparseSum(const ia::LocalAggregate& op, const relation::RelationType& input)
+      : group_by_(op.group_by), type_(first_type(op, input)), in_(input), epilogue_(op.kernel, type_) {}
+
+  std::vector<PinnedPiece> run(const std::vector<PinnedOperand>& operands, const std::vector<Box>& /*boxes*/,
+                               const RunContext& context) const override {
+    const Layout layout(type_);
+    std::map<Box, std::vector<at::Tensor>> terms;
+    for (const PinnedPiece& piece : operands[0].pieces) {
+      for_each_key(piece.box, [&](const Key& key) {
+        const Box part = Box::single(key);
+        const Box box = projected(part, group_by_);
+        const at::Tensor array = in_.slice(piece.array, piece.box, part);
+        terms[box].push_back(storage::reshaped(array, layout.shape(box)));
+      });
+    }
+    std::vector<PinnedPiece> out;
+    for (const auto& [box, arrays] : terms) {
+      for (size_t i = 1; i < arrays.size(); ++i) context.flops += arrays[i]._nnz();
+      out.push_back({box, kernels::sparse::folded(arrays, "add")});
+    }
+    return epilogue_.run(std::move(out), context);
+  }
+
+  std::string text() const override { return "tuple by tuple"; }
+
+ private:
+  const Dims& group_by_;
+  relation::RelationType type_;
+  Layout in_;
+  Epilogue epilogue_;
+};
+
 class Concatenation final : public LocalOperator {
  public:
   Concatenation(const ia::LocalAggregate& op, const relation::RelationType& input)
@@ -182,6 +219,7 @@ LocalOperatorPtr prepare_aggregate(const ia::LocalAggregate& op, const relation:
   if (kernels::table::row_of(op.kernel).form == kernels::table::Form::kConcat) {
     return std::make_unique<Concatenation>(op, input);
   }
+  if (input.sparse()) return std::make_unique<SparseSum>(op, input);
   return std::make_unique<Aggregate>(op, input);
 }
 

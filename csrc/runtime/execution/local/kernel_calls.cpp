@@ -5,6 +5,7 @@
 #include <ATen/ExpandUtils.h>
 
 #include "kernels/dense/dense.h"
+#include "runtime/storage/sparse_array.h"
 
 namespace joinsum::runtime::execution::local {
 
@@ -28,6 +29,7 @@ KernelCall::KernelCall(const Kernel& kernel, int64_t batch)
 
 at::Tensor KernelCall::run(const std::vector<at::Tensor>& operands, const RunContext& context, int64_t output,
                            const at::Tensor& out) const {
+  if (operands.size() == 1 && operands[0].is_sparse()) return of_entries(operands[0], context);
   int64_t calls = 1;
   for (int64_t i = 0; i < batch_; ++i) {
     int64_t size = 1;
@@ -44,8 +46,15 @@ at::Tensor KernelCall::run(const std::vector<at::Tensor>& operands, const RunCon
                              context.store.allocate(shape, operands[0].options()));
 }
 
+/// An elementwise kernel that is zero at zero.
+at::Tensor KernelCall::of_entries(const at::Tensor& sparse, const RunContext& context) const {
+  const at::Tensor values = sparse._values();
+  context.flops += kernels::table::flops(kernel_, {values.sizes().vec()});
+  return storage::with_values(sparse, kernels::dense::run(kernel_, {values}, context.scalars));
+}
+
 bool KernelCall::fits_result(const at::Tensor& array, const std::vector<at::Tensor>& operands) const {
-  if (!allocates_) return false;
+  if (!allocates_ || array.is_sparse()) return false;
   for (int64_t a = 0; a < array.dim(); ++a) {
     if (array.size(a) > 1 && array.stride(a) == 0) return false;
   }

@@ -22,6 +22,8 @@ class KernelCall {
   bool fits_result(const at::Tensor& array, const std::vector<at::Tensor>& operands) const;
 
  private:
+  at::Tensor of_entries(const at::Tensor& sparse, const RunContext& context) const;
+
   const kernels::table::Kernel& kernel_;
   int64_t batch_;
   bool elementwise_;

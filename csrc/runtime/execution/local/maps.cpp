@@ -4,6 +4,7 @@
 #include "relation/typing.h"
 #include "runtime/execution/local/joins.h"
 #include "runtime/execution/local/kernel_calls.h"
+#include "runtime/storage/sparse_array.h"
 
 namespace joinsum::runtime::execution::local {
 namespace {
@@ -53,6 +54,7 @@ class ArrayMap final : public LocalOperator {
 
  private:
   at::Tensor mapped(const PartOperand& operand, const RunContext& context) const {
+    if (operand.array.is_sparse()) return call_.run({operand.array}, context);
     const at::Tensor array = axes_.apply(operand.array);
     const bool overwrite = operand.overwritable && call_.fits_result(array, {array});
     return with_axes(call_.run({array}, context, 0, overwrite ? array : at::Tensor()), missing_);
@@ -88,10 +90,11 @@ class KeyedMap final : public LocalOperator {
     std::vector<PinnedPiece> out;
     for (const PinnedPiece& piece : operands[0].pieces) {
       for_each_key(piece.box, [&](const Key& key) {
-        const at::Tensor array = in.slice(piece.array, piece.box, Box::single(key)).reshape(input_.array_shape(key));
+        const at::Tensor array =
+            storage::reshaped(in.slice(piece.array, piece.box, Box::single(key)), input_.array_shape(key));
         for (int64_t m = 0; m < op_.outputs; ++m) {
           const Box box = Box::single(op_.key_map.evaluate(key, m));
-          out.push_back({box, call_.run({array}, context, m).reshape(layout.shape(box))});
+          out.push_back({box, storage::reshaped(call_.run({array}, context, m), layout.shape(box))});
         }
       });
     }
