@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import joinsum
@@ -40,13 +41,15 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A stem, three blocks and a classifier."""
+    """A stem, a block for each width, and a classifier; each block but the first halves height and width."""
 
-    def __init__(self) -> None:
+    def __init__(self, widths: Sequence[int] = (32, 64, 128)) -> None:
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(1, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU())
-        self.blocks = nn.Sequential(Block(32, 32, 1), Block(32, 64, 2), Block(64, 128, 2))
-        self.last = nn.Linear(128, 10)
+        first, last = widths[0], widths[-1]
+        self.stem = nn.Sequential(nn.Conv2d(1, first, 3, 1, 1, bias=False), nn.BatchNorm2d(first), nn.ReLU())
+        narrowing = (Block(inputs, outputs, 2) for inputs, outputs in pairwise(widths))
+        self.blocks = nn.Sequential(Block(first, first, 1), *narrowing)
+        self.last = nn.Linear(last, 10)
 
     def forward(self, x: Tensor) -> Tensor:
         scores: Tensor = self.last(self.blocks(self.stem(x)).mean((2, 3)))
@@ -60,7 +63,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--sites", type=int, default=4, help="sites in this process; under torchrun one per rank")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--every", type=int, default=5, help="steps of a round")
+    parser.add_argument("--evaluate", type=int, default=5, help="rounds between two evaluations")
     parser.add_argument("--batch", type=int, default=32, help="of a site")
+    parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128], help="channels of each block")
     return parser.parse_args()
 
 
@@ -91,7 +96,7 @@ def main() -> None:
     context = joinsum.init() if "RANK" in os.environ else joinsum.init(sites=arguments.sites)
     x, y, test_x, test_y = digits()
     torch.manual_seed(0)
-    model = ResNet()
+    model = ResNet(arguments.widths)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     ist = joinsum.IST(model, optimizer, every=arguments.every)
     if arguments.resume:
@@ -103,7 +108,7 @@ def main() -> None:
         optimizer.zero_grad()
         F.cross_entropy(model(x[rows]), y[rows]).backward()
         optimizer.step()
-        if ist.rounds == last or ist.rounds % 5:
+        if ist.rounds == last or ist.rounds % arguments.evaluate:
             continue
         last = ist.rounds
         with ist.full(calibrate=x.split(256), data="whole") as full, torch.no_grad():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from forks import Forks
+from launch import torchrun
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -53,23 +52,6 @@ def forks() -> Iterator[Forks]:
     libraries += [name for name in ("accelerate", "lightning.pytorch") if find_spec(name.partition(".")[0])]
     with Forks(libraries, EXAMPLES) as process:
         yield process
-
-
-def launched(example: str, *arguments: object, options: tuple[str, ...] = ()) -> str:
-    """What torchrun's two ranks print."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    result = subprocess.run(
-        [*command, EXAMPLES / example, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
-        timeout=300,
-        check=False,
-    )
-    assert result.returncode == 0, result.stdout[-4000:]
-    return result.stdout
 
 
 def steps_of(text: str) -> dict[int, float]:
@@ -116,7 +98,7 @@ def test_a_trainer_of_hugging_face_goes_on_from_its_checkpoint_and_evaluates(for
 
 def test_torchrun_starts_failed_ranks_again_and_they_go_on(tmp_path: Path) -> None:
     arguments = ["--out", tmp_path, "--fail-at", 5]
-    text = launched("torchrun_loop.py", *arguments, options=("--max-restarts", "1"))
+    text = torchrun(2, EXAMPLES / "torchrun_loop.py", *arguments, options=("--max-restarts", "1"))
     assert "rank 1 fails" in text
     steps = [int(step) for step in re.findall(r"step (\d+): loss", text)]
     assert steps == [0, 1, 2, 3, 4, 4, 5, 6, 7]  # from the checkpoint after step 3

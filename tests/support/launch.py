@@ -52,6 +52,23 @@ def call(command: list[str], limit: float) -> str:
     return output
 
 
+def torchrun(ranks: int, *command: object, options: Sequence[str] = (), limit: float = 300) -> str:
+    """What a command, a program and its arguments, prints on ranks that torchrun starts; fails where torchrun does."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
+    result = subprocess.run(
+        [sys.executable, *launcher, *map(str, command)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        timeout=limit,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-4000:]
+    return result.stdout
+
+
 def play(ranks: int, modules: Sequence[str], folder: Path, limit: float) -> Play:
     """Plays the scenes of modules of programs/, or single ones by MODULE.SCENE, on a number of ranks."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]

@@ -29,8 +29,8 @@ __all__ = ["rewrite"]
 
 
 def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
-    """Rewrites rms_norm, embedding_bag, torch.sparse's products, to_dense and, with `contractions`, linear, matmul, `@`, mm, bmm, mv,
-    addmm, baddbmm and einsum in place; returns how many.
+    """Rewrites rms_norm, embedding_bag, torch.sparse's products, to_dense and, with `contractions`, linear, matmul,
+    `@`, mm, bmm, mv, addmm, baddbmm and einsum in place; returns how many.
 
     Not rewritten: operands that are no tensors of known shape, equations with `...`, repeated labels or without a
     result, products whose contracted axis broadcasts, norms of half types, and operators inside of torch.func's

@@ -345,6 +345,34 @@ def test_the_full_model_is_the_one_that_gather_gives() -> None:
     torch.testing.assert_close(calibrated, plain.eval()(data[0][0]), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("sites", [1, 3])
+def test_a_bag_of_embeddings_is_a_layer_whose_full_model_is_saved_for_the_plain_one(sites: int, tmp_path: Path) -> None:
+    def network() -> nn.Sequential:
+        layers = (nn.BatchNorm1d(20), nn.ReLU(), nn.Linear(20, 3))
+        return nn.Sequential(nn.EmbeddingBag(30, 20, mode="sum", padding_idx=0), *layers)
+
+    joinsum.init(sites=sites)
+    torch.manual_seed(2)
+    model = network()
+    ist = joinsum.IST(model, torch.optim.Adam(model.parameters(), lr=0.01), every=2)
+    assert model[0].weight.shape == (30, -(-20 // sites))
+    generator = torch.Generator().manual_seed(5)
+    data = [(torch.randint(30, (12, 7), generator=generator), classes) for _, classes in batches(4 * sites, 6, 3)]
+    for batch in data:
+        step(model, ist.optimizer, batch)
+    assert ist.rounds == 2
+    words = [each for each, _ in data]
+    with ist.full(calibrate=words) as full, torch.no_grad():
+        found = full(words[0])
+        joinsum.save_safetensors(tmp_path / "model.safetensors", full)
+    ist.gather()
+    plain = network()
+    joinsum.load_safetensors(tmp_path / "model.safetensors", plain)
+    for (name, loaded), trained in zip(plain.named_parameters(), model.parameters(), strict=True):
+        assert torch.equal(loaded, trained), name
+    torch.testing.assert_close(found, plain.eval()(words[0]), rtol=1e-5, atol=1e-5)
+
+
 def test_evaluation_changes_nothing_in_training() -> None:
     joinsum.init(sites=2)
     results = []

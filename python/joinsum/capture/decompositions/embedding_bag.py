@@ -111,9 +111,10 @@ class _Ragged:
     starts: Tensor
 
     def of_places(self) -> tuple[Tensor, Tensor]:
-        """The places of indices, and the bag of each."""
+        """The places of indices, and the bag of each; of offsets that `_starts` refuses, any bag."""
         places = torch.arange(self.lookup.words.shape[0], device=self.starts.device)
-        return places, torch.searchsorted(self.starts.long(), places, right=True) - 1
+        bags = torch.searchsorted(self.starts.long(), places, right=True) - 1
+        return places, bags.clamp(min=0)
 
     def total(self, given: Tensor | None, mean: bool) -> Tensor:
         """The weighted sum, or the mean, of the rows in each bag."""
