@@ -206,6 +206,12 @@ ELSEWHERE = (
         "compared with torch's, and shards with all classes",
     ),
     Row("csrc/kernels/rows", "rows row_loops_*", "cpp/kernels/rows/row_loops_test.cpp", "the loops of each processor"),
+    Row(
+        "csrc/kernels/rows",
+        "entries entry_loops_*",
+        "cpp/kernels/rows/entry_loops_test.cpp",
+        "the loops of each processor over entries",
+    ),
     Row("csrc/relation", "call_typing", "cpp/kernels/call/call_test.cpp", "the types of calls"),
     Row("csrc/relation", "typing", "cpp/relation/join_typing_test.cpp", "declares the rules of the *_typing files"),
     Row("csrc/relation", "key_operators", "cpp/relation/key_parser_test.cpp", "how operators print and bind"),

@@ -9,6 +9,7 @@
 
 #include "bindings/bindings.h"
 #include "kernels/sparse/arrays.h"
+#include "kernels/sparse/compressed_rows.h"
 #include "sparse/tensor/tensor.h"
 
 namespace joinsum::bindings {
@@ -116,6 +117,28 @@ std::vector<LevelArrays> level_arrays(const Tensor& tensor) {
   return out;
 }
 
+/// Matrices in compressed rows; results are SparseTensors.
+void bind_compressed_rows(py::module_& module) {
+  using kernels::sparse::CompressedRows;
+  py::class_<CompressedRows>(module, "CompressedRows")
+      .def(py::init([](const std::shared_ptr<Tensor>& matrix) { return CompressedRows(matrix); }), py::arg("matrix"))
+      .def_static("fits", &CompressedRows::fits, py::arg("tensor"))
+      .def(
+          "times",
+          [](const CompressedRows& self, const at::Tensor& dense) -> std::optional<at::Tensor> {
+            at::Tensor out = self.times(dense);
+            return out.defined() ? std::optional(std::move(out)) : std::nullopt;
+          },
+          py::arg("dense"), WithoutGil())
+      .def("sums", &CompressedRows::sums, WithoutGil())
+      .def("scaled_rows", &CompressedRows::scaled_rows, py::arg("factors"), WithoutGil())
+      .def("scaled_columns", &CompressedRows::scaled_columns, py::arg("factors"), WithoutGil())
+      .def("sampled", &CompressedRows::sampled, py::arg("x"), py::arg("y"), WithoutGil())
+      .def("times_sparse", py::overload_cast<const CompressedRows&>(&CompressedRows::times, py::const_),
+           py::arg("other"), WithoutGil())
+      .def("times_at", &CompressedRows::times_at, py::arg("other"), py::arg("mask"), WithoutGil());
+}
+
 }  // namespace
 
 void bind_sparse_tensor(py::module_& module) {
@@ -142,6 +165,7 @@ void bind_sparse_tensor(py::module_& module) {
       .def("to_coordinates", &to_coordinates, py::arg("without_fill"), WithoutGil())
       .def("with_values", &with_values, values, fill, WithoutGil())
       .def("reformatted", &reformatted, axes, formats, largest, WithoutGil());
+  bind_compressed_rows(module);
 }
 
 }  // namespace joinsum::bindings

@@ -151,7 +151,11 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
   for (const int64_t loop : physical.loops) arguments.extents.push_back(query.logical.space.sizes[loop]);
   const Kernel kernel = kernel_of(logical, physical, formats);
   for (const double iterations : physical.iterations) options.iterations += iterations;
+  // Where the last run took longer than was estimated, so may this one.
+  double& measured = interpreted_seconds_[logical.name];
+  options.iterations = std::max(options.iterations, measured / kernels::kSecondsOfVisit);
   kernels::Run done = kernels::run(kernel, arguments, options);
+  measured = done.interpreted_seconds;
   seconds_.compile += done.compile_seconds;
   if (done.compiled) compiled_.push_back(physical.name);
   return std::make_shared<Tensor>(std::move(done.result));

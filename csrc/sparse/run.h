@@ -71,6 +71,7 @@ class Runner {
   /// By query, and by the numbers of entries of the results that it reads, within a factor of two.
   std::map<std::pair<std::string, std::vector<int64_t>>, Adapted> adapted_;
   std::map<std::string, double> true_entries_;
+  std::map<std::string, double> interpreted_seconds_;  ///< of each query's kernel in the last run
   Seconds seconds_;
   std::vector<std::string> compiled_;
   std::vector<std::string> replanned_;

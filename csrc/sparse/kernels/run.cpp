@@ -1,7 +1,10 @@
 #include "sparse/kernels/run.h"
 
 #include <atomic>
+#include <chrono>
+#include <mutex>
 #include <optional>
+#include <unordered_map>
 
 #include "base/check.h"
 #include "sparse/kernels/compilation/compiler.h"
@@ -11,7 +14,6 @@
 namespace joinsum::sparse::kernels {
 namespace {
 
-constexpr double kSecondsOfVisit = 20e-9;     // interpreted
 constexpr double kSecondsOfLookup = 1e-3;     // work for which looking for a compiled kernel does not pay
 constexpr double kSecondsOfThreads = 200e-6;  // work for which starting threads does not pay
 
@@ -32,6 +34,30 @@ CompileTime& compile_time() {
   return time;
 }
 
+/// Seconds that kernels have been interpreted in this process, by their generated source: a kernel that runs often is
+/// compiled once it has taken as long as the compiler would.
+class InterpretedTime {
+ public:
+  double of(const std::string& source) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = seconds_.find(std::hash<std::string>()(source));
+    return found == seconds_.end() ? 0 : found->second;
+  }
+  void add(const std::string& source, double seconds) {
+    const std::scoped_lock lock(mutex_);
+    seconds_[std::hash<std::string>()(source)] += seconds;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<size_t, double> seconds_;
+};
+
+InterpretedTime& interpreted_time() {
+  static InterpretedTime time;
+  return time;
+}
+
 DType dtype_of(const KernelArguments& arguments) {
   return arguments.operands.empty() ? DType::kFloat64 : arguments.operands[0]->dtype();
 }
@@ -47,13 +73,16 @@ GeneratedFunction function_of(const compilation::Compiled& from) {
   return reinterpret_cast<GeneratedFunction>(from.library->symbol(kKernelSymbol));
 }
 
-/// The function for a kernel that takes longer to interpret than to compile, or is compiled already; none for others.
-std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType dtype, const RunOptions& options) {
+/// The function for a kernel that takes longer to interpret than to compile, this time or with the times before, or is
+/// compiled already; none for others, of which `source` is what was generated, if anything was.
+std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType dtype, const RunOptions& options,
+                                                   std::string& source) {
   const double interpreted = options.iterations * kSecondsOfVisit;
   // To look for a compiled kernel takes its source and a hash of it.
   if (interpreted < kSecondsOfLookup) return {};
   if (interpreted >= compile_time().expected()) return compiled(kernel, dtype, options);
-  const std::string source = generate(kernel, dtype);
+  source = generate(kernel, dtype);
+  if (interpreted_time().of(source) >= compile_time().expected()) return compiled(kernel, dtype, options);
   if (!compilation::is_compiled(source, {.cache_folder = options.cache})) return {};
   return compilation::compile(source, {.cache_folder = options.cache});
 }
@@ -71,16 +100,20 @@ Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions
   const DType dtype = dtype_of(arguments);
   Run out;
   std::optional<compilation::Compiled> from;
+  std::string source;
   if (options.engine == Engine::kCompiled) from = compiled(kernel, dtype, options);
   if (options.engine == Engine::kAutomatic && compilation::compilation_is_on()) {
     try {
-      from = where_it_pays(kernel, dtype, options);
+      from = where_it_pays(kernel, dtype, options, source);
     } catch (const PlanError& error) {
       out.why_interpreted = error.what();
     }
   }
   if (!from) {
+    const auto start = std::chrono::steady_clock::now();
     out.result = interpret(kernel, arguments, how);
+    out.interpreted_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (!source.empty()) interpreted_time().add(source, out.interpreted_seconds);
     return out;
   }
   out.compile_seconds = from->seconds;

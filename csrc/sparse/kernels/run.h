@@ -14,22 +14,26 @@ enum class Engine : uint8_t {
   kCompiled  ///< raises PlanError where it cannot be compiled
 };
 
+/// Of a loop of a kernel that is interpreted, about.
+inline constexpr double kSecondsOfVisit = 20e-9;
+
 struct RunOptions {
   int threads = 1;
   Engine engine = Engine::kAutomatic;
   std::string cache = {};  ///< folder of compiled kernels; empty: the user's
-  double iterations = 0;   ///< estimated visits of the innermost loop
+  double iterations = 0;   ///< estimated visits of all loops
 };
 
 struct Run {
   Tensor result;
   double compile_seconds = 0;  ///< 0 where nothing had to be compiled
+  double interpreted_seconds = 0;
   bool compiled = false;
   std::string why_interpreted = {};  ///< why a kernel that should have been compiled was not
 };
 
-/// Runs a kernel, interpreted or compiled. Kernels that would take less time interpreted than to compile are not,
-/// unless they are compiled already and take more than a millisecond.
+/// Runs a kernel, interpreted or compiled. Kernels that would take less time interpreted than to compile are not, unless
+/// they take more than a millisecond and are compiled already, or have run so often that they have taken that time.
 Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options = {});
 
 /// Compiles a kernel ahead of its runs; returns the seconds that the compiler ran. Raises PlanError.

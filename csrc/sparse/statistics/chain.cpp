@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <queue>
 #include <set>
 #include <unordered_map>
@@ -140,22 +142,87 @@ class Paths {
   IndexSet target_;
 };
 
-/// Distinct coordinates along each axis, and the most elements that share one.
-void add_degrees(Bounds& bounds, const Tensor& tensor, IndexSet indices) {
+/// Distinct coordinates along an axis, and the most elements that share one.
+struct AxisDegrees {
+  double distinct = 0;
+  double most = 0;
+};
+
+AxisDegrees counted(const tensor::Array<int64_t>& coordinates, int64_t extent) {
+  constexpr int64_t kExtentPerElement = 8;
+  AxisDegrees out;
+  const auto count = [&](int64_t run) {
+    out.distinct += run > 0 ? 1 : 0;
+    out.most = std::max(out.most, static_cast<double>(run));
+  };
+  if (extent / kExtentPerElement <= coordinates.size()) {
+    std::vector<int64_t> elements(extent);
+    for (const int64_t coordinate : coordinates) ++elements[coordinate];
+    std::ranges::for_each(elements, count);
+    return out;
+  }
+  std::vector<int64_t> sorted(coordinates.begin(), coordinates.end());
+  std::ranges::sort(sorted);
+  for (auto begin = sorted.begin(); begin != sorted.end();) {
+    const auto end = std::upper_bound(begin, sorted.end(), *begin);
+    count(end - begin);
+    begin = end;
+  }
+  return out;
+}
+
+std::vector<AxisDegrees> degrees_of(const Tensor& tensor) {
+  std::vector<AxisDegrees> out;
+  const bool whole = std::ranges::all_of(
+      tensor.levels, [](const tensor::Level& level) { return level.format == tensor::LevelFormat::kDense; });
+  if (whole) {
+    const auto elements = static_cast<double>(tensor.stored());
+    for (const int64_t extent : tensor.shape) {
+      out.push_back(
+          {elements == 0 ? 0 : static_cast<double>(extent), elements / std::max(1.0, static_cast<double>(extent))});
+    }
+    return out;
+  }
   const Coordinates coordinates = to_coordinates(tensor);
   for (size_t axis = 0; axis < coordinates.axes.size(); ++axis) {
-    std::vector<int64_t> sorted(coordinates.axes[axis].begin(), coordinates.axes[axis].end());
-    std::ranges::sort(sorted);
-    int64_t distinct = 0, most = 0, run = 0;
-    for (size_t i = 0; i < sorted.size(); ++i) {
-      const bool begins = i == 0 || sorted[i] != sorted[i - 1];
-      distinct += begins ? 1 : 0;
-      run = begins ? 1 : run + 1;
-      most = std::max(most, run);
+    out.push_back(counted(coordinates.axes[axis], tensor.shape[axis]));
+  }
+  return out;
+}
+
+/// The degrees of tensors that are alive, counted once.
+class KnownDegrees {
+ public:
+  std::vector<AxisDegrees> of(const std::shared_ptr<const Tensor>& tensor) {
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto found = known_.find(tensor.get());
+      if (found != known_.end() && found->second.tensor.lock() == tensor) return found->second.degrees;
     }
+    std::vector<AxisDegrees> degrees = degrees_of(*tensor);
+    const std::scoped_lock lock(mutex_);
+    if (known_.size() >= kMost) std::erase_if(known_, [](const auto& each) { return each.second.tensor.expired(); });
+    known_[tensor.get()] = {tensor, degrees};
+    return degrees;
+  }
+
+ private:
+  struct Known {
+    std::weak_ptr<const Tensor> tensor;
+    std::vector<AxisDegrees> degrees;
+  };
+  static constexpr size_t kMost = 1024;
+  std::mutex mutex_;
+  std::unordered_map<const Tensor*, Known> known_;
+};
+
+void add_degrees(Bounds& bounds, const std::shared_ptr<const Tensor>& tensor, IndexSet indices) {
+  static KnownDegrees known;
+  const std::vector<AxisDegrees> degrees = known.of(tensor);
+  for (size_t axis = 0; axis < degrees.size(); ++axis) {
     const IndexSet index = only(static_cast<int64_t>(axis));
-    bounds.add(index, 0, static_cast<double>(distinct));
-    bounds.add(indices & ~index, index, static_cast<double>(most));
+    bounds.add(index, 0, degrees[axis].distinct);
+    bounds.add(indices & ~index, index, degrees[axis].most);
   }
 }
 
@@ -170,7 +237,7 @@ class ChainEstimator : public Estimator {
     const IndexSet indices = tensor.shape.empty() ? 0 : ~IndexSet{0} >> (kMostIndices - tensor.shape.size());
     Bounds bounds;
     bounds.add(indices, 0, tensor.nnz);
-    if (tensor.entries != nullptr && tensor.shape.size() > 1) add_degrees(bounds, *tensor.entries, indices);
+    if (tensor.entries != nullptr && tensor.shape.size() > 1) add_degrees(bounds, tensor.entries, indices);
     for (const Degree& degree : tensor.degrees) {
       IndexSet axes = 0, given = 0;
       for (const int64_t axis : degree.axes) axes |= only(axis);

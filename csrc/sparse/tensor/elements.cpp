@@ -54,6 +54,9 @@ double fill_of(DType dtype, double fill) {
 
 void check_truths(const Values& values) {
   if (values.dtype != DType::kBool) return;
+  auto all = std::byte{0};  // a loop without branches
+  for (const std::byte b : values.bytes) all |= b;
+  if (all <= std::byte{1}) return;
   const auto* wrong =
       std::find_if(values.bytes.begin(), values.bytes.end(), [](std::byte b) { return b > std::byte{1}; });
   JOINSUM_USER_CHECK(wrong == values.bytes.end(),

@@ -1,88 +1,159 @@
-"""Einsums of one matrix in compressed rows that torch computes faster than joinsum's kernels do."""
+"""Einsums of matrices in compressed rows by loops of their own (`csrc/kernels/sparse/compressed_rows.h`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
+from joinsum import _C
+from joinsum.cluster.context import Context, context
 from joinsum.sparse import SparseTensor
-from joinsum.sparse.conversions import compressed
 
-__all__ = ["by_torch"]
+__all__ = ["by_rows", "known_call", "remember"]
 
-# Products of entries with elements of a row above which joinsum's kernel is faster than MKL's
-# (`benchmarks/sparse_kernels.py`).
-_MOST_PRODUCTS = 1 << 25
+Operand = SparseTensor | torch.Tensor
+# Computes the result of operands like those that it was made for; None for others.
+Call = Callable[[Sequence[Operand]], torch.Tensor | SparseTensor | None]
 
 
-def by_torch(
+@dataclass(frozen=True)
+class _Case:
+    """An einsum in which operand 0 is a matrix with the labels i, j; the others' labels in those letters."""
+
+    others: tuple[str, ...]
+    result: str
+    sparse: tuple[bool, ...]  # of the others
+
+
+def by_rows(
     labels: Sequence[Sequence[str]],
     result: Sequence[str],
     dtype: torch.dtype,
-    operands: Sequence[SparseTensor | torch.Tensor],
+    operands: Sequence[Operand],
     out_format: object,
-) -> torch.Tensor | SparseTensor | None:
-    """The sum of products, where the only sparse operand A is a matrix in compressed rows and the rest X, Y are dense:
-    A X, A x and the sums of A's rows as dense tensors; in A's own format A with scaled rows or columns, and A
-    multiplied by X Yᵀ element by element. None for anything else."""
-    sparse = [number for number, operand in enumerate(operands) if isinstance(operand, SparseTensor)]
-    if len(sparse) != 1 or len(operands) > 3 or dtype not in (torch.float32, torch.float64):
+) -> Call | None:
+    """How the sum of products is computed whose first sparse operand A is a matrix in compressed rows: with dense
+    operands A X, A x and the sums of A's rows, as dense tensors; in compressed rows A with scaled rows or columns, A
+    multiplied by X Yᵀ element by element; with other matrices in compressed rows A B, and A B at the entries of a third
+    one. None for anything else."""
+    position = next((i for i, operand in enumerate(operands) if isinstance(operand, SparseTensor)), -1)
+    own = labels[position]
+    if position < 0 or len(own) != 2 or own[0] == own[1] or len(operands) > 3:
         return None
-    matrix, own = cast(SparseTensor, operands[sparse[0]]), list(labels[sparse[0]])
-    of_rows = matrix.levels == ("dense", "sorted_list") and matrix.order == (0, 1) and matrix.fill == 0
-    if not of_rows or matrix.dtype is not dtype or own[0] == own[1]:
+    names = {own[0]: "i", own[1]: "j"}
+    texts = ["".join(names.setdefault(label, "klmn"[len(names) - 2]) for label in each) for each in [*labels, result]]
+    others = [i for i in range(len(operands)) if i != position]
+    if any(operand.dtype is not dtype for operand in operands):
         return None
-    others: list[tuple[list[str], torch.Tensor]] = []
-    for number, operand in enumerate(operands):
-        if isinstance(operand, SparseTensor):
-            continue
-        plain = operand.layout is torch.strided and operand.device.type == "cpu" and operand.dtype is dtype
-        if not plain or len(set(labels[number])) < len(labels[number]):
+    for i in others:
+        operand = operands[i]
+        plain = isinstance(operand, SparseTensor) or (operand.layout is torch.strided and operand.device.type == "cpu")
+        if not plain or len(set(texts[i])) < len(texts[i]):
             return None
-        others.append((list(labels[number]), operand.detach()))
-    if out_format == "csr":
-        return _sampled(matrix, own, others) if list(result) == own else None
-    return _product(matrix, own, list(result), others) if out_format == "dense" else None
+    sparse = tuple(isinstance(operands[i], SparseTensor) for i in others)
+    case = _Case(tuple(texts[i] for i in others), texts[-1], sparse)
+    make = _dense if out_format == "dense" else _in_rows if out_format == "csr" else None
+    found = None if make is None else make(case)
+    if found is None:
+        return None
+
+    def call(given: Sequence[Operand]) -> torch.Tensor | SparseTensor | None:
+        matrix = given[position]
+        assert isinstance(matrix, SparseTensor)
+        rows = matrix.rows
+        return None if rows is None else found(rows, [given[i] for i in others])
+
+    return call
 
 
-def _product(
-    matrix: SparseTensor, own: list[str], result: list[str], others: list[tuple[list[str], torch.Tensor]]
-) -> torch.Tensor | None:
-    if not others:
-        if result != own[:1]:
-            return None
-        return matrix.compressed_rows() @ torch.ones(matrix.shape[1], dtype=matrix.dtype, device="cpu")
-    (other, dense), *more = others
-    if more or len(other) > 2 or other[:1] != own[1:] or own[0] in other or result != [own[0], *other[1:]]:
-        return None
-    if len(other) == 2 and matrix.nnz * dense.shape[1] > _MOST_PRODUCTS:
-        return None
-    return matrix.compressed_rows() @ dense
+Computed = Callable[[_C.CompressedRows, list[Operand]], torch.Tensor | SparseTensor | None]
 
 
-def _sampled(matrix: SparseTensor, own: list[str], others: list[tuple[list[str], torch.Tensor]]) -> SparseTensor | None:
-    rows = matrix.compressed_rows()
-    if len(others) == 1 and others[0][0] in (own[:1], own[1:]):
-        factors = others[0][1]
-        if others[0][0] == own[1:]:
-            values = rows.values() * factors[rows.col_indices()]
-        else:
-            values = rows.values() * factors.repeat_interleave(
-                rows.crow_indices().diff(), output_size=len(rows.values())
-            )
-    elif len(others) == 2:
-        ((first, x), (second, y)) = others if own[0] in others[0][0] else others[::-1]
-        summed = set(first) - set(own)
-        if len(first) != 2 or len(second) != 2 or len(summed) != 1 or set(second) - set(own) != summed:
-            return None
-        if own[0] not in first or own[1] not in second:
-            return None
-        x = x if first[0] == own[0] else x.T
-        y = y.T if second[0] == own[1] else y
-        values = torch.sparse.sampled_addmm(rows, x, y, beta=0.0).values() * rows.values()
-    else:
+def _dense(case: _Case) -> Computed | None:
+    if not case.others:
+        return (lambda rows, _: rows.sums()) if case.result == "i" else None
+    if any(case.sparse) or (case.others, case.result) not in ((("j",), "i"), (("jk",), "ik")):
         return None
-    offsets, indices = rows.crow_indices(), rows.col_indices()
-    return SparseTensor.of_handle(compressed("einsum", matrix.shape, offsets, indices, values, by_columns=False))
+    axes = len(case.others[0])
+    return lambda rows, others: rows.times(others[0]) if len(others[0].shape) == axes else None
+
+
+def _in_rows(case: _Case) -> Computed | None:
+    if case.sparse == (True,) and (case.others, case.result) == (("jk",), "ik"):
+        return lambda rows, others: _of_two(rows, *others)
+    if case.sparse == (True, True) and case.others in (("jk", "ik"), ("ik", "jk")) and case.result == "ik":
+        first = case.others[0] == "jk"
+        return lambda rows, others: _of_three(rows, *(others if first else others[::-1]))
+    if any(case.sparse) or case.result != "ij":
+        return None
+    if case.others == ("i",):
+        return lambda rows, others: _wrapped(rows.scaled_rows(_strided(others[0])))
+    if case.others == ("j",):
+        return lambda rows, others: _wrapped(rows.scaled_columns(_strided(others[0])))
+    if len(case.others) != 2 or any(len(each) != 2 or "k" not in each for each in case.others):
+        return None
+    x, y = (0, 1) if "i" in case.others[0] else (1, 0)
+    if "i" not in case.others[x] or "j" not in case.others[y]:
+        return None
+    turned = [each[0] == "k" for each in case.others]
+
+    def sampled(rows: _C.CompressedRows, others: list[Operand]) -> SparseTensor:
+        dense = [_strided(each).T if turn else _strided(each) for each, turn in zip(others, turned, strict=True)]
+        return _wrapped(rows.sampled(dense[x], dense[y]))
+
+    return sampled
+
+
+def _of_two(rows: _C.CompressedRows, other: Operand) -> SparseTensor | None:
+    second = other.rows if isinstance(other, SparseTensor) else None
+    return None if second is None else _wrapped(rows.times_sparse(second))
+
+
+def _of_three(rows: _C.CompressedRows, other: Operand, mask: Operand) -> SparseTensor | None:
+    second, third = (x.rows if isinstance(x, SparseTensor) else None for x in (other, mask))
+    return None if second is None or third is None else _wrapped(rows.times_at(second, third))
+
+
+def _strided(x: Operand) -> torch.Tensor:
+    assert isinstance(x, torch.Tensor)
+    return x.detach()
+
+
+def _wrapped(handle: _C.SparseTensor) -> SparseTensor:
+    return SparseTensor.of_handle(handle)
+
+
+# --- calls that are made again ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A product of one matrix with one dense operand, or of it alone, in a context of one site."""
+
+    current: Context
+    call: Call
+
+
+def remember(current: Context, key: tuple[object, ...], operands: Sequence[Operand], call: Call) -> None:
+    """Keeps the call with its only sparse operand, if the others are dense: `known_call` finds it."""
+    sparse = [operand for operand in operands if isinstance(operand, SparseTensor)]
+    if len(sparse) == 1 and len(operands) <= 2 and key[-1] == "dense":
+        sparse[0].calls[key] = _Known(current, call)
+
+
+def known_call(arguments: Sequence[object], join: str, agg: str, out_format: object) -> torch.Tensor | None:
+    """The result of a call that was made before with the same matrix, if nothing else has to be looked at."""
+    first = arguments[1]
+    matrix = first if type(first) is SparseTensor else arguments[2] if len(arguments) == 3 else None
+    if type(matrix) is not SparseTensor:
+        return None
+    known = matrix.calls.get((arguments[0], join, agg, out_format))
+    if known is None or known.current is not context() or torch.is_autocast_enabled("cpu"):
+        return None
+    others = [each for each in arguments[1:] if type(each) is not SparseTensor]
+    if any(type(each) is not torch.Tensor for each in others) or torch._C._is_torch_function_mode_enabled():
+        return None
+    found: torch.Tensor | None = known.call(arguments[1:])
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -14,7 +14,7 @@ from joinsum.algebra.sources import sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
-from joinsum.execution.compressed_rows import by_torch
+from joinsum.execution.compressed_rows import by_rows, remember
 from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.sparse_queries import SparseQueries
@@ -74,7 +74,7 @@ def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operat
         raise PlanError(f"einsum: dtypes of the operands differ; convert one with to(dtype): dtypes={show(dtypes)}")
     dtype = dtype or dtypes[0]
     if dtype is torch.bool and operations.products and len(operands) > 1:
-        operations = operations.of_truth_values()
+        operations = replace(operations, agg="any")  # the fill, false, annihilates the product
     if dtype not in _DTYPES:
         names = ", ".join(str(each) for each in _DTYPES)
         raise PlanError(
@@ -349,16 +349,18 @@ def sparse_einsum(
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     if recorded and out_format not in ("auto", "dense"):
         raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
-    by_rows = current.sites == 1 and not recorded and operations.products
-    if by_rows and out_format != "auto":
-        computed = by_torch(read.labels, read.result, read.dtype, operands, out_format)
+    of_rows = current.sites == 1 and not recorded and operations.products
+    call = None
+    if of_rows and out_format == "auto":
+        call = _Call.of(current, read, operands, out_format)
+    if of_rows and (call is None or call.planned.gives_dense):
+        made = by_rows(read.labels, read.result, read.dtype, operands, out_format if call is None else "dense")
+        computed = None if made is None else made(operands)
         if computed is not None:
+            assert made is not None
+            remember(current, (equation, operations.join, operations.agg, out_format), operands, made)
             return computed
-    call = _Call.of(current, read, operands, out_format)
-    if by_rows and out_format == "auto" and call.planned.gives_dense:
-        computed = by_torch(read.labels, read.result, read.dtype, operands, "dense")
-        if computed is not None:
-            return computed
+    call = call or _Call.of(current, read, operands, out_format)
     if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
         contracted = call.contracted(operands)
         if contracted is not None:

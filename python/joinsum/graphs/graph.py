@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar
 
@@ -209,9 +210,11 @@ class Graph:
         labels, result, known = _C.parse_equation(equation, [list(shape) for shape in shapes], dict(operations.extents))
         new, order = new_labels(labels, result, known), [label for each in labels for label in each]
         dtype = common_dtype(equation, shapes, dtypes, new=new) if operations.products else None
+        sparse = any(value.node.entries is not None for value in operands)
         if dtype is torch.bool and len(operands) > 1:
-            operations = operations.of_truth_values()
-        if any(value.node.entries is not None for value in operands) and not _contracts(operands, labels, operations):
+            # What a sparse operand does not store is false, which annihilates products.
+            operations = replace(operations, agg="any") if sparse else operations.of_truth_values()
+        if sparse and not _contracts(operands, labels, operations):
             return self._query(operands, labels, result, known, operations, out_format == "dense")
         nodes = [_converted(value.node, dtype) for value in operands]
         for i, shape in enumerate(shapes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -52,9 +51,10 @@ class SparseTensor:
     Compilers, 2018.
     """
 
-    __slots__ = ("__weakref__", "_handle", "_rows", "_values")
+    __slots__ = ("__weakref__", "_calls", "_handle", "_rows", "_values")
     _handle: _C.SparseTensor
-    _rows: torch.Tensor | None  # `compressed_rows`
+    _calls: dict[Any, Any] | None  # `calls`
+    _rows: _C.CompressedRows | bool | None  # `rows`; False before it is asked for
     _values: torch.Tensor | None  # in autograd, where `with_values` gave them
 
     def __init__(self) -> None:
@@ -69,7 +69,8 @@ class SparseTensor:
         """The tensor of this core object."""
         tensor = cls.__new__(cls)
         tensor._handle = handle
-        tensor._rows = None
+        tensor._calls = None
+        tensor._rows = False
         tensor._values = None
         return tensor
 
@@ -205,6 +206,21 @@ class SparseTensor:
     def handle(self) -> _C.SparseTensor:
         """The core object, as programs take it."""
         return self._handle
+
+    @property
+    def rows(self) -> _C.CompressedRows | None:
+        """The core's products of matrices in compressed rows, of `float32` or `float64` and fill 0; None of others."""
+        if self._rows is False:
+            self._rows = _C.CompressedRows(self._handle) if _C.CompressedRows.fits(self._handle) else None
+        assert not isinstance(self._rows, bool)
+        return self._rows
+
+    @property
+    def calls(self) -> dict[Any, Any]:
+        """What einsums know of calls with this tensor, by their arguments."""
+        if self._calls is None:
+            self._calls = {}
+        return self._calls
 
     @property
     def shape(self) -> torch.Size:
@@ -376,15 +392,6 @@ class SparseTensor:
         tensor([2, 0])
         """
         return conversions.to_torch("to_torch", self._handle, layout, blocksize)
-
-    def compressed_rows(self) -> torch.Tensor:
-        """The matrix as torch's compressed rows, made once and not to be written to: `to_torch("csr")` without torch's
-        warning that these are in beta state."""
-        if self._rows is None:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Sparse CSR tensor support")
-                self._rows = self.to_torch("csr")
-        return self._rows
 
     def to_scipy(self, format: str = "csr") -> Any:
         """The tensor as a sparse array of scipy's: coo, csr, csc, or bsr for a matrix of blocks.

@@ -1,0 +1,436 @@
+#include "kernels/sparse/compressed_rows.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorSubclassLikeUtils.h>
+#include <ATen/Version.h>
+
+#include "base/check.h"
+#include "kernels/dense/dense.h"
+#include "kernels/pairs/parallel.h"
+#include "kernels/rows/entries.h"
+#include "kernels/sparse/arrays.h"
+
+namespace joinsum::kernels::sparse {
+
+using joinsum::sparse::tensor::Level;
+using joinsum::sparse::tensor::LevelFormat;
+using joinsum::sparse::tensor::Tensor;
+
+namespace {
+
+constexpr int64_t kWorkOfThread = 65'536;  // entries that are worth a thread
+constexpr int64_t kRangesOfThread = 8;
+constexpr int64_t kManyOfColumns = 8;  // a row of more products than this part of the columns is nearly dense
+constexpr int64_t kProductsOfRange = int64_t{1} << 26;  // of which a range sets memory aside for all
+
+/// The loops for this processor.
+template <class T, class Column>
+const rows::EntryLoops<T, Column>& loops() {
+  static const rows::EntryLoops<T, Column> chosen = [] {
+    const std::string capability = at::get_cpu_capability();
+    rows::EntryLoops<T, Column> found;
+    if (capability == "AVX512") found = rows::avx512_entry_loops<T, Column>();
+    if (found.sums == nullptr && capability.starts_with("AVX")) found = rows::avx2_entry_loops<T, Column>();
+    return found.sums == nullptr ? rows::portable_entry_loops<T, Column>() : found;
+  }();
+  return chosen;
+}
+
+template <class T>
+rows::CompressedMatrix<T, int64_t> pointers(const Tensor& matrix) {
+  const Level& list = matrix.levels[1];
+  return {list.offsets.data(), list.coordinates.data(), matrix.values.as<T>()};
+}
+
+/// Calls `run` with the matrix, whose columns have 32 bits where `narrow` has them.
+template <class T, class Run>
+void with_columns(const Tensor& matrix, const std::vector<int32_t>& narrow, const Run& run) {
+  const auto wide = pointers<T>(matrix);
+  if (narrow.empty()) return run(wide);
+  run(rows::CompressedMatrix<T, int32_t>{wide.offsets, narrow.data(), wide.values});
+}
+
+template <class T, class Column>
+const rows::EntryLoops<T, Column>& loops_for(const rows::CompressedMatrix<T, Column>& /*matrix*/) {
+  return loops<T, Column>();
+}
+
+/// Ends of `count` ranges of rows of about equal work; `before[r]` is the work of the rows before r.
+std::vector<int64_t> ends_of(const int64_t* before, int64_t rows, int64_t count) {
+  std::vector<int64_t> ends{0};
+  for (int64_t range = 1; range < count; ++range) {
+    const auto share = static_cast<int64_t>(static_cast<double>(before[rows]) * static_cast<double>(range) /
+                                            static_cast<double>(count));
+    const int64_t* end = std::upper_bound(before, before + rows + 1, share);
+    ends.push_back(std::clamp<int64_t>(end - before - 1, ends.back(), rows));
+  }
+  ends.push_back(rows);
+  return ends;
+}
+
+/// As many threads as torch's, if each has enough to do.
+int64_t threads_for(int64_t work) { return std::clamp<int64_t>(work / kWorkOfThread, 1, at::get_num_threads()); }
+
+/// Calls `run(begin, end)` for ranges of rows, on threads where it pays.
+template <class Run>
+void for_ranges(const int64_t* before, int64_t rows, int64_t work_of_entry, const Run& run) {
+  const int64_t threads = threads_for(before[rows] * work_of_entry);
+  if (threads == 1) return run(0, rows);
+  const std::vector<int64_t> ends = ends_of(before, rows, threads * kRangesOfThread);
+  pairs::for_each_range(threads * kRangesOfThread, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t range = begin; range < end; ++range) run(ends[range], ends[range + 1]);
+  });
+}
+
+/// The columns of one row, and what is added up for each.
+template <class T>
+class Row {
+ public:
+  explicit Row(int64_t columns)
+      : sums_(columns), marks_((columns + 63) / 64), used_((marks_.size() + 63) / 64), bytes_((columns + 7) / 8) {}
+
+  /// Into a row of which many columns are expected.
+  void add_to_many(int64_t column, T value) {
+    sums_[column] += value;
+    reinterpret_cast<uint8_t*>(bytes_.data())[column] = 1;
+  }
+
+  /// Into a row of which few columns are expected.
+  void add_to_few(int64_t column, T value) {
+    const auto word = static_cast<size_t>(column >> 6);
+    const uint64_t bit = uint64_t{1} << (column & 63);
+    sums_[column] += value;
+    if ((marks_[word] & bit) != 0) return;
+    marks_[word] |= bit;
+    used_[word >> 6] |= uint64_t{1} << (word & 63);
+  }
+
+  /// Calls `take(column, sum)` in ascending order, and forgets all.
+  template <class Take>
+  void drain_many(const Take& take) {
+    for (size_t word = 0; word < bytes_.size(); ++word) {
+      if (bytes_[word] == 0) continue;
+      const auto* marks = reinterpret_cast<const uint8_t*>(&bytes_[word]);
+      for (int64_t i = 0; i < 8; ++i) {
+        if (marks[i] == 0) continue;
+        const int64_t column = static_cast<int64_t>(word) * 8 + i;
+        take(column, std::exchange(sums_[column], T(0)));
+      }
+      bytes_[word] = 0;
+    }
+  }
+
+  template <class Take>
+  void drain_few(const Take& take) {
+    for (size_t group = 0; group < used_.size(); ++group) {
+      for (uint64_t words = std::exchange(used_[group], 0); words != 0; words &= words - 1) {
+        const size_t word = group * 64 + static_cast<size_t>(std::countr_zero(words));
+        for (uint64_t bits = std::exchange(marks_[word], 0); bits != 0; bits &= bits - 1) {
+          const auto column = static_cast<int64_t>(word * 64 + static_cast<size_t>(std::countr_zero(bits)));
+          take(column, std::exchange(sums_[column], T(0)));
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<T> sums_;
+  std::vector<uint64_t> marks_;  ///< a bit for each column
+  std::vector<uint64_t> used_;   ///< a bit for each word of marks
+  std::vector<uint64_t> bytes_;  ///< a byte for each column
+};
+
+/// Of an entry that meets a row of `width` elements, in entries that meet one.
+int64_t work_of(int64_t width) { return 1 + width / 8; }
+
+bool is_plain(const at::Tensor& x, at::ScalarType dtype) {
+  return x.device().is_cpu() && x.layout() == at::kStrided && x.scalar_type() == dtype && !x.is_conj() && !x.is_neg() &&
+         !(x.requires_grad() && at::GradMode::is_enabled()) && !at::isTensorSubclassLike(x);
+}
+
+}  // namespace
+
+/// Products of two sparse matrices, row by row.
+template <class T>
+class RowProducts {
+ public:
+  RowProducts(const CompressedRows& a, const CompressedRows& b)
+      : left_(pointers<T>(*a.matrix_)), right_(pointers<T>(*b.matrix_)), rows_(a.rows_), columns_(b.columns_) {
+    before_.resize(rows_ + 1);
+    for (int64_t r = 0; r < rows_; ++r) {
+      int64_t work = 0;
+      for (int64_t e = left_.offsets[r]; e < left_.offsets[r + 1]; ++e) {
+        const int64_t k = left_.columns[e];
+        work += right_.offsets[k + 1] - right_.offsets[k];
+      }
+      before_[r + 1] = before_[r] + work;
+    }
+  }
+
+  Tensor run() const {
+    const int64_t work = before_.back();
+    const int64_t threads = threads_for(work);
+    const int64_t ranges = std::max(threads == 1 ? 1 : threads * kRangesOfThread, work / kProductsOfRange + 1);
+    const std::vector<int64_t> ends = ends_of(before_.data(), rows_, ranges);
+    std::vector<Part> parts(ranges);
+    std::vector<int64_t> offsets(rows_ + 1);
+    on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
+      Row<T> row(columns_);
+      for (int64_t range = begin; range < end; ++range) {
+        parts[range] = part(ends[range], ends[range + 1], row, offsets.data() + 1);
+      }
+    });
+    std::inclusive_scan(offsets.begin(), offsets.end(), offsets.begin());
+    if (ranges == 1) return result(std::move(offsets), parts[0].columns, parts[0].values);
+    const at::Tensor columns = at::empty({offsets.back()}, at::kLong);
+    const at::Tensor values = at::empty({offsets.back()}, c10::CppTypeToScalarType<T>::value);
+    on_threads(threads, ranges, [&](int64_t begin, int64_t end) {
+      for (int64_t range = begin; range < end; ++range) {
+        const int64_t first = offsets[ends[range]];
+        const Part& own = parts[range];
+        const int64_t count = own.columns.numel();
+        std::copy_n(own.columns.template const_data_ptr<int64_t>(), count, columns.mutable_data_ptr<int64_t>() + first);
+        std::copy_n(own.values.template const_data_ptr<T>(), count, values.mutable_data_ptr<T>() + first);
+        parts[range] = {};
+      }
+    });
+    return result(std::move(offsets), columns, values);
+  }
+
+  Tensor run_at(const CompressedRows& mask) const {
+    const rows::CompressedMatrix<T, int64_t> wanted = pointers<T>(*mask.matrix_);
+    const int64_t entries = wanted.offsets[rows_];
+    std::vector<T> found(entries);
+    std::vector<uint8_t> met(entries);
+    for_ranges(before_.data(), rows_, 1, [&](int64_t begin, int64_t end) {
+      std::vector<int64_t> place(columns_, -1);  // of the mask's entry in this row
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t first = wanted.offsets[r], last = wanted.offsets[r + 1];
+        if (first == last) continue;
+        for (int64_t e = first; e < last; ++e) place[wanted.columns[e]] = e;
+        each_product(r, [&](int64_t column, T a, T b) {
+          const int64_t e = place[column];
+          if (e < 0) return;
+          found[e] += a * b;
+          met[e] = 1;
+        });
+        for (int64_t e = first; e < last; ++e) {
+          found[e] *= wanted.values[e];
+          place[wanted.columns[e]] = -1;
+        }
+      }
+    });
+    std::vector<int64_t> offsets(rows_ + 1);
+    for (int64_t r = 0; r < rows_; ++r) {
+      const auto first = met.begin() + wanted.offsets[r];
+      offsets[r + 1] = offsets[r] + std::count(first, met.begin() + wanted.offsets[r + 1], uint8_t{1});
+    }
+    const at::Tensor columns = at::empty({offsets.back()}, at::kLong);
+    const at::Tensor values = at::empty({offsets.back()}, c10::CppTypeToScalarType<T>::value);
+    auto* out_columns = columns.mutable_data_ptr<int64_t>();
+    auto* out_values = values.mutable_data_ptr<T>();
+    for (int64_t e = 0, at = 0; e < entries; ++e) {
+      if (met[e] == 0) continue;
+      out_columns[at] = wanted.columns[e];
+      out_values[at++] = found[e];
+    }
+    return result(std::move(offsets), columns, values);
+  }
+
+ private:
+  struct Part {
+    at::Tensor columns;
+    at::Tensor values;
+  };
+
+  template <class Run>
+  static void on_threads(int64_t threads, int64_t ranges, const Run& run) {
+    if (threads == 1) return run(0, ranges);
+    pairs::for_each_range(ranges, (ranges + threads - 1) / threads, run);
+  }
+
+  /// The rows `begin` to `end`; notes how many elements each has.
+  Part part(int64_t begin, int64_t end, Row<T>& row, int64_t* counts) const {
+    // Pages that are not written take no memory.
+    const auto most = static_cast<int64_t>(std::min(static_cast<double>(before_[end] - before_[begin]),
+                                                    static_cast<double>(end - begin) * static_cast<double>(columns_)));
+    Part out{at::empty({most}, at::kLong), at::empty({most}, c10::CppTypeToScalarType<T>::value)};
+    auto* columns = out.columns.template mutable_data_ptr<int64_t>();
+    auto* values = out.values.template mutable_data_ptr<T>();
+    int64_t at = 0;
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t first = at;
+      const auto take = [&](int64_t column, T sum) {
+        columns[at] = column;
+        values[at++] = sum;
+      };
+      if ((before_[r + 1] - before_[r]) * kManyOfColumns >= columns_) {
+        each_product(r, [&](int64_t column, T a, T b) { row.add_to_many(column, a * b); });
+        row.drain_many(take);
+      } else {
+        each_product(r, [&](int64_t column, T a, T b) { row.add_to_few(column, a * b); });
+        row.drain_few(take);
+      }
+      counts[r] = at - first;
+    }
+    return {out.columns.narrow(0, 0, at), out.values.narrow(0, 0, at)};
+  }
+
+  template <class Visit>
+  void each_product(int64_t r, const Visit& visit) const {
+    for (int64_t e = left_.offsets[r]; e < left_.offsets[r + 1]; ++e) {
+      const int64_t k = left_.columns[e];
+      const T value = left_.values[e];
+      for (int64_t f = right_.offsets[k]; f < right_.offsets[k + 1]; ++f) {
+        visit(right_.columns[f], value, right_.values[f]);
+      }
+    }
+  }
+
+  Tensor result(std::vector<int64_t> offsets, const at::Tensor& columns, const at::Tensor& values) const {
+    Tensor out{.shape = {rows_, columns_}, .axes = {0, 1}};
+    out.levels.push_back({.format = LevelFormat::kDense, .size = rows_});
+    out.levels.push_back({.format = LevelFormat::kSortedList,
+                          .size = columns_,
+                          .offsets = std::move(offsets),
+                          .coordinates = array_of<int64_t>(columns)});
+    out.values = values_of(values);
+    return out;
+  }
+
+  rows::CompressedMatrix<T, int64_t> left_, right_;
+  int64_t rows_;
+  int64_t columns_;
+  std::vector<int64_t> before_;  ///< products of the rows before each
+};
+
+bool CompressedRows::fits(const Tensor& tensor) {
+  return tensor.rank() == 2 && tensor.levels[0].format == LevelFormat::kDense &&
+         tensor.levels[1].format == LevelFormat::kSortedList && tensor.axes == std::vector<int64_t>{0, 1} &&
+         tensor.fill == 0 && (tensor.dtype() == DType::kFloat32 || tensor.dtype() == DType::kFloat64);
+}
+
+CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
+  JOINSUM_USER_CHECK(fits(*matrix_),
+                     "einsum: no matrix in compressed rows of f32 or f64 with fill 0: shape=", matrix_->shape,
+                     ", dtype=", name_of(matrix_->dtype()));
+  rows_ = matrix_->shape[0];
+  columns_ = matrix_->shape[1];
+  dtype_ = dense::scalar_type(matrix_->dtype());
+  const auto& columns = matrix_->levels[1].coordinates;
+  if (columns_ <= std::numeric_limits<int32_t>::max()) narrow_.assign(columns.begin(), columns.end());
+}
+
+at::Tensor CompressedRows::times(const at::Tensor& dense) const {
+  if (!is_plain(dense, dtype_) || dense.dim() < 1 || dense.dim() > 2 || dense.size(0) != columns_) return {};
+  const at::Tensor x = dense.contiguous();
+  const int64_t width = dense.dim() == 2 ? dense.size(1) : 1;
+  const at::Tensor out =
+      at::empty(dense.dim() == 2 ? std::vector<int64_t>{rows_, width} : std::vector<int64_t>{rows_}, dense.options());
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "times", [&] {
+    const auto* from = x.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    with_columns<scalar_t>(*matrix_, narrow_, [&](const auto& a) {
+      for_ranges(a.offsets, rows_, work_of(width), [&](int64_t begin, int64_t end) {
+        if (width == 1) return loops_for(a).times_vector(a, begin, end, from, to);
+        loops_for(a).times_matrix(a, begin, end, from, width, to);
+      });
+    });
+  });
+  return out;
+}
+
+at::Tensor CompressedRows::sums() const {
+  const at::Tensor out = at::empty({rows_}, dtype_);
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "sums", [&] {
+    const auto a = pointers<scalar_t>(*matrix_);
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) { loops_for(a).sums(a, begin, end, to); });
+  });
+  return out;
+}
+
+void CompressedRows::check_factors(const at::Tensor& factors, int64_t extent) const {
+  JOINSUM_CHECK(factors.dim() == 1 && factors.size(0) == extent && factors.scalar_type() == dtype_);
+}
+
+Tensor CompressedRows::with_values(const at::Tensor& values) const {
+  Tensor out = *matrix_;
+  out.values = values_of(values);
+  return out;
+}
+
+Tensor CompressedRows::scaled_rows(const at::Tensor& factors) const {
+  check_factors(factors, rows_);
+  const at::Tensor by = factors.contiguous();
+  const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "scaled_rows", [&] {
+    const auto a = pointers<scalar_t>(*matrix_);
+    const auto* factor = by.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) to[e] = factor[r] * a.values[e];
+      }
+    });
+  });
+  return with_values(out);
+}
+
+Tensor CompressedRows::scaled_columns(const at::Tensor& factors) const {
+  check_factors(factors, columns_);
+  const at::Tensor by = factors.contiguous();
+  const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "scaled_columns", [&] {
+    const auto a = pointers<scalar_t>(*matrix_);
+    const auto* factor = by.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t e = a.offsets[begin]; e < a.offsets[end]; ++e) to[e] = factor[a.columns[e]] * a.values[e];
+    });
+  });
+  return with_values(out);
+}
+
+Tensor CompressedRows::sampled(const at::Tensor& x, const at::Tensor& y) const {
+  JOINSUM_CHECK(x.dim() == 2 && y.dim() == 2 && x.size(0) == rows_ && y.size(0) == columns_ && x.size(1) == y.size(1) &&
+                x.scalar_type() == dtype_ && y.scalar_type() == dtype_);
+  const at::Tensor left = x.contiguous();
+  const at::Tensor right = y.contiguous();
+  const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "sampled", [&] {
+    const auto* of_rows = left.const_data_ptr<scalar_t>();
+    const auto* of_columns = right.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    with_columns<scalar_t>(*matrix_, narrow_, [&](const auto& a) {
+      for_ranges(a.offsets, rows_, work_of(x.size(1)), [&](int64_t begin, int64_t end) {
+        loops_for(a).sampled(a, begin, end, of_rows, of_columns, x.size(1), to);
+      });
+    });
+  });
+  return with_values(out);
+}
+
+Tensor CompressedRows::times(const CompressedRows& other) const {
+  JOINSUM_CHECK(columns_ == other.rows_ && dtype_ == other.dtype_);
+  if (dtype_ == at::kFloat) return RowProducts<float>(*this, other).run();
+  return RowProducts<double>(*this, other).run();
+}
+
+Tensor CompressedRows::times_at(const CompressedRows& other, const CompressedRows& mask) const {
+  JOINSUM_CHECK(columns_ == other.rows_ && dtype_ == other.dtype_ && dtype_ == mask.dtype_ && rows_ == mask.rows_ &&
+                other.columns_ == mask.columns_);
+  if (dtype_ == at::kFloat) return RowProducts<float>(*this, other).run_at(mask);
+  return RowProducts<double>(*this, other).run_at(mask);
+}
+
+}  // namespace joinsum::kernels::sparse

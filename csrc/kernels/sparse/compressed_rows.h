@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "sparse/tensor/tensor.h"
+
+namespace joinsum::kernels::sparse {
+
+/// Products of a matrix A in compressed rows: a first dense level and a sorted list, of f32 or f64, with fill 0. Rows
+/// are divided among torch's threads; results do not depend on their number. Sparse results have compressed rows, too.
+class CompressedRows {
+ public:
+  using Matrix = std::shared_ptr<const joinsum::sparse::tensor::Tensor>;
+  using Result = joinsum::sparse::tensor::Tensor;
+
+  /// Whether a tensor is such a matrix.
+  static bool fits(const joinsum::sparse::tensor::Tensor& tensor);
+  /// Raises PlanError for another tensor.
+  explicit CompressedRows(Matrix matrix);
+
+  /// A x, or A X; an undefined tensor for operands that it does not take: of another dtype or shape, not on the CPU, in
+  /// autograd, or of a kind that torch's dispatcher has to see.
+  at::Tensor times(const at::Tensor& dense) const;
+  /// The sum of each row.
+  at::Tensor sums() const;
+  /// A with each row, or column, times a factor.
+  Result scaled_rows(const at::Tensor& factors) const;
+  Result scaled_columns(const at::Tensor& factors) const;
+  /// A, each element times that of X Yᵀ.
+  Result sampled(const at::Tensor& x, const at::Tensor& y) const;
+  /// A B. Elements that are sums of products are stored, also where these cancel.
+  Result times(const CompressedRows& other) const;
+  /// M, each element times that of A B; without elements of which A B has none.
+  Result times_at(const CompressedRows& other, const CompressedRows& mask) const;
+
+ private:
+  template <class T>
+  friend class RowProducts;
+  void check_factors(const at::Tensor& factors, int64_t extent) const;
+  Result with_values(const at::Tensor& values) const;
+
+  Matrix matrix_;
+  int64_t rows_;
+  int64_t columns_;
+  at::ScalarType dtype_;
+  std::vector<int32_t> narrow_;  ///< the columns, where they have 32 bits
+};
+
+}  // namespace joinsum::kernels::sparse
