@@ -152,13 +152,40 @@ TermPtr reordered(const Terms& terms, TermPtr body, const std::vector<Access>& a
   return body;
 }
 
+/// Whether what is reduced out of order has more positions than 64 bits count: the elements below the outermost loops
+/// that are the output's first indices.
+bool exceeds_positions(const Terms& terms, const std::vector<int64_t>& output, const std::vector<int64_t>& loops) {
+  constexpr double kMostPositions = 4e18;
+  double positions = 1;
+  bool in_order = true;
+  for (size_t i = 0; i < output.size(); ++i) {
+    in_order = in_order && loops[i] == output[i];
+    if (!in_order) positions *= static_cast<double>(terms.space().sizes[output[i]]);
+  }
+  return positions > kMostPositions;
+}
+
+/// The cheapest order, or the output's indices first where that one has no room for its result.
+LoopOrder order_of(const Terms& terms, const LogicalQuery& query, const StoredTensors& stored, int64_t most_loops) {
+  IndexSet loops = query.body->free;
+  for (const int64_t index : query.output) loops |= only(index);
+  const std::vector<Access> accesses = accesses_of(query.body, stored);
+  LoopOrder order = cheapest_order(terms, query.body, accesses, loops, most_loops);
+  if (!exceeds_positions(terms, query.output, order.loops)) return order;
+  std::vector<int64_t> in_order = query.output;
+  for (const int64_t loop : order.loops) {
+    if (std::ranges::find(query.output, loop) == query.output.end()) in_order.push_back(loop);
+  }
+  order = count_order(terms, query.body, accesses, in_order);
+  order.optimal = false;
+  return order;
+}
+
 PhysicalQuery plan_kernel(const Terms& terms, LogicalQuery& query, const StoredTensors& stored,
                           const std::map<std::string, size_t>& between,
                           std::map<std::string, std::vector<size_t>>& wanted, const PhysicalOptions& options) {
   PhysicalQuery physical{.name = query.name};
-  IndexSet loops = query.body->free;
-  for (const int64_t index : query.output) loops |= only(index);
-  const LoopOrder order = cheapest_order(terms, query.body, accesses_of(query.body, stored), loops, options.most_loops);
+  const LoopOrder order = order_of(terms, query, stored, options.most_loops);
   physical.loops = order.loops;
   physical.iterations = order.iterations;
   physical.cost = order.cost;

@@ -31,6 +31,9 @@ OutFormat = str | Sequence[str]
 
 _DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool)
 
+# Labels of which the best order is searched.
+_MOST_SEARCHED = 8
+
 # Elements of dense results that kernels fill.
 _MOST_DENSE = 1 << 28
 
@@ -108,7 +111,8 @@ class _Planned:
     def __init__(self, read: _Read, operands: Sequence[SparseTensor], formats: Sequence[str] | None) -> None:
         inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
         program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs)
-        options = plan_options()
+        few = len(read.extents) <= _MOST_SEARCHED
+        options = plan_options(search="branch_and_bound" if few else "greedy")
         if formats is not None:
             options.formats = {"z": list(formats)}
         self.plan = _C.SparsePlan(program, options)

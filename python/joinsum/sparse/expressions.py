@@ -136,6 +136,18 @@ def expression_of(data: object, place: str = "$", level: int = 1) -> _C.SparseEx
         raise PlanError(f"{error}: at={place}") from None
 
 
+def indices_in(data: object) -> set[str]:
+    """Names of the indices of an expression.
+
+    >>> sorted(indices_in(["agg", "+", ["j"], ["in", "A", ["i", "j"]]]))
+    ['i', 'j']
+    """
+    if not isinstance(data, (list, tuple)):
+        return set()
+    own = data[2] if len(data) > 2 and data[0] in ("in", "agg") else ()
+    return set(own).union(*(indices_in(each) for each in data))
+
+
 def tensors_in(data: object) -> set[str]:
     """Names of the tensors that an expression reads.
 

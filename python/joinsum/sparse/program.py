@@ -13,7 +13,7 @@ import torch
 from joinsum import _C
 from joinsum.base.arguments import integer, is_number, show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import expression_of, name_at, names_at, number_at, tensors_in
+from joinsum.sparse.expressions import expression_of, indices_in, name_at, names_at, number_at, tensors_in
 from joinsum.sparse.plan import Plan
 from joinsum.sparse.sparse_tensor import SparseTensor
 
@@ -21,6 +21,8 @@ __all__ = ["Program"]
 
 # Of one query.
 MOST_INDICES = 64
+# Indices of a query whose orders `run` searches by branch and bound.
+_MOST_SEARCHED = 10
 
 
 def _members(value: object, place: str, needed: set[str], optional: set[str]) -> dict[str, Any]:
@@ -166,6 +168,7 @@ class Program:
             [_query(each, f"$.queries[{i}]") for i, each in enumerate(_listed(members["queries"], "$.queries"))],
         )
         self._data = members
+        self._indices = max((len(indices_in(query["expr"])) for query in members["queries"]), default=0)
         self._plans: dict[str, Plan] = {}
 
     def with_query(self, query: Mapping[str, Any]) -> Program:
@@ -237,7 +240,10 @@ class Program:
 
     def run(self, *, threads: int | None = None, engine: str = "automatic", **options: Any) -> dict[str, SparseTensor]:
         """The results of all queries by name, their axes in the order of `output`. The first call with these `options`,
-        which are those of `plan`, plans; later ones reuse the plan and what was compiled."""
+        which are those of `plan`, plans; later ones reuse the plan and what was compiled. Orders of few indices are
+        searched by branch and bound unless `search` says otherwise."""
+        if self._indices <= _MOST_SEARCHED:
+            options = {"search": "branch_and_bound"} | options
         key = json.dumps(options, sort_keys=True, default=repr)
         if key not in self._plans:
             self._plans[key] = self.plan(**options)
