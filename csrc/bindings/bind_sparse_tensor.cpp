@@ -117,6 +117,10 @@ std::vector<LevelArrays> level_arrays(const Tensor& tensor) {
   return out;
 }
 
+std::optional<at::Tensor> defined_only(at::Tensor tensor) {
+  return tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt;
+}
+
 /// Matrices in compressed rows; results are SparseTensors.
 void bind_compressed_rows(py::module_& module) {
   using kernels::sparse::CompressedRows;
@@ -124,10 +128,12 @@ void bind_compressed_rows(py::module_& module) {
       .def(py::init([](const std::shared_ptr<Tensor>& matrix) { return CompressedRows(matrix); }), py::arg("matrix"))
       .def_static("fits", &CompressedRows::fits, py::arg("tensor"))
       .def(
-          "times",
-          [](const CompressedRows& self, const at::Tensor& dense) -> std::optional<at::Tensor> {
-            at::Tensor out = self.times(dense);
-            return out.defined() ? std::optional(std::move(out)) : std::nullopt;
+          "times", [](const CompressedRows& self, const at::Tensor& dense) { return defined_only(self.times(dense)); },
+          py::arg("dense"), WithoutGil())
+      .def(
+          "transposed_times",
+          [](const CompressedRows& self, const at::Tensor& dense) {
+            return defined_only(self.transposed_times(dense));
           },
           py::arg("dense"), WithoutGil())
       .def("sums", &CompressedRows::sums, WithoutGil())

@@ -349,6 +349,36 @@ at::Tensor CompressedRows::times(const at::Tensor& dense) const {
   return out;
 }
 
+at::Tensor CompressedRows::transposed_times(const at::Tensor& dense) const {
+  if (!is_plain(dense, dtype_) || dense.dim() < 1 || dense.dim() > 2 || dense.size(0) != rows_) return {};
+  const at::Tensor x = dense.contiguous();
+  const int64_t width = dense.dim() == 2 ? dense.size(1) : 1;
+  const at::Tensor out = at::zeros(
+      dense.dim() == 2 ? std::vector<int64_t>{columns_, width} : std::vector<int64_t>{columns_}, dense.options());
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "transposed_times", [&] {
+    const auto a = pointers<scalar_t>(*matrix_);
+    const auto* from = x.const_data_ptr<scalar_t>();
+    auto* to = out.mutable_data_ptr<scalar_t>();
+    // Threads have columns of X each, so that no two write one element.
+    const int64_t grain = std::max<int64_t>(8, ceil_div(width, threads_for(a.offsets[rows_] * work_of(width))));
+    pairs::for_each_range(width, grain, [&](int64_t first, int64_t last) {
+      for (int64_t r = 0; r < rows_; ++r) {
+        const scalar_t* __restrict row = from + r * width;
+        if (width == 1) {
+          const scalar_t factor = *row;
+          for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) to[a.columns[e]] += a.values[e] * factor;
+          continue;
+        }
+        for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) {
+          scalar_t* __restrict sum = to + a.columns[e] * width;
+          for (int64_t c = first; c < last; ++c) sum[c] += a.values[e] * row[c];
+        }
+      }
+    });
+  });
+  return out;
+}
+
 at::Tensor CompressedRows::sums() const {
   const at::Tensor out = at::empty({rows_}, dtype_);
   AT_DISPATCH_FLOATING_TYPES(dtype_, "sums", [&] {

@@ -24,6 +24,8 @@ class CompressedRows {
   /// A x, or A X; an undefined tensor for operands that it does not take: of another dtype or shape, not on the CPU, in
   /// autograd, or of a kind that torch's dispatcher has to see.
   at::Tensor times(const at::Tensor& dense) const;
+  /// Aᵀ x, or Aᵀ X, summed in the order of A's rows; likewise.
+  at::Tensor transposed_times(const at::Tensor& dense) const;
   /// The sum of each row.
   at::Tensor sums() const;
   /// A with each row, or column, times a factor.

@@ -35,9 +35,9 @@ def by_rows(
     out_format: object,
 ) -> Call | None:
     """How the sum of products is computed whose first sparse operand A is a matrix in compressed rows: with dense
-    operands A X, A x and the sums of A's rows, as dense tensors; in compressed rows A with scaled rows or columns, A
-    multiplied by X Yᵀ element by element; with other matrices in compressed rows A B, and A B at the entries of a third
-    one. None for anything else."""
+    operands A X, A x, Aᵀ X, Aᵀ x and the sums of A's rows, as dense tensors; in compressed rows A with scaled rows or
+    columns, A multiplied by X Yᵀ element by element; with other matrices in compressed rows A B, and A B at the entries
+    of a third one. None for anything else."""
     position = next((i for i, operand in enumerate(operands) if isinstance(operand, SparseTensor)), -1)
     own = labels[position]
     if position < 0 or len(own) != 2 or own[0] == own[1] or len(operands) > 3:
@@ -74,9 +74,13 @@ Computed = Callable[[_C.CompressedRows, list[Operand]], torch.Tensor | SparseTen
 def _dense(case: _Case) -> Computed | None:
     if not case.others:
         return (lambda rows, _: rows.sums()) if case.result == "i" else None
-    if any(case.sparse) or (case.others, case.result) not in ((("j",), "i"), (("jk",), "ik")):
+    if any(case.sparse) or len(case.others) != 1:
         return None
     axes = len(case.others[0])
+    if (case.others[0], case.result) in (("i", "j"), ("ik", "jk")):
+        return lambda rows, others: rows.transposed_times(others[0]) if len(others[0].shape) == axes else None
+    if (case.others[0], case.result) not in (("j", "i"), ("jk", "ik")):
+        return None
     return lambda rows, others: rows.times(others[0]) if len(others[0].shape) == axes else None
 
 
@@ -139,7 +143,7 @@ class _Known:
 def remember(current: Context, key: tuple[object, ...], operands: Sequence[Operand], call: Call) -> None:
     """Keeps the call with its only sparse operand, if the others are dense: `known_call` finds it."""
     sparse = [operand for operand in operands if isinstance(operand, SparseTensor)]
-    if len(sparse) == 1 and len(operands) <= 2 and key[-1] == "dense":
+    if len(sparse) == 1 and len(operands) <= 2 and key[-1] in ("dense", "auto"):
         sparse[0].calls[key] = _Known(current, call)
 
 

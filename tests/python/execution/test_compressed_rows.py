@@ -31,6 +31,10 @@ def random_dense(seed: int, *shape: int, density: float, dtype: torch.dtype) -> 
     [
         "ij->i",
         "ij->j",
+        "ij,i->j",
+        "ij,ik->jk",
+        "ij,j->i",
+        "ij,jk->ijk",
         "ij,jk->ik",
         "ij,jk->ki",
         "ij,i->ij",
@@ -82,3 +86,42 @@ def test_results_that_are_chosen_are_sparse_where_the_planner_makes_them_so() ->
         for levels in ("csr", "coo")
     ]
     assert all(isinstance(result, SparseTensor) and result.nnz == 1500 for result in results)
+
+
+@pytest.mark.parametrize("out_format", ["dense", "auto"])
+@pytest.mark.parametrize("equation", ["ij,j->i", "ij,jk->ik", "ij,i->j", "ij->i"])
+def test_a_call_that_is_made_again_looks_at_its_operands(equation: str, out_format: str) -> None:
+    dense = random_dense(1, 9, 9, density=0.4, dtype=torch.float64)
+    matrix = SparseTensor.from_torch(dense, levels="csr")
+    shape = (9, 4) if "k" in equation else (9,)
+    operands = () if "," not in equation else (torch.ones(shape, dtype=torch.float64),)
+
+    def call(*others: torch.Tensor) -> Any:
+        return joinsum.einsum(equation, matrix, *others, out_format=out_format)
+
+    for factor in (1.0, 2.0, 3.0):
+        others = [x * factor for x in operands]
+        assert torch.equal(call(*others), torch.einsum(equation, dense, *others))
+    for sites in (3, 1):
+        joinsum.init(sites=sites)
+        assert torch.equal(call(*operands), torch.einsum(equation, dense, *operands))
+    if not operands:
+        return
+    (x,) = operands
+    smooth = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(call(smooth).sum(), smooth)
+    (wanted,) = torch.autograd.grad(torch.einsum(equation, dense, smooth).sum(), smooth)
+    assert torch.equal(found, wanted)
+    with torch.no_grad():
+        assert not call(smooth).requires_grad
+    for wrong, message in (
+        (torch.ones((8, *shape[1:]), dtype=torch.float64), "extents of a label differ"),
+        (torch.ones((*shape, 2), dtype=torch.float64), "subscripts and axes differ"),
+        (torch.ones(shape, dtype=torch.int64), "dtypes of the operands differ"),
+    ):
+        with pytest.raises(joinsum.PlanError, match=message):
+            call(wrong)
+    single = SparseTensor.from_torch(dense.float(), levels="csr")
+    joinsum.einsum(equation, single, x.float(), out_format=out_format)
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(joinsum.PlanError, match="bfloat16"):
+        joinsum.einsum(equation, single, x.float(), out_format=out_format)

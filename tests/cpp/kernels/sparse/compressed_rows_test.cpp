@@ -41,6 +41,8 @@ TEST(CompressedRows, ProductsAreTorchsOnAnyNumberOfThreads) {
           EXPECT_TRUE(at::equal(of_a.times(x), a.matmul(x)));
           EXPECT_TRUE(at::equal(of_a.times(x.t().contiguous().t()), a.matmul(x)));
           EXPECT_TRUE(at::equal(of_a.times(v), a.matmul(v)));
+          EXPECT_TRUE(at::equal(of_a.transposed_times(y), a.t().matmul(y)));
+          EXPECT_TRUE(at::equal(of_a.transposed_times(y.select(1, 0)), a.t().matmul(y.select(1, 0))));
           EXPECT_TRUE(at::equal(of_a.sums(), a.sum(1)));
           EXPECT_TRUE(at::equal(dense_of(of_a.sampled(y, x)), a * y.matmul(x.t())));
           EXPECT_TRUE(at::equal(dense_of(of_a.scaled_rows(y.select(1, 0))), a * y.narrow(1, 0, 1)));
@@ -63,6 +65,7 @@ TEST(CompressedRows, LeaveOtherOperandsToOthers) {
   const CompressedRows a = matrix(drawn(4, 5, 0.5, at::kDouble));
   EXPECT_FALSE(a.times(at::ones({5}, at::kFloat)).defined());
   EXPECT_FALSE(a.times(at::ones({4}, at::kDouble)).defined());
+  EXPECT_FALSE(a.transposed_times(at::ones({5}, at::kDouble)).defined());
   EXPECT_FALSE(a.times(at::ones({5, 2, 2}, at::kDouble)).defined());
   EXPECT_FALSE(a.times(at::ones({5}, at::kDouble).requires_grad_()).defined());
   EXPECT_FALSE(a.times(at::ones({5, 2}, at::kDouble).to_sparse()).defined());
