@@ -76,7 +76,7 @@ def einsum(
     single precision.
 
     Operands may be SparseTensors and torch's own sparse tensors, beside dense ones; docs/sparse.md says how such
-    einsums are planned. Each process computes them whole. The result's fill follows from the operands' fills. Sums of
+    einsums are planned, and divided among sites. The result's fill follows from the operands' fills. Sums of
     products have gradients, for dense operands and for the values of sparse ones (`SparseTensor.with_values`); their
     results are dense.
 
