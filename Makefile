@@ -118,6 +118,8 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 # Files of which every change runs a part.
 ALL_MODELS = $(addprefix tests/, \
   distributed/test_lost_subnets.py \
+  distributed/test_subnet_examples.py \
+  python/capture/decompositions/test_embedding_bag.py \
   distributed/test_planned_training.py \
   distributed/test_process_group.py \
   $(addprefix python/, \

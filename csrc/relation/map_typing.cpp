@@ -142,9 +142,10 @@ RelationType map_type(const std::string& who, const RelationType& input, int64_t
   if (!array_map.epilogue.empty()) {
     return epilogue_type(who, map_type(who, input, outputs, key_map, array_map.first()), array_map);
   }
-  JOINSUM_USER_CHECK(!input.sparse() || (outputs == 1 && kernels::table::keeps_zero(array_map)), who,
-                     ": a sparse relation is mapped by elementwise kernels that are zero at zero, such as relu, and to ",
-                     "other keys; give a dense tensor: kernel=", array_map.text(), ", type=", input.text());
+  JOINSUM_USER_CHECK(
+      !input.sparse() || (outputs == 1 && kernels::table::keeps_zero(array_map)), who,
+      ": a sparse relation is mapped by elementwise kernels that are zero at zero, such as relu, and to ",
+      "other keys; give a dense tensor: kernel=", array_map.text(), ", type=", input.text());
   JOINSUM_USER_CHECK(outputs >= 1, who, ": a map gives at least one tuple: outputs=", outputs);
   check_enumerable(who, outputs);
   JOINSUM_USER_CHECK(key_map.input_arity() <= input.arity(), who,

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from forks import Forks
 from launch import torchrun
 from torch import Tensor, nn
+from training import EVERYTHING
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FEATURES, HIDDEN, LABELS = 17671, 16, 17860
@@ -27,6 +28,7 @@ pytestmark = [
     pytest.mark.distributed,
     pytest.mark.slow,
     pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo"),
+    pytest.mark.skipif(not EVERYTHING, reason="takes over a minute; set JOINSUM_ALL_MODELS=1"),
 ]
 
 

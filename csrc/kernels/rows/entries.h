@@ -4,8 +4,8 @@
 
 namespace joinsum::kernels::rows {
 
-/// A matrix in compressed rows: entry e of row r, offsets[r] <= e < offsets[r + 1], has a column and a value. Columns of
-/// 32 bits take half the memory traffic.
+/// A matrix in compressed rows: entry e of row r, offsets[r] <= e < offsets[r + 1], has a column and a value. Columns
+/// of 32 bits take half the memory traffic.
 template <class T, class Column>
 struct CompressedMatrix {
   const int64_t* offsets;
@@ -21,11 +21,9 @@ struct EntryLoops {
   /// y = A x.
   void (*times_vector)(const Matrix& a, int64_t begin, int64_t end, const T* x, T* y) = nullptr;
   /// Y = A X, of `width` columns.
-  void (*times_matrix)(const Matrix& a, int64_t begin, int64_t end, const T* x, int64_t width,
-                       T* y) = nullptr;
+  void (*times_matrix)(const Matrix& a, int64_t begin, int64_t end, const T* x, int64_t width, T* y) = nullptr;
   /// Of each entry its value times the product of row r of X and row c of Y, both of `width` columns.
-  void (*sampled)(const Matrix& a, int64_t begin, int64_t end, const T* x, const T* y, int64_t width,
-                  T* out) = nullptr;
+  void (*sampled)(const Matrix& a, int64_t begin, int64_t end, const T* x, const T* y, int64_t width, T* out) = nullptr;
   /// The sum of each row.
   void (*sums)(const Matrix& a, int64_t begin, int64_t end, T* y) = nullptr;
 };

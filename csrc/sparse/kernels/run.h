@@ -32,8 +32,9 @@ struct Run {
   std::string why_interpreted = {};  ///< why a kernel that should have been compiled was not
 };
 
-/// Runs a kernel, interpreted or compiled. Kernels that would take less time interpreted than to compile are not, unless
-/// they take more than a millisecond and are compiled already, or have run so often that they have taken that time.
+/// Runs a kernel, interpreted or compiled. Kernels that would take less time interpreted than to compile are not,
+/// unless they take more than a millisecond and are compiled already, or have run so often that they have taken that
+/// time.
 Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options = {});
 
 /// Compiles a kernel ahead of its runs; returns the seconds that the compiler ran. Raises PlanError.
