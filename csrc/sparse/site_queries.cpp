@@ -15,6 +15,7 @@ using program::make_map;
 
 constexpr const char* kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 constexpr int64_t kMostLetters = 52;
+constexpr double kMostElements = 4e18;  // positions have 64 bits
 
 /// The kernel that reduces partial results of an aggregate by `op`; those of `and` and `or` are truths.
 std::string reduction_of(Operator op) {
@@ -45,6 +46,9 @@ class Writer {
 
   std::optional<SiteQuery> write() {
     if (static_cast<int64_t>(letters_.size()) > kMostLetters) return std::nullopt;
+    double elements = 1;
+    for (const int64_t index : query_.output) elements *= static_cast<double>(space_.sizes[index]);
+    if (elements > kMostElements) return std::nullopt;
     ExpressionPtr expression = expression_of(query_.body);
     out_.name = query_.name;
     std::vector<std::string> reduced;

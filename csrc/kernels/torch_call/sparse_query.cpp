@@ -77,7 +77,8 @@ std::string key_of(const Query& query, const std::vector<TensorPtr>& operands) {
   std::string key = concatenate(query.expression, ">", query.output, query.letters, query.extents, query.dense);
   for (const TensorPtr& tensor : operands) {
     const auto entries = static_cast<uint64_t>(tensor->stored());
-    key += concatenate(";", tensor->shape, tensor->fill, name_of(tensor->dtype()), std::bit_width(entries));
+    key += concatenate(";", tensor->shape, std::bit_cast<uint64_t>(tensor->fill), name_of(tensor->dtype()),
+                       std::bit_width(entries));
     for (const auto& level : tensor->levels) key += name_of(level.format)[0];
   }
   return key;

@@ -45,10 +45,12 @@ class InterpretedTime {
   }
   void add(const std::string& source, double seconds) {
     const std::scoped_lock lock(mutex_);
+    if (seconds_.size() >= kMostKernels) seconds_.clear();
     seconds_[std::hash<std::string>()(source)] += seconds;
   }
 
  private:
+  static constexpr size_t kMostKernels = 4096;
   std::mutex mutex_;
   std::unordered_map<size_t, double> seconds_;
 };

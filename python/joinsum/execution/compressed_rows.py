@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from joinsum.cluster.context import Context, context
 from joinsum.sparse import SparseTensor
 
 __all__ = ["by_rows", "known_call", "remember"]
+
+# Of results that are products of sparse matrices.
+_MOST_COLUMNS = 1 << 26
 
 Operand = SparseTensor | torch.Tensor
 # Computes the result of operands like those that it was made for; None for others.
@@ -111,13 +115,18 @@ def _in_rows(case: _Case) -> Computed | None:
 
 
 def _of_two(rows: _C.CompressedRows, other: Operand) -> SparseTensor | None:
-    second = other.rows if isinstance(other, SparseTensor) else None
+    second = _with_few_columns(other)
     return None if second is None else _wrapped(rows.times_sparse(second))
 
 
 def _of_three(rows: _C.CompressedRows, other: Operand, mask: Operand) -> SparseTensor | None:
-    second, third = (x.rows if isinstance(x, SparseTensor) else None for x in (other, mask))
+    second, third = (_with_few_columns(x) for x in (other, mask))
     return None if second is None or third is None else _wrapped(rows.times_at(second, third))
+
+
+def _with_few_columns(x: Operand) -> _C.CompressedRows | None:
+    """The rows of a factor, if a sum for each of its columns fits in memory."""
+    return x.rows if isinstance(x, SparseTensor) and x.shape[1] <= _MOST_COLUMNS else None
 
 
 def _strided(x: Operand) -> torch.Tensor:
@@ -136,28 +145,32 @@ def _wrapped(handle: _C.SparseTensor) -> SparseTensor:
 class _Known:
     """A product of one matrix with one dense operand, or of it alone, in a context of one site."""
 
-    current: Context
+    current: weakref.ref[Context]
     call: Call
 
 
-def remember(current: Context, key: tuple[object, ...], operands: Sequence[Operand], call: Call) -> None:
-    """Keeps the call with its only sparse operand, if the others are dense: `known_call` finds it."""
-    sparse = [operand for operand in operands if isinstance(operand, SparseTensor)]
-    if len(sparse) == 1 and len(operands) <= 2 and key[-1] in ("dense", "auto"):
-        sparse[0].calls[key] = _Known(current, call)
+def remember(current: Context, texts: Sequence[object], operands: Sequence[Operand], call: Call) -> None:
+    """Keeps the call with its only sparse operand, if the other is dense: `known_call` finds it. `texts` are the
+    equation, join, aggregation and format of the result."""
+    matrices = [operand for operand in operands if isinstance(operand, SparseTensor)]
+    dense = texts[-1] in ("dense", "auto")
+    if dense and len(matrices) == 1 and len(operands) <= 2 and not matrices[0].requires_grad:
+        key = (*texts, *(type(operand) is SparseTensor for operand in operands))
+        matrices[0].calls[key] = _Known(weakref.ref(current), call)
 
 
 def known_call(arguments: Sequence[object], join: str, agg: str, out_format: object) -> torch.Tensor | None:
     """The result of a call that was made before with the same matrix, if nothing else has to be looked at."""
-    first = arguments[1]
-    matrix = first if type(first) is SparseTensor else arguments[2] if len(arguments) == 3 else None
-    if type(matrix) is not SparseTensor:
+    equation, *operands = arguments
+    matrix = next((each for each in operands if type(each) is SparseTensor), None)
+    if matrix is None or not all(type(each) is str for each in (equation, join, agg, out_format)):
         return None
-    known = matrix.calls.get((arguments[0], join, agg, out_format))
-    if known is None or known.current is not context() or torch.is_autocast_enabled("cpu"):
+    key = (equation, join, agg, out_format, *(type(each) is SparseTensor for each in operands))
+    known = matrix.calls.get(key)
+    if known is None or known.current() is not context() or torch.is_autocast_enabled("cpu"):
         return None
-    others = [each for each in arguments[1:] if type(each) is not SparseTensor]
-    if any(type(each) is not torch.Tensor for each in others) or torch._C._is_torch_function_mode_enabled():
+    plain = all(type(each) in (SparseTensor, torch.Tensor) for each in operands)
+    if not plain or torch._C._is_torch_function_mode_enabled() or torch._C._len_torch_dispatch_stack() > 0:
         return None
-    found: torch.Tensor | None = known.call(arguments[1:])
+    found: torch.Tensor | None = known.call(operands)
     return found

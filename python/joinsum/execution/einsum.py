@@ -131,6 +131,7 @@ def einsum(
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
         return result if out is None else result_into(out, result)
     if has_sparse(operands):
+        _check_sparse_call(operands)
         if out is not None:
             raise PlanError("einsum: sparse operands give new results, so there is no out=")
         return sparse_einsum(context(), equation, operands, read_operations("einsum", join, agg, extents), out_format)
@@ -142,6 +143,18 @@ def einsum(
         return _of_relations(equation, operands, read_operations("einsum", join, agg, extents))
     result = _of_tensors(equation, operands, (join, agg, extents))
     return result if out is None else result_into(out, result)
+
+
+def _check_sparse_call(operands: Sequence[object]) -> None:
+    """Raises where operands beside sparse ones have no data of their own."""
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+        raise PlanError("einsum: sparse operands have data, so they are not computed under FakeTensorMode")
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if any(isinstance(x, torch.Tensor) and wrapped(x) for x in operands):
+        raise PlanError(
+            "einsum: sparse operands are not taken in transforms of torch.func (grad, vmap, jvp); call backward(), or "
+            "give a batch an axis of its own"
+        )
 
 
 def _of_tensors(

@@ -170,7 +170,8 @@ class _Call:
     def run(self) -> SparseTensor | torch.Tensor:
         """The result, by the sites there are; dense where all its levels are."""
         if self.current.sites > 1:
-            queries = self.current.cached(("sites", *self.key), self._queries)
+            dense = tuple(isinstance(x, torch.Tensor) for x in self._blocks())
+            queries = self.current.cached(("sites", dense, *self.key), self._queries)
             if queries is not None:
                 named = {f"x{i}": x for i, x in enumerate(self._blocks())}
                 return queries.run(named)["z"]
@@ -353,7 +354,7 @@ def sparse_einsum(
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     if recorded and out_format not in ("auto", "dense"):
         raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
-    of_rows = current.sites == 1 and not recorded and operations.products
+    of_rows = current.sites == 1 and not recorded and operations.products and torch._C._len_torch_dispatch_stack() == 0
     call = None
     if of_rows and out_format == "auto":
         call = _Call.of(current, read, operands, out_format)

@@ -69,8 +69,7 @@ class Plan:
         adapt     whether the loops of a query that reads results of others are planned again once these are there, by
                   their true entries; later runs take such a plan where entries are the same within a factor of two
 
-        On several sites, and without a choice of engine or cache, queries are divided among them by a plan for their
-        placement; the loops of each part follow its own entries. On a process group all ranks call.
+        This process computes all; `Program.run` divides a program among sites.
         """
         count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
         if count < 1 or not isinstance(engine, str) or not isinstance(adapt, bool):
@@ -78,10 +77,6 @@ class Plan:
                 f"run: threads is a number from 1 on, engine a name and adapt True or False: threads={show(threads)}, "
                 f"engine={show(engine)}, adapt={show(adapt)}"
             )
-        if engine == "automatic" and cache is None:
-            divided = Plan.on_sites(self)
-            if divided is not None:
-                return divided
         results = self.handle.run({}, count, engine, "" if cache is None else str(cache), adapt)
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again

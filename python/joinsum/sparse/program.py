@@ -241,13 +241,18 @@ class Program:
     def run(self, *, threads: int | None = None, engine: str = "automatic", **options: Any) -> dict[str, SparseTensor]:
         """The results of all queries by name, their axes in the order of `output`. The first call with these `options`,
         which are those of `plan`, plans; later ones reuse the plan and what was compiled. Orders of few indices are
-        searched by branch and bound unless `search` says otherwise."""
+        searched by branch and bound unless `search` says otherwise.
+
+        On several sites the queries are divided among them, unless `threads` or `engine` are chosen; on a process group
+        all ranks call."""
         if self._indices <= _MOST_SEARCHED:
             options = {"search": "branch_and_bound"} | options
         key = json.dumps(options, sort_keys=True, default=repr)
         if key not in self._plans:
             self._plans[key] = self.plan(**options)
-        return self._plans[key].run(threads=threads, engine=engine)
+        plan = self._plans[key]
+        divided = Plan.on_sites(plan) if threads is None and engine == "automatic" else None
+        return plan.run(threads=threads, engine=engine) if divided is None else divided
 
 
 def _is_finite(value: object) -> bool:

@@ -125,3 +125,28 @@ def test_a_call_that_is_made_again_looks_at_its_operands(equation: str, out_form
     joinsum.einsum(equation, single, x.float(), out_format=out_format)
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(joinsum.PlanError, match="bfloat16"):
         joinsum.einsum(equation, single, x.float(), out_format=out_format)
+
+
+def test_a_known_call_is_not_taken_for_another_one() -> None:
+    dense = random_dense(2, 6, 6, density=0.5, dtype=torch.float64)
+    a, x = SparseTensor.from_torch(dense, levels="csr"), random_dense(3, 6, 6, density=1, dtype=torch.float64)
+    for out_format in ("auto", "dense"):
+        for first, second in ((a, x), (x, a), (a, a), (a, x)):
+            found = joinsum.einsum("ij,jk->ik", first, second, out_format=out_format)
+            wanted = (dense if first is a else x) @ (dense if second is a else x)
+            assert torch.equal(found if isinstance(found, torch.Tensor) else found.to_dense(), wanted)
+    weights = torch.arange(1.0, a.nnz + 1, dtype=torch.float64, requires_grad=True)
+    trained = a.with_values(weights)
+    with torch.no_grad():
+        assert not joinsum.einsum("ij,jk->ik", trained, x, out_format="dense").requires_grad
+    assert joinsum.einsum("ij,jk->ik", trained, x, out_format="dense").requires_grad
+    with pytest.raises(joinsum.PlanError, match="join"):
+        joinsum.einsum("ij,jk->ik", a, x, join=["mul"])  # type: ignore[arg-type]
+
+
+def test_products_with_very_many_columns_take_no_memory_for_each() -> None:
+    left = SparseTensor.from_coordinates([[0, 3], [2, 9]], [1.0, 2.0], (4, 1 << 10), levels="csr")
+    right = SparseTensor.from_coordinates([[2, 9], [5, 1 << 39]], [3.0, 4.0], (1 << 10, 1 << 40), levels="csr")
+    found = joinsum.einsum("ij,jk->ik", left, right, out_format="csr")
+    assert isinstance(found, SparseTensor)
+    assert found.values().tolist() == [3.0, 8.0]

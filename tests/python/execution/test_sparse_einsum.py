@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from joinsum import PlanError, SparseTensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 INFINITY = math.inf
 LAYOUTS = ("coo", "csr", "csc", "dcsr", "bytemap", "hash")
@@ -193,3 +194,15 @@ def test_what_would_become_dense_is_refused_until_it_is_asked_for() -> None:
 def test_what_cannot_be_done_says_so(call: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         call(SparseTensor.from_torch(torch.eye(3), levels="csr"))
+
+
+@pytest.mark.parametrize("equation", ["ij,j->i", "ij->i"])
+def test_operands_without_data_and_transforms_are_refused(equation: str) -> None:
+    matrix = SparseTensor.from_torch(random_dense(1, 4, 4), levels="csr")
+    operands = (torch.ones(4, dtype=torch.float64),) if "," in equation else ()
+    joinsum.einsum(equation, matrix, *operands)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(PlanError, match="FakeTensorMode"):
+        joinsum.einsum(equation, matrix, *operands)
+    if operands:
+        with pytest.raises(PlanError, match=r"torch\.func"):
+            torch.func.vmap(lambda x: joinsum.einsum(equation, matrix, x))(torch.ones(2, 4, dtype=torch.float64))

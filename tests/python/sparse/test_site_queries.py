@@ -202,3 +202,29 @@ def test_plans_are_kept_and_follow_the_sites() -> None:
         for _ in range(2):
             for name, result in program.run().items():
                 np.testing.assert_allclose(result.to_dense().numpy(), expected[name], rtol=1e-9, atol=1e-9)
+
+
+def test_operands_of_one_shape_may_be_dense_in_one_call_and_sparse_in_the_next() -> None:
+    divide(4)
+    generator = torch.Generator().manual_seed(5)
+    y = torch.rand(6, 6, generator=generator, dtype=torch.float64)
+    b, c = SparseTensor.from_torch(y * (y < 0.4), levels="csr"), SparseTensor.from_torch(y, levels="dense")
+    for other in (c, y, c):
+        found = joinsum.einsum("ij,jk->ik", b, other, out_format="coo")
+        torch.testing.assert_close(dense_of(found), b.to_dense() @ y, rtol=1e-12, atol=1e-12)
+
+
+def test_fills_that_hardly_differ_have_plans_of_their_own() -> None:
+    divide(4)
+    for fill in (0.1234567, 0.1234568):
+        x = SparseTensor.from_coordinates([[0, 2], [1, 3]], [1.0, 2.0], (6, 6), fill=fill)
+        found = joinsum.einsum("ij,j->i", x.to(torch.float64), torch.ones(6, dtype=torch.float64), out_format="dense")
+        torch.testing.assert_close(found, x.to_dense().double().sum(1), rtol=1e-6, atol=0)
+
+
+def test_results_of_more_elements_than_64_bits_count_are_computed_by_each_process() -> None:
+    u = SparseTensor.from_coordinates([[0, 5]], [1.0, 2.0], (2**40,))
+    divide(4)
+    found = joinsum.einsum("i,j->ij", u, u, out_format="coo")
+    assert isinstance(found, SparseTensor)
+    assert found.values().tolist() == [1.0, 2.0, 2.0, 4.0]
