@@ -3,6 +3,13 @@
 #include "kernels/rows/entries.h"
 #include "kernels/semiring/pair_tile_loops.h"
 
+/// A function whose loops are not made loops over vectors.
+#if defined(__GNUC__) && !defined(__clang__)
+#define JOINSUM_SCALAR __attribute__((optimize("no-tree-slp-vectorize", "no-tree-vectorize")))
+#else
+#define JOINSUM_SCALAR
+#endif
+
 /// Included once by each source that compiles these loops for a set of instructions, as row_loops.h is.
 namespace joinsum::kernels::rows {
 namespace {
@@ -101,9 +108,7 @@ struct LoopsOfEntries {
   }
 
   /// Rows are short: to load vectors of their values takes longer than to add these one by one.
-  __attribute__((optimize("no-tree-slp-vectorize", "no-tree-vectorize"))) static void sums(const Matrix& a,
-                                                                                           int64_t begin, int64_t end,
-                                                                                           T* y) {
+  JOINSUM_SCALAR static void sums(const Matrix& a, int64_t begin, int64_t end, T* y) {
     for (int64_t r = begin; r < end; ++r) {
       int64_t e = a.offsets[r];
       const int64_t stop = a.offsets[r + 1];
