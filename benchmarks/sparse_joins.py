@@ -40,6 +40,7 @@ import json
 import platform
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -153,7 +154,7 @@ class Part:
     index: str
 
 
-class Join:
+class Join(ABC):
     """What the joins have in common: their parts, and the parameters of models."""
 
     parts: tuple[Part, ...]
@@ -169,9 +170,9 @@ class Join:
         self.parameters = {name: draw.standard_normal(shape) / shape[0] ** 0.5 for name, shape in shapes.items()}
         self.torch_parameters = {name: torch.from_numpy(each) for name, each in self.parameters.items()}
 
+    @abstractmethod
     def x(self, column: str, tag: str = "") -> Expression:
         """X, whose summed indices are marked by the tag."""
-        raise NotImplementedError
 
     @cached_property
     def tensors(self) -> dict[str, SparseTensor]:

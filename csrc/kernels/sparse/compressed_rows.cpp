@@ -389,43 +389,27 @@ at::Tensor CompressedRows::sums() const {
   return out;
 }
 
-void CompressedRows::check_factors(const at::Tensor& factors, int64_t extent) const {
-  JOINSUM_CHECK(factors.dim() == 1 && factors.size(0) == extent && factors.scalar_type() == dtype_);
-}
-
 Tensor CompressedRows::with_values(const at::Tensor& values) const {
   Tensor out = *matrix_;
   out.values = values_of(values);
   return out;
 }
 
-Tensor CompressedRows::scaled_rows(const at::Tensor& factors) const {
-  check_factors(factors, rows_);
+Tensor CompressedRows::scaled(const at::Tensor& factors, bool by_rows) const {
+  JOINSUM_CHECK(factors.dim() == 1 && factors.size(0) == (by_rows ? rows_ : columns_) &&
+                factors.scalar_type() == dtype_);
   const at::Tensor by = factors.contiguous();
   const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
-  AT_DISPATCH_FLOATING_TYPES(dtype_, "scaled_rows", [&] {
+  AT_DISPATCH_FLOATING_TYPES(dtype_, "scaled", [&] {
     const auto a = pointers<scalar_t>(*matrix_);
     const auto* factor = by.const_data_ptr<scalar_t>();
     auto* to = out.mutable_data_ptr<scalar_t>();
     for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) to[e] = factor[r] * a.values[e];
+        for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) {
+          to[e] = factor[by_rows ? r : a.columns[e]] * a.values[e];
+        }
       }
-    });
-  });
-  return with_values(out);
-}
-
-Tensor CompressedRows::scaled_columns(const at::Tensor& factors) const {
-  check_factors(factors, columns_);
-  const at::Tensor by = factors.contiguous();
-  const at::Tensor out = at::empty({matrix_->values.count()}, dtype_);
-  AT_DISPATCH_FLOATING_TYPES(dtype_, "scaled_columns", [&] {
-    const auto a = pointers<scalar_t>(*matrix_);
-    const auto* factor = by.const_data_ptr<scalar_t>();
-    auto* to = out.mutable_data_ptr<scalar_t>();
-    for_ranges(a.offsets, rows_, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t e = a.offsets[begin]; e < a.offsets[end]; ++e) to[e] = factor[a.columns[e]] * a.values[e];
     });
   });
   return with_values(out);

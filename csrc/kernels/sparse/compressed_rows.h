@@ -29,8 +29,8 @@ class CompressedRows {
   /// The sum of each row.
   at::Tensor sums() const;
   /// A with each row, or column, times a factor.
-  Result scaled_rows(const at::Tensor& factors) const;
-  Result scaled_columns(const at::Tensor& factors) const;
+  Result scaled_rows(const at::Tensor& factors) const { return scaled(factors, true); }
+  Result scaled_columns(const at::Tensor& factors) const { return scaled(factors, false); }
   /// A, each element times that of X Yᵀ.
   Result sampled(const at::Tensor& x, const at::Tensor& y) const;
   /// A B. Elements that are sums of products are stored, also where these cancel.
@@ -41,7 +41,7 @@ class CompressedRows {
  private:
   template <class T>
   friend class RowProducts;
-  void check_factors(const at::Tensor& factors, int64_t extent) const;
+  Result scaled(const at::Tensor& factors, bool by_rows) const;
   Result with_values(const at::Tensor& values) const;
 
   Matrix matrix_;

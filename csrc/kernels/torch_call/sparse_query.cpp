@@ -16,7 +16,6 @@
 namespace joinsum::kernels::torch_call {
 namespace {
 
-using joinsum::sparse::Estimator;
 using joinsum::sparse::InputTensor;
 using joinsum::sparse::PlanOptions;
 using joinsum::sparse::Program;
@@ -36,7 +35,6 @@ struct Query {
   std::string letters;  ///< that no operand has, and their extents
   std::vector<int64_t> extents;
   bool dense = false;
-  bool operator==(const Query&) const = default;
 };
 
 /// A plan without the tensors that it was made for.

@@ -1,5 +1,6 @@
 #include "sparse/kernels/run.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -64,9 +65,9 @@ DType dtype_of(const KernelArguments& arguments) {
   return arguments.operands.empty() ? DType::kFloat64 : arguments.operands[0]->dtype();
 }
 
-compilation::Compiled compiled(const Kernel& kernel, DType dtype, const RunOptions& options) {
+compilation::Compiled compiled(const std::string& source, const RunOptions& options) {
   JOINSUM_USER_CHECK(compilation::compilation_is_on(), "kernel compiler: it is switched off: JOINSUM_JIT=0");
-  compilation::Compiled out = compilation::compile(generate(kernel, dtype), {.cache_folder = options.cache});
+  compilation::Compiled out = compilation::compile(source, {.cache_folder = options.cache});
   compile_time().add(out.seconds);
   return out;
 }
@@ -82,9 +83,10 @@ std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType d
   const double interpreted = options.iterations * kSecondsOfVisit;
   // To look for a compiled kernel takes its source and a hash of it.
   if (interpreted < kSecondsOfLookup) return {};
-  if (interpreted >= compile_time().expected()) return compiled(kernel, dtype, options);
   source = generate(kernel, dtype);
-  if (interpreted_time().of(source) >= compile_time().expected()) return compiled(kernel, dtype, options);
+  if (std::max(interpreted, interpreted_time().of(source)) >= compile_time().expected()) {
+    return compiled(source, options);
+  }
   if (!compilation::is_compiled(source, {.cache_folder = options.cache})) return {};
   return compilation::compile(source, {.cache_folder = options.cache});
 }
@@ -92,7 +94,7 @@ std::optional<compilation::Compiled> where_it_pays(const Kernel& kernel, DType d
 }  // namespace
 
 double prepare(const Kernel& kernel, DType dtype, const RunOptions& options) {
-  return compiled(kernel, dtype, options).seconds;
+  return compiled(generate(kernel, dtype), options).seconds;
 }
 
 Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions& options) {
@@ -103,7 +105,7 @@ Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions
   Run out;
   std::optional<compilation::Compiled> from;
   std::string source;
-  if (options.engine == Engine::kCompiled) from = compiled(kernel, dtype, options);
+  if (options.engine == Engine::kCompiled) from = compiled(generate(kernel, dtype), options);
   if (options.engine == Engine::kAutomatic && compilation::compilation_is_on()) {
     try {
       from = where_it_pays(kernel, dtype, options, source);

@@ -170,20 +170,20 @@ class _Call:
     def run(self) -> SparseTensor | torch.Tensor:
         """The result, by the sites there are; dense where all its levels are."""
         if self.current.sites > 1:
-            dense = tuple(isinstance(x, torch.Tensor) for x in self._blocks())
-            queries = self.current.cached(("sites", dense, *self.key), self._queries)
+            blocks = {f"x{i}": x for i, x in enumerate(self._blocks())}
+            dense = tuple(name for name, x in blocks.items() if isinstance(x, torch.Tensor))
+            queries = self.current.cached(("sites", dense, *self.key), lambda: self._queries(dense))
             if queries is not None:
-                named = {f"x{i}": x for i, x in enumerate(self._blocks())}
-                return queries.run(named)["z"]
+                return queries.run(blocks)["z"]
         result = self.planned.run(self.operands)
         return result.to_dense() if all(level == "dense" for level in result.levels) else result
 
-    def _queries(self) -> SparseQueries | None:
-        """The einsum as the sites divide it; None of more labels than there are letters, or of 2^63 elements."""
+    def _queries(self, dense: Sequence[str]) -> SparseQueries | None:
+        """The einsum as the sites divide it, those operands being stored densely; None of more labels than there are
+        letters, or of 2^63 elements."""
         if not self.planned.plan.site_queries() or any(math.prod(x.shape) >= 2**63 for x in self.operands):
             return None
         tensors = {f"x{i}": x for i, x in enumerate(self.operands)}
-        dense = {f"x{i}" for i, x in enumerate(self._blocks()) if isinstance(x, torch.Tensor)}
         return SparseQueries(self.current, self.planned.plan, tensors, dense, ["z"])
 
     def _blocks(self) -> list[SparseTensor | torch.Tensor]:
