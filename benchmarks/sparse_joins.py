@@ -27,8 +27,7 @@ joinsum's times to plan, to compile (no kernel is cached before) and to run warm
 call. `x run` is a contender's time divided by joinsum's warm run, `x all` by planning and running: above 1 joinsum is
 faster. Results are compared first; figures are medians of rounds in turns, of calls beyond 5 s the one of that
 comparison. Conversions to a contender's format do not count, forming X does. By hand it is known that an order has one
-customer. finch-tensor 0.7 has no sigmoid in its compiler. All is float64. The covariance of the star takes joinsum
-minutes, as its products of four sums are not multiplied out; it runs where it is asked for, `--only star,covariance`.
+customer. finch-tensor 0.7 has no sigmoid in its compiler. All is float64.
 
     python benchmarks/sparse_joins.py [--scale F] [--self-scale F] [--rounds N] [--threads 1,2] [--only star,linear]
         [--plans] [--json FILE]
@@ -575,8 +574,6 @@ def cases(scale: float, self_scale: float, only: set[str]) -> Iterator[tuple[str
         if not only & {name} and only & set(WORKLOADS):
             continue
         chosen = [each for each in workloads if each in only or not only - set(WORKLOADS)]
-        if not only and name == "star":
-            chosen.remove("covariance")
         if name == "star" and chosen:
             star = Star(Database(scale))
             yield from ((name, workload, star, star_rivals(star, workload)) for workload in chosen)

@@ -99,6 +99,7 @@ struct Options {
   bool cover = true;
   int64_t most_loops = 10;
   std::map<std::string, std::vector<std::string>> formats = {};
+  bool whole = false;
 };
 
 sparse::PlanOptions options_of(const Options& given) {
@@ -113,6 +114,7 @@ sparse::PlanOptions options_of(const Options& given) {
       given.mode == "single" ? sparse::logical::Absorption::kSingle : sparse::logical::Absorption::kAbsorb;
   options.logical.search =
       given.search == "greedy" ? sparse::logical::Search::kGreedy : sparse::logical::Search::kBranchAndBound;
+  options.logical.whole = given.whole;
   options.logical.distribute = given.distribute;
   options.logical.cover = given.cover;
   options.physical.cutoffs.bytemap = given.bytemap;
@@ -144,12 +146,13 @@ class Planned {
 
   /// One run at a time: kernels and converted tensors are kept between runs.
   std::map<std::string, TensorHandle> run(const std::map<std::string, TensorHandle>& given, int threads,
-                                          const std::string& engine, const std::string& cache, bool adapts) {
+                                          const std::string& engine, const std::string& cache, bool adapts,
+                                          bool every) {
     const std::scoped_lock lock(mutex_);
     if (runner_ == nullptr) runner_ = std::make_unique<sparse::Runner>(*program_, plan_);
     const sparse::kernels::RunOptions options{threads, engine_named(engine), cache};
     std::map<std::string, TensorHandle> out;
-    for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options, adapts)) {
+    for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options, adapts, every)) {
       out[name] = std::const_pointer_cast<sparse::tensor::Tensor>(tensor);
     }
     return out;
@@ -320,14 +323,15 @@ void bind_programs(py::module_& module) {
                     int64_t>(),
            py::arg("estimator"), py::arg("cost"), py::arg("mode"), py::arg("search"), py::arg("bytemap"),
            py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"))
-      .def_readwrite("formats", &Options::formats);
+      .def_readwrite("formats", &Options::formats)
+      .def_readwrite("whole", &Options::whole);
   py::class_<Planned>(module, "SparsePlan")
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)
       .def("site_queries", [](const Planned& self) { return sparse::site_queries(self.plan()); })
       .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
-           py::arg("adapts"), WithoutGil())
+           py::arg("adapts"), py::arg("every") = false, WithoutGil())
       .def("seconds", &Planned::seconds)
       .def("compiled", &Planned::compiled)
       .def("replanned", &Planned::replanned)

@@ -28,9 +28,10 @@ class Runner {
   };
   /// The results of the source queries, by name; their axes are those of the queries' outputs. `given` are tensors that
   /// stand for those of the program, of the same shape and fill. Raises PlanError for a tensor of which only statistics
-  /// are known. With `adapts`, kernels that read results are planned again with their true statistics.
+  /// are known. With `adapts`, kernels that read results are planned again with their true statistics; with `every`,
+  /// the results of all logical queries are given, with axes in the order of their outputs.
   std::map<std::string, TensorPtr> run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
-                                       bool adapts = true);
+                                       bool adapts = true, bool every = false);
 
   /// Of the last run.
   const Seconds& seconds() const { return seconds_; }

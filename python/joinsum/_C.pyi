@@ -1097,6 +1097,8 @@ class SparsePlanOptions:
     ) -> None: ...
 
     formats: dict[str, list[str]]
+    whole: bool
+    """Whether an aggregate over an expression without one is a single query."""
 
 class SparseSiteQuery:
     """A logical query as a vertex that sites divide: letters name the indices of its operands `x0`, `x1`, ..."""
@@ -1135,7 +1137,7 @@ class SparsePlan:
     @property
     def same_as(self) -> dict[str, str]: ...
     def run(
-        self, given: dict[str, SparseTensor], threads: int, engine: str, cache: str, adapts: bool
+        self, given: dict[str, SparseTensor], threads: int, engine: str, cache: str, adapts: bool, every: bool = False
     ) -> dict[str, SparseTensor]: ...
     def replanned(self) -> list[str]: ...
     def compiled(self) -> list[str]: ...

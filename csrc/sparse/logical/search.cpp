@@ -1,6 +1,7 @@
 #include "sparse/logical/search.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -13,8 +14,7 @@ namespace {
 /// The names of the queries of one plan.
 class Names {
  public:
-  Names(std::string name, const std::vector<std::string>& taken)
-      : name_(std::move(name)), taken_(taken.begin(), taken.end()) {}
+  Names(std::string name, std::set<std::string> taken) : name_(std::move(name)), taken_(std::move(taken)) {}
 
   std::string next() {
     std::string chosen;
@@ -23,6 +23,8 @@ class Names {
     } while (taken_.contains(chosen));
     return chosen;
   }
+
+  const std::set<std::string>& taken() const { return taken_; }
 
  private:
   std::string name_;
@@ -90,37 +92,47 @@ QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& quer
   return cheaper(covering.cost, plan.cost) ? covering : plan;
 }
 
-/// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
-/// once. Source: Galley, section 5.2.
-TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names& names, const LogicalOptions& options) {
-  const auto cost_of = [&](const TermPtr& other) {
-    try {
-      return greedy(other, terms.space(), query, names, options).cost;
-    } catch (const PlanError&) {
-      // More paths than there may be indices: no plan of this form.
-      return std::numeric_limits<double>::infinity();
-    }
-  };
-  std::set<std::string> seen;
-  double cost = cost_of(term);
-  const TermPtr original = term;
-  for (bool better = true; better;) {
-    better = false;
-    TermPtr best = term;
-    for (const TermPtr& step : distribution_steps(terms, term, options.most_terms)) {
-      if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
-      const double with_step = cost_of(step);
-      if (!cheaper(with_step, cost)) continue;
-      cost = with_step;
-      best = step;
-      better = true;
-    }
-    term = best;
+/// An aggregate over a map of its own operator that has more paths for its indices than there may be indices.
+TermPtr sum_of_many(const Terms& terms, const TermPtr& term) {
+  if (!term->aggregated) return nullptr;
+  if (term->is(Expression::Kind::kAggregate) && term->child()->is_map(term->op) && !term->child()->aggregated &&
+      is_associative(term->op)) {
+    const size_t paths = term->indices.size() * (term->child()->children.size() - 1);
+    if (paths + terms.space().count() > kMostIndices) return term;
   }
-  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
-    if (cheaper(cost_of(whole), cost)) return whole;
+  for (const TermPtr& child : term->children) {
+    if (const TermPtr found = sum_of_many(terms, child)) return found;
   }
-  return term;
+  return nullptr;
+}
+
+QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, Names names,
+                    const LogicalOptions& options);
+
+/// Adds queries that follow those of `plan`.
+void append(QueryPlan& plan, QueryPlan next) {
+  std::ranges::move(next.queries, std::back_inserter(plan.queries));
+  plan.order.insert(plan.order.end(), next.order.begin(), next.order.end());
+  plan.cost += next.cost;
+  plan.space = std::move(next.space);
+  plan.result = std::move(next.result);
+  plan.complete = plan.complete && next.complete;
+}
+
+/// The sum of the results of queries, one of each summand, which share the indices of the sum. Adds them to `plan`.
+TermPtr summed_apart(Terms& terms, const TermPtr& sum, Names& names, const LogicalOptions& options, QueryPlan& plan) {
+  std::vector<TermPtr> results;
+  for (const TermPtr& child : sum->child()->children) {
+    const TermPtr summand = terms.aggregate(sum->op, sum->indices, child);
+    const std::vector<int64_t> output = members_of(summand->free);
+    Query query{.name = names.next(), .expression = {}, .output = {}};
+    for (const int64_t index : output) query.output.push_back(terms.space().names[index]);
+    append(plan, plan_term(summand, terms.space(), query, Names(query.name, names.taken()), options));
+    terms.space() = plan.space;
+    const StatisticsPtr result = terms.estimator().relabelled(plan.result, output, terms.space());
+    results.push_back(terms.input(query.name, output, summand->fill, result, summand->origins));
+  }
+  return terms.map(sum->op, std::move(results));
 }
 
 /// The plan of branch and bound where it is cheaper than `known`, whose cost bounds it.
@@ -149,18 +161,86 @@ QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names 
   return plan;
 }
 
+/// The plan of one query, of an aggregate over an expression without one.
+QueryPlan undivided(Terms& terms, const TermPtr& term, const Query& query, const LogicalOptions& options) {
+  QueryPlan plan;
+  TermPtr start = Eliminator(terms, options.cost, options.absorption).without_idle(term, plan.order);
+  if (start->is(Expression::Kind::kAggregate)) {
+    const double entries = terms.estimate(terms.statistics(start));
+    const double of_body = terms.estimate(terms.statistics(start->child()));
+    const double cost = options.cost.per_result * entries + options.cost.per_element * of_body;
+    const std::vector<int64_t> output = members_of(start->free);
+    plan.order.insert(plan.order.end(), start->indices.begin(), start->indices.end());
+    plan.queries.push_back({query.name, start->op, start->indices, start->child(), output, entries, of_body, cost});
+    start = terms.input(query.name, output, start->fill, terms.statistics(start), start->origins);
+  }
+  finish(plan, terms, start, query);
+  return plan;
+}
+
+QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, Names names,
+                    const LogicalOptions& options) {
+  Terms terms(options.estimator, space);
+  if (options.whole && term->is(Expression::Kind::kAggregate) && !term->child()->aggregated) {
+    return undivided(terms, term, query, options);
+  }
+  QueryPlan all;
+  while (const TermPtr sum = sum_of_many(terms, term)) {
+    term = terms.replaced(term, sum, summed_apart(terms, sum, names, options, all));
+  }
+  QueryPlan plan = greedy(term, terms.space(), query, names, options);
+  if (options.search == Search::kBranchAndBound) {
+    plan = searched(terms, term, query, names, options, Factors::kHolders, plan);
+    if (options.cover) plan = searched(terms, term, query, names, options, Factors::kAlsoCovered, plan);
+  }
+  append(all, std::move(plan));
+  return all;
+}
+
+/// Products of sums as sums of products where that is cheaper: the best single step again and again, and all steps at
+/// once. Source: Galley, section 5.2.
+TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names& names, const LogicalOptions& options) {
+  LogicalOptions greedily = options;
+  greedily.search = Search::kGreedy;
+  const auto cost_of = [&](const TermPtr& other) {
+    try {
+      return plan_term(other, terms.space(), query, names, greedily).cost;
+    } catch (const PlanError&) {
+      // More paths than there may be indices: no plan of this form.
+      return std::numeric_limits<double>::infinity();
+    }
+  };
+  std::set<std::string> seen;
+  double cost = cost_of(term);
+  const TermPtr original = term;
+  for (bool better = true; better;) {
+    better = false;
+    TermPtr best = term;
+    for (const TermPtr& step : distribution_steps(terms, term, options.most_terms)) {
+      if (!seen.insert(text_of(terms.to_expression(step))).second) continue;
+      const double with_step = cost_of(step);
+      if (!cheaper(with_step, cost)) continue;
+      cost = with_step;
+      best = step;
+      better = true;
+    }
+    term = best;
+  }
+  if (const TermPtr whole = wholly_distributed(terms, original, options.most_terms)) {
+    if (cheaper(cost_of(whole), cost)) return whole;
+  }
+  return term;
+}
+
 }  // namespace
 
 QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
                      const std::vector<std::string>& taken, const LogicalOptions& options) {
   Terms terms(options.estimator, space);
-  const Names names(query.name, taken);
+  const Names names(query.name, {taken.begin(), taken.end()});
   TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
   if (options.distribute) term = distributed(terms, term, query, names, options);
-  QueryPlan plan = greedy(term, terms.space(), query, names, options);
-  if (options.search == Search::kGreedy) return plan;
-  QueryPlan best = searched(terms, term, query, names, options, Factors::kHolders, plan);
-  return options.cover ? searched(terms, term, query, names, options, Factors::kAlsoCovered, best) : best;
+  return plan_term(term, terms.space(), query, names, options);
 }
 
 double elimination_cost(const Query& query, const IndexSpace& space, const Terms::Sources& sources,

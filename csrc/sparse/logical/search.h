@@ -16,6 +16,7 @@ struct LogicalOptions {
   Absorption absorption = Absorption::kAbsorb;
   Search search = Search::kGreedy;
   bool cover = true;              ///< whether queries may also have factors all of whose indices they have anyway
+  bool whole = false;             ///< whether an aggregate over an expression without one is a single query
   bool distribute = true;         ///< whether products of sums are also tried as sums of products
   int64_t most_terms = 64;        ///< inputs that an expression may have after that
   int64_t most_states = 100'000;  ///< that branch and bound keeps; beyond them the greedy order stands

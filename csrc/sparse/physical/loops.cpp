@@ -37,6 +37,11 @@ double stored_in(const std::vector<Access>& accesses, uint64_t chosen) {
   return stored;
 }
 
+/// What `loop` costs below the `outer` ones.
+double cost_of(Iterations& iterations, const std::vector<Access>& accesses, IndexSet outer, int64_t loop, LoopCost by) {
+  return by == LoopCost::kCommon ? iterations.of(outer | only(loop)) : iterations.walked(accesses, outer, loop);
+}
+
 struct Partial {
   double cost = 0;
   std::vector<int64_t> loops = {};
@@ -62,7 +67,7 @@ std::vector<int64_t> by_name(const Terms& terms, IndexSet loops) {
 
 /// Always the loop that costs least next.
 std::vector<int64_t> greedy_order(const Terms& terms, Iterations& iterations, const std::vector<Access>& accesses,
-                                  IndexSet loops) {
+                                  IndexSet loops, LoopCost by) {
   std::vector<int64_t> order;
   IndexSet outer = 0;
   uint64_t transposed = 0;
@@ -72,7 +77,7 @@ std::vector<int64_t> greedy_order(const Terms& terms, Iterations& iterations, co
     for (const int64_t loop : by_name(terms, loops & ~outer)) {
       const uint64_t now = transposed_by(accesses, transposed, outer, loop);
       const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
-      const double cost = iterations.of(outer | only(loop)) + moved;
+      const double cost = cost_of(iterations, accesses, outer, loop, by) + moved;
       if (best >= 0 && cost >= least) continue;
       best = loop;
       least = cost;
@@ -100,6 +105,29 @@ double Iterations::projected(const TermPtr& operand, IndexSet loops) const {
   return terms_.estimate(terms_.estimator().aggregate(terms_.statistics(operand), loops, terms_.space()));
 }
 
+double Iterations::per_outer(const TermPtr& operand, IndexSet outer, int64_t loop) const {
+  return projected(operand, outer | only(loop)) / std::max(projected(operand, outer), 1e-300);
+}
+
+int64_t Iterations::leader(const std::vector<Access>& accesses, IndexSet outer, int64_t loop) const {
+  int64_t leader = -1;
+  double fewest = 0;
+  for (size_t i = 0; i < accesses.size(); ++i) {
+    if (!accesses[i].leads || !contains(accesses[i].term->free, loop)) continue;
+    const double entries = per_outer(accesses[i].term, outer, loop);
+    if (leader >= 0 && entries >= fewest) continue;
+    leader = static_cast<int64_t>(i);
+    fewest = entries;
+  }
+  return leader;
+}
+
+double Iterations::walked(const std::vector<Access>& accesses, IndexSet outer, int64_t loop) {
+  const double common = of(outer | only(loop));
+  const int64_t first = leader(accesses, outer, loop);
+  return first < 0 ? common : std::max(common, of(outer) * per_outer(accesses[first].term, outer, loop));
+}
+
 /// Null for what has none of the loops.
 StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const {
   if ((term->free & loops) == 0) return nullptr;
@@ -120,15 +148,15 @@ StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const 
 }
 
 LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses,
-                      const std::vector<int64_t>& loops) {
+                      const std::vector<int64_t>& loops, LoopCost by) {
   Iterations iterations(terms, body);
   LoopOrder order{.loops = loops};
   IndexSet outer = 0;
   uint64_t transposed = 0;
   for (const int64_t loop : loops) {
     transposed = transposed_by(accesses, transposed, outer, loop);
+    order.iterations.push_back(cost_of(iterations, accesses, outer, loop, by));
     outer |= only(loop);
-    order.iterations.push_back(iterations.of(outer));
     order.cost += order.iterations.back();
   }
   for (const int64_t i : members_of(transposed)) order.transposed.insert(static_cast<size_t>(i));
@@ -137,11 +165,11 @@ LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector
 }
 
 LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
-                         int64_t most_loops) {
+                         int64_t most_loops, LoopCost by) {
   JOINSUM_USER_CHECK(accesses.size() <= 64,
                      "sparse program: too many operands in one kernel: operands=", accesses.size(), ", most=64");
   Iterations iterations(terms, body);
-  LoopOrder best = count_order(terms, body, accesses, greedy_order(terms, iterations, accesses, loops));
+  LoopOrder best = count_order(terms, body, accesses, greedy_order(terms, iterations, accesses, loops, by), by);
   if (std::popcount(loops) > most_loops) {
     best.optimal = false;
     return best;
@@ -155,7 +183,7 @@ LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vec
     for (const auto& [outer, frontier] : table[size]) {
       for (const int64_t loop : members) {
         if (contains(outer, loop)) continue;
-        const double more = iterations.of(outer | only(loop));
+        const double more = cost_of(iterations, accesses, outer, loop, by);
         for (const auto& [transposed, partial] : frontier) {
           const uint64_t now = transposed_by(accesses, transposed, outer, loop);
           const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
@@ -171,7 +199,7 @@ LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vec
   }
   for (const auto& [transposed, partial] : table[std::popcount(loops)][loops]) {
     if (partial.cost >= best.cost) continue;
-    best = count_order(terms, body, accesses, partial.loops);
+    best = count_order(terms, body, accesses, partial.loops, by);
   }
   return best;
 }

@@ -28,6 +28,7 @@ struct Access {
   std::vector<int64_t> indices;  ///< each once, in the order in which the tensor stores them
   bool is_result = false;        ///< of another query, which is stored in the order that this kernel wants
   double stored = 0;             ///< entries, which a transposition moves
+  bool leads = false;            ///< whether the body is at its fill where this stores nothing, so that it can lead
 };
 
 /// How a tensor is stored: its entries, and the axis of each level.
@@ -47,9 +48,14 @@ class Iterations {
   double of(IndexSet loops);
   /// Entries of an operand's projection on the loops.
   double projected(const TermPtr& operand, IndexSet loops) const;
+  /// Which access leads `loop` below the `outer` ones: the one with the fewest entries there; -1 of none.
+  int64_t leader(const std::vector<Access>& accesses, IndexSet outer, int64_t loop) const;
+  /// Entries that the leader walks, also where the others have none of them: `of` counts those that all have.
+  double walked(const std::vector<Access>& accesses, IndexSet outer, int64_t loop);
 
  private:
   StatisticsPtr restricted(const TermPtr& term, IndexSet loops) const;
+  double per_outer(const TermPtr& operand, IndexSet outer, int64_t loop) const;
 
   const Terms& terms_;
   TermPtr body_;
@@ -65,13 +71,16 @@ struct LoopOrder {
   bool optimal = true;             ///< of all orders
 };
 
-/// Counts an order. Source: Galley, section 6.1.
+/// What a loop costs: the entries that all operands have, or those that its leader walks.
+enum class LoopCost : uint8_t { kCommon, kWalked };
+
+/// Counts an order; `iterations` are what each loop costs. Source: Galley, section 6.1.
 LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses,
-                      const std::vector<int64_t>& loops);
+                      const std::vector<int64_t>& loops, LoopCost by = LoopCost::kCommon);
 
 /// The cheapest order: a greedy one bounds a search through the sets of loops and of what is transposed. Above
 /// `most_loops` loops the greedy one stands.
 LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
-                         int64_t most_loops = 10);
+                         int64_t most_loops = 10, LoopCost by = LoopCost::kCommon);
 
 }  // namespace joinsum::sparse::physical

@@ -7,9 +7,10 @@ namespace {
 
 using Kind = Expression::Kind;
 
-void collect_accesses(const TermPtr& term, const StoredTensors& stored, std::vector<Access>& found) {
+/// `leads` says whether every map above the term is annihilated by the fill of what lies below.
+void collect_accesses(const TermPtr& term, const StoredTensors& stored, bool leads, std::vector<Access>& found) {
   if (term->is(Kind::kInput)) {
-    Access access{.term = term};
+    Access access{.term = term, .leads = leads};
     const auto tensor = stored.find(term->tensor);
     access.is_result = tensor == stored.end();
     access.stored = access.is_result ? 0 : tensor->second.entries;
@@ -21,15 +22,8 @@ void collect_accesses(const TermPtr& term, const StoredTensors& stored, std::vec
     }
     found.push_back(std::move(access));
   }
-  for (const TermPtr& child : term->children) collect_accesses(child, stored, found);
-}
-
-/// Whether each leaf, from left to right, puts the body at its fill where it stores nothing: whether every map above
-/// it is annihilated by the fill of what lies below.
-void collect_leading(const TermPtr& term, bool leads, std::vector<bool>& found) {
-  if (term->is(Kind::kInput)) found.push_back(leads);
   for (const TermPtr& child : term->children) {
-    collect_leading(child, leads && annihilates(term->op, child->fill), found);
+    collect_accesses(child, stored, leads && annihilates(term->op, child->fill), found);
   }
 }
 
@@ -50,30 +44,19 @@ bool at_fill(const TermPtr& term, const std::vector<bool>& absent, size_t& leaf)
 class Merge {
  public:
   Merge(const Terms& terms, TermPtr body, const std::vector<Access>& accesses, const std::vector<int64_t>& loops)
-      : body_(std::move(body)), accesses_(accesses), loops_(loops), iterations_(terms, body_) {
-    collect_leading(body_, true, leads_);
-  }
+      : body_(std::move(body)), accesses_(accesses), loops_(loops), iterations_(terms, body_) {}
 
   /// Access that walk, those that look up.
   Loop of(size_t depth) {
     IndexSet outer = 0;
     for (size_t i = 0; i < depth; ++i) outer |= only(loops_[i]);
     Loop loop;
-    std::vector<int64_t> with_loop;
-    int64_t leader = -1;
-    double fewest = 0;
-    for (size_t i = 0; i < accesses_.size(); ++i) {
-      const TermPtr& term = accesses_[i].term;
-      if (!contains(term->free, loops_[depth])) continue;
-      with_loop.push_back(static_cast<int64_t>(i));
-      if (!leads_[i]) continue;
-      const double before = iterations_.projected(term, outer);
-      const double entries = iterations_.projected(term, outer | only(loops_[depth])) / std::max(before, 1e-300);
-      if (leader >= 0 && entries >= fewest) continue;
-      leader = static_cast<int64_t>(i);
-      fewest = entries;
+    const int64_t leader = iterations_.leader(accesses_, outer, loops_[depth]);
+    for (size_t access = 0; access < accesses_.size(); ++access) {
+      if (!contains(accesses_[access].term->free, loops_[depth])) continue;
+      const auto i = static_cast<int64_t>(access);
+      (leader < 0 || i == leader ? loop.walkers : loop.lookups).push_back(i);
     }
-    for (const int64_t i : with_loop) (leader < 0 || i == leader ? loop.walkers : loop.lookups).push_back(i);
     return loop;
   }
 
@@ -90,7 +73,6 @@ class Merge {
   const std::vector<Access>& accesses_;
   const std::vector<int64_t>& loops_;
   Iterations iterations_;
-  std::vector<bool> leads_;
 };
 
 std::vector<std::string> names_of(const std::vector<int64_t>& indices, const IndexSpace& space) {
@@ -165,12 +147,29 @@ bool exceeds_positions(const Terms& terms, const std::vector<int64_t>& output, c
   return positions > kMostPositions;
 }
 
-/// The cheapest order, or the output's indices first where that one has no room for its result.
+/// An order is chosen by what leaders walk instead where that is more than it costs by this factor, and this much.
+constexpr double kWalkedByCost = 4;
+constexpr double kLeastWalked = 1e6;
+
+/// The order that costs least, or of which the leaders walk least where they walk far more than all operands have.
+LoopOrder chosen_order(const Terms& terms, const LogicalQuery& query, const std::vector<Access>& accesses,
+                       IndexSet loops, int64_t most_loops) {
+  LoopOrder order = cheapest_order(terms, query.body, accesses, loops, most_loops);
+  const double walked = count_order(terms, query.body, accesses, order.loops, LoopCost::kWalked).cost;
+  if (walked < std::max(kLeastWalked, kWalkedByCost * order.cost)) return order;
+  const LoopOrder other = cheapest_order(terms, query.body, accesses, loops, most_loops, LoopCost::kWalked);
+  if (other.cost >= walked) return order;
+  order = count_order(terms, query.body, accesses, other.loops);
+  order.optimal = false;
+  return order;
+}
+
+/// The order that is chosen, or the output's indices first where that one has no room for its result.
 LoopOrder order_of(const Terms& terms, const LogicalQuery& query, const StoredTensors& stored, int64_t most_loops) {
   IndexSet loops = query.body->free;
   for (const int64_t index : query.output) loops |= only(index);
   const std::vector<Access> accesses = accesses_of(query.body, stored);
-  LoopOrder order = cheapest_order(terms, query.body, accesses, loops, most_loops);
+  LoopOrder order = chosen_order(terms, query, accesses, loops, most_loops);
   if (!exceeds_positions(terms, query.output, order.loops)) return order;
   std::vector<int64_t> in_order = query.output;
   for (const int64_t loop : order.loops) {
@@ -269,7 +268,7 @@ std::vector<LevelFormat> choose_formats(const Dims& shape, const std::vector<dou
 
 std::vector<Access> accesses_of(const TermPtr& body, const StoredTensors& stored) {
   std::vector<Access> found;
-  collect_accesses(body, stored, found);
+  collect_accesses(body, stored, true, found);
   return found;
 }
 

@@ -224,14 +224,24 @@ def _rms_norm(call: _Call) -> fx.Node | None:
     return call.graph.call_function(operator.getitem, (norm, 0))
 
 
+def _embedding(call: _Call) -> fx.Node | None:
+    """A table whose gradient would be sparse: in a graph it is dense, and updates are the same."""
+    given = dict(zip(_OF_EMBEDDING, call.arguments(*_OF_EMBEDDING), strict=True))
+    if not given.pop("sparse"):
+        return None
+    options = {name: value for name, value in given.items() if value is not None}
+    return call.graph.call_function(torch.nn.functional.embedding, (), options)
+
+
+_OF_EMBEDDING = ("input", "weight", "padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+
+
 def _embedding_bag(call: _Call) -> fx.Node | None:
     """Bags of tensors that are not nested; the old order of the arguments, the table first, is left to torch."""
     given = dict(zip(_OF_BAGS, call.arguments(*_OF_BAGS), strict=True))
     table = given["weight"]
     if not _shape(given["input"]) or not _shape(table) or not table.meta["example_value"].is_floating_point():
         return None
-    if given["sparse"]:
-        _refuse_bags(call.node, "the gradient of a captured table is dense", "leave sparse=True out")
     if given["max_norm"] is not None:
         remedy = "leave max_norm out, and scale the table's rows after each step of the optimizer"
         _refuse_bags(call.node, "a lookup in a captured table does not scale its rows", remedy)
@@ -269,7 +279,10 @@ _CONTRACTIONS: _Kinds = {
     torch.einsum: _einsum,
     torch.functional.einsum: _einsum,
 }
-_BAGS: _Kinds = {torch.nn.functional.embedding_bag: _embedding_bag}
+_TABLES: _Kinds = {
+    torch.nn.functional.embedding: _embedding,
+    torch.nn.functional.embedding_bag: _embedding_bag,
+}
 # Sparse tensors are dense ones in Dynamo's graph, where torch's operators of sparse ones do not work.
 _OF_SPARSE: _Kinds = {
     torch.sparse.mm: _matmul,
@@ -277,4 +290,4 @@ _OF_SPARSE: _Kinds = {
     "to_dense": _to_dense,
     torch.Tensor.to_dense: _to_dense,
 }
-_ALWAYS = _NORMS | _BAGS | _OF_SPARSE
+_ALWAYS = _NORMS | _TABLES | _OF_SPARSE

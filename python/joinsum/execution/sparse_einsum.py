@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from joinsum.cluster.context import Context
 from joinsum.execution.compressed_rows import by_rows, remember
 from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
+from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.graphs.query_vertices import check_not_densified, einsum_program
@@ -108,13 +109,17 @@ class _Planned:
     """The plan of an einsum for operands of certain shapes, levels and numbers of entries; `formats` of the result's
     levels, in the order of its axes, are chosen where none are given."""
 
-    def __init__(self, read: _Read, operands: Sequence[SparseTensor], formats: Sequence[str] | None) -> None:
+    def __init__(
+        self, read: _Read, operands: Sequence[SparseTensor], formats: Sequence[str] | None, recorded: bool
+    ) -> None:
         inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
         program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs)
         few = len(read.extents) <= _MOST_SEARCHED
         options = plan_options(search="branch_and_bound" if few else "greedy")
         if formats is not None:
             options.formats = {"z": list(formats)}
+        # Ties of other joins are those of the joined operands. Sums of several operands may be reduced one by one.
+        options.whole = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
         self.plan = _C.SparsePlan(program, options)
         self._extents = read.extents
         self._kernels: list[dict[str, Any]] = self.plan.data()["physical"]
@@ -124,9 +129,16 @@ class _Planned:
         """Whether the result's levels are dense."""
         return all(level == "dense" for level in self._kernels[-1]["formats"])
 
-    def run(self, operands: Sequence[SparseTensor]) -> SparseTensor:
+    @property
+    def queries(self) -> list[dict[str, Any]]:
+        """The logical queries: name, operator, indices that it reduces, expression, output."""
+        return cast(list[dict[str, Any]], self.plan.data()["logical"])
+
+    def run(self, operands: Sequence[SparseTensor], every: bool = False) -> dict[str, SparseTensor]:
+        """The result `z`, and where `every` one is asked for those of all queries."""
         given = {f"x{i}": x.handle for i, x in enumerate(operands)}
-        return SparseTensor.of_handle(self.plan.run(given, torch.get_num_threads(), "automatic", "", True)["z"])
+        results = self.plan.run(given, torch.get_num_threads(), "automatic", "", True, every)
+        return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
         """Raises where a loop visits all coordinates of a sparse operand: what it does not store counts too."""
@@ -141,6 +153,11 @@ def _bucket(entries: int) -> int:
     return entries.bit_length()
 
 
+def _traits(tensors: Sequence[SparseTensor]) -> tuple[object, ...]:
+    """What a plan takes for granted."""
+    return tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
+
+
 @dataclass(frozen=True)
 class _Call:
     """One einsum over sparse operands, planned."""
@@ -150,6 +167,7 @@ class _Call:
     given: Sequence[SparseTensor | torch.Tensor]
     operands: list[SparseTensor]
     planned: _Planned
+    out_format: OutFormat
     key: tuple[object, ...]
 
     @classmethod
@@ -159,39 +177,48 @@ class _Call:
         read: _Read,
         operands: Sequence[SparseTensor | torch.Tensor],
         out_format: OutFormat = "auto",
+        recorded: bool = False,
     ) -> _Call:
         tensors = [_sparse(operand, read) for operand in operands]
         formats = _formats(read, out_format)
-        traits = tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
-        key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, traits)
-        planned = current.cached(key, lambda: _Planned(read, tensors, formats))
-        return cls(current, read, operands, tensors, planned, key)
+        traits = _traits(tensors)
+        key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, recorded, traits)
+        planned = current.cached(key, lambda: _Planned(read, tensors, formats, recorded))
+        return cls(current, read, operands, tensors, planned, out_format, key)
 
     def run(self) -> SparseTensor | torch.Tensor:
         """The result, by the sites there are; dense where all its levels are."""
-        if self.current.sites > 1:
-            blocks = {f"x{i}": x for i, x in enumerate(self._blocks())}
-            dense = tuple(name for name, x in blocks.items() if isinstance(x, torch.Tensor))
-            queries = self.current.cached(("sites", dense, *self.key), lambda: self._queries(dense))
-            if queries is not None:
-                return queries.run(blocks)["z"]
-        result = self.planned.run(self.operands)
+        queries = self._queries(["z"])
+        if queries is not None:
+            return queries.run(self._blocks())["z"]
+        result = self.planned.run(self.operands)["z"]
         return result.to_dense() if all(level == "dense" for level in result.levels) else result
 
-    def _queries(self, dense: Sequence[str]) -> SparseQueries | None:
-        """The einsum as the sites divide it, those operands being stored densely; None of more labels than there are
-        letters, or of 2^63 elements."""
+    def results(self) -> dict[str, SparseTensor]:
+        """Those of all queries by name."""
+        queries = self._queries([query["name"] for query in self.planned.queries])
+        return self.planned.run(self.operands, True) if queries is None else queries.sparse_run(self._blocks())
+
+    def _queries(self, results: Sequence[str]) -> SparseQueries | None:
+        """The einsum as the sites divide it; None of one site, of more labels than there are letters, and of 2^63
+        elements."""
+        if self.current.sites == 1:
+            return None
+        dense = tuple(name for name, x in self._blocks().items() if isinstance(x, torch.Tensor))
+        return self.current.cached(("sites", dense, *results, *self.key), lambda: self._divided(dense, results))
+
+    def _divided(self, dense: Sequence[str], results: Sequence[str]) -> SparseQueries | None:
         if not self.planned.plan.site_queries() or any(math.prod(x.shape) >= 2**63 for x in self.operands):
             return None
         tensors = {f"x{i}": x for i, x in enumerate(self.operands)}
-        return SparseQueries(self.current, self.planned.plan, tensors, dense, ["z"])
+        return SparseQueries(self.current, self.planned.plan, tensors, dense, results)
 
-    def _blocks(self) -> list[SparseTensor | torch.Tensor]:
+    def _blocks(self) -> dict[str, SparseTensor | torch.Tensor]:
         """The operands as sites store them."""
-        return [
-            x.detach().to(self.read.dtype) if isinstance(x, torch.Tensor) and x.layout is torch.strided else sparse
-            for x, sparse in zip(self.given, self.operands, strict=True)
-        ]
+        return {
+            f"x{i}": x.detach().to(self.read.dtype) if isinstance(x, torch.Tensor) and x.layout is torch.strided else y
+            for i, (x, y) in enumerate(zip(self.given, self.operands, strict=True))
+        }
 
     def contracted(self, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor | None:
         """The dense result of a sum of products of one sparse operand, whose fill is 0, with dense ones, in autograd:
@@ -222,18 +249,19 @@ class _Call:
             check_operands("einsum", [x for x in given if x is not array])
         return planned.apply(given)
 
-    def gradient(self, position: int, arriving: torch.Tensor, dense: bool) -> torch.Tensor:
+    def gradient_of_products(self, position: int, arriving: torch.Tensor | SparseTensor) -> torch.Tensor:
         """The gradient for an operand of a sum of products: the einsum of the one that arrives at the result with the
         other operands; for a sparse operand where it stores elements."""
         labels, operand = self.read.labels[position], self.operands[position]
-        operands: list[SparseTensor | torch.Tensor] = [arriving.contiguous()]
+        dense = isinstance(self.given[position], torch.Tensor)
+        operands: list[SparseTensor | torch.Tensor] = [arriving]
         named = [self.read.result]
         for other, tensor in enumerate(self.operands):
             if other != position:
                 operands.append(tensor)
                 named.append(self.read.labels[other])
         if not dense:
-            operands.append(operand.with_values(torch.ones(operand.nnz, dtype=self.read.dtype)))
+            operands.append(at_pattern(operand))
             named.append(labels)
         known = {label for each in named for label in each}
         extents = tuple((label, self.read.extents[label]) for label in sorted(set(labels) - known))
@@ -247,67 +275,101 @@ class _Call:
         assert isinstance(result, SparseTensor)
         return _aligned(operand, result)
 
+    def gradients(
+        self, positions: Sequence[int], results: Mapping[str, SparseTensor], arriving: torch.Tensor | SparseTensor
+    ) -> list[torch.Tensor | None]:
+        """The gradients for operands of any einsum, by the results of its queries."""
+        d = SparseTensor.from_torch(arriving) if isinstance(arriving, torch.Tensor) else arriving
+        tensors = {f"x{i}": x for i, x in enumerate(self.operands)} | dict(results) | {"d": d}
+        wanted = [f"x{i}" for i in positions]
+        dense = [name for name, x in zip(tensors, self.given, strict=False) if isinstance(x, torch.Tensor)]
+        key = ("gradients", *wanted, *dense, _traits(list(tensors.values())), *self.key)
+        gradients = self.current.cached(
+            key, lambda: SparseGradients(self.current, self.planned.queries, self.read.extents, tensors, wanted)
+        )
+        found = gradients.run(tensors)
+        return [self._aligned(i, found.get(f"x{i}")) for i in positions]
+
+    def _aligned(self, position: int, found: SparseTensor | torch.Tensor | None) -> torch.Tensor | None:
+        """A gradient as its operand, or the values of this one, have it."""
+        if found is None:
+            return None
+        if isinstance(self.given[position], torch.Tensor):
+            return found if isinstance(found, torch.Tensor) else found.to_dense()
+        sparse = found if isinstance(found, SparseTensor) else SparseTensor.from_torch(found)
+        return _aligned(self.operands[position], sparse)
+
 
 def _text(labels: Sequence[str]) -> str:
     return "".join(f"{{{label}}}" for label in labels)
 
 
-def _aligned(pattern: SparseTensor, values: SparseTensor) -> torch.Tensor:
-    """Values of a tensor at the stored elements of another one, which has all of its own."""
-    place = torch.zeros(pattern.nnz, dtype=torch.int64)
-    other = torch.zeros(values.nnz, dtype=torch.int64)
+def _aligned(pattern: SparseTensor, found: SparseTensor) -> torch.Tensor:
+    """Values of a tensor, whose fill is 0, at the stored elements of another one, which has all that are not 0."""
     if math.prod(pattern.shape) >= 2**63:
         raise PlanError(
             f"einsum: no gradient for a sparse operand of 2^63 elements or more: shape={list(pattern.shape)}"
         )
-    for axis, extent in enumerate(pattern.shape):
-        place = place * extent + pattern.coordinates()[axis]
-        other = other * extent + values.coordinates()[axis]
+    places, (others, values) = pattern.handle.to_coordinates(False)[0], found.handle.to_coordinates(True)
+    place, other = (torch.zeros(count, dtype=torch.int64) for count in (pattern.nnz, values.numel()))
+    for mine, its, extent in zip(places, others, pattern.shape, strict=True):
+        place, other = place * extent + mine, other * extent + its
     aligned = torch.zeros(pattern.nnz, dtype=values.dtype)
-    aligned[torch.searchsorted(place, other)] = values.values()
+    aligned[torch.searchsorted(place, other)] = values
     return aligned
 
 
-class _SparseSum(torch.autograd.Function):
-    """A sum of products over sparse operands. `inputs` are those in autograd, at `positions`: dense operands, and the
-    values of sparse ones."""
+class _Recorded(torch.autograd.Function):
+    """An einsum over sparse operands: the elements of a dense result, or the values of a sparse one. `inputs` are the
+    dense operands in autograd, and the values of sparse ones, at `positions`."""
 
     @staticmethod
-    def forward(
-        ctx: Any, call: _Call, positions: Sequence[int], sparse: Sequence[bool], *inputs: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.call, ctx.positions, ctx.sparse = call, positions, sparse
-        result = call.run()
-        return result if isinstance(result, torch.Tensor) else result.to_dense()
+    def forward(ctx: Any, call: _Call, positions: Sequence[int], made: list[Any], *inputs: torch.Tensor) -> torch.Tensor:
+        ctx.call, ctx.positions, ctx.results = call, positions, None
+        if not call.read.operations.products:
+            ctx.results = call.results()
+        found = call.run() if ctx.results is None else ctx.results["z"]
+        if call.out_format in ("auto", "dense"):
+            return found if isinstance(found, torch.Tensor) else found.to_dense()
+        x = found if isinstance(found, SparseTensor) else SparseTensor.from_torch(found)
+        ctx.result = x.with_levels(call.out_format)
+        made.append(ctx.result)
+        return ctx.result.values()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, arriving: torch.Tensor) -> tuple[Any, ...]:
-        gradients: list[torch.Tensor | None] = []
-        for number, (position, sparse) in enumerate(zip(ctx.positions, ctx.sparse, strict=True)):
-            needed = ctx.needs_input_grad[3 + number]
-            gradients.append(ctx.call.gradient(position, arriving, not sparse) if needed else None)
-        return (None, None, None, *gradients)
+        call: _Call = ctx.call
+        needed = [p for i, p in enumerate(ctx.positions) if ctx.needs_input_grad[3 + i]]
+        sparse = call.out_format not in ("auto", "dense")
+        arrived = at_pattern(ctx.result, arriving) if sparse else arriving.contiguous()
+        if ctx.results is None:
+            found = {p: call.gradient_of_products(p, arrived) for p in needed}
+        else:
+            found = dict(zip(needed, call.gradients(needed, ctx.results, arrived), strict=True))
+        return (None, None, None, *(found.get(p) for p in ctx.positions))
 
 
-def _in_autograd(call: _Call, operands: Sequence[SparseTensor | torch.Tensor]) -> torch.Tensor:
-    """The einsum whose operands, or their values, require gradients; its result is dense."""
+def _in_autograd(call: _Call, operands: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor:
+    """The einsum whose operands, or their values, require gradients; its result is dense unless levels are asked
+    for."""
     read = call.read
-    if read.operations.join != "mul" or read.operations.agg != "sum":
+    if read.operations.agg not in ("sum", "max", "min"):
         raise PlanError(
-            f"einsum: gradients of sparse einsums are those of sums of products; detach the operands: "
-            f"join={read.operations.join}, agg={read.operations.agg}"
+            f"einsum: gradients of sparse einsums are those of sum, max and min; detach the operands, or make them "
+            f"dense: agg={read.operations.agg}"
         )
-    positions, sparse, inputs = [], [], []
+    positions, inputs = [], []
     for position, operand in enumerate(operands):
         if not operand.requires_grad:
             continue
         if len(set(read.labels[position])) < len(read.labels[position]):
             raise PlanError(f"einsum: no gradient for the diagonal of a sparse einsum\n  {read.equation}")
         positions.append(position)
-        sparse.append(isinstance(operand, SparseTensor))
         inputs.append(operand.values() if isinstance(operand, SparseTensor) else operand)
-    return cast(torch.Tensor, _SparseSum.apply(call, positions, sparse, *inputs))  # type: ignore[no-untyped-call]
+    made: list[SparseTensor] = []
+    found = cast(torch.Tensor, _Recorded.apply(call, positions, made, *inputs))  # type: ignore[no-untyped-call]
+    return made[0].with_values(found) if made else found
 
 
 def _formats(read: _Read, out_format: OutFormat) -> tuple[str, ...] | None:
@@ -352,8 +414,6 @@ def sparse_einsum(
             )
     read = _read_before(current, equation, operands, operations)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
-    if recorded and out_format not in ("auto", "dense"):
-        raise PlanError(f"einsum: results with gradients are dense: out_format={show(out_format)}")
     of_rows = current.sites == 1 and not recorded and operations.products and torch._C._len_torch_dispatch_stack() == 0
     call = None
     if of_rows and out_format == "auto":
@@ -365,8 +425,9 @@ def sparse_einsum(
             assert made is not None
             remember(current, (equation, operations.join, operations.agg, out_format), operands, made)
             return computed
-    call = call or _Call.of(current, read, operands, out_format)
-    if current.sites > 1 and (recorded or out_format == "dense" or (out_format == "auto" and call.planned.gives_dense)):
+    call = call or _Call.of(current, read, operands, out_format, recorded)
+    gives_dense = out_format == "dense" or (out_format == "auto" and (recorded or call.planned.gives_dense))
+    if current.sites > 1 and gives_dense:
         contracted = call.contracted(operands)
         if contracted is not None:
             return contracted

@@ -71,6 +71,14 @@ class SparseQueries:
         return {name: _result(found[same], self._known[same]) for name, same in self._results.items()}
 
 
+    def sparse_run(self, tensors: Mapping[str, SparseTensor | torch.Tensor]) -> dict[str, SparseTensor]:
+        """The same, with dense results as tensors of dense levels."""
+        return {
+            name: x if isinstance(x, SparseTensor) else SparseTensor.from_torch(x, fill=self.fill(name))
+            for name, x in self.run(tensors).items()
+        }
+
+
 def _block(x: SparseTensor | torch.Tensor, sparse: bool) -> torch.Tensor:
     """The tensor as blocks store it: a coalesced `torch.sparse_coo` one has the elements that are not at the fill."""
     if isinstance(x, torch.Tensor) or not sparse:
@@ -120,10 +128,7 @@ class _Divided:
 
     def run(self) -> dict[str, SparseTensor]:
         assert self.queries is not None
-        return {
-            name: x if isinstance(x, SparseTensor) else SparseTensor.from_torch(x, fill=self.queries.fill(name))
-            for name, x in self.queries.run(self._tensors).items()
-        }
+        return self.queries.sparse_run(self._tensors)
 
 
 def _on_sites(plan: Plan) -> dict[str, SparseTensor] | None:

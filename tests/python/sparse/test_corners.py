@@ -33,6 +33,44 @@ def test_products_of_many_sums_are_planned() -> None:
     assert over.run()["q"].item() == 3**6 * 2**5
 
 
+def test_a_product_of_sums_with_many_paths_is_summed_summand_by_summand() -> None:
+    """The covariance of a star join: 16 summands over nine indices, 144 paths."""
+    generator = torch.Generator().manual_seed(0)
+    rows, features, tables = 400, 28, "SPOC"
+    keys = torch.randint(0, 5, (rows, 4), generator=generator)
+    join = {"shape": [rows, 5, 5, 5, 5], "coo": [[i, *key, 1] for i, key in enumerate(keys.tolist())]}
+    values = torch.randint(-2, 3, (4, 5, features), generator=generator)
+    values *= torch.arange(features) // 7 == torch.arange(4)[:, None, None]  # each table has columns of its own
+    stored = [
+        {"shape": [5, features], "coo": [[r, c, x] for r, row in enumerate(each) for c, x in enumerate(row) if x]}
+        for each in values.tolist()
+    ]
+
+    def rows_of(column: str, tag: str) -> list[Any]:
+        own = [f"{table}{tag}" for table in tables]
+        features_of = ["map", "+", [at(table, index, column) for table, index in zip(tables, own, strict=True)]]
+        return ["agg", "+", own, ["map", "*", [at("L", "i", *own), features_of]]]
+
+    tensors = {"L": join, **dict(zip(tables, stored, strict=True))}
+    over = program(tensors, ["agg", "+", ["i"], ["map", "*", [rows_of("j", "a"), rows_of("k", "b")]]], "j", "k")
+    wanted = sum(values[t][keys[:, t]] for t in range(4)).double()  # type: ignore[union-attr]
+    for search in ("greedy", "branch_and_bound"):
+        plan = over.plan(search=search)
+        assert len(plan.logical) > 16
+        assert [query["op"] for query in plan.logical if query["name"] == "q"] == [None]
+        assert plan.cost == pytest.approx(sum(query["cost"] for query in plan.logical))
+        assert torch.equal(plan.run()["q"].to_dense(), wanted.T @ wanted)
+
+
+def test_loops_do_not_walk_far_more_than_their_operands_share() -> None:
+    """Loops s, t, i would count fewest entries of both operands, but walk 600 entries for each of 10,000 pairs."""
+    degrees = [[[1, 2], [0], 1], [[0, 2], [1], 600], [[1], [], 100], [[2], [], 1000]]
+    lines = {"shape": [60_000, 100, 1000], "nnz": 60_000, "degrees": degrees}
+    product = ["map", "*", [at("A", "i", "s", "p"), at("A", "i", "t", "q")]]
+    over = program({"A": lines}, ["agg", "+", ["i", "p", "q"], product], "s", "t")
+    assert over.plan().physical[0]["loops"][0] == "i"
+
+
 def test_deep_expressions_are_planned_at_once() -> None:
     expr = at("V", "i")
     for _ in range(30):

@@ -67,7 +67,7 @@ def same_changes(actual: nn.Module, wanted: nn.Module, start: nn.Module, toleran
 
 
 def test_every_optimizer_of_the_table_is_tested() -> None:
-    assert {*FIRST, optim.Muon, optim.SGD, optim.Adam, optim.AdamW} == UPDATES.keys()
+    assert {*FIRST, optim.Muon, optim.SGD, optim.Adam, optim.AdamW, optim.SparseAdam} == UPDATES.keys()
 
 
 @pytest.mark.parametrize(

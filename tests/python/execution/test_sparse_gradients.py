@@ -1,0 +1,150 @@
+"""Gradients of einsums over sparse operands, beside torch's of the dense ones."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+import joinsum
+from joinsum import SparseTensor
+
+EXTENTS = {"i": 5, "j": 4, "k": 6, "l": 3}
+
+EQUATIONS = [
+    *("ij->i", "ij->", "ij->ij", "ij,j->i", "ij,jk->ik", "ij,jk->i", "ij,jk,kl->il", "ij,jk,ki->", "ij,ij->i"),
+    *("i,ij,j->", "ij,kj->ik", "ij,ij->ij", "ij,jk,kl->i", "ij,k->k", "i,j->ij"),
+]
+
+JOINS = {
+    "mul": torch.mul,
+    "add": torch.add,
+    "sub": torch.sub,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "squared_difference": lambda x, y: (x - y) ** 2,
+    "abs_difference": lambda x, y: (x - y).abs(),
+    "exp(x - y)": lambda x, y: torch.exp(x - y),
+    "x * y + x": lambda x, y: x * y + x,
+    "x / (1 + y * y)": lambda x, y: x / (1 + y * y),
+}
+
+OF_TWO = ("exp(x - y)", "x * y + x", "x / (1 + y * y)")
+
+
+def evaluated(equation: str, operands: list[torch.Tensor], join: str, agg: str) -> torch.Tensor:
+    """The einsum by broadcasting, then a reduction."""
+    left, result = equation.split("->")
+    order = [*result, *sorted(set(left) - set(result) - {","})]
+    aligned = []
+    for labels, x in zip(left.split(","), operands, strict=True):
+        axes = sorted(range(len(labels)), key=lambda axis, labels=labels: order.index(labels[axis]))
+        shape = [EXTENTS[label] if label in labels else 1 for label in order]
+        aligned.append(x.permute(axes).reshape(shape).expand([EXTENTS[label] for label in order]))
+    value = aligned[0]
+    for x in aligned[1:]:
+        value = JOINS[join](value, x)
+    reduced = tuple(range(len(result), len(order)))
+    if not reduced:
+        return value
+    return {"sum": value.sum, "max": value.amax, "min": value.amin}[agg](reduced)
+
+
+def fill_of(rng: random.Random, join: str, agg: str) -> float:
+    neutral = {("add", "min"): math.inf, ("add", "max"): -math.inf}.get((join, agg), 0.0)
+    return rng.choice([0.0, neutral, neutral, 2.0])
+
+
+def compare(seed: int) -> None:
+    """A random einsum's value and gradients; whole numbers, so that many elements tie."""
+    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    equation, agg = rng.choice(EQUATIONS), rng.choice(["sum", "max", "min"])
+    labels = equation.split("->")[0].split(",")
+    join = rng.choice(["mul"] if len(labels) == 1 else [*JOINS][: None if len(labels) == 2 else -len(OF_TWO)])
+    fill = fill_of(rng, join, agg)
+    is_sparse = [rng.random() < 0.7 for _ in labels]
+    is_sparse[rng.randrange(len(labels))] = True
+    given: list[SparseTensor | torch.Tensor] = []
+    leaves, dense, places = [], [], []
+    for own, sparse in zip(labels, is_sparse, strict=True):
+        shape = [EXTENTS[label] for label in own]
+        x = torch.randint(-2, 3, shape, generator=generator).double()
+        stored = torch.rand(shape, generator=generator) < (0.5 if sparse else 2)
+        x = torch.where(stored, x, torch.full_like(x, fill))
+        leaves.append(x[stored].clone().requires_grad_() if sparse else x.clone().requires_grad_())
+        pattern = SparseTensor.from_coordinates(list(stored.nonzero().T), x[stored], shape, fill=fill)
+        given.append(pattern.with_values(leaves[-1]) if sparse else leaves[-1])
+        dense.append(x.requires_grad_())
+        places.append(stored)
+    wanted = evaluated(equation, dense, join, agg)
+    out_format = rng.choice(["dense", "auto", "coo"]) if wanted.dim() else "auto"
+    weights = torch.randint(1, 5, wanted.shape, generator=generator).double()
+    found = joinsum.einsum(equation, *given, join=join, agg=agg, out_format=out_format)
+    case = f"seed={seed} {equation} join={join} agg={agg} fill={fill} out={out_format} sparse={is_sparse}"
+    counts = torch.isfinite(wanted)  # an infinite fill may remain
+    if isinstance(found, SparseTensor):
+        at = tuple(found.coordinates())
+        torch.testing.assert_close(found.to_dense(), wanted.detach(), msg=case)
+        found.values()[counts[at]].mul(weights[at][counts[at]]).sum().backward()
+        elsewhere = torch.ones_like(counts)
+        elsewhere[at] = False
+        counts = counts & ~elsewhere
+    else:
+        torch.testing.assert_close(found.detach(), wanted.detach(), msg=case)
+        found[counts].mul(weights[counts]).sum().backward()
+    wanted[counts].mul(weights[counts]).sum().backward()
+    for leaf, x, stored in zip(leaves, dense, places, strict=True):
+        expected = torch.zeros_like(x) if x.grad is None else x.grad
+        expected = expected if leaf.shape == x.shape else expected[stored]
+        actual = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        torch.testing.assert_close(actual, expected, msg=case)
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3, 8])
+def test_gradients_are_torchs_of_any_join(sites: int) -> None:
+    joinsum.init(sites=sites)
+    for seed in range(150 if sites == 1 else 40):
+        compare(1000 * sites + seed)
+
+
+def test_gradients_of_shortest_paths_follow_each_path_of_equal_length() -> None:
+    """Two of three ways from 0 to 3 are shortest: each of their roads gets a half."""
+    roads = SparseTensor.from_coordinates(
+        [[0, 0, 1, 2, 0], [1, 2, 3, 3, 3]], [1.0, 2.0, 2.0, 1.0, 4.0], (4, 4), fill=math.inf
+    )
+    values = roads.values().requires_grad_()
+    two = joinsum.einsum("ij,jk->ik", roads.with_values(values), roads.with_values(values), join="add", agg="min")
+    two.to_dense()[0, 3].backward() if isinstance(two, SparseTensor) else two[0, 3].backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [0.5, 0.5, 0.0, 0.5, 0.5]
+
+
+def test_values_of_a_sparse_result_are_in_autograd() -> None:
+    pattern = SparseTensor.from_edges([[0, 1], [1, 2], [2, 0]], 3)
+    values = torch.tensor([2.0, 3.0, 5.0], requires_grad=True)
+    x = pattern.with_values(values)
+    two = joinsum.einsum("ij,jk->ik", x, x, out_format="csr")
+    assert isinstance(two, SparseTensor)
+    assert two.requires_grad
+    three = joinsum.einsum("ij,jk->ik", two, x, out_format="csr")  # 30 along the diagonal
+    assert isinstance(three, SparseTensor)
+    three.values().sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [45.0, 30.0, 18.0]
+
+
+def test_a_fill_that_is_not_zero_counts_in_gradients() -> None:
+    stored = torch.tensor([[0, 1], [1, 0]])
+    values = torch.tensor([5.0, 7.0], requires_grad=True)
+    x = SparseTensor.from_coordinates(list(stored.T), values.detach(), (2, 2), fill=3.0).with_values(values)
+    y = torch.tensor([1.0, 10.0], requires_grad=True)
+    z = joinsum.einsum("ij,j->i", x, y, out_format="dense")
+    assert isinstance(z, torch.Tensor)
+    z.sum().backward()
+    assert z.tolist() == [53.0, 37.0]
+    assert values.grad is not None
+    assert values.grad.tolist() == [10.0, 1.0]
+    assert y.grad is not None
+    assert y.grad.tolist() == [10.0, 8.0]
