@@ -119,6 +119,7 @@ test: build ## Run the C++ and the Python tests; all of them, also after a failu
 ALL_MODELS = $(addprefix tests/, \
   distributed/test_lost_subnets.py \
   distributed/test_subnet_examples.py \
+  distributed/test_trainers.py \
   python/capture/decompositions/test_embedding_bag.py \
   distributed/test_planned_training.py \
   distributed/test_process_group.py \
@@ -128,7 +129,12 @@ ALL_MODELS = $(addprefix tests/, \
     capture/test_families.py \
     distributed/test_checkpoint.py \
     execution/test_einsum.py \
+    execution/test_joined_tensors.py \
+    frontend/test_additions_to_models.py \
     frontend/test_generation.py \
+    frontend/tracing/test_hugging_face.py \
+    planner/test_plan_choice.py \
+    planner/test_plan_reuse.py \
     frontend/training/test_planned_training.py))
 
 .PHONY: nightly

@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 from forks import free_port
 from launch import torchrun
-from training import EVERYTHING
+from training import EVERYTHING, rare
 
 PROGRAM = Path(__file__).parent / "programs" / "lost_subnets.py"
 RESTARTED = Path(__file__).parent / "programs" / "restarted_subnets.py"
@@ -27,10 +27,11 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("loss", "lost", "round_"),
     [
-        ("1@3:before:SIGKILL", 1, 2),
         ("0@3:after:SIGKILL", 0, 2),
         ("2@3:begun:SIGKILL", 2, 3),
-        *([("0@3:after:SIGSTOP", 0, 2), ("1@1:after:SIGKILL", 1, 0)] if EVERYTHING else []),
+        rare("1@3:before:SIGKILL", 1, 2),
+        rare("0@3:after:SIGSTOP", 0, 2),
+        rare("1@1:after:SIGKILL", 1, 0),
     ],
 )
 def test_the_others_go_on_with_all_weights(loss: str, lost: int, round_: int) -> None:

@@ -23,10 +23,7 @@ on_two = pytest.mark.parametrize("ranks", [2, 4] if EVERYTHING else [2])
 on_both = pytest.mark.parametrize("ranks", [2, 4])
 ON_FOUR = [
     "planned_steps_are_those_of_one_process",
-    "each_rank_passes_its_shard_of_the_batch",
     "a_distributed_model_takes_and_returns_shards",
-    "ranks_pass_shards_of_several_lengths",
-    "planned_state_goes_to_other_numbers_of_sites_and_to_dtensors",
 ]
 
 
@@ -64,7 +61,7 @@ def test_one_plan_serves_several_batch_sizes_on_all_ranks(plays: Any, ranks: int
     assert smaller == uneven == "the plan of other sizes"
 
 
-@on_both
+@on_two
 def test_a_step_on_shards_of_a_batch_is_the_step_of_the_global_batch(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("each_rank_passes_its_shard_of_the_batch")
     assert all(each == losses[0] for each in losses)
@@ -76,7 +73,7 @@ def test_a_distributed_model_trains_on_each_ranks_shard(plays: Any, ranks: int) 
     assert all(each == losses[0] for each in losses)
 
 
-@on_both
+@on_two
 def test_shards_may_have_several_lengths(plays: Any, ranks: int) -> None:
     losses = plays(ranks).values("ranks_pass_shards_of_several_lengths")
     assert all(each == losses[0] for each in losses)
@@ -126,7 +123,7 @@ def test_ranks_that_capture_different_models_all_raise_and_name_the_first_node(p
             assert rank == 1 or "site 1: (no plan) CaptureError" in text
 
 
-@on_both
+@on_two
 def test_planned_state_goes_to_other_sites_and_to_dtensors(plays: Any, ranks: int) -> None:
     counts = plays(ranks).values("planned_state_goes_to_other_numbers_of_sites_and_to_dtensors")
     assert all(count == counts[0] > 0 for count in counts)

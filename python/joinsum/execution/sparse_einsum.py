@@ -324,29 +324,38 @@ class _Recorded(torch.autograd.Function):
     dense operands in autograd, and the values of sparse ones, at `positions`."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, positions: Sequence[int], made: list[Any], *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, call: _Call, positions: Sequence[int], made: list[SparseTensor], *inputs: torch.Tensor
+    ) -> torch.Tensor:
         ctx.call, ctx.positions, ctx.results = call, positions, None
-        if not call.read.operations.products:
+        # Reading them in the backward pass raises where they were written to.
+        ctx.save_for_backward(*inputs, *(x for x in call.given if isinstance(x, torch.Tensor)))
+        if call.read.operations.products:
+            found = call.run()
+        else:
             ctx.results = call.results()
-        found = call.run() if ctx.results is None else ctx.results["z"]
+            found = ctx.results["z"]
         if call.out_format in ("auto", "dense"):
-            return found if isinstance(found, torch.Tensor) else found.to_dense()
+            dense = found if isinstance(found, torch.Tensor) else found.to_dense()
+            return dense if ctx.results is None else dense.clone()
         x = found if isinstance(found, SparseTensor) else SparseTensor.from_torch(found)
-        ctx.result = x.with_levels(call.out_format)
-        made.append(ctx.result)
-        return ctx.result.values()
+        made.append(x.with_levels(call.out_format))
+        ctx.result = made[0]
+        return made[0].values()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, arriving: torch.Tensor) -> tuple[Any, ...]:
         call: _Call = ctx.call
+        assert ctx.saved_tensors
         needed = [p for i, p in enumerate(ctx.positions) if ctx.needs_input_grad[3 + i]]
         sparse = call.out_format not in ("auto", "dense")
         arrived = at_pattern(ctx.result, arriving) if sparse else arriving.contiguous()
         if ctx.results is None:
-            found = {p: call.gradient_of_products(p, arrived) for p in needed}
+            gradients: list[torch.Tensor | None] = [call.gradient_of_products(p, arrived) for p in needed]
         else:
-            found = dict(zip(needed, call.gradients(needed, ctx.results, arrived), strict=True))
+            gradients = call.gradients(needed, ctx.results, arrived)
+        found = dict(zip(needed, gradients, strict=True))
         return (None, None, None, *(found.get(p) for p in ctx.positions))
 
 

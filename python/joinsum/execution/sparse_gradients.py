@@ -112,9 +112,7 @@ class _Writer:
                 if leaf[0] in self._needed:
                     self._pass_on(query, _read(gradient, query.output), leaf, arrived)
         return {
-            name: self._total(name, _axes(name, self._tensors[name]), arrived)
-            for name in wanted
-            if name in arrived
+            name: self._total(name, _axes(name, self._tensors[name]), arrived) for name in wanted if name in arrived
         }
 
     def _add(self, name: str, body: Data, output: Sequence[str]) -> str:

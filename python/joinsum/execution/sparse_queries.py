@@ -70,7 +70,6 @@ class SparseQueries:
         found = dict(zip(self._outputs, self.planned.run([read[name] for name in self.planned.names]), strict=True))
         return {name: _result(found[same], self._known[same]) for name, same in self._results.items()}
 
-
     def sparse_run(self, tensors: Mapping[str, SparseTensor | torch.Tensor]) -> dict[str, SparseTensor]:
         """The same, with dense results as tensors of dense levels."""
         return {

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounding import assert_rounded
 from torch_pairs import JOINS, REDUCTIONS
+from training import rare
 
 PAIRS = [
     ("add", "max"),
@@ -169,7 +170,7 @@ def test_large_pairs_of_any_shape_are_torchs(
         assert near(actual, other, 1e-11)
 
 
-@pytest.mark.parametrize("capability", ["DEFAULT", "AVX2"])
+@pytest.mark.parametrize("capability", [rare("DEFAULT"), "AVX2"])
 def test_narrower_instructions_give_the_same(capability: str) -> None:
     if capability == torch.backends.cpu.get_cpu_capability():
         pytest.skip(f"all tests here run by {capability}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import random
 
+import joinsum
 import pytest
 import torch
-
-import joinsum
 from joinsum import SparseTensor
 
 EXTENTS = {"i": 5, "j": 4, "k": 6, "l": 3}
@@ -148,3 +147,26 @@ def test_a_fill_that_is_not_zero_counts_in_gradients() -> None:
     assert values.grad.tolist() == [10.0, 1.0]
     assert y.grad is not None
     assert y.grad.tolist() == [10.0, 8.0]
+
+
+@pytest.mark.parametrize("agg", ["sum", "max"])
+def test_operands_that_were_written_to_are_noticed(agg: str) -> None:
+    x = SparseTensor.from_edges([[0, 1], [1, 0]], 2)
+    y = torch.tensor([1.0, 2.0], requires_grad=True)
+    given = y * 1
+    z = joinsum.einsum("ij,j->i", x.with_values(torch.ones(2, requires_grad=True)), given, agg=agg)
+    given += 1
+    assert isinstance(z, torch.Tensor)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()
+
+
+def test_a_result_may_be_written_to() -> None:
+    x = SparseTensor.from_edges([[0, 1], [1, 0]], 2)
+    values = torch.tensor([3.0, 4.0], requires_grad=True)
+    z = joinsum.einsum("ij->i", x.with_values(values), agg="max", out_format="dense")
+    assert isinstance(z, torch.Tensor)
+    z += 5
+    z.sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [1.0, 1.0]

@@ -13,7 +13,7 @@ import pytest
 import torch
 from joinsum import DistributedTensor
 from torch import Tensor, nn
-from training import CUTTING
+from training import CUTTING, rare
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
@@ -84,7 +84,7 @@ def trained(model: Any, distributed: bool = False) -> list[float]:
     return losses
 
 
-@pytest.mark.parametrize("way", ["train_step", "distribute"])
+@pytest.mark.parametrize("way", [rare("train_step"), "distribute"])
 @pytest.mark.parametrize("name", MODELS)
 def test_they_train_as_in_torch(name: str, way: str) -> None:
     plain = MODELS[name]()

@@ -21,7 +21,7 @@ from joinsum.planner import plan_choice
 from joinsum.planner.plan_choice import Ends, PlanChoice, PlanRequest, choose
 from models import CASES, batches, new_model
 from torch import Tensor, nn
-from training import CUTTING, same, sgd, train_by_torch
+from training import CUTTING, rare, same, sgd, train_by_torch
 
 # Links so slow that it matters which of two plans moves less, work so slow that it is divided.
 SLOW_LINKS = joinsum.Cluster("slow links", 1e9, 1e8, 0.0)
@@ -179,7 +179,7 @@ def test_a_plan_that_would_move_too_much_at_another_size_is_replaced_and_the_log
     assert len(searches) == 2
 
 
-@pytest.mark.parametrize("cluster", [BALANCED, SLOW_LINKS], ids=lambda cluster: cluster.name)
+@pytest.mark.parametrize("cluster", [BALANCED, rare(SLOW_LINKS)], ids=lambda cluster: cluster.name)
 def test_no_reused_plan_loses_more_than_is_reported(cluster: joinsum.Cluster) -> None:
     on(4, cluster)
     carried = 0
