@@ -134,6 +134,10 @@ const Runner::Adapted* Runner::adapted(const PlannedQuery& query, size_t number,
 
 TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results,
                             const std::map<std::string, TensorPtr>& given, RunOptions options, bool adapts) {
+  if (query.physical[number].maps_values) {
+    TensorPtr result = mapped(query.logical.queries[number], query.physical[number], results, options);
+    if (result != nullptr) return result;
+  }
   const auto start = Clock::now();
   const Adapted* other = adapts ? adapted(query, number, results) : nullptr;
   seconds_.plan += since(start);
@@ -149,16 +153,41 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
     for (const Level& level : operands.back()->levels) formats.back().push_back(level.format);
   }
   for (const int64_t loop : physical.loops) arguments.extents.push_back(query.logical.space.sizes[loop]);
-  const Kernel kernel = kernel_of(logical, physical, formats);
   for (const double iterations : physical.iterations) options.iterations += iterations;
+  const Kernel kernel = kernel_of(logical, physical, formats);
+  return std::make_shared<Tensor>(run_kernel(logical.name, kernel, arguments, std::move(options)));
+}
+
+Tensor Runner::run_kernel(const std::string& name, const Kernel& kernel, const KernelArguments& arguments,
+                          RunOptions options) {
   // Where the last run took longer than was estimated, so may this one.
-  double& measured = interpreted_seconds_[logical.name];
+  double& measured = interpreted_seconds_[name];
   options.iterations = std::max(options.iterations, measured / kernels::kSecondsOfVisit);
   kernels::Run done = kernels::run(kernel, arguments, options);
   measured = done.interpreted_seconds;
   seconds_.compile += done.compile_seconds;
-  if (done.compiled) compiled_.push_back(physical.name);
-  return std::make_shared<Tensor>(std::move(done.result));
+  if (done.compiled) compiled_.push_back(name);
+  return std::move(done.result);
+}
+
+TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physical,
+                         const std::map<std::string, TensorPtr>& results, const RunOptions& options) {
+  const TensorPtr& read = results.at(physical.accesses.front().tensor);
+  std::vector<LevelFormat> formats;
+  for (const Level& level : read->levels) formats.push_back(level.format);
+  if (formats != physical.formats || read->axes != identity(read->shape.size())) return nullptr;
+  const int64_t count = read->values.count();
+  const Tensor values{.shape = {count},
+                      .axes = {0},
+                      .levels = {{.format = LevelFormat::kDense, .size = count}},
+                      .values = read->values,
+                      .fill = read->fill};
+  RunOptions each = options;
+  each.iterations = static_cast<double>(count);
+  Tensor result = *read;
+  result.values = run_kernel(logical.name, kernel_of_values(logical), {{&values}, {count}}, std::move(each)).values;
+  result.fill = logical.body->fill;
+  return std::make_shared<Tensor>(std::move(result));
 }
 
 std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,

@@ -12,6 +12,7 @@
 namespace joinsum::sparse {
 
 using kernels::RunOptions;
+using physical::kernel_of_values;
 
 using TensorPtr = std::shared_ptr<const Tensor>;
 
@@ -63,6 +64,12 @@ class Runner {
   const Adapted* adapted(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results);
   Adapted planned_again(const PlannedQuery& query, size_t number,
                         const std::map<std::string, TensorPtr>& results) const;
+  /// The result of a query that maps the values of another one's, in its levels; null where it has levels of its own.
+  TensorPtr mapped(const LogicalQuery& logical, const PhysicalQuery& physical,
+                   const std::map<std::string, TensorPtr>& results, const RunOptions& options);
+  /// Runs a kernel and notes how.
+  Tensor run_kernel(const std::string& name, const kernels::Kernel& kernel, const kernels::KernelArguments& arguments,
+                    RunOptions options);
   TensorPtr run_query(const PlannedQuery& query, size_t number, const std::map<std::string, TensorPtr>& results,
                       const std::map<std::string, TensorPtr>& given, RunOptions options, bool adapts);
 

@@ -37,10 +37,45 @@ double stored_in(const std::vector<Access>& accesses, uint64_t chosen) {
   return stored;
 }
 
-/// What `loop` costs below the `outer` ones.
-double cost_of(Iterations& iterations, const std::vector<Access>& accesses, IndexSet outer, int64_t loop, LoopCost by) {
-  return by == LoopCost::kCommon ? iterations.of(outer | only(loop)) : iterations.walked(accesses, outer, loop);
-}
+// Times of the visits of an innermost loop, beside those of others.
+constexpr double kAlongDense = 0.25;
+constexpr double kAcrossResult = 2;
+
+/// Prices loops of a kernel.
+class Prices {
+ public:
+  Prices(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
+         const LoopCost& by)
+      : terms_(terms), iterations_(terms, body), accesses_(accesses), loops_(loops), by_(by) {}
+
+  /// What `loop` costs below the `outer` ones.
+  double of(IndexSet outer, int64_t loop) {
+    if (!by_.written) return iterations_.of(outer | only(loop));
+    const double walked = iterations_.walked(accesses_, outer, loop);
+    if ((outer | only(loop)) != loops_) return walked;
+    const bool is_written = std::ranges::find(*by_.written, loop) != by_.written->end();
+    if (is_written && by_.written->back() != loop) return kAcrossResult * walked;
+    return is_dense(outer, loop) ? kAlongDense * walked : walked;
+  }
+
+ private:
+  /// Whether what visits a loop stores most of its range.
+  bool is_dense(IndexSet outer, int64_t loop) const {
+    const int64_t leader = iterations_.leader(accesses_, outer, loop);
+    for (size_t i = 0; i < accesses_.size(); ++i) {
+      if (!contains(accesses_[i].term->free, loop) || (leader >= 0 && leader != static_cast<int64_t>(i))) continue;
+      if (2 * iterations_.per_outer(accesses_[i].term, outer, loop) < extent_of(only(loop), terms_.space()))
+        return false;
+    }
+    return true;
+  }
+
+  const Terms& terms_;
+  Iterations iterations_;
+  const std::vector<Access>& accesses_;
+  IndexSet loops_;
+  const LoopCost& by_;
+};
 
 struct Partial {
   double cost = 0;
@@ -66,8 +101,8 @@ std::vector<int64_t> by_name(const Terms& terms, IndexSet loops) {
 }
 
 /// Always the loop that costs least next.
-std::vector<int64_t> greedy_order(const Terms& terms, Iterations& iterations, const std::vector<Access>& accesses,
-                                  IndexSet loops, LoopCost by) {
+std::vector<int64_t> greedy_order(const Terms& terms, Prices& prices, const std::vector<Access>& accesses,
+                                  IndexSet loops) {
   std::vector<int64_t> order;
   IndexSet outer = 0;
   uint64_t transposed = 0;
@@ -77,7 +112,7 @@ std::vector<int64_t> greedy_order(const Terms& terms, Iterations& iterations, co
     for (const int64_t loop : by_name(terms, loops & ~outer)) {
       const uint64_t now = transposed_by(accesses, transposed, outer, loop);
       const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
-      const double cost = cost_of(iterations, accesses, outer, loop, by) + moved;
+      const double cost = prices.of(outer, loop) + moved;
       if (best >= 0 && cost >= least) continue;
       best = loop;
       least = cost;
@@ -148,14 +183,16 @@ StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const 
 }
 
 LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses,
-                      const std::vector<int64_t>& loops, LoopCost by) {
-  Iterations iterations(terms, body);
+                      const std::vector<int64_t>& loops, const LoopCost& by) {
+  IndexSet all = 0;
+  for (const int64_t loop : loops) all |= only(loop);
+  Prices prices(terms, body, accesses, all, by);
   LoopOrder order{.loops = loops};
   IndexSet outer = 0;
   uint64_t transposed = 0;
   for (const int64_t loop : loops) {
     transposed = transposed_by(accesses, transposed, outer, loop);
-    order.iterations.push_back(cost_of(iterations, accesses, outer, loop, by));
+    order.iterations.push_back(prices.of(outer, loop));
     outer |= only(loop);
     order.cost += order.iterations.back();
   }
@@ -165,11 +202,11 @@ LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector
 }
 
 LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
-                         int64_t most_loops, LoopCost by) {
+                         int64_t most_loops, const LoopCost& by) {
   JOINSUM_USER_CHECK(accesses.size() <= 64,
                      "sparse program: too many operands in one kernel: operands=", accesses.size(), ", most=64");
-  Iterations iterations(terms, body);
-  LoopOrder best = count_order(terms, body, accesses, greedy_order(terms, iterations, accesses, loops, by), by);
+  Prices prices(terms, body, accesses, loops, by);
+  LoopOrder best = count_order(terms, body, accesses, greedy_order(terms, prices, accesses, loops), by);
   if (std::popcount(loops) > most_loops) {
     best.optimal = false;
     return best;
@@ -183,7 +220,7 @@ LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vec
     for (const auto& [outer, frontier] : table[size]) {
       for (const int64_t loop : members) {
         if (contains(outer, loop)) continue;
-        const double more = cost_of(iterations, accesses, outer, loop, by);
+        const double more = prices.of(outer, loop);
         for (const auto& [transposed, partial] : frontier) {
           const uint64_t now = transposed_by(accesses, transposed, outer, loop);
           const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);

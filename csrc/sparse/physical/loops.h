@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -48,6 +49,8 @@ class Iterations {
   double of(IndexSet loops);
   /// Entries of an operand's projection on the loops.
   double projected(const TermPtr& operand, IndexSet loops) const;
+  /// Entries of an operand in each fiber along `loop` below the `outer` ones.
+  double per_outer(const TermPtr& operand, IndexSet outer, int64_t loop) const;
   /// Which access leads `loop` below the `outer` ones: the one with the fewest entries there; -1 of none.
   int64_t leader(const std::vector<Access>& accesses, IndexSet outer, int64_t loop) const;
   /// Entries that the leader walks, also where the others have none of them: `of` counts those that all have.
@@ -55,7 +58,6 @@ class Iterations {
 
  private:
   StatisticsPtr restricted(const TermPtr& term, IndexSet loops) const;
-  double per_outer(const TermPtr& operand, IndexSet outer, int64_t loop) const;
 
   const Terms& terms_;
   TermPtr body_;
@@ -71,16 +73,21 @@ struct LoopOrder {
   bool optimal = true;             ///< of all orders
 };
 
-/// What a loop costs: the entries that all operands have, or those that its leader walks.
-enum class LoopCost : uint8_t { kCommon, kWalked };
+/// What loops cost.
+struct LoopCost {
+  /// The order of the result's levels, for about the time that loops take: each visits what its leader walks, and the
+  /// innermost one is fast along dense operands and slow across the result's. Without it, the entries that all operands
+  /// have, of each loop.
+  std::optional<std::vector<int64_t>> written = {};
+};
 
 /// Counts an order; `iterations` are what each loop costs. Source: Galley, section 6.1.
 LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses,
-                      const std::vector<int64_t>& loops, LoopCost by = LoopCost::kCommon);
+                      const std::vector<int64_t>& loops, const LoopCost& by = {});
 
 /// The cheapest order: a greedy one bounds a search through the sets of loops and of what is transposed. Above
 /// `most_loops` loops the greedy one stands.
 LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
-                         int64_t most_loops = 10, LoopCost by = LoopCost::kCommon);
+                         int64_t most_loops = 10, const LoopCost& by = {});
 
 }  // namespace joinsum::sparse::physical

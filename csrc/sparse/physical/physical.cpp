@@ -112,7 +112,16 @@ PlannedAccess planned_access(const Access& access, const std::vector<int64_t>& l
   return planned;
 }
 
-/// The leaves of a body that read results of queries between, in the order of the loops; their permutations by name.
+/// Whether a query maps the values of one result of the same indices.
+bool maps_values(const LogicalQuery& query, const std::vector<Access>& accesses) {
+  if (query.op || query.output.empty() || accesses.size() != 1 || !accesses.front().is_result) return false;
+  std::vector<int64_t> read = accesses.front().term->indices, written = query.output;
+  std::ranges::sort(read);
+  std::ranges::sort(written);
+  return read == written;
+}
+
+/// The leaves of a body that read results of queries between, in this order of indices; their permutations by name.
 TermPtr reordered(const Terms& terms, TermPtr body, const std::vector<Access>& accesses,
                   const std::vector<int64_t>& loops, const std::map<std::string, size_t>& between,
                   std::map<std::string, std::vector<size_t>>& wanted) {
@@ -147,19 +156,20 @@ bool exceeds_positions(const Terms& terms, const std::vector<int64_t>& output, c
   return positions > kMostPositions;
 }
 
-/// An order is chosen by what leaders walk instead where that is more than it costs by this factor, and this much.
-constexpr double kWalkedByCost = 4;
-constexpr double kLeastWalked = 1e6;
+/// An order is chosen by the time that it takes where it costs this much, and another one this much less.
+constexpr double kLeastCost = 1e6;
+constexpr double kTimesFaster = 3;
 
-/// The order that costs least, or of which the leaders walk least where they walk far more than all operands have.
+/// The order that costs least, or the fastest one where that pays.
 LoopOrder chosen_order(const Terms& terms, const LogicalQuery& query, const std::vector<Access>& accesses,
                        IndexSet loops, int64_t most_loops) {
   LoopOrder order = cheapest_order(terms, query.body, accesses, loops, most_loops);
-  const double walked = count_order(terms, query.body, accesses, order.loops, LoopCost::kWalked).cost;
-  if (walked < std::max(kLeastWalked, kWalkedByCost * order.cost)) return order;
-  const LoopOrder other = cheapest_order(terms, query.body, accesses, loops, most_loops, LoopCost::kWalked);
-  if (other.cost >= walked) return order;
-  order = count_order(terms, query.body, accesses, other.loops);
+  const LoopCost time{query.output};
+  const double taken = count_order(terms, query.body, accesses, order.loops, time).cost;
+  if (std::max(taken, order.cost) < kLeastCost) return order;
+  const LoopOrder fastest = cheapest_order(terms, query.body, accesses, loops, most_loops, time);
+  if (kTimesFaster * fastest.cost > taken) return order;
+  order = count_order(terms, query.body, accesses, fastest.loops);
   order.optimal = false;
   return order;
 }
@@ -189,8 +199,11 @@ PhysicalQuery plan_kernel(const Terms& terms, LogicalQuery& query, const StoredT
   physical.iterations = order.iterations;
   physical.cost = order.cost;
   physical.optimal_order = order.optimal;
-  query.body = reordered(terms, query.body, accesses_of(query.body, stored), order.loops, between, wanted);
+  const bool maps = maps_values(query, accesses_of(query.body, stored));
+  query.body =
+      reordered(terms, query.body, accesses_of(query.body, stored), maps ? query.output : order.loops, between, wanted);
   const std::vector<Access> accesses = accesses_of(query.body, stored);
+  physical.maps_values = maps && accesses.front().term->indices == query.output;
   for (const size_t i : order.transposed) {
     const std::string& tensor = accesses[i].term->tensor;
     if (std::ranges::find(physical.transposed, tensor) == physical.transposed.end()) {
@@ -296,6 +309,20 @@ PhysicalQuery plan_kernel_again(const Terms& terms, const LogicalQuery& query, c
   LogicalQuery same = query;
   std::map<std::string, std::vector<size_t>> wanted;
   return plan_kernel(terms, same, stored, {}, wanted, options);
+}
+
+Kernel kernel_of_values(const LogicalQuery& logical) {
+  Kernel kernel;
+  kernel.loops.push_back({{}, {0}});
+  const TermPtr read = accesses_of(logical.body, {}).front().term;
+  kernel.operands.push_back({{0}, {LevelFormat::kDense}, read->fill});
+  kernel.required.push_back(false);
+  int64_t operand = 0;
+  add_body(logical.body, kernel, operand);
+  kernel.output = {0};
+  kernel.formats = {LevelFormat::kDense};
+  kernel.body_fill = logical.body->fill;
+  return kernel;
 }
 
 Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,

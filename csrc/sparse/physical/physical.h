@@ -55,7 +55,8 @@ struct PhysicalQuery {
   std::vector<std::string> transposed;
   double cost = 0;
   bool optimal_order = true;
-  std::vector<Loop> walks;  ///< of each loop, the accesses that walk and those that look up
+  bool maps_values = false;  ///< of one result, in whose levels they may stay
+  std::vector<Loop> walks;   ///< of each loop, the accesses that walk and those that look up
 };
 
 struct PhysicalOptions {
@@ -79,5 +80,7 @@ PhysicalQuery plan_kernel_again(const Terms& terms, const LogicalQuery& query, c
 /// The kernel of a planned query, with the formats of its operands.
 Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,
                  const std::vector<std::vector<LevelFormat>>& formats_of_operands);
+/// The kernel of a query that maps values, over these as an array.
+Kernel kernel_of_values(const LogicalQuery& logical);
 
 }  // namespace joinsum::sparse::physical

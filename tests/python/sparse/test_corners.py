@@ -71,6 +71,32 @@ def test_loops_do_not_walk_far_more_than_their_operands_share() -> None:
     assert over.plan().physical[0]["loops"][0] == "i"
 
 
+def test_innermost_loops_run_along_dense_operands_and_results() -> None:
+    """Loops j, h, p would cost a little less, but write down the columns of the result."""
+    tensors = {"P": {"shape": [10_000, 139], "nnz": 50_000}, "W": {"shape": [139, 25], "nnz": 139 * 25}}
+    over = program(tensors, ["agg", "+", ["j"], ["map", "*", [at("P", "p", "j"), at("W", "j", "h")]]], "p", "h")
+    assert over.plan(estimator="uniform").physical[0]["loops"] == ["p", "j", "h"]
+
+
+@pytest.mark.parametrize("output", [("i", "k"), ("k", "i")])
+@pytest.mark.parametrize("rows", [4, 400])
+def test_a_map_of_a_sum_is_that_of_its_values(rows: int, output: tuple[str, str]) -> None:
+    """Where nothing is stored, too: exp(0) is 1."""
+    generator = torch.Generator().manual_seed(rows)
+    x, y = (torch.randint(-1, 2, (rows, rows), generator=generator).double() for _ in range(2))
+    x[torch.rand(x.shape, generator=generator) < 1 - 2 / rows] = 0
+    y[torch.rand(y.shape, generator=generator) < 1 - 2 / rows] = 0
+    coo = [
+        [[*place, value] for place, value in zip(m.nonzero().tolist(), m[m != 0].tolist(), strict=True)] for m in (x, y)
+    ]
+    tensors = {name: {"shape": [rows, rows], "coo": each} for name, each in zip("XY", coo, strict=True)}
+    total = ["agg", "+", ["j"], ["map", "*", [at("X", "i", "j"), at("Y", "j", "k")]]]
+    found = program(tensors, ["map", "exp", [total]], *output).run()["q"]
+    assert found.fill == 1
+    wanted = (x @ y).exp()
+    torch.testing.assert_close(found.to_dense(), wanted if output == ("i", "k") else wanted.T)
+
+
 def test_deep_expressions_are_planned_at_once() -> None:
     expr = at("V", "i")
     for _ in range(30):
