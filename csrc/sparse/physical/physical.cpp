@@ -81,8 +81,12 @@ std::vector<std::string> names_of(const std::vector<int64_t>& indices, const Ind
   return names;
 }
 
+/// Levels that hold places for all elements have no more than this many, or than this many for each entry.
+constexpr double kMostPlaces = 1 << 21;
+constexpr double kMostPlacesOfEntry = 16;
+
 std::vector<LevelFormat> result_formats(const Terms& terms, const LogicalQuery& query,
-                                        const std::vector<int64_t>& loops, const FormatCutoffs& cutoffs) {
+                                        const std::vector<int64_t>& loops, FormatCutoffs cutoffs) {
   Dims shape;
   std::vector<double> entries;
   IndexSet prefix = 0;
@@ -93,6 +97,8 @@ std::vector<LevelFormat> result_formats(const Terms& terms, const LogicalQuery& 
     const StatisticsPtr projected = terms.estimator().aggregate(body, prefix, terms.space());
     entries.push_back(terms.estimate(projected) * extent_of(prefix & ~query.body->free, terms.space()));
   }
+  const double most = std::max(kMostPlaces, entries.empty() ? 0 : kMostPlacesOfEntry * entries.back());
+  cutoffs.largest_dense = std::min(cutoffs.largest_dense, most);
   return choose_formats(shape, entries, names_of(query.output, terms.space()), names_of(loops, terms.space()), cutoffs);
 }
 
