@@ -82,6 +82,17 @@ Tensor from_levels(Dims shape, std::vector<int64_t> axes, const std::vector<Leve
   return sparse::tensor::reformatted(out, out.axes, formats);
 }
 
+/// All elements of a tensor, whose memory is shared where it is contiguous.
+Tensor from_dense(const at::Tensor& elements, double fill) {
+  Tensor out{.values = values_of(elements.reshape({-1})), .fill = fill};
+  for (int64_t axis = 0; axis < elements.dim(); ++axis) {
+    out.shape.push_back(elements.size(axis));
+    out.axes.push_back(axis);
+    out.levels.push_back({.format = LevelFormat::kDense, .size = elements.size(axis)});
+  }
+  return out;
+}
+
 /// The same levels with other values, one for each entry of the last level.
 Tensor with_values(const Tensor& tensor, const at::Tensor& values, double fill) {
   Tensor out = tensor;
@@ -159,6 +170,7 @@ void bind_sparse_tensor(py::module_& module) {
       .def_static("from_coordinates", &from_coordinates, shape, py::arg("coordinates"), values, axes, formats, fill,
                   fold, largest, WithoutGil())
       .def_static("from_levels", &from_levels, shape, axes, py::arg("levels"), values, fill, fold, WithoutGil())
+      .def_static("from_dense", &from_dense, py::arg("elements"), fill, WithoutGil())
       .def_readonly("shape", &Tensor::shape)
       .def_readonly("axes", &Tensor::axes)
       .def_readonly("fill", &Tensor::fill)

@@ -72,6 +72,8 @@ class Context:
         self._one_run = threading.Lock()
         self._plans: dict[Hashable, Any] = {}
         self._plans_lock = threading.Lock()
+        # Of sparse einsums: what computes a call that was made before.
+        self.calls: dict[Hashable, Callable[[Any], Any]] = {}
         self._seeds_differ = False  # between ranks, at any time
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
@@ -12,7 +13,10 @@ from joinsum import _C
 from joinsum.cluster.context import Context, context
 from joinsum.sparse import SparseTensor
 
-__all__ = ["by_rows", "known_call", "remember"]
+__all__ = ["Call", "by_rows", "known_call", "remember", "remember_for_traits"]
+
+# That a context remembers for operands of certain traits.
+_MOST_CALLS = 1024
 
 # Of results that are products of sparse matrices.
 _MOST_COLUMNS = 1 << 26
@@ -159,18 +163,41 @@ def remember(current: Context, texts: Sequence[object], operands: Sequence[Opera
         matrices[0].calls[key] = _Known(weakref.ref(current), call)
 
 
-def known_call(arguments: Sequence[object], join: str, agg: str, out_format: object) -> torch.Tensor | None:
-    """The result of a call that was made before with the same matrix, if nothing else has to be looked at."""
+def remember_for_traits(current: Context, texts: Sequence[object], operands: Sequence[Operand], call: Call) -> None:
+    """Keeps the call for operands of the same traits: `known_call` finds it."""
+    if len(current.calls) >= _MOST_CALLS:
+        current.calls.clear()
+    current.calls[_key(texts, operands)] = call
+
+
+def _key(texts: Sequence[object], operands: Sequence[Operand]) -> tuple[object, ...]:
+    return (*texts, *map(_traits, operands))
+
+
+def _traits(operand: Operand) -> object:
+    return operand.traits if isinstance(operand, SparseTensor) else (operand.shape, operand.dtype)
+
+
+def known_call(
+    arguments: Sequence[object], join: str, agg: str, out_format: object
+) -> torch.Tensor | SparseTensor | None:
+    """The result of a call that was made before with the same matrix, or with operands of the same traits, if nothing
+    else has to be looked at."""
     equation, *operands = arguments
     matrix = next((each for each in operands if type(each) is SparseTensor), None)
     if matrix is None or not all(type(each) is str for each in (equation, join, agg, out_format)):
         return None
-    key = (equation, join, agg, out_format, *(type(each) is SparseTensor for each in operands))
-    known = matrix.calls.get(key)
-    if known is None or known.current() is not context() or torch.is_autocast_enabled("cpu"):
-        return None
     plain = all(type(each) in (SparseTensor, torch.Tensor) for each in operands)
-    if not plain or torch._C._is_torch_function_mode_enabled() or torch._C._len_torch_dispatch_stack() > 0:
+    modes = torch._C._is_torch_function_mode_enabled() or torch._C._len_torch_dispatch_stack() > 0
+    modes = modes or torch._C._are_functorch_transforms_active()
+    if not plain or modes or torch.is_autocast_enabled("cpu"):
         return None
-    found: torch.Tensor | None = known.call(operands)
-    return found
+    given, current = cast(list[Operand], operands), context()
+    texts = (equation, join, agg, out_format)
+    known = matrix.calls.get((*texts, *(type(each) is SparseTensor for each in given)))
+    if known is not None and known.current() is current:
+        found: torch.Tensor | None = known.call(given)
+        if found is not None:
+            return found
+    call = current.calls.get(_key(texts, given))
+    return None if call is None else call(given)

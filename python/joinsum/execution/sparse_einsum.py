@@ -14,7 +14,7 @@ from joinsum.algebra.sources import sparse_array
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
-from joinsum.execution.compressed_rows import by_rows, remember
+from joinsum.execution.compressed_rows import Call, by_rows, remember, remember_for_traits
 from joinsum.execution.operands import autocast_dtype, check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
@@ -134,10 +134,15 @@ class _Planned:
         """The logical queries: name, operator, indices that it reduces, expression, output."""
         return cast(list[dict[str, Any]], self.plan.data()["logical"])
 
-    def run(self, operands: Sequence[SparseTensor], every: bool = False) -> dict[str, SparseTensor]:
-        """The result `z`, and where `every` one is asked for those of all queries."""
-        given = {f"x{i}": x.handle for i, x in enumerate(operands)}
-        results = self.plan.run(given, torch.get_num_threads(), "automatic", "", True, every)
+    def run(self, operands: dict[str, _C.SparseTensor]) -> SparseTensor | torch.Tensor:
+        """The result; dense where all its levels are."""
+        handle = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True)["z"]
+        result = SparseTensor.of_handle(handle)
+        return result.to_dense() if all(level == "dense" for level in handle.formats) else result
+
+    def run_all(self, operands: dict[str, _C.SparseTensor]) -> dict[str, SparseTensor]:
+        """The results of all queries."""
+        results = self.plan.run(operands, torch.get_num_threads(), "automatic", "", True, True)
         return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
 
     def check_not_densified(self, operands: Sequence[SparseTensor]) -> None:
@@ -154,8 +159,7 @@ def _bucket(entries: int) -> int:
 
 
 def _traits(tensors: Sequence[SparseTensor]) -> tuple[object, ...]:
-    """What a plan takes for granted."""
-    return tuple((x.shape, x.levels, x.order, x.fill, _bucket(x.nnz)) for x in tensors)
+    return tuple(x.traits for x in tensors)
 
 
 @dataclass(frozen=True)
@@ -191,13 +195,42 @@ class _Call:
         queries = self._queries(["z"])
         if queries is not None:
             return queries.run(self._blocks())["z"]
-        result = self.planned.run(self.operands)["z"]
-        return result.to_dense() if all(level == "dense" for level in result.levels) else result
+        return self.planned.run(self._handles())
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether operands are read as they are given: of one dtype, and none in a layout of torch's."""
+        return all(
+            x.dtype is self.read.dtype and (isinstance(x, SparseTensor) or x.layout is torch.strided)
+            for x in self.given
+        )
+
+    def again(self) -> Call:
+        """What computes the call for other operands of the same traits, without gradients, on one site."""
+        planned, out_format, fill = self.planned, self.out_format, _neutral_fill(self.read)
+
+        def call(given: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor | None:
+            if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+                return None
+            handles = {}
+            for i, x in enumerate(given):
+                if isinstance(x, torch.Tensor):
+                    if x.layout is not torch.strided or x.device.type != "cpu":
+                        return None
+                    handles[f"x{i}"] = _C.SparseTensor.from_dense(x.detach(), fill)
+                else:
+                    handles[f"x{i}"] = x.handle
+            return _formatted(planned.run(handles), out_format)
+
+        return call
 
     def results(self) -> dict[str, SparseTensor]:
         """Those of all queries by name."""
         queries = self._queries([query["name"] for query in self.planned.queries])
-        return self.planned.run(self.operands, True) if queries is None else queries.sparse_run(self._blocks())
+        return self.planned.run_all(self._handles()) if queries is None else queries.sparse_run(self._blocks())
+
+    def _handles(self) -> dict[str, _C.SparseTensor]:
+        return {f"x{i}": x.handle for i, x in enumerate(self.operands)}
 
     def _queries(self, results: Sequence[str]) -> SparseQueries | None:
         """The einsum as the sites divide it; None of one site, of more labels than there are letters, and of 2^63
@@ -444,7 +477,13 @@ def sparse_einsum(
         return _in_autograd(call, operands)
     if out_format == "auto":
         call.planned.check_not_densified(call.operands)
-    result = call.run()
+    if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
+        texts = (equation, operations.join, operations.agg, out_format)
+        remember_for_traits(current, texts, operands, call.again())
+    return _formatted(call.run(), out_format)
+
+
+def _formatted(result: SparseTensor | torch.Tensor, out_format: OutFormat) -> SparseTensor | torch.Tensor:
     if out_format == "auto":
         return result
     if isinstance(result, torch.Tensor):

@@ -51,10 +51,11 @@ class SparseTensor:
     Compilers, 2018.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_handle", "_rows", "_values")
+    __slots__ = ("__weakref__", "_calls", "_handle", "_rows", "_traits", "_values")
     _handle: _C.SparseTensor
     _calls: dict[Any, Any] | None  # `calls`
     _rows: _C.CompressedRows | bool | None  # `rows`; False before it is asked for
+    _traits: tuple[object, ...] | None  # `traits`
     _values: torch.Tensor | None  # in autograd, where `with_values` gave them
 
     def __init__(self) -> None:
@@ -71,6 +72,7 @@ class SparseTensor:
         tensor._handle = handle
         tensor._calls = None
         tensor._rows = False
+        tensor._traits = None
         tensor._values = None
         return tensor
 
@@ -221,6 +223,17 @@ class SparseTensor:
         if self._calls is None:
             self._calls = {}
         return self._calls
+
+    @property
+    def traits(self) -> tuple[object, ...]:
+        """What a plan that reads the tensor takes for granted: equal of tensors that one plan serves, whose numbers of
+        entries are within a factor of two."""
+        if self._traits is None:
+            handle = self._handle
+            bucket = handle.stored.bit_length()
+            places = tuple(handle.shape), tuple(handle.formats), tuple(handle.axes)
+            self._traits = (*places, handle.dtype, handle.fill, bucket)
+        return self._traits
 
     @property
     def shape(self) -> torch.Size:

@@ -125,6 +125,37 @@ def test_the_result_has_the_levels_that_were_asked_for() -> None:
     assert found.nnz == 0
 
 
+# --- calls that are made again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("out_format", ["auto", "dense", "coo"])
+def test_calls_that_are_made_again_take_their_own_operands(out_format: str) -> None:
+    """Others of equal traits and of other ones: values, entries, dtypes, strides, gradients, threads of autograd."""
+    equation, inf = "ij,jk,j->ik", math.inf
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        dtype = torch.float64 if seed % 4 == 3 else torch.float32
+        x = torch.randint(0, 4, (5, 6), generator=generator).to(dtype)
+        y = torch.randint(0, 4, (6, 7), generator=generator).to(dtype)
+        w = torch.randint(0, 4, (12,), generator=generator).to(dtype)[:: 2 if seed % 2 else 1][:6]
+        w = w.requires_grad_() if seed % 3 == 2 else w
+        x[torch.rand(x.shape, generator=generator) < 0.7] = inf
+        sparse = SparseTensor.from_torch(x, levels="csr" if seed < 9 else "csc", fill=inf)
+        found = joinsum.einsum(equation, sparse, y, w, join="add", agg="min", out_format=out_format)
+        found = found.to_dense() if isinstance(found, SparseTensor) else found
+        wanted = (x[:, :, None] + y + w[:, None]).amin(1)
+        assert found.dtype is dtype
+        assert torch.equal(found, wanted)
+        assert found.requires_grad == (w.requires_grad and out_format != "coo")
+
+
+def test_a_call_that_was_refused_is_refused_again() -> None:
+    x, y = SparseTensor.from_edges([[0, 1]], 5000), torch.ones(5000, 5000)
+    for _ in range(2):
+        with pytest.raises(PlanError, match="all are visited"):
+            joinsum.einsum("ij,ij->i", x, y, join="add", agg="min")
+
+
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
