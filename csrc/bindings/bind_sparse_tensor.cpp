@@ -82,13 +82,20 @@ Tensor from_levels(Dims shape, std::vector<int64_t> axes, const std::vector<Leve
   return sparse::tensor::reformatted(out, out.axes, formats);
 }
 
-/// All elements of a tensor, whose memory is shared where it is contiguous.
-Tensor from_dense(const at::Tensor& elements, double fill) {
-  Tensor out{.values = values_of(elements.reshape({-1})), .fill = fill};
+/// All elements of a tensor, whose memory is shared where it is contiguous; of truth values those that are true, if
+/// `marked`, so that the last level is a bytemap.
+Tensor from_dense(const at::Tensor& elements, double fill, bool marked) {
+  const at::Tensor flat = elements.contiguous().reshape({-1});
+  Tensor out{.values = values_of(flat), .fill = fill};
   for (int64_t axis = 0; axis < elements.dim(); ++axis) {
     out.shape.push_back(elements.size(axis));
     out.axes.push_back(axis);
     out.levels.push_back({.format = LevelFormat::kDense, .size = elements.size(axis)});
+  }
+  if (marked && !out.levels.empty()) {
+    JOINSUM_CHECK(flat.scalar_type() == at::kBool && fill == 0);
+    out.levels.back().format = LevelFormat::kBytemap;
+    out.levels.back().stored = array_of<uint8_t>(flat.view(at::kByte));
   }
   return out;
 }
@@ -170,7 +177,7 @@ void bind_sparse_tensor(py::module_& module) {
       .def_static("from_coordinates", &from_coordinates, shape, py::arg("coordinates"), values, axes, formats, fill,
                   fold, largest, WithoutGil())
       .def_static("from_levels", &from_levels, shape, axes, py::arg("levels"), values, fill, fold, WithoutGil())
-      .def_static("from_dense", &from_dense, py::arg("elements"), fill, WithoutGil())
+      .def_static("from_dense", &from_dense, py::arg("elements"), fill, py::arg("marked") = false, WithoutGil())
       .def_readonly("shape", &Tensor::shape)
       .def_readonly("axes", &Tensor::axes)
       .def_readonly("fill", &Tensor::fill)

@@ -105,6 +105,11 @@ def _sparse(operand: SparseTensor | torch.Tensor, read: _Read) -> SparseTensor:
     return SparseTensor.from_torch(operand.detach().to(read.dtype), fill=_neutral_fill(read))
 
 
+def _read_by_kernels(x: torch.Tensor, operations: Operations, fill: float) -> _C.SparseTensor:
+    """A dense operand: what is false in a product has no visits."""
+    return _C.SparseTensor.from_dense(x, fill, x.dtype is torch.bool and operations.join == "mul")
+
+
 class _Planned:
     """The plan of an einsum for operands of certain shapes, levels and numbers of entries; `formats` of the result's
     levels, in the order of its axes, are chosen where none are given."""
@@ -207,7 +212,8 @@ class _Call:
 
     def again(self) -> Call:
         """What computes the call for other operands of the same traits, without gradients, on one site."""
-        planned, out_format, fill = self.planned, self.out_format, _neutral_fill(self.read)
+        planned, out_format, operations = self.planned, self.out_format, self.read.operations
+        fill = _neutral_fill(self.read)
 
         def call(given: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor | None:
             if torch.is_grad_enabled() and any(x.requires_grad for x in given):
@@ -217,7 +223,7 @@ class _Call:
                 if isinstance(x, torch.Tensor):
                     if x.layout is not torch.strided or x.device.type != "cpu":
                         return None
-                    handles[f"x{i}"] = _C.SparseTensor.from_dense(x.detach(), fill)
+                    handles[f"x{i}"] = _read_by_kernels(x.detach(), operations, fill)
                 else:
                     handles[f"x{i}"] = x.handle
             return _formatted(planned.run(handles), out_format)
@@ -230,7 +236,13 @@ class _Call:
         return self.planned.run_all(self._handles()) if queries is None else queries.sparse_run(self._blocks())
 
     def _handles(self) -> dict[str, _C.SparseTensor]:
-        return {f"x{i}": x.handle for i, x in enumerate(self.operands)}
+        fill = _neutral_fill(self.read)
+        return {
+            f"x{i}": _read_by_kernels(x.detach(), self.read.operations, fill)
+            if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.dtype is self.read.dtype
+            else y.handle
+            for i, (x, y) in enumerate(zip(self.given, self.operands, strict=True))
+        }
 
     def _queries(self, results: Sequence[str]) -> SparseQueries | None:
         """The einsum as the sites divide it; None of one site, of more labels than there are letters, and of 2^63

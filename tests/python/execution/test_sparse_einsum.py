@@ -149,6 +149,19 @@ def test_calls_that_are_made_again_take_their_own_operands(out_format: str) -> N
         assert found.requires_grad == (w.requires_grad and out_format != "coo")
 
 
+@pytest.mark.parametrize("agg", ["any", "max", "sum"])
+def test_truth_values_that_are_false_are_not_visited_and_count(agg: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand((40, 50), generator=generator) < 0.1
+    sparse = SparseTensor.from_torch(x, levels="csr")
+    for seed in range(4):
+        y = torch.rand((50, 30), generator=generator) < (0.05, 0.9, 0.0, 1.0)[seed]
+        y = y if seed % 2 else y.T.contiguous().T
+        wanted = (x[:, :, None] & y).any(1)
+        for _ in range(2):
+            assert torch.equal(joinsum.einsum("ij,jk->ik", sparse, y, agg=agg, out_format="dense"), wanted)
+
+
 def test_a_call_that_was_refused_is_refused_again() -> None:
     x, y = SparseTensor.from_edges([[0, 1]], 5000), torch.ones(5000, 5000)
     for _ in range(2):
