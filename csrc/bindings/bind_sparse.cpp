@@ -144,6 +144,15 @@ class Planned {
 
   const sparse::ProgramPlan& plan() const { return plan_; }
 
+  /// Keeps no tensor of the program: each run is given all of them.
+  void forget_tensors() {
+    auto tensors = program_->tensors();
+    for (auto& [name, tensor] : tensors) tensor.entries = nullptr;
+    const std::scoped_lock lock(mutex_);
+    runner_ = nullptr;
+    program_ = std::make_shared<Program>(program_->index_sizes(), std::move(tensors), program_->queries());
+  }
+
   /// One run at a time: kernels and converted tensors are kept between runs.
   std::map<std::string, TensorHandle> run(const std::map<std::string, TensorHandle>& given, int threads,
                                           const std::string& engine, const std::string& cache, bool adapts,
@@ -332,6 +341,7 @@ void bind_programs(py::module_& module) {
       .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
            py::arg("adapts"), py::arg("every") = false, WithoutGil())
+      .def("forget_tensors", &Planned::forget_tensors)
       .def("seconds", &Planned::seconds)
       .def("compiled", &Planned::compiled)
       .def("replanned", &Planned::replanned)

@@ -69,15 +69,14 @@ Terms::Sources sources_of(const Program& program, const Estimator& estimator) {
 ProgramPlan plan(const Program& program, const PlanOptions& options) {
   const EstimatorPtr& estimator = options.logical.estimator;
   Terms::Sources sources = sources_of(program, *estimator);
-  const StoredTensors stored = stored_tensors(program);
   std::vector<std::string> taken = names_of(program);
-  ProgramPlan plan{.options = options};
+  ProgramPlan plan{.options = options, .stored = stored_tensors(program)};
   LogicalOptions logical = options.logical;
   logical.distribute = logical.distribute && all_finite(program);
   for (size_t i = 0; i < program.queries().size(); ++i) {
     const Query& query = program.queries()[i];
     PlannedQuery planned{plan_query(query, program.space(i), sources, taken, logical)};
-    planned.physical = plan_kernels(planned.logical, estimator, stored, options.physical);
+    planned.physical = plan_kernels(planned.logical, estimator, plan.stored, options.physical);
     sources[query.name] = {planned.logical.result, program.result(query.name).fill};
     for (const LogicalQuery& each : planned.logical.queries) taken.push_back(each.name);
     plan.cost += planned.logical.cost;

@@ -56,6 +56,7 @@ struct ProgramPlan {
   double cost = 0;                                  ///< of all logical queries
   std::map<std::string, std::string> same_as = {};  ///< a query, and the earlier one that computes the same
   PlanOptions options = {};                         ///< by which it was planned
+  StoredTensors stored = {};                        ///< how the program's tensors are stored
 };
 
 /// Plans the queries of a program in their order, each with the statistics of the earlier ones' results.

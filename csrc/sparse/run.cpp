@@ -81,7 +81,7 @@ TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::strin
   std::string key = access.tensor;
   for (const auto& group : access.diagonal) key += concatenate(" ", group);
   Converted& converted = converted_[key];
-  if (converted.source != tensor) {
+  if (converted.source.lock() != tensor) {
     converted = {tensor, std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs()))};
   }
   return converted.made;
@@ -92,7 +92,7 @@ Runner::Adapted Runner::planned_again(const PlannedQuery& query, size_t number,
   const LogicalQuery& logical = query.logical.queries[number];
   const PlanOptions& options = plan_.options;
   const Terms terms(options.logical.estimator, query.logical.space);
-  StoredTensors stored = stored_tensors(program_);
+  StoredTensors stored = plan_.stored;
   Adapted made{logical, {}};
   for (const physical::Access& access : accesses_of(logical.body, stored)) {
     if (!access.is_result) continue;

@@ -47,7 +47,7 @@ class Runner {
  private:
   /// A tensor as a kernel reads it, and the one that it was made of.
   struct Converted {
-    TensorPtr source;
+    std::weak_ptr<const Tensor> source;
     TensorPtr made;
   };
 

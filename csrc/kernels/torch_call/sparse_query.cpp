@@ -57,6 +57,8 @@ std::shared_ptr<const Planned> planned(const Query& query, const std::vector<Ten
   for (const char letter : query.output) output.emplace_back(1, letter);
   PlanOptions options;
   options.logical.estimator = joinsum::sparse::statistics::estimator_named("chain");
+  // It is one of the queries of a plan.
+  options.logical.whole = true;
   if (query.dense && !output.empty()) {
     options.physical.formats[kResult] = std::vector<LevelFormat>(output.size(), LevelFormat::kDense);
   }

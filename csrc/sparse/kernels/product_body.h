@@ -90,6 +90,9 @@ class ProductBody {
     const std::vector<int64_t> self{std::ssize(kernel.body) - 1};
     const bool is_map = root.kind == BodyNode::Kind::kMap;
     if (is_map && root.op != Operator::kMultiply) return false;
+    // What is compared must round as in every other kernel: in the order of the arguments.
+    const bool is_extreme = kernel.aggregate == Operator::kMin || kernel.aggregate == Operator::kMax;
+    if (std::is_floating_point_v<T> && is_extreme && root.children.size() > 2) return false;
     std::vector<int64_t> uses(kernel.operands.size());
     for (const int64_t child : is_map ? root.children : self) {
       if (kernel.body[child].kind == BodyNode::Kind::kMap) return false;

@@ -19,6 +19,13 @@ bool all_finite(const TermPtr& term) {
   return std::isfinite(term->fill) && std::ranges::all_of(term->children, all_finite);
 }
 
+/// Whether every aggregate is a sum: of a maximum or minimum, products that cancel each other would be all that is
+/// left.
+bool only_sums(const TermPtr& term) {
+  if (term->is(Kind::kAggregate) && term->op != Operator::kAdd) return false;
+  return std::ranges::all_of(term->children, only_sums);
+}
+
 /// Squares as products and differences as sums where they meet one another.
 TermPtr with_products(const Terms& terms, const TermPtr& term) {
   if (term->children.empty()) return term;
@@ -102,7 +109,7 @@ TermPtr all_out(const Terms& terms, const TermPtr& term, int64_t most_terms) {
 }  // namespace
 
 std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
-  if (!term->aggregated || !all_finite(term)) return {};
+  if (!term->aggregated || !all_finite(term) || !only_sums(term)) return {};
   std::vector<TermPtr> found;
   const TermPtr products = with_products(terms, term);
   collect_steps(terms, products, products, found);
@@ -112,7 +119,7 @@ std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64
 }
 
 TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
-  if (!term->aggregated || !all_finite(term)) return nullptr;
+  if (!term->aggregated || !all_finite(term) || !only_sums(term)) return nullptr;
   const TermPtr products = with_products(terms, term);
   const TermPtr out = all_out(terms, products, most_terms);
   return out == nullptr || out == products ? nullptr : terms.renumbered(lifted(terms, out));

@@ -92,16 +92,26 @@ QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& quer
   return cheaper(covering.cost, plan.cost) ? covering : plan;
 }
 
-/// An aggregate over a map of its own operator that has more paths for its indices than there may be indices.
-TermPtr sum_of_many(const Terms& terms, const TermPtr& term) {
+/// Summands of one sum that are planned apart.
+constexpr size_t kMostSummands = 48;
+/// Indices of a sum, with one for each path, up to which branch and bound searches them together.
+constexpr int64_t kMostSearched = 12;
+
+/// An aggregate over a map of its own operator whose indices, with one for each path, are more than `most`.
+TermPtr sum_of_many(const Terms& terms, const TermPtr& term, int64_t most) {
   if (!term->aggregated) return nullptr;
   if (term->is(Expression::Kind::kAggregate) && term->child()->is_map(term->op) && !term->child()->aggregated &&
       is_associative(term->op)) {
     const size_t paths = term->indices.size() * (term->child()->children.size() - 1);
-    if (paths + terms.space().count() > kMostIndices) return term;
+    if (static_cast<int64_t>(paths) + terms.space().count() > most) {
+      JOINSUM_USER_CHECK(term->child()->children.size() <= kMostSummands,
+                         "sparse program: too many indices in one query, with one for each path of an aggregate: most=",
+                         kMostIndices, ", and too many summands: most=", kMostSummands);
+      return term;
+    }
   }
   for (const TermPtr& child : term->children) {
-    if (const TermPtr found = sum_of_many(terms, child)) return found;
+    if (const TermPtr found = sum_of_many(terms, child, most)) return found;
   }
   return nullptr;
 }
@@ -162,7 +172,7 @@ QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names 
 }
 
 /// The plan of one query, of an aggregate over an expression without one.
-QueryPlan undivided(Terms& terms, const TermPtr& term, const Query& query, const LogicalOptions& options) {
+QueryPlan undivided(Terms& terms, const TermPtr& term, const Query& query, Names names, const LogicalOptions& options) {
   QueryPlan plan;
   TermPtr start = Eliminator(terms, options.cost, options.absorption).without_idle(term, plan.order);
   if (start->is(Expression::Kind::kAggregate)) {
@@ -171,8 +181,9 @@ QueryPlan undivided(Terms& terms, const TermPtr& term, const Query& query, const
     const double cost = options.cost.per_result * entries + options.cost.per_element * of_body;
     const std::vector<int64_t> output = members_of(start->free);
     plan.order.insert(plan.order.end(), start->indices.begin(), start->indices.end());
-    plan.queries.push_back({query.name, start->op, start->indices, start->child(), output, entries, of_body, cost});
-    start = terms.input(query.name, output, start->fill, terms.statistics(start), start->origins);
+    const std::string name = names.next();
+    plan.queries.push_back({name, start->op, start->indices, start->child(), output, entries, of_body, cost});
+    start = terms.input(name, output, start->fill, terms.statistics(start), start->origins);
   }
   finish(plan, terms, start, query);
   return plan;
@@ -182,10 +193,11 @@ QueryPlan plan_term(TermPtr term, const IndexSpace& space, const Query& query, N
                     const LogicalOptions& options) {
   Terms terms(options.estimator, space);
   if (options.whole && term->is(Expression::Kind::kAggregate) && !term->child()->aggregated) {
-    return undivided(terms, term, query, options);
+    return undivided(terms, term, query, names, options);
   }
   QueryPlan all;
-  while (const TermPtr sum = sum_of_many(terms, term)) {
+  const int64_t most = options.search == Search::kBranchAndBound ? kMostSearched : kMostIndices;
+  while (const TermPtr sum = sum_of_many(terms, term, most)) {
     term = terms.replaced(term, sum, summed_apart(terms, sum, names, options, all));
   }
   QueryPlan plan = greedy(term, terms.space(), query, names, options);
@@ -239,7 +251,8 @@ QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::S
   Terms terms(options.estimator, space);
   const Names names(query.name, {taken.begin(), taken.end()});
   TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
-  if (options.distribute) term = distributed(terms, term, query, names, options);
+  const bool is_empty = std::ranges::find(space.sizes, 0) != space.sizes.end();
+  if (options.distribute && !options.whole && !is_empty) term = distributed(terms, term, query, names, options);
   return plan_term(term, terms.space(), query, names, options);
 }
 

@@ -126,6 +126,7 @@ class _Planned:
         # Ties of other joins are those of the joined operands. Sums of several operands may be reduced one by one.
         options.whole = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
         self.plan = _C.SparsePlan(program, options)
+        self.plan.forget_tensors()
         self._extents = read.extents
         self._kernels: list[dict[str, Any]] = self.plan.data()["physical"]
 
@@ -355,6 +356,8 @@ def _aligned(pattern: SparseTensor, found: SparseTensor) -> torch.Tensor:
         raise PlanError(
             f"einsum: no gradient for a sparse operand of 2^63 elements or more: shape={list(pattern.shape)}"
         )
+    if pattern.nnz == 0:
+        return torch.zeros(0, dtype=found.dtype)
     places, (others, values) = pattern.handle.to_coordinates(False)[0], found.handle.to_coordinates(True)
     place, other = (torch.zeros(count, dtype=torch.int64) for count in (pattern.nnz, values.numel()))
     for mine, its, extent in zip(places, others, pattern.shape, strict=True):
@@ -389,9 +392,13 @@ class _Recorded(torch.autograd.Function):
         return made[0].values()
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, arriving: torch.Tensor) -> tuple[Any, ...]:
         call: _Call = ctx.call
+        if torch.is_grad_enabled():
+            raise PlanError(
+                f"einsum: gradients of sparse einsums have no gradients, so create_graph=True is not taken; make the "
+                f"sparse operands dense with to_dense()\n  {call.read.equation}"
+            )
         assert ctx.saved_tensors
         needed = [p for i, p in enumerate(ctx.positions) if ctx.needs_input_grad[3 + i]]
         sparse = call.out_format not in ("auto", "dense")

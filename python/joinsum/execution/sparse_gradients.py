@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from joinsum import _C
+from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
 from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.sparse import SparseTensor
@@ -20,6 +21,9 @@ from joinsum.sparse.program import plan_options
 __all__ = ["SparseGradients", "at_pattern"]
 
 _EXTREMES = ("min", "max")
+
+# The query that counts elements of the result that no combination reaches.
+_LOST = "lost"
 
 
 def at_pattern(x: SparseTensor, values: torch.Tensor | None = None) -> SparseTensor:
@@ -176,6 +180,12 @@ class _Writer:
         ties = _read(f"ties {last.name}", last.output)
         one_at_least = mapped("+", ties, ["map", "eq", [ties, ["lit", 0.0]]])
         share: Data = ["map", "*", [_read("d", last.output), ["map", "/", [["lit", 1.0], one_at_least]]]]
+        # A finite extreme that nothing reaches was rounded in another way.
+        z, stored = last.result, []
+        if not _is_dense(self._tensors[last.name]):
+            stored = self._stored([(last.name, tuple(last.output))])
+        without: list[Data] = [["map", "eq", [ties, ["lit", 0.0]]], ["map", "eq", [["map", "-", [z, z]], ["lit", 0.0]]]]
+        self._add(_LOST, _summed(last.output, mapped("*", *stored, *without)), [])
         return self._add("shares", share, last.output)
 
     def _pass_on(self, query: _Query, gradient: Data, leaf: Leaf, arrived: dict[str, list[str]]) -> None:
@@ -195,10 +205,11 @@ class _Writer:
         parts.append(self._add(f"d {leaf[0]} {len(parts)} of {query.name}", body, leaf[1]))
 
     def extents(self, query: _Query) -> dict[str, int]:
-        """Of the indices of a query's expression."""
+        """Of the indices of a query."""
+        read = [*leaves_of(query.body), (query.name, tuple(query.output))]
         return {
             index: extent
-            for tensor, indices in leaves_of(query.body)
+            for tensor, indices in read
             for index, extent in zip(indices, self._tensors[tensor].shape, strict=True)
         }
 
@@ -243,11 +254,13 @@ class SparseGradients:
             if _is_dense(tensors[name])
         }
         self._plan = _C.SparsePlan(program, options)
+        self._plan.forget_tensors()
         self._on_sites: SparseQueries | None = None
+        results = [*self._outputs.values(), *(name for name, _, _ in writer.made if name == _LOST)]
         large = any(math.prod(x.shape) >= 2**63 for x in given.values())
         if current.sites > 1 and not large and self._plan.site_queries():
             dense = [name for name, x in given.items() if _is_dense(x)]
-            self._on_sites = SparseQueries(current, self._plan, given, dense, list(self._outputs.values()))
+            self._on_sites = SparseQueries(current, self._plan, given, dense, results)
 
     def _all(self, tensors: Mapping[str, SparseTensor]) -> dict[str, SparseTensor]:
         found = {name: tensors[name] for name in self._read}
@@ -264,4 +277,10 @@ class SparseGradients:
             handles = {name: x.handle for name, x in given.items()}
             results = self._plan.run(handles, torch.get_num_threads(), "automatic", "", True)
             found = {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
+        if _LOST in found and found[_LOST].item() != 0:
+            raise PlanError(
+                "einsum: no gradient of this maximum or minimum, whose elements round in another way when they are "
+                f"computed again: elements={int(found[_LOST].item())}; join fewer operands at a time, or make them "
+                "dense"
+            )
         return {name: found[query] for name, query in self._outputs.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
+import weakref
 
 import joinsum
 import pytest
@@ -170,3 +172,86 @@ def test_a_result_may_be_written_to() -> None:
     z.sum().backward()
     assert values.grad is not None
     assert values.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3])
+@pytest.mark.parametrize("agg", ["max", "min"])
+def test_extremes_are_found_again_whatever_their_rounding(agg: str, sites: int) -> None:
+    """The forward pass, its gradient, and each site round alike: a kernel does not choose the order of arguments."""
+    joinsum.init(sites=sites)
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        y = torch.randn(6, 5, generator=generator) * (torch.rand(6, 5, generator=generator) < 0.3)
+        sparse = SparseTensor.from_torch(y, levels="csr")
+        for join in ("x*(y + 1)", "squared_difference", "(x - y)*(x + y)"):
+            x = torch.randn(6, generator=generator).requires_grad_()
+            z = joinsum.einsum("i,ij->i", x, sparse, join=join, agg=agg, out_format="dense")
+            assert isinstance(z, torch.Tensor)
+            (found,) = torch.autograd.grad(z.sum(), x)
+            a = x[:, None]
+            joined = {"x*(y + 1)": a * (y + 1), "squared_difference": (a - y) ** 2}.get(join, (a - y) * (a + y))
+            wanted = joined.amax(1) if agg == "max" else joined.amin(1)
+            torch.testing.assert_close(z.detach(), wanted.detach())
+            torch.testing.assert_close(found, torch.autograd.grad(wanted.sum(), x)[0])
+        stored = [torch.rand(14, 9, generator=generator) < 0.4 for _ in range(3)]
+        values = [torch.randn(int(m.sum()), generator=generator).requires_grad_() for m in stored]
+        factors = [
+            SparseTensor.from_coordinates(list(m.nonzero().T), v.detach(), (14, 9)).with_values(v)
+            for m, v in zip(stored, values, strict=True)
+        ]
+        z = joinsum.einsum("ij,kj,lj->j", *factors, agg=agg, out_format="dense")
+        assert isinstance(z, torch.Tensor)
+        p, q, r = (torch.zeros(14, 9).masked_scatter(m, v) for m, v in zip(stored, values, strict=True))
+        joined = p[:, None, None] * q[:, None] * r
+        wanted = joined.amax((0, 1, 2)) if agg == "max" else joined.amin((0, 1, 2))
+        found_all, wanted_all = (torch.autograd.grad(each.sum(), values) for each in (z, wanted))
+        for mine, its in zip(found_all, wanted_all, strict=True):
+            torch.testing.assert_close(mine, its)
+
+
+def test_labels_of_the_result_alone_and_operands_that_do_not_count() -> None:
+    y = SparseTensor.from_coordinates([[0, 1], [1, 2]], [1.0, 2.0], (3, 4))
+    x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    z = joinsum.einsum("i,ij->im", x, y, agg="max", extents={"m": 2})
+    assert isinstance(z, torch.Tensor)
+    z.sum().backward()
+    dense = y.to_dense()
+    again = x.detach().clone().requires_grad_()
+    (again[:, None] * dense).amax(1)[:, None].expand(3, 2).sum().backward()
+    assert torch.equal(x.grad, again.grad)  # type: ignore[arg-type]
+    x.grad = None
+    first = joinsum.einsum("i,ij->j", x, y, join="x", agg="max")
+    assert isinstance(first, torch.Tensor)
+    first.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0.0, 0.0, 4.0]
+
+
+def test_a_scalar_that_stores_nothing_has_an_empty_gradient() -> None:
+    values = torch.zeros(0, requires_grad=True)
+    nothing = SparseTensor.from_coordinates([], torch.zeros(0), ()).with_values(values)
+    z = joinsum.einsum(",i->i", nothing, torch.ones(3), join="sub")
+    assert isinstance(z, torch.Tensor)
+    z.sum().backward()
+    assert values.grad is not None
+    assert values.grad.shape == (0,)
+
+
+def test_gradients_of_gradients_are_refused() -> None:
+    x = SparseTensor.from_edges([[0, 1]], 2)
+    values = torch.ones(1, requires_grad=True)
+    z = joinsum.einsum("ij->i", x.with_values(values), join="square")
+    with pytest.raises(joinsum.PlanError, match="create_graph=True is not taken"):
+        torch.autograd.grad(z.sum(), values, create_graph=True)  # type: ignore[union-attr]
+
+
+def test_plans_keep_no_operands() -> None:
+    x = SparseTensor.from_coordinates([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), levels="coo")
+    values = x.values().requires_grad_()
+    given = x.with_values(values)
+    z = joinsum.einsum("ij->i", given, agg="max", out_format="dense")
+    z.sum().backward()  # type: ignore[union-attr]
+    kept = weakref.ref(given)
+    del x, given, z
+    gc.collect()
+    assert kept() is None

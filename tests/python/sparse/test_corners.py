@@ -33,6 +33,36 @@ def test_products_of_many_sums_are_planned() -> None:
     assert over.run()["q"].item() == 3**6 * 2**5
 
 
+def test_squares_are_not_multiplied_out_below_a_minimum() -> None:
+    tensors = {"A": {"shape": [], "coo": [[1e8]]}, "V": {"shape": [3], "coo": [[0, 1e8 + 1]]}}
+    difference = ["map", "sq", [["map", "-", [at("A"), at("V", "i")]]]]
+    assert program(tensors, ["agg", "min", ["i"], difference]).run()["q"].item() == 1
+    assert program(tensors, ["agg", "max", ["i"], difference]).run()["q"].item() == 1e16
+
+
+def test_sums_over_nothing_are_planned() -> None:
+    tensors = {"V": VECTOR, "Z": {"shape": [2, 0], "coo": []}}
+    square = ["map", "sq", [["map", "-", [["map", "sq", [at("V", "i")]], at("Z", "k", "l")]]]]
+    over = program(tensors, ["agg", "+", ["k", "l"], square], "i")
+    assert over.run()["q"].to_dense().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("products", [5, 24])
+def test_sums_of_products_are_planned_summand_by_summand(products: int) -> None:
+    """Branch and bound over all their paths at once would take seconds."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randint(1, 4, shape, generator=generator) for shape in ((products, 6, 5), (products, 5, 4)))
+    tensors: dict[str, Any] = {}
+    for name, each in (("A", x), ("B", y)):
+        for q, matrix in enumerate(each.tolist()):
+            coo = [[i, j, value] for i, row in enumerate(matrix) for j, value in enumerate(row)]
+            tensors[f"{name}{q}"] = {"shape": list(each.shape[1:]), "coo": coo}
+    terms = [["map", "*", [at(f"A{q}", "i", "j"), at(f"B{q}", "j", "k")]] for q in range(products)]
+    over = program(tensors, ["agg", "+", ["j"], ["map", "+", terms]], "i", "k")
+    assert over.plan(search="branch_and_bound").seconds["plan"] < 5
+    assert torch.equal(over.run()["q"].to_dense(), (x.double() @ y.double()).sum(0))
+
+
 def test_a_product_of_sums_with_many_paths_is_summed_summand_by_summand() -> None:
     """The covariance of a star join: 16 summands over nine indices, 144 paths."""
     generator = torch.Generator().manual_seed(0)
