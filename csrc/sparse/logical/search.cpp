@@ -93,7 +93,7 @@ QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& quer
 }
 
 /// Summands of one sum that are planned apart.
-constexpr size_t kMostSummands = 48;
+constexpr int64_t kMostSummands = 48;
 /// Indices of a sum, with one for each path, up to which branch and bound searches them together.
 constexpr int64_t kMostSearched = 12;
 
@@ -102,13 +102,12 @@ TermPtr sum_of_many(const Terms& terms, const TermPtr& term, int64_t most) {
   if (!term->aggregated) return nullptr;
   if (term->is(Expression::Kind::kAggregate) && term->child()->is_map(term->op) && !term->child()->aggregated &&
       is_associative(term->op)) {
-    const size_t paths = term->indices.size() * (term->child()->children.size() - 1);
-    if (static_cast<int64_t>(paths) + terms.space().count() > most) {
-      JOINSUM_USER_CHECK(term->child()->children.size() <= kMostSummands,
-                         "sparse program: too many indices in one query, with one for each path of an aggregate: most=",
-                         kMostIndices, ", and too many summands: most=", kMostSummands);
-      return term;
-    }
+    const int64_t summands = std::ssize(term->child()->children);
+    const int64_t indices = std::ssize(term->indices) * (summands - 1) + terms.space().count();
+    if (indices > most && summands <= kMostSummands) return term;
+    JOINSUM_USER_CHECK(indices <= kMostIndices,
+                       "sparse program: too many indices in one query, with one for each path of an aggregate: most=",
+                       kMostIndices, ", and too many summands: most=", kMostSummands);
   }
   for (const TermPtr& child : term->children) {
     if (const TermPtr found = sum_of_many(terms, child, most)) return found;

@@ -356,16 +356,22 @@ class TracedFunction:
 
     @contextmanager
     def _exchanged(self) -> Iterator[list[torch.nn.Module]]:
-        """Replaces the model's tensors by fake ones; gives its modules."""
+        """Replaces the model's tensors by fake ones, and sparse gradients of tables, which a graph does not have, by
+        dense ones; gives its modules."""
         held = self._module_tensors
         if held is None or not held.unchanged():
             prepare_models(self._model.modules())
             held = self._module_tensors = ModuleTensors(self._model)
+        sparse = [table for table in held.tables if table.sparse]
         try:
             for (tensors, name), fake in zip(held.places, self._model_fakes(held.tensors), strict=True):
                 tensors[name] = fake
+            for table in sparse:
+                table.sparse = False
             yield held.modules
         finally:
+            for table in sparse:
+                table.sparse = True
             for (tensors, name), tensor in zip(held.places, held.tensors, strict=True):
                 now = tensors[name] if isinstance(tensors, list) else tensors.get(name)
                 if now is not None and self._actual.get(id(now)) is tensor:

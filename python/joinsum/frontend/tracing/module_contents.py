@@ -24,12 +24,15 @@ class ModuleTensors:
     """Where the modules of a model hold tensors. Clears the weak references of recurrent layers.
 
     modules   the model and its submodules, each once
+    tables    those of embeddings
     places    a dictionary or list, and the key or index, for each tensor that a module holds
     tensors   the tensor at each place
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.modules = list(model.modules())
+        kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+        self.tables = [each for each in self.modules if isinstance(each, kinds)]
         self._dictionaries = _flat(map(_holders, self.modules))
         self._lists = [_weights_of(each) for each in self.modules if isinstance(each, torch.nn.RNNBase)]
         self._contents = self._read()

@@ -19,7 +19,7 @@ from capture_by_torch import Captured, Planned
 from joinsum.capture import table
 from operator_samples import compare, op_infos, samples_of
 
-SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "2"))
+SAMPLES = int(os.environ.get("JOINSUM_OPERATOR_SAMPLES", "4"))
 SITES = [int(each) for each in os.environ.get("JOINSUM_OPERATOR_SITES", "3").split(",")]
 OP_INFOS: dict[str, str] = json.loads((Path(__file__).parent / "operator_samples.json").read_text())
 A = torch.ops.aten

@@ -20,7 +20,7 @@ class Model(nn.Module):
     def __init__(self, bags: bool) -> None:
         super().__init__()
         kind = nn.EmbeddingBag if bags else nn.Embedding
-        self.table = kind(WORDS, WIDTH, sparse=True, dtype=torch.float64)
+        self.table = kind(WORDS, WIDTH, sparse=True, padding_idx=2, dtype=torch.float64)
         self.scores = nn.Linear(WIDTH, 5, dtype=torch.float64)
 
     def forward(self, words: torch.Tensor) -> torch.Tensor:
@@ -70,6 +70,7 @@ def test_steps_are_torchs(sites: int, bags: bool, name: str) -> None:
     step = joinsum.train_step(planned, nn.functional.cross_entropy, OPTIMIZERS[name](planned))
     assert [float(step(x, y)) for x, y in batches()] == pytest.approx(wanted, rel=1e-10)
     step.sync()
+    assert planned.table.sparse
     for x, y in zip(planned.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-10)
 
