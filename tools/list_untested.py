@@ -505,7 +505,7 @@ ELSEWHERE = (
         "whole plans, whose costs are compared with all orders",
     ),
     Row("csrc/sparse/physical", "common", "cpp/sparse/physical/physical_test.cpp", "queries that are one"),
-    Row("csrc/sparse", "plan run", "python/sparse/test_plans.py", "whole plans, and their runs"),
+    Row("csrc/sparse", "plan", "python/sparse/test_plans.py", "whole plans, and their runs"),
     Row(
         "csrc/sparse/tensor",
         "coordinates diagonal distinct elements levels order tensor transpose",
