@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 from forks import free_port
 from launch import torchrun
-from training import EVERYTHING, rare
+from training import rare, takes_long
 
 PROGRAM = Path(__file__).parent / "programs" / "lost_subnets.py"
 RESTARTED = Path(__file__).parent / "programs" / "restarted_subnets.py"
@@ -55,8 +55,6 @@ def test_the_others_go_on_with_all_weights(loss: str, lost: int, round_: int) ->
 
 
 # --- under torchrun ---------------------------------------------------------------------------------------------------
-
-takes_long = pytest.mark.skipif(not EVERYTHING, reason="JOINSUM_ALL_MODELS=1 runs it")
 
 
 def goes_on_with(ranks: int, text: str) -> None:

@@ -27,9 +27,12 @@ CLUSTERS = {"default": joinsum.Cluster(), "dividing": CUTTING}
 EVERYTHING = os.environ.get("JOINSUM_ALL_MODELS", "0") not in ("", "0")
 
 
+takes_long = pytest.mark.skipif(not EVERYTHING, reason="JOINSUM_ALL_MODELS=1 runs it")
+
+
 def rare(*values: object) -> Any:
     """A case of a test that only `make nightly` runs."""
-    return pytest.param(*values, marks=pytest.mark.skipif(not EVERYTHING, reason="JOINSUM_ALL_MODELS=1 runs it"))
+    return pytest.param(*values, marks=takes_long)
 
 
 Make = Callable[[Any], torch.optim.Optimizer]

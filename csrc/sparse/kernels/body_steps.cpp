@@ -20,13 +20,13 @@ std::vector<bool> compared(const Kernel& kernel) {
   return found;
 }
 
-/// Appends the steps of a map; returns its depth. What does not change in inner loops comes first, unless the order of
-/// arguments is `kept`.
-int64_t add_map(const BodyNode& node, int64_t n, bool kept, const std::vector<int64_t>& depths,
+/// Appends the steps of a map; returns its depth. What does not change in inner loops comes first, unless arguments are
+/// taken `in_order`.
+int64_t add_map(const BodyNode& node, int64_t n, bool in_order, const std::vector<int64_t>& depths,
                 std::vector<BodyStep>& steps) {
   const std::string name = "x" + std::to_string(n);
   std::vector<int64_t> children = node.children;
-  if (is_associative(node.op) && is_commutative(node.op) && !kept) {
+  if (is_associative(node.op) && is_commutative(node.op) && !in_order) {
     std::ranges::stable_sort(children, {}, [&](int64_t child) { return depths[child]; });
   }
   BodyStep step{.kind = BodyStep::Kind::kMap, .node = n, .depth = depths[children[0]]};
@@ -52,11 +52,11 @@ int64_t add_map(const BodyNode& node, int64_t n, bool kept, const std::vector<in
 std::vector<BodyStep> body_steps(const Kernel& kernel) {
   std::vector<BodyStep> steps;
   std::vector<int64_t> depths;
-  const std::vector<bool> kept = compared(kernel);
+  const std::vector<bool> in_order = compared(kernel);
   for (int64_t n = 0; n < std::ssize(kernel.body); ++n) {
     const BodyNode& node = kernel.body[n];
     if (node.kind == BodyNode::Kind::kMap) {
-      depths.push_back(add_map(node, n, kept[n] && node.children.size() > 2, depths, steps));
+      depths.push_back(add_map(node, n, in_order[n] && node.children.size() > 2, depths, steps));
       continue;
     }
     BodyStep step{.node = n, .name = "x" + std::to_string(n)};

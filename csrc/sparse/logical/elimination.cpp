@@ -190,21 +190,22 @@ void Eliminator::absorb(Elimination& elimination) const {
   }
 }
 
-void Eliminator::fill_query(Elimination& elimination) const {
-  LogicalQuery& query = elimination.query;
-  const TermPtr& aggregate = elimination.aggregate;
-  query.op = aggregate->op;
-  query.indices = aggregate->indices;
-  query.body = aggregate->child();
+LogicalQuery Eliminator::query_of(const TermPtr& aggregate) const {
+  LogicalQuery query{.name = {}, .op = aggregate->op, .indices = aggregate->indices, .body = aggregate->child()};
   query.output = members_of(aggregate->free);
-  for (const int64_t index : query.indices) {
-    elimination.covered.emplace_back(index, origins_with(query.body, index));
-  }
-  const StatisticsPtr of_body = terms_.statistics(query.body);
-  elimination.result = terms_.statistics(aggregate);
-  query.entries_of_body = terms_.estimate(of_body);
-  query.entries_of_result = terms_.estimate(elimination.result);
+  query.entries_of_body = terms_.estimate(terms_.statistics(query.body));
+  query.entries_of_result = terms_.estimate(terms_.statistics(aggregate));
   query.cost = cost_.per_result * query.entries_of_result + cost_.per_element * query.entries_of_body;
+  return query;
+}
+
+void Eliminator::fill_query(Elimination& elimination) const {
+  const TermPtr& aggregate = elimination.aggregate;
+  elimination.query = query_of(aggregate);
+  elimination.result = terms_.statistics(aggregate);
+  for (const int64_t index : aggregate->indices) {
+    elimination.covered.emplace_back(index, origins_with(aggregate->child(), index));
+  }
 }
 
 TermPtr Eliminator::apply(const Elimination& elimination) const {

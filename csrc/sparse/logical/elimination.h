@@ -64,6 +64,9 @@ class Eliminator {
   /// Those of one index.
   std::vector<Elimination> candidates(const TermPtr& term, int64_t index) const;
 
+  /// The query of an aggregate over an expression without one, with its cost; it has no name yet.
+  LogicalQuery query_of(const TermPtr& aggregate) const;
+
   /// The term that reads the result of the elimination's query under the name of the query.
   TermPtr apply(const Elimination& elimination) const;
 

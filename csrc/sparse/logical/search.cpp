@@ -173,16 +173,14 @@ QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names 
 /// The plan of one query, of an aggregate over an expression without one.
 QueryPlan undivided(Terms& terms, const TermPtr& term, const Query& query, Names names, const LogicalOptions& options) {
   QueryPlan plan;
-  TermPtr start = Eliminator(terms, options.cost, options.absorption).without_idle(term, plan.order);
+  const Eliminator eliminator(terms, options.cost, options.absorption);
+  TermPtr start = eliminator.without_idle(term, plan.order);
   if (start->is(Expression::Kind::kAggregate)) {
-    const double entries = terms.estimate(terms.statistics(start));
-    const double of_body = terms.estimate(terms.statistics(start->child()));
-    const double cost = options.cost.per_result * entries + options.cost.per_element * of_body;
-    const std::vector<int64_t> output = members_of(start->free);
-    plan.order.insert(plan.order.end(), start->indices.begin(), start->indices.end());
-    const std::string name = names.next();
-    plan.queries.push_back({name, start->op, start->indices, start->child(), output, entries, of_body, cost});
-    start = terms.input(name, output, start->fill, terms.statistics(start), start->origins);
+    LogicalQuery whole = eliminator.query_of(start);
+    whole.name = names.next();
+    plan.order.insert(plan.order.end(), whole.indices.begin(), whole.indices.end());
+    start = terms.input(whole.name, whole.output, start->fill, terms.statistics(start), start->origins);
+    plan.queries.push_back(std::move(whole));
   }
   finish(plan, terms, start, query);
   return plan;

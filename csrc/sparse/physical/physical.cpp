@@ -205,9 +205,9 @@ PhysicalQuery plan_kernel(const Terms& terms, LogicalQuery& query, const StoredT
   physical.iterations = order.iterations;
   physical.cost = order.cost;
   physical.optimal_order = order.optimal;
-  const bool maps = maps_values(query, accesses_of(query.body, stored));
-  query.body =
-      reordered(terms, query.body, accesses_of(query.body, stored), maps ? query.output : order.loops, between, wanted);
+  const std::vector<Access> read = accesses_of(query.body, stored);
+  const bool maps = maps_values(query, read);
+  query.body = reordered(terms, query.body, read, maps ? query.output : order.loops, between, wanted);
   const std::vector<Access> accesses = accesses_of(query.body, stored);
   physical.maps_values = maps && accesses.front().term->indices == query.output;
   for (const size_t i : order.transposed) {

@@ -105,9 +105,11 @@ def _sparse(operand: SparseTensor | torch.Tensor, read: _Read) -> SparseTensor:
     return SparseTensor.from_torch(operand.detach().to(read.dtype), fill=_neutral_fill(read))
 
 
-def _read_by_kernels(x: torch.Tensor, operations: Operations, fill: float) -> _C.SparseTensor:
-    """A dense operand: what is false in a product has no visits."""
-    return _C.SparseTensor.from_dense(x, fill, x.dtype is torch.bool and operations.join == "mul")
+def _handle(x: SparseTensor | torch.Tensor, operations: Operations, fill: float) -> _C.SparseTensor:
+    """An operand as kernels read it; what is false in dense factors is not visited."""
+    if isinstance(x, SparseTensor):
+        return x.handle
+    return _C.SparseTensor.from_dense(x.detach(), fill, x.dtype is torch.bool and operations.join == "mul")
 
 
 class _Planned:
@@ -219,14 +221,10 @@ class _Call:
         def call(given: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor | None:
             if torch.is_grad_enabled() and any(x.requires_grad for x in given):
                 return None
-            handles = {}
-            for i, x in enumerate(given):
-                if isinstance(x, torch.Tensor):
-                    if x.layout is not torch.strided or x.device.type != "cpu":
-                        return None
-                    handles[f"x{i}"] = _read_by_kernels(x.detach(), operations, fill)
-                else:
-                    handles[f"x{i}"] = x.handle
+            for x in given:
+                if isinstance(x, torch.Tensor) and (x.layout is not torch.strided or x.device.type != "cpu"):
+                    return None
+            handles = {f"x{i}": _handle(x, operations, fill) for i, x in enumerate(given)}
             return _formatted(planned.run(handles), out_format)
 
         return call
@@ -238,26 +236,19 @@ class _Call:
 
     def _handles(self) -> dict[str, _C.SparseTensor]:
         fill = _neutral_fill(self.read)
-        return {
-            f"x{i}": _read_by_kernels(x.detach(), self.read.operations, fill)
-            if isinstance(x, torch.Tensor) and x.layout is torch.strided and x.dtype is self.read.dtype
-            else y.handle
-            for i, (x, y) in enumerate(zip(self.given, self.operands, strict=True))
-        }
+        given = self.given if self.is_plain else self.operands
+        return {f"x{i}": _handle(x, self.read.operations, fill) for i, x in enumerate(given)}
 
     def _queries(self, results: Sequence[str]) -> SparseQueries | None:
-        """The einsum as the sites divide it; None of one site, of more labels than there are letters, and of 2^63
-        elements."""
+        """The einsum as the sites divide it, if they do."""
         if self.current.sites == 1:
             return None
         dense = tuple(name for name, x in self._blocks().items() if isinstance(x, torch.Tensor))
-        return self.current.cached(("sites", dense, *results, *self.key), lambda: self._divided(dense, results))
-
-    def _divided(self, dense: Sequence[str], results: Sequence[str]) -> SparseQueries | None:
-        if not self.planned.plan.site_queries() or any(math.prod(x.shape) >= 2**63 for x in self.operands):
-            return None
         tensors = {f"x{i}": x for i, x in enumerate(self.operands)}
-        return SparseQueries(self.current, self.planned.plan, tensors, dense, results)
+        return self.current.cached(
+            ("sites", dense, *results, *self.key),
+            lambda: SparseQueries.where_divided(self.current, self.planned.plan, tensors, dense, results),
+        )
 
     def _blocks(self) -> dict[str, SparseTensor | torch.Tensor]:
         """The operands as sites store them."""

@@ -255,12 +255,10 @@ class SparseGradients:
         }
         self._plan = _C.SparsePlan(program, options)
         self._plan.forget_tensors()
-        self._on_sites: SparseQueries | None = None
-        results = [*self._outputs.values(), *(name for name, _, _ in writer.made if name == _LOST)]
-        large = any(math.prod(x.shape) >= 2**63 for x in given.values())
-        if current.sites > 1 and not large and self._plan.site_queries():
-            dense = [name for name, x in given.items() if _is_dense(x)]
-            self._on_sites = SparseQueries(current, self._plan, given, dense, results)
+        read_back = {*self._outputs.values(), _LOST}
+        results = [name for name, _, _ in writer.made if name in read_back]
+        dense = [name for name, x in given.items() if _is_dense(x)]
+        self._on_sites = SparseQueries.where_divided(current, self._plan, given, dense, results)
 
     def _all(self, tensors: Mapping[str, SparseTensor]) -> dict[str, SparseTensor]:
         found = {name: tensors[name] for name in self._read}

@@ -43,6 +43,21 @@ class SparseQueries:
         outputs = [(f"q{i}", self._known[name].node) for i, name in enumerate(self._outputs)]
         self.planned = PlannedGraph(current, _C.EinsumPlan.make(outputs))
 
+    @classmethod
+    def where_divided(
+        cls,
+        current: Context,
+        plan: _C.SparsePlan,
+        tensors: Mapping[str, SparseTensor],
+        dense: Collection[str],
+        results: Sequence[str],
+    ) -> SparseQueries | None:
+        """The same; None of one site, of more labels than there are letters, and of tensors of 2^63 elements."""
+        large = any(math.prod(x.shape) >= 2**63 for x in tensors.values())
+        if current.sites == 1 or large or not plan.site_queries():
+            return None
+        return cls(current, plan, tensors, dense, results)
+
     def _add_input(self, name: str, dtype: str, shape: Sequence[int], fill: float, entries: int | None) -> None:
         self._names[name] = f"t{len(self._names)}"
         node = _C.einsum_input(self._names[name], dtype, list(shape), entries)
@@ -120,10 +135,10 @@ class _Divided:
         handles = {name: handle for name, handle in entries.items() if handle is not None}
         self._tensors = {name: SparseTensor.of_handle(handle) for name, handle in handles.items()}
         self.queries = None
-        large = any(math.prod(x.shape) >= 2**63 for x in self._tensors.values())
-        if handles and len(handles) == len(entries) and not large and plan.handle.site_queries():
+        if handles and len(handles) == len(entries):
             dense = {name for name, x in self._tensors.items() if 2 * x.nnz > math.prod(x.shape)}
-            self.queries = SparseQueries(current, plan.handle, self._tensors, dense, plan.program.queries)
+            results = plan.program.queries
+            self.queries = SparseQueries.where_divided(current, plan.handle, self._tensors, dense, results)
 
     def run(self) -> dict[str, SparseTensor]:
         assert self.queries is not None

@@ -13,7 +13,7 @@ import torch
 
 from joinsum.base.errors import PlanError
 from joinsum.frontend.training import other_updates as others
-from joinsum.frontend.training.sgd_and_adam import ADAM, SGD, SPARSE_ADAM
+from joinsum.frontend.training.sgd_and_adam import ADAM, SGD
 from joinsum.frontend.training.update import Update
 
 __all__ = ["UPDATES", "update_of"]
@@ -22,7 +22,7 @@ UPDATES: dict[type[torch.optim.Optimizer], Update] = {
     torch.optim.SGD: SGD,
     torch.optim.Adam: ADAM,
     torch.optim.AdamW: ADAM,
-    torch.optim.SparseAdam: SPARSE_ADAM,
+    torch.optim.SparseAdam: others.SPARSE_ADAM,
     torch.optim.RMSprop: others.RMSPROP,
     torch.optim.Adagrad: others.ADAGRAD,
     torch.optim.Adadelta: others.ADADELTA,

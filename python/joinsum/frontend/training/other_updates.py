@@ -10,7 +10,19 @@ from torch import Tensor
 
 from joinsum.frontend.training.update import Numbers, Options, Scalars, State, Traits, Update
 
-__all__ = ["ADADELTA", "ADAFACTOR", "ADAGRAD", "ADAMAX", "ASGD", "MUON", "NADAM", "RADAM", "RMSPROP", "RPROP"]
+__all__ = [
+    "ADADELTA",
+    "ADAFACTOR",
+    "ADAGRAD",
+    "ADAMAX",
+    "ASGD",
+    "MUON",
+    "NADAM",
+    "RADAM",
+    "RMSPROP",
+    "RPROP",
+    "SPARSE_ADAM",
+]
 
 
 def _traits(options: Options, *names: str) -> dict[str, Any]:
@@ -347,3 +359,27 @@ MUON = Update(
     False,
     _muon,
 )
+
+
+# --- SparseAdam -------------------------------------------------------------------------------------------------------
+
+
+def _sparse_adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    """Rows whose gradient is 0 stay as they are, with their moments."""
+    g = _gradient(p, g, n, traits)
+    nonzero = g != 0
+    touched = nonzero.flatten(1).any(1).reshape(-1, *[1] * (g.dim() - 1)) if g.dim() > 1 else nonzero
+    average, square = state["exp_avg"], state["exp_avg_sq"]
+    average = torch.where(touched, _averaged(average, g, n["take1"]), average)
+    square = torch.where(touched, _averaged(square, g * g, n["take2"]), square)
+    moved = torch.where(touched, p - average / (square.sqrt() + n["eps"]) * n["rate"], p)
+    return moved, {"exp_avg": average, "exp_avg_sq": square}
+
+
+def _sparse_adam_numbers(options: Options, step: int, _: Scalars) -> dict[str, float]:
+    beta1, beta2 = (float(beta) for beta in options["betas"])
+    rate = float(options["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
+    return {"rate": rate, "take1": 1 - beta1, "take2": 1 - beta2, "eps": float(options["eps"])}
+
+
+SPARSE_ADAM = Update(_traits, lambda traits, _: ("exp_avg", "exp_avg_sq"), _sparse_adam_numbers, True, _sparse_adam)

@@ -1,15 +1,13 @@
-"""SGD, Adam and SparseAdam as functions of tensors. Adam's update is one operator of the C++ core."""
+"""SGD and Adam as functions of tensors. Adam's update is one operator of the C++ core."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
 
 from joinsum.frontend.training.update import Numbers, Options, Scalars, State, Traits, Update
 
-__all__ = ["ADAM", "SGD", "SPARSE_ADAM"]
+__all__ = ["ADAM", "SGD"]
 
 # --- SGD --------------------------------------------------------------------------------------------------------------
 
@@ -82,27 +80,6 @@ def _adam_moments(traits: Traits) -> tuple[str, ...]:
     return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if traits["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
 
-# --- SparseAdam -------------------------------------------------------------------------------------------------------
-
-
-def _sparse_adam_numbers(options: Options, step: int, _: Scalars) -> dict[str, float]:
-    beta1, beta2 = (float(beta) for beta in options["betas"])
-    rate = float(options["lr"]) * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-    return {"rate": rate, "take1": 1 - beta1, "take2": 1 - beta2, "eps": float(options["eps"])}
-
-
-def _sparse_adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
-    """Rows whose gradient is 0 stay as they are, with their moments."""
-    g = -g if traits["maximize"] else g
-    nonzero = g != 0
-    touched = nonzero.flatten(1).any(1).reshape(-1, *[1] * (g.dim() - 1)) if g.dim() > 1 else nonzero
-    average, square = state["exp_avg"], state["exp_avg_sq"]
-    average = torch.where(touched, average + (g - average) * n["take1"], average)
-    square = torch.where(touched, square + (g * g - square) * n["take2"], square)
-    moved = torch.where(touched, p - average / (square.sqrt() + n["eps"]) * n["rate"], p)
-    return moved, {"exp_avg": average, "exp_avg_sq": square}
-
-
 SGD = Update(
     _sgd_traits,
     lambda traits, _: ("momentum_buffer",) if traits["momentum"] else (),
@@ -111,10 +88,3 @@ SGD = Update(
     _sgd,
 )
 ADAM = Update(_adam_traits, lambda traits, _: _adam_moments(traits), _adam_numbers, True, _adam, fused=True)
-SPARSE_ADAM = Update(
-    lambda options: {"maximize": bool(options["maximize"])},
-    lambda traits, _: ("exp_avg", "exp_avg_sq"),
-    _sparse_adam_numbers,
-    True,
-    _sparse_adam,
-)
