@@ -21,6 +21,14 @@ TermPtr binder_of(const TermPtr& term, int64_t index) {
   return nullptr;
 }
 
+/// Whether a leaf outside of `inside`, which is one of the term's nodes, has an index that no aggregate of it binds.
+bool held_outside(const TermPtr& term, const TermPtr& inside, int64_t index) {
+  if (term == inside || !contains(term->free, index)) return false;
+  if (term->is(Kind::kInput)) return true;
+  return std::ranges::any_of(term->children,
+                             [&](const TermPtr& child) { return held_outside(child, inside, index); });
+}
+
 void collect_bound(const TermPtr& term, std::vector<int64_t>& found) {
   if (!term->aggregated) return;
   if (term->is(Kind::kAggregate)) found.insert(found.end(), term->indices.begin(), term->indices.end());
@@ -59,6 +67,8 @@ class Push {
 
   /// Aggregates of the index alone, at the end of each path.
   const std::vector<TermPtr>& ends() const { return ends_; }
+  /// Whether a factor came along that only is covered.
+  bool covered() const { return covered_; }
   /// The aggregate at `stop` with the index.
   const TermPtr& joined() const { return joined_; }
 
@@ -100,8 +110,10 @@ class Push {
     }
     for (const TermPtr& child : term.children) {
       const bool covered = child->free != 0 && (child->free & ~held) == 0 && !child->aggregated;
-      const bool joins = factors_ == Factors::kAlsoCovered && covered;
-      (contains(child->free, index_) || joins ? holders : rest).push_back(child);
+      const bool holds = contains(child->free, index_);
+      const bool joins = factors_ == Factors::kAlsoCovered && covered && !holds;
+      covered_ = covered_ || joins;
+      (holds || joins ? holders : rest).push_back(child);
     }
     rest.push_back(holders.size() == 1 ? apply(holders.front()) : end_at(terms_.map(term.op, std::move(holders))));
     return terms_.map(term.op, std::move(rest));
@@ -112,6 +124,7 @@ class Push {
   int64_t index_;
   Factors factors_;
   TermPtr stop_;
+  bool covered_ = false;
   std::vector<TermPtr> ends_;
   TermPtr joined_;
 };
@@ -162,6 +175,7 @@ std::vector<Elimination> Eliminator::candidates(const TermPtr& term, int64_t ind
   if (binder == nullptr) return {};
   Push push(terms_, binder->op, index, factors_);
   const TermPtr pushed = pushed_down(terms_, term, binder, index, push);
+  covered_ = covered_ || push.covered();
   std::vector<Elimination> found;
   for (size_t path = 0; path < push.ends().size(); ++path) {
     const TermPtr& aggregate = push.ends()[path];
@@ -182,6 +196,7 @@ void Eliminator::absorb(Elimination& elimination) const {
     if (!contains(elimination.aggregate->free, index)) continue;
     const TermPtr binder = binder_of(elimination.pushed, index);
     if (binder->op != elimination.aggregate->op) continue;
+    if (held_outside(binder->child(), elimination.aggregate, index)) continue;
     Push push(terms_, binder->op, index, Factors::kHolders, elimination.aggregate);
     const TermPtr pushed = pushed_down(terms_, elimination.pushed, binder, index, push);
     if (push.joined() == nullptr || !push.ends().empty()) continue;

@@ -64,6 +64,9 @@ class Eliminator {
   /// Those of one index.
   std::vector<Elimination> candidates(const TermPtr& term, int64_t index) const;
 
+  /// Whether a factor that is only covered has joined a query so far: else all were those of the holders alone.
+  bool covered() const { return covered_; }
+
   /// The query of an aggregate over an expression without one, with its cost; it has no name yet.
   LogicalQuery query_of(const TermPtr& aggregate) const;
 
@@ -78,6 +81,7 @@ class Eliminator {
   LogicalCost cost_;
   Absorption absorption_;
   Factors factors_;
+  mutable bool covered_ = false;
 };
 
 /// Indices that some aggregate of the term binds, by name.

@@ -59,9 +59,10 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
 /// Cheaper by more than rounding.
 bool cheaper(double a, double b) { return a < b - 1e-12 * std::abs(b); }
 
-/// Repeatedly the cheapest elimination, of equal ones the first by name. Source: Galley, section 5.6.
+/// Repeatedly the cheapest elimination, of equal ones the first by name. `covered`, if given, becomes whether any that
+/// was looked at has a factor that is only covered. Source: Galley, section 5.6.
 QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& query, Names names,
-                 const LogicalOptions& options, Factors factors) {
+                 const LogicalOptions& options, Factors factors, bool* covered = nullptr) {
   Terms terms(options.estimator, space);
   const Eliminator eliminator(terms, options.cost, options.absorption, factors);
   QueryPlan plan;
@@ -80,15 +81,18 @@ QueryPlan greedy(const TermPtr& start, const IndexSpace& space, const Query& que
     term = eliminator.without_idle(term, plan.order);
   }
   finish(plan, terms, term, query);
+  if (covered != nullptr) *covered = eliminator.covered();
   return plan;
 }
 
 /// The greedy plan of queries with the factors that they need, or with those that they cover where that is cheaper.
 QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& query, const Names& names,
                  const LogicalOptions& options) {
+  if (!options.cover) return greedy(term, space, query, names, options, Factors::kHolders);
+  bool covered = false;
+  QueryPlan covering = greedy(term, space, query, names, options, Factors::kAlsoCovered, &covered);
+  if (!covered) return covering;
   QueryPlan plan = greedy(term, space, query, names, options, Factors::kHolders);
-  if (!options.cover) return plan;
-  QueryPlan covering = greedy(term, space, query, names, options, Factors::kAlsoCovered);
   return cheaper(covering.cost, plan.cost) ? covering : plan;
 }
 

@@ -37,28 +37,61 @@ double stored_in(const std::vector<Access>& accesses, uint64_t chosen) {
   return stored;
 }
 
-// Times of the visits of an innermost loop, beside those of others.
+// Times of the visits of an innermost loop that is the output's, beside those of others: a sum is no faster along dense
+// operands, as its order is kept.
 constexpr double kAlongDense = 0.25;
 constexpr double kAcrossResult = 2;
+/// Along a dense loop with more visits, operands leave the cache before they are read again.
+constexpr double kMostInCache = 1 << 14;
+/// Times of an element of a dense result that has left the cache before it is reduced again.
+constexpr double kFromMemory = 0.5;
+// Times of an element of a sparse result that is reduced out of order, into all of it or below its first levels.
+constexpr double kScattered = 30;
+constexpr double kScatteredInFiber = 2;
 
 /// Prices loops of a kernel.
 class Prices {
  public:
   Prices(const Terms& terms, const TermPtr& body, const std::vector<Access>& accesses, IndexSet loops,
          const LoopCost& by)
-      : terms_(terms), iterations_(terms, body), accesses_(accesses), loops_(loops), by_(by) {}
+      : terms_(terms), iterations_(terms, body), accesses_(accesses), loops_(loops), by_(by) {
+    if (!by_.written) return;
+    for (const int64_t index : *by_.written) output_ |= only(index);
+    const double entries = iterations_.of(output_);
+    is_dense_result_ = 2 * entries >= extent_of(output_, terms_.space());
+  }
 
   /// What `loop` costs below the `outer` ones.
   double of(IndexSet outer, int64_t loop) {
     if (!by_.written) return iterations_.of(outer | only(loop));
     const double walked = iterations_.walked(accesses_, outer, loop);
-    if ((outer | only(loop)) != loops_) return walked;
-    const bool is_written = std::ranges::find(*by_.written, loop) != by_.written->end();
-    if (is_written && by_.written->back() != loop) return kAcrossResult * walked;
-    return is_dense(outer, loop) ? kAlongDense * walked : walked;
+    const double written = is_dense_result_ ? again(outer, loop) : out_of_order(outer, loop);
+    if ((outer | only(loop)) != loops_) return walked + written;
+    if (contains(output_, loop) && by_.written->back() != loop) return kAcrossResult * walked + written;
+    const bool is_fast = contains(output_, loop) && is_dense(outer, loop) &&
+                         extent_of(only(loop), terms_.space()) <= kMostInCache;
+    return (is_fast ? kAlongDense * walked : walked) + written;
   }
 
  private:
+  /// What it costs that a loop that is not the output's visits a dense result again and again.
+  double again(IndexSet outer, int64_t loop) {
+    const double elements = extent_of(output_ & ~outer, terms_.space());
+    if (contains(output_, loop) || elements <= kMostInCache) return 0;
+    return kFromMemory * iterations_.of(outer | only(loop)) * elements;
+  }
+
+  /// What it costs that the loops above one of the output's are not the output's indices before it.
+  double out_of_order(IndexSet outer, int64_t loop) {
+    IndexSet before = 0;
+    for (const int64_t index : *by_.written) {
+      if (index == loop) break;
+      before |= only(index);
+    }
+    if (!contains(output_, loop) || outer == before) return 0;
+    return (before == 0 ? kScattered : kScatteredInFiber) * iterations_.of(outer | output_);
+  }
+
   /// Whether what visits a loop stores most of its range.
   bool is_dense(IndexSet outer, int64_t loop) const {
     const int64_t leader = iterations_.leader(accesses_, outer, loop);
@@ -75,6 +108,8 @@ class Prices {
   const std::vector<Access>& accesses_;
   IndexSet loops_;
   const LoopCost& by_;
+  IndexSet output_ = 0;
+  bool is_dense_result_ = true;
 };
 
 struct Partial {

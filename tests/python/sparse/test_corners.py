@@ -108,6 +108,22 @@ def test_innermost_loops_run_along_dense_operands_and_results() -> None:
     assert over.plan(estimator="uniform").physical[0]["loops"] == ["p", "j", "h"]
 
 
+def test_a_dense_result_is_not_visited_again_for_each_index_of_a_sum() -> None:
+    """Loops h, k, i count fewest iterations, but read and write 2.4 MB for each pair of h and k; k, i, h sum one by one."""
+    tensors = {"X": {"shape": [300_000, 25], "nnz": 7_500_000}, "W": {"shape": [25, 25], "nnz": 625}}
+    layer = ["agg", "+", ["h"], ["map", "*", [["map", "relu", [at("X", "i", "h")]], at("W", "h", "k")]]]
+    over = program(tensors, layer, "i", "k")
+    assert over.plan(estimator="uniform").physical[0]["loops"] == ["i", "h", "k"]
+
+
+def test_a_sparse_result_is_written_in_its_order_where_that_is_as_cheap() -> None:
+    """Loops that start with the keys that both operands share would scatter millions of pairs."""
+    pairs = {"shape": [30_000, 1000], "nnz": 30_000, "degrees": [[[1], [0], 1], [[0], [1], 50], [[1], [], 1000]]}
+    body = ["map", "*", [at("L", "i", "p"), at("L", "j", "p")]]
+    over = program({"L": pairs}, ["agg", "+", ["p"], body], "i", "j")
+    assert over.plan().physical[0]["loops"] == ["i", "p", "j"]
+
+
 @pytest.mark.parametrize("output", [("i", "k"), ("k", "i")])
 @pytest.mark.parametrize("rows", [4, 400])
 def test_a_map_of_a_sum_is_that_of_its_values(rows: int, output: tuple[str, str]) -> None:
