@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "bindings/bindings.h"
+#include "bindings/python_estimator.h"
 #include "sparse/logical/search.h"
 #include "sparse/plan.h"
 #include "sparse/program/join.h"
@@ -98,6 +99,7 @@ struct Options {
   bool distribute = true;
   bool cover = true;
   int64_t most_loops = 10;
+  int64_t kernel_size = 128;
   std::map<std::string, std::vector<std::string>> formats = {};
   bool whole = false;
 };
@@ -117,6 +119,7 @@ sparse::PlanOptions options_of(const Options& given) {
   options.logical.whole = given.whole;
   options.logical.distribute = given.distribute;
   options.logical.cover = given.cover;
+  options.logical.kernel_size.repeated = given.kernel_size;
   options.physical.cutoffs.bytemap = given.bytemap;
   options.physical.cutoffs.dense = given.dense;
   options.physical.most_loops = given.most_loops;
@@ -329,9 +332,9 @@ void bind_programs(py::module_& module) {
       });
   py::class_<Options>(module, "SparsePlanOptions")
       .def(py::init<std::string, std::pair<double, double>, std::string, std::string, double, double, bool, bool,
-                    int64_t>(),
+                    int64_t, int64_t>(),
            py::arg("estimator"), py::arg("cost"), py::arg("mode"), py::arg("search"), py::arg("bytemap"),
-           py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"))
+           py::arg("dense"), py::arg("distribute"), py::arg("cover"), py::arg("most_loops"), py::arg("kernel_size"))
       .def_readwrite("formats", &Options::formats)
       .def_readwrite("whole", &Options::whole);
   py::class_<Planned>(module, "SparsePlan")
@@ -430,6 +433,10 @@ void bind_pieces(py::module_& module) {
   module.def("sparse_elimination_cost", &elimination_cost);
   module.def("sparse_order_costs", &order_costs);
   module.def("sparse_choose_formats", &choose_formats);
+  module.def("register_sparse_estimator", [](std::string name, py::object functions) {
+    sparse::statistics::register_estimator(python_estimator(std::move(name), std::move(functions)));
+  });
+  module.def("sparse_estimator_names", &sparse::statistics::estimator_names);
   module.def("sparse_operators", [] {
     std::vector<std::string> names;
     for (const sparse::operators::Operator each : sparse::operators::all_operators()) names.push_back(name_of(each));

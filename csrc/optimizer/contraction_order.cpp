@@ -283,6 +283,9 @@ std::string name_of(Compared compared) {
 PricedPath contraction_order(const einsum::Einsum& op, const std::vector<einsum::TensorType>& operands,
                              const OrderFor& wanted, const std::vector<einsum::transforms::Path>& proposals) {
   check(op);
+  JOINSUM_USER_CHECK(operands.size() < 64,
+                     "contraction_order: sets of so many operands are not priced: operands=", operands.size(),
+                     ", most=63");
   const auto cheaper = [](const PricedPath& a, const PricedPath& b) {
     return Price{a.cost, a.flops} < Price{b.cost, b.flops};
   };

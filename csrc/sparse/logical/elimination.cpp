@@ -25,8 +25,7 @@ TermPtr binder_of(const TermPtr& term, int64_t index) {
 bool held_outside(const TermPtr& term, const TermPtr& inside, int64_t index) {
   if (term == inside || !contains(term->free, index)) return false;
   if (term->is(Kind::kInput)) return true;
-  return std::ranges::any_of(term->children,
-                             [&](const TermPtr& child) { return held_outside(child, inside, index); });
+  return std::ranges::any_of(term->children, [&](const TermPtr& child) { return held_outside(child, inside, index); });
 }
 
 void collect_bound(const TermPtr& term, std::vector<int64_t>& found) {

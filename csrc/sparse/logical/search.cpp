@@ -97,7 +97,7 @@ QueryPlan greedy(const TermPtr& term, const IndexSpace& space, const Query& quer
 }
 
 /// Summands of one sum that are planned apart.
-constexpr int64_t kMostSummands = 48;
+constexpr int64_t kMostSummands = 1000;
 /// Indices of a sum, with one for each path, up to which branch and bound searches them together.
 constexpr int64_t kMostSearched = 12;
 
@@ -245,6 +245,20 @@ TermPtr distributed(Terms& terms, TermPtr term, const Query& query, const Names&
   return term;
 }
 
+/// The plan whose queries are no larger than kernels may be.
+QueryPlan fitted(QueryPlan plan, const Query& query, const std::vector<std::string>& taken,
+                 const LogicalOptions& options) {
+  std::set<std::string> known(taken.begin(), taken.end());
+  for (const LogicalQuery& each : plan.queries) known.insert(each.name);
+  Names names(query.name, std::move(known));
+  Terms terms(options.estimator, plan.space);
+  plan.queries =
+      split_queries(terms, std::move(plan.queries), options.kernel_size, options.cost, [&] { return names.next(); });
+  plan.cost = 0;
+  for (const LogicalQuery& each : plan.queries) plan.cost += each.cost;
+  return plan;
+}
+
 }  // namespace
 
 QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::Sources& sources,
@@ -254,7 +268,7 @@ QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::S
   TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
   const bool is_empty = std::ranges::find(space.sizes, 0) != space.sizes.end();
   if (options.distribute && !options.whole && !is_empty) term = distributed(terms, term, query, names, options);
-  return plan_term(term, terms.space(), query, names, options);
+  return fitted(plan_term(term, terms.space(), query, names, options), query, taken, options);
 }
 
 double elimination_cost(const Query& query, const IndexSpace& space, const Terms::Sources& sources,

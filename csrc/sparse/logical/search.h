@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sparse/logical/elimination.h"
+#include "sparse/logical/splitting.h"
 
 namespace joinsum::sparse::logical {
 
@@ -19,6 +20,7 @@ struct LogicalOptions {
   bool whole = false;             ///< whether an aggregate over an expression without one is a single query
   bool distribute = true;         ///< whether products of sums are also tried as sums of products
   int64_t most_terms = 64;        ///< inputs that an expression may have after that
+  KernelSize kernel_size = {};    ///< above which queries are split
   int64_t most_states = 100'000;  ///< that branch and bound keeps; beyond them the greedy order stands
 };
 

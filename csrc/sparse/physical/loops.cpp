@@ -68,8 +68,8 @@ class Prices {
     const double written = is_dense_result_ ? again(outer, loop) : out_of_order(outer, loop);
     if ((outer | only(loop)) != loops_) return walked + written;
     if (contains(output_, loop) && by_.written->back() != loop) return kAcrossResult * walked + written;
-    const bool is_fast = contains(output_, loop) && is_dense(outer, loop) &&
-                         extent_of(only(loop), terms_.space()) <= kMostInCache;
+    const bool is_fast =
+        contains(output_, loop) && is_dense(outer, loop) && extent_of(only(loop), terms_.space()) <= kMostInCache;
     return (is_fast ? kAlongDense * walked : walked) + written;
   }
 

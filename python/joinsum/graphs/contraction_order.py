@@ -21,6 +21,7 @@ _COMPARED = {
     "all": "the best of all orders",
     "connected": "the best of the orders that join operands with a common label",
     "proposed": "the best of the orders that opt_einsum proposes",
+    "greedy": "opt_einsum's greedy order",
 }
 
 
@@ -30,7 +31,8 @@ class Order:
 
     path       the pairs to join, by their positions among what is left; the result of a step stands last
     compared   the orders that it is the best of: `all`; `connected`, those that join only sets of operands with a
-               common label, until no others are left; or `proposed`, those that opt_einsum proposes
+               common label, until no others are left; `proposed`, those that opt_einsum proposes; or `greedy`, the one
+               by operations alone
     """
 
     path: Path
@@ -44,6 +46,8 @@ class Order:
 _FEW = 4
 # Beyond so many there is nothing but proposals, so there are more of them.
 _EXACT = 10
+# Sets of so many operands are priced; above, the plainest proposal stands.
+_PRICED = 63
 
 
 def paths_of(plan: _C.EinsumPlan) -> dict[str, Path]:
@@ -54,7 +58,7 @@ def paths_of(plan: _C.EinsumPlan) -> dict[str, Path]:
 
 def best_orders(plan: _C.EinsumPlan, current: Context, everywhere: bool, minimize: str = "seconds") -> dict[str, Order]:
     """The same, chosen together with the placement of each join on the sites of `current`: exactly up to ten operands,
-    beyond that the best of several proposals. Equal on all ranks.
+    beyond that the best of several proposals, above 63 the greedy one. Equal on all ranks.
 
     everywhere   whether the results are wanted on every site"""
     return best_orders_on(plan, current.grid, current.cluster, everywhere, minimize)
@@ -67,7 +71,11 @@ def best_orders_on(
     described = cluster.core()
     orders = {}
     for name, proposals in _proposals(plan):
-        found = _C.contraction_order(plan, name, list(proposals), grid, minimize, described, everywhere)
+        plainest = next(proposals)
+        if len(plainest) >= _PRICED:
+            orders[name] = Order(plainest, "greedy")
+            continue
+        found = _C.contraction_order(plan, name, [plainest, *proposals], grid, minimize, described, everywhere)
         orders[name] = Order(found[0], found[3])
     return orders
 

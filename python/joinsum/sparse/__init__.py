@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from joinsum.sparse.estimators import Estimator, estimator_names, register_estimator
 from joinsum.sparse.pieces import (
     choose_formats,
     elimination_cost,
@@ -15,13 +16,16 @@ from joinsum.sparse.program import Program
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = [
+    "Estimator",
     "Plan",
     "Program",
     "SparseTensor",
     "choose_formats",
     "elimination_cost",
     "estimate",
+    "estimator_names",
     "minimal_sub_expressions",
     "must_precede",
     "order_costs",
+    "register_estimator",
 ]

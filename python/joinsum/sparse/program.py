@@ -218,6 +218,7 @@ class Program:
         distribute: bool = True,
         cover: bool = True,
         most_loops: int = 10,
+        kernel_size: int = 128,
     ) -> Plan:
         """How the queries are computed, as data that prints.
 
@@ -230,10 +231,14 @@ class Program:
         distribute   whether products of sums may become sums of products
         cover        whether a query may also have the factors all of whose indices it has anyway, where that is cheaper
         most_loops   of a kernel whose loops are ordered by search; above, greedily
+        kernel_size  occurrences of indices in the operands of one query, beyond the distinct indices, above which the
+                     cheapest product of some of its factors becomes a query of its own
 
         Source: Galley, sections 5 and 6.
         """
-        options = plan_options(estimator, cost, mode, search, cutoffs, distribute, cover, most_loops)
+        options = plan_options(
+            estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size
+        )
         start = time.perf_counter()
         handle = _C.SparsePlan(self.handle, options)
         return Plan(handle, self.handle, time.perf_counter() - start)
@@ -278,6 +283,7 @@ def plan_options(
     distribute: bool = True,
     cover: bool = True,
     most_loops: int = 10,
+    kernel_size: int = 128,
 ) -> _C.SparsePlanOptions:
     """The options of `Program.plan`, checked."""
     for name, value in (("estimator", estimator), ("mode", mode), ("search", search)):
@@ -289,6 +295,9 @@ def plan_options(
     most_loops = integer("plan", "most_loops", most_loops)
     if not 0 <= most_loops <= MOST_INDICES:
         raise PlanError(f"plan: most_loops is a number from 0 to {MOST_INDICES}: most_loops={show(most_loops)}")
+    kernel_size = integer("plan", "kernel_size", kernel_size)
+    if not 0 <= kernel_size < 2**31:
+        raise PlanError(f"plan: kernel_size is a number that is not negative: kernel_size={show(kernel_size)}")
     if not isinstance(cost, (list, tuple)) or len(cost) != 2 or not all(map(_is_finite, cost)) or min(cost) < 0:
         raise PlanError(f"plan: cost is two finite numbers that are not negative: cost={show(cost)}")
     densities = checked_cutoffs("plan", cutoffs)
@@ -301,4 +310,5 @@ def plan_options(
         distribute,
         cover,
         most_loops,
+        kernel_size,
     )

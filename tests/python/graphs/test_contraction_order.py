@@ -191,6 +191,14 @@ def test_many_operands_need_a_proposal() -> None:
         _C.contraction_order(plan, "t0", [], current.grid, "seconds", current.cluster.core(), True)
 
 
+@pytest.mark.parametrize("operands", [63, 64, 65, 130])
+def test_an_einsum_may_have_more_operands_than_there_are_sets_to_price(operands: int) -> None:
+    joinsum.init(sites=3)
+    tensors = [torch.rand(6, dtype=torch.float64) + 0.5 for _ in range(operands)]
+    found = joinsum.einsum(",".join(["i"] * operands) + "->", *tensors)
+    torch.testing.assert_close(found, torch.stack(tensors).prod(0).sum())
+
+
 def test_pythons_random_numbers_go_on_as_they_would() -> None:
     current = joinsum.init(sites=2)
     random.seed(5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -108,8 +109,43 @@ def test_innermost_loops_run_along_dense_operands_and_results() -> None:
     assert over.plan(estimator="uniform").physical[0]["loops"] == ["p", "j", "h"]
 
 
+@pytest.mark.parametrize("size", [0, 2, 4, 8, 128])
+def test_large_queries_are_split_into_cheap_products(size: int) -> None:
+    """A clique of five vertices, 20 occurrences of 5 indices: as many queries as the size asks for, one count."""
+    generator = torch.Generator().manual_seed(1)
+    adjacent = torch.rand(7, 7, generator=generator) < 0.6
+    edges = {"shape": [7, 7], "coo": [[*place, 1] for place in adjacent.nonzero().tolist()]}
+    pairs = [at("E", *pair) for pair in itertools.combinations("abcde", 2)]
+    over = program({"E": edges}, ["agg", "+", list("abcde"), ["map", "*", pairs]])
+    plan = over.plan(kernel_size=size)
+    for query in plan.logical:
+        leaves = [each[2] for each in ([query["expr"]] if query["expr"][0] == "in" else query["expr"][2])]
+        repeated = sum(map(len, leaves)) - len(set(itertools.chain(*leaves)))
+        assert repeated <= size or len(leaves) == 2
+    assert (len(plan.logical) == 1) == (size >= 15)
+    wanted = torch.einsum("ab,ac,ad,ae,bc,bd,be,cd,ce,de->", *[adjacent.double()] * 10)
+    assert plan.run()["q"].item() == wanted.item()
+
+
+@pytest.mark.parametrize("op", ["*", "+", "max"])
+def test_a_map_may_have_more_operands_than_a_kernel(op: str) -> None:
+    values = torch.rand(80, 5, generator=torch.Generator().manual_seed(2), dtype=torch.float64) + 0.5
+    vectors = {
+        f"v{i}": {"shape": [5], "coo": [[j, value] for j, value in enumerate(row.tolist())]}
+        for i, row in enumerate(values)
+    }
+    over = program(vectors, ["agg", "+", ["i"], ["map", op, [at(name, "i") for name in vectors]]])
+    joined = {"*": values.prod(0), "+": values.sum(0), "max": values.amax(0)}[op]
+    assert over.run()["q"].item() == pytest.approx(joined.sum().item(), rel=1e-12)
+
+
+def test_the_size_of_kernels_is_checked() -> None:
+    with pytest.raises(PlanError, match="kernel_size is a number that is not negative: kernel_size=-1"):
+        program({"V": VECTOR}, at("V", "i"), "i").plan(kernel_size=-1)
+
+
 def test_a_dense_result_is_not_visited_again_for_each_index_of_a_sum() -> None:
-    """Loops h, k, i count fewest iterations, but read and write 2.4 MB for each pair of h and k; k, i, h sum one by one."""
+    """Loops h, k, i count fewest iterations, but read and write 2.4 MB for each pair of h and k; sums over h are slow."""
     tensors = {"X": {"shape": [300_000, 25], "nnz": 7_500_000}, "W": {"shape": [25, 25], "nnz": 625}}
     layer = ["agg", "+", ["h"], ["map", "*", [["map", "relu", [at("X", "i", "h")]], at("W", "h", "k")]]]
     over = program(tensors, layer, "i", "k")

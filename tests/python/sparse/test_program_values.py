@@ -57,6 +57,7 @@ def test_values_of_random_programs_are_those_of_dense_evaluation(kind: str) -> N
     for number in range(60):
         seed = random.Random(number)
         options = {
+            "kernel_size": seed.choice((128, 0, 1, 3)),
             "mode": seed.choice(MODES),
             "search": seed.choice(SEARCHES),
             "estimator": seed.choice(ESTIMATORS),
@@ -72,7 +73,9 @@ def test_logical_plans_mean_what_the_program_means(kind: str, mode: str) -> None
     for number in range(60, 100):
         value = random_program(kind, number)
         search, estimator = SEARCHES[number % 2], ESTIMATORS[number % 3]
-        plan = sparse.Program.from_json(json.dumps(value)).plan(mode=mode, search=search, estimator=estimator)
+        size = (128, 0, 2)[number % 3]
+        program = sparse.Program.from_json(json.dumps(value))
+        plan = program.plan(mode=mode, search=search, estimator=estimator, kernel_size=size)
         found, expected = evaluate(logical_program(value, plan.logical)), evaluate(value)
         for name, (array, fill) in expected.items():
             label = f"{name}: {(kind, number, mode, search, estimator)}"
