@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 #include <mutex>
 
@@ -341,6 +342,9 @@ void bind_programs(py::module_& module) {
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)
       .def("site_queries", [](const Planned& self) { return sparse::site_queries(self.plan()); })
+      .def_property_readonly("distributed", [](const Planned& self) {
+        return std::ranges::any_of(self.plan().queries, [](const auto& query) { return query.logical.distributed; });
+      })
       .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
            py::arg("adapts"), py::arg("every") = false, WithoutGil())

@@ -1138,6 +1138,9 @@ class SparsePlan:
     def data(self) -> dict[str, Any]: ...
     def site_queries(self) -> list[SparseSiteQuery]: ...
     @property
+    def distributed(self) -> bool:
+        """Whether products of sums became sums of products, which holds for finite elements only."""
+    @property
     def same_as(self) -> dict[str, str]: ...
     def run(
         self, given: dict[str, SparseTensor], threads: int, engine: str, cache: str, adapts: bool, every: bool = False

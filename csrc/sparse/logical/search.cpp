@@ -267,8 +267,11 @@ QueryPlan plan_query(const Query& query, const IndexSpace& space, const Terms::S
   const Names names(query.name, {taken.begin(), taken.end()});
   TermPtr term = lifted(terms, terms.from_expression(query.expression, sources));
   const bool is_empty = std::ranges::find(space.sizes, 0) != space.sizes.end();
+  const TermPtr written = term;
   if (options.distribute && !options.whole && !is_empty) term = distributed(terms, term, query, names, options);
-  return fitted(plan_term(term, terms.space(), query, names, options), query, taken, options);
+  QueryPlan plan = fitted(plan_term(term, terms.space(), query, names, options), query, taken, options);
+  plan.distributed = term != written;
+  return plan;
 }
 
 double elimination_cost(const Query& query, const IndexSpace& space, const Terms::Sources& sources,

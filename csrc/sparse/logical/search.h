@@ -31,7 +31,8 @@ struct QueryPlan {
   double cost = 0;
   IndexSpace space;
   StatisticsPtr result;  ///< over axis numbers of the output
-  bool complete = true;  ///< false where branch and bound gave up, so that the order is the greedy one
+  bool distributed = false;  ///< whether products of sums became sums of products
+  bool complete = true;      ///< false where branch and bound gave up, so that the order is the greedy one
 };
 
 /// Plans one query. `sources` are the tensors and earlier results that it may read, `names` gives names to the queries

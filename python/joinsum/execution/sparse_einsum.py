@@ -117,18 +117,25 @@ class _Planned:
     levels, in the order of its axes, are chosen where none are given."""
 
     def __init__(
-        self, read: _Read, operands: Sequence[SparseTensor], formats: Sequence[str] | None, recorded: bool
+        self,
+        read: _Read,
+        operands: Sequence[SparseTensor],
+        formats: Sequence[str] | None,
+        recorded: bool,
+        distribute: bool = True,
     ) -> None:
         inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
         program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs)
         few = len(read.extents) <= _MOST_SEARCHED
-        options = plan_options(search="branch_and_bound" if few else "greedy")
+        options = plan_options(search="branch_and_bound" if few else "greedy", distribute=distribute)
         if formats is not None:
             options.formats = {"z": list(formats)}
         # Ties of other joins are those of the joined operands. Sums of several operands may be reduced one by one.
         options.whole = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
         self.plan = _C.SparsePlan(program, options)
         self.plan.forget_tensors()
+        # Whether it holds for finite elements only.
+        self.finite = self.plan.distributed
         self._extents = read.extents
         self._kernels: list[dict[str, Any]] = self.plan.data()["physical"]
 
@@ -159,6 +166,12 @@ class _Planned:
             f"x{i}": x.nnz for i, x in enumerate(operands) if "dense" not in x.levels or x.nnz < math.prod(x.shape)
         }
         check_not_densified("einsum", self._kernels, self._extents, sparse)
+
+
+def _all_finite(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
+    """Whether no stored element is an infinity or no number."""
+    values = (x.values() if isinstance(x, SparseTensor) else x for x in operands)
+    return all(bool(x.isfinite().all()) for x in values if x.dtype.is_floating_point)
 
 
 def _bucket(entries: int) -> int:
@@ -196,6 +209,9 @@ class _Call:
         traits = _traits(tensors)
         key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, recorded, traits)
         planned = current.cached(key, lambda: _Planned(read, tensors, formats, recorded))
+        if planned.finite and not _all_finite(tensors):
+            key = ("as written", *key)
+            planned = current.cached(key, lambda: _Planned(read, tensors, formats, recorded, distribute=False))
         return cls(current, read, operands, tensors, planned, out_format, key)
 
     def run(self) -> SparseTensor | torch.Tensor:
@@ -224,6 +240,8 @@ class _Call:
             for x in given:
                 if isinstance(x, torch.Tensor) and (x.layout is not torch.strided or x.device.type != "cpu"):
                     return None
+            if planned.finite and not _all_finite(given):
+                return None
             handles = {f"x{i}": _handle(x, operations, fill) for i, x in enumerate(given)}
             return _formatted(planned.run(handles), out_format)
 
@@ -320,7 +338,8 @@ class _Call:
         tensors = {f"x{i}": x for i, x in enumerate(self.operands)} | dict(results) | {"d": d}
         wanted = [f"x{i}" for i in positions]
         dense = [name for name, x in zip(tensors, self.given, strict=False) if isinstance(x, torch.Tensor)]
-        key = ("gradients", *wanted, *dense, _traits(list(tensors.values())), *self.key)
+        finite = _all_finite(list(tensors.values()))
+        key = ("gradients", *wanted, *dense, finite, _traits(list(tensors.values())), *self.key)
         gradients = self.current.cached(
             key, lambda: SparseGradients(self.current, self.planned.queries, self.read.extents, tensors, wanted)
         )

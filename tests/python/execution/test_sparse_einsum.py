@@ -162,6 +162,29 @@ def test_truth_values_that_are_false_are_not_visited_and_count(agg: str) -> None
             assert torch.equal(joinsum.einsum("ij,jk->ik", sparse, y, agg=agg, out_format="dense"), wanted)
 
 
+@pytest.mark.parametrize("sites", [1, 3])
+def test_calls_that_are_made_again_with_infinities_are_torchs(sites: int) -> None:
+    """Squares of differences are planned as sums of products, of which infinities would make no numbers."""
+    joinsum.init(sites=sites)
+    x, y = random_dense(1, 40, 50, density=0.1), torch.rand(60, 50, dtype=torch.float64)
+    infinite = x.clone()
+    row, column = infinite.nonzero()[3].tolist()
+    infinite[row, column] = INFINITY
+    for operand in (x, infinite, x, infinite):
+        pattern = SparseTensor.from_torch(operand.to_sparse())
+        values = pattern.values().clone().requires_grad_()
+        sparse, expected = pattern.with_values(values), operand.clone().requires_grad_()
+        found = joinsum.einsum("ik,jk->ij", sparse, y, join="(x - y) * (x - y)", out_format="dense")
+        wanted = (expected[:, None] - y).square().sum(-1)
+        torch.testing.assert_close(found, wanted)
+        found.sum().backward()
+        wanted.sum().backward()
+        torch.testing.assert_close(values.grad, expected.grad[operand != 0])
+        with torch.no_grad():
+            again = joinsum.einsum("ik,jk->ij", sparse, y, join="(x - y) * (x - y)", out_format="dense")
+        torch.testing.assert_close(again, wanted)
+
+
 def test_a_call_that_was_refused_is_refused_again() -> None:
     x, y = SparseTensor.from_edges([[0, 1]], 5000), torch.ones(5000, 5000)
     for _ in range(2):
