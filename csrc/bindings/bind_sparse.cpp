@@ -148,13 +148,14 @@ class Planned {
 
   const sparse::ProgramPlan& plan() const { return plan_; }
 
-  /// Keeps no tensor of the program: each run is given all of them.
-  void forget_tensors() {
+  /// Keeps no tensor of the program: each run is given all of them. The program without them.
+  std::shared_ptr<Program> forget_tensors() {
     auto tensors = program_->tensors();
     for (auto& [name, tensor] : tensors) tensor.entries = nullptr;
     const std::scoped_lock lock(mutex_);
     runner_ = nullptr;
     program_ = std::make_shared<Program>(program_->index_sizes(), std::move(tensors), program_->queries());
+    return program_;
   }
 
   /// One run at a time: kernels and converted tensors are kept between runs.

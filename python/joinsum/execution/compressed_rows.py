@@ -12,6 +12,7 @@ import torch
 from joinsum import _C
 from joinsum.cluster.context import Context, context
 from joinsum.sparse import SparseTensor
+from joinsum.sparse.plan_cache import PLANS
 
 __all__ = ["Call", "by_rows", "known_call", "remember", "remember_for_traits"]
 
@@ -200,4 +201,8 @@ def known_call(
         if found is not None:
             return found
     call = current.calls.get(_key(texts, given))
-    return None if call is None else call(given)
+    if call is None:
+        return None
+    result = call(given)
+    PLANS.hits += result is not None
+    return result

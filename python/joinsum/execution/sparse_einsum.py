@@ -22,6 +22,7 @@ from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.graphs.query_vertices import check_not_densified, einsum_program
 from joinsum.sparse import SparseTensor
+from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.program import plan_options
 from joinsum.sparse.spellings import levels_of
 
@@ -208,10 +209,10 @@ class _Call:
         formats = _formats(read, out_format)
         traits = _traits(tensors)
         key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, recorded, traits)
-        planned = current.cached(key, lambda: _Planned(read, tensors, formats, recorded))
+        planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded))
         if planned.finite and not _all_finite(tensors):
             key = ("as written", *key)
-            planned = current.cached(key, lambda: _Planned(read, tensors, formats, recorded, distribute=False))
+            planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded, distribute=False))
         return cls(current, read, operands, tensors, planned, out_format, key)
 
     def run(self) -> SparseTensor | torch.Tensor:

@@ -12,12 +12,14 @@ from joinsum.sparse.pieces import (
     order_costs,
 )
 from joinsum.sparse.plan import Plan
+from joinsum.sparse.plan_cache import PlanCacheInfo, plan_cache_clear, plan_cache_info
 from joinsum.sparse.program import Program
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = [
     "Estimator",
     "Plan",
+    "PlanCacheInfo",
     "Program",
     "SparseTensor",
     "choose_formats",
@@ -27,5 +29,7 @@ __all__ = [
     "minimal_sub_expressions",
     "must_precede",
     "order_costs",
+    "plan_cache_clear",
+    "plan_cache_info",
     "register_estimator",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -51,6 +52,13 @@ class Plan:
         self._planning = seconds
         self.seconds: dict[str, float] = {"plan": seconds, "compile": 0.0, "run": 0.0}
 
+    def of(self, program: _C.SparseProgram) -> Plan:
+        """The same for the tensors of another program of the same structure."""
+        plan = copy.copy(self)
+        plan.program, plan.divided = program, None
+        plan.seconds = dict(self.seconds)
+        return plan
+
     def run(
         self,
         *,
@@ -77,7 +85,8 @@ class Plan:
                 f"run: threads is a number from 1 on, engine a name and adapt True or False: threads={show(threads)}, "
                 f"engine={show(engine)}, adapt={show(adapt)}"
             )
-        results = self.handle.run({}, count, engine, "" if cache is None else str(cache), adapt)
+        tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
+        results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt)
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again
         return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}

@@ -15,6 +15,7 @@ from joinsum.base.arguments import integer, is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import expression_of, indices_in, name_at, names_at, number_at, tensors_in
 from joinsum.sparse.plan import Plan
+from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Program"]
@@ -159,13 +160,15 @@ class Program:
         sizes = members.get("index_sizes", {})
         if not isinstance(sizes, Mapping) or not isinstance(members["tensors"], Mapping):
             raise PlanError("sparse program: index_sizes and tensors are objects: at=$")
+        queries = _listed(members["queries"], "$.queries")
+        self._queries = [_query(each, f"$.queries[{i}]") for i, each in enumerate(queries)]
         self.handle = _C.SparseProgram(
             {name_at(name, "$.index_sizes"): extent_at(size, f"$.index_sizes.{name}") for name, size in sizes.items()},
             {
                 name_at(name, "$.tensors"): _input(each, f"$.tensors.{name}")
                 for name, each in members["tensors"].items()
             },
-            [_query(each, f"$.queries[{i}]") for i, each in enumerate(_listed(members["queries"], "$.queries"))],
+            self._queries,
         )
         self._data = members
         self._indices = max((len(indices_in(query["expr"])) for query in members["queries"]), default=0)
@@ -236,28 +239,49 @@ class Program:
 
         Source: Galley, sections 5 and 6.
         """
-        options = plan_options(
-            estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size
-        )
+        options = plan_options(estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size)
         start = time.perf_counter()
         handle = _C.SparsePlan(self.handle, options)
         return Plan(handle, self.handle, time.perf_counter() - start)
 
     def run(self, *, threads: int | None = None, engine: str = "automatic", **options: Any) -> dict[str, SparseTensor]:
         """The results of all queries by name, their axes in the order of `output`. The first call with these `options`,
-        which are those of `plan`, plans; later ones reuse the plan and what was compiled. Orders of few indices are
-        searched by branch and bound unless `search` says otherwise.
+        which are those of `plan`, plans; later ones, also those of programs that are alike (`plan_cache_info`), reuse
+        the plan and what was compiled. Orders of few indices are searched by branch and bound unless `search` says
+        otherwise.
 
         On several sites the queries are divided among them, unless `threads` or `engine` are chosen; on a process group
         all ranks call."""
         if self._indices <= _MOST_SEARCHED:
             options = {"search": "branch_and_bound"} | options
         key = json.dumps(options, sort_keys=True, default=repr)
-        if key not in self._plans:
-            self._plans[key] = self.plan(**options)
+        if key in self._plans:
+            PLANS.hits += 1
+        else:
+            self._plans[key] = self._cached_plan(key, options)
         plan = self._plans[key]
         divided = Plan.on_sites(plan) if threads is None and engine == "automatic" else None
         return plan.run(threads=threads, engine=engine) if divided is None else divided
+
+    def _cached_plan(self, key: str, options: Mapping[str, Any]) -> Plan:
+        """The plan of a program that is alike; made where there is none, and where entries are not known."""
+        tensors = self.handle.tensors
+        traits = []
+        for name, handle in tensors.items():
+            if handle is None:
+                return self.plan(**options)
+            tensor = SparseTensor.of_handle(handle)
+            traits.append((name, tensor.traits, bool(tensor.values().isfinite().all())))
+        queries = [(name, json.dumps(expr.data()), tuple(output)) for name, expr, output in self._queries]
+        sizes = tuple(sorted(self._data.get("index_sizes", {}).items()))
+        alike = ("program", key, tuple(queries), sizes, tuple(traits))
+
+        def made() -> Plan:
+            plan = self.plan(**options)
+            plan.program = plan.handle.forget_tensors()
+            return plan
+
+        return PLANS.get(alike, made).of(self.handle)
 
 
 def _is_finite(value: object) -> bool:

@@ -145,7 +145,7 @@ def test_the_size_of_kernels_is_checked() -> None:
 
 
 def test_a_dense_result_is_not_visited_again_for_each_index_of_a_sum() -> None:
-    """Loops h, k, i count fewest iterations, but read and write 2.4 MB for each pair of h and k; sums over h are slow."""
+    """Loops h, k, i count fewest iterations, but read and write 2.4 MB for each pair of h and k."""
     tensors = {"X": {"shape": [300_000, 25], "nnz": 7_500_000}, "W": {"shape": [25, 25], "nnz": 625}}
     layer = ["agg", "+", ["h"], ["map", "*", [["map", "relu", [at("X", "i", "h")]], at("W", "h", "k")]]]
     over = program(tensors, layer, "i", "k")
