@@ -150,23 +150,21 @@ class Planned {
 
   /// Keeps no tensor of the program: each run is given all of them. The program without them.
   std::shared_ptr<Program> forget_tensors() {
-    auto tensors = program_->tensors();
-    for (auto& [name, tensor] : tensors) tensor.entries = nullptr;
     const std::scoped_lock lock(mutex_);
     runner_ = nullptr;
-    program_ = std::make_shared<Program>(program_->index_sizes(), std::move(tensors), program_->queries());
+    program_ = std::make_shared<Program>(program_->without_entries());
     return program_;
   }
 
   /// One run at a time: kernels and converted tensors are kept between runs.
   std::map<std::string, TensorHandle> run(const std::map<std::string, TensorHandle>& given, int threads,
                                           const std::string& engine, const std::string& cache, bool adapts,
-                                          bool every) {
+                                          bool every, bool counts) {
     const std::scoped_lock lock(mutex_);
     if (runner_ == nullptr) runner_ = std::make_unique<sparse::Runner>(*program_, plan_);
     const sparse::kernels::RunOptions options{threads, engine_named(engine), cache};
     std::map<std::string, TensorHandle> out;
-    for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options, adapts, every)) {
+    for (const auto& [name, tensor] : runner_->run({given.begin(), given.end()}, options, {adapts, every, counts})) {
       out[name] = std::const_pointer_cast<sparse::tensor::Tensor>(tensor);
     }
     return out;
@@ -327,6 +325,7 @@ void bind_programs(py::module_& module) {
                                }
                                return out;
                              })
+      .def_property_readonly("all_finite", &Program::all_finite)
       .def_property_readonly("queries", [](const Program& self) {
         std::vector<std::string> names;
         for (const auto& query : self.queries()) names.push_back(query.name);
@@ -348,7 +347,7 @@ void bind_programs(py::module_& module) {
       })
       .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
-           py::arg("adapts"), py::arg("every") = false, WithoutGil())
+           py::arg("adapts"), py::arg("every") = false, py::arg("counts") = false, WithoutGil())
       .def("forget_tensors", &Planned::forget_tensors)
       .def("seconds", &Planned::seconds)
       .def("compiled", &Planned::compiled)

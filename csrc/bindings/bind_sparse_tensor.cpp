@@ -10,6 +10,7 @@
 #include "bindings/bindings.h"
 #include "kernels/sparse/arrays.h"
 #include "kernels/sparse/compressed_rows.h"
+#include "sparse/tensor/elements.h"
 #include "sparse/tensor/tensor.h"
 
 namespace joinsum::bindings {
@@ -184,6 +185,7 @@ void bind_sparse_tensor(py::module_& module) {
       .def_property_readonly("formats", &format_names)
       .def_property_readonly("dtype", [](const Tensor& tensor) { return name_of(tensor.dtype()); })
       .def_property_readonly("stored", &Tensor::stored)
+      .def_property_readonly("all_finite", [](const Tensor& self) { return sparse::tensor::all_finite(self.values); })
       .def_property_readonly("bytes", &Tensor::bytes)
       .def_property_readonly("values", [](const Tensor& tensor) { return tensor_of(tensor.values); })
       .def_property_readonly("levels", &level_arrays)

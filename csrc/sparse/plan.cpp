@@ -1,7 +1,6 @@
 #include "sparse/plan.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "sparse/physical/common.h"
 
@@ -13,21 +12,6 @@ std::vector<std::string> names_of(const Program& program) {
   for (const auto& [name, tensor] : program.tensors()) names.push_back(name);
   for (const Query& query : program.queries()) names.push_back(query.name);
   return names;
-}
-
-template <class T>
-bool all_finite(const tensor::Values& values) {
-  return std::all_of(values.as<T>(), values.as<T>() + values.count(), [](T value) { return std::isfinite(value); });
-}
-
-/// Whether no stored element is an infinity or no number: sums of products may else differ from products of sums.
-bool all_finite(const Program& program) {
-  return std::ranges::all_of(program.tensors(), [](const auto& each) {
-    if (each.second.entries == nullptr) return true;
-    const tensor::Values& values = each.second.entries->values;
-    if (values.dtype == DType::kFloat32) return all_finite<float>(values);
-    return values.dtype != DType::kFloat64 || all_finite<double>(values);
-  });
 }
 
 /// Finds queries that an earlier one computes, one after the other, so that what they find counts for the next ones.
@@ -72,7 +56,7 @@ ProgramPlan plan(const Program& program, const PlanOptions& options) {
   std::vector<std::string> taken = names_of(program);
   ProgramPlan plan{.options = options, .stored = stored_tensors(program)};
   LogicalOptions logical = options.logical;
-  logical.distribute = logical.distribute && all_finite(program);
+  logical.distribute = logical.distribute && program.all_finite();
   for (size_t i = 0; i < program.queries().size(); ++i) {
     const Query& query = program.queries()[i];
     PlannedQuery planned{plan_query(query, program.space(i), sources, taken, logical)};

@@ -191,7 +191,7 @@ TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physi
 }
 
 std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
-                                             bool adapts, bool every) {
+                                             const RunWanted& wanted) {
   const auto start = Clock::now();
   seconds_ = {};
   compiled_.clear();
@@ -202,14 +202,15 @@ std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorP
       const std::string& name = query.logical.queries[i].name;
       const auto same = plan_.same_as.find(name);
       results[name] =
-          same == plan_.same_as.end() ? run_query(query, i, results, given, options, adapts) : results.at(same->second);
-      true_entries_[name] = static_cast<double>(results[name]->stored());
+          same == plan_.same_as.end() ? run_query(query, i, results, given, options, wanted.adapts) : results.at(same->second);
+      const Tensor& result = *results[name];
+      true_entries_[name] = static_cast<double>(wanted.counts ? to_coordinates(result, true).count() : result.stored());
     }
     const std::string& name = query.logical.queries.back().name;
     outputs[name] = results.at(name);
   }
   seconds_.run = since(start) - seconds_.compile - seconds_.plan;
-  return every ? results : outputs;
+  return wanted.every ? results : outputs;
 }
 
 }  // namespace joinsum::sparse

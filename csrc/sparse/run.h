@@ -16,6 +16,13 @@ using physical::kernel_of_values;
 
 using TensorPtr = std::shared_ptr<const Tensor>;
 
+/// What a run does beside computing the results of the source queries.
+struct RunWanted {
+  bool adapts = true;   ///< kernels that read results are planned again with their true statistics
+  bool every = false;   ///< the results of all logical queries, with axes in the order of their outputs
+  bool counts = false;  ///< true entries of dense results are their elements that differ from the fill
+};
+
 /// Runs the kernels of a plan over the tensors of its program. Tensors that a kernel reads in another order or in other
 /// levels are converted once, as long as the same ones are given.
 class Runner {
@@ -29,10 +36,9 @@ class Runner {
   };
   /// The results of the source queries, by name; their axes are those of the queries' outputs. `given` are tensors that
   /// stand for those of the program, of the same shape and fill. Raises PlanError for a tensor of which only statistics
-  /// are known. With `adapts`, kernels that read results are planned again with their true statistics; with `every`,
-  /// the results of all logical queries are given, with axes in the order of their outputs.
+  /// are known.
   std::map<std::string, TensorPtr> run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
-                                       bool adapts = true, bool every = false);
+                                       const RunWanted& wanted = {});
 
   /// Of the last run.
   const Seconds& seconds() const { return seconds_; }
@@ -41,7 +47,7 @@ class Runner {
   /// Queries whose kernels were planned with true statistics.
   const std::vector<std::string>& replanned() const { return replanned_; }
 
-  /// Entries of each query's result in the last run.
+  /// Stored entries of each query's result in the last run; with `counts` those that differ from the fill.
   const std::map<std::string, double>& true_entries() const { return true_entries_; }
 
  private:

@@ -1025,6 +1025,8 @@ class SparseTensor:
     @property
     def stored(self) -> int: ...
     @property
+    def all_finite(self) -> bool: ...
+    @property
     def bytes(self) -> int: ...
     @property
     def values(self) -> torch.Tensor: ...
@@ -1081,6 +1083,9 @@ class SparseProgram:
     def result(self, name: str, /) -> tuple[list[int], float]: ...
     @property
     def tensors(self) -> dict[str, SparseTensor | None]: ...
+    @property
+    def all_finite(self) -> bool:
+        """Whether no stored element is an infinity or no number."""
     @property
     def queries(self) -> list[str]: ...
 
@@ -1143,7 +1148,14 @@ class SparsePlan:
     @property
     def same_as(self) -> dict[str, str]: ...
     def run(
-        self, given: dict[str, SparseTensor], threads: int, engine: str, cache: str, adapts: bool, every: bool = False
+        self,
+        given: dict[str, SparseTensor],
+        threads: int,
+        engine: str,
+        cache: str,
+        adapts: bool,
+        every: bool = False,
+        counts: bool = False,
     ) -> dict[str, SparseTensor]: ...
     def forget_tensors(self) -> SparseProgram:
         """Keeps no tensor of the program: each run is given all of them. The program without them."""

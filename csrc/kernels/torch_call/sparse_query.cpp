@@ -125,7 +125,7 @@ at::Tensor sparse_query(at::TensorList operands, c10::ArrayRef<double> fills, c1
   }
   const auto known = known_plan(query, tensors);
   const joinsum::sparse::RunOptions options{.threads = at::get_num_threads()};
-  const TensorPtr result = Runner(*known->program, known->plan).run(given, options, false).at(kResult);
+  const TensorPtr result = Runner(*known->program, known->plan).run(given, options, {.adapts = false}).at(kResult);
   if (!dense) return sparse::coo_of(to_coordinates(*result, true));
   return dense_of(*result, known->program->result(kResult).shape);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "sparse/tensor/elements.h"
+
 namespace joinsum::sparse::program {
 namespace {
 
@@ -215,6 +217,12 @@ void Program::add(Query query) {
   results_[query.name] = std::move(result);
   queries_.push_back({std::move(query.name), distinct.expression, std::move(query.output)});
   spaces_.push_back(std::move(space));
+}
+
+bool Program::all_finite() const {
+  return std::ranges::all_of(tensors_, [](const auto& each) {
+    return each.second.entries == nullptr || tensor::all_finite(each.second.entries->values);
+  });
 }
 
 const Program::Result& Program::result(const std::string& name) const {

@@ -67,6 +67,15 @@ class Program {
   };
 
   const std::map<std::string, int64_t>& index_sizes() const { return index_sizes_; }
+  /// Whether no stored element is an infinity or no number: sums of products may else differ from products of sums.
+  bool all_finite() const;
+  /// The same of which only statistics of the tensors are known.
+  Program without_entries() const {
+    Program out = *this;
+    for (auto& [name, tensor] : out.tensors_) tensor.entries = nullptr;
+    return out;
+  }
+
   const std::map<std::string, InputTensor>& tensors() const { return tensors_; }
   const std::vector<Query>& queries() const { return queries_; }
   const IndexSpace& space(size_t query) const { return spaces_[query]; }

@@ -64,4 +64,14 @@ void check_truths(const Values& values) {
                      ", byte=", std::to_integer<int>(*wrong));
 }
 
+bool all_finite(const Values& values) {
+  return with_element_type("sparse tensor", values.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_floating_point_v<T>) {
+      return std::all_of(values.as<T>(), values.as<T>() + values.count(), [](T value) { return std::isfinite(value); });
+    }
+    return true;
+  });
+}
+
 }  // namespace joinsum::sparse::tensor

@@ -41,6 +41,9 @@ double fill_of(DType dtype, double fill);
 /// Raises PlanError for a bool that is neither 0 nor 1.
 void check_truths(const Values& values);
 
+/// Whether no value is an infinity or no number.
+bool all_finite(const Values& values);
+
 /// Whether two elements are the same value; numbers that are not are.
 template <class T>
 bool same_value(T a, T b) {

@@ -15,6 +15,7 @@ from joinsum.cli.options import FILE, bytes_of, close_names, exit_codes
 if TYPE_CHECKING:
     from joinsum import Cluster, Explanation, IaPlan, TraPlan
     from joinsum._C import JsonGraph
+    from joinsum.sparse import Plan, Program
 
 __all__ = ["plan"]
 
@@ -22,10 +23,11 @@ __all__ = ["plan"]
 Pin = dict[str, int] | list[int] | str
 
 _MOST_SITES = 4096
-# Options of graphs alone, of programs alone, and of plans for sites.
+# Options of graphs alone, of programs alone, of plans for sites, and of sparse inputs.
 _OF_GRAPHS = ("objective", "calls", "pin")
 _OF_PROGRAMS = ("size", "minimize", "place", "without", "html", "dot")
 _OF_SITES = ("sites", "calibration", "memory_limit")
+_OF_SPARSE = ("sparse", "dense", "analyze")
 
 
 class _Wrong(ValueError):
@@ -103,6 +105,9 @@ class _Request:
     pin: Mapping[str, Pin]
     calibration: Path | None
     memory_limit: int | None
+    sparse: Mapping[str, str]
+    dense: Mapping[str, str]
+    analyze: bool
     as_json: bool
     html: Path | None
     dot: Path | None
@@ -145,6 +150,20 @@ class _Request:
 )
 @click.option("--calibration", type=FILE, help="File of `joinsum calibrate`: the machine.  [default: a described one]")
 @click.option("--memory-limit", metavar="BYTES", callback=bytes_of, help="Memory of a site, such as 8G.")
+@click.option(
+    "--sparse",
+    metavar="INPUT=FILE",
+    multiple=True,
+    callback=_pairs,
+    help="Of a graph: an input that is sparse, with its entries in FILE (.mtx; .npz of scipy), or statistics of them "
+    "(.json; or their number instead of a file). Plans loops and formats of this process.",
+)
+@click.option(
+    "--dense", metavar="INPUT=FILE", multiple=True, callback=_pairs, help="Values of a dense input for --analyze: .npy."
+)
+@click.option(
+    "--analyze", is_flag=True, help="With --sparse, or of a sparse program: also run the plan, and print true entries."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 @click.option("--html", type=FILE, metavar="OUT", help="Also write it as a page.")
 @click.option("--dot", type=FILE, metavar="OUT", help="Also write the plan as a graph for Graphviz.")
@@ -153,7 +172,9 @@ def plan(**values: Any) -> None:
 
     FILE holds a plan's text, logical (its first line is `tra`) or physical (`ia on 2x2`, which is explained as it is);
     `-` reads the standard input. Sizes in its input lines may be names: `input X: f32[n,64]<p,1>` with --size n=1000
-    --size p=4. A file that ends in .json is a graph of einsums, for which partition vectors are chosen. Nothing is run.
+    --size p=4. A file that ends in .json is a graph of einsums, for which partition vectors are chosen; with --sparse
+    it is planned as a sparse program of one query for each einsum, and so is a .json file that holds such a program.
+    Only --analyze runs anything.
     """
     from joinsum import PlanError
     from joinsum.cli.program import ProgramError, SizeError
@@ -161,10 +182,20 @@ def plan(**values: Any) -> None:
     request = _Request(**values)
     with exit_codes({ProgramError: 3, SizeError: 2, _Wrong: 2, PlanError: 4}):
         try:
-            explain = _plan_graph if request.file.suffix == ".json" else _plan_program
-            explain(request)
+            _explain(request)
         except OSError as error:
             raise _Wrong(f"plan: {error.strerror}: path={error.filename}") from None
+
+
+def _explain(request: _Request) -> None:
+    if request.file.suffix != ".json":
+        _plan_program(request)
+    elif _holds_sparse_program(request.file):
+        _plan_sparse_program(request)
+    elif request.sparse:
+        _plan_sparse_graph(request)
+    else:
+        _plan_graph(request)
 
 
 def _plan_program(request: _Request) -> None:
@@ -172,6 +203,7 @@ def _plan_program(request: _Request) -> None:
     from joinsum.cli.program import read_program
 
     _refuse_options(request, "a program has sites and --minimize; a graph of einsums is a .json file", _OF_GRAPHS)
+    _refuse_options(request, "for a graph of einsums, a .json file", _OF_SPARSE)
     explanation = _explained(read_program(request.file, request.size), request)
     if request.html is not None:
         request.html.write_text(explanation.to_html(), encoding="utf-8")
@@ -202,6 +234,7 @@ def _plan_graph(request: _Request) -> None:
     from joinsum.planner.graph_plan import plan_graph
 
     _refuse_options(request, "not for a graph of einsums, which has --objective", _OF_PROGRAMS)
+    _refuse_options(request, "only where inputs are sparse; give --sparse INPUT=FILE", ["dense", "analyze"])
     objective = request.objective or "paper"
     options: dict[str, Any] = {"calls": request.calls}
     if objective == "paper":
@@ -216,6 +249,92 @@ def _plan_graph(request: _Request) -> None:
     _check_pins(graph, request.pin, objective)
     found = plan_graph(graph, objective, pins=request.pin or None, **options)
     click.echo(json.dumps(found.to_json()) if request.as_json else str(found))
+
+
+def _holds_sparse_program(file: Path) -> bool:
+    """Whether it is one by its members; what else is wrong with it, its reader says."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and {"tensors", "queries"} <= value.keys()
+
+
+def _plan_sparse_program(request: _Request) -> None:
+    """Prints the plan of a sparse program."""
+    from joinsum import PlanError
+    from joinsum.cli.program import ProgramError
+    from joinsum.sparse import Program
+
+    _refuse_options(request, "not for a sparse program, which has its tensors", ["sparse", "dense"])
+    _refuse_options(request, "not for a sparse program", [*_OF_GRAPHS, *_OF_PROGRAMS, *_OF_SITES])
+    try:
+        program = Program.from_json(request.file.read_text(encoding="utf-8"))
+    except PlanError as error:
+        raise ProgramError(f"plan: {error}: file={request.file}; docs/sparse.md has the format") from None
+    _print_sparse(program, request)
+
+
+def _plan_sparse_graph(request: _Request) -> None:
+    """Prints the plan of a graph of einsums, some of whose inputs are sparse."""
+    from joinsum import KernelError, PlanError
+    from joinsum.cli.program import ProgramError
+    from joinsum.cli.sparse_inputs import read_inputs
+    from joinsum.graphs.json_form import load_json
+    from joinsum.graphs.sparse_program import sparse_program
+
+    _refuse_options(
+        request, "not with --sparse, whose plan is that of one process", [*_OF_GRAPHS, *_OF_PROGRAMS, *_OF_SITES]
+    )
+    try:
+        graph = load_json("plan", request.file)
+        _check_inputs(graph, request)
+        program = sparse_program("plan", graph, read_inputs(request.sparse, request.dense))
+    except (PlanError, KernelError) as error:
+        raise ProgramError(str(error)) from None
+    _print_sparse(program, request)
+
+
+def _check_inputs(graph: JsonGraph, request: _Request) -> None:
+    for option, given in (("--sparse", request.sparse), ("--dense", request.dense)):
+        for name in given:
+            if name not in graph.inputs:
+                known = f"inputs=[{', '.join(graph.inputs)}]"
+                raise _Wrong(f"{option}: no such input: name={name}, {known}{close_names(name, graph.inputs)}")
+    for name in request.dense:
+        if name in request.sparse:
+            raise _Wrong(f"--dense: the input is sparse by --sparse; give it once: name={name}")
+
+
+def _print_sparse(program: Program, request: _Request) -> None:
+    """Prints the plan of the program, after a run where that is requested."""
+    if request.analyze:
+        _check_entries(program, request)
+    plan = program.plan()
+    if request.analyze:
+        plan.run(analyze=True)
+    if request.as_json:
+        click.echo(json.dumps(plan.data() | ({"true_entries": plan.true_entries} if request.analyze else {})))
+        return
+    click.echo(str(plan))
+    if request.analyze:
+        click.echo("\n".join(_measured_lines(plan)))
+
+
+def _measured_lines(plan: Plan) -> list[str]:
+    again = [f"planned again by true entries: {', '.join(plan.replanned)}"] if plan.replanned else []
+    return [*again, "seconds: " + ", ".join(f"{step} {seconds:.3g}" for step, seconds in plan.seconds.items())]
+
+
+def _check_entries(program: Program, request: _Request) -> None:
+    """A run needs the entries of all tensors."""
+    for name, entries in program.handle.tensors.items():
+        if entries is not None:
+            continue
+        remedy = f"--sparse {name}=FILE.mtx (or .npz, or .json with coo)"
+        if name not in request.sparse:
+            remedy = f"--dense {name}=FILE.npy, or {remedy}" if request.sparse else "coo in the program"
+        raise _Wrong(f"--analyze: a run needs all entries; give {remedy}: input={name}")
 
 
 def _check_pins(graph: JsonGraph, pins: Mapping[str, Pin], objective: str) -> None:

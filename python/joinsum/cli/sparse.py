@@ -80,7 +80,7 @@ def sparse(
         )
         values = {}
         if run:
-            values = {name: _values(result) for name, result in plan.run(threads=threads).items()}
+            values = {name: _values(result) for name, result in plan.run(threads=threads, analyze=not as_json).items()}
         if as_json:
             click.echo(json.dumps(plan.data() | ({"values": written(values)} if run else {})))
             return

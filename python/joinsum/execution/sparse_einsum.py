@@ -171,8 +171,7 @@ class _Planned:
 
 def _all_finite(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
     """Whether no stored element is an infinity or no number."""
-    values = (x.values() if isinstance(x, SparseTensor) else x for x in operands)
-    return all(bool(x.isfinite().all()) for x in values if x.dtype.is_floating_point)
+    return all(x.handle.all_finite if isinstance(x, SparseTensor) else bool(x.isfinite().all()) for x in operands)
 
 
 def _bucket(entries: int) -> int:

@@ -66,6 +66,7 @@ class Plan:
         engine: str = "automatic",
         cache: str | Path | None = None,
         adapt: bool = True,
+        analyze: bool = False,
     ) -> dict[str, SparseTensor]:
         """The results of the program's queries by name. Raises PlanError where only statistics of a tensor are known.
 
@@ -80,13 +81,14 @@ class Plan:
         This process computes all; `Program.run` divides a program among sites.
         """
         count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
-        if count < 1 or not isinstance(engine, str) or not isinstance(adapt, bool):
+        switches = isinstance(adapt, bool) and isinstance(analyze, bool)
+        if count < 1 or not isinstance(engine, str) or not switches:
             raise PlanError(
-                f"run: threads is a number from 1 on, engine a name and adapt True or False: threads={show(threads)}, "
-                f"engine={show(engine)}, adapt={show(adapt)}"
+                f"run: threads is a number from 1 on, engine a name, adapt and analyze True or False: "
+                f"threads={show(threads)}, engine={show(engine)}, adapt={show(adapt)}, analyze={show(analyze)}"
             )
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
-        results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt)
+        results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again
         return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
@@ -103,7 +105,8 @@ class Plan:
 
     @property
     def true_entries(self) -> dict[str, int]:
-        """Entries of each query's result, also of those between, in the last run."""
+        """Stored entries of each query's result, also of those between, in the last run; where it was to `analyze`, the
+        elements that differ from the fill."""
         return {name: int(entries) for name, entries in self.handle.true_entries().items()}
 
     def data(self) -> dict[str, Any]:

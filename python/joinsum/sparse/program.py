@@ -121,7 +121,8 @@ def _query(value: object, place: str) -> tuple[str, _C.SparseExpression, list[st
     return name, expression_of(members["expr"], f"{place}.expr"), names_at(members["output"], f"{place}.output")
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of a JSON object; raises PlanError for one that stands twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name in found:
@@ -195,7 +196,7 @@ class Program:
         if not isinstance(text, (str, bytes)):
             raise PlanError(f"sparse program: no text: type={type(text).__name__}; give a dict to Program itself")
         try:
-            data = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+            data = json.loads(text, object_pairs_hook=without_duplicates, parse_constant=_no_constant)
         except PlanError:
             raise
         except json.JSONDecodeError as error:
@@ -265,16 +266,14 @@ class Program:
 
     def _cached_plan(self, key: str, options: Mapping[str, Any]) -> Plan:
         """The plan of a program that is alike; made where there is none, and where entries are not known."""
-        tensors = self.handle.tensors
         traits = []
-        for name, handle in tensors.items():
+        for name, handle in self.handle.tensors.items():
             if handle is None:
                 return self.plan(**options)
-            tensor = SparseTensor.of_handle(handle)
-            traits.append((name, tensor.traits, bool(tensor.values().isfinite().all())))
+            traits.append((name, SparseTensor.of_handle(handle).traits))
         queries = [(name, json.dumps(expr.data()), tuple(output)) for name, expr, output in self._queries]
         sizes = tuple(sorted(self._data.get("index_sizes", {}).items()))
-        alike = ("program", key, tuple(queries), sizes, tuple(traits))
+        alike = ("program", key, tuple(queries), sizes, tuple(traits), self.handle.all_finite)
 
         def made() -> Plan:
             plan = self.plan(**options)

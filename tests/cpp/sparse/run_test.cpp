@@ -39,7 +39,7 @@ TEST(Runner, GivesTheResultsOfAllQueriesOnDemand) {
   const Program over = product_below(Operator::kNegate);
   const ProgramPlan planned = plan(over, {});
   Runner runner(over, planned);
-  const auto every = runner.run({}, {.engine = kernels::Engine::kInterpreter}, true, true);
+  const auto every = runner.run({}, {.engine = kernels::Engine::kInterpreter}, {.every = true});
   EXPECT_EQ(every.size(), 2);
   EXPECT_EQ(runner.run({}, {.engine = kernels::Engine::kInterpreter}).size(), 1);
 }
