@@ -33,6 +33,7 @@ ELSEWHERE = (
     Row("csrc/bindings", "bindings module", "python/package/test_package.py", "the module as it is imported"),
     Row("csrc/bindings", "bind_base", "python/algebra/test_key_functions.py", "key functions, made in Python"),
     Row("csrc/bindings", "bind_kernels python_kernel", "python/algebra/test_kernels.py", "kernels that users write"),
+    Row("csrc/bindings", "python_estimator", "python/sparse/test_own_estimators.py", "estimators that users write"),
     Row("csrc/bindings", "bind_tra bind_ia plans", "python/algebra/test_plan.py", "plans, made in Python and run"),
     Row("csrc/bindings", "bind_einsum", "python/graphs/test_json_form.py", "graphs, made in Python"),
     Row("csrc/bindings", "bind_optimizer", "python/planner/test_optimize.py", "searches that Python calls"),
@@ -504,6 +505,7 @@ ELSEWHERE = (
         "cpp/sparse/logical/elimination_test.cpp",
         "whole plans, whose costs are compared with all orders",
     ),
+    Row("csrc/sparse/logical", "splitting", "python/sparse/test_corners.py", "large queries, split and run"),
     Row("csrc/sparse/physical", "common", "cpp/sparse/physical/physical_test.cpp", "queries that are one"),
     Row("csrc/sparse", "plan", "python/sparse/test_plans.py", "whole plans, and their runs"),
     Row(
@@ -514,6 +516,7 @@ ELSEWHERE = (
     ),
     Row("python/cli", "sparse", "python/sparse/test_plans.py", "the command beside the plan that it prints"),
     Row("python/sparse", "arrays", "python/sparse/test_sparse_tensor.py", "checks of the arrays that make a tensor"),
+    Row("python/sparse", "estimators", "python/sparse/test_own_estimators.py", "estimators that users write"),
     Row("python/sparse", "spellings", "python/sparse/test_sparse_tensor.py", "names of layouts"),
     Row("python/sparse", "scipy_conversions", "python/sparse/test_conversions.py", "to and from other libraries"),
     Row(

@@ -158,8 +158,8 @@ class Planned {
 
   /// One run at a time: kernels and converted tensors are kept between runs.
   std::map<std::string, TensorHandle> run(const std::map<std::string, TensorHandle>& given, int threads,
-                                          const std::string& engine, const std::string& cache, bool adapts,
-                                          bool every, bool counts) {
+                                          const std::string& engine, const std::string& cache, bool adapts, bool every,
+                                          bool counts) {
     const std::scoped_lock lock(mutex_);
     if (runner_ == nullptr) runner_ = std::make_unique<sparse::Runner>(*program_, plan_);
     const sparse::kernels::RunOptions options{threads, engine_named(engine), cache};
@@ -342,9 +342,11 @@ void bind_programs(py::module_& module) {
       .def(py::init<std::shared_ptr<Program>, const Options&>(), py::arg("program"), py::arg("options"), WithoutGil())
       .def("data", &plan_data)
       .def("site_queries", [](const Planned& self) { return sparse::site_queries(self.plan()); })
-      .def_property_readonly("distributed", [](const Planned& self) {
-        return std::ranges::any_of(self.plan().queries, [](const auto& query) { return query.logical.distributed; });
-      })
+      .def_property_readonly("distributed",
+                             [](const Planned& self) {
+                               return std::ranges::any_of(self.plan().queries,
+                                                          [](const auto& query) { return query.logical.distributed; });
+                             })
       .def_property_readonly("same_as", [](const Planned& self) { return self.plan().same_as; })
       .def("run", &Planned::run, py::arg("given"), py::arg("threads"), py::arg("engine"), py::arg("cache"),
            py::arg("adapts"), py::arg("every") = false, py::arg("counts") = false, WithoutGil())

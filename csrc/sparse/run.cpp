@@ -201,8 +201,8 @@ std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorP
     for (size_t i = 0; i < query.physical.size(); ++i) {
       const std::string& name = query.logical.queries[i].name;
       const auto same = plan_.same_as.find(name);
-      results[name] =
-          same == plan_.same_as.end() ? run_query(query, i, results, given, options, wanted.adapts) : results.at(same->second);
+      results[name] = same == plan_.same_as.end() ? run_query(query, i, results, given, options, wanted.adapts)
+                                                  : results.at(same->second);
       const Tensor& result = *results[name];
       true_entries_[name] = static_cast<double>(wanted.counts ? to_coordinates(result, true).count() : result.stored());
     }

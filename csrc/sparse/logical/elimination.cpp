@@ -1,6 +1,7 @@
 #include "sparse/logical/elimination.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace joinsum::sparse::logical {
 namespace {
@@ -151,12 +152,18 @@ std::vector<int64_t> bound_indices(const Terms& terms, const TermPtr& term) {
 }
 
 TermPtr Eliminator::without_idle(TermPtr term, std::vector<int64_t>& gone) const {
-  for (const int64_t index : bound_indices(terms_, term)) {
-    const TermPtr binder = binder_of(term, index);
-    if (contains(binder->child()->free, index)) continue;
-    Push push(terms_, binder->op, index);
-    term = pushed_down(terms_, term, binder, index, push);
-    gone.push_back(index);
+  const auto is_idle = [&](int64_t index) { return !contains(binder_of(term, index)->child()->free, index); };
+  std::vector<int64_t> bound = bound_indices(terms_, term);
+  // What stands in the place of an aggregate may lack others, and indices that others reduce.
+  for (auto idle = std::ranges::find_if(bound, is_idle); idle != bound.end();
+       idle = std::ranges::find_if(bound, is_idle)) {
+    const TermPtr binder = binder_of(term, *idle);
+    Push push(terms_, binder->op, *idle);
+    term = pushed_down(terms_, term, binder, *idle, push);
+    std::vector<int64_t> left = bound_indices(terms_, term);
+    std::ranges::copy_if(bound, std::back_inserter(gone),
+                         [&](int64_t index) { return std::ranges::find(left, index) == left.end(); });
+    bound = std::move(left);
   }
   return term;
 }

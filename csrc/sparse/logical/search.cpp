@@ -44,7 +44,8 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
     plan.queries.back().name = query.name;
     plan.queries.back().output = output;
   } else {
-    const double entries = terms.estimate(terms.statistics(term)) * extent_of(indices & ~term->free, terms.space());
+    const double stored = terms.estimate(terms.statistics(term));
+    const double entries = stored == 0 ? 0 : stored * extent_of(indices & ~term->free, terms.space());
     plan.queries.push_back({query.name, {}, {}, term, output, entries, entries, 0});
   }
   StatisticsPtr result = terms.statistics(term);

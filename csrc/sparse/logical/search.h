@@ -30,7 +30,7 @@ struct QueryPlan {
   std::vector<int64_t> order;  ///< indices as they are eliminated, without those that are absorbed
   double cost = 0;
   IndexSpace space;
-  StatisticsPtr result;  ///< over axis numbers of the output
+  StatisticsPtr result;      ///< over axis numbers of the output
   bool distributed = false;  ///< whether products of sums became sums of products
   bool complete = true;      ///< false where branch and bound gave up, so that the order is the greedy one
 };

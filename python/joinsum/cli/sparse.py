@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["sparse"]
 
 
-def _numbers(names: str) -> Any:
-    """A callback that parses two numbers with a comma between them."""
+def _numbers(names: str, word: str = "") -> Any:
+    """A callback that parses two numbers with a comma between them, or leaves the word."""
 
-    def parse(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | None:
-        if value is None:
-            return None
+    def parse(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | str | None:
+        if value is None or value == word:
+            return value
         try:
             first, second = (float(part) for part in value.split(","))
         except ValueError:
@@ -49,7 +49,11 @@ def _values(result: SparseTensor) -> dict[str, Any]:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all fields of the plan.")
 @click.option("--run", is_flag=True, help="Also run the program, and print its results.")
 @click.option("--estimator", default="chain", show_default=True, help="uniform, chain or exact.")
-@click.option("--cost", callback=_numbers("A,B"), help="Cost of an entry of a result and of an expression: A,B.")
+@click.option(
+    "--cost",
+    callback=_numbers("A,B", "measured"),
+    help="Cost of an entry of a result and of an expression: A,B; or measured on this machine, in seconds.",
+)
 @click.option("--mode", default="absorb", show_default=True, help="single, or absorb indices that occur nowhere else.")
 @click.option("--search", default="greedy", show_default=True, help="greedy or branch_and_bound.")
 @click.option("--cutoffs", callback=_numbers("BYTEMAP,DENSE"), help="Densities of formats: BYTEMAP,DENSE.")
@@ -59,7 +63,7 @@ def sparse(
     as_json: bool,
     run: bool,
     estimator: str,
-    cost: tuple[float, float] | None,
+    cost: tuple[float, float] | str | None,
     mode: str,
     search: str,
     cutoffs: tuple[float, float] | None,
@@ -67,13 +71,14 @@ def sparse(
 ) -> None:
     """Plan the sparse PROGRAM, a JSON file (- is the standard input), and with --run compute it."""
     from joinsum.base.errors import Error
-    from joinsum.sparse import Program
+    from joinsum.sparse import Program, measure_cost
     from joinsum.sparse.expressions import written
 
     with exit_codes({Error: 4, OSError: 3, UnicodeDecodeError: 3}):
-        plan = Program.from_json(_read(program)).plan(
+        read = Program.from_json(_read(program))
+        plan = read.plan(
             estimator=estimator,
-            cost=cost or (1.0, 1.0),
+            cost=measure_cost(threads=threads).cost if isinstance(cost, str) else cost or (1.0, 1.0),
             mode=mode,
             search=search,
             cutoffs=None if cutoffs is None else {"bytemap": cutoffs[0], "dense": cutoffs[1]},

@@ -203,6 +203,6 @@ def known_call(
     call = current.calls.get(_key(texts, given))
     if call is None:
         return None
-    result = call(given)
+    result: torch.Tensor | SparseTensor | None = call(given)
     PLANS.hits += result is not None
     return result

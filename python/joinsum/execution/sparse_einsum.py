@@ -207,7 +207,15 @@ class _Call:
         tensors = [_sparse(operand, read) for operand in operands]
         formats = _formats(read, out_format)
         traits = _traits(tensors)
-        key = ("sparse_einsum", read.equation, read.operations, read.dtype, formats, recorded, traits)
+        key: tuple[object, ...] = (
+            "sparse_einsum",
+            read.equation,
+            read.operations,
+            read.dtype,
+            formats,
+            recorded,
+            traits,
+        )
         planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded))
         if planned.finite and not _all_finite(tensors):
             key = ("as written", *key)

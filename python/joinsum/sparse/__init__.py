@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from joinsum.sparse.dialects import check_logical, check_physical
 from joinsum.sparse.estimators import Estimator, estimator_names, register_estimator
+from joinsum.sparse.measured_cost import MeasuredCost, MeasuredKernel, measure_cost
 from joinsum.sparse.pieces import (
     choose_formats,
     elimination_cost,
@@ -18,14 +20,19 @@ from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = [
     "Estimator",
+    "MeasuredCost",
+    "MeasuredKernel",
     "Plan",
     "PlanCacheInfo",
     "Program",
     "SparseTensor",
+    "check_logical",
+    "check_physical",
     "choose_formats",
     "elimination_cost",
     "estimate",
     "estimator_names",
+    "measure_cost",
     "minimal_sub_expressions",
     "must_precede",
     "order_costs",

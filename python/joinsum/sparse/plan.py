@@ -13,7 +13,7 @@ import torch
 from joinsum import _C
 from joinsum.base.arguments import integer, show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import expression_of, written
+from joinsum.sparse.expressions import MOST_LEVELS, expression_of, written
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Plan"]
@@ -129,7 +129,8 @@ class Plan:
         true_entries = self.true_entries
         for logical, physical in zip(self.logical, self.physical, strict=True):
             reduced = f"{logical['op']}[{','.join(logical['indices'])}] " if logical["op"] else ""
-            text = expression_of(logical["expr"]).text()
+            # Deeper than what users may write, where powers stand for aggregates.
+            text = expression_of(logical["expr"], level=-MOST_LEVELS).text()
             lines.append(f"{logical['name']}[{','.join(logical['output'])}] = {reduced}{text}")
             known = true_entries.get(logical["name"])
             measured = "" if known is None else f" (true {known})"

@@ -179,6 +179,29 @@ def test_a_map_of_a_sum_is_that_of_its_values(rows: int, output: tuple[str, str]
     torch.testing.assert_close(found.to_dense(), wanted if output == ("i", "k") else wanted.T)
 
 
+def test_indices_that_fall_idle_with_others_are_reduced() -> None:
+    """Over an empty range a maximum is -inf, whatever it is of, and a sum of sums 0."""
+    inner = ["agg", "+", ["n"], at("V", "n")]
+    assert program({"V": VECTOR}, ["agg", "max", ["i"], inner], i=0).run()["q"].item() == -math.inf
+    over = program({"V": VECTOR}, ["agg", "+", ["j", "m"], at("V", "j")], m=0)
+    assert over.run()["q"].item() == 0
+    assert sorted(over.plan().orders["q"]) == ["j", "m"]
+
+
+def test_estimates_of_huge_empty_results_are_numbers() -> None:
+    sizes = {f"i{k}": 2**61 for k in range(20)}
+    over = program({"V": {"shape": [3], "nnz": 0}}, at("V", "j"), "j", *sizes, **sizes)
+    assert over.plan().logical[0]["nnz_agg"] == 0
+
+
+def test_plans_that_are_deeper_than_their_programs_print() -> None:
+    expr = at("V", "i")
+    for _ in range(195):
+        expr = ["map", "neg", [expr]]
+    over = program({"V": VECTOR}, ["agg", "*", list("klmnopqr"), expr], "i", **dict.fromkeys("klmnopqr", 2))
+    assert str(over.plan()).count("neg") == 195
+
+
 def test_deep_expressions_are_planned_at_once() -> None:
     expr = at("V", "i")
     for _ in range(30):
