@@ -516,7 +516,6 @@ ELSEWHERE = (
     ),
     Row("python/cli", "sparse", "python/sparse/test_plans.py", "the command beside the plan that it prints"),
     Row("python/sparse", "arrays", "python/sparse/test_sparse_tensor.py", "checks of the arrays that make a tensor"),
-    Row("python/sparse", "estimators", "python/sparse/test_own_estimators.py", "estimators that users write"),
     Row("python/sparse", "spellings", "python/sparse/test_sparse_tensor.py", "names of layouts"),
     Row("python/sparse", "scipy_conversions", "python/sparse/test_conversions.py", "to and from other libraries"),
     Row(
