@@ -115,7 +115,12 @@ class PythonEstimator : public Estimator {
     } catch (py::error_already_set& error) {
       if (!error.matches(PyExc_Exception)) throw;
       const auto type = py::str(error.type().attr("__name__")).cast<std::string>();
-      const auto text = py::str(error.value()).cast<std::string>();
+      std::string text;
+      try {
+        text = py::str(error.value()).cast<std::string>();
+      } catch (const py::error_already_set&) {
+        text = "it has no text";
+      }
       throw PlanError(concatenate("estimator ", name_, ": ", function, " raised ", type, ": ", text));
     }
   }

@@ -11,7 +11,7 @@ namespace joinsum::bindings {
 
 namespace py = pybind11;
 
-/// An estimator whose functions are those of a Python object, and whose statistics are what these return. It is kept
+/// An estimator whose functions are those of a Python object, and whose statistics are what these return. It lives
 /// until the process ends.
 std::shared_ptr<const sparse::statistics::Estimator> python_estimator(std::string name, py::object functions);
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <mutex>
 
 #include "sparse/tensor/diagonal.h"
 
@@ -20,6 +21,44 @@ constexpr double kLeastIterations = 20'000;
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::vector<int64_t> identity(size_t rank) { return all_dims(static_cast<int64_t>(rank)); }
+
+/// Tensors as kernels read them, by the tensors that they were made of and groups of axes, as long as these live.
+class ArrangedTensors {
+ public:
+  TensorPtr of(const TensorPtr& tensor, const std::vector<std::vector<int64_t>>& groups) {
+    const Key key{tensor.get(), groups};
+    {
+      const std::scoped_lock lock(mutex_);
+      const auto found = known_.find(key);
+      if (found != known_.end() && found->second.source.lock() == tensor) return found->second.made;
+    }
+    const TensorPtr made = std::make_shared<Tensor>(arranged(*tensor, groups, FormatCutoffs()));
+    const std::scoped_lock lock(mutex_);
+    known_[key] = {tensor, made};
+    return made;
+  }
+
+  /// Drops those whose tensors are gone.
+  void sweep() {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(known_, [](const auto& each) { return each.second.source.expired(); });
+  }
+
+ private:
+  using Key = std::pair<const Tensor*, std::vector<std::vector<int64_t>>>;
+  struct Made {
+    std::weak_ptr<const Tensor> source;
+    TensorPtr made;
+  };
+
+  std::mutex mutex_;
+  std::map<Key, Made> known_;
+};
+
+ArrangedTensors& arranged_tensors() {
+  static ArrangedTensors all;
+  return all;
+}
 
 }  // namespace
 
@@ -78,13 +117,7 @@ TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::strin
   const bool sorted = tensor->levels.size() < 2 || tensor->levels.front().format != LevelFormat::kSortedList;
   if (!diagonal && access.axes == tensor->axes && (is_result || sorted)) return tensor;
   if (is_result) return std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs()));
-  std::string key = access.tensor;
-  for (const auto& group : access.diagonal) key += concatenate(" ", group);
-  Converted& converted = converted_[key];
-  if (converted.source.lock() != tensor) {
-    converted = {tensor, std::make_shared<Tensor>(arranged(*tensor, access.diagonal, FormatCutoffs()))};
-  }
-  return converted.made;
+  return arranged_tensors().of(tensor, access.diagonal);
 }
 
 Runner::Adapted Runner::planned_again(const PlannedQuery& query, size_t number,
@@ -191,7 +224,8 @@ TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physi
 }
 
 std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
-                                             const RunWanted& wanted) {
+                                             const RunRequest& request) {
+  arranged_tensors().sweep();
   const auto start = Clock::now();
   seconds_ = {};
   compiled_.clear();
@@ -201,16 +235,20 @@ std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorP
     for (size_t i = 0; i < query.physical.size(); ++i) {
       const std::string& name = query.logical.queries[i].name;
       const auto same = plan_.same_as.find(name);
-      results[name] = same == plan_.same_as.end() ? run_query(query, i, results, given, options, wanted.adapts)
+      results[name] = same == plan_.same_as.end() ? run_query(query, i, results, given, options, request.adapts)
                                                   : results.at(same->second);
-      const Tensor& result = *results[name];
-      true_entries_[name] = static_cast<double>(wanted.counts ? to_coordinates(result, true).count() : result.stored());
+      true_entries_[name] = static_cast<double>(results[name]->stored());
     }
     const std::string& name = query.logical.queries.back().name;
     outputs[name] = results.at(name);
   }
   seconds_.run = since(start) - seconds_.compile - seconds_.plan;
-  return wanted.every ? results : outputs;
+  if (request.counts) {
+    for (const auto& [name, result] : results) {
+      true_entries_[name] = static_cast<double>(to_coordinates(*result, true).count());
+    }
+  }
+  return request.every ? results : outputs;
 }
 
 }  // namespace joinsum::sparse

@@ -17,14 +17,14 @@ using physical::kernel_of_values;
 using TensorPtr = std::shared_ptr<const Tensor>;
 
 /// What a run does beside computing the results of the source queries.
-struct RunWanted {
+struct RunRequest {
   bool adapts = true;   ///< kernels that read results are planned again with their true statistics
   bool every = false;   ///< the results of all logical queries, with axes in the order of their outputs
   bool counts = false;  ///< true entries of dense results are their elements that differ from the fill
 };
 
 /// Runs the kernels of a plan over the tensors of its program. Tensors that a kernel reads in another order or in other
-/// levels are converted once, as long as the same ones are given.
+/// levels are converted once, for all plans.
 class Runner {
  public:
   Runner(const Program& program, const ProgramPlan& plan) : program_(program), plan_(plan) {}
@@ -38,7 +38,7 @@ class Runner {
   /// stand for those of the program, of the same shape and fill. Raises PlanError for a tensor of which only statistics
   /// are known.
   std::map<std::string, TensorPtr> run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
-                                       const RunWanted& wanted = {});
+                                       const RunRequest& request = {});
 
   /// Of the last run.
   const Seconds& seconds() const { return seconds_; }
@@ -51,12 +51,6 @@ class Runner {
   const std::map<std::string, double>& true_entries() const { return true_entries_; }
 
  private:
-  /// A tensor as a kernel reads it, and the one that it was made of.
-  struct Converted {
-    std::weak_ptr<const Tensor> source;
-    TensorPtr made;
-  };
-
   TensorPtr input(const std::string& name, const std::map<std::string, TensorPtr>& given) const;
   TensorPtr operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
                     const std::map<std::string, TensorPtr>& given);
@@ -81,7 +75,6 @@ class Runner {
 
   const Program& program_;
   const ProgramPlan& plan_;
-  std::map<std::string, Converted> converted_;
   /// By query, and by the numbers of entries of the results that it reads, within a factor of two.
   std::map<std::pair<std::string, std::vector<int64_t>>, Adapted> adapted_;
   std::map<std::string, double> true_entries_;

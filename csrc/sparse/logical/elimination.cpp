@@ -59,6 +59,8 @@ class Push {
       joined_ = terms_.aggregate(op_, std::move(indices), term->child());
       return joined_;
     }
+    // Over an empty range the aggregate is the operator's identity, whatever it is of.
+    if (terms_.space().sizes[index_] == 0) return end_at(term);
     if (term->is(Kind::kAggregate) && term->op == op_) return terms_.with_children(*term, {apply(term->child())});
     if (term->is_map(op_) && is_associative(op_)) return across(*term);
     if (term->is(Kind::kMap) && distributes(term->op, op_, others_never_negative(*term))) return into(*term);
@@ -154,7 +156,7 @@ std::vector<int64_t> bound_indices(const Terms& terms, const TermPtr& term) {
 TermPtr Eliminator::without_idle(TermPtr term, std::vector<int64_t>& gone) const {
   const auto is_idle = [&](int64_t index) { return !contains(binder_of(term, index)->child()->free, index); };
   std::vector<int64_t> bound = bound_indices(terms_, term);
-  // What stands in the place of an aggregate may lack others, and indices that others reduce.
+  // Without the index, aggregates below it may be gone, and others may reduce what no leaf has any more.
   for (auto idle = std::ranges::find_if(bound, is_idle); idle != bound.end();
        idle = std::ranges::find_if(bound, is_idle)) {
     const TermPtr binder = binder_of(term, *idle);

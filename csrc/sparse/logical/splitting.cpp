@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <map>
 
 namespace joinsum::sparse::logical {
@@ -44,7 +45,7 @@ class Splitting {
       const TermPtr result =
           terms_.input(part.name, part.output, best_.part->fill, terms_.statistics(best_.part), best_.part->origins);
       std::vector<TermPtr> left = best_.left;
-      left.push_back(result);
+      left.insert(left.begin() + best_.place, result);
       const TermPtr whole = best_.left.empty() ? result : terms_.with_children(*best_.node, std::move(left));
       query.body = terms_.replaced(query.body, best_.node, whole);
       queries.push_back(std::move(part));
@@ -54,11 +55,12 @@ class Splitting {
   }
 
  private:
-  /// A part that may become a query: of `node`, all but the children that are `left`.
+  /// A part that may become a query: of `node`, all but the children that are `left`, among which it has a place.
   struct Part {
     TermPtr part = {};
     TermPtr node = {};
     std::vector<TermPtr> left = {};
+    int64_t place = 0;
     bool is_joined = false;  ///< whether its factors share an index
     double entries = 0;
   };
@@ -70,9 +72,21 @@ class Splitting {
   void find(const TermPtr& node, bool is_whole) {
     if (!node->is(Kind::kMap)) return;
     const bool is_divisible = is_associative(node->op) && is_commutative(node->op) && node->children.size() > 2;
-    if (is_divisible) find_pairs(node);
-    if (!is_divisible && !is_whole && operands_of(node) > 1) consider({node, node, {}, true, entries_of(node)});
+    if (is_divisible && !has_opposite_infinities(*node)) find_pairs(node);
+    const int64_t operands = operands_of(node);
+    if (!is_whole && operands > 1 && (operands == 2 || fits(node))) {
+      consider({.part = node, .node = node, .is_joined = true, .entries = entries_of(node)});
+    }
     for (const TermPtr& child : node->children) find(child, false);
+  }
+
+  /// Of these a sum's fill depends on the order.
+  static bool has_opposite_infinities(const Term& term) {
+    const auto has = [&](double fill) {
+      return std::ranges::any_of(term.children, [&](const TermPtr& child) { return child->fill == fill; });
+    };
+    constexpr double kInfinity = std::numeric_limits<double>::infinity();
+    return has(kInfinity) && has(-kInfinity);
   }
 
   void find_pairs(const TermPtr& node) {
@@ -91,7 +105,7 @@ class Splitting {
   Part grown(const TermPtr& node, size_t first, size_t second, bool is_joined, double entries) const {
     std::vector<TermPtr> chosen = {node->children[first], node->children[second]};
     const IndexSet held = chosen[0]->free | chosen[1]->free;
-    Part part{.node = node, .is_joined = is_joined, .entries = entries};
+    Part part{.node = node, .place = static_cast<int64_t>(first), .is_joined = is_joined, .entries = entries};
     for (size_t i = 0; i < node->children.size(); ++i) {
       const TermPtr& child = node->children[i];
       if (i == first || i == second) continue;
@@ -100,6 +114,7 @@ class Splitting {
         chosen.push_back(child);
         joins = fits(terms_.map(node->op, chosen));
         if (!joins) chosen.pop_back();
+        if (joins && i < first) --part.place;
       }
       if (!joins) part.left.push_back(child);
     }

@@ -15,7 +15,8 @@ struct KernelSize {
 };
 
 /// Splits queries that are larger: the cheapest product of factors, or another part of the expression, becomes a query
-/// of its own, whose result the rest reads, until all fit that can. `next_name` names them.
+/// of its own, whose result the rest reads. Nothing is left to split in a map of two operands, and in a sum of fills
+/// that are both infinities. `next_name` names the queries.
 /// Source: Galley's implementation, which bounds what is compiled.
 std::vector<LogicalQuery> split_queries(Terms& terms, std::vector<LogicalQuery> queries, const KernelSize& most,
                                         const LogicalCost& cost, const std::function<std::string()>& next_name);

@@ -222,6 +222,9 @@ TermPtr lifted(const Terms& terms, const TermPtr& term) {
     const bool positive =
         std::ranges::all_of(children, [&](const TermPtr& other) { return other == inner || never_negative(other); });
     if (!distributes(term->op, inner->op, positive)) continue;
+    // Over an empty range an aggregate is its identity, for which a factor need not be positive.
+    const auto is_empty = [&](int64_t index) { return terms.space().sizes[index] == 0; };
+    if (std::ranges::any_of(inner->indices, is_empty)) continue;
     children[i] = inner->child();
     return lifted(terms, terms.aggregate(inner->op, inner->indices, terms.map(term->op, std::move(children))));
   }

@@ -42,7 +42,11 @@ double stored_in(const std::vector<Access>& accesses, uint64_t chosen) {
 constexpr double kAlongDense = 0.25;
 constexpr double kAcrossResult = 2;
 /// Along a dense loop with more visits, operands leave the cache before they are read again.
-constexpr double kMostInCache = 1 << 14;
+constexpr double kMostInCache = 1 << 17;
+/// Of a sum whose leader is sparse, into one element.
+constexpr double kGathered = 2;
+/// Of an entry that is transposed.
+constexpr double kTransposed = 4;
 /// Times of an element of a dense result that has left the cache before it is reduced again.
 constexpr double kFromMemory = 0.5;
 // Times of an element of a sparse result that is reduced out of order, into all of it or below its first levels.
@@ -68,17 +72,21 @@ class Prices {
     const double written = is_dense_result_ ? again(outer, loop) : out_of_order(outer, loop);
     if ((outer | only(loop)) != loops_) return walked + written;
     if (contains(output_, loop) && by_.written->back() != loop) return kAcrossResult * walked + written;
-    const bool is_fast =
-        contains(output_, loop) && is_dense(outer, loop) && extent_of(only(loop), terms_.space()) <= kMostInCache;
+    if (!contains(output_, loop)) return (is_dense(outer, loop) ? walked : kGathered * walked) + written;
+    const bool is_fast = is_dense(outer, loop) && extent_of(only(loop), terms_.space()) <= kMostInCache;
     return (is_fast ? kAlongDense * walked : walked) + written;
   }
 
+  /// What it costs that these accesses are transposed: each tensor once.
+  double of_transposed(uint64_t chosen) const { return (by_.written ? kTransposed : 1) * stored_in(accesses_, chosen); }
+
  private:
-  /// What it costs that a loop that is not the output's visits a dense result again and again.
+  /// What it costs that each iteration of a loop that is not the output's visits much of a dense result again.
   double again(IndexSet outer, int64_t loop) {
-    const double elements = extent_of(output_ & ~outer, terms_.space());
-    if (contains(output_, loop) || elements <= kMostInCache) return 0;
-    return kFromMemory * iterations_.of(outer | only(loop)) * elements;
+    if (contains(output_, loop)) return 0;
+    const IndexSet here = outer | only(loop);
+    const double visits = iterations_.of(here | output_);
+    return visits <= kMostInCache * iterations_.of(here) ? 0 : kFromMemory * visits;
   }
 
   /// What it costs that the loops above one of the output's are not the output's indices before it.
@@ -146,7 +154,7 @@ std::vector<int64_t> greedy_order(const Terms& terms, Prices& prices, const std:
     double least = 0;
     for (const int64_t loop : by_name(terms, loops & ~outer)) {
       const uint64_t now = transposed_by(accesses, transposed, outer, loop);
-      const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
+      const double moved = prices.of_transposed(now) - prices.of_transposed(transposed);
       const double cost = prices.of(outer, loop) + moved;
       if (best >= 0 && cost >= least) continue;
       best = loop;
@@ -232,7 +240,7 @@ LoopOrder count_order(const Terms& terms, const TermPtr& body, const std::vector
     order.cost += order.iterations.back();
   }
   for (const int64_t i : members_of(transposed)) order.transposed.insert(static_cast<size_t>(i));
-  order.cost += stored_in(accesses, transposed);
+  order.cost += prices.of_transposed(transposed);
   return order;
 }
 
@@ -258,7 +266,7 @@ LoopOrder cheapest_order(const Terms& terms, const TermPtr& body, const std::vec
         const double more = prices.of(outer, loop);
         for (const auto& [transposed, partial] : frontier) {
           const uint64_t now = transposed_by(accesses, transposed, outer, loop);
-          const double moved = stored_in(accesses, now) - stored_in(accesses, transposed);
+          const double moved = prices.of_transposed(now) - prices.of_transposed(transposed);
           const double cost = partial.cost + more + moved;
           if (cost > limit) continue;
           Partial next{cost, partial.loops};

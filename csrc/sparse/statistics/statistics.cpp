@@ -47,7 +47,7 @@ void register_estimator(EstimatorPtr estimator) {
   const std::scoped_lock lock(all.mutex);
   for (const EstimatorPtr& each : all.estimators) {
     JOINSUM_USER_CHECK(each->name() != estimator->name(),
-                       "sparse program: the name is taken: estimator=", estimator->name());
+                       "register_estimator: the name is taken: estimator=", estimator->name());
   }
   all.estimators.push_back(std::move(estimator));
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["sparse"]
 
 
-def _numbers(names: str, word: str = "") -> Any:
+def _numbers(names: str, word: str | None = None) -> Any:
     """A callback that parses two numbers with a comma between them, or leaves the word."""
 
     def parse(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[float, float] | str | None:

@@ -204,5 +204,6 @@ def known_call(
     if call is None:
         return None
     result: torch.Tensor | SparseTensor | None = call(given)
-    PLANS.hits += result is not None
+    if result is not None:
+        PLANS.hit()
     return result

@@ -36,6 +36,9 @@ _DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, 
 # Labels of which the best order is searched.
 _MOST_SEARCHED = 8
 
+# Begins the keys of plans whose products of sums stay as they are.
+_AS_WRITTEN = "as written"
+
 # Elements of dense results that kernels fill.
 _MOST_DENSE = 1 << 28
 
@@ -218,7 +221,7 @@ class _Call:
         )
         planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded))
         if planned.finite and not _all_finite(tensors):
-            key = ("as written", *key)
+            key = (_AS_WRITTEN, *key)
             planned = PLANS.get(key, lambda: _Planned(read, tensors, formats, recorded, distribute=False))
         return cls(current, read, operands, tensors, planned, out_format, key)
 
@@ -231,8 +234,9 @@ class _Call:
 
     @property
     def is_plain(self) -> bool:
-        """Whether operands are read as they are given: of one dtype, and none in a layout of torch's."""
-        return all(
+        """Whether operands are read as they are given: of one dtype, and none in a layout of torch's; and whether they
+        are planned as others of the same traits."""
+        return self.key[0] != _AS_WRITTEN and all(
             x.dtype is self.read.dtype and (isinstance(x, SparseTensor) or x.layout is torch.strided)
             for x in self.given
         )

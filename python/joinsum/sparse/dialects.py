@@ -84,6 +84,7 @@ def check_physical(physical: Sequence[Query], logical: Sequence[Query], program:
     joinsum.PlanError: physical plan: not one format for each level: formats=['dense'], output=[], query=total
     """
     _check_each("physical plan", physical, lambda query: _with_fields(query, _PHYSICAL))
+    _check_each("logical plan", logical, lambda query: _with_fields(query, _LOGICAL))
     names, planned = ([query["name"] for query in queries] for queries in (physical, logical))
     _require(names == planned, "physical plan: not the queries of the logical plan", names=names, logical=planned)
     queries = {query["name"]: query for query in logical}
@@ -107,6 +108,7 @@ def _require(holds: bool, rule: str, **values: object) -> None:
 
 def _check_each(who: str, queries: Iterable[Query], check: Callable[[Query], object]) -> None:
     """Checks each query; errors say who raised them and of which query."""
+    _require(isinstance(queries, (list, tuple)), f"{who}: a list of queries is needed", value=queries)
     for query in queries:
         try:
             check(query)
@@ -128,7 +130,8 @@ def _listed(query: Query, field: str) -> list[Any]:
 
 
 def _check_number(query: Query, field: str) -> None:
-    for value in query[field] if isinstance(query[field], (list, tuple)) else [query[field]]:
+    values = _listed(query, field) if field == "iterations" else [query[field]]
+    for value in values:
         _require(number_at(value, field) >= 0, "a negative number", at=field, value=value)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from joinsum import _C
 from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
+from joinsum.sparse.expressions import name_at
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Estimator", "estimator_names", "register_estimator"]
@@ -117,8 +118,7 @@ def register_estimator(name: str, estimator: Estimator) -> None:
 
     What it raises while a program is planned becomes a PlanError that names the function.
     """
-    if not isinstance(name, str) or not name:
-        raise PlanError(f"register_estimator: name is a text: name={show(name)}")
+    name_at(name, "register_estimator")
     if not isinstance(estimator, Estimator):
         raise PlanError(f"register_estimator: estimator is an Estimator: type={type(estimator).__name__}")
     _C.register_sparse_estimator(name, _Checked(estimator))

@@ -19,6 +19,7 @@ from joinsum.sparse.sparse_tensor import SparseTensor
 __all__ = ["MeasuredCost", "MeasuredKernel", "measure_cost"]
 
 _ENTRIES = (20_000, 80_000, 320_000)
+_MOST_ENTRIES = 10**8
 _RUNS = 3
 _ROUNDS = 10
 
@@ -80,9 +81,12 @@ def measure_cost(
     >>> min(measured.cost) >= 0, len(measured.kernels)
     (True, 18)
     """
-    sizes = [integer("measure_cost", f"entries[{i}]", each) for i, each in enumerate(entries)]
-    if not sizes or min(sizes) < 100:
-        raise PlanError(f"measure_cost: entries are numbers from 100 on, one at least: entries={show(entries)}")
+    listed = list(entries) if isinstance(entries, (list, tuple)) else []
+    sizes = [integer("measure_cost", f"entries[{i}]", each) for i, each in enumerate(listed)]
+    if len(sizes) < 2 or min(sizes) < 100 or max(sizes) > _MOST_ENTRIES:
+        raise PlanError(
+            f"measure_cost: entries are two numbers or more from 100 to {_MOST_ENTRIES}: entries={show(entries)}"
+        )
     kernels = tuple(_measured(*each, threads, engine) for size in sizes for each in _programs(size))
     per_result, per_element, call = _fit(kernels)
     return MeasuredCost((per_result, per_element), call, kernels)

@@ -78,6 +78,9 @@ class Plan:
         adapt     whether the loops of a query that reads results of others are planned again once these are there, by
                   their true entries; later runs take such a plan where entries are the same within a factor of two
 
+        analyze   whether `true_entries` are counted, once the run is over: the elements that differ from the fill; a
+                  dense result also stores others
+
         This process computes all; `Program.run` divides a program among sites.
         """
         count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
@@ -105,7 +108,7 @@ class Plan:
 
     @property
     def true_entries(self) -> dict[str, int]:
-        """Stored entries of each query's result, also of those between, in the last run; where it was to `analyze`, the
+        """Entries of each query's result, also of those between, in the last run: what is stored, or with `analyze` the
         elements that differ from the fill."""
         return {name: int(entries) for name, entries in self.handle.true_entries().items()}
 

@@ -1,4 +1,4 @@
-"""Plans of sparse programs and einsums, kept for later ones that are alike."""
+"""Plans of sparse programs and einsums, cached for later ones that are alike."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Value = TypeVar("Value")
 
 
 class PlanCacheInfo(NamedTuple):
-    """How often a plan was found, how often it was made, and how many are kept.
+    """How often a plan was found, how often it was made, and how many are cached.
 
-    hits     programs and einsums that took a plan made before
+    hits     runs of programs and einsums that took a plan made before
     misses   those that were planned
-    plans    that are kept
+    plans    that are cached
     """
 
     hits: int
@@ -51,6 +51,11 @@ class PlanCache:
                 self._plans.popitem(last=False)
         return made
 
+    def hit(self) -> None:
+        """Counts a plan that its user has at hand."""
+        with self._lock:
+            self.hits += 1
+
     def clear(self) -> None:
         """Forgets all plans and counts."""
         with self._lock:
@@ -69,8 +74,8 @@ PLANS = PlanCache(most=1000)
 def plan_cache_info() -> PlanCacheInfo:
     """How often `Program.run` and einsums with sparse operands found a plan in this process.
 
-    A plan serves programs and einsums of the same structure, options, shapes, fills, levels and dtype, whose tensors
-    have numbers of entries within the same factor of two.
+    A plan serves programs and einsums of the same expressions and names, options, shapes, fills, levels and dtypes,
+    whose tensors have numbers of entries within the same factor of two and are all finite, or not.
 
     >>> import joinsum, torch
     >>> plan_cache_clear()

@@ -171,7 +171,8 @@ class Program:
             },
             self._queries,
         )
-        self._data = members
+        # A program does not change with what it was made of.
+        self._data = members | {"index_sizes": dict(sizes), "tensors": dict(members["tensors"])}
         self._indices = max((len(indices_in(query["expr"])) for query in members["queries"]), default=0)
         self._plans: dict[str, Plan] = {}
 
@@ -257,7 +258,7 @@ class Program:
             options = {"search": "branch_and_bound"} | options
         key = json.dumps(options, sort_keys=True, default=repr)
         if key in self._plans:
-            PLANS.hits += 1
+            PLANS.hit()
         else:
             self._plans[key] = self._cached_plan(key, options)
         plan = self._plans[key]
@@ -272,7 +273,7 @@ class Program:
                 return self.plan(**options)
             traits.append((name, SparseTensor.of_handle(handle).traits))
         queries = [(name, json.dumps(expr.data()), tuple(output)) for name, expr, output in self._queries]
-        sizes = tuple(sorted(self._data.get("index_sizes", {}).items()))
+        sizes = tuple(sorted(self._data["index_sizes"].items()))
         alike = ("program", key, tuple(queries), sizes, tuple(traits), self.handle.all_finite)
 
         def made() -> Plan:

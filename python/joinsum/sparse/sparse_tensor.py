@@ -232,7 +232,8 @@ class SparseTensor:
             handle = self._handle
             bucket = handle.stored.bit_length()
             places = tuple(handle.shape), tuple(handle.formats), tuple(handle.axes)
-            self._traits = (*places, handle.dtype, handle.fill, bucket)
+            # 0 and -0 are equal, but not for every operator.
+            self._traits = (*places, handle.dtype, str(handle.fill), bucket)
         return self._traits
 
     @property

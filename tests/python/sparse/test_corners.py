@@ -139,6 +139,27 @@ def test_a_map_may_have_more_operands_than_a_kernel(op: str) -> None:
     assert over.run()["q"].item() == pytest.approx(joined.sum().item(), rel=1e-12)
 
 
+@pytest.mark.parametrize("size", [0, 128])
+def test_the_fill_of_a_sum_of_infinities_is_that_of_the_first(size: int) -> None:
+    tensors = {name: {"shape": [2], "fill": fill, "coo": []} for name, fill in (("A", "inf"), ("B", 0), ("C", "-inf"))}
+    for order in itertools.permutations("ABC"):
+        over = program(tensors, ["map", "+", [at(name, "j") for name in order]], "j")
+        assert over.plan(kernel_size=size).run()["q"].fill == over.plan().run()["q"].fill
+
+
+@pytest.mark.parametrize("depth", [65, 130])
+def test_nested_maps_of_other_operators_may_have_many_operands(depth: int) -> None:
+    values = torch.rand(depth, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    vectors = {
+        f"v{i}": {"shape": [3], "coo": [[j, x] for j, x in enumerate(row)]} for i, row in enumerate(values.tolist())
+    }
+    expr, wanted = at("v0", "i"), values[0]
+    for i in range(1, depth):
+        expr = ["map", ("-", "max")[i % 2], [expr, at(f"v{i}", "i")]]
+        wanted = torch.maximum(wanted, values[i]) if i % 2 else wanted - values[i]
+    torch.testing.assert_close(program(vectors, expr, "i").run()["q"].to_dense(), wanted)
+
+
 def test_the_size_of_kernels_is_checked() -> None:
     with pytest.raises(PlanError, match="kernel_size is a number that is not negative: kernel_size=-1"):
         program({"V": VECTOR}, at("V", "i"), "i").plan(kernel_size=-1)
@@ -150,6 +171,25 @@ def test_a_dense_result_is_not_visited_again_for_each_index_of_a_sum() -> None:
     layer = ["agg", "+", ["h"], ["map", "*", [["map", "relu", [at("X", "i", "h")]], at("W", "h", "k")]]]
     over = program(tensors, layer, "i", "k")
     assert over.plan(estimator="uniform").physical[0]["loops"] == ["i", "h", "k"]
+
+
+def test_sums_into_few_elements_of_a_dense_result_follow_their_operands() -> None:
+    """Each i reaches one element of 500 x 500; loops that begin with s would read L at random places."""
+    degrees = [[[1], [0], 1], [[2], [0], 1], [[0], [1], 700], [[1], [], 500], [[2], [], 10_000]]
+    lines = {"shape": [300_000, 500, 10_000], "nnz": 300_000, "degrees": degrees}
+    body = ["map", "*", [at("L", "i", "s", "p"), at("L", "i", "t", "q")]]
+    over = program({"L": lines}, ["agg", "+", ["i", "p", "q"], body], "s", "t")
+    assert over.plan().physical[0]["loops"][0] == "i"
+
+
+@pytest.mark.parametrize("columns", [1000, 17_000, 300_000])
+def test_sums_of_sparse_rows_run_along_dense_ones(columns: int) -> None:
+    tensors = {
+        "X": {"shape": [100, 500], "nnz": 10_000, "degrees": [[[1], [0], 100]]},
+        "W": {"shape": [500, columns], "nnz": 500 * columns},
+    }
+    over = program(tensors, ["agg", "+", ["h"], ["map", "*", [at("X", "i", "h"), at("W", "h", "k")]]], "i", "k")
+    assert over.plan().physical[0]["loops"] == ["i", "h", "k"]
 
 
 def test_a_sparse_result_is_written_in_its_order_where_that_is_as_cheap() -> None:
@@ -186,6 +226,15 @@ def test_indices_that_fall_idle_with_others_are_reduced() -> None:
     over = program({"V": VECTOR}, ["agg", "+", ["j", "m"], at("V", "j")], m=0)
     assert over.run()["q"].item() == 0
     assert sorted(over.plan().orders["q"]) == ["j", "m"]
+
+
+@pytest.mark.parametrize(("agg", "wanted"), [("max", -math.inf), ("min", math.inf)])
+@pytest.mark.parametrize("positive", ["sq", "relu"])
+def test_an_extreme_of_an_empty_range_is_not_multiplied_by_zero(agg: str, wanted: float, positive: str) -> None:
+    tensors = {"E": {"shape": [0], "coo": []}, "A": {"shape": [2], "coo": [[1, 3]]}}
+    product = ["map", "*", [at("E", "i"), ["map", positive, [at("A", "k")]]]]
+    found = program(tensors, ["agg", agg, ["i"], product], "k").run()["q"]
+    assert found.to_dense().tolist() == [wanted] * 2
 
 
 def test_estimates_of_huge_empty_results_are_numbers() -> None:

@@ -50,7 +50,7 @@ def test_plans_take_the_measured_constants() -> None:
     assert plan.cost == pytest.approx(measured.cost[0] + 2 * measured.cost[1])
 
 
-@pytest.mark.parametrize("entries", [[], [99], [torch.nan], "many"])
+@pytest.mark.parametrize("entries", [[], [1000], [99, 1000], [1000, 10**30], 5, None, [torch.nan, 1000], "many"])
 def test_sizes_are_checked(entries: object) -> None:
     with pytest.raises(PlanError, match="measure_cost: entries"):
         measure_cost(entries=entries)  # type: ignore[arg-type]
@@ -67,3 +67,4 @@ def test_the_command_takes_the_measured_constants(monkeypatch: pytest.MonkeyPatc
         "'measure' is not of the form A,B"
         in CliRunner().invoke(main, ["sparse", str(file), "--cost", "measure"]).output
     )
+    assert "'' is not of the form BYTEMAP" in CliRunner().invoke(main, ["sparse", str(file), "--cutoffs", ""]).output

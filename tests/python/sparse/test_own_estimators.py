@@ -128,7 +128,7 @@ def test_names_and_kinds_are_checked(own: str) -> None:
         register_estimator(own, Uniform())
     with pytest.raises(PlanError, match="the name is taken: estimator=chain"):
         register_estimator("chain", Uniform())
-    with pytest.raises(PlanError, match="name is a text"):
+    with pytest.raises(PlanError, match="a name is needed: at=register_estimator"):
         register_estimator("", Uniform())
     with pytest.raises(PlanError, match="an Estimator: type=object"):
         register_estimator("object", object())  # type: ignore[arg-type]

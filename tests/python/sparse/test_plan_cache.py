@@ -72,6 +72,24 @@ def test_others_are_planned(other: Program, options: dict[str, str]) -> None:
     assert plan_cache_info() == (1, 2, 2)
 
 
+def test_a_program_stays_what_it_was_made_of() -> None:
+    ones = SparseTensor.from_torch(torch.ones(3, dtype=torch.float64))
+    query = {"name": "q", "expr": ["agg", "+", ["i", "k"], ["in", "v", ["i"]]], "output": []}
+    data = {"index_sizes": {"k": 2}, "tensors": {"v": ones}, "queries": [query]}
+    program = Program(data)
+    data["index_sizes"]["k"] = 3
+    assert program.run()["q"].item() == 6
+    assert Program(data).run()["q"].item() == 9
+
+
+def test_zero_and_its_negative_are_other_fills() -> None:
+    inverse = {"name": "q", "expr": ["map", "pow", [["in", "v", ["i"]], ["lit", -1]]], "output": ["i"]}
+    for fill in (0.0, -0.0):
+        v = SparseTensor.from_coordinates([[0]], [2.0], [2], levels="coo", fill=fill)
+        found = Program({"tensors": {"v": v}, "queries": [inverse]}).run()["q"].to_dense()
+        assert found.tolist() == [0.5, math.copysign(math.inf, fill)]
+
+
 def test_einsums_count_and_share_plans_between_contexts() -> None:
     for sites in (1, 1, 3):
         joinsum.init(sites=sites)
