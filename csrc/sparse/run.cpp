@@ -55,8 +55,9 @@ class ArrangedTensors {
   std::map<Key, Made> known_;
 };
 
+/// Never destroyed: arrays may belong to Python, which ends first.
 ArrangedTensors& arranged_tensors() {
-  static ArrangedTensors all;
+  static auto& all = *new ArrangedTensors;
   return all;
 }
 

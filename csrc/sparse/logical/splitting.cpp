@@ -38,7 +38,7 @@ class Splitting {
       best_ = {};
       find(query.body, true);
       if (best_.part == nullptr) break;
-      const double entries = terms_.estimate(terms_.statistics(best_.part));
+      const double entries = entries_of(best_.part);
       LogicalQuery part{.name = next_name_(), .body = best_.part, .output = members_of(best_.part->free)};
       part.entries_of_result = part.entries_of_body = entries;
       part.cost = (cost_.per_result + cost_.per_element) * entries;
