@@ -118,6 +118,7 @@ void bind_json(py::module_& module) {
       .def_readonly("in_labels", &einsum::json::JsonOperation::in_labels)
       .def_readonly("out_labels", &einsum::json::JsonOperation::out_labels)
       .def_readonly("extents", &einsum::json::JsonOperation::extents)
+      .def_readonly("join", &einsum::json::JsonOperation::join)
       .def_readonly("aggregate", &einsum::json::JsonOperation::aggregate)
       .def_property_readonly("labels", &einsum::json::all_labels);
   py::class_<einsum::json::JsonGraph>(module, "JsonGraph")

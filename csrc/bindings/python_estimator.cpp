@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "bindings/python_kernel.h"
 
 namespace joinsum::bindings {
 namespace {
@@ -114,14 +115,7 @@ class PythonEstimator : public Estimator {
       return py::handle(functions_).attr(function)(std::forward<Arguments>(arguments)...);
     } catch (py::error_already_set& error) {
       if (!error.matches(PyExc_Exception)) throw;
-      const auto type = py::str(error.type().attr("__name__")).cast<std::string>();
-      std::string text;
-      try {
-        text = py::str(error.value()).cast<std::string>();
-      } catch (const py::error_already_set&) {
-        text = "it has no text";
-      }
-      throw PlanError(concatenate("estimator ", name_, ": ", function, " raised ", type, ": ", text));
+      throw PlanError(concatenate("estimator ", name_, ": ", function, " raised ", summary_of(error)));
     }
   }
 

@@ -15,14 +15,18 @@ bool interpreter_runs() {
 #endif
 }
 
-/// `ValueError: boom`.
+}  // namespace
+
 std::string summary_of(const py::error_already_set& error) {
   const auto type = py::str(error.type().attr("__name__")).cast<std::string>();
-  const auto text = py::str(error.value()).cast<std::string>();
+  std::string text;
+  try {
+    text = py::str(error.value()).cast<std::string>();
+  } catch (const py::error_already_set&) {
+    text = "it has no text";
+  }
   return text.empty() ? type : type + ": " + text;
 }
-
-}  // namespace
 
 PythonFunction::PythonFunction(std::string kernel, py::object function)
     : kernel_(std::move(kernel)), function_(new py::object(std::move(function)), [](py::object* held) {

@@ -10,6 +10,9 @@
 
 namespace joinsum::bindings {
 
+/// What Python raised: `ValueError: boom`. With Python's lock.
+std::string summary_of(const py::error_already_set& error);
+
 /// A Python function that C++ keeps, copies and drops without Python's lock, and after the interpreter's end (then it
 /// is leaked, as the interpreter took its memory).
 class PythonFunction {

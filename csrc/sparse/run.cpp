@@ -34,14 +34,10 @@ class ArrangedTensors {
     }
     const TensorPtr made = std::make_shared<Tensor>(arranged(*tensor, groups, FormatCutoffs()));
     const std::scoped_lock lock(mutex_);
+    // Those of tensors that are gone make room.
+    std::erase_if(known_, [](const auto& each) { return each.second.source.expired(); });
     known_[key] = {tensor, made};
     return made;
-  }
-
-  /// Drops those whose tensors are gone.
-  void sweep() {
-    const std::scoped_lock lock(mutex_);
-    std::erase_if(known_, [](const auto& each) { return each.second.source.expired(); });
   }
 
  private:
@@ -226,7 +222,6 @@ TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physi
 
 std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorPtr>& given, const RunOptions& options,
                                              const RunRequest& request) {
-  arranged_tensors().sweep();
   const auto start = Clock::now();
   seconds_ = {};
   compiled_.clear();

@@ -75,7 +75,8 @@ class Splitting {
     if (is_divisible && !has_opposite_infinities(*node)) find_pairs(node);
     const int64_t operands = operands_of(node);
     if (!is_whole && operands > 1 && (operands == 2 || fits(node))) {
-      consider({.part = node, .node = node, .is_joined = true, .entries = entries_of(node)});
+      const double entries = entries_of(node);
+      if (is_better(true, entries)) best_ = {.part = node, .node = node, .is_joined = true, .entries = entries};
     }
     for (const TermPtr& child : node->children) find(child, false);
   }
@@ -96,7 +97,7 @@ class Splitting {
         const bool is_joined = (children[i]->free & children[j]->free) != 0;
         if (best_.part != nullptr && best_.is_joined && !is_joined) continue;
         const double entries = entries_of(node->op, children[i], children[j]);
-        if (is_better(is_joined, entries)) consider(grown(node, i, j, is_joined, entries));
+        if (is_better(is_joined, entries)) best_ = grown(node, i, j, is_joined, entries);
       }
     }
   }
@@ -125,10 +126,6 @@ class Splitting {
   bool is_better(bool is_joined, double entries) const {
     if (best_.part == nullptr) return true;
     return is_joined != best_.is_joined ? is_joined : entries < best_.entries;
-  }
-
-  void consider(Part part) {
-    if (is_better(part.is_joined, part.entries)) best_ = std::move(part);
   }
 
   double entries_of(const TermPtr& term) const { return terms_.estimate(terms_.statistics(term)); }

@@ -38,7 +38,7 @@ double stored_in(const std::vector<Access>& accesses, uint64_t chosen) {
 }
 
 // Times of the visits of an innermost loop that is the output's, beside those of others: a sum is no faster along dense
-// operands, as its order is kept.
+// operands, as it goes on element by element.
 constexpr double kAlongDense = 0.25;
 constexpr double kAcrossResult = 2;
 /// Along a dense loop with more visits, operands leave the cache before they are read again.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -40,24 +39,19 @@ def sparse_program(who: str, graph: _C.JsonGraph, inputs: Mapping[str, SparseDat
     # Also checks what the JSON form does not say: kernels, dtypes, numbers of elements.
     nodes = graph.plan(who)[1]
     sizes: dict[str, int] = {}
-    queries = [_query(graph, number, join, sizes) for number, join in enumerate(_joins(graph))]
+    queries = [_query(graph, number, sizes) for number in range(len(graph.operations))]
     tensors = {name: _tensor(who, name, nodes[name], inputs.get(name)) for name in graph.inputs}
     return Program({"index_sizes": sizes, "tensors": tensors, "queries": queries})
 
 
-def _joins(graph: _C.JsonGraph) -> list[str]:
-    """The join of each operation, which the JSON form alone has."""
-    return [operation["join"] for operation in json.loads(graph.text())["ops"]]
-
-
-def _query(graph: _C.JsonGraph, number: int, join: str, sizes: dict[str, int]) -> dict[str, Any]:
+def _query(graph: _C.JsonGraph, number: int, sizes: dict[str, int]) -> dict[str, Any]:
     """The operation as a query; adds the extents of indices that only its result has to `sizes`."""
     operation = graph.operations[number]
     operands = zip(operation.inputs, operation.in_labels, strict=True)
     read = {label for labels in operation.in_labels for label in labels}
     reduced = [label for label in operation.labels if label in read and label not in operation.out_labels]
     try:
-        body = _C.sparse_join(join, [_C.sparse_input(name, labels) for name, labels in operands])
+        body = _C.sparse_join(operation.join, [_C.sparse_input(name, labels) for name, labels in operands])
         if reduced:
             assert operation.aggregate is not None
             body = _C.sparse_aggregate(_C.sparse_aggregation(operation.aggregate), reduced, body)

@@ -32,8 +32,8 @@ class Estimator(ABC):
     ...         return indices
     ...     def unite(self, children, indices, sizes):
     ...         return indices
-    ...     def aggregate(self, statistics, kept, sizes):
-    ...         return kept
+    ...     def aggregate(self, statistics, indices, sizes):
+    ...         return indices
     ...     def estimate(self, statistics, sizes):
     ...         return math.prod(sizes[index] for index in statistics)
     >>> register_estimator("all elements", Dense())
@@ -71,8 +71,8 @@ class Estimator(ABC):
         """Of a map that is at its fill only where all children are."""
 
     @abstractmethod
-    def aggregate(self, statistics: Any, kept: tuple[int, ...], sizes: Sequence[int]) -> Any:
-        """Of the projection on the `kept` indices."""
+    def aggregate(self, statistics: Any, indices: tuple[int, ...], sizes: Sequence[int]) -> Any:
+        """Of the projection on these indices."""
 
     @abstractmethod
     def estimate(self, statistics: Any, sizes: Sequence[int]) -> float:

@@ -77,7 +77,6 @@ class Plan:
         cache     folder of compiled kernels, by default `joinsum/kernels` in the user's cache folder
         adapt     whether the loops of a query that reads results of others are planned again once these are there, by
                   their true entries; later runs take such a plan where entries are the same within a factor of two
-
         analyze   whether `true_entries` are counted, once the run is over: the elements that differ from the fill; a
                   dense result also stores others
 

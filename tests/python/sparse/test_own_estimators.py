@@ -36,12 +36,12 @@ class Uniform(Estimator):
         logarithms = [math.log1p(-density) if density < 1 else -math.inf for _, density in children]
         return indices, -math.expm1(sum(logarithms))
 
-    def aggregate(self, statistics: Statistics, kept: tuple[int, ...], sizes: Sequence[int]) -> Statistics:
-        indices, density = statistics
-        reduced = math.prod(sizes[index] for index in indices if index not in kept)
-        if set(indices) == set(kept) or density >= 1 or reduced == 0:
-            return kept, density if reduced else 0.0
-        return kept, -math.expm1(reduced * math.log1p(-density))
+    def aggregate(self, statistics: Statistics, indices: tuple[int, ...], sizes: Sequence[int]) -> Statistics:
+        own, density = statistics
+        reduced = math.prod(sizes[index] for index in own if index not in indices)
+        if set(own) == set(indices) or density >= 1 or reduced == 0:
+            return indices, density if reduced else 0.0
+        return indices, -math.expm1(reduced * math.log1p(-density))
 
     def estimate(self, statistics: Statistics, sizes: Sequence[int]) -> float:
         return statistics[1] * math.prod(sizes[index] for index in statistics[0])
