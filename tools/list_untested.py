@@ -519,8 +519,12 @@ ELSEWHERE = (
     Row("python/sparse", "spellings", "python/sparse/test_sparse_tensor.py", "names of layouts"),
     Row("python/sparse", "scipy_conversions", "python/sparse/test_conversions.py", "to and from other libraries"),
     Row(
-        "python/sparse", "expressions plan program", "python/sparse/test_plans.py", "programs as data, and their plans"
+        "python/sparse",
+        "expressions json_fields plan plan_options program",
+        "python/sparse/test_plans.py",
+        "programs as data, and their plans",
     ),
+    Row("python/sparse", "program_tensors", "python/sparse/test_program_dtypes.py", "tensors of programs"),
 )
 
 

@@ -105,6 +105,14 @@ TensorPtr Runner::input(const std::string& name, const std::map<std::string, Ten
   return tensor;
 }
 
+DType Runner::dtype_of_tensors(const std::map<std::string, TensorPtr>& given) const {
+  for (const auto& [name, tensor] : given) return tensor->dtype();
+  for (const auto& [name, tensor] : program_.tensors()) {
+    if (tensor.entries != nullptr) return tensor.entries->dtype();
+  }
+  return DType::kFloat64;
+}
+
 TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
                           const std::map<std::string, TensorPtr>& given) {
   const auto result = results.find(access.tensor);
@@ -176,6 +184,7 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
   std::vector<TensorPtr> operands;
   std::vector<std::vector<LevelFormat>> formats;
   KernelArguments arguments;
+  arguments.dtype = dtype_;
   for (const PlannedAccess& access : physical.accesses) {
     operands.push_back(operand(access, results, given));
     arguments.operands.push_back(operands.back().get());
@@ -226,6 +235,7 @@ std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorP
   seconds_ = {};
   compiled_.clear();
   replanned_.clear();
+  dtype_ = dtype_of_tensors(given);
   std::map<std::string, TensorPtr> results, outputs;
   for (const PlannedQuery& query : plan_.queries) {
     for (size_t i = 0; i < query.physical.size(); ++i) {

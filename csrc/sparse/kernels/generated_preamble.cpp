@@ -195,6 +195,28 @@ const std::string& generated_preamble() {
                                           return __builtin_powf(a, b);
                                         }
                                         template <class T>
+                                        inline T integer_power(T a, T b) {
+                                          if (b < T(0)) return T(__builtin_pow(double(a), double(b)));
+                                          T out = T(1);
+                                          for (; b > T(0); b = T(b / T(2))) {
+                                            if (b % T(2) == T(1)) out = T(out * a);
+                                            a = T(a * a);
+                                          }
+                                          return out;
+                                        }
+                                        template <>
+                                        inline int32_t power(int32_t a, int32_t b) {
+                                          return integer_power(a, b);
+                                        }
+                                        template <>
+                                        inline int64_t power(int64_t a, int64_t b) {
+                                          return integer_power(a, b);
+                                        }
+                                        template <>
+                                        inline uint8_t power(uint8_t a, uint8_t b) {
+                                          return integer_power(a, b);
+                                        }
+                                        template <class T>
                                         inline T same(T a) {
                                           return a;
                                         }

@@ -65,6 +65,9 @@ struct Kernel {
 struct KernelArguments {
   std::vector<const Tensor*> operands;
   std::vector<int64_t> extents;
+  DType dtype = DType::kFloat64;  ///< of the result where there are no operands
+
+  DType result_dtype() const { return operands.empty() ? dtype : operands[0]->dtype(); }
 };
 
 }  // namespace joinsum::sparse::kernels

@@ -133,8 +133,7 @@ int64_t prefix_of(const Kernel& kernel) {
 
 Prepared prepared(const Kernel& kernel, const KernelArguments& arguments) {
   check_arguments(kernel, arguments);
-  Prepared run{.kernel = &kernel, .arguments = &arguments};
-  if (!arguments.operands.empty()) run.dtype = arguments.operands[0]->dtype();
+  Prepared run{.kernel = &kernel, .arguments = &arguments, .dtype = arguments.result_dtype()};
   prepare_nest(run);
   prepare_result(run);
   return run;

@@ -61,10 +61,6 @@ InterpretedTime& interpreted_time() {
   return time;
 }
 
-DType dtype_of(const KernelArguments& arguments) {
-  return arguments.operands.empty() ? DType::kFloat64 : arguments.operands[0]->dtype();
-}
-
 compilation::Compiled compiled(const std::string& source, const RunOptions& options) {
   JOINSUM_USER_CHECK(compilation::compilation_is_on(), "kernel compiler: it is switched off: JOINSUM_JIT=0");
   compilation::Compiled out = compilation::compile(source, {.cache_folder = options.cache});
@@ -101,7 +97,7 @@ Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions
   const double expected = options.iterations * kSecondsOfVisit;
   const bool is_small = expected > 0 && expected < kSecondsOfThreads;
   const InterpreterOptions how{.threads = is_small ? 1 : options.threads};
-  const DType dtype = dtype_of(arguments);
+  const DType dtype = arguments.result_dtype();
   Run out;
   std::optional<compilation::Compiled> from;
   std::string source;

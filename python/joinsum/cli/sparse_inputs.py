@@ -15,7 +15,7 @@ import torch
 from joinsum import PlanError
 from joinsum.graphs.sparse_program import SparseData
 from joinsum.sparse import SparseTensor
-from joinsum.sparse.program import without_duplicates
+from joinsum.sparse.json_fields import without_duplicates
 
 __all__ = ["read_inputs"]
 

@@ -23,7 +23,7 @@ from joinsum.graphs.equation import Operations, common_dtype, new_labels
 from joinsum.graphs.query_vertices import check_not_densified, einsum_program
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan_cache import PLANS
-from joinsum.sparse.program import plan_options
+from joinsum.sparse.plan_options import plan_options
 from joinsum.sparse.spellings import levels_of
 
 __all__ = ["OutFormat", "has_sparse", "sparse_einsum"]

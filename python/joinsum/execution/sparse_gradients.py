@@ -16,7 +16,7 @@ from joinsum.execution.sparse_queries import SparseQueries
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.derivatives import Leaf, constant_of, derivative, leaves_of, mapped
 from joinsum.sparse.expressions import Data, expression_of, tensors_in
-from joinsum.sparse.program import plan_options
+from joinsum.sparse.plan_options import plan_options
 
 __all__ = ["SparseGradients", "at_pattern"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.graphs.equation import Operations
-from joinsum.sparse.program import plan_options
+from joinsum.sparse.plan_options import plan_options
 
 __all__ = ["Axes", "QueryOperand", "add_queries", "check_not_densified", "einsum_program", "query_vertex"]
 

@@ -6,7 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from joinsum import _C
+from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.sparse import Program, SparseTensor
 
@@ -15,11 +18,15 @@ __all__ = ["SparseData", "sparse_program"]
 # An input: its entries, or `nnz` or `coo`, `degrees` and `fill` as a tensor of a program has them.
 SparseData = SparseTensor | Mapping[str, Any]
 
+_WHOLE = {torch.int32, torch.int64}
+
 
 def sparse_program(who: str, graph: _C.JsonGraph, inputs: Mapping[str, SparseData]) -> Program:
     """The program with one query for each operation, of its name and in the order of the graph.
 
     inputs   what is known of inputs, by name; others have the entries that the graph states, or else all elements
+
+    Computes in float64, over inputs of int32 or int64 in that dtype.
 
     Raises PlanError, or KernelError for an unknown kernel, that name the place: for what is no graph, for an input of
     another shape than the graph's, and for joins and aggregations that sparse programs do not have.
@@ -41,7 +48,9 @@ def sparse_program(who: str, graph: _C.JsonGraph, inputs: Mapping[str, SparseDat
     sizes: dict[str, int] = {}
     queries = [_query(graph, number, sizes) for number in range(len(graph.operations))]
     tensors = {name: _tensor(who, name, nodes[name], inputs.get(name)) for name in graph.inputs}
-    return Program({"index_sizes": sizes, "tensors": tensors, "queries": queries})
+    dtypes = {torch_dtype(nodes[name].dtype) for name in graph.inputs}
+    dtype = torch.float64 if len(dtypes) != 1 or dtypes.isdisjoint(_WHOLE) else dtypes.pop()
+    return Program({"index_sizes": sizes, "tensors": tensors, "queries": queries, "dtype": dtype})
 
 
 def _query(graph: _C.JsonGraph, number: int, sizes: dict[str, int]) -> dict[str, Any]:

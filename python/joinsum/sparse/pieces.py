@@ -9,7 +9,9 @@ from joinsum import _C
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import Data, expression_of, name_at, names_at, number_at, written
-from joinsum.sparse.program import Program, checked_cutoffs, extent_at, plan_options
+from joinsum.sparse.json_fields import extent_at
+from joinsum.sparse.plan_options import checked_cutoffs, plan_options
+from joinsum.sparse.program import Program
 
 __all__ = [
     "choose_formats",

@@ -37,9 +37,10 @@ class Plan:
     # Runs a plan on several sites; None of one site, and of a plan that is not divided. Set by joinsum.execution.
     on_sites: ClassVar[Callable[[Plan], dict[str, SparseTensor] | None]]
 
-    def __init__(self, handle: _C.SparsePlan, program: _C.SparseProgram, seconds: float) -> None:
+    def __init__(self, handle: _C.SparsePlan, program: _C.SparseProgram, seconds: float, dtype: torch.dtype) -> None:
         self.handle = handle
         self.program = program
+        self.dtype = dtype
         self.divided: Any = None  # how sites divide it, once they have
         data = handle.data()
         self.logical: list[dict[str, Any]] = [each | {"expr": written(each["expr"])} for each in data["logical"]]
@@ -93,7 +94,8 @@ class Plan:
         results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
         self.seconds["plan"] = self._planning + again
-        return {name: SparseTensor.of_handle(handle) for name, handle in results.items()}
+        # Queries without tensors have no dtype of their own.
+        return {name: SparseTensor.of_handle(handle).to(self.dtype) for name, handle in results.items()}
 
     @property
     def replanned(self) -> list[str]:

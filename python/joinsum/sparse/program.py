@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,124 +10,58 @@ from typing import Any
 import torch
 
 from joinsum import _C
-from joinsum.base.arguments import integer, is_number, show
+from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import expression_of, indices_in, name_at, names_at, number_at, tensors_in
+from joinsum.sparse.expressions import expression_of, indices_in, name_at, names_at, tensors_in
+from joinsum.sparse.json_fields import extent_at, list_at, object_at, without_duplicates
 from joinsum.sparse.plan import Plan
 from joinsum.sparse.plan_cache import PLANS
+from joinsum.sparse.plan_options import plan_options
+from joinsum.sparse.program_tensors import input_at, number_in
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Program"]
 
-# Of one query.
-MOST_INDICES = 64
 # Indices of a query whose orders `run` searches by branch and bound.
 _MOST_SEARCHED = 10
+# What programs compute in.
+_DTYPES = {"float32": torch.float32, "float64": torch.float64, "int32": torch.int32, "int64": torch.int64}
+# Operators whose results are no whole numbers.
+_OF_FLOATS = {"/", "pow", "exp", "sqrt", "sigmoid", "log"}
 
 
-def _members(value: object, place: str, needed: set[str], optional: set[str]) -> dict[str, Any]:
-    """An object with these members; raises PlanError naming the place."""
-    if not isinstance(value, Mapping):
-        raise PlanError(f"sparse program: an object is needed: at={place}, value={show(value)}")
-    missing = needed - set(value)
-    if missing:
-        raise PlanError(f"sparse program: missing: at={place}, members={sorted(missing)}")
-    unknown = set(value) - needed - optional
-    if unknown:
-        raise PlanError(f"sparse program: unknown members: at={place}, members={sorted(map(str, unknown))}")
-    return dict(value)
+def _dtype_at(value: object, place: str) -> torch.dtype:
+    """A dtype of torch's, or its name; raises PlanError naming the place."""
+    dtype = _DTYPES.get(value) if isinstance(value, str) else value
+    if not isinstance(dtype, torch.dtype) or dtype not in _DTYPES.values():
+        names = ", ".join(_DTYPES)
+        raise PlanError(f"sparse program: no dtype of programs; there are {names}: at={place}, value={show(value)}")
+    return dtype
 
 
-def extent_at(value: object, place: str) -> int:
-    """An extent, or the number of an axis; raises PlanError naming the place."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise PlanError(f"sparse program: no extent: at={place}, value={show(value)}")
-    return value
-
-
-def _listed(value: object, place: str) -> list[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise PlanError(f"sparse program: a list is needed: at={place}, value={show(value)}")
-    return list(value)
-
-
-def _coordinates(entries: list[Any], rank: int, place: str) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Coordinates along each axis, and values."""
-    axes: list[list[int]] = [[] for _ in range(rank)]
-    values = []
-    for number, entry in enumerate(entries):
-        row = _listed(entry, f"{place}[{number}]")
-        if len(row) != rank + 1:
+def _check_whole(expr: Any, dtype: torch.dtype, place: str) -> None:
+    """Raises PlanError where an expression of a program of integers would leave them."""
+    if expr[0] == "lit":
+        number_in(expr[1], dtype, f"{place}[1]")
+    elif expr[0] == "agg":
+        _check_whole(expr[3], dtype, f"{place}[3]")
+    elif expr[0] == "map":
+        if expr[1] in _OF_FLOATS:
             raise PlanError(
-                f"sparse program: an entry has a coordinate for each axis, and a value: at={place}[{number}], "
-                f"entry={show(entry)}, axes={rank}"
+                f"sparse program: the operator gives no whole numbers; choose dtype float64: at={place}[1], "
+                f"operator={expr[1]}, dtype={dtype}"
             )
-        for axis, coordinate in enumerate(row[:-1]):
-            if isinstance(coordinate, bool) or not isinstance(coordinate, int) or abs(coordinate) >= 2**63:
-                raise PlanError(
-                    f"sparse program: no coordinate: at={place}[{number}][{axis}], value={show(coordinate)}"
-                )
-            axes[axis].append(coordinate)
-        values.append(number_at(row[-1], f"{place}[{number}][{rank}]"))
-    return [torch.tensor(axis, dtype=torch.int64) for axis in axes], torch.tensor(values, dtype=torch.float64)
+        for number, each in enumerate(expr[2]):
+            _check_whole(each, dtype, f"{place}[2][{number}]")
 
 
-def _entries(shape: list[int], fill: float, coo: object, place: str) -> _C.SparseTensor:
-    coordinates, values = _coordinates(_listed(coo, place), len(shape), place)
-    if not shape and len(values) > 1:
-        raise PlanError(f"sparse program: a scalar has one entry at most: at={place}, entries={len(values)}")
-    axes = list(range(len(shape)))
-    formats = ["sorted_list"] * len(shape)
-    try:
-        return _C.SparseTensor.from_coordinates(shape, coordinates, values, axes, formats, fill, None, 2**40)
-    except PlanError as error:
-        raise PlanError(f"{error}: at={place}") from None
-
-
-def _degrees(value: object, place: str) -> list[tuple[list[int], list[int], float]]:
-    degrees = []
-    for number, each in enumerate(_listed(value, place)):
-        row = _listed(each, f"{place}[{number}]")
-        if len(row) != 3:
-            raise PlanError(
-                f"sparse program: a degree is [axes, given axes, count]: at={place}[{number}], value={show(each)}"
-            )
-        axes, given = ([extent_at(axis, f"{place}[{number}]") for axis in _listed(part, place)] for part in row[:2])
-        degrees.append((axes, given, number_at(row[2], f"{place}[{number}][2]")))
-    return degrees
-
-
-def _input(value: object, place: str) -> _C.SparseInput:
-    if isinstance(value, SparseTensor):
-        handle = value.to(torch.float64).handle
-        return _C.SparseInput(handle.shape, handle.fill, handle, 0, [])
-    members = _members(value, place, {"shape"}, {"fill", "coo", "nnz", "degrees"})
-    shape = [extent_at(each, f"{place}.shape") for each in _listed(members["shape"], f"{place}.shape")]
-    fill = number_at(members.get("fill", 0), f"{place}.fill")
-    degrees = _degrees(members.get("degrees", []), f"{place}.degrees")
-    if "coo" in members:
-        if "nnz" in members:
-            raise PlanError(f"sparse program: entries and their number: at={place}; give coo or nnz")
-        return _C.SparseInput(shape, fill, _entries(shape, fill, members["coo"], f"{place}.coo"), 0, degrees)
-    if "nnz" not in members:
-        raise PlanError(f"sparse program: neither entries nor their number: at={place}; give coo or nnz")
-    return _C.SparseInput(shape, fill, None, number_at(members["nnz"], f"{place}.nnz"), degrees)
-
-
-def _query(value: object, place: str) -> tuple[str, _C.SparseExpression, list[str]]:
-    members = _members(value, place, {"name", "expr", "output"}, set())
+def _query(value: object, dtype: torch.dtype, place: str) -> tuple[str, _C.SparseExpression, list[str]]:
+    members = object_at(value, place, {"name", "expr", "output"}, set())
     name = name_at(members["name"], f"{place}.name")
-    return name, expression_of(members["expr"], f"{place}.expr"), names_at(members["output"], f"{place}.output")
-
-
-def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object; raises PlanError for one that stands twice."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise PlanError(f"sparse program: an object has a name twice: name={name}")
-        found[name] = value
-    return found
+    expression = expression_of(members["expr"], f"{place}.expr")
+    if not dtype.is_floating_point:
+        _check_whole(members["expr"], dtype, f"{place}.expr")
+    return name, expression, names_at(members["output"], f"{place}.output")
 
 
 def _no_constant(name: str) -> float:
@@ -140,6 +73,8 @@ class Program:
 
     data            the program as docs/sparse.md describes it, a dict with
         index_sizes   extents of indices that no tensor has, {} where there are none
+        dtype         that values and results have, and in which they are computed: "float64" unless given, "float32",
+                      "int32" or "int64", or torch's own. Sums and products of integers wrap around, as in torch
         tensors       by name: a SparseTensor; `shape`, `fill` (0 unless given) and the entries `coo`, rows of
                       coordinates and a value; or only their number `nnz`, and `degrees`
         queries       `name`, `expr` and `output`, the indices of the result in their order
@@ -157,16 +92,17 @@ class Program:
     """
 
     def __init__(self, data: Mapping[str, Any]) -> None:
-        members = _members(data, "$", {"tensors", "queries"}, {"index_sizes"})
+        members = object_at(data, "$", {"tensors", "queries"}, {"index_sizes", "dtype"})
         sizes = members.get("index_sizes", {})
         if not isinstance(sizes, Mapping) or not isinstance(members["tensors"], Mapping):
             raise PlanError("sparse program: index_sizes and tensors are objects: at=$")
-        queries = _listed(members["queries"], "$.queries")
-        self._queries = [_query(each, f"$.queries[{i}]") for i, each in enumerate(queries)]
+        self.dtype = _dtype_at(members.get("dtype", "float64"), "$.dtype")
+        queries = list_at(members["queries"], "$.queries")
+        self._queries = [_query(each, self.dtype, f"$.queries[{i}]") for i, each in enumerate(queries)]
         self.handle = _C.SparseProgram(
             {name_at(name, "$.index_sizes"): extent_at(size, f"$.index_sizes.{name}") for name, size in sizes.items()},
             {
-                name_at(name, "$.tensors"): _input(each, f"$.tensors.{name}")
+                name_at(name, "$.tensors"): input_at(each, self.dtype, f"$.tensors.{name}")
                 for name, each in members["tensors"].items()
             },
             self._queries,
@@ -183,7 +119,7 @@ class Program:
         if results:
             # Of a result those elements count that differ from its fill.
             tensors |= {name: each.with_levels("coo") for name, each in self.run().items() if name in results}
-        return Program({"index_sizes": self._data.get("index_sizes", {}), "tensors": tensors, "queries": [query]})
+        return Program(self._data | {"tensors": tensors, "queries": [query]})
 
     @classmethod
     def from_json(cls, text: str) -> Program:
@@ -244,7 +180,7 @@ class Program:
         options = plan_options(estimator, cost, mode, search, cutoffs, distribute, cover, most_loops, kernel_size)
         start = time.perf_counter()
         handle = _C.SparsePlan(self.handle, options)
-        return Plan(handle, self.handle, time.perf_counter() - start)
+        return Plan(handle, self.handle, time.perf_counter() - start, self.dtype)
 
     def run(self, *, threads: int | None = None, engine: str = "automatic", **options: Any) -> dict[str, SparseTensor]:
         """The results of all queries by name, their axes in the order of `output`. The first call with these `options`,
@@ -274,7 +210,7 @@ class Program:
             traits.append((name, SparseTensor.of_handle(handle).traits))
         queries = [(name, json.dumps(expr.data()), tuple(output)) for name, expr, output in self._queries]
         sizes = tuple(sorted(self._data["index_sizes"].items()))
-        alike = ("program", key, tuple(queries), sizes, tuple(traits), self.handle.all_finite)
+        alike = ("program", key, self.dtype, tuple(queries), sizes, tuple(traits), self.handle.all_finite)
 
         def made() -> Plan:
             plan = self.plan(**options)
@@ -282,57 +218,3 @@ class Program:
             return plan
 
         return PLANS.get(alike, made).of(self.handle)
-
-
-def _is_finite(value: object) -> bool:
-    return is_number(value) and abs(value) <= sys.float_info.max
-
-
-def checked_cutoffs(who: str, cutoffs: object) -> tuple[float, float]:
-    """The densities above which a level is a bytemap, and dense; raises PlanError for others."""
-    if cutoffs is not None and not isinstance(cutoffs, Mapping):
-        raise PlanError(f'{who}: cutoffs are numbers for "bytemap" and "dense": cutoffs={show(cutoffs)}')
-    densities: dict[Any, Any] = {"bytemap": 0.05, "dense": 0.5} | dict(cutoffs or {})
-    if set(densities) != {"bytemap", "dense"} or not all(map(_is_finite, densities.values())):
-        raise PlanError(f'{who}: cutoffs are numbers for "bytemap" and "dense": cutoffs={show(cutoffs)}')
-    return float(densities["bytemap"]), float(densities["dense"])
-
-
-def plan_options(
-    estimator: str = "chain",
-    cost: tuple[float, float] = (1.0, 1.0),
-    mode: str = "absorb",
-    search: str = "greedy",
-    cutoffs: Mapping[str, float] | None = None,
-    distribute: bool = True,
-    cover: bool = True,
-    most_loops: int = 10,
-    kernel_size: int = 128,
-) -> _C.SparsePlanOptions:
-    """The options of `Program.plan`, checked."""
-    for name, value in (("estimator", estimator), ("mode", mode), ("search", search)):
-        if not isinstance(value, str):
-            raise PlanError(f"plan: {name} is a name: {name}={show(value)}")
-    for name, switch in (("distribute", distribute), ("cover", cover)):
-        if type(switch) is not bool:
-            raise PlanError(f"plan: {name} is True or False: {name}={show(switch)}")
-    most_loops = integer("plan", "most_loops", most_loops)
-    if not 0 <= most_loops <= MOST_INDICES:
-        raise PlanError(f"plan: most_loops is a number from 0 to {MOST_INDICES}: most_loops={show(most_loops)}")
-    kernel_size = integer("plan", "kernel_size", kernel_size)
-    if not 0 <= kernel_size < 2**31:
-        raise PlanError(f"plan: kernel_size is a number that is not negative: kernel_size={show(kernel_size)}")
-    if not isinstance(cost, (list, tuple)) or len(cost) != 2 or not all(map(_is_finite, cost)) or min(cost) < 0:
-        raise PlanError(f"plan: cost is two finite numbers that are not negative: cost={show(cost)}")
-    densities = checked_cutoffs("plan", cutoffs)
-    return _C.SparsePlanOptions(
-        estimator,
-        (float(cost[0]), float(cost[1])),
-        mode,
-        search,
-        *densities,
-        distribute,
-        cover,
-        most_loops,
-        kernel_size,
-    )

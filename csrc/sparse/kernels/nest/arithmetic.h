@@ -40,26 +40,6 @@ double fill_from(T value) {
   }
 }
 
-/// As `apply`. An integer divided by zero is zero.
-template <class T>
-T applied(Operator op, T a, T b) {
-  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-    if (op == Operator::kDivide) {
-      if (b == T(0)) return T(0);
-      if (std::is_signed_v<T> && b == T(-1)) return T(0 - static_cast<std::make_unsigned_t<T>>(a));
-      return T(a / b);
-    }
-  } else if constexpr (std::is_same_v<T, bool>) {
-    if (op == Operator::kDivide) return a && b;
-  }
-  return apply(op, a, b);
-}
-
-template <class T>
-T identity_in(Operator op) {
-  return value_of<T>(identity_of(op));
-}
-
 /// x^n by squaring, for integers.
 template <class T>
 T integer_power(T x, double n) {
@@ -69,6 +49,27 @@ T integer_power(T x, double n) {
     x = T(x * x);
   }
   return result;
+}
+
+/// As `apply`. An integer divided by zero is zero; powers of integers are exact.
+template <class T>
+T applied(Operator op, T a, T b) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    if (op == Operator::kDivide) {
+      if (b == T(0)) return T(0);
+      if (std::is_signed_v<T> && b == T(-1)) return T(0 - static_cast<std::make_unsigned_t<T>>(a));
+      return T(a / b);
+    }
+    if (op == Operator::kPower && b >= T(0)) return integer_power(a, static_cast<double>(b));
+  } else if constexpr (std::is_same_v<T, bool>) {
+    if (op == Operator::kDivide) return a && b;
+  }
+  return apply(op, a, b);
+}
+
+template <class T>
+T identity_in(Operator op) {
+  return value_of<T>(identity_of(op));
 }
 
 /// op(x, ..., x) of n equal values in the arithmetic of T; the identity for none.
