@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <set>
 #include <unordered_map>
@@ -23,16 +27,6 @@ struct Bound {
   IndexSet given;
   double count;
 };
-
-class Chain : public Statistics {
- public:
-  Chain(IndexSet indices_, std::vector<Bound> bounds_) : Statistics(indices_), bounds(std::move(bounds_)) {}
-  const std::vector<Bound> bounds;
-};
-
-const std::vector<Bound>& bounds_of(const StatisticsPtr& statistics) {
-  return static_cast<const Chain&>(*statistics).bounds;
-}
 
 /// The least bound for each pair of sets.
 class Bounds {
@@ -59,51 +53,95 @@ IndexSet indices_in(const std::vector<Bound>& bounds) {
   return all;
 }
 
-/// The cheapest product of bounds that leads from the set `from` to a superset of `target`.
+/// Products of bounds that lead from no index to sets of them.
 class Paths {
  public:
-  Paths(const std::vector<Bound>& bounds, IndexSet target, const IndexSpace& space) : target_(target) {
+  /// `indices` are those of all sets.
+  Paths(const std::vector<Bound>& bounds, IndexSet indices, const IndexSpace& space) {
     for (const Bound& bound : bounds) {
       if (bound.count == 0 || bound.count < extent_of(bound.axes, space)) edges_.push_back(bound);
+      is_empty_ = is_empty_ || bound.count == 0;
     }
-    for (const int64_t index : members_of(target | indices_in(bounds))) {
+    for (const int64_t index : members_of(indices | indices_in(bounds))) {
       edges_.push_back({only(index), 0, static_cast<double>(space.sizes[index])});
+      is_empty_ = is_empty_ || space.sizes[index] == 0;
     }
+    remove_useless();
+    const std::vector<int64_t> members = members_of(indices_in(edges_));
+    numbered_ = members.size() <= kMostVisitedWhole;
+    if (!numbered_) return;
+    // Of up to so many indices all sets have numbers.
+    for (size_t i = 0; i < members.size(); ++i) number_[members[i]] = static_cast<int64_t>(i);
+    for (Bound& edge : edges_) edge = {numbered(edge.axes), numbered(edge.given), edge.count};
+    sets_ = size_t{1} << members.size();
   }
 
-  double cheapest(IndexSet from) const {
+  /// The cheapest one to a set that has all of `target`.
+  double cheapest(IndexSet target) const {
     // A bound of zero says that there is no element at all.
-    for (const Bound& edge : edges_) {
-      if (edge.count == 0) return 0;
-    }
-    const std::vector<int64_t> members = members_of(target_ | from | indices_in(edges_));
-    return members.size() <= kMostVisitedWhole ? over_all_sets(from, members) : over_nearest_sets(from);
+    if (is_empty_) return 0;
+    return numbered_ ? over_all_sets(numbered(target)) : over_nearest_sets(target);
   }
 
  private:
-  /// Edges only add indices, so that sets in the order of their numbers come before what they lead to.
-  double over_all_sets(IndexSet from, const std::vector<int64_t>& members) const {
-    const auto compressed = [&](IndexSet set) {
-      IndexSet out = 0;
-      for (size_t i = 0; i < members.size(); ++i) {
-        if (contains(set, members[i])) out |= only(static_cast<int64_t>(i));
-      }
-      return out;
+  IndexSet numbered(IndexSet set) const {
+    IndexSet out = 0;
+    for (; set != 0; set &= set - 1) out |= only(number_[std::countr_zero(set)]);
+    return out;
+  }
+
+  /// Edges that lead no further, from no more sets and no cheaper than others.
+  void remove_useless() {
+    const auto better = [](const Bound& a, const Bound& b) {
+      return (b.axes & ~a.axes) == 0 && (a.given & ~b.given) == 0 && a.count <= b.count;
     };
-    std::vector<Bound> edges;
-    for (const Bound& edge : edges_) edges.push_back({compressed(edge.axes), compressed(edge.given), edge.count});
-    const IndexSet target = compressed(target_);
-    std::vector<double> best(size_t{1} << members.size(), kInfinity);
-    best[compressed(from)] = 1;
-    double least = kInfinity;
-    for (IndexSet set = 0; set < best.size(); ++set) {
+    std::vector<Bound> useful;
+    for (size_t i = 0; i < edges_.size(); ++i) {
+      bool needed = true;
+      for (size_t j = 0; j < edges_.size() && needed; ++j) {
+        if (j != i && better(edges_[j], edges_[i])) needed = better(edges_[i], edges_[j]) && i < j;
+      }
+      if (needed) useful.push_back(edges_[i]);
+    }
+    edges_ = std::move(useful);
+  }
+
+  /// The cost of one path: always the edge that costs least for each index that it adds.
+  double of_one_path(IndexSet target) const {
+    double cost = 1;
+    IndexSet set = 0;
+    while ((target & ~set) != 0) {
+      const Bound* best = nullptr;
+      double least = kInfinity;
+      for (const Bound& edge : edges_) {
+        const IndexSet added = edge.axes & ~set;
+        if ((edge.given & ~set) != 0 || added == 0) continue;
+        const double each = std::log(edge.count) / std::popcount(added);
+        if (each >= least) continue;
+        least = each;
+        best = &edge;
+      }
+      if (best == nullptr) return kInfinity;
+      set |= best->axes;
+      cost *= best->count;
+    }
+    return cost;
+  }
+
+  /// Edges only add indices, so that sets in the order of their numbers come before what they lead to.
+  double over_all_sets(IndexSet target) const {
+    thread_local std::vector<double> best;
+    best.assign(sets_, kInfinity);
+    best[0] = 1;
+    double least = of_one_path(target);
+    for (IndexSet set = 0; set < sets_; ++set) {
       const double here = best[set];
       if (here >= least) continue;
       if ((target & ~set) == 0) {
         least = here;
         continue;
       }
-      for (const Bound& edge : edges) {
+      for (const Bound& edge : edges_) {
         if ((edge.given & ~set) != 0) continue;
         double& there = best[set | edge.axes];
         there = std::min(there, here * edge.count);
@@ -112,23 +150,23 @@ class Paths {
     return least;
   }
 
-  double over_nearest_sets(IndexSet from) const {
+  double over_nearest_sets(IndexSet target) const {
     using Entry = std::pair<double, IndexSet>;
     std::priority_queue<Entry, std::vector<Entry>, std::greater<>> pending;
-    std::unordered_map<IndexSet, double> best = {{from, 1.0}};
-    pending.emplace(1.0, from);
+    std::unordered_map<IndexSet, double> best = {{0, 1.0}};
+    pending.emplace(1.0, 0);
     double least = kInfinity;
     for (size_t visited = 0; !pending.empty() && visited < kMostVisited; ++visited) {
       const auto [here, set] = pending.top();
       pending.pop();
       if (here > best.at(set)) continue;
-      if ((target_ & ~set) == 0) return here;
+      if ((target & ~set) == 0) return here;
       for (const Bound& edge : edges_) {
         if ((edge.given & ~set) != 0 || (edge.axes & ~set) == 0) continue;
         const IndexSet next = set | edge.axes;
         const double there = here * edge.count;
         if (there >= least) continue;
-        if ((target_ & ~next) == 0) least = there;
+        if ((target & ~next) == 0) least = there;
         const auto [found, is_new] = best.emplace(next, there);
         if (!is_new && found->second <= there) continue;
         found->second = there;
@@ -139,8 +177,43 @@ class Paths {
   }
 
   std::vector<Bound> edges_;
-  IndexSet target_;
+  bool is_empty_ = false;
+  bool numbered_ = false;
+  std::array<int64_t, kMostIndices> number_ = {};
+  size_t sets_ = 0;
 };
+
+/// Bounds, of which projections have the same.
+class Bounded {
+ public:
+  Bounded(IndexSet indices, std::vector<Bound> bounds) : indices_(indices), bounds_(std::move(bounds)) {}
+
+  const std::vector<Bound>& bounds() const { return bounds_; }
+  const Paths& paths(const IndexSpace& space) const {
+    if (!paths_) paths_.emplace(bounds_, indices_, space);
+    return *paths_;
+  }
+
+ private:
+  IndexSet indices_;
+  std::vector<Bound> bounds_;
+  mutable std::optional<Paths> paths_;  ///< once asked for
+};
+
+class Chain : public Statistics {
+ public:
+  Chain(IndexSet indices_, std::vector<Bound> bounds)
+      : Statistics(indices_), bounded(std::make_shared<Bounded>(indices_, std::move(bounds))) {}
+  Chain(IndexSet indices_, std::shared_ptr<const Bounded> bounded_)
+      : Statistics(indices_), bounded(std::move(bounded_)) {}
+  const std::shared_ptr<const Bounded> bounded;
+};
+
+const std::shared_ptr<const Bounded>& bounded_of(const StatisticsPtr& statistics) {
+  return static_cast<const Chain&>(*statistics).bounded;
+}
+
+const std::vector<Bound>& bounds_of(const StatisticsPtr& statistics) { return bounded_of(statistics)->bounds(); }
 
 /// Distinct coordinates along an axis, and the most elements that share one.
 struct AxisDegrees {
@@ -302,11 +375,11 @@ class ChainEstimator : public Estimator {
 
   StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet kept, const IndexSpace&) const override {
     if ((child->indices & ~kept) == 0) return child;
-    return std::make_shared<Chain>(child->indices & kept, bounds_of(child));
+    return std::make_shared<Chain>(child->indices & kept, bounded_of(child));
   }
 
   double estimate(const StatisticsPtr& statistics, const IndexSpace& space) const override {
-    const double bound = Paths(bounds_of(statistics), statistics->indices, space).cheapest(0);
+    const double bound = bounded_of(statistics)->paths(space).cheapest(statistics->indices);
     return std::min(bound, extent_of(statistics->indices, space));
   }
 
