@@ -524,6 +524,8 @@ ELSEWHERE = (
         "python/sparse/test_plans.py",
         "programs as data, and their plans",
     ),
+    Row("python/sparse", "recorded", "python/sparse/test_recorded_values.py", "values in autograd"),
+    Row("csrc/sparse/operators", "arithmetic", "cpp/sparse/tensor/fills_test.cpp", "operators on elements of a dtype"),
     Row("python/sparse", "program_tensors", "python/sparse/test_program_dtypes.py", "tensors of programs"),
 )
 

@@ -83,10 +83,11 @@ using QueryData = std::tuple<std::string, std::shared_ptr<Expression>, std::vect
 
 std::shared_ptr<Program> make_program(std::map<std::string, int64_t> index_sizes,
                                       std::map<std::string, sparse::program::InputTensor> tensors,
-                                      const std::vector<QueryData>& queries) {
+                                      const std::vector<QueryData>& queries, const std::optional<std::string>& dtype) {
   std::vector<sparse::program::Query> made;
   for (const auto& [name, expression, output] : queries) made.push_back({name, expression, output});
-  return std::make_shared<Program>(std::move(index_sizes), std::move(tensors), std::move(made));
+  const auto known = dtype ? std::optional(dtype_named(*dtype)) : std::nullopt;
+  return std::make_shared<Program>(std::move(index_sizes), std::move(tensors), std::move(made), known);
 }
 
 /// Options as Python names them.
@@ -311,7 +312,8 @@ void bind_programs(py::module_& module) {
       .def(py::init(&input_tensor), py::arg("shape"), py::arg("fill"), py::arg("entries"), py::arg("nnz"),
            py::arg("degrees"));
   py::class_<Program, std::shared_ptr<Program>>(module, "SparseProgram")
-      .def(py::init(&make_program), py::arg("index_sizes"), py::arg("tensors"), py::arg("queries"))
+      .def(py::init(&make_program), py::arg("index_sizes"), py::arg("tensors"), py::arg("queries"),
+           py::arg("dtype") = py::none())
       .def("result",
            [](const Program& self, const std::string& name) {
              const Program::Result& result = self.result(name);

@@ -61,7 +61,7 @@ ProgramPlan plan(const Program& program, const PlanOptions& options) {
     const Query& query = program.queries()[i];
     PlannedQuery planned{plan_query(query, program.space(i), sources, taken, logical)};
     planned.physical = plan_kernels(planned.logical, estimator, plan.stored, options.physical);
-    sources[query.name] = {planned.logical.result, program.result(query.name).fill};
+    sources[query.name] = {planned.logical.result, planned.logical.fill};
     for (const LogicalQuery& each : planned.logical.queries) taken.push_back(each.name);
     plan.cost += planned.logical.cost;
     plan.queries.push_back(std::move(planned));
@@ -85,7 +85,9 @@ double estimate(const ExpressionPtr& expression, const Program& program, const E
   Readable readable;
   for (const auto& [name, tensor] : program.tensors()) readable[name] = {tensor.shape, tensor.fill};
   const Distinct distinct = with_distinct_indices(expression, {});
-  Terms terms(estimator, space_of("estimate", distinct, {}, readable, program.index_sizes()));
+  program::IndexSpace space = space_of("estimate", distinct, {}, readable, program.index_sizes());
+  space.dtype = program.dtype();
+  Terms terms(estimator, std::move(space));
   const TermPtr term = terms.from_expression(distinct.expression, sources_of(program, *estimator));
   return terms.estimate(terms.statistics(term));
 }

@@ -105,14 +105,6 @@ TensorPtr Runner::input(const std::string& name, const std::map<std::string, Ten
   return tensor;
 }
 
-DType Runner::dtype_of_tensors(const std::map<std::string, TensorPtr>& given) const {
-  for (const auto& [name, tensor] : given) return tensor->dtype();
-  for (const auto& [name, tensor] : program_.tensors()) {
-    if (tensor.entries != nullptr) return tensor.entries->dtype();
-  }
-  return DType::kFloat64;
-}
-
 TensorPtr Runner::operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
                           const std::map<std::string, TensorPtr>& given) {
   const auto result = results.find(access.tensor);
@@ -184,7 +176,6 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
   std::vector<TensorPtr> operands;
   std::vector<std::vector<LevelFormat>> formats;
   KernelArguments arguments;
-  arguments.dtype = dtype_;
   for (const PlannedAccess& access : physical.accesses) {
     operands.push_back(operand(access, results, given));
     arguments.operands.push_back(operands.back().get());
@@ -193,7 +184,7 @@ TensorPtr Runner::run_query(const PlannedQuery& query, size_t number, const std:
   }
   for (const int64_t loop : physical.loops) arguments.extents.push_back(query.logical.space.sizes[loop]);
   for (const double iterations : physical.iterations) options.iterations += iterations;
-  const Kernel kernel = kernel_of(logical, physical, formats);
+  const Kernel kernel = kernel_of(logical, physical, formats, program_.dtype());
   return std::make_shared<Tensor>(run_kernel(logical.name, kernel, arguments, std::move(options)));
 }
 
@@ -224,7 +215,9 @@ TensorPtr Runner::mapped(const LogicalQuery& logical, const PhysicalQuery& physi
   RunOptions each = options;
   each.iterations = static_cast<double>(count);
   Tensor result = *read;
-  result.values = run_kernel(logical.name, kernel_of_values(logical), {{&values}, {count}}, std::move(each)).values;
+  result.values =
+      run_kernel(logical.name, kernel_of_values(logical, program_.dtype()), {{&values}, {count}}, std::move(each))
+          .values;
   result.fill = logical.body->fill;
   return std::make_shared<Tensor>(std::move(result));
 }
@@ -235,7 +228,6 @@ std::map<std::string, TensorPtr> Runner::run(const std::map<std::string, TensorP
   seconds_ = {};
   compiled_.clear();
   replanned_.clear();
-  dtype_ = dtype_of_tensors(given);
   std::map<std::string, TensorPtr> results, outputs;
   for (const PlannedQuery& query : plan_.queries) {
     for (size_t i = 0; i < query.physical.size(); ++i) {

@@ -52,8 +52,6 @@ class Runner {
 
  private:
   TensorPtr input(const std::string& name, const std::map<std::string, TensorPtr>& given) const;
-  /// Of all tensors; float64 where there are none.
-  DType dtype_of_tensors(const std::map<std::string, TensorPtr>& given) const;
   TensorPtr operand(const PlannedAccess& access, const std::map<std::string, TensorPtr>& results,
                     const std::map<std::string, TensorPtr>& given);
   /// A query's kernel as it is planned for results of certain numbers of entries.
@@ -77,7 +75,6 @@ class Runner {
 
   const Program& program_;
   const ProgramPlan& plan_;
-  DType dtype_ = DType::kFloat64;
   /// By query, and by the numbers of entries of the results that it reads, within a factor of two.
   std::map<std::pair<std::string, std::vector<int64_t>>, Adapted> adapted_;
   std::map<std::string, double> true_entries_;

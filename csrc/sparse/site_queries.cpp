@@ -4,6 +4,8 @@
 #include <optional>
 #include <set>
 
+#include "sparse/tensor/fills.h"
+
 namespace joinsum::sparse {
 namespace {
 
@@ -104,9 +106,10 @@ class Writer {
   void divide() {
     double count = 1;
     for (const int64_t index : query_.indices) count *= static_cast<double>(space_.sizes[index]);
-    out_.fill = query_.op ? repeated(*query_.op, query_.body->fill, count) : query_.body->fill;
+    out_.fill = query_.body->fill;
     if (!query_.op) return;
-    const bool neutral = query_.body->fill == identity_of(*query_.op);
+    const bool neutral = query_.body->fill == tensor::fill_of_aggregate(space_.dtype, *query_.op, query_.body->fill, 0);
+    out_.fill = tensor::fill_of_aggregate(space_.dtype, *query_.op, query_.body->fill, count);
     for (const int64_t index : query_.indices) {
       const char letter = letters_.at(index);
       if (!out_.dense && !neutral) {

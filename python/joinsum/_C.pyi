@@ -1081,6 +1081,7 @@ class SparseProgram:
         index_sizes: dict[str, int],
         tensors: dict[str, SparseInput],
         queries: list[tuple[str, SparseExpression, list[str]]],
+        dtype: str | None = None,
     ) -> None: ...
     def result(self, name: str, /) -> tuple[list[int], float]: ...
     @property

@@ -65,9 +65,9 @@ std::shared_ptr<const Planned> planned(const Query& query, const std::vector<Ten
   const std::vector<joinsum::sparse::Query> queries{
       {kResult, joinsum::sparse::program::parse_expression(query.expression), output}};
   auto out = std::make_shared<Planned>();
-  out->plan = plan(Program(sizes, inputs, queries), options);
-  for (auto& [name, input] : inputs) input.entries = nullptr;
-  out->program = std::make_unique<Program>(sizes, inputs, queries);
+  const Program whole(sizes, inputs, queries);
+  out->plan = plan(whole, options);
+  out->program = std::make_unique<Program>(whole.without_entries());
   return out;
 }
 

@@ -60,10 +60,10 @@ class Body {
   struct Node {
     const BodyNode* from = nullptr;
     T fill{};
-    const T* values = nullptr;            ///< operand
-    int64_t participant = -1;             ///< operand of the innermost loop: which of its participants
-    bool varies = false;                  ///< within the innermost loop
-    std::vector<bool> annihilating = {};  ///< map: the children whose fill annihilates it
+    const T* values = nullptr;        ///< operand
+    int64_t participant = -1;         ///< operand of the innermost loop: which of its participants
+    bool varies = false;              ///< within the innermost loop
+    std::vector<bool> deciding = {};  ///< map: the children whose fill annihilates it, so that it is its own
     nest::Buffer<T> buffer = {};
     std::vector<uint8_t> at_fill_buffer = {};
   };
@@ -79,7 +79,7 @@ class Body {
     }
     for (const int64_t child : from.children) {
       node.varies = node.varies || nodes_[child].varies;
-      node.annihilating.push_back(annihilates(from.op, fills[child]));
+      node.deciding.push_back(tensor::decides(from.op, fills[child], fills[n]));
     }
     if (node.varies) node.buffer.extend(nest::Candidates::kBlock);
     if (node.varies && guards_) node.at_fill_buffer.resize(nest::Candidates::kBlock);
@@ -128,10 +128,10 @@ class Body {
     nest::Column<uint8_t> all{nullptr, 1};
     std::vector<uint8_t>& any_buffer = scratch_[0];
     std::vector<uint8_t>& all_buffer = scratch_[1];
-    for (size_t i = 0; i < node.annihilating.size(); ++i) {
+    for (size_t i = 0; i < node.deciding.size(); ++i) {
       const nest::Column<uint8_t>& child = at_fill_[node.from->children[i]];
       all = nest::combined(Operator::kAnd, all, child, all_buffer.data(), count);
-      if (node.annihilating[i]) any = nest::combined(Operator::kOr, any, child, any_buffer.data(), count);
+      if (node.deciding[i]) any = nest::combined(Operator::kOr, any, child, any_buffer.data(), count);
     }
     at_fill_[n] = nest::combined(Operator::kOr, any, all, node.at_fill_buffer.data(), count);
     if (!guarded_[n]) return;

@@ -58,6 +58,7 @@ struct Kernel {
   std::vector<int64_t> output;        ///< the loop of each level of the result, in its order of levels
   std::vector<LevelFormat> formats;   ///< of each level of the result
   double body_fill = 0;               ///< the body where all operands are at their fill
+  DType dtype = DType::kFloat64;      ///< in which fills were computed, and of the result where there are no operands
 };
 
 /// The arguments of one run: an operand's tensors, whose levels have the formats and order that the kernel names, and
@@ -65,9 +66,6 @@ struct Kernel {
 struct KernelArguments {
   std::vector<const Tensor*> operands;
   std::vector<int64_t> extents;
-  DType dtype = DType::kFloat64;  ///< of the result where there are no operands
-
-  DType result_dtype() const { return operands.empty() ? dtype : operands[0]->dtype(); }
 };
 
 }  // namespace joinsum::sparse::kernels

@@ -224,11 +224,12 @@ std::string KernelWriter::at_fill(const BodyNode& node) const {
     if (present_[node.operand]) return "false";
     return entry(node.operand, operand_loops.empty() ? -1 : operand_loops.back()) + " < 0";
   }
+  const double fill = fills_[&node - kernel_.body.data()];
   std::string any;
   std::string all;
   for (const int64_t child : node.children) {
     const std::string flag = "f" + number(child);
-    if (annihilates(node.op, fills_[child])) any += flag + " || ";
+    if (tensor::decides(node.op, fills_[child], fill)) any += flag + " || ";
     all += (all.empty() ? "" : " && ") + flag;
   }
   return any + "(" + all + ")";

@@ -124,6 +124,10 @@ ResultWay way_of(const Kernel& kernel) {
   return prefix_of(kernel) == std::ssize(kernel.output) ? ResultWay::kInOrder : ResultWay::kWorkspace;
 }
 
+DType dtype_of(const Kernel& kernel, const KernelArguments& arguments) {
+  return arguments.operands.empty() ? kernel.dtype : arguments.operands[0]->dtype();
+}
+
 int64_t prefix_of(const Kernel& kernel) {
   const bool dense = std::ranges::all_of(kernel.formats, [](LevelFormat f) { return f == LevelFormat::kDense; });
   int64_t prefix = 0;
@@ -133,7 +137,7 @@ int64_t prefix_of(const Kernel& kernel) {
 
 Prepared prepared(const Kernel& kernel, const KernelArguments& arguments) {
   check_arguments(kernel, arguments);
-  Prepared run{.kernel = &kernel, .arguments = &arguments, .dtype = arguments.result_dtype()};
+  Prepared run{.kernel = &kernel, .arguments = &arguments, .dtype = dtype_of(kernel, arguments)};
   prepare_nest(run);
   prepare_result(run);
   return run;

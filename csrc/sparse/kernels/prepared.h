@@ -19,6 +19,9 @@ ResultWay way_of(const Kernel& kernel);
 /// Leading levels of the result that are the outermost loops in their order; 0 where the result is dense.
 int64_t prefix_of(const Kernel& kernel);
 
+/// The dtype of a run.
+DType dtype_of(const Kernel& kernel, const KernelArguments& arguments);
+
 /// Calls `visit` with a zero of the C++ type in which the elements of a dtype are computed. Raises PlanError for a
 /// dtype that kernels do not take.
 template <class Visit>

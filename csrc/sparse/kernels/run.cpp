@@ -97,7 +97,7 @@ Run run(const Kernel& kernel, const KernelArguments& arguments, const RunOptions
   const double expected = options.iterations * kSecondsOfVisit;
   const bool is_small = expected > 0 && expected < kSecondsOfThreads;
   const InterpreterOptions how{.threads = is_small ? 1 : options.threads};
-  const DType dtype = arguments.result_dtype();
+  const DType dtype = dtype_of(kernel, arguments);
   Run out;
   std::optional<compilation::Compiled> from;
   std::string source;

@@ -9,20 +9,17 @@ namespace {
 
 using Kind = BodyNode::Kind;
 
-double fill_of_map(const BodyNode& node, const std::vector<double>& fills) {
-  for (const int64_t child : node.children) {
-    if (annihilates(node.op, fills[child])) return fills[child];
-  }
-  double value = fills[node.children.front()];
-  if (node.children.size() == 1) return apply(node.op, value);
-  for (size_t i = 1; i < node.children.size(); ++i) value = apply(node.op, value, fills[node.children[i]]);
-  return value;
+double fill_of_node(const Kernel& kernel, const BodyNode& node, const std::vector<double>& fills) {
+  std::vector<double> children;
+  for (const int64_t child : node.children) children.push_back(fills[child]);
+  return tensor::fill_of_map(kernel.dtype, node.op, children);
 }
 
-bool map_at_fill(const BodyNode& node, const std::vector<double>& fills, const std::vector<bool>& at) {
+/// Whether the map number `number` is at its fill.
+bool map_at_fill(const BodyNode& node, size_t number, const std::vector<double>& fills, const std::vector<bool>& at) {
   bool all = true;
   for (const int64_t child : node.children) {
-    if (at[child] && annihilates(node.op, fills[child])) return true;
+    if (at[child] && tensor::decides(node.op, fills[child], fills[number])) return true;
     all = all && at[child];
   }
   return all;
@@ -139,7 +136,7 @@ std::vector<double> fills_of(const Kernel& kernel) {
     if (node.kind == Kind::kOperand) {
       fills.push_back(kernel.operands[node.operand].fill);
     } else {
-      fills.push_back(node.kind == Kind::kLiteral ? node.literal : fill_of_map(node, fills));
+      fills.push_back(node.kind == Kind::kLiteral ? node.literal : fill_of_node(kernel, node, fills));
     }
   }
   return fills;
@@ -152,7 +149,7 @@ std::vector<bool> nodes_at_fill(const Kernel& kernel, const std::vector<bool>& a
     if (node.kind == Kind::kOperand) {
       at.push_back(absent[node.operand]);
     } else {
-      at.push_back(node.kind == Kind::kLiteral || map_at_fill(node, fills, at));
+      at.push_back(node.kind == Kind::kLiteral || map_at_fill(node, at.size(), fills, at));
     }
   }
   return at;
@@ -182,8 +179,9 @@ std::vector<bool> nodes_to_guard(const Kernel& kernel) {
   const std::vector<double> fills = fills_of(kernel);
   std::vector<bool> guarded;
   for (const BodyNode& node : kernel.body) {
+    const double fill = fills[guarded.size()];
     guarded.push_back(node.kind == Kind::kMap && std::ranges::any_of(node.children, [&](int64_t child) {
-                        return annihilates(node.op, fills[child]) && may_be_at_fill(kernel, child);
+                        return tensor::decides(node.op, fills[child], fill) && may_be_at_fill(kernel, child);
                       }));
   }
   return guarded;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "sparse/kernels/kernel.h"
+#include "sparse/tensor/fills.h"
 
 /// What a kernel's body says about absent operands: which visits can be left out.
 namespace joinsum::sparse::kernels {
@@ -12,7 +13,7 @@ namespace joinsum::sparse::kernels {
 std::vector<double> fills_of(const Kernel& kernel);
 
 /// Whether each node of the body is at its fill whatever the operands hold that are not `absent`. A literal is, an
-/// absent operand is, and a map is where a child is that annihilates it or where all children are.
+/// absent operand is, and a map is where a child is that decides (fills.h) or where all children are.
 std::vector<bool> nodes_at_fill(const Kernel& kernel, const std::vector<bool>& absent);
 
 /// Whether the body is.
@@ -25,7 +26,7 @@ void derive(Kernel& kernel);
 void check(const Kernel& kernel);
 
 /// The nodes whose value must be taken from their fill, not computed, where absent operands put a child at a fill that
-/// annihilates: arithmetic would give another value for infinities and NaN. Nodes that no visit finds so are left out.
+/// decides: arithmetic would give another value for infinities and NaN. Nodes that no visit finds so are left out.
 std::vector<bool> nodes_to_guard(const Kernel& kernel);
 
 }  // namespace joinsum::sparse::kernels

@@ -54,6 +54,7 @@ void finish(QueryPlan& plan, Terms& terms, const TermPtr& term, const Query& que
   for (size_t axis = 0; axis < output.size(); ++axis) axes[output[axis]] = static_cast<int64_t>(axis);
   plan.result = terms.estimator().relabelled(result, axes, terms.space());
   plan.space = terms.space();
+  plan.fill = term->fill;
   for (const LogicalQuery& each : plan.queries) plan.cost += each.cost;
 }
 
@@ -130,6 +131,7 @@ void append(QueryPlan& plan, QueryPlan next) {
   plan.cost += next.cost;
   plan.space = std::move(next.space);
   plan.result = std::move(next.result);
+  plan.fill = next.fill;
   plan.complete = plan.complete && next.complete;
 }
 

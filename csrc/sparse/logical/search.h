@@ -31,6 +31,7 @@ struct QueryPlan {
   double cost = 0;
   IndexSpace space;
   StatisticsPtr result;      ///< over axis numbers of the output
+  double fill = 0;           ///< of the result
   bool distributed = false;  ///< whether products of sums became sums of products
   bool complete = true;      ///< false where branch and bound gave up, so that the order is the greedy one
 };

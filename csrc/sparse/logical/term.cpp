@@ -4,20 +4,17 @@
 #include <cmath>
 
 #include "sparse/tensor/diagonal.h"
+#include "sparse/tensor/fills.h"
 
 namespace joinsum::sparse::logical {
 namespace {
 
 using Kind = Expression::Kind;
 
-double fill_of_map(Operator op, const std::vector<TermPtr>& children) {
-  for (const TermPtr& child : children) {
-    if (annihilates(op, child->fill)) return child->fill;
-  }
-  if (children.size() == 1) return operators::apply(op, children.front()->fill);
-  double value = children.front()->fill;
-  for (size_t i = 1; i < children.size(); ++i) value = operators::apply(op, value, children[i]->fill);
-  return value;
+std::vector<double> fills_of(const std::vector<TermPtr>& terms) {
+  std::vector<double> fills;
+  for (const TermPtr& term : terms) fills.push_back(term->fill);
+  return fills;
 }
 
 }  // namespace
@@ -65,7 +62,7 @@ TermPtr Terms::map(Operator op, std::vector<TermPtr> children) const {
     made->aggregated = made->aggregated || child->aggregated;
     made->origins |= child->origins;
   }
-  made->fill = fill_of_map(op, made->children);
+  made->fill = tensor::fill_of_map(space_.dtype, op, fills_of(made->children));
   return made;
 }
 
@@ -80,7 +77,7 @@ TermPtr Terms::aggregate(Operator op, std::vector<int64_t> indices, TermPtr chil
     made->free &= ~only(index);
     range *= static_cast<double>(space_.sizes[index]);
   }
-  made->fill = repeated(op, child->fill, range);
+  made->fill = tensor::fill_of_aggregate(space_.dtype, op, child->fill, range);
   made->origins = child->origins;
   made->aggregated = true;
   made->indices = std::move(indices);
@@ -141,9 +138,7 @@ StatisticsPtr Terms::statistics(const TermPtr& term) const {
 StatisticsPtr Terms::computed(const TermPtr& term) const {
   if (term->is(Kind::kLiteral)) return estimator_->of_literal();
   if (term->is(Kind::kAggregate)) return estimator_->aggregate(statistics(term->child()), term->free, space_);
-  std::vector<double> fills;
-  for (const TermPtr& child : term->children) fills.push_back(child->fill);
-  const std::vector<size_t> deciding = annihilating_children(term->op, fills);
+  const std::vector<size_t> deciding = deciding_children(term->op, fills_of(term->children), term->fill);
   std::vector<StatisticsPtr> of_children;
   if (deciding.empty()) {
     for (const TermPtr& child : term->children) of_children.push_back(statistics(child));

@@ -123,19 +123,4 @@ bool distributes(Operator map, Operator over, bool factors_not_negative) {
   }
 }
 
-double repeated(Operator op, double x, double n) {
-  if (n == 0) return identity_of(op);
-  switch (op) {
-    case Operator::kAdd:
-      return x * n;
-    case Operator::kMultiply:
-      return std::pow(x, n);
-    case Operator::kAnd:
-    case Operator::kOr:
-      return x != 0;
-    default:
-      return x;
-  }
-}
-
 }  // namespace joinsum::sparse::operators

@@ -58,8 +58,6 @@ bool annihilates(Operator op, double value);
 /// Whether `map` distributes over the aggregate `over` in each child, the others held fixed: f(a ⊕ b) = f(a) ⊕ f(b).
 /// `*` over min and max only for factors that are not negative, which `factors_not_negative` says.
 bool distributes(Operator map, Operator over, bool factors_not_negative = false);
-/// op(x, ..., x) of n equal values: x·n for `+`, xⁿ for `*`, x where it is idempotent.
-double repeated(Operator op, double x, double n);
 
 /// The larger (smaller) number; not a number where one of them is not, as in torch.
 template <class T>

@@ -213,7 +213,7 @@ StatisticsPtr Iterations::restricted(const TermPtr& term, IndexSet loops) const 
   std::vector<StatisticsPtr> deciding, others;
   bool decided = false;
   for (const TermPtr& child : term->children) {
-    const bool decides = annihilates(term->op, child->fill);
+    const bool decides = tensor::decides(term->op, child->fill, term->fill);
     decided = decided || decides;
     const StatisticsPtr statistics = restricted(child, loops);
     if (statistics != nullptr) (decides ? deciding : others).push_back(statistics);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sparse/tensor/fills.h"
+
 namespace joinsum::sparse::physical {
 namespace {
 
@@ -23,7 +25,7 @@ void collect_accesses(const TermPtr& term, const StoredTensors& stored, bool lea
     found.push_back(std::move(access));
   }
   for (const TermPtr& child : term->children) {
-    collect_accesses(child, stored, leads && annihilates(term->op, child->fill), found);
+    collect_accesses(child, stored, leads && tensor::decides(term->op, child->fill, term->fill), found);
   }
 }
 
@@ -35,7 +37,7 @@ bool at_fill(const TermPtr& term, const std::vector<bool>& absent, size_t& leaf)
   for (const TermPtr& child : term->children) {
     const bool here = at_fill(child, absent, leaf);
     all = all && here;
-    any = any || (here && annihilates(term->op, child->fill));
+    any = any || (here && tensor::decides(term->op, child->fill, term->fill));
   }
   return all || any;
 }
@@ -317,8 +319,9 @@ PhysicalQuery plan_kernel_again(const Terms& terms, const LogicalQuery& query, c
   return plan_kernel(terms, same, stored, {}, wanted, options);
 }
 
-Kernel kernel_of_values(const LogicalQuery& logical) {
+Kernel kernel_of_values(const LogicalQuery& logical, DType dtype) {
   Kernel kernel;
+  kernel.dtype = dtype;
   kernel.loops.push_back({{}, {0}});
   const TermPtr read = accesses_of(logical.body, {}).front().term;
   kernel.operands.push_back({{0}, {LevelFormat::kDense}, read->fill});
@@ -332,8 +335,9 @@ Kernel kernel_of_values(const LogicalQuery& logical) {
 }
 
 Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,
-                 const std::vector<std::vector<LevelFormat>>& formats_of_operands) {
+                 const std::vector<std::vector<LevelFormat>>& formats_of_operands, DType dtype) {
   Kernel kernel;
+  kernel.dtype = dtype;
   const auto loop_of = [&](int64_t index) {
     return static_cast<int64_t>(std::ranges::find(physical.loops, index) - physical.loops.begin());
   };

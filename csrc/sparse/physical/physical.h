@@ -77,10 +77,10 @@ std::vector<PhysicalQuery> plan_kernels(QueryPlan& plan, EstimatorPtr estimator,
 PhysicalQuery plan_kernel_again(const Terms& terms, const LogicalQuery& query, const StoredTensors& stored,
                                 const PhysicalOptions& options);
 
-/// The kernel of a planned query, with the formats of its operands.
+/// The kernel of a planned query, with the formats of its operands, whose dtype is that of the program.
 Kernel kernel_of(const LogicalQuery& logical, const PhysicalQuery& physical,
-                 const std::vector<std::vector<LevelFormat>>& formats_of_operands);
+                 const std::vector<std::vector<LevelFormat>>& formats_of_operands, DType dtype);
 /// The kernel of a query that maps values, over these as an array.
-Kernel kernel_of_values(const LogicalQuery& logical);
+Kernel kernel_of_values(const LogicalQuery& logical, DType dtype);
 
 }  // namespace joinsum::sparse::physical

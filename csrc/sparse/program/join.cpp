@@ -1,5 +1,6 @@
 #include "sparse/program/join.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -59,6 +60,17 @@ ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionP
       "and expressions of these; or make the operands dense with to_dense()");
 }
 
+/// Whether a text is one word, and not the name of an operand.
+bool is_name(const std::string& text) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_part = [&](char c) {
+    return is_digit(c) || c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  if (text.empty() || is_digit(text[0]) || !std::ranges::all_of(text, is_part)) return false;
+  const bool numbered = text.size() > 1 && text[0] == 'x' && std::ranges::all_of(text.substr(1), is_digit);
+  return !numbered && text != "x" && text != "y" && text != "z";
+}
+
 std::optional<Operator> operator_of(Function function) {
   switch (function) {
     case Function::kAdd:
@@ -110,7 +122,7 @@ ExpressionPtr joined(const std::string& join, const std::vector<ExpressionPtr>& 
     if (bar == std::string::npos) return value;
     return joined(join.substr(bar + 1), {value});
   }
-  if (bar != std::string::npos) refuse(join);
+  if (bar != std::string::npos || is_name(trimmed(join))) refuse(join);
   return of_scalar(Scalar::parse(join, static_cast<int64_t>(operands.size())), operands);
 }
 

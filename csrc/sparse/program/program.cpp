@@ -4,6 +4,7 @@
 #include <set>
 
 #include "sparse/tensor/elements.h"
+#include "sparse/tensor/fills.h"
 
 namespace joinsum::sparse::program {
 namespace {
@@ -80,6 +81,13 @@ void check_tensor(const std::string& name, const InputTensor& tensor) {
     }
     JOINSUM_USER_CHECK(degree.count >= 0, "sparse program: negative degree: tensor=", name, ", degree=", degree.count);
   }
+}
+
+DType dtype_of(const std::map<std::string, InputTensor>& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.entries != nullptr) return tensor.entries->dtype();
+  }
+  return DType::kFloat64;
 }
 
 }  // namespace
@@ -161,26 +169,20 @@ double fill_of(const ExpressionPtr& expression, const Readable& readable, const 
       for (const std::string& index : expression->indices) {
         range *= static_cast<double>(space.sizes[space.id_of(index)]);
       }
-      return repeated(expression->op, fill_of(expression->child(), readable, space), range);
+      return tensor::fill_of_aggregate(space.dtype, expression->op, fill_of(expression->child(), readable, space),
+                                       range);
     }
     case Expression::Kind::kMap:
       break;
   }
-  double value = fill_of(expression->children.front(), readable, space);
-  if (expression->children.size() == 1) return operators::apply(expression->op, value);
-  bool annihilated = annihilates(expression->op, value);
-  for (size_t i = 1; i < expression->children.size(); ++i) {
-    const double next = fill_of(expression->children[i], readable, space);
-    if (annihilated) continue;
-    annihilated = annihilates(expression->op, next);
-    value = annihilated ? next : operators::apply(expression->op, value, next);
-  }
-  return value;
+  std::vector<double> children;
+  for (const ExpressionPtr& child : expression->children) children.push_back(fill_of(child, readable, space));
+  return tensor::fill_of_map(space.dtype, expression->op, children);
 }
 
 Program::Program(std::map<std::string, int64_t> index_sizes, std::map<std::string, InputTensor> tensors,
-                 std::vector<Query> queries)
-    : index_sizes_(std::move(index_sizes)), tensors_(std::move(tensors)) {
+                 std::vector<Query> queries, std::optional<DType> dtype)
+    : index_sizes_(std::move(index_sizes)), tensors_(std::move(tensors)), dtype_(dtype.value_or(dtype_of(tensors_))) {
   for (const auto& [index, size] : index_sizes_) {
     JOINSUM_USER_CHECK(size >= 0, "sparse program: negative extent: index=", index, ", extent=", size);
   }
@@ -211,6 +213,7 @@ void Program::add(Query query) {
   }
   const Distinct distinct = with_distinct_indices(query.expression, query.output);
   IndexSpace space = space_of(who, distinct, query.output, results_, index_sizes_);
+  space.dtype = dtype_;
   Result result;
   for (const std::string& index : query.output) result.shape.push_back(space.sizes[space.id_of(index)]);
   result.fill = fill_of(distinct.expression, results_, space);

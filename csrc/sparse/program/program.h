@@ -37,8 +37,9 @@ struct Query {
   std::vector<std::string> output;
 };
 
-/// The indices of one query: their names, distinct also between aggregates, and extents.
+/// The indices of one query: their names, distinct also between aggregates, and extents; and the dtype of its values.
 struct IndexSpace {
+  DType dtype = DType::kFloat64;
   std::vector<std::string> names;
   std::vector<int64_t> sizes;
   std::vector<std::string> originals;                         ///< the names that the user wrote
@@ -58,14 +59,16 @@ class Program {
  public:
   /// Checks the program, gives each query's aggregates indices of their own, and raises PlanError naming the query and
   /// what is wrong: unknown tensors, ranks, extents that differ or are missing, outputs that are not the free indices.
+  /// The dtype of all values is that of the tensors' entries, and float64 where none are known, unless it is given.
   Program(std::map<std::string, int64_t> index_sizes, std::map<std::string, InputTensor> tensors,
-          std::vector<Query> queries);
+          std::vector<Query> queries, std::optional<DType> dtype = {});
 
   struct Result {
     Dims shape;
     double fill = 0;
   };
 
+  DType dtype() const { return dtype_; }
   const std::map<std::string, int64_t>& index_sizes() const { return index_sizes_; }
   /// Whether no stored element is an infinity or no number: sums of products may else differ from products of sums.
   bool all_finite() const;
@@ -87,6 +90,7 @@ class Program {
 
   std::map<std::string, int64_t> index_sizes_;
   std::map<std::string, InputTensor> tensors_;
+  DType dtype_;
   std::vector<Query> queries_;
   std::vector<IndexSpace> spaces_;
   std::map<std::string, Result> results_;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <mutex>
 
+#include "sparse/tensor/fills.h"
+
 namespace joinsum::sparse::statistics {
 namespace {
 
@@ -60,10 +62,10 @@ std::vector<std::string> estimator_names() {
   return names;
 }
 
-std::vector<size_t> annihilating_children(Operator op, const std::vector<double>& fills) {
+std::vector<size_t> deciding_children(Operator op, const std::vector<double>& fills, double fill) {
   std::vector<size_t> found;
   for (size_t i = 0; i < fills.size(); ++i) {
-    if (annihilates(op, fills[i])) found.push_back(i);
+    if (tensor::decides(op, fills[i], fill)) found.push_back(i);
   }
   return found;
 }

@@ -77,7 +77,8 @@ EstimatorPtr estimator_named(const std::string& name);
 void register_estimator(EstimatorPtr estimator);
 std::vector<std::string> estimator_names();
 
-/// The children of a map whose fill annihilates it: they alone decide where it is at its fill, if there are any.
-std::vector<size_t> annihilating_children(Operator op, const std::vector<double>& fills);
+/// The children of a map, of these fills, whose own fill annihilates it: they alone decide where it is at its fill, if
+/// there are any. `fill` is the map's: one that annihilates by another value does not lead there.
+std::vector<size_t> deciding_children(Operator op, const std::vector<double>& fills, double fill);
 
 }  // namespace joinsum::sparse::statistics

@@ -12,10 +12,11 @@ import torch
 from joinsum import _C
 from joinsum.algebra.sources import sparse_array
 from joinsum.base.arguments import show
+from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
 from joinsum.execution.compressed_rows import Call, by_rows, remember, remember_for_traits
-from joinsum.execution.operands import autocast_dtype, check_operands
+from joinsum.execution.operands import check_operands
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
 from joinsum.execution.sparse_queries import SparseQueries
@@ -32,6 +33,8 @@ __all__ = ["OutFormat", "has_sparse", "sparse_einsum"]
 OutFormat = str | Sequence[str]
 
 _DTYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.bool)
+
+_HALVES = (torch.float16, torch.bfloat16)
 
 # Labels of which the best order is searched.
 _MOST_SEARCHED = 8
@@ -61,6 +64,12 @@ class _Read:
     extents: dict[str, int]
     dtype: torch.dtype
 
+    @property
+    def gives_truths(self) -> bool:
+        """Whether it reduces to truth values."""
+        reduced = {label for own in self.labels for label in own} - set(self.result)
+        return self.operations.agg in ("any", "all") and bool(reduced)
+
 
 def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations) -> _Read:
     shapes = [list(x.shape) for x in operands]
@@ -75,7 +84,9 @@ def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operat
     new = new_labels(labels, result, extents)
     dtypes = [x.dtype for x in operands]
     if operations.products:
-        dtype = common_dtype(equation, shapes, dtypes, new=new)
+        # Autocast leaves sparse products in the dtype of their operands, as torch does.
+        with torch.autocast("cpu", enabled=False):
+            dtype = common_dtype(equation, shapes, dtypes, new=new)
     else:
         dtype = dtypes[0] if len(set(dtypes)) == 1 else None
     if dtype is None and len(set(dtypes)) > 1:
@@ -91,22 +102,23 @@ def _read(equation: str, operands: Sequence[SparseTensor | torch.Tensor], operat
     return _Read(equation, operations, labels, result, extents, dtype)
 
 
-def _neutral_fill(read: _Read) -> float:
+def _neutral_fill(read: _Read, operands: Sequence[SparseTensor | torch.Tensor]) -> float:
     """A fill for dense operands, which store every element: one that annihilates the join, so that no loop has to visit
-    what sparse operands do not store."""
+    what sparse operands do not store; none of which has the opposite one."""
     if read.dtype.is_floating_point and read.operations.join == "add":
-        return {"min": math.inf, "max": -math.inf}.get(read.operations.agg, 0.0)
+        fill = {"min": math.inf, "max": -math.inf}.get(read.operations.agg, 0.0)
+        return 0.0 if any(isinstance(x, SparseTensor) and x.fill == -fill for x in operands) else fill
     return 0.0
 
 
-def _sparse(operand: SparseTensor | torch.Tensor, read: _Read) -> SparseTensor:
+def _sparse(operand: SparseTensor | torch.Tensor, read: _Read, fill: float) -> SparseTensor:
     if isinstance(operand, SparseTensor):
         return operand if operand.dtype is read.dtype else operand.to(read.dtype)
     if operand.device.type != "cpu":
         raise PlanError(f"einsum: sparse operands lie on the CPU; move them with x.cpu(): device={operand.device}")
     if operand.layout is not torch.strided:
         return SparseTensor.from_torch(operand.to(read.dtype))
-    return SparseTensor.from_torch(operand.detach().to(read.dtype), fill=_neutral_fill(read))
+    return SparseTensor.from_torch(operand.detach().to(read.dtype), fill=fill)
 
 
 def _handle(x: SparseTensor | torch.Tensor, operations: Operations, fill: float) -> _C.SparseTensor:
@@ -129,29 +141,32 @@ class _Planned:
         distribute: bool = True,
     ) -> None:
         inputs = [_C.SparseInput(list(x.shape), x.fill, x.handle, 0, []) for x in operands]
-        program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs)
+        dtype = dtype_name("einsum", read.dtype)
+        program = einsum_program(read.labels, read.result, read.extents, read.operations, inputs, dtype)
         few = len(read.extents) <= _MOST_SEARCHED
         options = plan_options(search="branch_and_bound" if few else "greedy", distribute=distribute)
         if formats is not None:
             options.formats = {"z": list(formats)}
         # Ties of other joins are those of the joined operands. Sums of several operands may be reduced one by one.
-        options.whole = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
+        ties = recorded and read.operations.agg in ("max", "min") and read.operations.join != "add"
+        # Products of some factors may overflow where the product of all does not.
+        options.whole = ties or (read.operations.agg == "prod" and read.dtype.is_floating_point)
         self.plan = _C.SparsePlan(program, options)
         self.plan.forget_tensors()
         # Whether it holds for finite elements only.
         self.finite = self.plan.distributed
         self._extents = read.extents
-        self._kernels: list[dict[str, Any]] = self.plan.data()["physical"]
+        self._data: dict[str, Any] = self.plan.data()
 
     @property
     def gives_dense(self) -> bool:
         """Whether the result's levels are dense."""
-        return all(level == "dense" for level in self._kernels[-1]["formats"])
+        return all(level == "dense" for level in self._data["physical"][-1]["formats"])
 
     @property
     def queries(self) -> list[dict[str, Any]]:
         """The logical queries: name, operator, indices that it reduces, expression, output."""
-        return cast(list[dict[str, Any]], self.plan.data()["logical"])
+        return cast(list[dict[str, Any]], self._data["logical"])
 
     def run(self, operands: dict[str, _C.SparseTensor]) -> SparseTensor | torch.Tensor:
         """The result; dense where all its levels are."""
@@ -169,7 +184,7 @@ class _Planned:
         sparse = {
             f"x{i}": x.nnz for i, x in enumerate(operands) if "dense" not in x.levels or x.nnz < math.prod(x.shape)
         }
-        check_not_densified("einsum", self._kernels, self._extents, sparse)
+        check_not_densified("einsum", self._data, self._extents, sparse)
 
 
 def _all_finite(operands: Sequence[SparseTensor | torch.Tensor]) -> bool:
@@ -207,7 +222,8 @@ class _Call:
         out_format: OutFormat = "auto",
         recorded: bool = False,
     ) -> _Call:
-        tensors = [_sparse(operand, read) for operand in operands]
+        fill = _neutral_fill(read, operands)
+        tensors = [_sparse(operand, read, fill) for operand in operands]
         formats = _formats(read, out_format)
         traits = _traits(tensors)
         key: tuple[object, ...] = (
@@ -244,7 +260,8 @@ class _Call:
     def again(self) -> Call:
         """What computes the call for other operands of the same traits, without gradients, on one site."""
         planned, out_format, operations = self.planned, self.out_format, self.read.operations
-        fill = _neutral_fill(self.read)
+        gives_truths = self.read.gives_truths
+        fill = _neutral_fill(self.read, self.given)
 
         def call(given: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor | None:
             if torch.is_grad_enabled() and any(x.requires_grad for x in given):
@@ -255,7 +272,7 @@ class _Call:
             if planned.finite and not _all_finite(given):
                 return None
             handles = {f"x{i}": _handle(x, operations, fill) for i, x in enumerate(given)}
-            return _formatted(planned.run(handles), out_format)
+            return _formatted(planned.run(handles), gives_truths, out_format)
 
         return call
 
@@ -265,7 +282,7 @@ class _Call:
         return self.planned.run_all(self._handles()) if queries is None else queries.sparse_run(self._blocks())
 
     def _handles(self) -> dict[str, _C.SparseTensor]:
-        fill = _neutral_fill(self.read)
+        fill = _neutral_fill(self.read, self.given)
         given = self.given if self.is_plain else self.operands
         return {f"x{i}": _handle(x, self.read.operations, fill) for i, x in enumerate(given)}
 
@@ -468,12 +485,17 @@ def _formats(read: _Read, out_format: OutFormat) -> tuple[str, ...] | None:
     return tuple(formats) if axes == list(range(rank)) and "dense" not in formats[1:] else None
 
 
+def _without_half(operand: SparseTensor | torch.Tensor) -> SparseTensor | torch.Tensor:
+    """What autocast made half a float, as sparse operands are."""
+    return operand.float() if isinstance(operand, torch.Tensor) and operand.dtype in _HALVES else operand
+
+
 def _read_before(
     current: Context, equation: str, operands: Sequence[SparseTensor | torch.Tensor], operations: Operations
 ) -> _Read:
     """The same call is read once."""
     shapes, dtypes = tuple(tuple(x.shape) for x in operands), tuple(x.dtype for x in operands)
-    key = ("sparse_read", equation, operations, shapes, dtypes, autocast_dtype(torch.device("cpu")))
+    key = ("sparse_read", equation, operations, shapes, dtypes)
     return current.cached(key, lambda: _read(equation, operands, operations))
 
 
@@ -495,6 +517,8 @@ def sparse_einsum(
                 f"einsum: a tensor of torch's sparse layouts has no gradient here; give "
                 f"SparseTensor.from_torch(x.detach()).with_values(values): operand={number}"
             )
+    if torch.is_autocast_enabled("cpu"):
+        operands = [_without_half(x) for x in operands]
     read = _read_before(current, equation, operands, operations)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     of_rows = current.sites == 1 and not recorded and operations.products and torch._C._len_torch_dispatch_stack() == 0
@@ -521,10 +545,14 @@ def sparse_einsum(
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
         texts = (equation, operations.join, operations.agg, out_format)
         remember_for_traits(current, texts, operands, call.again())
-    return _formatted(call.run(), out_format)
+    return _formatted(call.run(), read.gives_truths, out_format)
 
 
-def _formatted(result: SparseTensor | torch.Tensor, out_format: OutFormat) -> SparseTensor | torch.Tensor:
+def _formatted(
+    result: SparseTensor | torch.Tensor, gives_truths: bool, out_format: OutFormat
+) -> SparseTensor | torch.Tensor:
+    if gives_truths:
+        result = result.to(torch.bool)
     if out_format == "auto":
         return result
     if isinstance(result, torch.Tensor):

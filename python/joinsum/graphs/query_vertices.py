@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.graphs.equation import Operations
+from joinsum.sparse.expressions import fraction_in
 from joinsum.sparse.plan_options import plan_options
 
 __all__ = ["Axes", "QueryOperand", "add_queries", "check_not_densified", "einsum_program", "query_vertex"]
@@ -95,23 +97,43 @@ def einsum_program(
     extents: Mapping[str, int],
     operations: Operations,
     inputs: Sequence[_C.SparseInput],
+    dtype: str,
 ) -> _C.SparseProgram:
-    """The program of one query `z`, over tensors `x0`, `x1`, ..., that an einsum is."""
+    """The program of one query `z`, over tensors `x0`, `x1`, ... of a dtype, that an einsum is."""
     leaves = [_C.sparse_input(f"x{i}", list(own)) for i, own in enumerate(labels)]
-    body = _C.sparse_join(operations.join, leaves)
+    if dtype == "u8" and operations.join == "abs_difference":
+        body = reduce(_distance, leaves)
+    else:
+        body = _C.sparse_join(operations.join, leaves)
+    whole = dtype in ("i32", "i64", "u8")
+    fraction = fraction_in(body.data()) if whole else None
+    if fraction is not None:
+        raise PlanError(
+            f"einsum: the join gives no whole numbers; convert the operands with to(torch.float64): "
+            f"join={operations.join}, {fraction[1]}, dtype={dtype}"
+        )
     reduced = [label for own in labels for label in own if label not in result]
     if reduced:
         body = _C.sparse_aggregate(_C.sparse_aggregation(operations.agg), list(dict.fromkeys(reduced)), body)
     named = {f"x{i}": each for i, each in enumerate(inputs)}
-    return _C.SparseProgram(dict(extents), named, [("z", body, list(result))])
+    return _C.SparseProgram(dict(extents), named, [("z", body, list(result))], dtype)
+
+
+def _distance(a: _C.SparseExpression, b: _C.SparseExpression) -> _C.SparseExpression:
+    """The difference without a sign, where differences below zero would wrap around."""
+    return _C.sparse_map("-", [_C.sparse_map("max", [a, b]), _C.sparse_map("min", [a, b])])
 
 
 def check_not_densified(
-    who: str, kernels: Sequence[Mapping[str, Any]], extents: Mapping[str, int], sparse: Mapping[str, int]
+    who: str, plan: Mapping[str, Any], extents: Mapping[str, int], operands: Mapping[str, int]
 ) -> None:
-    """Raises where loops of the kernels visit all coordinates of an operand in `sparse`, which has the entries by name:
-    what it does not store counts too."""
-    for query in kernels:
+    """Raises where loops of a plan's kernels visit all coordinates of an operand in `operands`, which has the entries
+    of sparse ones by name, or of what is sparse between: what these do not store counts too."""
+    sparse = dict(operands)
+    for logical, query in zip(plan["logical"], plan["physical"], strict=True):
+        if any(level != "dense" for level in query["formats"]):
+            sparse[logical["name"]] = math.ceil(logical["nnz_agg"])
+    for query in plan["physical"]:
         # A dense operand that leads a loop, or is united with others there, has every coordinate.
         every = set(query["whole_range"])
         for access in query["accesses"]:
@@ -123,9 +145,10 @@ def check_not_densified(
             loops = every & set(access["indices"])
             if not loops or visits <= max(_SMALL, _MOST_PER_ENTRY * sparse.get(access["tensor"], math.inf)):
                 continue
+            known = f"operand={access['tensor'][1:]}, " if access["tensor"] in operands else ""
             raise PlanError(
                 f"{who}: elements that a sparse operand does not store count here, so that all are visited: "
-                f"operand={access['tensor'][1:]}, labels={sorted(loops)}, visits={visits:.3g}; give a fill that "
+                f"{known}labels={sorted(loops)}, visits={visits:.3g}; give a fill that "
                 f'the join keeps (0 for mul, inf for add under min), or out_format="dense" to compute it all'
             )
 
@@ -141,7 +164,8 @@ def query_vertex(
     """An einsum over values of which some are sparse, planned by their entries as if these were spread evenly: its
     result is sparse where that is estimated to be cheaper, unless it is to be `dense`, or has another fill than 0.
     Raises PlanError for a diagonal of an operand, and where elements that are not stored would have to be visited."""
-    program = einsum_program(labels, result, extents, operations, [_counted(operand) for operand in operands])
+    counted = [_counted(operand) for operand in operands]
+    program = einsum_program(labels, result, extents, operations, counted, operands[0].node.dtype)
     options = plan_options(estimator="uniform")
     if dense or program.result("z")[1] != 0:
         options.formats = {"z": ["dense"] * len(result)}
@@ -149,7 +173,7 @@ def query_vertex(
     known = {f"x{i}": operand for i, operand in enumerate(operands)}
     if not dense:
         sparse = {name: operand.entries for name, operand in known.items() if operand.entries is not None}
-        check_not_densified("graph", plan.data()["physical"], extents, sparse)
+        check_not_densified("graph", plan.data(), extents, sparse)
     add_queries(known, plan, _refuse_diagonal)
     return known["z"]
 

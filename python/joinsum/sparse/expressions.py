@@ -16,10 +16,26 @@ from joinsum import _C
 from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 
-__all__ = ["MOST_LEVELS", "Data", "expression_of", "name_at", "names_at", "number_at", "tensors_in", "written"]
+__all__ = [
+    "MOST_EXACT",
+    "MOST_LEVELS",
+    "Data",
+    "expression_of",
+    "fraction_in",
+    "indices_in",
+    "is_whole",
+    "name_at",
+    "names_at",
+    "number_at",
+    "tensors_in",
+    "written",
+]
 
 # A list as above.
 Data = Sequence[Any]
+
+# Whole numbers up to here have a float64 each.
+MOST_EXACT = 2**53
 
 # Lists of an expression may be nested this deep.
 MOST_LEVELS = 200
@@ -134,6 +150,33 @@ def expression_of(data: object, place: str = "$", level: int = 1) -> _C.SparseEx
         if "at=" in str(error):
             raise
         raise PlanError(f"{error}: at={place}") from None
+
+
+# Operators whose results are no whole numbers.
+_OF_FLOATS = {"/", "pow", "exp", "sqrt", "sigmoid", "log"}
+
+
+def is_whole(number: float) -> bool:
+    """Whether it is an infinity, or a whole number of which float64 has all up to it."""
+    return math.isinf(number) or (number.is_integer() and abs(number) <= MOST_EXACT)
+
+
+def fraction_in(data: Data, place: str = "$") -> tuple[str, str] | None:
+    """Where an expression over whole numbers leaves them: the place, and what stands there; None where nowhere.
+
+    >>> fraction_in(["map", "*", [["in", "X", ["i"]], ["lit", 0.5]]])
+    ('$[2][1][1]', 'number=0.5')
+    """
+    if data[0] == "lit":
+        return None if is_whole(number_at(data[1], place)) else (f"{place}[1]", f"number={data[1]}")
+    if data[0] == "agg":
+        return fraction_in(data[3], f"{place}[3]")
+    if data[0] != "map":
+        return None
+    if data[1] in _OF_FLOATS:
+        return f"{place}[1]", f"operator={data[1]}"
+    found = (fraction_in(each, f"{place}[2][{number}]") for number, each in enumerate(data[2]))
+    return next((each for each in found if each is not None), None)
 
 
 def indices_in(data: object) -> set[str]:

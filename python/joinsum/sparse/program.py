@@ -12,12 +12,12 @@ import torch
 from joinsum import _C
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import expression_of, indices_in, name_at, names_at, tensors_in
+from joinsum.sparse.expressions import expression_of, fraction_in, indices_in, name_at, names_at, tensors_in
 from joinsum.sparse.json_fields import extent_at, list_at, object_at, without_duplicates
 from joinsum.sparse.plan import Plan
 from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.plan_options import plan_options
-from joinsum.sparse.program_tensors import input_at, number_in
+from joinsum.sparse.program_tensors import input_at
 from joinsum.sparse.sparse_tensor import SparseTensor
 
 __all__ = ["Program"]
@@ -26,8 +26,6 @@ __all__ = ["Program"]
 _MOST_SEARCHED = 10
 # What programs compute in.
 _DTYPES = {"float32": torch.float32, "float64": torch.float64, "int32": torch.int32, "int64": torch.int64}
-# Operators whose results are no whole numbers.
-_OF_FLOATS = {"/", "pow", "exp", "sqrt", "sigmoid", "log"}
 
 
 def _dtype_at(value: object, place: str) -> torch.dtype:
@@ -39,28 +37,16 @@ def _dtype_at(value: object, place: str) -> torch.dtype:
     return dtype
 
 
-def _check_whole(expr: Any, dtype: torch.dtype, place: str) -> None:
-    """Raises PlanError where an expression of a program of integers would leave them."""
-    if expr[0] == "lit":
-        number_in(expr[1], dtype, f"{place}[1]")
-    elif expr[0] == "agg":
-        _check_whole(expr[3], dtype, f"{place}[3]")
-    elif expr[0] == "map":
-        if expr[1] in _OF_FLOATS:
-            raise PlanError(
-                f"sparse program: the operator gives no whole numbers; choose dtype float64: at={place}[1], "
-                f"operator={expr[1]}, dtype={dtype}"
-            )
-        for number, each in enumerate(expr[2]):
-            _check_whole(each, dtype, f"{place}[2][{number}]")
-
-
 def _query(value: object, dtype: torch.dtype, place: str) -> tuple[str, _C.SparseExpression, list[str]]:
     members = object_at(value, place, {"name", "expr", "output"}, set())
     name = name_at(members["name"], f"{place}.name")
     expression = expression_of(members["expr"], f"{place}.expr")
-    if not dtype.is_floating_point:
-        _check_whole(members["expr"], dtype, f"{place}.expr")
+    fraction = None if dtype.is_floating_point else fraction_in(members["expr"], f"{place}.expr")
+    if fraction is not None:
+        at, what = fraction
+        raise PlanError(
+            f"sparse program: it gives no whole numbers; choose dtype float64: at={at}, {what}, dtype={dtype}"
+        )
     return name, expression, names_at(members["output"], f"{place}.output")
 
 

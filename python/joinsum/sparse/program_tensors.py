@@ -10,21 +10,17 @@ import torch
 from joinsum import _C
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
-from joinsum.sparse.expressions import number_at
+from joinsum.sparse.expressions import MOST_EXACT, is_whole, number_at
 from joinsum.sparse.json_fields import extent_at, list_at, object_at
 from joinsum.sparse.sparse_tensor import SparseTensor
 
-__all__ = ["input_at", "number_in"]
+__all__ = ["input_at"]
 
 
-# Whole numbers up to here have a float64 each.
-MOST_EXACT = 2**53
-
-
-def number_in(value: object, dtype: torch.dtype, place: str) -> float:
+def _number_in(value: object, dtype: torch.dtype, place: str) -> float:
     """A number of programs of this dtype, "inf" or "-inf"; raises PlanError naming the place."""
     number = number_at(value, place)
-    if not dtype.is_floating_point and not (math.isinf(number) or (number.is_integer() and abs(number) <= MOST_EXACT)):
+    if not dtype.is_floating_point and not is_whole(number):
         raise PlanError(f"sparse program: no whole number up to 2^53: at={place}, value={show(value)}, dtype={dtype}")
     return number
 
@@ -32,7 +28,7 @@ def number_in(value: object, dtype: torch.dtype, place: str) -> float:
 def _value_at(value: object, dtype: torch.dtype, place: str) -> float | int:
     """The value of an entry."""
     if dtype.is_floating_point or isinstance(value, bool) or not isinstance(value, int):
-        number = number_in(value, dtype, place)
+        number = _number_in(value, dtype, place)
         if dtype.is_floating_point:
             return number
         if math.isinf(number):
@@ -120,7 +116,7 @@ def input_at(value: object, dtype: torch.dtype, place: str) -> _C.SparseInput:
         return _C.SparseInput(handle.shape, handle.fill, handle, 0, [])
     members = object_at(value, place, {"shape"}, {"fill", "coo", "nnz", "degrees"})
     shape = [extent_at(each, f"{place}.shape") for each in list_at(members["shape"], f"{place}.shape")]
-    fill = number_in(members.get("fill", 0), dtype, f"{place}.fill")
+    fill = _number_in(members.get("fill", 0), dtype, f"{place}.fill")
     degrees = _degrees(members.get("degrees", []), f"{place}.degrees")
     if "coo" in members:
         if "nnz" in members:

@@ -13,6 +13,7 @@ from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
 from joinsum.sparse import conversions, scipy_conversions
 from joinsum.sparse.arrays import checked_dtype, values_of
+from joinsum.sparse.recorded import carried, in_dense, in_layout, version_of
 from joinsum.sparse.spellings import Levels
 
 if TYPE_CHECKING:
@@ -51,12 +52,13 @@ class SparseTensor:
     Compilers, 2018.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_handle", "_rows", "_traits", "_values")
+    __slots__ = ("__weakref__", "_calls", "_handle", "_rows", "_traits", "_values", "_version")
     _handle: _C.SparseTensor
     _calls: dict[Any, Any] | None  # `calls`
     _rows: _C.CompressedRows | bool | None  # `rows`; False before it is asked for
     _traits: tuple[object, ...] | None  # `traits`
-    _values: torch.Tensor | None  # in autograd, where `with_values` gave them
+    _values: torch.Tensor | None  # what `with_values` got
+    _version: int  # of these values, which the core object has
 
     def __init__(self) -> None:
         raise PlanError(
@@ -74,6 +76,7 @@ class SparseTensor:
         tensor._rows = False
         tensor._traits = None
         tensor._values = None
+        tensor._version = 0
         return tensor
 
     @classmethod
@@ -206,21 +209,24 @@ class SparseTensor:
 
     @property
     def handle(self) -> _C.SparseTensor:
-        """The core object, as programs take it."""
+        """The core object, as programs take it; made again where the values that `with_values` got were written to."""
+        if self._values is not None and version_of(self._values) != self._version:
+            self._set_values(self._values)
         return self._handle
 
     @property
     def rows(self) -> _C.CompressedRows | None:
         """The core's products of matrices in compressed rows, of `float32` or `float64` and fill 0; None of others."""
+        handle = self.handle
         if self._rows is False:
-            self._rows = _C.CompressedRows(self._handle) if _C.CompressedRows.fits(self._handle) else None
+            self._rows = _C.CompressedRows(handle) if _C.CompressedRows.fits(handle) else None
         assert not isinstance(self._rows, bool)
         return self._rows
 
     @property
     def calls(self) -> dict[Any, Any]:
         """What einsums know of calls with this tensor, by their arguments."""
-        if self._calls is None:
+        if self._calls is None or (self._values is not None and version_of(self._values) != self._version):
             self._calls = {}
         return self._calls
 
@@ -229,7 +235,7 @@ class SparseTensor:
         """What a plan that reads the tensor takes for granted: equal of tensors that one plan serves, whose numbers of
         entries are within a factor of two."""
         if self._traits is None:
-            handle = self._handle
+            handle = self.handle
             bucket = handle.stored.bit_length()
             places = tuple(handle.shape), tuple(handle.formats), tuple(handle.axes)
             # 0 and -0 are equal, but not for every operator.
@@ -239,40 +245,40 @@ class SparseTensor:
     @property
     def shape(self) -> torch.Size:
         """Extents of the axes."""
-        return torch.Size(self._handle.shape)
+        return torch.Size(self.handle.shape)
 
     @property
     def dtype(self) -> torch.dtype:
         """Of the elements."""
-        return torch_dtype(self._handle.dtype)
+        return torch_dtype(self.handle.dtype)
 
     @property
     def fill(self) -> float:
         """What all elements are that are not stored."""
-        return self._handle.fill
+        return self.handle.fill
 
     @property
     def levels(self) -> tuple[str, ...]:
         """The format of each level."""
-        return tuple(self._handle.formats)
+        return tuple(self.handle.formats)
 
     @property
     def order(self) -> tuple[int, ...]:
         """The axis of each level."""
-        return tuple(self._handle.axes)
+        return tuple(self.handle.axes)
 
     @property
     def nnz(self) -> int:
         """Elements that are stored; some may equal the fill, all those of a dense last level among them."""
-        return self._handle.stored
+        return self.handle.stored
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self._handle.bytes
+        return self.handle.bytes
 
     def __repr__(self) -> str:
-        handle = self._handle
+        handle = self.handle
         levels = " ".join(f"{name}({axis})" for name, axis in zip(handle.formats, handle.axes, strict=True))
         extents = ",".join(map(str, handle.shape))
         kind = f"{handle.dtype}[{extents}]{levels and ' '}{levels}"
@@ -284,12 +290,13 @@ class SparseTensor:
         return self.shape[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        handle = self._handle
+        handle = self.handle
         values = handle.values.clone()
         levels = [
             (name, *(array if array is None else array.clone() for array in rest)) for name, *rest in handle.levels
         ]
-        return _rebuilt, (handle.shape, handle.axes, levels, values, handle.fill)
+        recorded = self._values if self.requires_grad else None
+        return _rebuilt, (handle.shape, handle.axes, levels, values, handle.fill, recorded)
 
     # --- conversions --------------------------------------------------------------------------------------------------
 
@@ -301,7 +308,7 @@ class SparseTensor:
         tensor([[0, 1],
                 [2, 0]])
         """
-        columns, values = self._handle.to_coordinates(False)
+        columns, values = self.handle.to_coordinates(False)
         return torch.stack(columns) if columns else torch.empty((0, len(values)), dtype=torch.int64)
 
     def values(self) -> torch.Tensor:
@@ -311,11 +318,13 @@ class SparseTensor:
         >>> SparseTensor.from_edges([[1, 0], [0, 2]], 3, weights=[5, 7]).values()
         tensor([7, 5])
         """
-        return self._handle.to_coordinates(False)[1].clone() if self._values is None else self._values
+        return self.handle.to_coordinates(False)[1].clone() if self._values is None else self._values
 
-    def with_values(self, values: torch.Tensor) -> SparseTensor:
+    def with_values(self, values: torch.Tensor | numpy.ndarray | Sequence[float]) -> SparseTensor:
         """The same stored elements with other values, in row-major order, of shape (nnz,). Values that require a
-        gradient get it from einsums of the tensor; what is not stored is a constant.
+        gradient get it from einsums of the tensor, and of what `to`, `with_levels`, `to_dense` and `to_torch` make of
+        it; what is not stored is a constant. Where values are written to later, as an optimizer does, the tensor has
+        the new ones.
 
         >>> import torch
         >>> from joinsum import SparseTensor
@@ -326,20 +335,33 @@ class SparseTensor:
                 [7., 0., 0.],
                 [0., 0., 0.]])
         """
-        columns, old = self._handle.to_coordinates(False)
-        if values.shape != old.shape:
+        if not isinstance(values, torch.Tensor):
+            values = values_of("with_values", "values", values)
+        if values.shape != (self.nnz,):
             raise PlanError(
-                f"with_values: one value for each stored element: shape={list(values.shape)}, nnz={len(old)}"
+                f"with_values: one value for each stored element: shape={list(values.shape)}, nnz={self.nnz}"
             )
+        tensor = self.of_handle(self.handle)
+        tensor._set_values(values)
+        return tensor
+
+    def _set_values(self, values: torch.Tensor) -> None:
         data = values_of("with_values", "values", values.detach())
         handle = self._handle
-        tensor = self.of_handle(
-            _C.SparseTensor.from_coordinates(
-                handle.shape, columns, data, handle.axes, handle.formats, handle.fill, None, 2**40
-            )
+        columns = handle.to_coordinates(False)[0]
+        self._handle = _C.SparseTensor.from_coordinates(
+            handle.shape, columns, data, handle.axes, handle.formats, handle.fill, None, 2**40
         )
-        tensor._values = values
-        return tensor
+        self._values, self._version = values, version_of(values)
+        self._calls, self._rows = None, False
+
+    def _recorded(self, who: str, made: SparseTensor) -> SparseTensor:
+        """`made`, of the same elements in other levels, with values in autograd where they are."""
+        if self._values is None or not self.requires_grad:
+            return made
+        values = carried(who, self._values, self.coordinates(), made.coordinates(), self.shape, self.fill)
+        made._values, made._version = values, version_of(values)
+        return made
 
     @property
     def requires_grad(self) -> bool:
@@ -366,7 +388,9 @@ class SparseTensor:
         >>> SparseTensor.from_edges([[1, 0], [0, 2]], 3).with_levels("csc")
         <SparseTensor f32[3,3] dense(1) sorted_list(0), 2 entries, fill 0, 56 bytes>
         """
-        return self.of_handle(conversions.reformatted("with_levels", self._handle, levels, order))
+        return self._recorded(
+            "with_levels", self.of_handle(conversions.reformatted("with_levels", self.handle, levels, order))
+        )
 
     def to(self, dtype: torch.dtype) -> SparseTensor:
         """The tensor with its elements and fill in another dtype, rounded as torch does; itself where it has it.
@@ -380,7 +404,11 @@ class SparseTensor:
         """
         if checked_dtype("to", dtype) == self.dtype:
             return self
-        return self.of_handle(conversions.with_dtype("to", self._handle, dtype))
+        made = self.of_handle(conversions.with_dtype("to", self.handle, dtype))
+        if self._values is not None and self.requires_grad and dtype.is_floating_point:
+            made._values = self._values.to(dtype)
+            made._version = version_of(made._values)
+        return made
 
     def to_dense(self) -> torch.Tensor:
         """All elements as a torch tensor. That of a tensor of dense levels shares its memory.
@@ -391,7 +419,10 @@ class SparseTensor:
         >>> SparseTensor.from_coordinates([[1]], [5.], (3,), fill=float("inf")).to_dense()
         tensor([inf, 5., inf])
         """
-        return conversions.to_dense(self._handle)
+        dense = conversions.to_dense(self.handle)
+        if self._values is None or not self.requires_grad:
+            return dense
+        return in_dense(dense.clone(), self._values, self.coordinates())
 
     def to_torch(self, layout: str | torch.layout = "dense", *, blocksize: Sequence[int] | None = None) -> torch.Tensor:
         """The tensor in a layout of torch's: dense, coo, csr, csc or bsr, by name or as `torch.sparse_csr`.
@@ -405,7 +436,12 @@ class SparseTensor:
         >>> SparseTensor.from_edges([[1, 0], [0, 2]], 3).to_torch("csr").col_indices()
         tensor([2, 0])
         """
-        return conversions.to_torch("to_torch", self._handle, layout, blocksize)
+        made = conversions.to_torch("to_torch", self.handle, layout, blocksize)
+        if self._values is None or not self.requires_grad:
+            return made
+        if made.layout is torch.strided:
+            return self.to_dense()
+        return in_layout(made.layout, self._values, self.coordinates(), self.shape, blocksize)
 
     def to_scipy(self, format: str = "csr") -> Any:
         """The tensor as a sparse array of scipy's: coo, csr, csc, or bsr for a matrix of blocks.
@@ -417,8 +453,16 @@ class SparseTensor:
         >>> SparseTensor.from_edges([[1, 0], [0, 2]], 3).to_scipy("csr").indices  # doctest: +SKIP
         array([2, 0])
         """
-        return scipy_conversions.to_scipy("to_scipy", self._handle, format)
+        return scipy_conversions.to_scipy("to_scipy", self.handle, format)
 
 
-def _rebuilt(shape: list[int], axes: list[int], levels: list[Any], values: torch.Tensor, fill: float) -> SparseTensor:
-    return SparseTensor.of_handle(_C.SparseTensor.from_levels(shape, axes, levels, values, fill, None))
+def _rebuilt(
+    shape: list[int],
+    axes: list[int],
+    levels: list[Any],
+    values: torch.Tensor,
+    fill: float,
+    recorded: torch.Tensor | None = None,
+) -> SparseTensor:
+    tensor = SparseTensor.of_handle(_C.SparseTensor.from_levels(shape, axes, levels, values, fill, None))
+    return tensor if recorded is None else tensor.with_values(recorded)

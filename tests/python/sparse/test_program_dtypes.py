@@ -113,13 +113,13 @@ def test_the_query_that_follows_has_the_dtype() -> None:
             {"x": vector(4)},
             ["agg", "+", ["i"], ["map", "sqrt", [["in", "x", ["i"]]]]],
             "int64",
-            "gives no whole numbers; choose dtype float64: at=$.queries[0].expr[3][1], operator=sqrt",
+            "it gives no whole numbers; choose dtype float64: at=$.queries[0].expr[3][1], operator=sqrt",
         ),
         (
             {"x": vector(4)},
             ["agg", "+", ["i"], ["map", "*", [["in", "x", ["i"]], ["lit", 0.5]]]],
             "int64",
-            "no whole number up to 2^53: at=$.queries[0].expr[3][2][1][1]",
+            "it gives no whole numbers; choose dtype float64: at=$.queries[0].expr[3][2][1][1], number=0.5",
         ),
         (
             {"x": vector(4)},

@@ -61,20 +61,6 @@ TEST(Operators, DistributeAsTheTableSays) {
   EXPECT_FALSE(distributes(Operator::kAdd, Operator::kAdd));
 }
 
-TEST(Operators, RepeatAsManyApplications) {
-  for (const Operator op : all_operators()) {
-    if (!aggregates(op)) continue;
-    for (const double x : {0.0, 1.0, 2.0, -1.5}) {
-      double value = identity_of(op);
-      for (int n = 1; n <= 5; ++n) {
-        value = apply(op, value, x);
-        EXPECT_EQ(repeated(op, x, n), value) << name_of(op) << " " << x << " " << n;
-      }
-    }
-    EXPECT_EQ(repeated(op, 7, 0), identity_of(op));
-  }
-}
-
 TEST(Operators, OfOneChildAreMaps) {
   EXPECT_EQ(apply(Operator::kOr, 3.0), 1);
   EXPECT_EQ(apply(Operator::kAdd, 3.0), 3);
