@@ -525,6 +525,8 @@ ELSEWHERE = (
         "programs as data, and their plans",
     ),
     Row("python/sparse", "recorded", "python/sparse/test_recorded_values.py", "values in autograd"),
+    Row("csrc/kernels/sparse", "pair query", "python/execution/test_sparse_relations.py", "joins of sparse relations"),
+    Row("csrc/kernels/table", "sparsity", "python/execution/test_sparse_relations.py", "kernels with sparse results"),
     Row("csrc/sparse/operators", "arithmetic", "cpp/sparse/tensor/fills_test.cpp", "operators on elements of a dtype"),
     Row("python/sparse", "program_tensors", "python/sparse/test_program_dtypes.py", "tensors of programs"),
 )

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <map>
 
 #include "kernels/table/rows.h"
+#include "kernels/table/sparsity.h"
 #include "relation/kernel_axes.h"
 #include "relation/typing.h"
 
@@ -63,13 +66,60 @@ std::shared_ptr<const std::vector<Key>> join_keys(const std::string& who, const 
 void check_sparse_operands(const std::string& who, const RelationType& left, const RelationType& right,
                            const kernels::table::Kernel& kernel) {
   if (!left.sparse() && !right.sparse()) return;
-  JOINSUM_USER_CHECK(!left.sparse() || !right.sparse(), who,
-                     ": both operands are sparse; joinsum.einsum takes such products: left=", left.text(),
-                     ", right=", right.text());
+  if (kernels::table::gives_sparse(kernel, left.sparse(), right.sparse())) {
+    constexpr std::array kTaken = {DType::kFloat32, DType::kFloat64, DType::kInt32,
+                                   DType::kInt64,   DType::kUInt8,   DType::kBool};
+    JOINSUM_USER_CHECK(std::ranges::find(kTaken, left.dtype) != kTaken.end(), who,
+                       ": a sparse result is of f32, f64, i32, i64, u8 or bool; cast the operands: left=", left.text(),
+                       ", right=", right.text());
+    return;
+  }
   const kernels::table::Row& row = kernels::table::row_of(kernel);
   JOINSUM_USER_CHECK(row.form == kernels::table::Form::kLabelled && row.facts.linear && !row.user, who,
-                     ": kernel does not take sparse arrays; products such as matmul do; give a dense tensor: kernel=",
+                     ": kernel does not take sparse arrays; products such as matmul do, and of two sparse arrays "
+                     "elementwise kernels that are zero at zero; give a dense tensor: kernel=",
                      kernel.text(), ", left=", left.text(), ", right=", right.text());
+}
+
+double density_of(const RelationType& type) {
+  if (!type.sparse()) return 1;
+  return static_cast<double>(*type.entries) / static_cast<double>(std::max<int64_t>(type.elements(), 1));
+}
+
+/// Entries of a sparse result, if those of the operands are spread evenly.
+int64_t entries_of(const RelationType& left, const RelationType& right, const kernels::table::Kernel& kernel,
+                   const RelationType& joined, double terms) {
+  const double l = density_of(left), r = density_of(right);
+  const bool product = kernels::table::contracts(kernel) || !left.sparse() || !right.sparse() || kernel.name == "mul";
+  const double stored = product ? 1 - std::pow(1 - l * r, terms) : 1 - (1 - l) * (1 - r);
+  return static_cast<int64_t>(std::ceil(stored * static_cast<double>(joined.elements())));
+}
+
+/// Terms of each sum of a contraction of one pair of arrays, on average; of an elementwise kernel one.
+double terms_of(const RelationType& left, const RelationType& right, const kernels::table::Kernel& kernel) {
+  if (!kernels::table::contracts(kernel)) return 1;
+  const kernels::table::Subscripts labels = kernels::table::row_of(kernel).labels(kernel);
+  std::map<char, double> extents;
+  for (const auto& [type, letters] : {std::pair(&left, labels.operands[0]), std::pair(&right, labels.operands[1])}) {
+    for (size_t a = 0; a < letters.size(); ++a) {
+      const Axis& axis = type->axes[a];
+      const double parts = axis.linked() ? static_cast<double>(axis.cuts.size() - 1) : 1;
+      extents[letters[a]] = static_cast<double>(axis.extent) / std::max(parts, 1.0);
+    }
+  }
+  double terms = 1;
+  for (const auto& [letter, extent] : extents) {
+    if (labels.result.find(letter) == std::string::npos) terms *= extent;
+  }
+  return terms;
+}
+
+RelationType with_entries(RelationType joined, const RelationType& left, const RelationType& right,
+                          const kernels::table::Kernel& kernel) {
+  if (kernels::table::gives_sparse(kernel, left.sparse(), right.sparse())) {
+    joined.entries = entries_of(left, right, kernel, joined, terms_of(left, right, kernel));
+  }
+  return joined;
 }
 
 }  // namespace
@@ -125,7 +175,7 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
   const auto left_axes = relink(left.axes, on.left_position(left.arity()), frontier);
   const auto right_axes = relink(right.axes, on.right_position(left.arity(), right.arity()), frontier);
   if (auto axes = symbolic_axes(use, {left_axes, right_axes}))
-    return RelationType::make(who, dtype, frontier, *axes, keys);
+    return with_entries(RelationType::make(who, dtype, frontier, *axes, keys), left, right, kernel);
 
   std::vector<Key> out_keys;
   std::vector<Dims> shapes;
@@ -135,7 +185,8 @@ RelationType join_type(const std::string& who, const RelationType& left, const R
   });
   Dims preferred(shapes.empty() ? 0 : shapes[0].size(), Axis::kUnlinked);
   for (size_t a = 0; a < std::min(preferred.size(), left_axes.size()); ++a) preferred[a] = left_axes[a].key_dim;
-  return RelationType::make(who, dtype, frontier, fit_axes(who, frontier, out_keys, shapes, preferred), keys);
+  auto axes = fit_axes(who, frontier, out_keys, shapes, preferred);
+  return with_entries(RelationType::make(who, dtype, frontier, std::move(axes), keys), left, right, kernel);
 }
 
 }  // namespace joinsum::relation

@@ -145,6 +145,10 @@ def test_an_argument_that_is_wrong_on_every_rank_stops_none_of_them(plays: Any) 
     plays(3).values("a_wrong_argument_on_every_site_stops_none_of_them")
 
 
+def test_an_argument_of_a_sparse_call_that_is_wrong_on_one_rank_is_an_error_on_all(plays: Any) -> None:
+    plays(3).values("a_wrong_argument_of_a_sparse_call_on_one_site_is_an_error_on_all")
+
+
 def test_an_argument_that_is_wrong_on_one_rank_is_an_error_on_all(plays: Any) -> None:
     texts = plays(3).values("a_wrong_argument_on_one_site_is_an_error_on_all")
     assert "site 1: (no plan) PlanError: run: input X" in texts[0][0], texts[0]

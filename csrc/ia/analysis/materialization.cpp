@@ -105,7 +105,8 @@ std::unordered_set<const Node*> fused_joins(const Plan& plan) {
     if (aggregate == nullptr) continue;
     const Node* join = node->input(0).get();
     const auto* op = join->as<LocalJoin>();
-    if (op == nullptr || counts.at(join) > 1) continue;
+    // Sparse results are added tuple by tuple.
+    if (op == nullptr || counts.at(join) > 1 || join->type().relation.sparse()) continue;
     const Row& row = kernels::table::row_of(op->kernel);
     const bool contraction = row.form == Form::kLabelled && !row.user && op->kernel.epilogue.empty();
     const bool alike = contraction && !row.reduction.empty() && aggregate->kernel.first() == Kernel{row.reduction, {}};

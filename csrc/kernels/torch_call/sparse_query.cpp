@@ -1,133 +1,18 @@
-// A query over sparse and dense tensors as an operator of torch's, which plans give to sites: one expression of maps,
-// and an aggregate of it.
+// A query over sparse and dense tensors as an operator of torch's, which plans give to sites.
 
-#include <bit>
-#include <map>
-#include <memory>
-#include <mutex>
-
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
-#include "base/check.h"
-#include "kernels/sparse/arrays.h"
-#include "sparse/run.h"
+#include "kernels/sparse/query.h"
 
 namespace joinsum::kernels::torch_call {
 namespace {
 
-using joinsum::sparse::InputTensor;
-using joinsum::sparse::PlanOptions;
-using joinsum::sparse::Program;
-using joinsum::sparse::ProgramPlan;
-using joinsum::sparse::Runner;
-using joinsum::sparse::TensorPtr;
-using joinsum::sparse::tensor::LevelFormat;
-using joinsum::sparse::tensor::Tensor;
-
-constexpr const char* kResult = "z";
-constexpr size_t kMostPlans = 512;
-
-/// What all calls of one query have in common.
-struct Query {
-  std::string expression;
-  std::string output;   ///< a letter for each axis of the result
-  std::string letters;  ///< that no operand has, and their extents
-  std::vector<int64_t> extents;
-  bool dense = false;
-};
-
-/// A plan without the tensors that it was made for.
-struct Planned {
-  std::unique_ptr<Program> program;
-  ProgramPlan plan;
-};
-
-std::string name_of_operand(size_t operand) { return "x" + std::to_string(operand); }
-
-std::shared_ptr<const Planned> planned(const Query& query, const std::vector<TensorPtr>& operands) {
-  std::map<std::string, int64_t> sizes;
-  for (size_t i = 0; i < query.letters.size(); ++i) sizes[std::string(1, query.letters[i])] = query.extents[i];
-  std::map<std::string, InputTensor> inputs;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    InputTensor& input = inputs[name_of_operand(i)];
-    input = {operands[i]->shape, operands[i]->fill, operands[i], static_cast<double>(operands[i]->stored()), {}};
-  }
-  std::vector<std::string> output;
-  for (const char letter : query.output) output.emplace_back(1, letter);
-  PlanOptions options;
-  options.logical.estimator = joinsum::sparse::statistics::estimator_named("chain");
-  // It is one of the queries of a plan.
-  options.logical.whole = true;
-  if (query.dense && !output.empty()) {
-    options.physical.formats[kResult] = std::vector<LevelFormat>(output.size(), LevelFormat::kDense);
-  }
-  const std::vector<joinsum::sparse::Query> queries{
-      {kResult, joinsum::sparse::program::parse_expression(query.expression), output}};
-  auto out = std::make_shared<Planned>();
-  const Program whole(sizes, inputs, queries);
-  out->plan = plan(whole, options);
-  out->program = std::make_unique<Program>(whole.without_entries());
-  return out;
-}
-
-/// What a plan depends on: the query, and of each operand shape, fill, levels, dtype, and entries within a factor of
-/// two.
-std::string key_of(const Query& query, const std::vector<TensorPtr>& operands) {
-  std::string key = concatenate(query.expression, ">", query.output, query.letters, query.extents, query.dense);
-  for (const TensorPtr& tensor : operands) {
-    const auto entries = static_cast<uint64_t>(tensor->stored());
-    key += concatenate(";", tensor->shape, std::bit_cast<uint64_t>(tensor->fill), name_of(tensor->dtype()),
-                       std::bit_width(entries));
-    for (const auto& level : tensor->levels) key += name_of(level.format)[0];
-  }
-  return key;
-}
-
-std::shared_ptr<const Planned> known_plan(const Query& query, const std::vector<TensorPtr>& operands) {
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<const Planned>> plans;
-  const std::string key = key_of(query, operands);
-  {
-    const std::scoped_lock lock(mutex);
-    const auto found = plans.find(key);
-    if (found != plans.end()) return found->second;
-  }
-  auto made = planned(query, operands);
-  const std::scoped_lock lock(mutex);
-  if (plans.size() >= kMostPlans) plans.clear();
-  plans[key] = made;
-  return made;
-}
-
-/// All elements, row-major.
-at::Tensor dense_of(const Tensor& tensor, const std::vector<int64_t>& shape) {
-  std::vector<int64_t> axes = all_dims(static_cast<int64_t>(shape.size()));
-  const std::vector<LevelFormat> formats(axes.size(), LevelFormat::kDense);
-  return sparse::tensor_of(reformatted(tensor, axes, formats).values).view(shape);
-}
-
 at::Tensor sparse_query(at::TensorList operands, c10::ArrayRef<double> fills, c10::string_view expression,
                         c10::string_view output, c10::string_view letters, at::IntArrayRef extents, bool dense) {
-  const Query query{std::string(expression), std::string(output), std::string(letters), extents.vec(), dense};
+  const sparse::Query query{std::string(expression), std::string(output), std::string(letters), extents.vec(), dense};
   TORCH_CHECK(operands.size() == fills.size() && query.letters.size() == query.extents.size(),
               "sparse_query: each operand has a fill, and each new letter an extent");
-  std::vector<TensorPtr> tensors;
-  std::map<std::string, TensorPtr> given;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    TensorPtr tensor;
-    for (size_t before = 0; before < i && tensor == nullptr; ++before) {
-      if (operands[before].is_same(operands[i]) && fills[before] == fills[i]) tensor = tensors[before];
-    }
-    if (tensor == nullptr) tensor = std::make_shared<Tensor>(sparse::levels_of(operands[i], fills[i]));
-    tensors.push_back(tensor);
-    given[name_of_operand(i)] = tensor;
-  }
-  const auto known = known_plan(query, tensors);
-  const joinsum::sparse::RunOptions options{.threads = at::get_num_threads()};
-  const TensorPtr result = Runner(*known->program, known->plan).run(given, options, {.adapts = false}).at(kResult);
-  if (!dense) return sparse::coo_of(to_coordinates(*result, true));
-  return dense_of(*result, known->program->result(kResult).shape);
+  return sparse::result_of(query, operands, fills);
 }
 
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {

@@ -131,10 +131,13 @@ def einsum(
         result = _in_a_graph(equation, operands, read_operations("einsum", join, agg, extents))
         return result if out is None else result_into(out, result)
     if has_sparse(operands):
-        _check_sparse_call(operands)
-        if out is not None:
-            raise PlanError("einsum: sparse operands give new results, so there is no out=")
-        return sparse_einsum(context(), equation, operands, read_operations("einsum", join, agg, extents), out_format)
+        current = context()
+        with current.preparing("einsum"):
+            _check_sparse_call(operands)
+            if out is not None:
+                raise PlanError("einsum: sparse operands give new results, so there is no out=")
+            operations = read_operations("einsum", join, agg, extents)
+        return sparse_einsum(current, equation, operands, operations, out_format)
     if out_format not in ("auto", "dense"):
         raise PlanError(f"einsum: dense operands give dense results: out_format={show(out_format)}")
     if any(isinstance(x, Relation) for x in operands):

@@ -31,7 +31,7 @@ __all__ = [
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-_CHUNK = 1 << 19  # words of 8 bytes of an operand whose checksum is taken at once
+_CHUNK = 1 << 15  # words of 8 bytes of an operand that are mixed at once, in a cache
 _FAKE = (FakeTensor, FunctionalTensor)  # what operands are while torch records
 
 _OUTSIDE = (
@@ -112,11 +112,15 @@ def checksum_of(tensor: torch.Tensor) -> str:
 
 
 def _mixed_sum(words: torch.Tensor, begin: int) -> int:
-    """Σ of the words, each times an odd number of its place. High bits are mixed into low ones first: an even number of
-    changed signs would vanish modulo 2^64."""
-    place = torch.arange(begin + 1, begin + 1 + words.numel(), device=words.device)
-    factor = (place * 0x1E3779B97F4A7C15).bitwise_xor_(place << 7).bitwise_or_(1)
-    return int(factor.mul_(words ^ (words >> 32)).sum())
+    """Σ of the words, each mixed with its place.
+
+    Source: the finalizer of SplitMix64, in Steele, Lea and Flood, Fast splittable pseudorandom number generators, 2014.
+    """
+    mixed = torch.arange(begin + 1, begin + 1 + words.numel(), device=words.device)
+    mixed.mul_(0x1E3779B97F4A7C15).add_(words)
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15), (31, 1)):
+        mixed.bitwise_xor_(mixed >> shift).mul_(factor)
+    return int(mixed.sum())
 
 
 # --- out= -------------------------------------------------------------------------------------------------------------

@@ -499,14 +499,7 @@ def _read_before(
     return current.cached(key, lambda: _read(equation, operands, operations))
 
 
-def sparse_einsum(
-    current: Context,
-    equation: str,
-    operands: Sequence[SparseTensor | torch.Tensor],
-    operations: Operations,
-    out_format: OutFormat,
-) -> SparseTensor | torch.Tensor:
-    """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
+def _check_operands(operands: Sequence[object]) -> None:
     for number, operand in enumerate(operands):
         if not isinstance(operand, (SparseTensor, torch.Tensor)):
             raise PlanError(
@@ -517,9 +510,21 @@ def sparse_einsum(
                 f"einsum: a tensor of torch's sparse layouts has no gradient here; give "
                 f"SparseTensor.from_torch(x.detach()).with_values(values): operand={number}"
             )
-    if torch.is_autocast_enabled("cpu"):
-        operands = [_without_half(x) for x in operands]
-    read = _read_before(current, equation, operands, operations)
+
+
+def sparse_einsum(
+    current: Context,
+    equation: str,
+    operands: Sequence[SparseTensor | torch.Tensor],
+    operations: Operations,
+    out_format: OutFormat,
+) -> SparseTensor | torch.Tensor:
+    """The einsum of operands of which one is sparse at least; `joinsum.einsum` says what the arguments are."""
+    with current.preparing("einsum"):
+        _check_operands(operands)
+        if torch.is_autocast_enabled("cpu"):
+            operands = [_without_half(x) for x in operands]
+        read = _read_before(current, equation, operands, operations)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     of_rows = current.sites == 1 and not recorded and operations.products and torch._C._len_torch_dispatch_stack() == 0
     call = None
@@ -532,7 +537,9 @@ def sparse_einsum(
             assert made is not None
             remember(current, (equation, operations.join, operations.agg, out_format), operands, made)
             return computed
-    call = call or _Call.of(current, read, operands, out_format, recorded)
+    if call is None:
+        with current.preparing("einsum"):
+            call = _Call.of(current, read, operands, out_format, recorded)
     gives_dense = out_format == "dense" or (out_format == "auto" and (recorded or call.planned.gives_dense))
     if current.sites > 1 and gives_dense:
         contracted = call.contracted(operands)
@@ -541,7 +548,8 @@ def sparse_einsum(
     if recorded:
         return _in_autograd(call, operands)
     if out_format == "auto":
-        call.planned.check_not_densified(call.operands)
+        with current.preparing("einsum"):
+            call.planned.check_not_densified(call.operands)
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
         texts = (equation, operations.join, operations.agg, out_format)
         remember_for_traits(current, texts, operands, call.again())

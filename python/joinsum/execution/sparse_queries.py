@@ -150,8 +150,10 @@ def _on_sites(plan: Plan) -> dict[str, SparseTensor] | None:
     if current.sites == 1:
         return None
     if plan.divided is None or plan.divided.current is not current:
-        plan.divided = _Divided(current, plan)
+        with current.preparing("einsum"):
+            plan.divided = _Divided(current, plan)
     return None if plan.divided.queries is None else plan.divided.run()
 
 
 Plan.on_sites = staticmethod(_on_sites)
+Plan.preparing = staticmethod(lambda: context().preparing("einsum"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,9 @@ from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import MOST_LEVELS, expression_of, written
 from joinsum.sparse.sparse_tensor import SparseTensor
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "checked_threads"]
+
+ENGINES = ("automatic", "interpreter", "compiled")
 
 
 class Plan:
@@ -34,8 +37,10 @@ class Plan:
     Source: Galley, sections 5 and 6.
     """
 
-    # Runs a plan on several sites; None of one site, and of a plan that is not divided. Set by joinsum.execution.
+    # Set by joinsum.execution. Runs a plan on several sites; None of one site, and of a plan that is not divided.
     on_sites: ClassVar[Callable[[Plan], dict[str, SparseTensor] | None]]
+    # Around what may raise before a run: errors are raised on the other sites, too, so that they do not wait.
+    preparing: ClassVar[Callable[[], AbstractContextManager[None]]]
 
     def __init__(self, handle: _C.SparsePlan, program: _C.SparseProgram, seconds: float, dtype: torch.dtype) -> None:
         self.handle = handle
@@ -83,13 +88,9 @@ class Plan:
 
         This process computes all; `Program.run` divides a program among sites.
         """
-        count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
-        switches = isinstance(adapt, bool) and isinstance(analyze, bool)
-        if count < 1 or not isinstance(engine, str) or not switches:
-            raise PlanError(
-                f"run: threads is a number from 1 on, engine a name, adapt and analyze True or False: "
-                f"threads={show(threads)}, engine={show(engine)}, adapt={show(adapt)}, analyze={show(analyze)}"
-            )
+        count = checked_threads(threads, engine)
+        if not isinstance(adapt, bool) or not isinstance(analyze, bool):
+            raise PlanError(f"run: adapt and analyze are True or False: adapt={show(adapt)}, analyze={show(analyze)}")
         tensors = {name: tensor for name, tensor in self.program.tensors.items() if tensor is not None}
         results = self.handle.run(tensors, count, engine, "" if cache is None else str(cache), adapt, False, analyze)
         again, self.seconds["compile"], self.seconds["run"] = self.handle.seconds()
@@ -145,6 +146,17 @@ class Plan:
         return "\n".join(lines)
 
     __repr__ = __str__
+
+
+def checked_threads(threads: object, engine: object) -> int:
+    """The number of threads that run kernels; raises PlanError where it is none, or the engine is unknown."""
+    count = torch.get_num_threads() if threads is None else integer("run", "threads", threads)
+    if count < 1 or engine not in ENGINES:
+        raise PlanError(
+            f"run: threads is a number from 1 on, engine one of {', '.join(ENGINES)}: threads={show(threads)}, "
+            f"engine={show(engine)}"
+        )
+    return count
 
 
 def _loop_lines(physical: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import expression_of, fraction_in, indices_in, name_at, names_at, tensors_in
 from joinsum.sparse.json_fields import extent_at, list_at, object_at, without_duplicates
-from joinsum.sparse.plan import Plan
+from joinsum.sparse.plan import Plan, checked_threads
 from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.plan_options import plan_options
 from joinsum.sparse.program_tensors import input_at
@@ -176,16 +176,22 @@ class Program:
 
         On several sites the queries are divided among them, unless `threads` or `engine` are chosen; on a process group
         all ranks call."""
+        with Plan.preparing():
+            checked_threads(threads, engine)
+            plan = self._known_plan(options)
+        divided = Plan.on_sites(plan) if threads is None and engine == "automatic" else None
+        return plan.run(threads=threads, engine=engine) if divided is None else divided
+
+    def _known_plan(self, options: Mapping[str, Any]) -> Plan:
+        """The plan that `run` takes."""
         if self._indices <= _MOST_SEARCHED:
-            options = {"search": "branch_and_bound"} | options
+            options = {"search": "branch_and_bound"} | dict(options)
         key = json.dumps(options, sort_keys=True, default=repr)
         if key in self._plans:
             PLANS.hit()
         else:
             self._plans[key] = self._cached_plan(key, options)
-        plan = self._plans[key]
-        divided = Plan.on_sites(plan) if threads is None and engine == "automatic" else None
-        return plan.run(threads=threads, engine=engine) if divided is None else divided
+        return self._plans[key]
 
     def _cached_plan(self, key: str, options: Mapping[str, Any]) -> Plan:
         """The plan of a program that is alike; made where there is none, and where entries are not known."""

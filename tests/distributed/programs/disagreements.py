@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 
 import joinsum
@@ -179,6 +180,33 @@ def a_wrong_argument_on_one_site_is_an_error_on_all() -> list[str]:
         check_usable()
         texts.append(text)
     return texts
+
+
+@scene(SCENES)
+def a_wrong_argument_of_a_sparse_call_on_one_site_is_an_error_on_all() -> int:
+    enter(on_group())
+    odd = rank() == 1
+    x = torch.ones(40, 40)
+    x[1] = 0
+    a = joinsum.SparseTensor.from_torch(x, levels="csr")
+    sums = {"name": "y", "expr": ["agg", "+", ["j"], ["in", "a", ["i", "j"]]], "output": ["i"]}
+    program = joinsum.sparse.Program({"tensors": {"a": a}, "queries": [sums]})
+    calls: list[Callable[[], object]] = [
+        lambda: joinsum.einsum("ij,jk->ik", a, torch.ones(41 if odd else 40, 3)),
+        lambda: joinsum.einsum("ij,jk->ik", a, a, join="nope" if odd else "mul"),
+        lambda: joinsum.einsum("ij,jk->ik", a, a, agg="nope" if odd else "sum"),
+        lambda: joinsum.einsum("ij,jk->ik", a, torch.ones(40, 3, dtype=torch.float16 if odd else torch.float32)),
+        lambda: joinsum.einsum("ij,jk->ik", a, a, out_format="nope" if odd else "csr"),
+        lambda: program.run(engine="nope" if odd else "automatic"),
+        lambda: program.run(search="nope" if odd else "greedy"),
+    ]
+    for number, call in enumerate(calls):
+        name, text, seconds = error_of(call)
+        assert name == ("PlanError" if odd else "TransportError"), (number, name, text)
+        assert odd or "site 1: (no plan) PlanError: " in text, (number, text)
+        assert seconds < SOON, (number, seconds)
+        check_usable()
+    return len(calls)
 
 
 @scene(SCENES)

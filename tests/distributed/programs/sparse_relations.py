@@ -31,6 +31,9 @@ def sparse_relations_move_and_are_multiplied() -> int:
         a = joinsum.relation(stored)
         product = a.join(joinsum.relation(y, parts=(4, 2)), on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2])
         assert torch.equal(product.to_tensor(), x @ y)
+        b = joinsum.relation(x.to_sparse(), parts=(5, 4), place=["*"] * axes)
+        pairs = a.join(b, on=([0], [0]), kernel="contract[ij,ik->jk]").aggregate(keep=[1, 2])
+        assert torch.equal(pairs.to_tensor().to_dense(), x.T @ x)
     return moved
 
 

@@ -83,6 +83,75 @@ def test_products_with_dense_relations_are_torchs(
     assert torch.equal(product(first, second, equation).to_tensor(), wanted)
 
 
+@pytest.mark.parametrize("sites", range(1, 9))
+@settings(max_examples=15, deadline=None)
+@given(case=cases())
+def test_products_of_two_sparse_relations_are_torchs(
+    sites: int, case: tuple[str, dict[str, int], dict[str, int], float, bool]
+) -> None:
+    joinsum.init(sites=sites)
+    equation, extents, parts, density, _ = case
+    left, right = equation.partition("->")[0].split(",")
+    x, y = sparse([extents[c] for c in left], density), sparse([extents[c] for c in right], seed=2)
+    first, second = (
+        joinsum.relation(operand.to_sparse(), parts=[parts[c] for c in letters])
+        for operand, letters in ((x, left), (y, right))
+    )
+    result = product(first, second, equation).to_tensor()
+    assert result.layout is torch.sparse_coo
+    assert torch.equal(result.to_dense(), torch.einsum(equation, x, y))
+
+
+ELEMENTWISE = {
+    "mul": torch.mul,
+    "add": torch.add,
+    "sub": torch.sub,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "squared_difference": lambda a, b: (a - b) ** 2,
+    "abs_difference": lambda a, b: (a - b).abs(),
+}
+
+
+@pytest.mark.parametrize("sites", [1, 3, 4])
+@pytest.mark.parametrize("kernel", ELEMENTWISE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
+def test_elementwise_kernels_of_two_sparse_relations_are_torchs(dtype: torch.dtype, kernel: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    x, y = sparse([7, 6], dtype=dtype), -sparse([7, 6], seed=2, dtype=dtype)
+    a, b = (joinsum.relation(each.to_sparse(), parts=(2, 3)) for each in (x, y))
+    result = a.join(b, on=([0, 1], [0, 1]), kernel=kernel).to_tensor()
+    assert result.layout is torch.sparse_coo
+    assert torch.equal(result.to_dense(), ELEMENTWISE[kernel](x, y))
+    pairs = a.join(joinsum.relation(y[0].to_sparse(), parts=(3,)), on=([1], [0]), kernel=kernel).to_tensor()
+    assert torch.equal(pairs.to_dense(), ELEMENTWISE[kernel](x, y[0]))
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_products_of_elements_of_a_sparse_and_a_dense_relation_are_sparse(swapped: bool, sites: int) -> None:
+    joinsum.init(sites=sites)
+    x, y = sparse([7, 6]), dense([7, 6])
+    a, b = joinsum.relation(x.to_sparse(), parts=(2, 3)), joinsum.relation(y, parts=(2, 3))
+    first, second = (b, a) if swapped else (a, b)
+    masked = first.join(second, on=([0, 1], [0, 1]), kernel="mul")
+    assert masked.type.entries == a.type.entries
+    assert torch.equal(masked.to_tensor().to_dense(), x * y)
+    sums = masked.aggregate(keep=[0]).transform("relu").to_tensor().to_dense()
+    assert torch.equal(sums, (x * y).reshape(7, 3, 2).sum(1).relu())
+
+
+def test_entries_of_a_product_are_estimated() -> None:
+    joinsum.init(sites=2)
+    x = sparse([400, 400], density=0.01)
+    a = joinsum.relation(x.to_sparse(), parts=(2, 2))
+    joined = a.join(a, on=([1], [0]), kernel="matmul").aggregate(keep=[0, 2])
+    stored = joined.to_tensor()._nnz()
+    entries = joined.type.entries
+    assert entries is not None
+    assert 0.8 * stored < entries < 1.2 * stored
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,ik->jk", "ij,jk->kji"])
 def test_dtypes(dtype: torch.dtype, equation: str) -> None:
@@ -223,12 +292,17 @@ def test_parts_by_entries_of_few_rows_are_not_empty() -> None:
 
 
 REFUSED = {
-    "elementwise": (lambda a, b: a.join(b, on=([0, 1], [0, 1]), kernel="mul"), "kernel does not take sparse arrays"),
+    "elementwise": (lambda a, b: a.join(b, on=([0, 1], [0, 1]), kernel="add"), "kernel does not take sparse arrays"),
+    "not zero at zeros": (lambda a, b: a.join(a, on=([0, 1], [0, 1]), kernel="div"), "that are zero at zero"),
     "another pair": (
         lambda a, b: a.join(b, on=([1], [0]), kernel="contract_add_min[ij,jk->ik]"),
         "does not take sparse",
     ),
-    "two sparse": (lambda a, b: a.join(a, on=([1], [0]), kernel="matmul"), "both operands are sparse"),
+    "another pair of sparse ones": (
+        lambda a, b: a.join(a, on=([1], [0]), kernel="contract_add_min[ij,jk->ik]"),
+        "does not take sparse",
+    ),
+    "halves": (lambda a, b: a.transform("cast[bf16]").join(a.transform("cast[bf16]")), "a sparse result is of f32"),
     "aggregate": (lambda a, b: a.aggregate(keep=[0], kernel="max"), "arrays of a sparse relation are added"),
     "transform": (lambda a, b: a.transform("exp"), "elementwise kernels that are zero at zero"),
     "a scalar of any value": (lambda a, b: a.transform("softplus"), "elementwise kernels that are zero at zero"),

@@ -5,6 +5,8 @@
 #include <ATen/ExpandUtils.h>
 
 #include "kernels/dense/dense.h"
+#include "kernels/sparse/pair.h"
+#include "kernels/table/sparsity.h"
 #include "runtime/storage/sparse_array.h"
 
 namespace joinsum::runtime::execution::local {
@@ -30,6 +32,9 @@ KernelCall::KernelCall(const Kernel& kernel, int64_t batch)
 at::Tensor KernelCall::run(const std::vector<at::Tensor>& operands, const RunContext& context, int64_t output,
                            const at::Tensor& out) const {
   if (operands.size() == 1 && operands[0].is_sparse()) return of_entries(operands[0], context);
+  if (operands.size() == 2 && kernels::table::gives_sparse(kernel_, operands[0].is_sparse(), operands[1].is_sparse())) {
+    return of_sparse_pair(operands, context);
+  }
   int64_t calls = 1;
   for (int64_t i = 0; i < batch_; ++i) {
     int64_t size = 1;
@@ -51,6 +56,20 @@ at::Tensor KernelCall::of_entries(const at::Tensor& sparse, const RunContext& co
   const at::Tensor values = sparse._values();
   context.flops += kernels::table::flops(kernel_, {values.sizes().vec()});
   return storage::with_values(sparse, kernels::dense::run(kernel_, {values}, context.scalars));
+}
+
+at::Tensor KernelCall::of_sparse_pair(const std::vector<at::Tensor>& operands, const RunContext& context) const {
+  double share = 1;
+  std::vector<Dims> shapes;
+  for (const at::Tensor& operand : operands) {
+    shapes.push_back(operand.sizes().slice(batch_).vec());
+    if (operand.is_sparse()) share *= static_cast<double>(operand._nnz()) / static_cast<double>(operand.numel());
+  }
+  const at::Tensor result = kernels::sparse::of_pair(kernel_, operands[0], operands[1], batch_);
+  if (result._nnz() > 0) {
+    context.flops += static_cast<int64_t>(share * static_cast<double>(kernels::table::flops(kernel_, shapes)));
+  }
+  return result;
 }
 
 bool KernelCall::fits_result(const at::Tensor& array, const std::vector<at::Tensor>& operands) const {

@@ -23,6 +23,7 @@ class KernelCall {
 
  private:
   at::Tensor of_entries(const at::Tensor& sparse, const RunContext& context) const;
+  at::Tensor of_sparse_pair(const std::vector<at::Tensor>& operands, const RunContext& context) const;
 
   const kernels::table::Kernel& kernel_;
   int64_t batch_;
