@@ -54,8 +54,8 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
 def _sizes(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     sizes = {}
     for name, text in _named(values, "=", "NAME=VALUE").items():
-        if not text.isdecimal():
-            raise click.BadParameter(f"{name}={text} is no size; give a whole number that is not negative")
+        if not text.isdecimal() or int(text) >= 2**63:
+            raise click.BadParameter(f"{name}={text} is no size; give a whole number from 0 to 2^63 - 1")
         sizes[name] = int(text)
     return sizes
 
@@ -138,7 +138,9 @@ class _Request:
     help="Of a graph: elements moved, as the paper counts, or the cost on --sites.  [default: paper]",
 )
 @click.option(
-    "--calls", type=click.IntRange(min=1), help="Of a graph, by the paper: kernel calls of each einsum.  [default: 8]"
+    "--calls",
+    type=click.IntRange(1, 2**31 - 1),
+    help="Of a graph, by the paper: kernel calls of each einsum.  [default: 8]",
 )
 @click.option(
     "--pin",

@@ -227,6 +227,9 @@ class PlannedGraph:
         """The outputs, for one tensor for each of the inputs; no gradients. Where torch records operators, the graph is
         one of them: it is planned with the others, or when the recording runs."""
         current = self.context
+        if isinstance(tensors, Mapping):
+            named = ", ".join(f"{name}=..." for name in tensors)
+            raise PlanError(f"plan: run takes a list in the order of the inputs; call the plan itself: plan({named})")
         if recording():
             return self.recorded_run(tensors)
         smooth = [x.requires_grad for x in tensors]

@@ -156,6 +156,8 @@ def test_plan_prices_a_calibrated_machine(tmp_path: Path) -> None:
         (["-", "--size", "n=10"], SIZED, 2, "--size: one is missing; give --size p=N: file=standard input, line=2"),
         (["-", "--size", "n=1", "--size", "p=1", "--size", "m=2"], SIZED, 2, "no input line has this one: file=stand"),
         (["-", "--size", "n=ten"], SIZED, 2, "n=ten is no size; give a whole number"),
+        (["-", "--size", f"n={2**63}"], SIZED, 2, "is no size; give a whole number from 0 to 2^63 - 1"),
+        (["-", "--calls", str(2**31)], SIZED, 2, "'--calls': 2147483648 is not in the range"),
         (["-", "--size", "n=1", "--size", "n=2"], SIZED, 2, "n occurs twice"),
         (["-", "--size", "n"], SIZED, 2, "'n' is not of the form NAME=VALUE"),
         (["/nowhere/plan.tra"], None, 2, "plan: No such file or directory: path=/nowhere/plan.tra"),

@@ -72,6 +72,13 @@ def test_operands_other_than_planned_are_named(operands: Any, said: str) -> None
         run(*operands)
 
 
+def test_a_run_of_named_inputs_says_how_to_call() -> None:
+    graph = joinsum.Graph()
+    graph.output("Y", graph.einsum("ij->i", graph.input("X", (2, 3))))
+    with pytest.raises(PlanError, match=r"call the plan itself: plan\(X=\.\.\.\)"):
+        graph.plan().run({"X": torch.ones(2, 3)})
+
+
 def test_a_plan_of_other_sites_is_refused() -> None:
     joinsum.init(sites=2)
     run = joinsum.einsum_plan("ij->i", (4, 4))
