@@ -201,6 +201,7 @@ def check_survivors(losses: dict[str, Any], scene: str, lost: int, text: str) ->
         ("killed", 2, "SIGKILL", "shuffle t2: lost site 2: connection closed"),
         ("first_rank_killed", 0, "SIGKILL", "shuffle t2: lost site 0: connection closed"),
         ("killed_in_a_collective", 2, "SIGKILL", "broadcast t2: lost site 2: connection closed"),
+        ("killed_in_a_checkpoint", 2, "SIGKILL", "save_checkpoint: lost site 2: connection closed"),
         ("killed_in_a_reduction", 2, "SIGKILL", "aten.sum.default: lost site 2: connection closed"),
         ("stopped", 2, "stopped", r"shuffle t2: lost site 2: silent for \d+\.\d s"),
         ("killed_in_a_message", 2, "SIGKILL", "exchange: lost site 2: connection closed"),

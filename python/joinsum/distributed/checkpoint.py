@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from joinsum.base.errors import CheckpointError
+from joinsum.base.errors import CheckpointError, TransportError
 from joinsum.cluster.context import Context, context
 from joinsum.distributed.checkpoint_files import CheckedReader
 from joinsum.distributed.flattened_state import check_same, flattened_optimizer, named_state, restore_optimizer
@@ -137,7 +138,7 @@ def _on_first_site(current: Context, work: Callable[[], None]) -> None:
 def _write(current: Context, tensors: Mapping[str, torch.Tensor], folder: Path) -> None:
     writer = FileSystemWriter(folder)
     try:
-        with _without_group_warning():
+        with _without_group_warning(), _losses_named(current, "save_checkpoint"):
             save(dict(tensors), storage_writer=writer, process_group=current.group, no_dist=current.group is None)
     except CheckpointException as error:  # no Exception, and of all ranks
         raise OSError(f"{folder}: cannot be written: cause={_cause(error)}") from error
@@ -146,10 +147,24 @@ def _write(current: Context, tensors: Mapping[str, torch.Tensor], folder: Path) 
 def _read(current: Context, tensors: dict[str, torch.Tensor], folder: Path) -> None:
     try:
         reader = CheckedReader(folder)
-        with _without_group_warning():
+        with _without_group_warning(), _losses_named(current, "load_checkpoint"):
             load(tensors, storage_reader=reader, process_group=current.group, no_dist=current.group is None)
+    except TransportError:
+        raise
     except (CheckpointException, Exception) as error:  # whatever reading damaged files leads to
         raise CheckpointError(f"{folder}: cannot be read: cause={_cause(error)}") from error
+
+
+@contextmanager
+def _losses_named(current: Context, who: str) -> Iterator[None]:
+    """Raises TransportError where torch's own collectives fail, as joinsum's do where a site is lost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if current.single_process or not (isinstance(error, dist.DistError) or "gloo" in str(error).lower()):
+            raise
+        current.from_first_site(who, "")  # names the site that is lost
+        raise TransportError(f"{who}: torch.distributed failed: cause={_cause(error)}") from error
 
 
 @contextmanager

@@ -29,6 +29,7 @@ import stage
 import torch
 import torch.distributed as dist
 from joinsum import DistributedTensor
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 # A loaded machine may not run a rank for seconds.
 TIMEOUT = 5.0
@@ -132,6 +133,16 @@ def killed_in_a_collective() -> None:
     stage.enter(stage.on_group("always", TIMEOUT))
     arm(2, die(signal.SIGKILL))
     note("run", lambda: run(SUM))
+    afterwards()
+
+
+def killed_in_a_checkpoint() -> None:
+    """In the part of it that is torch's own."""
+    assert torch.equal(run(), torch.arange(54).reshape(9, 6))
+    strikes = die(signal.SIGKILL)
+    if stage.rank() == 2:
+        FileSystemWriter.write_data = lambda *_: strikes()  # type: ignore[method-assign]
+    note("run", lambda: joinsum.save_checkpoint(FOLDER / "checkpoint", torch.nn.Linear(4, 4)))
     afterwards()
 
 
@@ -265,6 +276,7 @@ SCENES: dict[str, tuple[Callable[[], None], int]] = {
     "killed_under_way": (partial(lost_under_way, signal.SIGKILL), 3),
     "stopped_under_way": (partial(lost_under_way, signal.SIGSTOP), 3),
     "killed_in_a_collective": (killed_in_a_collective, 3),
+    "killed_in_a_checkpoint": (killed_in_a_checkpoint, 3),
     "killed_in_a_reduction": (killed_in_a_reduction, 3),
     "killed_in_a_message": (partial(exchange_until_lost, signal.SIGKILL), 3),
     "stopped_in_a_message": (partial(exchange_until_lost, signal.SIGSTOP), 3),

@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import joinsum
+import numpy as np
 import torch
 import torch.distributed as dist
 from joinsum import DistributedTensor
@@ -286,6 +287,10 @@ def planned_state_goes_to_other_numbers_of_sites_and_to_dtensors() -> int:
     kind, text, _ = error_of(lambda: pickle.dumps(next(model.parameters())))
     assert kind == "PlanError"
     assert "joinsum.full_state_dict" in text
+    for call, remedy in ((lambda x: x.numpy(), "numpy"), (np.asarray, "numpy"), (lambda x: x.tolist(), "tolist")):
+        kind, text, _ = error_of(lambda call=call: call(next(model.parameters()).detach()))  # type: ignore[misc]
+        assert kind == "PlanError"
+        assert f"x.full_tensor().{remedy}()" in text
     count = 0
     for x in model.parameters():
         try:
