@@ -400,9 +400,15 @@ ELSEWHERE = (
     ),
     Row(
         "python/capture/recording",
-        "application recorded recorder resolve values vertices",
+        "recorded recorder resolve values vertices",
         "python/capture/test_record.py",
         "steps of recording",
+    ),
+    Row(
+        "python/capture",
+        "sparse_calls",
+        "python/frontend/test_sparse_models.py",
+        "calls of sparse tensors in models that are traced",
     ),
     Row(
         "python/capture",
@@ -454,11 +460,11 @@ ELSEWHERE = (
     Row("python/extreme", "checkpoint console", "python/extreme/test_train.py", "what training writes and prints"),
     Row(
         "python/ist",
-        "averages bundles copies exchange full_model relations report subnets survivors",
+        "averages bundles copies exchange full_model optimizers relations report subnets survivors",
         "python/ist/test_ist.py",
         "rounds, beside plain torch on the same blocks",
     ),
-    Row("python/ist", "layers modules", "python/ist/test_discovery.py", "what of which module is cut"),
+    Row("python/ist", "layers modules tracing", "python/ist/test_discovery.py", "what of which module is cut"),
     Row("python/extreme", "plans", "python/extreme/test_classifier.py", "the plans that the classifier runs"),
     Row(
         "python/cli",

@@ -359,6 +359,27 @@ def test_subnets_on_a_group_are_those_of_loopback_and_resume_and_evaluate(plays:
     assert "seed=1" in plays(ranks).values("ranks_with_other_seeds_are_told_so")[0]
 
 
+@sizes_of("subnets")
+def test_what_one_rank_of_subnets_refuses_is_told_on_all(plays: Any, ranks: int) -> None:
+    every = plays(ranks).values("what_one_rank_refuses_is_told_on_all")
+    own = {
+        "no norm": ("PlanError", "producer=0, consumer=3"),
+        "layers": ("PlanError", "module='nowhere'"),
+        "optimizer": ("PlanError", "optimizer=Adafactor, state=row_var"),
+        "round": ("PlanError", "optimizer=SGD, state=factors"),
+        "survivors": ("CheckpointError", "no site has written its weights there"),
+        "empty": ("PlanError", "there is no batch to calibrate norms with"),
+        "failing": ("OSError", "the disk is gone"),
+        "short": ("TransportError", "site 1: calibration, after 2 batches: no batch"),
+    }
+    for case, (kind, wanted) in own.items():
+        for rank, errors in enumerate(every):
+            name, text, seconds = errors[case]
+            assert name == (kind if rank == 1 else "TransportError"), (case, rank, text)
+            assert wanted in text, (case, rank, text)
+            assert seconds < 20
+
+
 @sizes_of("einsums")
 def test_functional_transforms_and_graphs_of_einsums_on_a_group_are_those_of_one_process(
     plays: Any, ranks: int

@@ -8,12 +8,10 @@ convolution and embedding layers produce new ones, and consume those of their in
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
 from torch import fx, nn
 
 from joinsum.base.errors import PlanError
@@ -24,11 +22,13 @@ from joinsum.ist.modules import (
     as_producer,
     is_elementwise,
     is_norm,
-    is_pooling,
-    keeps_channels,
+    pools_channels_apart,
+    spatial_axes,
+    treats_neurons_apart,
 )
+from joinsum.ist.tracing import asks_size, graphs_of, modules_read, name_of
 
-__all__ = ["Found", "find_layers"]
+__all__ = ["Found", "find_layers", "refuse_read_modules"]
 
 # Functions and methods that compute each element from the one at the same place, and those of two operands.
 _ELEMENTWISE = frozenset(
@@ -41,14 +41,10 @@ _ELEMENTWISE = frozenset(
 )
 _PRODUCTS = frozenset(("mul", "mul_", "imul"))
 _SUMS = frozenset(("add", "add_", "iadd", "sub", "isub"))
-_POOLING = frozenset(
-    (
-        *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "interpolate", "pad"),
-        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
-        *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"),
-    )
-)
-_SIZES = frozenset(("size", "dim", "getattr", "ndimension", "numel"))
+# Those that pool as many axes behind the channels as their names say.
+_POOLING = {
+    f"{kind}_pool{count}d": count for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for count in (1, 2, 3)
+}
 
 
 @dataclass(frozen=True)
@@ -70,13 +66,20 @@ def find_layers(model: nn.Module, unnormalised: bool, scaled: bool | None) -> Fo
     """
     layers: list[HiddenLayer] = []
     uncut: dict[str, str] = {}
-    for prefix, graph in _graphs(model, uncut):
-        walk = _Walk(model, prefix)
+    graphs = list(graphs_of(model, uncut))
+    read = modules_read(model, graphs)
+    for prefix, graph in graphs:
+        walk = _Walk(model, prefix, read)
         walk.run(graph)
         found, reasons = walk.layers(unnormalised, scaled)
         layers += found
         uncut |= reasons
-    layers += _encoder_layers(model, scaled)
+    for layer in _encoder_layers(model, scaled):
+        reason = _read_reason(layer.members, read)
+        if reason is None:
+            layers.append(layer)
+        else:
+            uncut[layer.name] = reason
     if not layers:
         reasons_text = "; ".join(f"{name}: {reason}" for name, reason in uncut.items()) or "no Linear or convolution"
         raise PlanError(
@@ -97,91 +100,20 @@ def _encoder_layers(model: nn.Module, scaled: bool | None) -> Iterator[HiddenLay
                 yield HiddenLayer(first, produced.neurons, *members, scaled=scaled is not False)
 
 
-class _Untraceable(Exception):
-    """A submodule whose forward pass torch.fx cannot follow."""
-
-    def __init__(self, kind: type[nn.Module]) -> None:
-        super().__init__(kind.__name__)
-        self.kind = kind
-
-
-class _Tracer(fx.Tracer):
-    """Follows the model's own modules; those of the kinds `opaque` are single nodes."""
-
-    def __init__(self, opaque: set[type[nn.Module]]) -> None:
-        super().__init__()
-        self._opaque = opaque
-
-    def is_leaf_module(self, module: nn.Module, name: str) -> bool:
-        known = (as_producer, as_consumer, as_follower)
-        return (
-            type(module) in self._opaque
-            or super().is_leaf_module(module, name)
-            or any(role(module) is not None for role in known)
-        )
-
-    def call_module(self, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        try:
-            return super().call_module(module, forward, args, kwargs)
-        except _Untraceable:
-            raise
-        except Exception as error:  # any error of the module's own code that has met a proxy
-            raise _Untraceable(type(module)) from error
+def refuse_read_modules(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
+    """Raises PlanError where the forward pass reads a parameter of these layers itself, as tied weights are read
+    (`F.linear(x, self.embedding.weight)`): only the module's own operator knows of the cut. Says nothing of what
+    torch.fx cannot follow."""
+    read = modules_read(model, list(graphs_of(model, {})))
+    for layer in layers:
+        reason = _read_reason(layer.members, read)
+        if reason is not None:
+            raise PlanError(f"IST: a hidden layer cannot be cut: {reason}; leave it out of layers: layer={layer.name}")
 
 
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Undoes what tracing the forward pass writes into modules and buffers."""
-    saved = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
-    plain = [x for x in model.buffers() if type(x) is torch.Tensor and not x.is_meta]
-    values = [x.detach().clone() for x in plain]
-    try:
-        yield
-    finally:
-        for module, attributes, buffers in saved:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        with torch.no_grad():
-            for x, value in zip(plain, values, strict=True):
-                x.copy_(value)
-
-
-def _graphs(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx.Graph]]:
-    """The graph of the model, in which modules that cannot be traced are single nodes, and graphs of what these
-    contain. Says in `uncut` why a module was not traced."""
-    pending = [("", model)]
-    opaque: set[type[nn.Module]] = set()
-    while pending:
-        prefix, module = pending.pop(0)
-        children = [(f"{prefix}.{name}" if prefix else name, child) for name, child in module.named_children()]
-        if isinstance(module, (nn.ModuleList, nn.ModuleDict)):
-            pending += children
-            continue
-        if _Tracer(set()).is_leaf_module(module, prefix):
-            continue
-        graph = None
-        while graph is None and type(module) not in opaque:
-            try:
-                with _unchanged(module):
-                    graph = _Tracer(opaque).trace(module)
-            except _Untraceable as error:
-                opaque.add(error.kind)
-            except Exception as error:  # of the model's own code, which has met a proxy
-                first_line = next(iter(str(error).splitlines()), type(error).__name__)
-                uncut[prefix or "the model"] = f"torch.fx cannot follow its forward pass: {first_line}"
-                break
-        if graph is None:
-            pending += children
-            continue
-        yield prefix, graph
-        inner = [name for name, each in module.named_modules() if name and type(each) in opaque]
-        outermost = [name for name in inner if not any(name.startswith(f"{other}.") for other in inner)]
-        for name in outermost:
-            submodule = module.get_submodule(name)
-            path = f"{prefix}.{name}" if prefix else name
-            pending += [(f"{path}.{each}", child) for each, child in submodule.named_children()]
+def _read_reason(members: Sequence[Member], read: Mapping[str, str]) -> str | None:
+    name = next((read[each.module] for each in members if each.module in read), None)
+    return None if name is None else f"the forward pass reads a tensor of a module itself: tensor={name}"
 
 
 @dataclass(eq=False)
@@ -213,26 +145,31 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Value:
-    """The neurons that an axis of a value counts: axis 1, before others (`channels`), or the last one.
+    """The neurons that an axis of a value counts.
 
+    spatial    axes behind the neurons of axis 1; 0 where the neurons are the last axis
     block      elements of a neuron there; None where that depends on the input's size
     producers  whose results it has that no sum has taken in yet
     sums       that it is made of
     """
 
     of: _Neurons
-    channels: bool
+    spatial: int
     block: int | None = 1
     producers: frozenset[str] = frozenset()
     sums: frozenset[_Sum] = frozenset()
 
 
 class _Walk:
-    """One pass over a graph."""
+    """One pass over a graph.
 
-    def __init__(self, model: nn.Module, prefix: str) -> None:
+    read   the modules of which the forward pass reads a tensor itself, and the tensor's name
+    """
+
+    def __init__(self, model: nn.Module, prefix: str, read: Mapping[str, str]) -> None:
         self._model = model
         self._prefix = prefix
+        self._read = read
         self._values: dict[fx.Node, _Value | None] = {}
         self._all: list[_Neurons] = []
         self._calls: dict[str, int] = {}
@@ -276,10 +213,15 @@ class _Walk:
             return neurons.reason
         if neurons.residual:
             return "they cross a residual sum"
-        twice = [each.module for each in (*neurons.producers, *neurons.consumers) if self._calls[each.module] > 1]
+        members = (*neurons.producers, *neurons.followers, *neurons.consumers)
+        twice = [each.module for each in members if self._calls[each.module] > 1]
         if twice:
             return f"a module is called more than once: module={twice[0]}"
-        return None if neurons.consumers else "nothing reads them"
+        producers = {each.module for each in neurons.producers}
+        gates = [each.module for each in neurons.consumers if each.module in producers]
+        if gates:
+            return f"a module reads them and computes what they are multiplied with: module={gates[0]}"
+        return _read_reason(members, self._read) or (None if neurons.consumers else "nothing reads them")
 
     # --- operators ----------------------------------------------------------------------------------------------------
 
@@ -289,7 +231,7 @@ class _Walk:
         module = self._model.get_submodule(name)
         self._calls[name] = self._calls.get(name, 0) + 1
         value = self._operand(node)
-        if value is not None and (is_elementwise(module) or is_pooling(module)):
+        if value is not None and (is_elementwise(module) or pools_channels_apart(module, value.spatial)):
             return value
         if isinstance(module, nn.PReLU) and module.num_parameters == 1:
             return value
@@ -301,20 +243,18 @@ class _Walk:
         produced = as_producer(module)
         self._consume(node, value, name, module)
         if produced is None:
-            self._escape(node, f"they reach a module that mixes them: module={name}, kind={type(module).__name__}")
             return None
         neurons = self._new(produced.neurons)
         neurons.producers.append(Member(name, produced))
-        return _Value(neurons, channels=keeps_channels(module), producers=frozenset([name]))
+        return _Value(neurons, spatial_axes(module), producers=frozenset([name]))
 
     def _followed(self, node: fx.Node, value: _Value, name: str, module: nn.Module) -> _Value | None:
         role = as_follower(module)
         assert role is not None
         neurons = value.of.root()
         block, rest = divmod(role.neurons, neurons.count)
-        last_axis = isinstance(module, (nn.LayerNorm, nn.RMSNorm))
-        if rest or value.block not in (None, block) or (last_axis and value.channels):
-            self._escape(node, f"they reach a norm of another axis: module={name}")
+        if rest or value.block not in (None, block) or not treats_neurons_apart(module, value.spatial):
+            self._escape(node, f"they reach a module of another axis: module={name}, kind={type(module).__name__}")
             return None
         neurons.followers.append(Member(name, role, block))
         neurons.normed |= is_norm(module)
@@ -324,35 +264,39 @@ class _Walk:
 
     def _consume(self, node: fx.Node, value: _Value | None, name: str, module: nn.Module) -> None:
         """Makes a module the consumer of the neurons that it reads, if it can be one."""
+        if value is None:
+            return
         role = as_consumer(module)
-        if value is None or role is None:
+        if role is None:
+            self._escape(node, f"they reach a module that mixes them: module={name}, kind={type(module).__name__}")
             return
         neurons = value.of.root()
         block, rest = divmod(role.neurons, neurons.count)
-        if rest or value.block not in (None, block) or value.channels != keeps_channels(module):
+        if rest or value.block not in (None, block) or value.spatial != spatial_axes(module):
             self._escape(node, f"they reach a module along another axis: module={name}")
             return
         neurons.consumers.append(Member(name, role, block))
 
     def _function(self, node: fx.Node) -> _Value | None:
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+        name = name_of(node)
         values = [each for each in map(self._values.get, node.all_input_nodes) if each is not None]
-        if not values or name in _SIZES:
+        if not values or asks_size(node):
             return None
-        if name in _ELEMENTWISE and len(node.all_input_nodes) == 1:
-            return values[0]
-        if name in _POOLING and len(node.all_input_nodes) == 1 and values[0].channels:
+        itself = name in _ELEMENTWISE or (name == "getattr" and node.args[1] == "data")
+        if len(node.all_input_nodes) == 1 and (itself or _pools_channels_apart(node, values[0].spatial)):
             return values[0]
         if name in _PRODUCTS | _SUMS or node.target in (operator.add, operator.mul, operator.sub):
             return self._combined(node, values, name in _SUMS)
         if name == "flatten":
             start, end = _flattened_axes(node)
             return self._flattened(node, values[0], start, end)
-        if name in ("view", "reshape") and self._flattens(node):
+        if name in ("view", "reshape") and _flattens(node):
             return self._flattened(node, values[0], 1, -1)
-        if name == "mean" and values[0].channels and set(_axes(node)) <= {2, 3, 4, -1, -2, -3}:
-            return replace(values[0], channels=bool(node.kwargs.get("keepdim", False)))
-        self._escape(node, f"they reach an operator that mixes axes: operator={name}")
+        spatial = _spatial_axes_of_mean(node, values[0].spatial) if name == "mean" else None
+        if spatial is not None:
+            return replace(values[0], spatial=spatial)
+        what = f"attribute={node.args[1]}" if name == "getattr" else f"operator={name}"
+        self._escape(node, f"they reach an operator that mixes axes: {what}")
         return None
 
     def _combined(self, node: fx.Node, values: Sequence[_Value], is_sum: bool) -> _Value | None:
@@ -361,8 +305,8 @@ class _Walk:
             return values[0]
         first, second = values[0], values[-1]
         one, other = first.of.root(), second.of.root()
-        alike = len(values) == len(node.all_input_nodes) == 2 and (first.channels, one.count) == (
-            second.channels,
+        alike = len(values) == len(node.all_input_nodes) == 2 and (first.spatial, one.count) == (
+            second.spatial,
             other.count,
         )
         if not alike:
@@ -381,20 +325,14 @@ class _Walk:
         if is_sum:
             joined = _Sum()
             self._joins |= dict.fromkeys(producers, joined)
-            return _Value(one, first.channels, block, sums=sums | {joined})
-        return _Value(one, first.channels, block, producers, sums)
+            return _Value(one, first.spatial, block, sums=sums | {joined})
+        return _Value(one, first.spatial, block, producers, sums)
 
     def _flattened(self, node: fx.Node, value: _Value, start: int, end: int) -> _Value | None:
-        if start != 1 or end != -1 or not value.channels:
+        if start != 1 or end != -1 or not value.spatial:
             self._escape(node, "they are flattened with other axes before them")
             return None
-        return replace(value, channels=False, block=None)
-
-    def _flattens(self, node: fx.Node) -> bool:
-        """Whether a view is (x.size(0), -1): all axes but the batch's become one."""
-        shape: Any = node.args[1:]
-        shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-        return len(shape) == 2 and isinstance(shape[0], fx.Node) and shape[1] == -1
+        return replace(value, spatial=0, block=None)
 
     # --- neurons ------------------------------------------------------------------------------------------------------
 
@@ -417,9 +355,51 @@ class _Walk:
                 value.of.root().reason = reason
 
 
+def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
+    """An argument of a call, by its place or its name."""
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
+
+
+def _pools_channels_apart(node: fx.Node, spatial: int) -> bool:
+    """Whether a function of a value that has so many axes behind its channels pools or pads only these axes."""
+    name = name_of(node)
+    if name == "interpolate":
+        return spatial > 0
+    if name == "pad":
+        padding = _argument(node, 1, "pad")
+        return isinstance(padding, (tuple, list)) and len(padding) <= 2 * spatial
+    return spatial > 0 and _POOLING.get(name) == spatial
+
+
+def _spatial_axes_of_mean(node: fx.Node, spatial: int) -> int | None:
+    """How many axes a mean leaves behind the channels; None where it takes in others."""
+    rank = 2 + spatial
+    axes = {axis + rank if axis < 0 else axis for axis in _axes(node)}
+    if not axes or not axes <= set(range(2, rank)):
+        return None
+    return spatial if _argument(node, 2, "keepdim", False) else spatial - len(axes)
+
+
+def _flattens(node: fx.Node) -> bool:
+    """Whether a view is (x.size(0), -1): all axes but the batch's become one."""
+    shape: Any = node.args[1:]
+    shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    return len(shape) == 2 and _is_first_extent(shape[0]) and shape[1] == -1
+
+
+def _is_first_extent(extent: object) -> bool:
+    """Whether it is x.size(0), x.shape[0] or x.size()[0] of a tensor."""
+    if not isinstance(extent, fx.Node) or len(extent.args) != 2 or extent.args[1] != 0:
+        return False
+    if name_of(extent) == "size":
+        return True
+    of = extent.args[0]
+    return name_of(extent) == "getitem" and isinstance(of, fx.Node) and asks_size(of)
+
+
 def _axes(node: fx.Node) -> tuple[int, ...]:
     """The axes that a reduction names; (0,) where it names none."""
-    axes: Any = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
+    axes: Any = _argument(node, 1, "dim", 0)
     listed = axes if isinstance(axes, (tuple, list)) else (axes,)
     return tuple(each if isinstance(each, int) else 0 for each in listed)
 

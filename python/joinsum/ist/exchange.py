@@ -479,7 +479,7 @@ class Exchange:
         return dtype_name("IST", self._wire)
 
     def _follow(self, bundles: Sequence[Bundle], assignments: Assignments) -> None:
-        """Takes up other slices, as after the optimizer's first step: what rests has zeros for new ones."""
+        """Takes up other slices, as after the optimizer's first step: what rests has the state of new parameters."""
         if list(bundles) == list(self._trained):
             return
         trained, resting, copies = self._trained, self._resting, self._copies
@@ -505,7 +505,8 @@ class Exchange:
         return self._resliced({each: former[each] for each in alike}, bundle)
 
     def _resliced(self, former: Mapping[Bundle, StoredRelation], new: Bundle) -> StoredRelation:
-        """What is stored of a bundle, with the slices of others that have the same layers; zeros where they are new."""
+        """What is stored of a bundle, with the slices of others that have the same layers; where they are new, what the
+        optimizer starts with."""
         stored = next(iter(former.values()))
         old_type = stored.type.relation
         arrays = {
@@ -518,14 +519,20 @@ class Exchange:
             next(((old.slices.index(each), former[old].blocks()) for old in former if each in old.slices), None)
             for each in new.slices
         ]
+        first = [
+            self._subnets.first_element(each) if source is None else None
+            for each, source in zip(new.slices, sources, strict=True)
+        ]
         blocks = []
         for number, block in enumerate(stored.blocks()):
             lead = block.dim() - 1 - len(new.shape)
             shape = [*block.shape[:lead], len(new.slices), *block.shape[lead + 1 :]]
-            target = torch.zeros(shape, dtype=new.dtype, device=block.device)
-            for place, source in enumerate(sources):
+            target = torch.empty(shape, dtype=new.dtype, device=block.device)
+            for place, (source, element) in enumerate(zip(sources, first, strict=True)):
                 if source is not None:
                     target.select(lead, place).copy_(source[1][number].select(lead, source[0]))
+                elif element is not None:
+                    target.select(lead, place).copy_(element)
             blocks.append(target)
         return StoredRelation.of_blocks(blocks, type_)
 

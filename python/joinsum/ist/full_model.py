@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from joinsum.base.errors import PlanError
+from joinsum.cluster.context import context
 from joinsum.frontend.distribute import distribute
 
 __all__ = ["calibrated", "empty_copy", "filled", "full_model", "refill"]
@@ -73,7 +74,7 @@ def refill(model: nn.Module, values: Mapping[str, torch.Tensor]) -> None:
 
 def calibrated(model: nn.Module, loader: Iterable[object], batches: int | None) -> None:
     """Computes the running statistics of BatchNorm anew: their means over batches, each weighted alike. Raises
-    PlanError where there is no batch."""
+    PlanError where there is no batch, and on all ranks where one has no further batch or fails to load it."""
     norms = [each for each in model.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]
     norms = [each for each in norms if each.track_running_stats and each.running_mean is not None]
     if not norms:
@@ -94,16 +95,32 @@ def calibrated(model: nn.Module, loader: Iterable[object], batches: int | None) 
 def _average_statistics(model: nn.Module, norms: Sequence[Any], loader: Iterable[object]) -> None:
     sums: list[torch.Tensor] = []
     count = 0
-    for batch in loader:
+    for batch in _on_all_ranks(loader):
         model(_inputs(batch))
         found = [statistic.clone() for each in norms for statistic in _statistics(each)]
         sums = [total.add_(new) for total, new in zip(sums, found, strict=True)] if sums else found
         count += 1
-    if not count:
-        raise PlanError("IST: there is no batch to calibrate norms with")
     statistics = [statistic for each in norms for statistic in _statistics(each)]
     for statistic, total in zip(statistics, sums, strict=True):
         statistic.copy_(total.div_(count))
+
+
+def _on_all_ranks(loader: Iterable[object]) -> Iterator[object]:
+    """The batches of a loader, of which all ranks have equally many."""
+    current, end = context(), object()
+    with current.preparing("IST"):
+        batches = iter(loader)
+    for count in itertools.count():
+        with current.preparing("IST"):
+            batch = next(batches, end)
+            if batch is end and not count:
+                raise PlanError("IST: there is no batch to calibrate norms with")
+        if not current.single_process:
+            found = "no batch" if batch is end else "a batch"
+            current.transport.agree("IST", f"calibration, after {count} batches: {found}")
+        if batch is end:
+            return
+        yield batch
 
 
 def _statistics(norm: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +20,11 @@ from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
-from joinsum.ist.discovery import find_layers
+from joinsum.ist.discovery import find_layers, refuse_read_modules
 from joinsum.ist.exchange import TOGETHER_BYTES, Exchange
 from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model, refill
 from joinsum.ist.layers import Cut, HiddenLayer, cut_tensors, explicit_layers
+from joinsum.ist.optimizers import check_state_names, with_parameters
 from joinsum.ist.relations import Homes
 from joinsum.ist.report import Report
 from joinsum.ist.sampling import Assignment, Chunks, assignment
@@ -57,7 +56,7 @@ class IST:
     group       the process group or mesh dimension of the sites, if `joinsum.init` has not been called
     layers      "auto", or (producers, norms, consumers) for each hidden layer to cut: module names, one or several
     seed        of the subnets; equal on all ranks
-    state       "carry": the optimizer's moments follow their neurons; "reset": they start at zero in every round
+    state       "carry": the optimizer's moments follow their neurons; "reset": they start anew in every round
     homes       "migrating": weights that rest stay on the site that trained them last, and all travel once a round;
                 "fixed": each has a home, to which it returns, so that all travel twice
     buddy       whether every weight has a copy on another site, so that training goes on without a site that is lost
@@ -107,34 +106,28 @@ class IST:
         unnormalised: bool = False,
         scaled: bool | None = None,
     ) -> None:
-        self._check(model, optimizer, every, state, homes, buddy, wire)
         if group is not None and context().group is not group:
             init(group=group)
         self._context = context()
-        self._model, self._optimizer = model, optimizer
-        self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
-        self._homes: Homes = homes
-        self._buddy, self._wire = buddy, wire
-        self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
-        cuts = cut_tensors(model, self.layers)
-        self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
-        optimized = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        parameters = dict(model.named_parameters())
-        for name in (cut.name for cut in cuts if cut.name in parameters):
-            if parameters[name].requires_grad and id(parameters[name]) not in optimized:
-                raise PlanError(
-                    "IST: a parameter that is cut is another optimizer's, whose state would not follow its neurons: "
-                    f"parameter={name}"
-                )
-        self._chunks = self._chunks_of_layers()
-        self._rounds = 0
-        self._steps = 0  # of the round that has begun
-        self._active = False
-        self._assignments: dict[str, Assignment] = {}
-        self._full: tuple[str, nn.Module] | None = None  # and how its data are passed
-        self._skeleton = empty_copy(model)
-        self._subnets = Subnets(model, optimizer, self.layers, self._cuts, self._chunks, self._context.local_sites)
-        self._begin()
+        with self._context.preparing("IST"):
+            self._check(model, optimizer, every, state, homes, buddy, wire)
+            self._model, self._optimizer = model, optimizer
+            self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
+            self._homes: Homes = homes
+            self._buddy, self._wire = buddy, wire
+            self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
+            cuts = cut_tensors(model, self.layers)
+            self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
+            self._check_optimized(cuts)
+            self._chunks = self._chunks_of_layers()
+            self._rounds = 0
+            self._steps = 0  # of the round that has begun
+            self._active = False
+            self._assignments: dict[str, Assignment] = {}
+            self._full: tuple[str, nn.Module] | None = None  # and how its data are passed
+            self._skeleton = empty_copy(model)
+            self._subnets = Subnets(model, optimizer, self.layers, self._cuts, self._chunks, self._context.local_sites)
+            self._begin()
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -203,9 +196,9 @@ class IST:
         self._require_active("end_round")
         self._subnets.activate(self._subnets.sites[0])
         if self._context.sites > 1:
-            if not self._carry:
-                self._subnets.reset_states()
-            with torch.no_grad():
+            with torch.no_grad(), self._context.preparing("run"):
+                if not self._carry:
+                    self._subnets.reset_states()
                 self._subnets.complete_states()
                 bundles, averages = self._bundles(self._carry), self._averages(states=False)
                 after = self._drawn(self._rounds + 1)
@@ -307,7 +300,7 @@ class IST:
         self._require_active("save_checkpoint")
         if self._steps or self._subnets.active != self._subnets.sites[0]:
             self.end_round()
-        model, optimizer = self._full_copies(install=True)
+        model, optimizer = self._full_copies(saving=True)
         note = {_NOTE: {"round": self._rounds, "seed": self._seed}, "extra": dict(extra or {})}
         save_checkpoint(folder, model, optimizer, note)
 
@@ -317,8 +310,9 @@ class IST:
         CheckpointError as `joinsum.load_checkpoint` does. All ranks call.
         """
         self._require_active("load_checkpoint")
-        model, optimizer = self._full_copies(install=False)
+        model, optimizer = self._full_copies(saving=False)
         note = load_checkpoint(folder, model, optimizer)
+        check_state_names(str(folder), optimizer)
         for own, read in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
             own.update({key: value for key, value in read.items() if key != "params"})
         rounds = note.get(_NOTE, {"round": 0, "seed": self._seed})  # none where it is of a plain model
@@ -344,8 +338,9 @@ class IST:
         Raises CheckpointError where weights are lost with their copies.
         """
         self._require_active("recover")
-        own = self._records()
         current = context()
+        with current.preparing("IST"):
+            own = self._records()
         texts = current.transport.gather_texts("IST", " ".join(str(each.site) for each in own))
         new_sites = {int(site): place for place, text in enumerate(texts) for site in text.split()}
         rounds = [int(text) for text in current.transport.gather_texts("IST", str(self._rounds))]
@@ -367,7 +362,21 @@ class IST:
         see the same files. Raises CheckpointError where weights are lost with their copies, which is also so where one
         site had begun the next round and another had not, and for files of different trainings."""
         self._require_active("load_survivors")
-        found = [read_record(path) for path in record_files(Path(folder)).values()]
+        with self._context.preparing("IST"):
+            records = self._survivors(Path(folder))
+        first = records[0]
+        self._agree(f"load_survivors: round={first.round}, seed={first.seed}, sites={[each.site for each in records]}")
+        new_sites = {record.site: place % self._context.sites for place, record in enumerate(records)}
+        local = set(self._context.local_sites)
+        own_records = [record for record in records if new_sites[record.site] in local] or records[:1]
+        self._rounds, self._seed = first.round, first.seed
+        for own, read in zip(self._optimizer.param_groups, first.groups, strict=True):
+            own.update(read)
+        self._rebuild(own_records, new_sites)
+
+    def _survivors(self, folder: Path) -> list[Record]:
+        """The records of a folder that are of one training and of its last round."""
+        found = [read_record(path) for path in record_files(folder).values()]
         # Files of an earlier loss may be there too: those of the last round count, and of the fewest sites.
         last = max((record.round, -record.sites) for record in found)
         records = [record for record in found if (record.round, -record.sites) == last]
@@ -378,13 +387,7 @@ class IST:
         if self._context.sites > fewest:
             what = f"sites={self._context.sites}, chunks of a layer={fewest}"
             raise CheckpointError(f"{folder}: fewer chunks than sites; start on fewer ranks: {what}")
-        new_sites = {record.site: place % self._context.sites for place, record in enumerate(records)}
-        local = set(self._context.local_sites)
-        own_records = [record for record in records if new_sites[record.site] in local] or records[:1]
-        self._rounds, self._seed = records[0].round, records[0].seed
-        for own, read in zip(self._optimizer.param_groups, records[0].groups, strict=True):
-            own.update(read)
-        self._rebuild(own_records, new_sites)
+        return records
 
     def _records(self) -> list[Record]:
         """What the sites of this process have."""
@@ -423,7 +426,7 @@ class IST:
         self._subnets.move_to(self._context.local_sites, self._chunks)
         assembling = Exchange(self._subnets, self._chunks, self._homes, False)
         whole: dict[Slice, torch.Tensor] = {}
-        with torch.no_grad():
+        with torch.no_grad(), self._context.preparing("run"):
             for place, each in enumerate(first.bundles):
                 mine = {record.site: record.bundles[place] for record in records}
                 whole |= assembling.assembled(mine, holders(each, new_sites), new_sites)
@@ -483,6 +486,17 @@ class IST:
         if any(isinstance(hook, _SubnetHook) for hook in model._state_dict_pre_hooks.values()):
             raise PlanError("IST: the model has subnets already; end them with gather() of the other joinsum.IST")
 
+    def _check_optimized(self, cuts: Sequence[Cut]) -> None:
+        """Raises PlanError for a parameter that is cut and that the optimizer does not have."""
+        optimized = {id(p) for group in self._optimizer.param_groups for p in group["params"]}
+        parameters = dict(self._model.named_parameters())
+        for name in (cut.name for cut in cuts if cut.name in parameters):
+            if parameters[name].requires_grad and id(parameters[name]) not in optimized:
+                raise PlanError(
+                    "IST: a parameter that is cut is another optimizer's, whose state would not follow its neurons: "
+                    f"parameter={name}"
+                )
+
     def _layers(
         self, layers: object, unnormalised: bool, scaled: bool | None
     ) -> tuple[tuple[HiddenLayer, ...], dict[str, str]]:
@@ -493,7 +507,9 @@ class IST:
             return found.layers, found.uncut
         if not isinstance(layers, Sequence) or not layers:
             raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
-        return tuple(explicit_layers(self._model, layers, unnormalised, scaled)), {}
+        explicit = explicit_layers(self._model, layers, unnormalised, scaled)
+        refuse_read_modules(self._model, explicit)
+        return tuple(explicit), {}
 
     def _chunks_of_layers(self) -> dict[str, Chunks]:
         sites = self._context.sites
@@ -509,12 +525,15 @@ class IST:
         return chunks
 
     def _begin(self) -> None:
-        self._agree()
+        values, states = self._subnets.whole()
+        self._bundles_of(values, self._states_to_cut(states))  # refuses states that cannot follow neurons
+        self._agree(self._arguments())
         tensors = dict((*self._model.named_parameters(), *self._model.named_buffers()))
         # Those without memory are computed one by one, when they are cut.
         take_first_rank_values("IST", {name: x for name, x in tensors.items() if not x.is_meta})
         with torch.no_grad():
-            self._cut(*self._subnets.whole())
+            self._cut(*self._subnets.whole())  # after the first rank's values have been taken
+        self._agree("subnets have begun")
         self._hooks: list[Any] = [
             self._optimizer.register_step_post_hook(self._after_step),
             self._optimizer.register_state_dict_pre_hook(_SubnetHook()),
@@ -528,7 +547,7 @@ class IST:
         for layer in self.layers:
             if layer.scaled:
                 self._hooks += [
-                    self._model.get_submodule(member.module).register_forward_pre_hook(self._scale)
+                    self._model.get_submodule(member.module).register_forward_pre_hook(self._scale, with_kwargs=True)
                     for member in layer.consumers
                 ]
         self._active = True
@@ -536,8 +555,7 @@ class IST:
     def _cut(self, values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]) -> None:
         """Begins a round with whole tensors: plain ones, or distributed as `Exchange.whole_tensors` gives them."""
         self._assignments = self._drawn(self._rounds)
-        if not self._carry:
-            states = states | {cut.name: {} for cut in self._cuts}
+        states = self._states_to_cut(states)
         bundles = self._bundles_of(values, states)
         whole = {
             each: values[each.tensor] if each.state is None else states[each.tensor][each.state]
@@ -548,6 +566,10 @@ class IST:
         self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes, self._buddy, self._wire)
         self._exchange.begin(bundles, whole, self._assignments)
         self._last = self._shared_values()
+
+    def _states_to_cut(self, states: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """The states without those that are reset."""
+        return states if self._carry else states | {cut.name: {} for cut in self._cuts}
 
     def _values_and_states(
         self, found: dict[Slice, torch.Tensor]
@@ -560,39 +582,43 @@ class IST:
         _put(found, values, states)
         return values, states
 
-    def _full_copies(self, install: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """The full model, and an optimizer of its parameters with the options and states of the user's. With `install`
-        the sites take the means that these have."""
-        tensors, means = self._whole(states=True)
-        if install:
+    def _full_copies(self, saving: bool) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The full model, and an optimizer of its parameters with the options of the user's. With `saving` it has the
+        states of the user's, and the sites take the means that these have; without, it has none."""
+        tensors, means = self._whole(states=saving)
+        if saving:
             with torch.no_grad():
                 self._install(means)
         values, states = self._values_and_states(tensors | means)
         model = filled(self._skeleton, values)
         parameters, names = dict(model.named_parameters()), self._subnets.names
-        optimizer = copy.copy(self._optimizer)
-        optimizer.param_groups = [
+        groups = [
             {**group, "params": [parameters[names[id(p)]] for p in group["params"]]}
             for group in self._optimizer.param_groups
         ]
-        optimizer.state = defaultdict(dict, {p: states[name] for name, p in parameters.items() if states.get(name)})
-        return model, optimizer
+        found: dict[torch.Tensor, dict[str, Any]] = {}
+        if saving:
+            found |= {p: states[name] for name, p in parameters.items() if states.get(name)}
+        return model, with_parameters(self._optimizer, groups, found)
 
     def _cut_modules(self) -> set[str]:
         """The modules that have cut tensors."""
         return {cut.name.rpartition(".")[0] for cut in self._cuts}
 
-    def _agree(self) -> None:
-        """Raises TransportError where ranks have other arguments."""
-        if self._context.single_process:
-            return
+    def _agree(self, text: str) -> None:
+        """Raises TransportError where ranks have another text, or one has failed."""
+        if not self._context.single_process:
+            self._context.transport.agree("IST", text)
+
+    def _arguments(self) -> str:
+        """What all ranks have alike."""
         options = (
             f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}, buddy={self._buddy}, "
-            f"wire={self._wire}"
+            f"wire={self._wire}, optimizer={type(self._optimizer).__name__}"
         )
         layers = [f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}" for layer in self.layers]
         tensors = [f"{name}: {list(tensor.shape)} {tensor.dtype}" for name, tensor in self._model.named_parameters()]
-        self._context.transport.agree("IST", "\n".join([options, *layers, *tensors]))
+        return "\n".join([options, *layers, *tensors])
 
     def _drawn(self, round_number: int) -> dict[str, Assignment]:
         return {
@@ -616,7 +642,7 @@ class IST:
     def _whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
         """The cut tensors of the full model, distributed, and the means of the others; of the optimizer's too with
         `states`."""
-        with torch.no_grad():
+        with torch.no_grad(), self._context.preparing("run"):
             if states:
                 self._subnets.complete_states()
             averages = self._averages(states)
@@ -681,12 +707,14 @@ class _SubnetHook:
 
 @dataclass
 class _Scale:
-    """Multiplies a module's first input."""
+    """Multiplies a module's only input, which may be passed by its name."""
 
     factor: int
 
-    def __call__(self, _: nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (inputs[0] * self.factor, *inputs[1:])
+    def __call__(
+        self, _: nn.Module, inputs: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]
+    ) -> tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]:
+        return tuple(x * self.factor for x in inputs), {name: x * self.factor for name, x in named.items()}
 
 
 def _put(

@@ -173,8 +173,8 @@ def _members(neurons: int, roles: Sequence[tuple[str, Role]]) -> tuple[Member, .
 def not_normalised(producer: str, consumer: str) -> PlanError:
     """The refusal of a layer without a norm."""
     return PlanError(
-        "IST: a hidden layer without a norm between its producer and its consumer: a subnet's sums have another size "
-        f"than the full network's, and no norm takes that away: producer={producer}, consumer={consumer}; put a "
-        "BatchNorm or LayerNorm between them, or pass unnormalised=True (and scaled=True where the sum joins a "
+        "IST: a hidden layer without a norm between its producer and its consumer: "
+        f"producer={producer}, consumer={consumer}; a subnet's sums have another size than the full network's, so put "
+        "a BatchNorm or LayerNorm between them, or pass unnormalised=True (and scaled=True where the sum joins a "
         "residual that is normed later)"
     )

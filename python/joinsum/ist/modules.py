@@ -16,8 +16,9 @@ __all__ = [
     "as_producer",
     "is_elementwise",
     "is_norm",
-    "is_pooling",
-    "keeps_channels",
+    "pools_channels_apart",
+    "spatial_axes",
+    "treats_neurons_apart",
 ]
 
 
@@ -35,6 +36,7 @@ class Role:
     neurons: int
 
 
+# By the number of axes behind the channels.
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -46,9 +48,9 @@ _ELEMENTWISE = (
     *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout),
 )
 _POOLING = (
-    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
-    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
-    *(nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d, nn.Upsample, nn.ZeroPad2d),
+    (nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d),
+    (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+    (nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d),
 )
 
 
@@ -57,9 +59,14 @@ def is_elementwise(module: nn.Module) -> bool:
     return isinstance(module, _ELEMENTWISE)
 
 
-def is_pooling(module: nn.Module) -> bool:
-    """Whether it treats channels apart and changes the axes behind them."""
-    return isinstance(module, _POOLING)
+def pools_channels_apart(module: nn.Module, spatial: int) -> bool:
+    """Whether it treats channels apart, where an input has so many axes behind them. Where it has none, or fewer than
+    the module pools, the module pools other axes: the neurons of a Linear, or the channels of a smaller convolution."""
+    if isinstance(module, nn.Upsample):
+        return spatial > 0
+    if isinstance(module, nn.ZeroPad2d):
+        return spatial >= 2
+    return spatial > 0 and isinstance(module, _POOLING[spatial - 1])
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -67,9 +74,23 @@ def is_norm(module: nn.Module) -> bool:
     return isinstance(module, (*_BATCH_NORMS, *_INSTANCE_NORMS, *_LAST_AXIS_NORMS))
 
 
-def keeps_channels(module: nn.Module) -> bool:
-    """Whether its input has channels in axis 1 and further axes behind them."""
-    return isinstance(module, _CONVOLUTIONS)
+def spatial_axes(module: nn.Module) -> int:
+    """How many axes its input has behind the channels of axis 1; 0 where it reads the last axis."""
+    return next((count for count, kind in enumerate(_CONVOLUTIONS, 1) if isinstance(module, kind)), 0)
+
+
+def treats_neurons_apart(module: nn.Module, spatial: int) -> bool:
+    """Whether a norm, PReLU or depthwise convolution has a parameter for each neuron, where so many axes are behind
+    these; 0 where they are the last axis. Norms of the last axis do not treat neurons apart, but standardise over those
+    of a subnet."""
+    if isinstance(module, nn.PReLU):
+        return True
+    if isinstance(module, _LAST_AXIS_NORMS):
+        return spatial == 0
+    if isinstance(module, nn.BatchNorm1d):
+        return spatial <= 1
+    kinds = zip(_CONVOLUTIONS, _BATCH_NORMS, _INSTANCE_NORMS, strict=True)
+    return spatial > 0 and isinstance(module, list(kinds)[spatial - 1])
 
 
 def _is_huggingface_linear(module: nn.Module) -> bool:

@@ -6,7 +6,6 @@ model has the tensors of the site whose turn it is.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from joinsum.distributed.distributed_tensor import replace_tensor
 from joinsum.frontend.empty_models import detached, initial_value
 from joinsum.ist.bundles import Slice
 from joinsum.ist.layers import Cut, HiddenLayer
+from joinsum.ist.optimizers import first_state, small
 from joinsum.ist.sampling import Chunks
 
 __all__ = ["Subnets"]
@@ -187,29 +187,44 @@ class Subnets:
         return found
 
     def complete_states(self) -> None:
-        """Gives sites that have taken no step yet states of zeros for parameters for which another one has a state."""
-        for name in self._live:
+        """Gives sites that have taken no step yet states for parameters for which another one has a state: those that
+        the optimizer starts with."""
+        for name, live in self._live.items():
             having = [site for site in self.sites if self.state(site, name)]
             for site in self.sites if having else ():
                 if self.state(site, name):
                     continue
-                template, like = self.state(having[0], name), self.value(having[0], name)
-                state = {
-                    key: _zeros(value, self.value(site, name).shape)
-                    if isinstance(value, torch.Tensor) and value.shape == like.shape
-                    else copy.deepcopy(value)
-                    for key, value in template.items()
-                }
+                state = first_state(self._optimizer, self._group(live), self.value(site, name))
                 if site == self.active:
-                    self._optimizer.state[self._live[name]] = state
+                    self._optimizer.state[live] = state
                 else:
                     self._states[site][name] = state
+
+    def first_element(self, of: Slice) -> torch.Tensor:
+        """What the optimizer starts each element of a state with. Raises PlanError where that is not one number."""
+        live = self._live[of.tensor]
+        value = first_state(self._optimizer, self._group(live), small(live)).get(str(of.state))
+        if not isinstance(value, torch.Tensor) or value.dim() != live.dim() or (value != value.flatten()[0]).any():
+            raise PlanError(
+                "IST: the optimizer starts a state with no number that would be that of weights which have rested: "
+                f"optimizer={type(self._optimizer).__name__}, state={of.state}, parameter={of.tensor}; pass "
+                'state="reset"'
+            )
+        return value.flatten()[0]
+
+    def _group(self, live: torch.Tensor) -> Mapping[str, Any]:
+        """The optimizer's options for a parameter."""
+        groups: Sequence[Mapping[str, Any]] = self._optimizer.param_groups
+        return next(group for group in groups if any(each is live for each in group["params"]))
 
     def reset_states(self) -> None:
         """Forgets the optimizer's state for cut parameters on all sites."""
         for site in self.sites:
             for name in self._cut:
-                self.state(site, name).clear()
+                if site == self.active:
+                    self._optimizer.state.pop(self._live[name], None)
+                else:
+                    self._states[site].pop(name, None)
 
     # --- turns --------------------------------------------------------------------------------------------------------
 

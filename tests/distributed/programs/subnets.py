@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 
 import joinsum
 import torch
@@ -124,3 +125,53 @@ def ranks_with_other_seeds_are_told_so() -> str:
     name, text, _ = error_of(lambda: joinsum.IST(model, optimizer, seed=rank()))
     assert name == "TransportError", text
     return text
+
+
+def failing_loader() -> Iterator[torch.Tensor]:
+    yield batches(1)[0][0]
+    raise OSError("the disk is gone")
+
+
+def refused_here(case: str) -> Callable[[], object]:
+    """A call that only rank 1 gets wrong."""
+    odd = rank() == 1
+    model = mlp(1)
+    if case == "no norm" and odd:
+        model[1] = nn.Identity()
+    options = {"layers": [("0", "1", "nowhere" if odd else "3")]} if case == "layers" else {}
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if case == "optimizer" and odd:
+        optimizer = torch.optim.Adafactor(model.parameters(), lr=0.1)
+        step(model, optimizer, batches(1)[0])
+    if case in ("no norm", "layers", "optimizer"):
+        return lambda: joinsum.IST(model, optimizer, **options)  # type: ignore[arg-type]
+    ist = joinsum.IST(model, optimizer)
+    if case == "survivors":
+        folder = f"{tempfile.gettempdir()}/joinsum_survivors_{rank()}_of_{ranks()}"
+        shutil.rmtree(folder, ignore_errors=True)
+        if not odd:
+            ist.save_survivor(folder)
+        return lambda: ist.load_survivors(folder)
+    if case == "round":
+        for batch in batches(2):
+            step(model, optimizer, batch)
+        if odd:
+            optimizer.state[model[0].weight]["factors"] = torch.ones(3)
+        return ist.end_round
+    good = [batch[0] for batch in batches(3)]
+    loader = {"empty": list[torch.Tensor], "failing": failing_loader, "short": lambda: good[:2]}[case] if odd else None
+
+    def calibrate() -> None:
+        with ist.full(calibrate=good if loader is None else loader(), data="whole"):
+            pass
+
+    return calibrate
+
+
+@scene(SCENES)
+def what_one_rank_refuses_is_told_on_all() -> dict[str, tuple[str, str, float]]:
+    enter(on_group(timeout=10.0))
+    return {
+        case: error_of(refused_here(case))
+        for case in ("no norm", "layers", "optimizer", "round", "survivors", "empty", "failing", "short")
+    }

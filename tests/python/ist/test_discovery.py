@@ -225,6 +225,196 @@ def test_neurons_that_are_mixed_are_not_cut(mix: Any, reason: str) -> None:
         find_layers(Mixed(mix), False, None)
 
 
+@pytest.mark.parametrize(
+    "mix",
+    [
+        *(nn.MaxPool1d(3, 1, 1), nn.AvgPool1d(3, 1, 1), nn.AdaptiveAvgPool1d(8), nn.AdaptiveMaxPool1d(8)),
+        *(nn.MaxPool2d(1), nn.AvgPool3d(1), nn.LPPool1d(2, 1), nn.MaxUnpool1d(1), nn.FractionalMaxPool2d(1, 1)),
+        *(nn.Upsample(8), nn.ZeroPad2d(0), nn.ZeroPad1d(0), nn.ReflectionPad1d(0), nn.ConstantPad1d(0, 0.0)),
+        *(nn.Unfold(1), nn.Fold(1, 1), nn.PixelShuffle(2), nn.PixelUnshuffle(2), nn.ChannelShuffle(2)),
+        *(nn.LocalResponseNorm(2), nn.CrossMapLRN2d(2), nn.GroupNorm(2, 8), nn.InstanceNorm1d(8), nn.BatchNorm2d(8)),
+        *(nn.Flatten(), nn.Flatten(0), nn.Unflatten(1, (2, 4)), nn.GLU(), nn.Conv1d(8, 8, 1, groups=8)),
+        *(nn.Softmax(1), nn.Softmin(1), nn.LogSoftmax(1), nn.Softmax2d(), nn.CosineSimilarity(), nn.LSTM(8, 8)),
+        *(nn.Conv1d(8, 8, 1), nn.Conv1d(8, 8, 1, groups=2), nn.Bilinear(8, 8, 8), nn.LayerNorm((1, 8))),
+    ],
+    ids=lambda module: type(module).__name__,
+)
+def test_modules_that_mix_the_neurons_of_a_linear_leave_it_uncut(mix: nn.Module) -> None:
+    with pytest.raises(joinsum.PlanError, match=r"first: they (reach|are flattened)"):
+        find_layers(Mixed(mix), False, None)
+
+
+@pytest.mark.parametrize(
+    ("mix", "cut"),
+    [
+        *((nn.MaxPool1d(2), True), (nn.AvgPool2d(2), False), (nn.AdaptiveAvgPool2d(2), False), (nn.Upsample(8), True)),
+        *((nn.ZeroPad2d(1), False), (nn.BatchNorm2d(8), False), (nn.InstanceNorm2d(8), False)),
+        *((nn.InstanceNorm1d(8), True), (nn.PReLU(8), True), (nn.PReLU(), True), (nn.LayerNorm(8), False)),
+        *((lambda x: F.max_pool1d(x, 2), True), (lambda x: F.max_pool2d(x, 2), False)),
+        *((lambda x: F.pad(x, (1, 1)), True), (lambda x: F.pad(x, (1, 1, 1, 1)), False)),
+        *((lambda x: x.mean(2, True), True), (lambda x: x.mean(-1, keepdim=True), True)),
+        *((lambda x: x.mean((1, 2), True), False), (lambda x: x.mean([-1, -2], keepdim=True), False)),
+    ],
+)
+def test_channels_are_cut_where_only_the_axes_behind_them_are_pooled(mix: Any, cut: bool) -> None:
+    class Channels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.norm, self.second = nn.Conv1d(4, 8, 1), nn.BatchNorm1d(8), nn.Conv1d(8, 2, 1)
+            self.mix = mix
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.mix(self.norm(self.first(x))))
+
+    if cut:
+        assert list(found(Channels())) == ["first"]
+    else:
+        with pytest.raises(joinsum.PlanError, match="first: they reach"):
+            find_layers(Channels(), False, None)
+
+
+def test_a_mean_over_one_of_two_axes_leaves_no_channels_last() -> None:
+    class Means(nn.Module):
+        def __init__(self, *axes: int) -> None:
+            super().__init__()
+            self.first, self.norm, self.second = nn.Conv2d(4, 8, 1), nn.BatchNorm2d(8), nn.Linear(8, 2)
+            self.axes = axes
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.norm(self.first(x)).mean(self.axes))
+
+    assert list(found(Means(2, 3))) == ["first"]
+    assert list(found(Means(-1, -2))) == ["first"]
+    with pytest.raises(joinsum.PlanError, match="first: they reach a module along another axis"):
+        find_layers(Means(3), False, None)
+
+
+def test_a_view_of_all_but_the_batch_is_told_from_other_views() -> None:
+    class Viewed(nn.Module):
+        def __init__(self, extent: Any) -> None:
+            super().__init__()
+            self.first, self.norm, self.second = nn.Conv1d(4, 8, 1), nn.BatchNorm1d(8), nn.Linear(16, 2)
+            self.extent = extent
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.norm(self.first(x)).view(self.extent(x), -1))
+
+    for first in (lambda x: x.size(0), lambda x: x.shape[0], lambda x: x.size()[0]):
+        assert list(found(Viewed(first))) == ["first"]
+    for other in (lambda x: x.size(0) * 2, lambda x: x.size(1), lambda x: x.shape[1]):
+        with pytest.raises(joinsum.PlanError, match="first: they reach an operator that mixes axes: operator=view"):
+            find_layers(Viewed(other), False, None)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "cut"),
+    [
+        *((name, False) for name in ("T", "mT", "H", "mH", "real", "grad")),
+        *((name, True) for name in ("data", "shape", "ndim", "dtype", "device", "layout", "is_cuda", "requires_grad")),
+    ],
+)
+def test_only_attributes_that_say_sizes_and_kinds_do_not_pass_neurons_on(attribute: str, cut: bool) -> None:
+    class Passes(Mixed):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, object]:
+            hidden = self.norm(self.first(x))
+            read = getattr(hidden, attribute)
+            return self.second(read if attribute == "data" else hidden), None if attribute == "data" else read
+
+    model = Passes(None)
+    if cut:
+        assert list(found(model)) == ["first"]
+    else:
+        with pytest.raises(joinsum.PlanError, match=f"first: they reach .*: attribute={attribute}"):
+            find_layers(model, False, None)
+
+
+class Tied(nn.Module):
+    """A function of the embedding's own weight, and an MLP."""
+
+    def __init__(self, read: Any) -> None:
+        super().__init__()
+        self.e, self.norm, self.inner = nn.Embedding(9, 8), nn.LayerNorm(8), nn.Linear(8, 6)
+        self.inner_norm, self.last = nn.BatchNorm1d(6), nn.Linear(6, 8)
+        self.read = read
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        hidden = self.last(self.inner_norm(self.inner(self.norm(self.e(ids)))))
+        return self.read(hidden, self)
+
+
+def test_a_module_whose_weight_the_forward_pass_reads_is_not_cut() -> None:
+    def tied(hidden: torch.Tensor, model: Tied) -> torch.Tensor:
+        return F.linear(hidden, model.e.weight)
+
+    layers = find_layers(Tied(tied), False, None)
+    assert [layer.name for layer in layers.layers] == ["inner"]
+    assert layers.uncut["e"] == "the forward pass reads a tensor of a module itself: tensor=e.weight"
+    assert list(found(Tied(lambda hidden, model: hidden.to(model.e.weight.dtype)))) == ["e", "inner"]
+    assert list(found(Tied(lambda hidden, model: hidden * model.inner_norm.weight.sum()))) == ["e"]
+    joinsum.init(sites=2)
+    model = Tied(tied)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(joinsum.PlanError, match=r"tensor=e.weight; leave it out of layers: layer=e"):
+        joinsum.IST(model, optimizer, layers=[("e", "norm", "inner")])
+    with joinsum.IST(model, optimizer, every=1):
+        for _ in range(4):
+            model(torch.randint(9, (5,))).square().mean().backward()
+            optimizer.step()
+
+
+def test_gates_of_the_neurons_that_they_multiply_leave_them_uncut() -> None:
+    class Highway(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.n, self.g, self.b = nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Linear(16, 16), nn.Linear(16, 8)
+            self.m, self.c = nn.BatchNorm1d(8), nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.n(self.a(x))
+            return self.c(self.m(self.b(h * torch.sigmoid(self.g(h)))))
+
+    layers = find_layers(Highway(), False, None)
+    assert list(found(Highway())) == ["b"]
+    assert layers.uncut["a"] == layers.uncut["g"]
+    assert "computes what they are multiplied with: module=g" in layers.uncut["a"]
+
+
+def test_a_norm_that_two_layers_share_leaves_them_uncut() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.norm = nn.Linear(4, 8), nn.Linear(8, 8), nn.LayerNorm(8)
+            self.c, self.other, self.d = nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.d(self.other(self.c(self.norm(self.b(self.norm(self.a(x)))))))
+
+    layers = find_layers(Shared(), False, None)
+    assert list(found(Shared())) == ["c"]
+    assert layers.uncut["a"] == layers.uncut["b"] == "a module is called more than once: module=norm"
+
+
+def test_modules_that_are_called_by_keyword_are_cut_and_scaled() -> None:
+    class Named(Mixed):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(input=self.norm(input=self.first(input=x)))
+
+    joinsum.init(sites=2)
+    results = []
+    for kind in (Mixed, Named):
+        torch.manual_seed(1)
+        model = kind(lambda x: x)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with joinsum.IST(model, optimizer, every=1, scaled=True) as ist:
+            for number in range(6):
+                optimizer.zero_grad()
+                model(torch.arange(12.0).view(3, 4) - number).square().mean().backward()
+                optimizer.step()
+        assert [layer.scaled for layer in ist.layers] == [True]
+        results.append(model.state_dict())
+    assert all(torch.equal(results[1][name], wanted) for name, wanted in results[0].items())
+
+
 def test_a_module_that_is_called_twice_is_not_cut() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
