@@ -11,7 +11,7 @@ import torch
 from torch.nn import Parameter
 
 from joinsum.base.arguments import show
-from joinsum.base.errors import PlanError
+from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.captured_graph import CapturedGraph
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
 from joinsum.cluster.context import context
@@ -25,12 +25,25 @@ from joinsum.frontend.tracing.torch_internals import (
     aot_compile,
     backward_names,
     break_of,
+    check_differentiated_once,
     function_results,
+    is_batched,
     placeholder_names,
     tracing_all,
+    with_own_code,
 )
 
 __all__ = ["ForwardAndBackward", "backend", "compile", "names_of_operators"]
+
+_TWICE = (
+    "backward: gradients of what runs as a plan have no derivatives themselves (create_graph=True); write the whole "
+    "step, the penalty on gradients included, as the model or the loss function of joinsum.train_step, with "
+    "x.clone().requires_grad_(True) for the input, or use the plain model"
+)
+_BATCHED = (
+    "batched gradients (is_grads_batched, vectorize=True) do not reach what runs as a plan; use "
+    "torch.autograd.functional.jacobian without vectorize"
+)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -57,17 +70,18 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
     if not callable(function):
         raise PlanError(f"compile: a function of tensors or a model: got={show(function)}")
     named = names_of_operators("compile", replicate)
-    if isinstance(function, torch.nn.Module):
-        prepare_models(function.modules())
+    model = function if isinstance(function, torch.nn.Module) else None
+    if model is not None:
+        prepare_models(model.modules())
 
     def compiler(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         return ForwardAndBackward(gm, example_inputs, replicate=named).call
 
-    compiled = torch.compile(function, backend=compiler, fullgraph=True)
+    compiled: Callable[Parameters, Result] = torch.compile(with_own_code(function), backend=compiler, fullgraph=True)
 
     @functools.wraps(function)
     def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        with capturing("compile"), tracing_all():
+        with capturing("compile", model), tracing_all():
             return compiled(*args, **kwargs)
 
     return call
@@ -139,7 +153,13 @@ class ForwardAndBackward:
         self._sparse = dict(sparse or {})
         self._waits, self._moving = moving is not None, frozenset(moving or ())
         self._passes: list[GraphBySize[_Pass]] = []
-        self.call = aot_compile(gm, example_inputs, self._forward, self._backward)
+        self._call = aot_compile(gm, example_inputs, self._forward, self._backward)
+
+    def call(self, *args: Any) -> Any:
+        """The graph's results, in autograd."""
+        results = self._call(*args)
+        check_differentiated_once(results, _TWICE)
+        return results
 
     @property
     def programs(self) -> list[Program]:
@@ -198,6 +218,8 @@ class ForwardAndBackward:
         run = self._added(gm, inputs, make)
 
         def checked(args: list[Any]) -> Any:
+            if is_batched(args):
+                raise CaptureError(f"backward: {_BATCHED}")
             check_unwritten(args)
             return run(args)
 

@@ -17,6 +17,7 @@ from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.empty_models import place_parameter
 from joinsum.frontend.optimizer_state import place_states_at_steps
 from joinsum.frontend.planned_forward import GraphInAutograd, PlannedForward, planned_forward_of
+from joinsum.frontend.tracing.computed_weights import computed_weights, detach_weights
 from joinsum.frontend.tracing.fake_tensors import module_tensors, plain_tensors
 
 __all__ = ["check_not_distributed", "distribute", "gather"]
@@ -72,6 +73,7 @@ def distribute(
     placed = [x for x in module_tensors(model) if id(x) in wanted and not is_sparse(x)]
     plain = [x for x in placed if not isinstance(x, DistributedTensor)]
     take_first_rank_values("distribute", plain_tensors(model))
+    detach_weights(computed_weights(model))
     try:
         for tensor in plain:
             place_parameter(tensor, wanted[id(tensor)])
@@ -119,6 +121,7 @@ def gather(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     >>> type(joinsum.gather(layer).weight)
     <class 'torch.nn.parameter.Parameter'>
     """
+    detach_weights(computed_weights(model))
     for tensor in module_tensors(model):
         if isinstance(tensor, DistributedTensor):
             replace_tensor(tensor, gathered(tensor))

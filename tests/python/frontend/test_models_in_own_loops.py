@@ -268,6 +268,19 @@ def test_an_optimizer_that_is_not_elementwise(line_search: str | None) -> None:
         torch.testing.assert_close(distributed.full_tensor(), plain, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("foreach", [False, True])
+def test_an_optimizer_that_takes_norms_along_axes(foreach: bool) -> None:
+    models = new_model("mlp"), joinsum.distribute(new_model("mlp"), torch.ones(2, 6))
+    for model in models:
+        optimizer = torch.optim.Adafactor(model.parameters(), lr=0.1, foreach=foreach)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.ones(2, 6)).square().sum().backward()
+            optimizer.step()
+    for plain, distributed in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(distributed.full_tensor(), plain, rtol=1e-5, atol=1e-5)
+
+
 # --- distributed_einsum -----------------------------------------------------------------------------------------------
 
 

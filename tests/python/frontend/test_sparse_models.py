@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -92,11 +93,18 @@ USES: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
     "@": lambda s, w, x: s @ w,
     "on the right": lambda s, w, x: (x @ s) @ w,
     "transposed": lambda s, w, x: (s.t() @ x.T) @ w[:3],
+    "transposed, with a gradient": lambda s, w, x: (s.T @ x.T @ w[:3] + s.transpose(0, 1) @ (x.T @ w[:3])).T @ w,
     "addmm": lambda s, w, x: torch.sparse.addmm(torch.ones(12, 7), s, w, beta=0.5, alpha=2.0),
     "torch.addmm": lambda s, w, x: torch.addmm(torch.ones(12, 7), s, w),
     "mv": lambda s, w, x: torch.mv(s, w[:, 0]),
     "linear": lambda s, w, x: F.linear(s, w.T),
     "to_dense": lambda s, w, x: (s.to_dense() * 2).relu() @ w,
+    "sums": lambda s, w, x: s.sum() * w + s.sum(0) @ w + s.mean(1, keepdim=True).T @ x.T @ w[:3],
+    "coalesce": lambda s, w, x: s.coalesce() @ w,
+    "sparse.sum": lambda s, w, x: torch.sparse.sum(s) * w,
+    "sparse.sum of rows": lambda s, w, x: torch.sparse.sum(s, 0).to_dense() @ w,
+    "sparse.sum of columns": lambda s, w, x: torch.sparse.sum(s, dim=[-1]).to_dense() @ x.T @ w[:3],
+    "sparse.sum of all axes": lambda s, w, x: torch.sparse.sum(s, dim=(0, 1)) * w,
     "twice": lambda s, w, x: torch.relu(s @ w) + s @ w.square(),
 }
 
@@ -108,7 +116,8 @@ def test_uses_of_a_sparse_input(name: str) -> None:
     called = joinsum.distribute(model, (sparse(12, 9).to_sparse(), x))
     for seed, density in enumerate((0.2, 0.0, 0.9)):  # one plan for all
         s = sparse(12, 9, density, seed)
-        found, wanted = called(s.to_sparse(), x), plain(s, x)
+        dense = name != "coalesce" and not name.startswith("sparse.sum")  # which torch has of sparse tensors alone
+        found, wanted = called(s.to_sparse(), x), plain(s if dense else s.to_sparse(), x)
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
         (theirs,) = torch.autograd.grad(wanted.square().sum(), plain.weight)
         model.weight.grad = None
@@ -134,6 +143,69 @@ def test_batches_of_sparse_features_train_as_dense_ones() -> None:
         torch.testing.assert_close(step(x.to_sparse(), classes), wanted.detach())
 
 
+OF_ONE_ELEMENT: dict[str, tuple[tuple[int, int], Callable[[Any, Tensor], Tensor]]] = {
+    "a row": ((1, 9), lambda s, w: s @ w),
+    "a column": ((9, 1), lambda s, w: s.t() @ w),
+    "an inner axis": ((12, 1), lambda s, w: s @ w[:1]),
+    "a sum over the column": ((9, 1), lambda s, w: w.t() @ s),
+    "a dense copy": ((1, 9), lambda s, w: (s.to_dense() * 2) @ w),
+    "an element": ((1, 1), lambda s, w: s @ w[:1]),
+    "a vector": ((1, 9), lambda s, w: torch.mv(s, w[:, 0])),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", OF_ONE_ELEMENT)
+def test_axes_of_one_element(name: str, dtype: torch.dtype) -> None:
+    shape, use = OF_ONE_ELEMENT[name]
+    tolerance = 1e-5 if dtype is torch.float32 else 1e-10
+    plain = Called(lambda s, w, x: use(s, w)).to(dtype)
+    model = copy.deepcopy(plain)
+    x = torch.ones(3)
+    called = joinsum.distribute(model, (sparse(*shape, 0.5).to(dtype).to_sparse(), x))
+    for layout, density in (("coo", 0.5), ("csr", 1.0), ("csc", 0.0)):
+        s = sparse(*shape, density).to(dtype)
+        found, wanted = called(LAYOUTS[layout](s), x), plain(s, x)
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+        (theirs,) = torch.autograd.grad(wanted.square().sum(), plain.weight)
+        model.weight.grad = None
+        found.square().sum().backward()
+        assert model.weight.grad is not None
+        torch.testing.assert_close(model.weight.grad.full_tensor(), theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_the_last_batch_of_an_epoch_may_be_one_sparse_sample() -> None:
+    plain, model = nn.Linear(20, 4), nn.Linear(20, 4)
+    model.load_state_dict(plain.state_dict())
+    theirs = torch.optim.SGD(plain.parameters(), lr=0.2)
+    step = joinsum.train_step(model, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.2))
+    for points in (4, 2, 1, 4, 1):
+        x, classes = sparse(points, 20, 0.5, points), torch.zeros(points, dtype=torch.long)
+        theirs.zero_grad()
+        wanted = F.cross_entropy(plain(x), classes)
+        wanted.backward()
+        theirs.step()
+        torch.testing.assert_close(step(x.to_sparse(), classes), wanted.detach())
+    joinsum.gather(model)
+    torch.testing.assert_close(model.weight.detach(), plain.weight.detach())
+
+
+def test_a_sparse_input_that_is_a_result_keeps_its_axes() -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(9, 7))
+
+        def forward(self, s: Tensor) -> tuple[Tensor, Tensor]:
+            return s.t(), s @ self.weight
+
+    for rows in (4, 1):
+        s = sparse(rows, 9, 0.5)
+        view, _ = joinsum.distribute(Views(), s.to_sparse())(s.to_sparse())
+        assert view.is_sparse
+        torch.testing.assert_close(view.to_dense(), s.t())
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_changes_of_a_sparse_buffer_are_seen(layout: str) -> None:
     adjacency, x = sparse(30, 30), torch.randn(30, 6)
@@ -154,7 +226,7 @@ def test_changes_of_a_sparse_buffer_are_seen(layout: str) -> None:
     ("use", "said"),
     [
         (lambda s, w, x: (s * 2) @ w, r"give this operator its to_dense\(\): input=s, operator="),
-        (lambda s, w, x: s.sum() * w, r"give this operator its to_dense\(\): input=s, operator="),
+        (lambda s, w, x: s.sum(dtype=torch.float64) * w, r"give this operator its to_dense\(\): input=s, operator="),
         (lambda s, w, x: torch.softmax(s, 1) @ w, r"give this operator its to_dense\(\): input=s, operator="),
         (lambda s, w, x: (s @ s.T) @ x.T, r"give this operator its to_dense\(\): input=s, operator="),
     ],
@@ -162,6 +234,71 @@ def test_changes_of_a_sparse_buffer_are_seen(layout: str) -> None:
 def test_other_uses_are_refused_by_name(use: Callable[[Tensor, Tensor, Tensor], Tensor], said: str) -> None:
     with pytest.raises(joinsum.CaptureError, match=said):
         joinsum.distribute(Called(use), (sparse(12, 9).to_sparse(), torch.randn(3, 12)))
+
+
+REFUSED: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
+    "Tensor.values": lambda s, w, x: s.values().sum() * w,
+    "Tensor.indices": lambda s, w, x: s.coalesce().indices().sum() * w,
+    "Tensor._values": lambda s, w, x: s._values().sum() * w,
+    "Tensor._nnz": lambda s, w, x: s._nnz() * w,
+    "Tensor.crow_indices": lambda s, w, x: s.crow_indices().sum() * w,
+    "Tensor.sparse_dim": lambda s, w, x: s.sparse_dim() * w,
+    "Tensor.to_sparse_csr": lambda s, w, x: s.to_sparse_csr() @ w,
+    "torch.sparse.softmax": lambda s, w, x: torch.sparse.softmax(s, 1) @ w,
+    "torch.sparse.log_softmax": lambda s, w, x: torch.sparse.log_softmax(s, dim=1) @ w,
+    "torch.sparse.sampled_addmm": lambda s, w, x: torch.sparse.sampled_addmm(s, x.T, x) @ w,
+    r"torch\.sparse\.mm\(\.\.\., 'mean'\)": lambda s, w, x: torch.sparse.mm(s, w, "mean"),
+    r"torch\.sparse\.mm\(\.\.\., 'amax'\)": lambda s, w, x: torch.sparse.mm(s, w, reduce="amax"),
+}
+
+
+def distributed(model: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+    joinsum.distribute(model, arguments)
+
+
+def stepped(model: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+    joinsum.train_step(model, None, torch.optim.SGD(model.parameters()))(*arguments)
+
+
+@pytest.mark.parametrize("way", [distributed, stepped])
+@pytest.mark.parametrize("call", REFUSED)
+def test_calls_that_no_plan_has_are_refused_before_torch_fails(
+    call: str, way: Callable[[nn.Module, tuple[Tensor, ...]], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, arguments = Called(REFUSED[call]), (sparse(12, 9).to_sparse(), torch.randn(3, 12))
+    line = r'File ".*test_sparse_models\.py", line \d+: .*lambda s, w, x:'
+    with pytest.raises(joinsum.CaptureError, match=rf"call={call}, tensor=\w+(\.0)?, at={line}.*x\.to_dense\(\)$"):
+        way(model, arguments)
+    assert "failed while attempting to run meta" not in capfd.readouterr().err
+
+
+def test_a_refused_call_names_a_buffer_of_a_module() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("adjacency", sparse(9, 9).to_sparse())
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.adjacency.values().sum() * x
+
+    with pytest.raises(joinsum.CaptureError, match=r"call=Tensor\.values, tensor=1\.adjacency, at=.*adjacency\.values"):
+        joinsum.distribute(nn.Sequential(nn.Linear(4, 9), Rows()), torch.ones(2, 4))
+
+
+def test_a_coalesced_buffer_is_that_of_torch() -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.weight = nn.Parameter(torch.randn(5, 2))
+            places = torch.tensor([[0, 1, 0, 2], [1, 2, 1, 4]])  # one of them twice
+            self.register_buffer("adjacency", torch.sparse_coo_tensor(places, torch.arange(1.0, 5.0), (4, 5)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.adjacency.coalesce() @ self.weight + x
+
+    plain, model, x = Rows(), Rows(), torch.ones(4, 2)
+    torch.testing.assert_close(joinsum.distribute(model, x)(x), plain(x))
 
 
 def test_a_sparse_tensor_with_a_gradient_is_refused() -> None:

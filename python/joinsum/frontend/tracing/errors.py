@@ -13,7 +13,13 @@ import torch
 
 from joinsum.base.errors import CaptureError, Error, KernelError, PlanError
 from joinsum.cluster.context import context
-from joinsum.frontend.tracing.torch_internals import BackendCompilerFailed, RefusedByDynamo, TorchRuntimeError
+from joinsum.frontend.tracing.module_errors import refusal_of_torch
+from joinsum.frontend.tracing.torch_internals import (
+    BackendCompilerFailed,
+    RefusedByDynamo,
+    TorchRuntimeError,
+    is_transforming,
+)
 
 __all__ = ["capturing"]
 
@@ -41,8 +47,9 @@ _SENTENCES = (
         "an assertion about shapes does not hold, or not for all batches that the graph is for",
         True,
     ),
+    (r"^Dynamic shape operator(?s:.*?)context: ([\w.]+)", "a result's shape depends on tensors' values: {0}", True),
     (r"^Data-dependent branching", "a branch depends on a tensor's value", True),
-    (r"^Could not guard on data-dependent", "a shape or a branch depends on tensors' values", True),
+    (r"\bCould not guard on data-dependent", "a shape or a branch depends on tensors' values", True),
     (r"wrapped with `torch\.compiler\.disable` \(reason: (?!None\b)(.*)\)", "{0}", True),
     (r"^Skip \w+ `torch\.compiler\.disable\(\)`d function", "a function is marked with torch.compiler.disable", True),
     (r"Tensor\.(tolist|item|numpy)\(", "a tensor's values are read: {0}", True),
@@ -57,21 +64,30 @@ _OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
 
 _ESCAPING_RESULT = "autograd.grad consumed returned tensor's grad_fn"
 _DETACH = (
-    "the model stores a result of this step in an attribute or a list: store value.detach(); make masks of "
-    "torch.nn.utils.prune permanent with prune.remove, or mask with torch.nn.utils.parametrize"
+    "the model stores a result of this step in an attribute or a list: store value.detach(), or compute the value with "
+    "torch.nn.utils.parametrize"
+)
+_TRANSFORMED = (
+    "transforms of torch.func (grad, vmap, jacrev) do not reach what runs as a plan; for Jacobians use "
+    "torch.autograd.functional.jacobian, and for other transforms the plain model, or write them inside of the model"
 )
 
 
 @contextmanager
-def capturing(who: str) -> Iterator[None]:
+def capturing(who: str, model: torch.nn.Module | None = None) -> Iterator[None]:
     """Raises CaptureError with the user's line for what Dynamo refuses, and joinsum's own errors unchanged. A failure
-    of one rank raises on all ranks."""
-    with context().preparing("capture"), _translated(who):
+    of one rank raises on all ranks.
+
+    model   whose modules the errors name
+    """
+    if is_transforming():
+        raise CaptureError(f"{who}: {_TRANSFORMED}")
+    with context().preparing("capture"), _translated(who, model):
         yield
 
 
 @contextmanager
-def _translated(who: str) -> Iterator[None]:
+def _translated(who: str, model: torch.nn.Module | None) -> Iterator[None]:
     try:
         yield
     except BackendCompilerFailed as error:
@@ -82,6 +98,9 @@ def _translated(who: str) -> Iterator[None]:
         inner = _own_error(error)
         if inner is not None:
             raise inner from None
+        refused = refusal_of_torch(str(error), model)
+        if refused is not None:
+            raise CaptureError(f"{who}: {refused[0]}{_place(str(error))}; {refused[1]}") from error
         said, ours = _reason(str(error))
         # An operator that rejects its operands would do so without capture too.
         remedy = "" if isinstance(error, TorchRuntimeError) or not ours else f"; {_REMEDY}"

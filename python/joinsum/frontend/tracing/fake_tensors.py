@@ -134,6 +134,9 @@ class TracedFunction:
         self._dry = False
         self._caches = KeyValueCaches(())
         self._deferred: _DeferredRun | None = None
+        # Identities of argument tensors that the function also reads elsewhere, where no fake tensor replaces them:
+        # Dynamo sees these themselves, once.
+        self.read_elsewhere: Collection[int] = frozenset()
         # Attributes of modules as they are before the function assigns some, which it does after its graph; and graphs
         # whose functions assign none. What a function does is the same in every call with one graph.
         self._before: AttributeCopies | None = None
@@ -167,7 +170,12 @@ class TracedFunction:
         caches = self._caches = KeyValueCaches((args, kwargs))
         outer, tracing.active = tracing.active, True
         try:
-            with capturing(self._who), tracing_all(), without_collections(), self._exchanged() as self._modules:
+            with (
+                capturing(self._who, self._model),
+                tracing_all(),
+                without_collections(),
+                self._exchanged() as self._modules,
+            ):
                 try:
                     fakes = self._fakes_in((tuple(args), dict(kwargs)))
                     caches.replace(self._fake_of_cached)
@@ -290,6 +298,9 @@ class TracedFunction:
             return x
         if id(x) in self._fake:
             return self._fake[id(x)]
+        if id(x) in self.read_elsewhere:
+            self._fake[id(x)], self._actual[id(x)] = x, x
+            return x
         known = self._known.get(id(x))
         if known is not None and known[0] is x and known[1] == _metadata(x):
             fake = known[2]

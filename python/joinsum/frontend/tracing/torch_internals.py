@@ -38,6 +38,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
 from torch.utils.checkpoint import CheckpointPolicy
 
+from joinsum.base.errors import CaptureError
 from joinsum.capture.decompositions.attention import GPU_ATTENTION
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
@@ -54,9 +55,12 @@ __all__ = [
     "backward_names",
     "both_passes",
     "break_of",
+    "check_differentiated_once",
     "function_modes",
     "function_results",
     "graph_examples",
+    "is_batched",
+    "is_transforming",
     "module_of",
     "placeholder_names",
     "tracing_all",
@@ -170,6 +174,45 @@ def _donate_nothing() -> None:
         tracing.fw_metadata.bw_donated_idxs = []
 
 
+def is_transforming() -> bool:
+    """Whether a transform of torch.func runs the calling code."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def is_batched(values: Sequence[Any]) -> bool:
+    """Whether gradients are those of several results at once, as in `autograd.grad(..., is_grads_batched=True)`."""
+    functorch = torch._C._functorch
+    tensors = [x for x in values if isinstance(x, torch.Tensor)]
+    return any(functorch.is_legacy_batchedtensor(x) or functorch.is_batchedtensor(x) for x in tensors)
+
+
+def check_differentiated_once(results: Sequence[Any], message: str) -> None:
+    """Makes a second derivative raise CaptureError with this message.
+
+    results   those of a function from `aot_compile`
+    """
+    node = next(filter(None, map(_compiled_node, results)), None)
+
+    def refuse(_: Any) -> None:
+        raise CaptureError(message)
+
+    def mark(gradients: Sequence[Any], _: Any) -> None:
+        second = next((x.grad_fn for x in gradients if x is not None and x.grad_fn is not None), None)
+        if second is not None:  # one for all gradients
+            second.register_prehook(refuse)
+
+    if node is not None:
+        node.register_hook(mark)
+
+
+def _compiled_node(result: Any) -> Any:
+    """The node of autograd that runs a compiled backward pass: that of a result, or of the tensor that it views."""
+    node = result.grad_fn if isinstance(result, torch.Tensor) else None
+    if node is not None and not hasattr(node, "_forward_cls") and node.next_functions:
+        node = node.next_functions[0][0]
+    return node if hasattr(getattr(node, "_forward_cls", None), "_double_backward") else None
+
+
 def both_passes() -> AbstractContextManager[None]:
     """Compiles the backward graph together with the forward graph instead of at its first use."""
     patched: AbstractContextManager[None] = torch._functorch.config.patch(force_non_lazy_backward_lowering=True)
@@ -244,6 +287,7 @@ _TRACING = {
     "recompile_limit": 64,
     "accumulated_recompile_limit": 1024,
     "run_gc_after_compile": False,
+    "skip_nnmodule_hook_guards": False,
 }
 
 
@@ -301,9 +345,19 @@ def _set(settings: Any, values: Mapping[str, Any]) -> Iterator[None]:
             setattr(settings, name, value)
 
 
+def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
 def with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     """A copy of a function or method whose graphs Dynamo counts and limits by themselves: it does so for each code
-    object, which all models of a class share, and those of transformers even their wrappers'."""
+    object, which all models of a class share, and those of transformers even their wrappers'. One of torch's own, as
+    `nn.Sequential.forward`, is called by a function of ours, where Dynamo would have one for all."""
+    if torch._dynamo.trace_rules.check(function.forward if isinstance(function, torch.nn.Module) else function):
+        return with_own_code(_calling(function))
     plain = function.__func__ if isinstance(function, types.MethodType) else function
     if not isinstance(plain, types.FunctionType):
         return function

@@ -315,6 +315,7 @@ ADAFACTOR = Update(
     True,
     _adafactor,
     shape=_adafactor_shape,
+    complex=None,
 )
 
 
@@ -358,6 +359,7 @@ MUON = Update(
     ),
     False,
     _muon,
+    complex=None,
 )
 
 
@@ -382,4 +384,6 @@ def _sparse_adam_numbers(options: Options, step: int, _: Scalars) -> dict[str, f
     return {"rate": rate, "take1": 1 - beta1, "take2": 1 - beta2, "eps": float(options["eps"])}
 
 
-SPARSE_ADAM = Update(_traits, lambda traits, _: ("exp_avg", "exp_avg_sq"), _sparse_adam_numbers, True, _sparse_adam)
+SPARSE_ADAM = Update(
+    _traits, lambda traits, _: ("exp_avg", "exp_avg_sq"), _sparse_adam_numbers, True, _sparse_adam, complex=None
+)

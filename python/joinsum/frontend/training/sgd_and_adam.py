@@ -1,6 +1,9 @@
-"""SGD and Adam as functions of tensors. Adam's update is one operator of the C++ core."""
+"""SGD and Adam as functions of tensors. Adam's update is one operator of the C++ core, and several ones for complex
+parameters."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -76,6 +79,23 @@ def _adam(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tup
     return new, dict(zip(names, moments, strict=True))
 
 
+def _adam_in_parts(p: Tensor, g: Tensor, state: State, n: Numbers, traits: Traits) -> tuple[Tensor, State]:
+    g = -g if traits["maximize"] else g
+    g, p = (g, p * (1 - n["lr"] * n["decay"])) if traits["decoupled"] else (torch.addcmul(g, p, n["decay"]), p)
+    first = state["exp_avg"] + (g - state["exp_avg"]) * n["take1"]
+    second = state["exp_avg_sq"] + (g * g - state["exp_avg_sq"]) * n["take2"]
+    new = {"exp_avg": first, "exp_avg_sq": second}
+    if traits["amsgrad"]:
+        second = new["max_exp_avg_sq"] = torch.maximum(state["max_exp_avg_sq"], second)
+    return p - first * n["rate"] / (second.sqrt() * n["scale"] + n["eps"]), new
+
+
+def _adam_in_parts_numbers(options: Options, step: int, before: Scalars) -> dict[str, float]:
+    beta1, beta2 = (float(beta) for beta in options["betas"])
+    corrected = {"rate": float(options["lr"]) / (1 - beta1**step), "scale": 1 / math.sqrt(1 - beta2**step)}
+    return _adam_numbers(options, step, before) | corrected
+
+
 def _adam_moments(traits: Traits) -> tuple[str, ...]:
     return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if traits["amsgrad"] else ("exp_avg", "exp_avg_sq")
 
@@ -86,5 +106,17 @@ SGD = Update(
     _sgd_numbers,
     False,
     _sgd,
+    complex="numbers",
 )
-ADAM = Update(_adam_traits, lambda traits, _: _adam_moments(traits), _adam_numbers, True, _adam, fused=True)
+_ADAM_IN_PARTS = Update(
+    _adam_traits, lambda traits, _: _adam_moments(traits), _adam_in_parts_numbers, True, _adam_in_parts
+)
+ADAM = Update(
+    _adam_traits,
+    lambda traits, _: _adam_moments(traits),
+    _adam_numbers,
+    True,
+    _adam,
+    fused=True,
+    in_parts=_ADAM_IN_PARTS,
+)

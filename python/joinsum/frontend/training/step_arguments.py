@@ -39,7 +39,8 @@ class StepArguments:
     trained   the same list in all steps between which nothing has changed but the values of tensors
     hooks     for each trained parameter the hooks of its gradient; empty if no parameter has one
     state     for each trained parameter, the optimizer's tensors
-    sums      sums of gradients since the last update, one per trained parameter; empty at an update's first batch
+    sums      sums of gradients since the last update, one per trained parameter, None where it had no gradient; empty
+              at an update's first batch
     numbers   tensors of one element that the update reads, by name, for each cohort
     last      whether an update follows
     scale     the factor of the loss, a tensor of one element; None without a GradScaler
@@ -48,7 +49,7 @@ class StepArguments:
     trained: list[TrainedParameter]
     hooks: list[list[Callable[[Tensor], Any]]]
     state: Sequence[Sequence[Tensor]]
-    sums: list[Tensor]
+    sums: list[Tensor | None]
     numbers: list[dict[str, Tensor]]
     last: bool
     scale: Tensor | None = None

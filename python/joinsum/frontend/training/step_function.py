@@ -13,6 +13,7 @@ from torch import Tensor
 
 from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
+from joinsum.frontend.tracing.computed_weights import detach_weights
 from joinsum.frontend.training.step_results import detached, loss_of
 
 __all__ = ["LossFunction", "Outputs", "StepOptions", "step_function"]
@@ -39,10 +40,15 @@ class StepOptions:
     replicate: Collection[str] = ()
 
 
-def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[..., Any]:
+def step_function(
+    model: torch.nn.Module, options: StepOptions, weights: list[tuple[torch.nn.Module, str]]
+) -> Callable[..., Any]:
     """The function that Dynamo traces: it takes a batch, parameters, hooks of their gradients and sums of gradients,
     and returns the loss, the gradients' norm, whether they are not finite, what the loss function gives besides, and
-    what ends the graph, which takes the gradients of the update."""
+    what ends the graph, which takes the gradients of the update.
+
+    weights   those of `computed_weights`, which leave autograd
+    """
     loss_function, parts = options.loss_function, options.accumulate if options.reduction == "mean" else 1
     device, narrow = context().device.type, options.autocast
 
@@ -57,10 +63,12 @@ def step_function(model: torch.nn.Module, options: StepOptions) -> Callable[...,
         part = loss / parts
         gradients = torch.autograd.grad(part if scale is None else part * scale, places, allow_unused=True)
         with torch.no_grad():
+            detach_weights(weights)
             if hooks:
                 gradients = [_hooked(g, each) for g, each in zip(gradients, hooks, strict=True)]
             if sums:
-                gradients = [s if g is None else s + g for s, g in zip(sums, gradients, strict=True)]
+                pairs = zip(sums, gradients, strict=True)
+                gradients = [s if g is None else g if s is None else s + g for s, g in pairs]
             norm = skipped = None
             if last and scale is not None:
                 gradients, skipped = _unscaled(gradients, scale)
@@ -98,7 +106,8 @@ def _clipped(
 ) -> tuple[list[Tensor | None], Tensor]:
     """The gradients, scaled so that their total norm is at most `max_norm`, as torch.nn.utils.clip_grad_norm_ does, and
     the norm before."""
-    wide = [g.float() if g.dtype is not torch.float64 else g for g in gradients if g is not None]
+    exact = (torch.float64, torch.complex64, torch.complex128)
+    wide = [g if g.dtype in exact else g.float() for g in gradients if g is not None]
     total = _total_norm(wide, norm_type)
     scale = torch.clamp(max_norm / (total + _CLIPPING_GUARD), max=1.0)
     return [None if g is None else (g * scale).to(g.dtype) for g in gradients], total
@@ -111,6 +120,7 @@ def _total_norm(gradients: Sequence[Tensor], norm_type: float) -> Tensor:
         for g in gradients[1:]:
             total = torch.maximum(total, g.abs().max())
         return total
+    gradients = [g.abs() if g.is_complex() else g for g in gradients]
     powers = [g.square() if norm_type == 2 else g.abs() if norm_type == 1 else g.abs() ** norm_type for g in gradients]
     total = powers[0].sum()
     for power in powers[1:]:

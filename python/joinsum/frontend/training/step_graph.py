@@ -121,7 +121,7 @@ class StepGraph(Captured):
             updated.ties,
             stay | set(updated.added),
             state,
-            replicate=self._capture.replicate,
+            replicate=frozenset(self._capture.replicate) | _of_pairs(arguments),
             numbers=step.numbers,
             sparse=self._sparse,
         )
@@ -145,7 +145,11 @@ class StepGraph(Captured):
         assert self._ran is not None
         _, outcome = self._ran
         for position, value in outcome.written.items():
-            keep_state(actual[position], value)
+            if position in self._state:
+                keep_state(actual[position], value)
+            elif value is not actual[position]:
+                with torch.no_grad():
+                    actual[position].copy_(value)
         return results
 
     def _execute(self, args: list[Any]) -> list[Any]:
@@ -243,6 +247,12 @@ class _StepProgram:
             self._indices,
             {i: (next(left), {name: next(left) for name in self._new[i] or ()}) for i in self._indices},
         )
+
+
+def _of_pairs(arguments: StepArguments) -> frozenset[str]:
+    """The operators of the updates of complex parameters that have no rule."""
+    found = any(p.is_complex() for p in arguments.parameters)
+    return frozenset(["aten::view_as_real", "aten::view_as_complex"] if found else [])
 
 
 def _is_large(result: Any) -> bool:

@@ -14,12 +14,14 @@ from joinsum.base.errors import PlanError
 from joinsum.capture.captured_graph import Executable
 from joinsum.cluster.context import context
 from joinsum.distributed.batch_shards import BatchShards
-from joinsum.distributed.distributed_tensor import DistributedTensor
+from joinsum.distributed.distributed_tensor import DistributedTensor, gathered
 from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.frontend.backend import names_of_operators
 from joinsum.frontend.distribute import check_not_distributed, gather
 from joinsum.frontend.empty_models import place_parameter
+from joinsum.frontend.loss_state import ModelAndLoss, loss_modules
 from joinsum.frontend.planned_forward import PlannedForward, check_values, planned_forward_of
+from joinsum.frontend.tracing.computed_weights import computed_weights
 from joinsum.frontend.tracing.fake_tensors import Traced, TracedFunction, module_tensors, plain_tensors, tensor_names
 from joinsum.frontend.tracing.names import argument_names
 from joinsum.frontend.training.loss_scale import LossScale
@@ -32,7 +34,7 @@ from joinsum.frontend.training.step_function import (
     step_function,
 )
 from joinsum.frontend.training.step_graph import StepCapture, StepGraph, keep_state
-from joinsum.frontend.training.trained_parameters import TrainedParameters
+from joinsum.frontend.training.trained_parameters import OptimizerState, TrainedParameters
 
 __all__ = ["TrainStep", "train_step"]
 
@@ -46,11 +48,17 @@ class TrainStep:
         self._options = options
         self._model = model
         self._optimizers = optimizers
-        self._sums: dict[int, Tensor] = {}  # of gradients since the last update, by the parameters' identity
+        # Of gradients since the last update, by the parameters' identity; None of parameters that had none.
+        self._sums: dict[int, Tensor | None] = {}
         self._done = 0  # batches since the last update
         self._numbers: dict[Any, Tensor] = {}
         self._one: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-        self._names = tensor_names(model)
+        trained = {id(p) for group in optimizers.groups for p in group["params"]}
+        self._modules = ModelAndLoss(model, loss_modules(options.loss_function, model, trained))
+        self._names = tensor_names(self._modules)
+        # Trained parameters that no module holds, such as a variable of the loss function. They stay plain tensors.
+        self._outside: dict[str, Tensor] = {}
+        self._trained: Sequence[TrainedParameter] = ()  # those of the last call
         self._parameters = TrainedParameters(optimizers, self._names)
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
@@ -64,9 +72,9 @@ class TrainStep:
             options.outputs in ("sharded", "local"),
             options.replicate,
         )
-        function = step_function(model, options)
+        function = step_function(model, options, computed_weights(self._modules))
         self._forward = PlannedForward("train_step", model, options.shards, options.replicate)
-        self._traced = TracedFunction("train_step", model, function, self._capture, self._all_names)
+        self._traced = TracedFunction("train_step", self._modules, function, self._capture, self._all_names)
 
     @property
     def model(self) -> torch.nn.Module:
@@ -102,9 +110,10 @@ class TrainStep:
         if planned_forward_of(self._model) is not self._forward:
             self._forward.install()
         if self._ran is None:
-            take_first_rank_values("train_step", plain_tensors(self._model))
+            self._read_optimizers()
+            take_first_rank_values("train_step", plain_tensors(self._modules) | self._outside)
             self._give_memory(batch, keywords)
-            check_values("train_step", self._names, self._model)
+            check_values("train_step", self._names, self._modules)
         call = self._current = self._arguments()
         try:
             loss, norm, skipped, others, _ = self._traced(batch, keywords, call.traced())
@@ -120,7 +129,10 @@ class TrainStep:
                 self._count(call.trained, updated.indices)
             for each in self._optimizers.all:
                 each._opt_called = True  # schedules warn of a step before the first
-        self._sums = {} if call.last else {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
+        self._sums = {}
+        if not call.last:
+            self._sums |= dict.fromkeys(map(id, call.parameters))
+            self._sums |= {id(call.parameters[i]): x for i, (x, _) in updated.replaced.items()}
         self._done = 0 if call.last else self._done + 1
         self._metrics = {"loss": loss, "learning_rate": [float(x["lr"]) for x in self._optimizers.groups]}
         if norm is not None:
@@ -135,7 +147,7 @@ class TrainStep:
 
     def _give_memory(self, batch: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Stores tensors without memory on the sites, where the plan for this batch wants them."""
-        empty = [x for x in module_tensors(self._model) if x.is_meta]
+        empty = [x for x in module_tensors(self._modules) if x.is_meta]
         if not empty:
             return
         call = self._current = self._arguments()
@@ -172,11 +184,15 @@ class TrainStep:
         a process group call."""
         for each in self._optimizers.all:
             gather(self._model, each)
+        for module in self._modules.loss_parts():
+            gather(module)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the model and the optimizer, as distributed tensors, for `joinsum.save_checkpoint` and
-        torch.distributed.checkpoint."""
-        return {"model": self._model.state_dict(), "optimizer": self._optimizers.state_dict()}
+        """The state of the model, the optimizer and, if it has any, the loss function, under the entry `loss`, as
+        distributed tensors, for `joinsum.save_checkpoint` and torch.distributed.checkpoint."""
+        state = {"model": self._model.state_dict(), "optimizer": self._optimizers.state_dict()}
+        loss = self._modules.loss_state()
+        return state | {"loss": loss} if loss else state
 
     def captured(self, *batch: Any, **keywords: Any) -> Executable:
         """The step's graph for such a batch, whose `choice` is its plan; nothing is computed, and nothing changes. The
@@ -207,7 +223,7 @@ class TrainStep:
     # --- what goes into a call, and what comes out ----------------------------------------------------------------
 
     def _arguments(self) -> StepArguments:
-        found = self._parameters.read()
+        found = self._read_optimizers()
         self._cohorts, self._steps = found.cohorts, found.steps
         unknown = self._sums and any(id(each.parameter) not in self._sums for each in found.trained)
         if unknown:
@@ -217,6 +233,30 @@ class TrainStep:
         numbers = self._fill_numbers() if last else []
         scale = None if self._scale is None else self._scale.tensor()
         return StepArguments(found.trained, found.hooks, found.state, sums, numbers, last, scale)
+
+    def _read_optimizers(self) -> OptimizerState:
+        """The optimizers' state, after which it is known which of their parameters no module holds."""
+        found = self._parameters.read()
+        if found.trained is not self._trained:
+            self._check_complex(found.trained)
+            held = set(map(id, module_tensors(self._modules)))
+            named = {f"parameter.{i}": each.parameter for i, each in enumerate(found.trained)}
+            outside = {name: p for name, p in named.items() if id(p) not in held}
+            self._outside = {name: p for name, p in outside.items() if not isinstance(p, DistributedTensor)}
+            self._traced.read_elsewhere = set(map(id, self._outside.values()))
+            self._trained = found.trained
+        return found
+
+    def _check_complex(self, trained: Sequence[TrainedParameter]) -> None:
+        """Raises PlanError for complex parameters whose gradients torch does not clip or scale so."""
+        options = {"max_value": self._options.max_value, "scaler": self._scale}
+        refused = [name for name, value in options.items() if value is not None]
+        names = [self._names.get(id(each.parameter), "?") for each in trained if each.parameter.is_complex()]
+        if names and refused:
+            raise PlanError(
+                "train_step: torch neither clips the elements of complex gradients nor unscales them: "
+                f"parameter={names[0]}, option={refused[0]}; leave the option out, or clip by max_norm"
+            )
 
     def _fill_numbers(self) -> list[dict[str, Tensor]]:
         """Tensors of one element that hold this step's numbers, for each cohort; the same ones at every step."""
@@ -232,7 +272,11 @@ class TrainStep:
     def _store(self, each: TrainedParameter, parameter: Tensor, state: Mapping[str, Tensor], skipped: bool) -> None:
         """Replaces a parameter and its optimizer state by their updated values. A skipped update begins no state."""
         p = each.parameter
-        keep_state(p, parameter)
+        if id(p) in self._traced.read_elsewhere:
+            with torch.no_grad():
+                p.copy_(gathered(parameter))
+        else:
+            keep_state(p, parameter)
         if not state:
             return
         stored = self._optimizers.states[self._cohorts[each.cohort].index][p]
@@ -304,7 +348,7 @@ class TrainStep:
             batch, names = batch[:-1], argument_names(lambda target: target, batch[-1:], {})
         state = self._state_names(current)
         sums = zip(current.trained, current.sums, strict=False)
-        names |= {id(x): f"{state[id(each.parameter)]}.grad" for each, x in sums}
+        names |= {id(x): f"{state[id(each.parameter)]}.grad" for each, x in sums if x is not None}
         return names | argument_names(self._model.forward, batch, batch_keywords) | state
 
 
@@ -329,7 +373,8 @@ def train_step(
 
     loss_function   a function of the model's result and the target, which is the batch's last entry. It returns the
                     loss, or a tuple or dictionary whose first entry or entry `loss` it is; None if the model returns
-                    one of these, or a result with an attribute `loss`
+                    one of these, or a result with an attribute `loss`. Parameters of the optimizer that it reads are
+                    trained, too; those and the buffers of a module are kept as the model's
     optimizer       of torch.optim: any whose update is elementwise, Adafactor or Muon, with any options and parameter
                     groups, or a subclass that changes numbers alone; or a list of them for different parameters, such
                     as Muon for matrices and AdamW for the rest

@@ -16,7 +16,7 @@ from joinsum.cluster.context import context
 from joinsum.distributed.block_tensor import forms_of
 from joinsum.frontend.training.optimizer_list import OptimizerList
 from joinsum.frontend.training.step_arguments import TrainedParameter
-from joinsum.frontend.training.update import Update
+from joinsum.frontend.training.update import Update, for_complex
 
 __all__ = ["Cohort", "OptimizerState", "TrainedParameters"]
 
@@ -67,14 +67,14 @@ class _Groups:
     said        what else was read: how many there are in each group, its traits, and properties of the parameters
     trained     the parameters that require gradients, with their updates, traits and the names of their state
     kinds       for each of these an index into `numbers`
-    numbers     group, dtype and device of the numbers that updates read
+    numbers     group, dtype and device of the numbers that updates read, and the update
     """
 
     all: Sequence[Tensor]
     said: Any
     trained: list[tuple[Tensor, Update, dict[str, bool], tuple[str, ...]]]
     kinds: list[int]
-    numbers: list[tuple[int, torch.dtype, torch.device]]
+    numbers: list[tuple[int, torch.dtype, torch.device, Update]]
 
 
 class TrainedParameters:
@@ -90,6 +90,7 @@ class TrainedParameters:
         self._groups = _Groups((), None, [], [], [])
         self._trained: list[TrainedParameter] = []
         self._forms: Any = None
+        self._complex: dict[Update, Update | None] = {}  # updates of complex parameters, by those of real ones
 
     def read(self) -> OptimizerState:
         """The state now. Everything may have changed since the last step: options, groups, hooks, which parameters
@@ -107,8 +108,8 @@ class TrainedParameters:
             self._groups, self._forms = groups, forms
         found = []
         for kind, done, others in numbered:
-            index, dtype, device = groups.numbers[kind]
-            found.append(Cohort(index, updates[index], done, dict(others), dtype, device))
+            index, dtype, device, update = groups.numbers[kind]
+            found.append(Cohort(index, update, done, dict(others), dtype, device))
         return OptimizerState(self._trained, _hooks_of(groups), state, steps, found)
 
     def _read_groups(self, updates: Sequence[Update]) -> _Groups:
@@ -129,24 +130,38 @@ class TrainedParameters:
         traits, counts, *_ = said
         found = _Groups(parameters, said, [], [], [])
         indices = chain.from_iterable([index] * count for index, count in enumerate(counts))
-        numbers: dict[tuple[int, torch.dtype, torch.device], int] = {}
+        numbers: dict[tuple[int, torch.dtype, torch.device, Update], int] = {}
         for index, p in zip(indices, parameters, strict=True):
             if p.requires_grad:
-                wide = torch.float64 if p.dtype is torch.float64 else torch.float32
-                moments = updates[index].moments(traits[index], p.shape)
-                found.trained.append((p, updates[index], traits[index], moments))
-                found.kinds.append(numbers.setdefault((index, wide, _device_of(p)), len(numbers)))
+                wide = torch.float64 if p.dtype in (torch.float64, torch.complex128) else torch.float32
+                update = self._complex_update(updates[index], p) if p.is_complex() else updates[index]
+                found.trained.append((p, update, traits[index], update.moments(traits[index], p.shape)))
+                found.kinds.append(numbers.setdefault((index, wide, _device_of(p), update), len(numbers)))
         if not found.trained:
             raise PlanError("train_step: no parameter of the optimizer requires a gradient")
         found.numbers.extend(numbers)
         return found
 
+    def _complex_update(self, update: Update, p: Tensor) -> Update:
+        """The update of a complex parameter; the same object for one update."""
+        if update not in self._complex:
+            self._complex[update] = for_complex(update)
+        found = self._complex[update]
+        if found is None or p.dtype is torch.complex32:
+            raise PlanError(
+                "train_step: this optimizer does not update complex parameters: "
+                f"parameter={self._name(p)}, dtype={p.dtype}; use an elementwise optimizer, such as SGD or Adam, for it"
+            )
+        return found
+
+    def _name(self, p: Tensor) -> str:
+        return self._names.get(id(p), "of the optimizer alone")
+
     def _refuse_hooks(self, p: Tensor) -> None:
-        name = self._names.get(id(p), "of the optimizer alone")
         raise PlanError(
             "train_step: a parameter has hooks on its accumulated gradient, which a step does not store: "
-            f"parameter={name}; use parameter.register_hook, or joinsum.distribute(model, sample_inputs), which runs "
-            "them"
+            f"parameter={self._name(p)}; use parameter.register_hook, or joinsum.distribute(model, sample_inputs), "
+            "which runs them"
         )
 
     def _read_state(
@@ -176,7 +191,8 @@ class TrainedParameters:
 
 def _first_value(update: Update, name: str, p: Tensor, options: Mapping[str, Any]) -> Tensor:
     """A state tensor before the first step: expanded from one element."""
-    value = update.initial(name, options)
+    value: float | complex = update.initial(name, options)
+    value = complex(value, value) if p.is_complex() else value  # of both numbers of a pair
     return torch.full((), value, dtype=p.dtype, device=_device_of(p)).expand(update.shape(name, p.shape))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update", "in_single_precision"]
+__all__ = ["Numbers", "Options", "Scalars", "State", "Traits", "Update", "for_complex", "in_single_precision"]
 
 Numbers = Mapping[str, Tensor]
 State = dict[str, Tensor]
@@ -33,6 +33,9 @@ class Update:
     scalars   the optimizer's numbers for a parameter besides `step`, after a step, from the options, the number of
               steps including it, and the scalars before it; before the first step with 0 steps and none
     fused     whether `new` is one operator, which computes halves in single precision and reads its numbers on the host
+    complex   how complex parameters are updated: as "numbers", where `new` is linear; as "pairs" of real numbers, which
+              `new` gets on a last axis; None where torch does not update them
+    in_parts  the same update by several operators, where `new` is one that takes no complex parameters
     """
 
     traits: Callable[[Options], Traits]
@@ -44,6 +47,22 @@ class Update:
     initial: Callable[[str, Options], float] = lambda name, options: 0.0
     scalars: Callable[[Options, int, Scalars], dict[str, float]] = lambda options, step, before: {}
     fused: bool = False
+    complex: Literal["numbers", "pairs"] | None = "pairs"
+    in_parts: Update | None = None
+
+
+def for_complex(update: Update) -> Update | None:
+    """The update of complex parameters; None where torch has none."""
+    if update.complex != "pairs":
+        return update if update.complex else None
+    real = update.in_parts or update
+
+    def new(p: Tensor, gradient: Tensor, state: State, numbers: Numbers, traits: Traits) -> tuple[Tensor, State]:
+        pairs = {name: torch.view_as_real(value) for name, value in state.items()}
+        parameter, updated = real.new(torch.view_as_real(p), torch.view_as_real(gradient), pairs, numbers, traits)
+        return torch.view_as_complex(parameter), {name: torch.view_as_complex(x) for name, x in updated.items()}
+
+    return replace(real, new=new)
 
 
 def in_single_precision(update: Update) -> Update:
@@ -52,7 +71,7 @@ def in_single_precision(update: Update) -> Update:
         return update
 
     def new(p: Tensor, gradient: Tensor, state: Any, numbers: Any, traits: Any) -> Any:
-        if p.dtype is torch.float32 or p.dtype is torch.float64:
+        if p.dtype in (torch.float32, torch.float64) or p.is_complex():
             return update.new(p, gradient, state, numbers, traits)
         wide = {name: value.float() for name, value in state.items()}
         parameter, updated = update.new(p.float(), gradient.float(), wide, numbers, traits)

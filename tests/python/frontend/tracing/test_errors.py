@@ -137,3 +137,85 @@ def test_it_says_what_in_the_users_code_is_at_fault(then: Callable[[Tensor, Laye
         assert first < int(place.partition(" ")[0]) <= first + 3
         assert code in place.partition("code=")[2]
     assert caught.value.__cause__ is not None  # torch's own account
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 1))
+
+
+PLANNED: dict[str, Callable[[Any], Any]] = {
+    "distribute": lambda model: joinsum.distribute(model, torch.ones(6, 8)),
+    "compile": joinsum.compile,
+}
+
+
+@pytest.mark.parametrize("way", PLANNED)
+def test_second_derivatives_name_the_way_that_works(way: str) -> None:
+    planned, x = PLANNED[way](small()), torch.randn(6, 8, requires_grad=True)
+    (slope,) = torch.autograd.grad(planned(x).sum(), x, create_graph=True)
+    (wanted,) = torch.autograd.grad(small()(x).sum(), x)
+    torch.testing.assert_close(slope, wanted)
+    with pytest.raises(joinsum.CaptureError, match=r"^backward: gradients of .*joinsum\.train_step, with x\.clone\(\)"):
+        slope.square().sum().backward()
+
+
+def test_a_penalty_on_gradients_is_part_of_a_training_step() -> None:
+    def penalised(model: nn.Module, x: Tensor) -> Tensor:
+        x = x.clone().requires_grad_(True)
+        (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return (slope.square().sum(1) - 1).square().mean()
+
+    class Penalised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = small()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return penalised(self.model, x)
+
+    plain, planned, x = small(), Penalised(), torch.randn(6, 8)
+    one, other = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, planned))
+    step = joinsum.train_step(planned, None, other)
+    for _ in range(3):
+        loss = penalised(plain, x)
+        one.zero_grad()
+        loss.backward()
+        one.step()
+        torch.testing.assert_close(step(x), loss.detach(), rtol=1e-5, atol=1e-6)
+
+
+TRANSFORMED: dict[str, Callable[[Callable[[Tensor], Tensor], Tensor], Any]] = {
+    "jacrev": lambda f, x: torch.func.jacrev(f)(x),
+    "grad": lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    "vmap": lambda f, x: torch.func.vmap(f)(x[None]),
+}
+
+
+@pytest.mark.parametrize("way", PLANNED)
+@pytest.mark.parametrize("transform", TRANSFORMED)
+def test_transforms_of_what_runs_as_a_plan_name_the_way_that_works(transform: str, way: str) -> None:
+    planned, x = PLANNED[way](small()), torch.randn(6, 8)
+    with pytest.raises(joinsum.CaptureError, match=rf"^{way}: transforms of .*torch\.autograd\.functional\.jacobian"):
+        TRANSFORMED[transform](planned, x)
+    wanted = torch.func.jacrev(small())(x)
+    torch.testing.assert_close(torch.autograd.functional.jacobian(planned, x), wanted)
+
+
+def test_gradients_of_each_sample_of_a_distributed_model_name_the_way_that_works() -> None:
+    model, x = PLANNED["distribute"](small()), torch.randn(6, 8)
+
+    def loss(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(model, parameters, (x[None],))
+        return result.sum()
+
+    of_each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+    with pytest.raises(joinsum.CaptureError, match=r"distribute: transforms of torch\.func"):
+        of_each(dict(model.named_parameters()), x)
+
+
+def test_batched_gradients_name_the_way_that_works() -> None:
+    planned, x = joinsum.distribute(small(), torch.ones(6, 8)), torch.randn(6, 8)
+    with pytest.raises(joinsum.CaptureError, match=r"backward: batched gradients .*without vectorize"):
+        torch.autograd.functional.jacobian(planned, x, vectorize=True)

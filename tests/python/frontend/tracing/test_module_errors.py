@@ -1,0 +1,140 @@
+"""Claims about what capture refuses in modules and functions of torch: which one it is, and a remedy that works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import joinsum
+import pytest
+import torch
+from torch import Tensor, nn
+
+DYNAMO = re.compile(r"\bu\d|unhinted|_check|[Hh]int|Dynamic shape|graph break|compiled autograd|grad_fn")
+
+
+@pytest.fixture(autouse=True)
+def two_sites() -> None:
+    torch._dynamo.reset()
+    joinsum.init(sites=2)
+
+
+def refused(model: nn.Module, loss: Callable[..., Any] | None, *batch: Any) -> str:
+    step = joinsum.train_step(model, loss, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(joinsum.CaptureError) as found:
+        step(*batch)
+    assert not DYNAMO.search(str(found.value).partition("code=")[0])
+    return str(found.value)
+
+
+def model() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 4))
+
+
+def nothing(*_: object) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    "register", ["register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook"]
+)
+def test_hooks_on_the_backward_pass_of_a_module_are_named(register: str) -> None:
+    hooked = model()
+    handle = getattr(hooked[1], register)(nothing)
+    x, y = torch.ones(6, 8), torch.ones(6, 4)
+    said = refused(hooked, nn.functional.mse_loss, x, y)
+    assert "a module has a hook on its backward pass" in said
+    assert "module=1, hook=nothing" in said
+    assert "parameter.register_hook" in said
+    with pytest.raises(joinsum.CaptureError, match=r"distribute: .*module=1, hook=nothing"):
+        joinsum.distribute(hooked, x)
+    handle.remove()
+    joinsum.train_step(hooked, nn.functional.mse_loss, torch.optim.SGD(hooked.parameters(), lr=0.1))(x, y)
+
+
+def test_hooks_on_tensors_see_their_gradients() -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            y.register_hook(lambda gradient: 2 * gradient)
+            return y
+
+    torch.manual_seed(0)
+    plain, planned = Doubled(8, 4), Doubled(8, 4)
+    planned.load_state_dict(plain.state_dict())
+    x, y = torch.randn(6, 8), torch.randn(6, 4)
+    one, other = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (plain, planned))
+    step = joinsum.train_step(planned, nn.functional.mse_loss, other)
+    nn.functional.mse_loss(plain(x), y).backward()
+    one.step()
+    step(x, y)
+    step.sync()
+    torch.testing.assert_close(planned.state_dict(), plain.state_dict(), rtol=1e-5, atol=1e-6)
+
+
+def test_hooks_that_are_added_between_calls_run() -> None:
+    hooked = model()
+    x, y = torch.randn(6, 8), torch.zeros(6, 4)
+    step = joinsum.train_step(hooked, nn.functional.mse_loss, torch.optim.SGD(hooked.parameters(), lr=0.0))
+    before = step(x, y)
+    hooked[1].register_forward_hook(lambda _, __, result: 2 * result)
+    torch.testing.assert_close(step(x, y), 4 * before)
+    hooked[0].register_full_backward_hook(nothing)
+    with pytest.raises(joinsum.CaptureError, match="module=0, hook=nothing"):
+        step(x, y)
+
+
+LENGTHS = (torch.tensor([10, 10]), torch.tensor([3, 3]))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda result, target: nn.functional.ctc_loss(result, target, *LENGTHS),
+        lambda result, target: nn.CTCLoss()(result, target, *LENGTHS),
+        lambda result, target: nn.functional.ctc_loss(result, target, (10, 10), (3, 3)),
+    ],
+)
+def test_a_ctc_loss_is_for_plain_torch_after_a_distributed_model(loss: Callable[..., Tensor]) -> None:
+    acoustic = nn.Sequential(nn.Linear(8, 5), nn.LogSoftmax(-1))
+    x, target = torch.randn(10, 2, 8), torch.randint(1, 5, (2, 3))
+    said = refused(acoustic, loss, x, target)
+    assert "ctc_loss reads the values of its lengths" in said
+    assert re.search(r"test_module_errors\.py:\d+ in <lambda>", said)
+    assert "joinsum.distribute and the loss by plain torch" in said
+    joinsum.gather(acoustic)
+    wanted = loss(acoustic(x), target)
+    torch.testing.assert_close(loss(joinsum.distribute(acoustic, x)(x), target), wanted)
+
+
+def test_a_loss_that_branches_on_values_is_named_with_the_users_line() -> None:
+    loss = nn.GaussianNLLLoss()
+    said = refused(nn.Linear(8, 4), lambda x, y: loss(x, y, x.exp()), torch.ones(6, 8), torch.ones(6, 4))
+    assert "in torch.nn.functional.gaussian_nll_loss" in said
+    assert re.search(r"test_module_errors\.py:\d+ in <lambda>", said)
+    assert "joinsum.distribute and this function by plain torch" in said
+
+
+def test_batch_norm_with_a_cumulative_average_is_named() -> None:
+    layers = nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4, momentum=None))
+    batch = torch.randn(6, 8), torch.randn(6, 4)
+    said = refused(layers, nn.functional.mse_loss, *batch)
+    assert "batch norm with momentum=None" in said
+    assert "module=2; give it a number" in said
+    layers[2].momentum = 0.1
+    joinsum.train_step(layers, nn.functional.mse_loss, torch.optim.SGD(layers.parameters(), lr=0.1))(*batch)
+
+
+def test_a_layer_of_torchs_that_branches_on_values_is_named() -> None:
+    class Adaptive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.AdaptiveLogSoftmaxWithLoss(8, 12, [4, 8])
+
+        def forward(self, x: Tensor, y: Tensor) -> Any:
+            return self.head(x, y).loss
+
+    said = refused(Adaptive(), None, torch.randn(6, 8), torch.randint(0, 12, (6,)))
+    assert "in torch.nn.modules.adaptive.forward: module=head: at " in said
+    assert "code=return self.head(x, y).loss" in said
