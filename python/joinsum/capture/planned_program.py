@@ -290,6 +290,11 @@ class PlannedProgram(PlannedGraph):
         return {each.name: each.position for each in self.signature.inputs}
 
     @cached_property
+    def _axes(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """For each input the factors of its axes."""
+        return {each.name: each.axes for each in self.signature.inputs}
+
+    @cached_property
     def _tied(self) -> dict[str, int]:
         """The inputs that results overwrite, and their positions."""
         names = dict.fromkeys(output.tied for output in self.signature.outputs if output.tied is not None)
@@ -364,7 +369,7 @@ class PlannedProgram(PlannedGraph):
         if is_sparse(value):
             before = self._sparse_inputs.get(name)
             if before is None or not before.is_of(value):
-                placed = self._of_whole(sparse_array("capture", value), type_, False)
+                placed = self._of_whole(_in_factors(sparse_array("capture", value), self._axes[name]), type_, False)
                 before = self._sparse_inputs[name] = _SparseInput.of(value, placed)
             return before.placed
         if isinstance(value, DistributedTensor):
@@ -419,7 +424,7 @@ class PlannedProgram(PlannedGraph):
         """A result on every rank."""
         whole = relation.whole_tensor(self.context.store)
         if whole.is_sparse:
-            return whole
+            return _sparse_result(output, whole)
         value = whole.reshape(output.shape) if output.tied is not None else output.of(whole)
         own = value.numel() > 1 and value.untyped_storage().data_ptr() not in memory and 0 not in value.stride()
         # No view, which autograd would not let the user write into.
@@ -469,6 +474,33 @@ class _SparseInput:
         parts = _parts(x)
         same = x.layout is self.layout and [y.dtype for y in parts] == [y.dtype for y in self.parts]
         return same and all(map(torch.equal, parts, self.parts))
+
+
+def _in_factors(x: torch.Tensor, axes: Sequence[Sequence[int]]) -> torch.Tensor:
+    """A coalesced `torch.sparse_coo` tensor whose axes are the factors of its own ones; dense where there are none."""
+    if [extent for factors in axes for extent in factors] == list(x.shape):
+        return x
+    shape = [extent for factors in axes for extent in factors]
+    if not shape:
+        return x.to_dense().reshape(())
+    pairs = [(own, tuple(factors)) for own, factors in zip(x.indices(), axes, strict=True) if factors]
+    indices = [index for own, factors in pairs for index in torch.unravel_index(own, factors)]
+    return torch.sparse_coo_tensor(torch.stack(indices), x.values(), shape, is_coalesced=True, check_invariants=False)
+
+
+def _sparse_result(output: Output, whole: torch.Tensor) -> torch.Tensor:
+    """A result that is a sparse input, or a view of one; dense where elements repeat."""
+    if any(factor.dim is None for factor in output.factors):
+        return output.of(whole.to_dense())
+    old, indices = whole.indices(), []
+    for axis in output.axes:
+        index = torch.zeros_like(old[0])
+        for factor in axis:
+            index = index * factor.extent + old[factor.dim]
+        indices.append(index)
+    return torch.sparse_coo_tensor(
+        torch.stack(indices), whole.values(), output.shape, check_invariants=False
+    ).coalesce()
 
 
 def _parts(x: torch.Tensor) -> list[torch.Tensor]:

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random_nodes import with_random_operators
+from joinsum.capture.missing_rules import refuse_missing_rules
 from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
 from joinsum.capture.recording.application import Application, module_path, operator_name, refuse, source_line
 from joinsum.capture.recording.axes import Axis, extent_of, split
@@ -185,7 +186,7 @@ class _Tracer:
             return self._copied(node)
         if isinstance(value, _NUMBERS):
             return _number(value)
-        application = self._application(node, node.target)
+        application = self._application(node, node.target).with_complex_tensors()
         folded = self._folded(application)
         if folded is not None:
             return folded
@@ -229,6 +230,7 @@ class _Tracer:
         if rule is None and application.name in self.replicate:
             rule = undivided
         if rule is None:
+            refuse_missing_rules(application.node.graph.nodes, self.replicate)
             application.refuse("there is no rule for this operator")
         values = rule(application)
         for value, expected in zip(values, application.results, strict=True):

@@ -20,10 +20,13 @@ from torch import fx
 
 from joinsum.base.errors import CaptureError
 from joinsum.capture.decompositions.embedding_bag import embedding_bag
+from joinsum.capture.numbered_gradients import numbered_gradients
 from joinsum.capture.recording.application import module_path, source_line
+from joinsum.capture.sparse_calls import register_sparse_calls
 
 __all__ = ["rewrite"]
 
+register_sparse_calls()
 
 # --- the graph --------------------------------------------------------------------------------------------------------
 
@@ -49,6 +52,8 @@ def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
     count = depth = 0
     for node in list(gm.graph.nodes):
         depth += _nesting(node)
+        if node.target is torch.autograd.grad:
+            node.target, count = numbered_gradients, count + 1
         if depth > 0:
             continue
         kind = kinds.get(node.target) if node.op in ("call_function", "call_method") else None
@@ -90,8 +95,32 @@ class _Call:
         return [arguments.get(name) for name in names]
 
     def einsum(self, equation: str, operands: Sequence[fx.Node]) -> fx.Node:
-        """A call of the operator."""
-        return self.graph.call_function(torch.ops.joinsum.einsum.default, (equation, list(operands)))
+        """A call of the operator. It reads an input in place of its transpose: then the backward pass saves the input,
+        and a sparse one has no views in plans."""
+        left, _, result = equation.partition("->")
+        labels = left.split(",")
+        nodes = list(operands)
+        for place, node in enumerate(operands):
+            if _is_transposed_input(node):
+                nodes[place], labels[place] = node.args[0], labels[place][::-1]  # type: ignore[assignment]
+        return self.graph.call_function(torch.ops.joinsum.einsum.default, (f"{','.join(labels)}->{result}", nodes))
+
+
+def _is_transposed_input(node: fx.Node) -> bool:
+    """Whether a node is the transpose of an input that is a matrix."""
+    source = node.args[0] if node.args and not node.kwargs else None
+    if not isinstance(source, fx.Node) or source.op != "placeholder" or len(_shape(source) or ()) != 2:
+        return False
+    how = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return [how, *node.args[1:]] in _TRANSPOSES
+
+
+_TRANSPOSES = [
+    ["t"],
+    ["getattr", "T"],
+    ["getattr", "mT"],
+    *(["transpose", *axes] for axes in ((0, 1), (1, 0), (-1, -2), (-2, -1), (0, -1), (-1, 0))),
+]
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:

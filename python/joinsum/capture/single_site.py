@@ -28,9 +28,10 @@ from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.decompositions.random_nodes import with_random_operators
 from joinsum.capture.in_place import add_products, merge_updates, overwrite_operands
 from joinsum.capture.layouts import use_channels_last
-from joinsum.capture.operators.table import random_rule_of, rule_of
+from joinsum.capture.missing_rules import refuse_missing_rules
+from joinsum.capture.operators.table import random_rule_of
 from joinsum.capture.products import use_products
-from joinsum.capture.recording.application import operator_name, refuse
+from joinsum.capture.recording.application import refuse
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.views import merge_views
 from joinsum.cluster.context import Context, context
@@ -64,7 +65,8 @@ class SingleSiteExecutable:
         self._device = graph.device
         use_cross_entropies(nodes)
         for node in nodes.nodes:
-            _check(node, graph.replicate)
+            _check(node)
+        refuse_missing_rules(nodes.nodes, graph.replicate)
         use_channels_last(nodes)
         merge_views(nodes)
         add_products(nodes, self._tied)
@@ -174,8 +176,8 @@ def _array(x: DistributedTensor) -> torch.Tensor:
     return block if block.shape == x.shape else block.view(x.shape)
 
 
-def _check(node: fx.Node, replicate: Collection[str]) -> None:
-    """Raises for an operator that more sites would refuse."""
+def _check(node: fx.Node) -> None:
+    """Raises for a node that is no operator."""
     if node.op in ("placeholder", "output", "get_attr"):
         return
     if node.op != "call_function":
@@ -184,12 +186,6 @@ def _check(node: fx.Node, replicate: Collection[str]) -> None:
         return
     if not isinstance(node.target, torch._ops.OpOverload):
         refuse(str(node.target), node, "it is no ATen operator")
-    name = operator_name(node.target)
-    if rule_of(name) is None and name not in replicate and node.all_input_nodes:
-        shapes = [
-            list(x.meta["val"].shape) for x in node.all_input_nodes if isinstance(x.meta.get("val"), torch.Tensor)
-        ]
-        refuse(name, node, "there is no rule for this operator", shapes)
 
 
 def _function_of(graph: fx.Graph, attributes: torch.nn.Module) -> Callable[[list[Any]], Sequence[Any]]:

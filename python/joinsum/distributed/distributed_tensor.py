@@ -110,6 +110,38 @@ on every rank
         state = "" if self._stored.alive else ", overwritten"
         return f"DistributedTensor({self.physical_type}{state}{gradient})"
 
+    def __format__(self, spec: str) -> str:
+        """That of the number, of a tensor without axes, which all ranks format; text without a format is `repr`."""
+        return self.item().__format__(spec) if spec and self.dim() == 0 else object.__format__(self, spec)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """A copy as an array that refuses to be written, in a program of one process. Raises PlanError on process
+        groups, where all ranks give `x.full_tensor().numpy()`, and RuntimeError as torch does of a tensor that requires
+        a gradient, unless `force`.
+
+        >>> import joinsum, torch
+        >>> _ = joinsum.init(sites=2)
+        >>> joinsum.DistributedTensor.of(torch.arange(4.), parts=2).numpy()
+        array([0., 1., 2., 3.], dtype=float32)
+        """
+        array = self._in_this_process("numpy").requires_grad_(self.requires_grad).numpy(force=force)
+        array.flags.writeable = False
+        return array
+
+    def tolist(self) -> Any:
+        """The elements as nested lists, in a program of one process. Raises PlanError on process groups, where all
+        ranks give `x.full_tensor().tolist()`."""
+        return self._in_this_process("tolist").tolist()
+
+    def _in_this_process(self, method: str) -> torch.Tensor:
+        """The unsharded tensor, detached. Raises PlanError where other ranks store blocks."""
+        if self.context.single_process:
+            return self.unsharded()
+        raise PlanError(
+            f"DistributedTensor: no {method} where other ranks store blocks; on all ranks, give "
+            f"x.full_tensor().{method}(), of the detached tensor: type={self.physical_type}"
+        )
+
     def __deepcopy__(self, memo: dict[int, Any]) -> DistributedTensor:
         if id(self) in memo:
             found: DistributedTensor = memo[id(self)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from joinsum.base.arguments import show
 from joinsum.base.errors import PlanError
@@ -19,9 +20,9 @@ __all__ = ["full_state_dict"]
 def full_state_dict(
     source: torch.nn.Module | torch.optim.Optimizer | Mapping[str, Any], *, ranks: Literal["all", "first"] = "all"
 ) -> dict[str, Any]:
-    """The state of a model, an optimizer, or a state dictionary, with an unsharded copy of each distributed tensor:
-    for `torch.save`, `safetensors.torch.save_file` and other code that reads tensors. Names that share a tensor share
-    its copy.
+    """The state of a model, an optimizer, or a state dictionary, with an unsharded copy of each tensor: for
+    `torch.save`, `safetensors.torch.save_file` and other code that reads tensors. Names that share a tensor share its
+    copy.
 
     ranks   which ranks of a process group get it: "all", or "first", where the others get an empty dictionary and hold
             one tensor at a time
@@ -47,16 +48,25 @@ def full_state_dict(
     if not current.single_process:
         current.transport.agree("full_state_dict", f"ranks: {ranks}")
     receives = ranks == "all" or 0 in current.local_sites
-    copies: dict[int, torch.Tensor] = {}
+    copies: dict[Hashable, torch.Tensor] = {}
 
     def full(x: Any) -> Any:
-        if not isinstance(x, DistributedTensor):
+        if not isinstance(x, torch.Tensor) or is_lazy(x):  # a lazy parameter has no elements yet
             return x
-        key = id(x.stored)
+        key = _memory(x)
         if key not in copies:
-            copy = x.unsharded()
+            copy = x.unsharded() if isinstance(x, DistributedTensor) else x.detach().clone()
             copies[key] = copy if receives else copy.new_empty(0)
         return copies[key]
 
     out: dict[str, Any] = tree_map(full, dict(state))
     return out if receives else {}
+
+
+def _memory(x: torch.Tensor) -> Hashable:
+    """Equal for two names of one tensor, which `state_dict` gives a tensor object each."""
+    if isinstance(x, DistributedTensor):
+        return id(x.stored)
+    if type(x) not in (torch.Tensor, torch.nn.Parameter) or x.layout is not torch.strided or x.numel() == 0:
+        return id(x)
+    return x.data_ptr(), x.shape, x.stride(), x.dtype

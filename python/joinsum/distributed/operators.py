@@ -13,7 +13,7 @@ from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.distributed.block_tensor import BlockTensor, is_distributed, retyped
 from joinsum.distributed.local_fast_path import has_tensors, row_of, rows_of
-from joinsum.distributed.reductions import REDUCTIONS
+from joinsum.distributed.reductions import REDUCTIONS, is_norm_of_all, vector_norm
 
 __all__ = ["dispatch", "plan_other_operators"]
 
@@ -351,6 +351,11 @@ def _item(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return func(args[0].unsharded())
 
 
+def _norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Of all elements each process reduces its blocks; along some axes it is a plan."""
+    return (vector_norm if is_norm_of_all(args, kwargs) else _planned)(func, args, kwargs)
+
+
 def _equal(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return bool(torch.equal(*map(_unsharded, args)))
 
@@ -376,5 +381,7 @@ _HANDLERS: dict[Any, Handler] = {
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     _aten._local_scalar_dense.default: _item,
     _aten.equal.default: _equal,
+    _aten.linalg_vector_norm.default: _norm,
+    _aten.norm.Scalar: _norm,
     **REDUCTIONS,
 }

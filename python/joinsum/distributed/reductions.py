@@ -11,7 +11,7 @@ from joinsum.base.dtypes import accumulation_dtype
 from joinsum.base.errors import PlanError
 from joinsum.distributed.block_tensor import BlockTensor, is_distributed
 
-__all__ = ["REDUCTIONS"]
+__all__ = ["REDUCTIONS", "is_norm_of_all", "vector_norm"]
 
 _aten = torch.ops.aten
 _INFINITY = float("inf")
@@ -63,15 +63,14 @@ def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Te
 
 
 def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[torch.Tensor]:
-    """Norms of all elements of each tensor, in one exchange between the ranks."""
-    if order == 0:
-        raise PlanError("DistributedTensor: the norm of order 0 is a count; give (x != 0).sum()")
+    """Norms of all elements of each tensor, in one exchange between the ranks. The norm of order 0 is a count, whose
+    partial results are added up."""
     dtypes = [(dtype or x.dtype).to_real() for x in xs]
     partial = [_partial_norm(x, order, accumulation_dtype(dtype or x.dtype)) for x in xs]
     current = next(x.context for x in xs if is_distributed(x))
     if not current.single_process:
         columns = torch.stack(current.all_gather("norm", torch.stack(partial)))
-        norms = torch.linalg.vector_norm(columns, order, dim=0)
+        norms = torch.linalg.vector_norm(columns, order or 1.0, dim=0)
         partial = [norm if is_distributed(x) else own for x, own, norm in zip(xs, partial, norms, strict=True)]
     return [norm.to(own) for norm, own in zip(partial, dtypes, strict=True)]
 
@@ -82,18 +81,29 @@ def _partial_norm(x: Any, order: float, dtype: torch.dtype) -> torch.Tensor:
     partial = [torch.linalg.vector_norm(array, order, dtype=dtype) for array in arrays if array.numel()]
     if not partial:
         return torch.full((), _INFINITY if order < 0 else 0.0, dtype=dtype.to_real(), device=x.device)
-    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(partial), order)
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(partial), order or 1.0)
     return norm
 
 
-def _vector_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+def is_norm_of_all(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a norm is one number."""
+    values = _norm_arguments(args, kwargs)
+    x, dims = values["x"], values.get("dim")
+    every = not dims or sorted(dim % max(x.dim(), 1) for dim in dims) == list(range(x.dim()))
+    return every and not values.get("keepdim")
+
+
+def vector_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """A norm of all elements."""
+    values = _norm_arguments(args, kwargs)
+    return _norms([values["x"]], values["order"], values.get("dtype"))[0]
+
+
+def _norm_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of linalg_vector_norm and norm by name; the order as a number."""
     values = dict(zip(["x", "ord", "dim", "keepdim"], args, strict=False)) | dict(kwargs)
-    dims = values.get("dim")
-    all_elements = dims is None or sorted(dim % args[0].dim() for dim in dims) == list(range(args[0].dim()))
-    if not all_elements or values.get("keepdim"):
-        raise PlanError(f"DistributedTensor: only norms of all elements: operator={func}; give x.full_tensor()")
     order = values.get("ord", values.get("p", 2))
-    return _norms([args[0]], 2.0 if order is None else float(order), values.get("dtype"))[0]
+    return values | {"order": 2.0 if order is None else float(order)}
 
 
 def _foreach_norm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -115,8 +125,6 @@ REDUCTIONS: dict[Any, Callable[..., Any]] = {
     _aten.min.default: _reduction(torch.min, _INFINITY),
     _aten.all.default: _reduction(torch.all, True),
     _aten.any.default: _reduction(torch.any, False),
-    _aten.linalg_vector_norm.default: _vector_norm,
-    _aten.norm.Scalar: _vector_norm,
     _aten._foreach_norm.Scalar: _foreach_norm,
     _aten._foreach_max.default: _foreach_max,
 }

@@ -330,7 +330,7 @@ class SparseTensor:
         >>> from joinsum import SparseTensor
         >>> weights = torch.tensor([5., 7.], requires_grad=True)
         >>> graph = SparseTensor.from_edges([[1, 0], [0, 2]], 3).with_values(weights)
-        >>> graph.to_dense()
+        >>> graph.to_dense().detach()
         tensor([[0., 0., 5.],
                 [7., 0., 0.],
                 [0., 0., 0.]])

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import joinsum
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -116,6 +117,65 @@ def test_reductions_of_all_elements_are_plain_tensors(sites: int, index: int, re
     torch.testing.assert_close(result, REDUCTIONS[index](x))
 
 
+ORDERS = (2, 1, 0, 3, 0.5, -1, -2.5, float("inf"), float("-inf"))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+def test_norms_along_any_axes_are_torchs(sites: int, dtype: torch.dtype, order: float) -> None:
+    tolerance = 1e-10 if dtype is torch.float64 else 1e-5
+    x = draw(5, 4, 2).to(dtype)
+    x[0, 0, 0] = 0
+    cut = DistributedTensor.of(x, parts=(sites, 1, 1))
+    for dim in (None, (), 0, -1, (0, 2), (2, 1), (0, 1, 2)):
+        for keepdim in (False, True):
+            found = torch.linalg.vector_norm(cut, order, dim, keepdim)
+            wanted = torch.linalg.vector_norm(x, order, dim, keepdim)
+            assert not isinstance(found, DistributedTensor)
+            torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+    widened = torch.linalg.vector_norm(cut, order, 1, dtype=torch.promote_types(dtype, torch.float64))
+    torch.testing.assert_close(
+        widened, torch.linalg.vector_norm(x, order, 1, dtype=torch.promote_types(dtype, torch.float64))
+    )
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.norm(dim=1),
+        lambda x: x.norm(1, dim=0, keepdim=True),
+        lambda x: torch.norm(x, float("inf"), dim=[0, 1], keepdim=True),
+        lambda x: torch.linalg.norm(x, 2, dim=1),
+        lambda x: nn.functional.normalize(x),
+        lambda x: nn.functional.normalize(x, 3.0, dim=0),
+        lambda x: nn.functional.cosine_similarity(x, x + 1),
+    ],
+)
+@pytest.mark.parametrize("way", ["distribute", "train_step"])
+def test_norms_along_an_axis_of_a_parameter_have_gradients(
+    sites: int, way: str, function: Callable[[Tensor], Tensor]
+) -> None:
+    torch.manual_seed(3)
+    layer, x = nn.Linear(4, 6).double(), draw(3, 4).double()
+    if way == "distribute":
+        joinsum.distribute(layer, x)
+    else:
+        step = joinsum.train_step(layer, nn.functional.mse_loss, torch.optim.SGD(layer.parameters(), lr=0.1))
+        step(x, draw(3, 6).double())
+    assert isinstance(layer.weight, DistributedTensor)
+    plain = layer.weight.full_tensor().detach().requires_grad_()
+    found, wanted = function(layer.weight), function(plain)
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+    with torch.inference_mode():
+        torch.testing.assert_close(function(layer.weight), wanted, rtol=1e-10, atol=1e-10)
+    layer.weight.grad = None
+    weights = torch.arange(1.0, wanted.numel() + 1).view_as(wanted)
+    (found * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    assert layer.weight.grad is not None
+    torch.testing.assert_close(gathered(layer.weight.grad), plain.grad, rtol=1e-10, atol=1e-10)
+
+
 def in_place_operators() -> list[str]:
     """Methods in place of which torch says that their other form is elementwise, and that draw no numbers."""
     found = []
@@ -222,6 +282,40 @@ def test_blocks_of_another_init_are_refused(sites: int) -> None:
     joinsum.init(sites=sites)
     with pytest.raises(joinsum.PlanError, match="another init"):
         x + blocks(draw(4, 4), sites)
+
+
+@pytest.mark.parametrize("replicated", [False, True])
+def test_in_one_process_they_are_arrays_and_lists(sites: int, replicated: bool) -> None:
+    x = draw(5, 4).double()
+    cut = blocks(x, sites, replicated)
+    for found in (cut.numpy(), cut.detach().cpu().numpy(), np.asarray(cut), np.array(cut), cut.numpy(force=True)):
+        assert np.array_equal(found, x.numpy())
+    assert np.asarray(cut, dtype=np.float32).dtype == np.float32
+    assert cut.tolist() == x.tolist()
+    assert cut.bfloat16().float().tolist() == x.bfloat16().float().tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        cut.numpy()[0, 0] = 1
+    np.array(cut)[0, 0] = 1
+    torch.testing.assert_close(cut.full_tensor(), x, rtol=0, atol=0)
+
+
+def test_arrays_of_parameters_are_asked_for_as_in_torch(sites: int) -> None:
+    parameter = nn.Parameter(blocks(draw(5, 4), sites))
+    for call in (lambda: parameter.numpy(), lambda: np.asarray(parameter), lambda: (parameter * 2).numpy()):
+        with pytest.raises(RuntimeError, match=r"detach\(\)"):
+            call()
+    assert np.array_equal(parameter.detach().numpy(), draw(5, 4).numpy())
+    assert np.array_equal(parameter.numpy(force=True), draw(5, 4).numpy())
+    assert parameter.tolist() == draw(5, 4).tolist()
+
+
+def test_numbers_of_one_element(sites: int) -> None:
+    for x in (DistributedTensor.of(torch.tensor(1.5)), nn.Parameter(DistributedTensor.of(torch.tensor([1.5])))):
+        assert (x.item(), float(x), int(x), bool(x)) == (1.5, 1.5, 1, True)
+        assert "DistributedTensor(f32" in f"{x} {x!r}"
+    assert f"{DistributedTensor.of(torch.tensor(1.5)):.2f}" == "1.50"
+    with pytest.raises(TypeError, match="format"):
+        f"{blocks(draw(5, 4), sites):.2f}"
 
 
 def test_in_one_process_they_are_pickled_as_their_unsharded_tensors(sites: int) -> None:

@@ -56,6 +56,41 @@ def test_tensors_of_several_names_stay_shared() -> None:
     assert found["0.weight"] is found["2.weight"]
 
 
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad])
+def test_optimizers_share_nothing_with_the_state_of_another(kind: type[torch.optim.Optimizer], sites: int) -> None:
+    joinsum.init(sites=sites, cluster=CUTTING)
+    x = batches("mlp", 1)[0][0]
+
+    def stepped(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    model, other = (joinsum.distribute(new_model("mlp"), x) for _ in range(2))
+    ours, theirs = kind(model.parameters()), kind(other.parameters())
+    stepped(model, ours)
+    state = joinsum.full_state_dict(ours)
+    before = copy.deepcopy(state)
+    theirs.load_state_dict(state)
+    other.load_state_dict(joinsum.full_state_dict(model))
+    stepped(other, theirs)
+    torch.testing.assert_close(joinsum.full_state_dict(ours)["state"], before["state"], rtol=0, atol=0)
+    stepped(model, ours)
+    torch.testing.assert_close(joinsum.full_state_dict(theirs)["state"], joinsum.full_state_dict(ours)["state"])
+
+
+def test_plain_tensors_are_copied_and_tied_ones_stay_tied() -> None:
+    layer = nn.Linear(4, 4, bias=False)
+    model = nn.Sequential(layer, nn.BatchNorm1d(4), layer)
+    found = joinsum.full_state_dict(model)
+    assert found["0.weight"] is found["2.weight"]
+    assert found["0.weight"].data_ptr() != layer.weight.data_ptr()
+    layer.weight.data.zero_()
+    assert found["0.weight"].abs().sum() > 0
+    assert isinstance(joinsum.full_state_dict(nn.LazyLinear(3))["weight"], nn.UninitializedParameter)
+
+
 def test_a_state_dictionary_of_mixed_contents() -> None:
     x = DistributedTensor.of(torch.arange(6.0), parts=3)
     found = joinsum.full_state_dict({"a": {"x": x}, "n": 3, "list": [torch.ones(2), "text"]})

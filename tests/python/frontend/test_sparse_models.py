@@ -285,6 +285,16 @@ def test_a_refused_call_names_a_buffer_of_a_module() -> None:
         joinsum.distribute(nn.Sequential(nn.Linear(4, 9), Rows()), torch.ones(2, 4))
 
 
+def test_other_code_that_torch_compiles_is_left_alone() -> None:
+    with pytest.raises(Exception, match="coalesce expected sparse"):
+        torch.compile(lambda x: x.coalesce() * 2, backend="eager", fullgraph=True)(torch.ones(2, 2))
+    with pytest.raises(Exception, match="expected sparse"):
+        torch.compile(lambda x: torch.sparse.sum(x), backend="eager", fullgraph=True)(torch.ones(2, 2))
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged)
+    doubled = torch.compile(lambda x: x.values() * 2, backend="eager", fullgraph=True)(nested)
+    assert torch.equal(doubled, torch.full((5,), 2.0))
+
+
 def test_a_coalesced_buffer_is_that_of_torch() -> None:
     class Rows(nn.Module):
         def __init__(self) -> None:

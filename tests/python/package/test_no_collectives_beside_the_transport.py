@@ -38,7 +38,10 @@ ALLOWED = {
         {"get_process_group_ranks", "device_mesh", "tensor"},
         "DTensor's types: DTensor moves its data itself",
     ),
-    "distributed/checkpoint.py": ({"checkpoint"}, "DCP writes and reads files, and moves its own metadata"),
+    "distributed/checkpoint.py": (
+        {"checkpoint", "DistError"},
+        "DCP writes and reads files, and moves its own metadata; its errors",
+    ),
     "distributed/checkpoint_files.py": ({"checkpoint"}, "DCP's reader of files, checked"),
     "distributed/dcp_blocks.py": ({"checkpoint"}, "the types in which DCP asks for blocks"),
 }

@@ -27,7 +27,7 @@ def _filled(application: Application) -> Results:
         number = 1 if "ones" in application.operator._opname else 0
     if isinstance(number, SymbolicNumber):
         return [expanded(application.recorder.scalar(number, application.dtype), application.shape)]
-    assert isinstance(number, (int, float))
+    assert isinstance(number, (int, float, complex))
     return [application.recorder.filled(application.shape, torch.tensor(number, dtype=application.dtype))]
 
 
@@ -82,7 +82,7 @@ ROWS = [
         "creation",
         Entry(
             "full full_like new_full zeros zeros_like new_zeros ones ones_like new_ones fill.Scalar scalar_tensor "
-            "_efficientzerotensor",
+            "_efficientzerotensor _new_zeros_with_same_feature_meta",
             _filled,
             _REPEATS,
         ),

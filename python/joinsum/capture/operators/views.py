@@ -91,6 +91,11 @@ def _diagonal_backward(application: Application) -> Results:
     return form_of([diagonal], [names], undivided, sizes)(application)
 
 
+def _diagonal_scatter(application: Application) -> Results:
+    names, diagonal, undivided = _diagonal_axes(application, len(application.shape))
+    return form_of([names, diagonal], [names], undivided)(application)
+
+
 def _rot90(application: Application) -> Results:
     """A quarter turn swaps the two axes, which are undivided."""
     before = axis_names(len(application.shape))
@@ -151,6 +156,7 @@ ROWS = rows(
     ),
     Entry("diagonal diagonal_copy", _diagonal, _PAIR),
     Entry("diagonal_backward diag_embed", _diagonal_backward, _PAIR),
+    Entry("diagonal_scatter", _diagonal_scatter, _PAIR),
     Entry("roll flip", Along("dims"), "along `dims`, which are undivided"),
     Entry("rot90", _rot90, "the two axes of `dims` are undivided"),
     Entry("tril triu", Form("*b i j -> *b i j", "i j", flops="1 *b i j")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,17 @@ from joinsum.capture.recording.recorder import Recorder
 from joinsum.capture.recording.symbolic_numbers import INTEGERS, NUMBERS, SymbolicNumber
 from joinsum.capture.recording.values import Value
 
-__all__ = ["Application", "TensorType", "argument_of", "module_path", "operator_name", "refuse", "source_line"]
+__all__ = [
+    "Application",
+    "TensorType",
+    "argument_of",
+    "described",
+    "forward_node",
+    "module_path",
+    "operator_name",
+    "refuse",
+    "source_line",
+]
 
 TensorType = tuple[Sequence[int], torch.dtype]  # shape and dtype
 
@@ -123,6 +134,21 @@ class Application:
             self.recorder, self.node, operator, operator_name(operator), {**defaults, **arguments}, types
         )
 
+    def with_complex_tensors(self) -> Application:
+        """The same with a tensor without axes in place of each complex number; of the overload that takes tensors."""
+        numbers = {name: value for name, value in self.arguments.items() if isinstance(value, complex)}
+        packet: Any = self.operator._overloadpacket
+        overload = self.operator._overloadname.replace("Scalar", "Tensor")
+        operator = getattr(packet, overload) if numbers and overload in packet.overloads() else self.operator
+        tensors = {each.name for each in operator._schema.arguments if "Tensor" in str(each.type)}
+        if not numbers or not numbers.keys() <= tensors:
+            return self
+        promoted = functools.reduce(torch.promote_types, [value.dtype for _, value in self.tensors()], torch.bool)
+        dtype = torch.result_type(torch.empty((), dtype=promoted), 1j)
+        constants = {name: self.recorder.scalar(number, dtype) for name, number in numbers.items()}
+        changed = self.with_arguments(constants)
+        return replace(changed, operator=operator, name=operator_name(operator))
+
     @property
     def types(self) -> list[TensorType]:
         """Shape and dtype of each result that is a tensor."""
@@ -172,13 +198,17 @@ def operator_name(operator: torch._ops.OpOverload) -> str:
 
 def refuse(name: str, node: fx.Node, why: str, shapes: Sequence[Sequence[int]] = ()) -> NoReturn:
     """Raises CaptureError with the operator, the user's module and line, shapes and the remedies."""
-    module = module_path(node)
-    of = f", module={module}" if module else ""
     raise CaptureError(
-        f"capture: {why}: operator={name}, shapes={[list(shape) for shape in shapes]}{of}, at={source_line(node)}; "
-        f'give it a rule with joinsum.register_operator("{name}", ...), or run it on every site with '
-        f'replicate=["{name}"]'
+        f"capture: {why}: {described(name, node, shapes)}; give it a rule with "
+        f'joinsum.register_operator("{name}", ...), or run it on every site with replicate=["{name}"]'
     )
+
+
+def described(name: str, node: fx.Node, shapes: Sequence[Sequence[int]] = ()) -> str:
+    """An operator with the shapes of its operands, the user's module and line."""
+    module = module_path(node) or module_path(forward_node(node))
+    of = f", module={module}" if module else ""
+    return f"operator={name}, shapes={[list(shape) for shape in shapes]}{of}, at={source_line(node)}"
 
 
 def module_path(node: fx.Node) -> str:
@@ -197,13 +227,23 @@ def module_path(node: fx.Node) -> str:
     return found[1].replace("['", ".").replace("']", "") if found is not None else ""
 
 
+def forward_node(node: fx.Node) -> fx.Node:
+    """The operator of the forward pass, in the same graph, whose gradient an FX node is a part of; else the node."""
+    number = node.meta.get("seq_nr") if node.meta.get("autograd_backward") else None
+    if number is None:
+        return node
+    same = (each for each in node.graph.nodes if each.meta.get("seq_nr") == number and each.meta.get("stack_trace"))
+    return next((each for each in same if not each.meta.get("autograd_backward")), node)
+
+
 def source_line(node: fx.Node) -> str:
-    """The user's line that an FX node comes from: file, number and text.
+    """The user's line that an FX node comes from: file, number and text; for a gradient that of the forward operator.
 
     >>> from torch import fx
     >>> source_line(fx.Graph().placeholder("x"))
     'x (of no known line)'
     """
+    node = forward_node(node)
     trace = node.meta.get("stack_trace") or ""
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     places = [position for position, line in enumerate(lines) if line.startswith("File ")]

@@ -67,7 +67,9 @@ class _Resolver:
         self._nodes: dict[Producer, _C.EinsumNode] = {}
 
     def run(self, recorder: Recorder, outputs: Sequence[OutputDraft], modules: Mapping[Draft, str]) -> Recorded:
-        producers = _in_order([output.value.producer for output in outputs])
+        wanted = [output.value.producer for output in outputs]
+        _multiply_sparse_sums(recorder, _in_order(wanted))
+        producers = _in_order(wanted)
         drafts = [(producer, producer.draft) for producer in recorder.inputs if isinstance(producer.draft, InputDraft)]
         drafts = [
             (producer, draft) for producer, draft in drafts if producer in producers or draft.position is not None
@@ -94,12 +96,8 @@ class _Resolver:
         dtype = dtype_name(f"capture: input {draft.name}", producer.dtype)
         flat = [extent for axis in extents for extent in axis]
         shape = tuple(map(self._number, draft.shape))
-        if draft.entries is not None and flat != list(shape):
-            raise CaptureError(
-                f"capture: an axis of a sparse tensor is split, or has one element: input={draft.name}, "
-                f"shape={list(shape)}; multiply it by dense tensors (torch.sparse.mm, @), or give its to_dense()"
-            )
-        self._nodes[producer] = _C.einsum_input(draft.name, dtype, flat, draft.entries)
+        # A sparse tensor of one element is stored densely, as it has no axis.
+        self._nodes[producer] = _C.einsum_input(draft.name, dtype, flat, draft.entries if flat else None)
         return Input(draft.name, draft.position, shape, producer.dtype, extents)
 
     def _output(self, draft: OutputDraft) -> Output:
@@ -133,17 +131,15 @@ class _Resolver:
     @staticmethod
     def _check_sparse(draft: EinsumDraft | CallDraft) -> None:
         """Raises where a sparse input meets another operator than sums of products with dense ones."""
-        sparse = [
-            each.draft for each in draft.inputs if isinstance(each.draft, InputDraft) and each.draft.entries is not None
-        ]
+        sparse = _sparse_inputs(draft)
         if not sparse:
             return
         product = isinstance(draft, EinsumDraft) and (draft.join, draft.aggregate) == ("mul", "add")
         if not product or len(sparse) > 1 or len(draft.inputs) == 1:
             found = draft.function if isinstance(draft, CallDraft) else f"einsum of {draft.join}, {draft.aggregate}"
             raise CaptureError(
-                "capture: a sparse tensor is taken in products with dense ones alone (torch.sparse.mm, @, addmm); give "
-                f"this operator its to_dense(): input={sparse[0].name}, operator={found}"
+                "capture: a sparse tensor is taken in products with dense ones (torch.sparse.mm, @, addmm) and in sums "
+                f"alone; give this operator its to_dense(): input={sparse[0].name}, operator={found}"
             )
 
     def _call(self, output: int, draft: CallDraft) -> _C.Call:
@@ -217,6 +213,22 @@ def _in_order(wanted: Sequence[Producer]) -> dict[Producer, None]:
         stack.append((producer, True))
         stack += [(each, False) for each in reversed(producer.draft.inputs)]
     return order
+
+
+def _multiply_sparse_sums(recorder: Recorder, producers: Iterable[Producer]) -> None:
+    """Sums of a sparse input become sums of its products with one, in which sparse tensors are taken."""
+    for producer in producers:
+        draft = producer.draft
+        if isinstance(draft, EinsumDraft) and (draft.join, draft.aggregate) == ("id", "add") and _sparse_inputs(draft):
+            one = recorder.filled((), torch.ones((), dtype=producer.dtype))
+            draft.inputs.append(one.producer)
+            draft.operands.append([])
+            draft.join = "mul"
+
+
+def _sparse_inputs(draft: EinsumDraft | CallDraft) -> list[InputDraft]:
+    drafts = (each.draft for each in draft.inputs)
+    return [each for each in drafts if isinstance(each, InputDraft) and each.entries is not None]
 
 
 class _Letters:

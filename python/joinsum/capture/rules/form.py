@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import torch
 
-from joinsum.capture.recording.application import Application, TensorType
+from joinsum.base.errors import CaptureError
+from joinsum.capture.recording.application import Application, TensorType, source_line
 from joinsum.capture.recording.axes import Axis, extent_of
 from joinsum.capture.recording.values import (
     Arguments,
@@ -161,6 +162,12 @@ def call_arguments(application: Application, drafts: Mapping[str, object]) -> Ar
     """All arguments of the operator, by position and by name, some of them replaced by drafts."""
     schema = application.operator._schema.arguments
     values = {each.name: drafts.get(each.name, application.arguments[each.name]) for each in schema}
+    for name, value in values.items():
+        if isinstance(value, complex):
+            raise CaptureError(
+                f"capture: a complex number is no argument of a call: operator={application.name}, {name}={value}, "
+                f"at={source_line(application.node)}; multiply by torch.tensor({value}) instead"
+            )
     positional = [each.name for each in schema if not each.kwarg_only]
     defaults = {each.name: each.default_value for each in schema if each.has_default_value()}
     while positional and positional[-1] in defaults and values[positional[-1]] == defaults[positional[-1]]:

@@ -195,6 +195,10 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     "aten::heaviside": (lambda x: A.heaviside(x, x.detach()), lambda: torch.randn(4, 6)),
     "aten::histc": (lambda x: A.histc(x), lambda: torch.randn(4, 6)),
     "aten::_efficientzerotensor": (lambda x: A.sgn(x), matrix),
+    "aten::_new_zeros_with_same_feature_meta": (
+        lambda x: x + A._new_zeros_with_same_feature_meta(x.detach(), x.detach()),
+        matrix,
+    ),
     "aten::i0": (lambda x: A.i0(x), lambda: torch.randn(4, 6)),
     "aten::index_copy": (lambda x: A.index_copy(x, 1, torch.tensor([1, 3]), torch.ones(4, 2)), matrix),
     "aten::index_fill.int_Scalar": (lambda x: A.index_fill.int_Scalar(x, 1, torch.tensor([1, 3]), 2.0), matrix),
