@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # usage: tools/run_shards.sh GOOGLETEST_PROGRAM [ARGUMENT ...]
 # Runs the program once per core at the same time, each with its shard of the tests. Prints what they print, one shard
-# after another. Fails if any shard fails.
+# after another, those that fail last. Fails if any shard fails.
 set -uo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -12,8 +12,14 @@ for ((shard = 0; shard < shards; shard++)); do
   processes+=($!)
 done
 result=0
+failed=()
 for ((shard = 0; shard < shards; shard++)); do
-  wait "${processes[$shard]}" || result=$?
-  cat "$folder/$shard"
+  if wait "${processes[$shard]}"; then
+    cat "$folder/$shard"
+  else
+    result=$?
+    failed+=("$folder/$shard")
+  fi
 done
+((${#failed[@]} == 0)) || cat "${failed[@]}"
 exit $result

@@ -56,9 +56,10 @@ void bind_expressions(py::module_& module) {
   module.def("sparse_map", [plain](const std::string& op, const std::vector<ExpressionHandle>& children) {
     return plain(sparse::program::make_map(operator_named(op), {children.begin(), children.end()}));
   });
-  module.def("sparse_join", [plain](const std::string& join, const std::vector<ExpressionHandle>& operands) {
-    return plain(sparse::program::joined(join, {operands.begin(), operands.end()}));
-  });
+  module.def("sparse_join",
+             [plain](const std::string& join, const std::vector<ExpressionHandle>& operands, const std::string& dtype) {
+               return plain(sparse::program::joined(join, {operands.begin(), operands.end()}, dtype_named(dtype)));
+             });
   module.def("sparse_aggregation",
              [](const std::string& name) { return name_of(sparse::program::aggregate_named(name)); });
   module.def("sparse_aggregate",

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 
@@ -7,6 +6,7 @@
 #include "kernels/table/sparsity.h"
 #include "relation/kernel_axes.h"
 #include "relation/typing.h"
+#include "sparse/tensor/elements.h"
 
 namespace joinsum::relation {
 namespace {
@@ -67,9 +67,7 @@ void check_sparse_operands(const std::string& who, const RelationType& left, con
                            const kernels::table::Kernel& kernel) {
   if (!left.sparse() && !right.sparse()) return;
   if (kernels::table::gives_sparse(kernel, left.sparse(), right.sparse())) {
-    constexpr std::array kTaken = {DType::kFloat32, DType::kFloat64, DType::kInt32,
-                                   DType::kInt64,   DType::kUInt8,   DType::kBool};
-    JOINSUM_USER_CHECK(std::ranges::find(kTaken, left.dtype) != kTaken.end(), who,
+    JOINSUM_USER_CHECK(sparse::tensor::is_element_type(left.dtype), who,
                        ": a sparse result is of f32, f64, i32, i64, u8 or bool; cast the operands: left=", left.text(),
                        ", right=", right.text());
     return;
@@ -79,11 +77,6 @@ void check_sparse_operands(const std::string& who, const RelationType& left, con
                      ": kernel does not take sparse arrays; products such as matmul do, and of two sparse arrays "
                      "elementwise kernels that are zero at zero; give a dense tensor: kernel=",
                      kernel.text(), ", left=", left.text(), ", right=", right.text());
-}
-
-double density_of(const RelationType& type) {
-  if (!type.sparse()) return 1;
-  return static_cast<double>(*type.entries) / static_cast<double>(std::max<int64_t>(type.elements(), 1));
 }
 
 /// Entries of a sparse result, if those of the operands are spread evenly.
@@ -124,10 +117,14 @@ RelationType with_entries(RelationType joined, const RelationType& left, const R
 
 }  // namespace
 
+double density_of(const RelationType& relation) {
+  if (!relation.sparse()) return 1;
+  return static_cast<double>(*relation.entries) / static_cast<double>(std::max<int64_t>(relation.elements(), 1));
+}
+
 void check_dense(const std::string& who, const RelationType& relation) {
   JOINSUM_USER_CHECK(!relation.sparse(), who,
-                     ": the relation is sparse, and only its products with dense ones are computed; give a dense ",
-                     "tensor: type=", relation.text());
+                     ": the operator takes no sparse relation; give a dense tensor: type=", relation.text());
 }
 
 Dims JoinKeys::left_position(int64_t left_arity) const { return all_dims(left_arity); }

@@ -24,7 +24,11 @@ struct JoinKeys {
 /// Raises where the arrays of `relation` are sparse.
 void check_dense(const std::string& who, const RelationType& relation);
 
-/// A sparse relation meets a dense one in a product that is summed; the result is dense.
+/// Stored elements of a relation by all that there are: 1 of a dense one.
+double density_of(const RelationType& relation);
+
+/// A sparse relation meets a dense one in a product that is summed, with a dense result. Of two sparse ones, and where
+/// `kernels::table::gives_sparse` says so, the result is sparse.
 RelationType join_type(const std::string& who, const RelationType& left, const RelationType& right, const JoinKeys& on,
                        const kernels::table::Kernel& kernel);
 

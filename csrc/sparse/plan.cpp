@@ -85,9 +85,7 @@ double estimate(const ExpressionPtr& expression, const Program& program, const E
   Readable readable;
   for (const auto& [name, tensor] : program.tensors()) readable[name] = {tensor.shape, tensor.fill};
   const Distinct distinct = with_distinct_indices(expression, {});
-  program::IndexSpace space = space_of("estimate", distinct, {}, readable, program.index_sizes());
-  space.dtype = program.dtype();
-  Terms terms(estimator, std::move(space));
+  Terms terms(estimator, space_of("estimate", distinct, {}, readable, program.index_sizes(), program.dtype()));
   const TermPtr term = terms.from_expression(distinct.expression, sources_of(program, *estimator));
   return terms.estimate(terms.statistics(term));
 }

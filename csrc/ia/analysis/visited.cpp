@@ -68,11 +68,7 @@ double visited_share(const Node& join) {
   double share = 1;
   const auto* call = join.as<LocalCall>();
   if (call != nullptr && kernels::call::counts_entries(call->call)) return share;
-  for (const NodePtr& input : join.inputs()) {
-    const relation::RelationType& type = input->type().relation;
-    if (!type.sparse()) continue;
-    share *= static_cast<double>(*type.entries) / static_cast<double>(std::max<int64_t>(type.elements(), 1));
-  }
+  for (const NodePtr& input : join.inputs()) share *= relation::density_of(input->type().relation);
   return std::min(share, 1.0);
 }
 

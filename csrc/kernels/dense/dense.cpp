@@ -8,6 +8,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include "kernels/dense/letters.h"
 #include "kernels/dense/loops.h"
 #include "kernels/table/rows.h"
 
@@ -160,12 +161,7 @@ at::Tensor run_elementwise(const Call& call, at::Tensor out) {
 at::Tensor run_contraction(const Call& call) {
   Subscripts labels = call.row.labels(call.kernel);
   Tensors operands = call.operands;
-  const std::string used = labels.text();
-  const std::string alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-  std::string free;
-  for (const char letter : alphabet) {
-    if (used.find(letter) == std::string::npos) free += letter;
-  }
+  const std::string free = unused_letters(labels.text());
   JOINSUM_KERNEL_CHECK(static_cast<int64_t>(free.size()) >= call.batch, call.kernel.name,
                        ": no letters are left for the batch axes: kernel=", call.kernel.text());
   const std::string batch = free.substr(0, static_cast<size_t>(call.batch));

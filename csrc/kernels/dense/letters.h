@@ -17,4 +17,10 @@ std::string select(const std::string& letters, Predicate keep) {
   return out;
 }
 
+/// The letters that `used` has not, in order.
+inline std::string unused_letters(const std::string& used) {
+  return select("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ",
+                [&](char letter) { return !has(used, letter); });
+}
+
 }  // namespace joinsum::kernels::dense

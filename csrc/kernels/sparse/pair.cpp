@@ -1,8 +1,8 @@
 #include "kernels/sparse/pair.h"
 
-#include <algorithm>
-
 #include "base/check.h"
+#include "kernels/dense/dense.h"
+#include "kernels/dense/letters.h"
 #include "kernels/sparse/query.h"
 #include "sparse/program/join.h"
 
@@ -12,71 +12,50 @@ namespace program = joinsum::sparse::program;
 
 namespace {
 
-/// Letters that no label uses.
-class NewLetters {
- public:
-  explicit NewLetters(std::string used) : used_(std::move(used)) {}
-
-  char next() {
-    constexpr const char* kAll = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
-    const size_t at = std::string(kAll).find_first_not_of(used_);
-    JOINSUM_KERNEL_CHECK(at != std::string::npos, "sparse arrays: more than 52 axes in one product");
-    used_ += kAll[at];
-    return kAll[at];
-  }
-
- private:
-  std::string used_;
-};
-
-/// Letters of the axes of each operand, and of the result.
-struct Labels {
-  std::vector<std::string> operands;
-  std::string result;
-};
-
-/// An axis of one element that is repeated along a longer one has a letter of its own, over which is summed.
-Labels labels_of(const table::Kernel& kernel, const at::Tensor& left, const at::Tensor& right, int64_t batch) {
+/// The letters of all axes: of the kernel's label, or of equal places, behind those of the batch. An axis of one
+/// element that is repeated along a longer one has a letter of its own, over which is summed.
+table::Subscripts labels_of(const table::Kernel& kernel, const at::Tensor& left, const at::Tensor& right,
+                            int64_t batch) {
   const table::Row& row = table::row_of(kernel);
-  table::Subscripts own;
-  if (row.form == table::Form::kLabelled) own = row.labels(kernel);
-  NewLetters letters(own.result + (own.operands.empty() ? "" : own.operands[0] + own.operands[1]));
-  const int64_t broadcast = row.form == table::Form::kLabelled ? batch : left.dim();
-  Labels out{.operands = {"", ""}, .result = ""};
-  for (int64_t axis = 0; axis < broadcast; ++axis) {
+  const bool labelled = row.form == table::Form::kLabelled;
+  const table::Subscripts own = labelled ? row.labels(kernel) : table::Subscripts{{"", ""}, ""};
+  const std::string free = dense::unused_letters(labelled ? own.text() : "");
+  const int64_t paired = labelled ? batch : left.dim();
+  JOINSUM_KERNEL_CHECK(std::ssize(free) >= 2 * paired,
+                       "sparse arrays: no letters are left for all axes: axes=", paired);
+  table::Subscripts out{{"", ""}, ""};
+  for (int64_t axis = 0; axis < paired; ++axis) {
     const int64_t extent = left.size(axis) == 1 ? right.size(axis) : left.size(axis);
-    out.result += letters.next();
-    for (size_t i = 0; i < 2; ++i) {
-      const bool whole = (i == 0 ? left : right).size(axis) == extent;
-      out.operands[i] += whole ? out.result.back() : letters.next();
-    }
+    out.result += free[2 * axis];
+    out.operands[0] += free[left.size(axis) == extent ? 2 * axis : 2 * axis + 1];
+    out.operands[1] += free[right.size(axis) == extent ? 2 * axis : 2 * axis + 1];
   }
-  if (row.form != table::Form::kLabelled) return out;
-  for (size_t i = 0; i < 2; ++i) out.operands[i] += own.operands[i];
-  out.result += own.result;
-  return out;
+  return {{out.operands[0] + own.operands[0], out.operands[1] + own.operands[1]}, out.result + own.result};
+}
+
+std::vector<std::string> names_of(const std::string& letters) {
+  std::vector<std::string> names;
+  for (const char letter : letters) names.emplace_back(1, letter);
+  return names;
 }
 
 program::ExpressionPtr read(size_t operand, const std::string& letters) {
-  std::vector<std::string> indices;
-  for (const char letter : letters) indices.emplace_back(1, letter);
-  return program::make_input("x" + std::to_string(operand), std::move(indices));
+  return program::make_input("x" + std::to_string(operand), names_of(letters));
 }
 
 }  // namespace
 
 at::Tensor of_pair(const table::Kernel& kernel, const at::Tensor& left, const at::Tensor& right, int64_t batch) {
-  const Labels labels = labels_of(kernel, left, right, batch);
+  const table::Subscripts labels = labels_of(kernel, left, right, batch);
   const std::string join = table::contracts(kernel) ? "mul" : kernel.name;
-  program::ExpressionPtr value = program::joined(join, {read(0, labels.operands[0]), read(1, labels.operands[1])});
-  std::vector<std::string> summed;
-  for (const std::string& letters : labels.operands) {
-    for (const char letter : letters) {
-      const bool known = std::ranges::find(summed, std::string(1, letter)) != summed.end();
-      if (!known && labels.result.find(letter) == std::string::npos) summed.emplace_back(1, letter);
-    }
+  program::ExpressionPtr value = program::joined(join, {read(0, labels.operands[0]), read(1, labels.operands[1])},
+                                                 dense::dtype_of(left.scalar_type()));
+  const std::string& first = labels.operands[0];
+  std::string summed = first + dense::select(labels.operands[1], [&](char c) { return !dense::has(first, c); });
+  summed = dense::select(summed, [&](char c) { return !dense::has(labels.result, c); });
+  if (!summed.empty()) {
+    value = program::make_aggregate(joinsum::sparse::operators::Operator::kAdd, names_of(summed), value);
   }
-  if (!summed.empty()) value = program::make_aggregate(joinsum::sparse::operators::Operator::kAdd, summed, value);
   const double zero = 0;
   return result_of({.expression = program::text_of(value), .output = labels.result, .letters = {}, .extents = {}},
                    {left, right}, {zero, zero});

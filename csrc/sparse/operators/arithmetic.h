@@ -51,8 +51,8 @@ template <class T>
 T integer_power(T x, double n) {
   T result(1);
   for (; n >= 1; n = std::floor(n / 2)) {
-    if (std::fmod(n, 2) == 1) result = T(result * x);
-    x = T(x * x);
+    if (std::fmod(n, 2) == 1) result = apply(Operator::kMultiply, result, x);
+    x = apply(Operator::kSquare, x);
   }
   return result;
 }
@@ -63,7 +63,7 @@ T applied(Operator op, T a, T b) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     if (op == Operator::kDivide) {
       if (b == T(0)) return T(0);
-      if (std::is_signed_v<T> && b == T(-1)) return T(0 - static_cast<std::make_unsigned_t<T>>(a));
+      if (std::is_signed_v<T> && b == T(-1)) return apply(Operator::kNegate, a);
       return T(a / b);
     }
     if (op == Operator::kPower && b >= T(0)) return integer_power(a, static_cast<double>(b));
@@ -90,7 +90,8 @@ T repeated_in(Operator op, T x, double n) {
   if (op == Operator::kAnd || op == Operator::kOr) return T(x != T(0));
   if (op == Operator::kAdd) {
     if constexpr (std::is_same_v<T, bool>) return x;
-    if constexpr (std::is_integral_v<T>) return T(x * static_cast<T>(static_cast<int64_t>(std::fmod(n, 0x1p62))));
+    if constexpr (std::is_integral_v<T>)
+      return apply(Operator::kMultiply, x, static_cast<T>(static_cast<uint64_t>(std::fmod(n, 0x1p63))));
     return T(static_cast<double>(x) * n);
   }
   if (op == Operator::kMultiply) {

@@ -69,16 +69,22 @@ T smaller(T a, T b) {
   return (b < a || b != b) ? b : a;
 }
 
+/// Where sums, differences and products of T are computed: those of signed integers overflow, those of unsigned ones
+/// wrap around.
+template <class T>
+using Wrapping = std::conditional_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, uint64_t, T>;
+
 /// The value of an operator of two children, or of the first two of a longer map.
 template <class T>
 T apply(Operator op, T a, T b) {
+  using W = Wrapping<T>;
   switch (op) {
     case Operator::kAdd:
-      return T(a + b);
+      return T(W(a) + W(b));
     case Operator::kMultiply:
-      return T(a * b);
+      return T(W(a) * W(b));
     case Operator::kSubtract:
-      return T(a - b);
+      return T(W(a) - W(b));
     case Operator::kDivide:
       return T(a / b);
     case Operator::kMin:
@@ -104,6 +110,7 @@ T apply(Operator op, T a, T b) {
 /// its truth.
 template <class T>
 T apply(Operator op, T a) {
+  using W = Wrapping<T>;
   switch (op) {
     case Operator::kAnd:
     case Operator::kOr:
@@ -111,9 +118,9 @@ T apply(Operator op, T a) {
     case Operator::kExp:
       return T(std::exp(a));
     case Operator::kNegate:
-      return T(-a);
+      return T(-W(a));
     case Operator::kSquare:
-      return T(a * a);
+      return T(W(a) * W(a));
     case Operator::kSqrt:
       return T(std::sqrt(a));
     case Operator::kSigmoid:
@@ -121,7 +128,7 @@ T apply(Operator op, T a) {
     case Operator::kRelu:
       return larger(a, T(0));
     case Operator::kAbs:
-      return a < T(0) ? T(-a) : a;
+      return a < T(0) ? T(-W(a)) : a;
     case Operator::kLog:
       return T(std::log(a));
     default:

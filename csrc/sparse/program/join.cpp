@@ -39,17 +39,21 @@ ExpressionPtr of_one(const std::string& kernel, const ExpressionPtr& operand) {
   return found == unary_kernels().end() ? nullptr : make_map(found->second, {operand});
 }
 
-ExpressionPtr of_two(const std::string& kernel, const ExpressionPtr& a, const ExpressionPtr& b) {
+ExpressionPtr of_two(const std::string& kernel, const ExpressionPtr& a, const ExpressionPtr& b, DType dtype) {
+  // Differences below zero would wrap around.
+  if (kernel == "abs_difference" && dtype == DType::kUInt8) {
+    return make_map(kSubtract, {make_map(kMax, {a, b}), make_map(kMin, {a, b})});
+  }
   if (kernel == "squared_difference") return make_map(kSquare, {make_map(kSubtract, {a, b})});
   if (kernel == "abs_difference") return make_map(kAbs, {make_map(kSubtract, {a, b})});
   const auto found = binary_kernels().find(kernel);
   return found == binary_kernels().end() ? nullptr : make_map(found->second, {a, b});
 }
 
-ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionPtr>& operands) {
+ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionPtr>& operands, DType dtype) {
   if (operands.size() == 1) return of_one(kernel == "mul" ? "id" : kernel, operands.front());
   ExpressionPtr value = operands.front();
-  for (size_t i = 1; i < operands.size() && value != nullptr; ++i) value = of_two(kernel, value, operands[i]);
+  for (size_t i = 1; i < operands.size() && value != nullptr; ++i) value = of_two(kernel, value, operands[i], dtype);
   return value;
 }
 
@@ -116,11 +120,11 @@ ExpressionPtr of_scalar(const Scalar& scalar, const std::vector<ExpressionPtr>& 
 
 }  // namespace
 
-ExpressionPtr joined(const std::string& join, const std::vector<ExpressionPtr>& operands) {
+ExpressionPtr joined(const std::string& join, const std::vector<ExpressionPtr>& operands, DType dtype) {
   const size_t bar = join.find('|');
-  if (ExpressionPtr value = of_kernel(trimmed(join.substr(0, bar)), operands)) {
+  if (ExpressionPtr value = of_kernel(trimmed(join.substr(0, bar)), operands, dtype)) {
     if (bar == std::string::npos) return value;
-    return joined(join.substr(bar + 1), {value});
+    return joined(join.substr(bar + 1), {value}, dtype);
   }
   if (bar != std::string::npos || is_name(trimmed(join))) refuse(join);
   return of_scalar(Scalar::parse(join, static_cast<int64_t>(operands.size())), operands);

@@ -121,7 +121,7 @@ Distinct with_distinct_indices(const ExpressionPtr& expression, const std::vecto
 }
 
 IndexSpace space_of(const std::string& who, const Distinct& distinct, const std::vector<std::string>& output,
-                    const Readable& readable, const std::map<std::string, int64_t>& index_sizes) {
+                    const Readable& readable, const std::map<std::string, int64_t>& index_sizes, DType dtype) {
   JOINSUM_USER_CHECK(depth_of(distinct.expression) <= kDeepestExpression, who,
                      ": the expression is too deep: most levels=", kDeepestExpression);
   std::map<std::string, int64_t> sizes;
@@ -141,7 +141,7 @@ IndexSpace space_of(const std::string& who, const Distinct& distinct, const std:
   for (const std::string& index : output) {
     if (std::ranges::find(all, index) == all.end()) all.push_back(index);
   }
-  IndexSpace space;
+  IndexSpace space{.dtype = dtype};
   for (const std::string& index : all) {
     const std::string& original = distinct.originals.contains(index) ? distinct.originals.at(index) : index;
     if (const auto found = index_sizes.find(original); found != index_sizes.end()) {
@@ -212,8 +212,7 @@ void Program::add(Query query) {
                        ": an index of the output is aggregated: index=", index);
   }
   const Distinct distinct = with_distinct_indices(query.expression, query.output);
-  IndexSpace space = space_of(who, distinct, query.output, results_, index_sizes_);
-  space.dtype = dtype_;
+  IndexSpace space = space_of(who, distinct, query.output, results_, index_sizes_, dtype_);
   Result result;
   for (const std::string& index : query.output) result.shape.push_back(space.sizes[space.id_of(index)]);
   result.fill = fill_of(distinct.expression, results_, space);

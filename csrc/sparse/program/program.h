@@ -109,7 +109,8 @@ using Readable = std::map<std::string, Program::Result>;
 
 /// The indices of an expression with distinct ones and their extents; raises PlanError as Program does.
 IndexSpace space_of(const std::string& who, const Distinct& distinct, const std::vector<std::string>& output,
-                    const Readable& readable, const std::map<std::string, int64_t>& index_sizes);
+                    const Readable& readable, const std::map<std::string, int64_t>& index_sizes,
+                    DType dtype = DType::kFloat64);
 
 /// The value of an expression where every tensor is at its fill.
 double fill_of(const ExpressionPtr& expression, const Readable& readable, const IndexSpace& space);

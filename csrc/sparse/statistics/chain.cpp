@@ -373,9 +373,9 @@ class ChainEstimator : public Estimator {
     return std::make_shared<Chain>(indices, bounds.list());
   }
 
-  StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet kept, const IndexSpace&) const override {
-    if ((child->indices & ~kept) == 0) return child;
-    return std::make_shared<Chain>(child->indices & kept, bounded_of(child));
+  StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet indices, const IndexSpace&) const override {
+    if ((child->indices & ~indices) == 0) return child;
+    return std::make_shared<Chain>(child->indices & indices, bounded_of(child));
   }
 
   double estimate(const StatisticsPtr& statistics, const IndexSpace& space) const override {

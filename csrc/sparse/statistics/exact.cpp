@@ -142,12 +142,12 @@ class ExactEstimator : public Estimator {
     return std::make_shared<Exact>(indices, std::move(out));
   }
 
-  StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet kept, const IndexSpace&) const override {
-    if ((child->indices & ~kept) == 0) return child;
-    const auto positions = positions_of(child->indices & kept, child->indices);
+  StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet indices, const IndexSpace&) const override {
+    if ((child->indices & ~indices) == 0) return child;
+    const auto positions = positions_of(child->indices & indices, child->indices);
     std::set<Coordinate> out;
     for (const Coordinate& element : elements_of(child)) out.insert(at(element, positions));
-    return std::make_shared<Exact>(child->indices & kept, std::move(out));
+    return std::make_shared<Exact>(child->indices & indices, std::move(out));
   }
 
   double estimate(const StatisticsPtr& statistics, const IndexSpace&) const override {

@@ -55,8 +55,8 @@ class Estimator {
   /// Of a map that is at its fill only where all children are.
   virtual StatisticsPtr unite(const std::vector<StatisticsPtr>& children, IndexSet indices,
                               const IndexSpace& space) const = 0;
-  /// Of the projection on the `kept` indices.
-  virtual StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet kept, const IndexSpace& space) const = 0;
+  /// Of the projection on these indices.
+  virtual StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet indices, const IndexSpace& space) const = 0;
   /// Elements, over the indices that the statistics have.
   virtual double estimate(const StatisticsPtr& statistics, const IndexSpace& space) const = 0;
   /// Of a literal, which stores nothing.

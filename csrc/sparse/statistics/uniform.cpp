@@ -54,10 +54,10 @@ class UniformEstimator : public Estimator {
     return std::make_shared<Uniform>(indices, -std::expm1(log_none));
   }
 
-  StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet kept, const IndexSpace& space) const override {
-    const IndexSet removed = child->indices & ~kept;
+  StatisticsPtr aggregate(const StatisticsPtr& child, IndexSet indices, const IndexSpace& space) const override {
+    const IndexSet removed = child->indices & ~indices;
     if (removed == 0) return child;
-    return std::make_shared<Uniform>(child->indices & kept, of_any(density_of(child), extent_of(removed, space)));
+    return std::make_shared<Uniform>(child->indices & indices, of_any(density_of(child), extent_of(removed, space)));
   }
 
   double estimate(const StatisticsPtr& statistics, const IndexSpace& space) const override {

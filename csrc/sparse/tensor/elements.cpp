@@ -30,7 +30,7 @@ bool holds(DType dtype, double value) {
 
 }  // namespace
 
-void check_element_type(const std::string& who, DType dtype) {
+bool is_element_type(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
     case DType::kFloat64:
@@ -38,11 +38,15 @@ void check_element_type(const std::string& who, DType dtype) {
     case DType::kInt64:
     case DType::kUInt8:
     case DType::kBool:
-      return;
+      return true;
     default:
-      JOINSUM_USER_CHECK(false, who, ": unsupported dtype: dtype=", name_of(dtype),
-                         ", supported=[f32, f64, i32, i64, u8, bool]");
+      return false;
   }
+}
+
+void check_element_type(const std::string& who, DType dtype) {
+  JOINSUM_USER_CHECK(is_element_type(dtype), who, ": unsupported dtype: dtype=", name_of(dtype),
+                     ", supported=[f32, f64, i32, i64, u8, bool]");
 }
 
 double fill_of(DType dtype, double fill) {

@@ -12,6 +12,8 @@
 /// Elements of the dtypes that sparse tensors hold.
 namespace joinsum::sparse::tensor {
 
+/// Whether sparse tensors have elements of this dtype.
+bool is_element_type(DType dtype);
 /// Raises PlanError naming the dtypes of sparse tensors for another one; `who` opens the message.
 void check_element_type(const std::string& who, DType dtype);
 

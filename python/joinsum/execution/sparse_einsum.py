@@ -25,6 +25,7 @@ from joinsum.graphs.query_vertices import check_not_densified, einsum_program
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan_cache import PLANS
 from joinsum.sparse.plan_options import plan_options
+from joinsum.sparse.recorded import carried
 from joinsum.sparse.spellings import levels_of
 
 __all__ = ["OutFormat", "has_sparse", "sparse_einsum"]
@@ -395,15 +396,10 @@ def _aligned(pattern: SparseTensor, found: SparseTensor) -> torch.Tensor:
         raise PlanError(
             f"einsum: no gradient for a sparse operand of 2^63 elements or more: shape={list(pattern.shape)}"
         )
-    if pattern.nnz == 0:
-        return torch.zeros(0, dtype=found.dtype)
-    places, (others, values) = pattern.handle.to_coordinates(False)[0], found.handle.to_coordinates(True)
-    place, other = (torch.zeros(count, dtype=torch.int64) for count in (pattern.nnz, values.numel()))
-    for mine, its, extent in zip(places, others, pattern.shape, strict=True):
-        place, other = place * extent + mine, other * extent + its
-    aligned = torch.zeros(pattern.nnz, dtype=values.dtype)
-    aligned[torch.searchsorted(place, other)] = values
-    return aligned
+    others, values = found.handle.to_coordinates(True)
+    at = torch.stack(others) if others else torch.empty((0, len(values)), dtype=torch.int64)
+    # A gradient has memory of its own.
+    return carried("einsum", values.clone(), at, pattern.coordinates(), pattern.shape, 0.0)
 
 
 class _Recorded(torch.autograd.Function):

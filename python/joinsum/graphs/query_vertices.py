@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from joinsum import _C
@@ -101,10 +100,7 @@ def einsum_program(
 ) -> _C.SparseProgram:
     """The program of one query `z`, over tensors `x0`, `x1`, ... of a dtype, that an einsum is."""
     leaves = [_C.sparse_input(f"x{i}", list(own)) for i, own in enumerate(labels)]
-    if dtype == "u8" and operations.join == "abs_difference":
-        body = reduce(_distance, leaves)
-    else:
-        body = _C.sparse_join(operations.join, leaves)
+    body = _C.sparse_join(operations.join, leaves, dtype)
     whole = dtype in ("i32", "i64", "u8")
     fraction = fraction_in(body.data()) if whole else None
     if fraction is not None:
@@ -117,11 +113,6 @@ def einsum_program(
         body = _C.sparse_aggregate(_C.sparse_aggregation(operations.agg), list(dict.fromkeys(reduced)), body)
     named = {f"x{i}": each for i, each in enumerate(inputs)}
     return _C.SparseProgram(dict(extents), named, [("z", body, list(result))], dtype)
-
-
-def _distance(a: _C.SparseExpression, b: _C.SparseExpression) -> _C.SparseExpression:
-    """The difference without a sign, where differences below zero would wrap around."""
-    return _C.sparse_map("-", [_C.sparse_map("max", [a, b]), _C.sparse_map("min", [a, b])])
 
 
 def check_not_densified(

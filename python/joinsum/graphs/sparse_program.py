@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from joinsum import _C
 from joinsum.base.dtypes import torch_dtype
 from joinsum.base.errors import PlanError
@@ -18,7 +16,7 @@ __all__ = ["SparseData", "sparse_program"]
 # An input: its entries, or `nnz` or `coo`, `degrees` and `fill` as a tensor of a program has them.
 SparseData = SparseTensor | Mapping[str, Any]
 
-_WHOLE = {torch.int32, torch.int64}
+_WHOLE = {"i32", "i64"}
 
 
 def sparse_program(who: str, graph: _C.JsonGraph, inputs: Mapping[str, SparseData]) -> Program:
@@ -46,21 +44,22 @@ def sparse_program(who: str, graph: _C.JsonGraph, inputs: Mapping[str, SparseDat
     # Also checks what the JSON form does not say: kernels, dtypes, numbers of elements.
     nodes = graph.plan(who)[1]
     sizes: dict[str, int] = {}
-    queries = [_query(graph, number, sizes) for number in range(len(graph.operations))]
+    dtypes = {nodes[name].dtype for name in graph.inputs}
+    dtype = dtypes.pop() if len(dtypes) == 1 and dtypes <= _WHOLE else "f64"
+    queries = [_query(graph, number, sizes, dtype) for number in range(len(graph.operations))]
     tensors = {name: _tensor(who, name, nodes[name], inputs.get(name)) for name in graph.inputs}
-    dtypes = {torch_dtype(nodes[name].dtype) for name in graph.inputs}
-    dtype = torch.float64 if len(dtypes) != 1 or dtypes.isdisjoint(_WHOLE) else dtypes.pop()
-    return Program({"index_sizes": sizes, "tensors": tensors, "queries": queries, "dtype": dtype})
+    return Program({"index_sizes": sizes, "tensors": tensors, "queries": queries, "dtype": torch_dtype(dtype)})
 
 
-def _query(graph: _C.JsonGraph, number: int, sizes: dict[str, int]) -> dict[str, Any]:
+def _query(graph: _C.JsonGraph, number: int, sizes: dict[str, int], dtype: str) -> dict[str, Any]:
     """The operation as a query; adds the extents of indices that only its result has to `sizes`."""
     operation = graph.operations[number]
     operands = zip(operation.inputs, operation.in_labels, strict=True)
     read = {label for labels in operation.in_labels for label in labels}
     reduced = [label for label in operation.labels if label in read and label not in operation.out_labels]
     try:
-        body = _C.sparse_join(operation.join, [_C.sparse_input(name, labels) for name, labels in operands])
+        leaves = [_C.sparse_input(name, labels) for name, labels in operands]
+        body = _C.sparse_join(operation.join, leaves, dtype)
         if reduced:
             assert operation.aggregate is not None
             body = _C.sparse_aggregate(_C.sparse_aggregation(operation.aggregate), reduced, body)

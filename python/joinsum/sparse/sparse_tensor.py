@@ -226,7 +226,8 @@ class SparseTensor:
     @property
     def calls(self) -> dict[Any, Any]:
         """What einsums know of calls with this tensor, by their arguments."""
-        if self._calls is None or (self._values is not None and version_of(self._values) != self._version):
+        _ = self.handle  # forgets them where values were written to
+        if self._calls is None:
             self._calls = {}
         return self._calls
 
@@ -295,8 +296,7 @@ class SparseTensor:
         levels = [
             (name, *(array if array is None else array.clone() for array in rest)) for name, *rest in handle.levels
         ]
-        recorded = self._values if self.requires_grad else None
-        return _rebuilt, (handle.shape, handle.axes, levels, values, handle.fill, recorded)
+        return _rebuilt, (handle.shape, handle.axes, levels, values, handle.fill, self._recorded_values)
 
     # --- conversions --------------------------------------------------------------------------------------------------
 
@@ -352,16 +352,24 @@ class SparseTensor:
         self._handle = _C.SparseTensor.from_coordinates(
             handle.shape, columns, data, handle.axes, handle.formats, handle.fill, None, 2**40
         )
-        self._values, self._version = values, version_of(values)
+        self._take(values)
         self._calls, self._rows = None, False
 
     def _recorded(self, who: str, made: SparseTensor) -> SparseTensor:
         """`made`, of the same elements in other levels, with values in autograd where they are."""
-        if self._values is None or not self.requires_grad:
-            return made
-        values = carried(who, self._values, self.coordinates(), made.coordinates(), self.shape, self.fill)
-        made._values, made._version = values, version_of(values)
+        if self._recorded_values is not None:
+            at, to = self.coordinates(), made.coordinates()
+            made._take(carried(who, self._recorded_values, at, to, self.shape, self.fill))
         return made
+
+    def _take(self, values: torch.Tensor) -> None:
+        """Notes the values that the core object has."""
+        self._values, self._version = values, version_of(values)
+
+    @property
+    def _recorded_values(self) -> torch.Tensor | None:
+        """The values, if they are in autograd."""
+        return self._values if self.requires_grad else None
 
     @property
     def requires_grad(self) -> bool:
@@ -405,9 +413,8 @@ class SparseTensor:
         if checked_dtype("to", dtype) == self.dtype:
             return self
         made = self.of_handle(conversions.with_dtype("to", self.handle, dtype))
-        if self._values is not None and self.requires_grad and dtype.is_floating_point:
-            made._values = self._values.to(dtype)
-            made._version = version_of(made._values)
+        if self._recorded_values is not None and dtype.is_floating_point:
+            made._take(self._recorded_values.to(dtype))
         return made
 
     def to_dense(self) -> torch.Tensor:
@@ -420,9 +427,9 @@ class SparseTensor:
         tensor([inf, 5., inf])
         """
         dense = conversions.to_dense(self.handle)
-        if self._values is None or not self.requires_grad:
+        if self._recorded_values is None:
             return dense
-        return in_dense(dense.clone(), self._values, self.coordinates())
+        return in_dense(dense.clone(), self._recorded_values, self.coordinates())
 
     def to_torch(self, layout: str | torch.layout = "dense", *, blocksize: Sequence[int] | None = None) -> torch.Tensor:
         """The tensor in a layout of torch's: dense, coo, csr, csc or bsr, by name or as `torch.sparse_csr`.
@@ -437,11 +444,11 @@ class SparseTensor:
         tensor([2, 0])
         """
         made = conversions.to_torch("to_torch", self.handle, layout, blocksize)
-        if self._values is None or not self.requires_grad:
+        if self._recorded_values is None:
             return made
         if made.layout is torch.strided:
             return self.to_dense()
-        return in_layout(made.layout, self._values, self.coordinates(), self.shape, blocksize)
+        return in_layout(made.layout, self._recorded_values, self.coordinates(), self.shape, blocksize)
 
     def to_scipy(self, format: str = "csr") -> Any:
         """The tensor as a sparse array of scipy's: coo, csr, csc, or bsr for a matrix of blocks.

@@ -374,7 +374,7 @@ def train_step(
     loss_function   a function of the model's result and the target, which is the batch's last entry. It returns the
                     loss, or a tuple or dictionary whose first entry or entry `loss` it is; None if the model returns
                     one of these, or a result with an attribute `loss`. Parameters of the optimizer that it reads are
-                    trained, too; those and the buffers of a module are kept as the model's
+                    trained, too; those and the buffers of a module are stored as the model's
     optimizer       of torch.optim: any whose update is elementwise, Adafactor or Muon, with any options and parameter
                     groups, or a subclass that changes numbers alone; or a list of them for different parameters, such
                     as Muon for matrices and AdamW for the rest
