@@ -1,4 +1,4 @@
-// An assertion of a program as an operator.
+// Assertions of a program as operators.
 
 #include <stdexcept>
 #include <string>
@@ -16,15 +16,41 @@ at::Tensor checked(const at::Tensor& condition, c10::string_view message) {
   return condition.to(at::kBool, /*non_blocking=*/false, /*copy=*/true);
 }
 
+/// Whether a batch of matrices could be factored, which is true: raises torch's own error for the first that could not
+/// be. `info` is 0 for each matrix that could be, `name` the function that users call.
+at::Tensor checked_factors(const at::Tensor& info, c10::string_view name, bool is_matrix) {
+  try {
+    at::_linalg_check_errors(info.contiguous(), name, is_matrix);
+  } catch (const c10::LinAlgError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw std::runtime_error(error.what_without_backtrace());
+  }
+  return at::ones({}, info.options().dtype(at::kBool));
+}
+
+at::Tensor factors_without_values(const at::Tensor& info, c10::string_view /*name*/, bool /*is_matrix*/) {
+  return at::empty({}, info.options().dtype(at::kBool));
+}
+
 at::Tensor without_values(const at::Tensor& condition, c10::string_view /*message*/) {
   return at::empty({}, condition.options().dtype(at::kBool));
 }
 
-TORCH_LIBRARY_FRAGMENT(joinsum, library) { library.def("checked(Tensor condition, str message) -> Tensor"); }
+TORCH_LIBRARY_FRAGMENT(joinsum, library) {
+  library.def("checked(Tensor condition, str message) -> Tensor");
+  library.def("checked_factors(Tensor info, str name, bool is_matrix) -> Tensor");
+}
 
-TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) { library.impl("checked", &checked); }
+TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) {
+  library.impl("checked", &checked);
+  library.impl("checked_factors", &checked_factors);
+}
 
-TORCH_LIBRARY_IMPL(joinsum, Meta, library) { library.impl("checked", &without_values); }
+TORCH_LIBRARY_IMPL(joinsum, Meta, library) {
+  library.impl("checked", &without_values);
+  library.impl("checked_factors", &factors_without_values);
+}
 
 }  // namespace
 }  // namespace joinsum::kernels::torch_call

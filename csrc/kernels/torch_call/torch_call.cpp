@@ -136,6 +136,8 @@ class CallRun {
       handle.callBoxed(stack);
     } catch (const c10::IndexError& error) {
       throw std::out_of_range(failure(error));  // Python's IndexError
+    } catch (const c10::LinAlgError&) {
+      throw;
     } catch (const c10::Error& error) {
       throw KernelError(failure(error));
     }

@@ -36,8 +36,8 @@ class PreparedCall {
   /// each letter. Arrays of the results' letters, contiguous; those that the operator gives undefined, and what is no
   /// tensor, are not counted.
   /// `into`: contiguous arrays that the results are computed into, if it `computes_into` arrays; none: new ones.
-  /// Raises std::out_of_range naming the operator where an index is out of range; KernelError where it fails otherwise,
-  /// or a result is of another shape or dtype than the call says.
+  /// Raises std::out_of_range naming the operator where an index is out of range; torch's error where a matrix cannot
+  /// be factored; KernelError where it fails otherwise, or a result is of another shape or dtype than the call says.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& operands, const std::map<char, int64_t>& begins,
                               const std::vector<at::Tensor>& into = {}) const;
 

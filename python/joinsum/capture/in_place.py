@@ -18,6 +18,7 @@ __all__ = ["add_products", "merge_updates", "overwrite_operands"]
 
 _ATEN = torch.ops.aten
 _ADAM = torch.ops.joinsum.adam_update.out
+_CHECKS = (torch.ops.joinsum.checked.default, torch.ops.joinsum.checked_factors.default)
 
 # The most bytes of gradients on the CPU that wait for an update of several parameters: those that caches hold.
 _WAITING = 1 << 20
@@ -49,7 +50,7 @@ def add_products(graph: fx.Graph, inputs: Collection[int]) -> int:
         if product is not None and updated.isdisjoint(map(memory.root, (product.first, product.second))):
             added[node] = product
     places = {node: place for place, node in enumerate(graph.nodes)}
-    checks = [node for node in places if node.target is torch.ops.joinsum.checked.default]
+    checks = [node for node in places if node.target in _CHECKS]
     readers: dict[fx.Node, list[fx.Node]] = {}
     for node in places:
         if node.op != "output":

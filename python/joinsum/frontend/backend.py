@@ -56,7 +56,7 @@ def compile(function: Callable[Parameters, Result], *, replicate: Collection[str
     forward pass saves for the backward pass stays on the sites. On a process group all ranks call it with equal
     tensors.
 
-    replicate   operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
+    replicate   operators that joinsum has no rule for, such as `"aten::special_bessel_j0"`: every site runs them on
                 unsharded tensors
 
     Raises CaptureError, with the line, if the function cannot be one graph, and for an operator that is not captured;
@@ -111,7 +111,9 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: 
 def names_of_operators(who: str, replicate: Collection[str]) -> frozenset[str]:
     """The names of operators that every site runs on unsharded tensors. Raises PlanError for anything else."""
     if isinstance(replicate, str) or not all(isinstance(name, str) and "::" in name for name in replicate):
-        raise PlanError(f'{who}: replicate is a list of operators, as ["aten::linalg_inv_ex"]: got={show(replicate)}')
+        raise PlanError(
+            f'{who}: replicate is a list of operators, as ["aten::special_bessel_j0"]: got={show(replicate)}'
+        )
     return frozenset(replicate)
 
 

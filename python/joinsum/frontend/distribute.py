@@ -44,8 +44,8 @@ def distribute(
                       group passes its own shard of the batch, of any length, and gets its shard of results whose
                       first axis is the batch's; gradients are those of the mean of the ranks' losses, as in
                       DistributedDataParallel. Results without a batch axis are of the full batch, on every rank
-    replicate         operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
-                      unsharded tensors
+    replicate         operators that joinsum has no rule for, such as `"aten::special_bessel_j0"`: every site runs them
+                      on unsharded tensors
 
     Parameters become `joinsum.DistributedTensor`s of their full shape. They stay the same Python objects, so an
     optimizer may be built before, with the same `requires_grad` and keys of `state_dict`; a gradient has its

@@ -18,7 +18,7 @@ from joinsum.capture.recording.symbolic_numbers import plain
 from joinsum.capture.recording.values import computed
 from joinsum.cluster.context import context
 
-__all__ = ["Outcome", "Program", "check_effects", "keep_labels"]
+__all__ = ["Outcome", "Program", "keep_labels", "lift_effects"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Program:
 
     def __init__(self, graph: CapturedGraph, updated: Collection[int] = ()) -> None:
         gm = graph.gm
-        check_effects(gm.graph)
+        lift_effects(gm.graph)
         inputs = {node: i for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
         writes = _lift_writes(gm.graph, inputs)
         entries = list(gm.graph.output_node().args[0])  # type: ignore[arg-type]
@@ -149,13 +149,26 @@ def _lift_writes(graph: Graph, inputs: Mapping[Node, int]) -> list[tuple[int, An
     return writes
 
 
-def check_effects(graph: Graph) -> None:
-    """Raises CaptureError for operators with side effects, which torch keeps in order by tokens."""
+def lift_effects(graph: Graph) -> None:
+    """Frees the checks of torch.linalg's functions of the tokens by which torch orders operators with side effects.
+    Raises CaptureError for other such operators."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.higher_order.with_effects):
-        raise CaptureError(
-            f"capture: an operator has a side effect: operator={node.args[1]}, code={_line_of(node)}; move it out of "
-            "the captured code (of torch.linalg's functions use those with _ex, which do not check)"
-        )
+        token, operator, *arguments = node.args
+        if operator is not torch.ops.aten._linalg_check_errors.default:
+            raise CaptureError(
+                f"capture: an operator has a side effect: operator={operator}, code={_line_of(node)}; move it out of "
+                "the captured code"
+            )
+        with graph.inserting_before(node):
+            check = graph.call_function(operator, tuple(arguments), node.kwargs)
+        check.meta |= node.meta
+        for user in list(node.users):  # tokens: the operator has no result
+            user.replace_all_uses_with(token)
+            graph.erase_node(user)
+        graph.erase_node(node)
+    for target in (torch.ops.prims._sink_tokens.default, torch.ops.prims._make_token.default):
+        for node in graph.find_nodes(op="call_function", target=target):
+            graph.erase_node(node)
 
 
 def _line_of(node: Node) -> str:
@@ -168,15 +181,19 @@ def _lift_checks(graph: Graph) -> list[Node]:
     """Replaces assertions by operators with a result, so that they are not removed as dead code; returns these."""
     checks = []
     for node in list(graph.nodes):
-        if node.target not in (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default):
+        value: Any = node.args[0] if node.args else None
+        if node.target is torch.ops.aten._linalg_check_errors.default:
+            operator, *arguments = torch.ops.joinsum.checked_factors.default, node.args[1], node.kwargs["is_matrix"]
+        elif node.target in (torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default):
+            message = node.args[1] if len(node.args) > 1 else "the assertion of a tensor failed"
+            # Quotes and semicolons are syntax in the text of plans.
+            text = " | ".join(filter(None, [str(message), _line_of(node)])).translate(str.maketrans("';\n", '", '))
+            operator, *arguments = torch.ops.joinsum.checked.default, text
+        else:
             continue
-        condition = node.args[0]
-        message = node.args[1] if len(node.args) > 1 else "the assertion of a tensor failed"
-        # Quotes and semicolons are syntax in the text of plans.
-        text = " | ".join(filter(None, [str(message), _line_of(node)])).translate(str.maketrans("';\n", '", '))
         with graph.inserting_before(node):
-            check = graph.call_function(torch.ops.joinsum.checked.default, (condition, text))
-        check.meta |= {"val": condition.meta["val"].new_empty((), dtype=torch.bool)}
+            check = graph.call_function(operator, (value, *arguments))
+        check.meta |= {"val": value.meta["val"].new_empty((), dtype=torch.bool)}
         check.meta["stack_trace"] = node.meta.get("stack_trace")
         graph.erase_node(node)
         checks.append(check)

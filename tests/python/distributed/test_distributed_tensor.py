@@ -262,7 +262,14 @@ def test_the_user_s_tensor_is_not_written(sites: int) -> None:
 
 def test_other_operators_are_refused_with_the_remedy(sites: int) -> None:
     x = blocks(draw(4, 4), sites)
-    for call in (lambda: torch.fft.fft(x), lambda: torch.linalg.inv(x), lambda: x[x > 0], lambda: x.uniform_()):
+    segments = torch.tensor([1, 3])
+    calls = (
+        lambda: torch.pdist(x),
+        lambda: torch.segment_reduce(x, "sum", lengths=segments),
+        lambda: x[x > 0],
+        lambda: x.uniform_(),
+    )
+    for call in calls:
         with pytest.raises(joinsum.PlanError, match="full_tensor"):
             call()
 

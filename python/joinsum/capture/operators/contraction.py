@@ -11,7 +11,7 @@ from joinsum.base.dtypes import torch_dtype
 from joinsum.capture.operators.elementwise import right_aligned
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.axes import fresh
-from joinsum.capture.recording.values import Names, Value
+from joinsum.capture.recording.values import Names, Value, axis_names
 from joinsum.capture.recording.vertices import as_dtype, einsum, materialized, scaled
 from joinsum.capture.rules.form import Form
 from joinsum.capture.rules.row import Entry, Results, rows
@@ -43,6 +43,20 @@ def _product(application: Application) -> Results:
     if not added or beta == 0:
         return [product]
     return [einsum(*right_aligned([product, scaled(added[0], beta) if beta != 1 else added[0]]), "add")]
+
+
+def _trilinear(application: Application) -> Results:
+    """Three operands, each with axes of one element where it is expanded, summed over some axes."""
+    values = [application.value(name) for name in ("i1", "i2", "i3")]
+    expanded = [application.numbers(name) for name in ("expand1", "expand2", "expand3")]
+    rank = len(values[0].shape) + len(expanded[0])
+    names = axis_names(rank)
+    operands = [
+        (value, [name for axis, name in enumerate(names) if axis not in axes])
+        for value, axes in zip(values, expanded, strict=True)
+    ]
+    summed = application.numbers("sumdim")
+    return [einsum(operands, [name for axis, name in enumerate(names) if axis not in summed], "mul")]
 
 
 def _einsum(application: Application) -> Results:
@@ -117,6 +131,7 @@ ROWS = rows(
     "contractions",
     Entry("mm bmm mv dot vdot", _product, "an einsum; merged axes keep their labels"),
     Entry("addmm baddbmm addbmm addmv addr", _product, "an einsum, and its sum with the added tensor"),
+    Entry("_trilinear", _trilinear, "an einsum of three operands"),
     Entry("joinsum::einsum", _einsum, "an einsum with these labels"),
     Entry("joinsum::einsum_graph", _einsum_graph, "the einsums of `joinsum.einsum` and its gradients"),
     Entry(

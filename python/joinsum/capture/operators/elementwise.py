@@ -82,6 +82,7 @@ _ARITHMETIC = """
 abs sign sgn ceil floor round trunc frac clamp clamp.Tensor clamp_min clamp_max clamp_min.Tensor clamp_max.Tensor
 add.Scalar sub.Scalar rsub.Scalar rsub.Tensor maximum minimum fmax fmin fmod.Scalar fmod.Tensor remainder.Scalar
 remainder.Tensor div.Tensor_mode div.Scalar_mode floor_divide floor_divide.Scalar reciprocal copysign.Tensor
+copysign.Scalar
 bitwise_left_shift.Tensor bitwise_right_shift.Tensor nan_to_num round.decimals heaviside nextafter gcd lcm
 deg2rad rad2deg ldexp.Tensor
 prims::fma lerp.Scalar lerp.Tensor addcmul addcdiv
@@ -90,6 +91,7 @@ _FUNCTIONS = """
 exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 erf erfc
 erfinv lgamma digamma pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar xlogy.Tensor logaddexp logaddexp2 hypot sinc i0
 polygamma special_i0e special_i1 special_i1e special_erfcx special_ndtri special_log_ndtr
+special_zeta special_zeta.other_scalar special_zeta.self_scalar frexp.Tensor
 igamma igammac
 """
 _ACTIVATIONS = """
@@ -116,6 +118,11 @@ ROWS = [
         "logic",
         Entry(_LOGIC, Pointwise(), EACH_ELEMENT),
         Entry("joinsum::checked", Form("->"), "`_assert_async`: raises where the condition is false"),
+        Entry(
+            "joinsum::checked_factors",
+            Form("*b ->", "*b"),
+            "`_linalg_check_errors`: raises where a matrix has no factors",
+        ),
     ),
     *rows("functions", Entry(_FUNCTIONS, Pointwise(8), EACH_ELEMENT)),
     *rows(

@@ -170,13 +170,24 @@ _SAMPLED: dict[str, Form] = {
     "grid_sampler_3d_backward": Form("n c z y x, n c d h w, n z y x p -> n c d h w, n z y x p", "c d h w z y x p"),
 }
 
+_POOLED_AT_RANDOM: dict[str, Form] = {
+    "fractional_max_pool2d": Form("n c h w, n c r -> n c y x, n c y x", "h w y x r"),
+    "fractional_max_pool2d_backward": Form("n c y x, n c h w, n c y x -> n c h w", "h w y x"),
+    "fractional_max_pool3d": Form("n c d h w, n c r -> n c z y x, n c z y x", "d h w z y x r"),
+    "fractional_max_pool3d_backward": Form("n c z y x, n c d h w, n c z y x -> n c d h w", "d h w z y x"),
+}
+
+_RESIZED = "_upsample_bilinear2d_aa _upsample_bicubic2d_aa"
+_RESIZE = Form("n c h w -> n c y x", "h w y x", flops="16 n c y x")
+_RESIZE_BACKWARD = Form("n c y x -> n c h w", "h w y x", sizes={"input_size": "n c h w"}, flops="16 n c y x")
+
 ROWS = [
     *rows(
         "convolutions",
         Entry("convolution", _convolution, f"`{_FORMS[False].pattern}`, reduced over c by add; then the bias"),
         Entry("convolution_backward", _convolution_backward, "a call for each gradient, reduced over what is summed"),
     ),
-    *rows("pooling", *(Entry(names, form) for names, form in _POOLS)),
+    *rows("pooling", *(Entry(names, form) for names, form in [*_POOLS, *_POOLED_AT_RANDOM.items()])),
     *rows(
         "images",
         Entry("im2col", _patches, _PATCHES[4].described),
@@ -187,5 +198,7 @@ ROWS = [
         Entry("pixel_unshuffle", _pixel_unshuffle, "labels only"),
         Entry("channel_shuffle", _channel_shuffle, "labels only"),
         *(Entry(name, form) for name, form in _SAMPLED.items()),
+        Entry(_RESIZED, _RESIZE),
+        Entry(" ".join(f"{name}_backward" for name in _RESIZED.split()), _RESIZE_BACKWARD),
     ),
 ]

@@ -6,11 +6,13 @@ from joinsum.base.errors import CaptureError
 from joinsum.capture import decompositions
 from joinsum.capture.decompositions.random_nodes import RandomRule
 from joinsum.capture.operators import (
+    complex_numbers,
     contraction,
     creation,
     elementwise,
     images,
     indexing,
+    linalg,
     losses,
     norms,
     reduction,
@@ -38,6 +40,8 @@ _FAMILIES = (
     slices,
     indexing,
     creation,
+    complex_numbers,
+    linalg,
     sparse,
 )
 _BUILT_IN: dict[str, Row] = {row.name: row for family in _FAMILIES for row in family.ROWS}

@@ -149,8 +149,9 @@ ROWS = rows(
     Entry("repeat", _repeat, _REPEATED),
     Entry("constant_pad_nd", _pad, "axes that are padded are undivided"),
     Entry(
-        "reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d reflection_pad1d_backward "
-        "reflection_pad2d_backward replication_pad1d_backward replication_pad2d_backward",
+        "reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d "
+        "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward "
+        "replication_pad2d_backward replication_pad3d_backward",
         _border,
         "axes that are padded are undivided",
     ),

@@ -40,6 +40,8 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from joinsum.base.errors import CaptureError
 from joinsum.capture.decompositions.attention import GPU_ATTENTION
+from joinsum.capture.decompositions.composed import COMPOSED
+from joinsum.capture.decompositions.random_draws import RANDOM_DRAWS
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
 
@@ -79,15 +81,16 @@ GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], 
 function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
 
 _SAVED = "joinsum.saved"
-_DECOMPOSITIONS = MIXED_PRECISION | GPU_ATTENTION
+_DECOMPOSITIONS = MIXED_PRECISION | GPU_ATTENTION | RANDOM_DRAWS | COMPOSED
 
 
 def aot_compile(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], forward: GraphCompiler, backward: GraphCompiler
 ) -> Callable[..., Any]:
     """Compiles a Dynamo graph, as graphs of ATen operators, by `forward` (also graphs without a gradient) and
-    `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are, and
-    attention on GPUs with dropout inside or gradients of its mask."""
+    `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are,
+    attention on GPUs with dropout inside or gradients of its mask, random draws, and operators without a rule that
+    torch composes."""
     _compose_attention(gm)
 
     uses_onednn = torch._C._get_mkldnn_enabled()
@@ -115,7 +118,9 @@ def aot_compile(
         keep_inference_input_mutations=True,
     )
     # Without oneDNN, recurrent layers are traced as the operators of each time step instead of one of its operators.
-    with _without_remat_pass(), _onednn(False), torch._functorch.config.patch(donated_buffer=False):
+    # Tokens that order side effects are inside the graph: as inputs and results they would shift the places of others.
+    options = {"donated_buffer": False, "unlift_effect_tokens": True}
+    with _without_remat_pass(), _onednn(False), torch._functorch.config.patch(options):
         return compile_both(gm, list(example_inputs))
 
 
@@ -262,8 +267,15 @@ def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int
     }
     assert not recomputed, f"the backward pass would use other random numbers: {sorted(recomputed)}"
     results: Any = forward.graph.output_node().args[0]
-    forward.meta[_SAVED] = frozenset(range(num_fwd_outputs, len(list(results))))
+    tokens = sum(map(_is_token, results))  # torch removes them from the results
+    forward.meta[_SAVED] = frozenset(range(num_fwd_outputs - tokens, len(list(results)) - tokens))
     return forward, backward
+
+
+def _is_token(result: Any) -> bool:
+    """Whether a result is the token that orders side effects."""
+    made = result.args[0] if isinstance(result, torch.fx.Node) and result.target is operator.getitem else None
+    return isinstance(made, torch.fx.Node) and made.target is torch.ops.higher_order.with_effects
 
 
 def _save_random_results(graph: torch.fx.Graph) -> None:

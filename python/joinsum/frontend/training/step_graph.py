@@ -17,7 +17,7 @@ from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.frontend.backend import check_devices
-from joinsum.frontend.program import Outcome, Program, check_effects, keep_labels
+from joinsum.frontend.program import Outcome, Program, keep_labels, lift_effects
 from joinsum.frontend.tracing.fake_tensors import Captured, Traced
 from joinsum.frontend.tracing.sizes import GraphBySize, Sizes
 from joinsum.frontend.tracing.torch_internals import aot_compile, module_of
@@ -79,7 +79,7 @@ class StepGraph(Captured):
     def _planned_later(
         self, gm: torch.fx.GraphModule, inputs: Sequence[Any], _: Collection[int]
     ) -> Callable[..., list[Any]]:
-        check_effects(gm.graph)  # whose tokens would shift the places of inputs
+        lift_effects(gm.graph)
         self._by_size = GraphBySize(gm, inputs, _StepOfSize)
         return self._execute
 

@@ -394,7 +394,7 @@ def train_step(
                     data="sharded". By default "gathered" for a loss function that returns more than the loss, and
                     nothing of a model's own result
     autocast        a narrower type for forward pass and loss, as torch.autocast has it: torch.bfloat16
-    replicate       operators that joinsum has no rule for, such as `"aten::linalg_inv_ex"`: every site runs them on
+    replicate       operators that joinsum has no rule for, such as `"aten::special_bessel_j0"`: every site runs them on
                     unsharded tensors
 
     Parameters, buffers and the optimizer's state stay on the sites between steps, as `joinsum.DistributedTensor`s in

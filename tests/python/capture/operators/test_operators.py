@@ -82,6 +82,15 @@ def attention(x: torch.Tensor) -> torch.Tensor:
     return causal + plain
 
 
+def complex_numbers(x: torch.Tensor) -> torch.Tensor:
+    return torch.complex(x, x * 2 + 1)
+
+
+def positive(x: torch.Tensor) -> torch.Tensor:
+    """A lower triangle with a positive diagonal."""
+    return x[:, :4].tril() + 9 * torch.eye(4)
+
+
 # Rows and columns of the entries of a sparse matrix.
 def places() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.arange(6) * 3 % 4, torch.arange(6) * 5 % 4
@@ -140,6 +149,43 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
         lambda x: torch.where(torch.ops.joinsum.checked((x < 100).all(), "too large"), x, 0.0),
         matrix,
     ),
+    "joinsum::checked_factors": (
+        lambda x: x * torch.ops.joinsum.checked_factors(A.linalg_inv_ex(x[:, :4])[1], "inv", True),
+        matrix,
+    ),
+    "aten::cholesky_inverse": (lambda x: torch.cholesky_inverse(positive(x)), matrix),
+    "aten::cholesky_solve": (lambda x: torch.cholesky_solve(x, positive(x)), matrix),
+    "aten::linalg_eig": (lambda x: x[0, :4] * A.linalg_eig(x[:, :4].detach())[0].abs(), matrix),
+    "aten::special_zeta.other_scalar": (lambda x: x * torch.special.zeta(x.detach().abs() + 2, 1.5), matrix),
+    "aten::special_zeta.self_scalar": (lambda x: x * torch.special.zeta(3.0, x.detach().abs() + 1), matrix),
+    "aten::copysign.Scalar": (lambda x: torch.copysign(x, -1.0), matrix),
+    "aten::_trilinear": (lambda x: torch.nn.functional.bilinear(x, x * 2, x.sin().reshape(1, 4, 6).mT @ x), matrix),
+    **{
+        f"aten::_upsample_{kind}2d_aa{end}": (
+            lambda x, kind=kind: torch.nn.functional.interpolate(x, size=(3, 7), mode=kind, antialias=True),  # type: ignore[misc]
+            images,
+        )
+        for kind in ("bilinear", "bicubic")
+        for end in ("", "_backward")
+    },
+    **{
+        f"aten::fractional_max_pool{rank}d{end}": (
+            lambda x, rank=rank: getattr(A, f"fractional_max_pool{rank}d")(  # type: ignore[misc]
+                x,
+                [2] * rank,
+                [2] * rank,
+                torch.linspace(0, 0.9, x.shape[0] * x.shape[1] * rank).reshape(*x.shape[:2], rank),
+            )[0],
+            images if rank == 2 else lambda: torch.randn(2, 3, 4, 5, 4, requires_grad=True),
+        )
+        for rank in (2, 3)
+        for end in ("", "_backward")
+    },
+    "aten::view_as_real": (lambda x: torch.view_as_real(complex_numbers(x)), matrix),
+    "aten::angle": (lambda x: complex_numbers(x).angle(), matrix),
+    "aten::_conj": (lambda x: (complex_numbers(x).conj() * complex_numbers(x)).real, matrix),
+    "aten::_conj_physical": (lambda x: (A.conj_physical(complex_numbers(x)) * complex_numbers(x)).real, matrix),
+    "aten::_neg_view": (lambda x: complex_numbers(x).conj().imag * x, matrix),
     "transformers::grouped_mm_fallback": (grouped, matrix),
     "transformers::grouped_mm_fallback_backward": (grouped, matrix),
     "prims::fma": (lambda x: torch.ops.prims.fma(x, x, x), lambda: torch.randn(4, 6)),
@@ -221,12 +267,16 @@ DIRECT: dict[str, tuple[Callable[[torch.Tensor], Any], Callable[[], torch.Tensor
     **{
         f"aten::{kind}_pad{rank}d{end}": (
             lambda x, kind=kind, rank=rank: torch.nn.functional.pad(  # type: ignore[misc]
-                x, (1, 2, 1, 1)[: 2 * rank], mode="reflect" if kind == "reflection" else "replicate"
+                x, (1, 1, 2, 1, 0, 1)[: 2 * rank], mode="reflect" if kind == "reflection" else "replicate"
             ),
-            (lambda rank=rank: images() if rank == 2 else images().flatten(2).detach().requires_grad_()),  # type: ignore[misc]
+            (
+                lambda rank=rank: (
+                    volumes() if rank == 3 else images() if rank == 2 else images().flatten(2).detach().requires_grad_()
+                )
+            ),  # type: ignore[misc]
         )
         for kind in ("reflection", "replication")
-        for rank in (1, 2)
+        for rank in (1, 2, 3)
         for end in ("", "_backward")
     },
 }
