@@ -26,6 +26,14 @@ bool only_sums(const TermPtr& term) {
   return std::ranges::all_of(term->children, only_sums);
 }
 
+/// The inputs of `with_products`, in which nested squares double; at most `most` + 1 are counted.
+int64_t inputs_with_products(const TermPtr& term, int64_t most) {
+  int64_t count = term->is(Kind::kInput) ? 1 : 0;
+  for (const TermPtr& child : term->children) count = std::min(count + inputs_with_products(child, most), most + 1);
+  const bool doubled = term->is_map(Operator::kSquare) && !term->children.front()->aggregated;
+  return std::min(doubled ? 2 * count : count, most + 1);
+}
+
 /// Squares as products and differences as sums where they meet one another.
 TermPtr with_products(const Terms& terms, const TermPtr& term) {
   if (term->children.empty()) return term;
@@ -106,10 +114,15 @@ TermPtr all_out(const Terms& terms, const TermPtr& term, int64_t most_terms) {
   return out;
 }
 
+bool may_be_distributed(const TermPtr& term, int64_t most_terms) {
+  return term->aggregated && all_finite(term) && only_sums(term) &&
+         inputs_with_products(term, most_terms) <= most_terms;
+}
+
 }  // namespace
 
 std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64_t most_terms) {
-  if (!term->aggregated || !all_finite(term) || !only_sums(term)) return {};
+  if (!may_be_distributed(term, most_terms)) return {};
   std::vector<TermPtr> found;
   const TermPtr products = with_products(terms, term);
   collect_steps(terms, products, products, found);
@@ -119,7 +132,7 @@ std::vector<TermPtr> distribution_steps(Terms& terms, const TermPtr& term, int64
 }
 
 TermPtr wholly_distributed(Terms& terms, const TermPtr& term, int64_t most_terms) {
-  if (!term->aggregated || !all_finite(term) || !only_sums(term)) return nullptr;
+  if (!may_be_distributed(term, most_terms)) return nullptr;
   const TermPtr products = with_products(terms, term);
   const TermPtr out = all_out(terms, products, most_terms);
   return out == nullptr || out == products ? nullptr : terms.renumbered(lifted(terms, out));

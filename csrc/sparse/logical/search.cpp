@@ -151,13 +151,18 @@ TermPtr summed_apart(Terms& terms, const TermPtr& sum, Names& names, const Logic
   return terms.map(sum->op, std::move(results));
 }
 
+/// All sets of twelve indices.
+constexpr double kStatesOfCheapQueries = 4096;
+
 /// The plan of branch and bound where it is cheaper than `known`, whose cost bounds it.
 QueryPlan searched(Terms& terms, const TermPtr& term, const Query& query, Names names, const LogicalOptions& options,
                    Factors factors, const QueryPlan& known) {
   const Eliminator eliminator(terms, options.cost, options.absorption, factors);
   QueryPlan plan;
   TermPtr start = eliminator.without_idle(term, plan.order);
-  const Best best = branch_and_bound(eliminator, terms, start, known.cost, options.most_states);
+  // A state takes the time of some entries of a kernel, so what is cheap anyway is not searched for long.
+  const auto worthwhile = static_cast<int64_t>(std::clamp(known.cost, kStatesOfCheapQueries, 1e15));
+  const Best best = branch_and_bound(eliminator, terms, start, known.cost, std::min(options.most_states, worthwhile));
   if (!best.found || best.gave_up) {
     plan = known;
     plan.complete = plan.complete && !best.gave_up;

@@ -21,7 +21,7 @@ struct LogicalOptions {
   bool distribute = true;         ///< whether products of sums are also tried as sums of products
   int64_t most_terms = 64;        ///< inputs that an expression may have after that
   KernelSize kernel_size = {};    ///< above which queries are split
-  int64_t most_states = 100'000;  ///< that branch and bound keeps; beyond them the greedy order stands
+  int64_t most_states = 100'000;  ///< that branch and bound keeps, fewer of cheap queries; beyond, greedy stands
 };
 
 /// The queries that compute one source query, in order; the last one bears its name.

@@ -81,7 +81,7 @@ class _Writer:
     """Writes the program of the gradients.
 
     made      its queries: name, expression, output
-    masks     tensors that are 1 where one is stored, and the name of that one
+    masks     tensors that are 1 where one is stored, and the name of that one; masks of most results are queries
     outputs   for each operand that has a gradient the query that gives it
     """
 
@@ -91,6 +91,7 @@ class _Writer:
         self._needed = self._depending(wanted)
         self._ties: set[str] = set()  # queries whose ties are counted
         self._alike: dict[str, int] = {}  # combinations behind an element of these that is not stored
+        self._axes_of_masks: dict[str, list[int] | None] = {}
         self.masks: dict[str, str] = {}
         self.made: list[tuple[str, Data, list[str]]] = []
         self.outputs = self._write(wanted)
@@ -140,10 +141,42 @@ class _Writer:
         ]
 
     def _stored(self, leaves: Sequence[Leaf]) -> list[Data]:
-        """Factors that are 1 where these are stored, and else 0."""
-        for tensor, _ in leaves:
+        """Factors that are 1 where these are stored, and else 0; none for what may be everywhere."""
+        found = ((f"at {tensor}", indices, self._mask(tensor)) for tensor, indices in leaves)
+        return [_read(mask, [indices[axis] for axis in axes]) for mask, indices, axes in found if axes is not None]
+
+    def _mask(self, tensor: str) -> list[int] | None:
+        """The axes of the mask of a tensor; None if it may be stored everywhere. A result that a combination of stored
+        elements reaches counts as stored, also where its value is the fill, which many formats leave out. Results of an
+        infinite fill do not: what is infinite passes nothing on."""
+        if tensor in self._axes_of_masks:
+            return self._axes_of_masks[tensor]
+        query = next((each for each in self._queries if each.name == tensor), None)
+        if query is None or math.isinf(self._tensors[tensor].fill):
             self.masks[f"at {tensor}"] = tensor
-        return [_read(f"at {tensor}", indices) for tensor, indices in leaves]
+            axes: list[int] | None = list(range(len(self._tensors[tensor].shape)))
+        else:
+            axes = self._reached(query)
+        self._axes_of_masks[tensor] = axes
+        return axes
+
+    def _reached(self, query: _Query) -> list[int] | None:
+        """Adds the mask of a query's result; gives its axes."""
+        masked, leaves = self._masked(query), leaves_of(query.body)
+        if masked:
+            factors = self._stored(masked)
+        else:
+            factors = self._stored([leaf for leaf in leaves if not _is_dense(self._tensors[leaf[0]])])
+            factors = factors if len(factors) == len(leaves) else []
+        if not factors:
+            return None
+        indices = {index for factor in factors for index in factor[2]}
+        body = mapped("*" if masked else "max", *factors)
+        reduced = [index for index in query.reduced if index in indices]
+        axes = [axis for axis, index in enumerate(query.output) if index in indices]
+        body = ["agg", "max", reduced, body] if reduced else body
+        self._add(f"at {query.name}", body, [query.output[axis] for axis in axes])
+        return axes
 
     def _tied(self, leaves: Sequence[Leaf]) -> list[Data]:
         return [_read(f"ties {tensor}", indices) for tensor, indices in leaves if tensor in self._ties]

@@ -254,10 +254,13 @@ class _Pass:
         places = {position: args[position] for position in program.written}
         inputs = None if protected is None else list(args)
         outcome = program.run(args)
-        for position, value in outcome.written.items():
-            if value is not places[position]:
-                places[position].copy_(value)
         results = outcome.results
+        written = {places[position]: value for position, value in outcome.written.items()}
+        written = {place: value for place, value in written.items() if value is not place}
+        if protected is not None and written:
+            protected.separate(list(written), results)
+        for place, value in written.items():
+            place.copy_(value)
         if protected is not None and inputs is not None:
             protected.protect(inputs, results)
         seen: set[int] = set()

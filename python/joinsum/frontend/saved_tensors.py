@@ -38,6 +38,14 @@ class SavedForBackward:
             if roots[i] is not None
         }
 
+    def separate(self, written: Sequence[torch.Tensor], results: list[Any]) -> None:
+        """Copies saved tensors that share memory with tensors which the forward pass is about to write into: a copy of
+        an input that the graph makes is the input itself."""
+        memory = memory_of(written)
+        for i in self._saved:
+            if isinstance(results[i], DistributedTensor) and not memory.isdisjoint(memory_of([results[i]])):
+                results[i] = results[i].clone()
+
     def protect(self, inputs: Sequence[Any], results: list[Any]) -> None:
         """Records, on each saved view, the tensors through which the user may write into its memory. Copies any other
         saved tensor that shares the user's memory: eager torch would have allocated it separately."""

@@ -247,3 +247,60 @@ def test_plans_keep_no_operands() -> None:
     del x, given, z
     gc.collect()
     assert kept() is None
+
+
+CANCELLING = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "squared_difference": lambda x, y: (x - y).square(),
+    "x0 * x1 - x1": lambda x, y: x * y - y,
+    "x0 * x1 + x2": lambda x, y, z: x * y + z,
+    "x0 * (x1 - x2)": lambda x, y, z: x * (y - z),
+}
+EQUATIONS_OF = {
+    2: ["ij,jk->ik", "ij,jk->k", "ij,jk->", "ij,j->i", "ij,ji->", "ij,i->j"],
+    3: ["ij,jk,ik->i", "ij,jk,kl->il", "ij,ij,ij->i", "ij,jk,k->i", "ij,jk,j->k", "i,ij,j->"],
+}
+
+
+def compare_cancelling(seed: int) -> None:
+    """A random einsum of values -1, 0 and 1, whose intermediate results are often their fill."""
+    rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    join, function = rng.choice(list(CANCELLING.items()))
+    equation = rng.choice(EQUATIONS_OF[3 if "x2" in join else 2])
+    agg, extent, density = rng.choice(["sum", "max", "min"]), rng.choice([2, 4, 6]), rng.choice([0.1, 0.3, 0.6])
+    labels, result = equation.split("->")[0].split(","), equation.split("->")[1]
+    given, dense, values = [], [], []
+    for own in labels:
+        shape = (extent,) * len(own)
+        places = (torch.rand(shape, generator=generator) < density).nonzero().T
+        numbers = torch.randint(-1, 2, (places.shape[1],), generator=generator).double()
+        levels = [rng.choice(["dense", "bytemap", "sorted_list", "hash"]) for _ in own]
+        x = SparseTensor.from_coordinates(places, numbers, shape, levels=levels)
+        values.append([x.values().detach().clone().requires_grad_() for _ in range(2)])
+        given.append(x.with_values(values[-1][0]))
+        dense.append(torch.zeros(shape, dtype=torch.float64).index_put(tuple(x.coordinates()), values[-1][1]))
+    order = [*result, *sorted(set("".join(labels)) - set(result))]
+    wanted = function(*(spread(x, own, order) for x, own in zip(dense, labels, strict=True)))
+    wanted = wanted.expand([extent] * len(order))
+    reduced = tuple(range(len(result), len(order)))
+    if reduced:
+        wanted = {"sum": wanted.sum, "max": wanted.amax, "min": wanted.amin}[agg](reduced)
+    found = joinsum.einsum(equation, *given, join=join, agg=agg, out_format="dense")
+    weights = torch.rand(wanted.shape, generator=generator, dtype=torch.float64)
+    (found * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    torch.testing.assert_close(found.detach(), wanted.detach())
+    for ours, theirs in values:
+        torch.testing.assert_close(ours.grad if ours.grad is not None else torch.zeros_like(ours), theirs.grad)
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("block", range(4))
+def test_results_that_equal_their_fill_pass_gradients_on(block: int, sites: int) -> None:
+    joinsum.init(sites=sites)
+    try:
+        for seed in range(60):
+            compare_cancelling(60 * block + seed)
+    finally:
+        joinsum.init()

@@ -136,3 +136,51 @@ def test_results_share_no_memory_with_parameters_inputs_and_constants(way: str) 
         torch.testing.assert_close(tuple(results), tuple(wanted))
         for each in results:
             each.detach().mul_(3)
+
+
+class Bank(nn.Module):
+    """A memory that the forward pass reads through a copy, and then writes into, as momentum contrast does."""
+
+    bank: Tensor
+
+    def __init__(self, copy: str, write: str) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(2)
+        self.weight = nn.Parameter(torch.rand(4, 6, generator=generator))
+        self.register_buffer("bank", torch.rand(6, 8, generator=generator))
+        self.copy, self.write = COPIES[copy], WRITES[write]
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = x @ self.weight
+        scores = hidden @ self.copy(self.bank)
+        with torch.no_grad():
+            self.write(self.bank, hidden)
+        return scores
+
+
+COPIES: dict[str, Callable[[Tensor], Tensor]] = {
+    "clone": lambda bank: bank.clone(),
+    "detached": lambda bank: bank.detach().clone(),
+    "transposed": lambda bank: bank.clone().T.contiguous().T,
+    "converted": lambda bank: bank.to(torch.float32, copy=True),
+    "scaled": lambda bank: bank * 2,
+}
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "mul_": lambda bank, _: bank.mul_(3.0),
+    "lerp_": lambda bank, _: bank.lerp_(torch.zeros(6, 8), 0.5),
+    "row": lambda bank, _: bank[0].fill_(5.0),
+    "queue": lambda bank, hidden: bank.copy_(torch.cat([bank[:, 2:], hidden.T[:, :2]], 1)),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("copy", COPIES)
+def test_gradients_are_those_of_a_copy_that_was_made_before_the_forward_pass_wrote(copy: str, write: str) -> None:
+    x = torch.rand(5, 4)
+    plain, compiled, model = Bank(copy, write), Bank(copy, write), Bank(copy, write)
+    ways = [torch.compile(compiled, backend="joinsum", fullgraph=True), joinsum.distribute(model, x)]
+    plain(x).square().sum().backward()
+    for way, own in zip(ways, [compiled, model], strict=True):
+        way(x).square().sum().backward()
+        torch.testing.assert_close(gathered(own.weight.grad), plain.weight.grad)
+        torch.testing.assert_close(gathered(own.bank), plain.bank)

@@ -371,3 +371,25 @@ def test_later_queries_follow_the_true_entries_of_earlier_ones() -> None:
 def test_arguments_of_wrong_types_are_named(call: Any) -> None:
     with pytest.raises(PlanError):
         call(program({"V": VECTOR}, at("V", "i"), "i"))
+
+
+@pytest.mark.parametrize("depth", [12, 60])
+def test_nested_squares_are_not_multiplied_out_without_end(depth: int) -> None:
+    value: list[Any] = at("V", "i")
+    for _ in range(depth):
+        value = ["map", "sq", [["map", "*", [["lit", 0.5], ["map", "+", [value, at("V", "i")]]]]]]
+    over = program({"V": {"shape": [3], "coo": [[0, 1], [1, 0.5]]}}, ["agg", "+", ["i"], value])
+    wanted = torch.tensor([1.0, 0.5, 0.0], dtype=torch.float64)
+    start = wanted.clone()
+    for _ in range(depth):
+        wanted = (0.5 * (wanted + start)).square()
+    assert over.run()["q"].item() == pytest.approx(float(wanted.sum()), rel=1e-12)
+
+
+def test_orders_of_cheap_queries_are_not_searched_for_long() -> None:
+    """Each copy of the tensor has a path of its own for both indices: there are 4^12 sets of paths."""
+    copies = [at("A", "l", "m") for _ in range(12)]
+    body = ["map", "+", [*copies, ["agg", "max", ["l"], at("A", "l", "m")]]]
+    over = program({"A": {"shape": [2, 1], "coo": [[0, 0, 1]]}}, ["agg", "+", ["l", "m"], body])
+    assert over.plan(search="branch_and_bound").search_complete == {"q": False}
+    assert over.run()["q"].item() == 14
