@@ -11,14 +11,14 @@ from joinsum.base.errors import CaptureError
 from joinsum.capture.operators.table import rule_of
 from joinsum.capture.recording.application import described, operator_name, refuse
 
-__all__ = ["refuse_missing_rules"]
+__all__ = ["is_random", "refuse_missing_rules"]
 
 
 def refuse_missing_rules(nodes: Iterable[fx.Node], replicate: Collection[str] = ()) -> None:
     """Raises CaptureError if operators of a graph have no rule, with the place where each occurs first. Operators that
     depend on no input do not count.
 
-    replicate   operators that every site runs instead
+    replicate   operators that every site runs instead, which random ones cannot be: each site would draw other numbers
     """
     missing: dict[str, fx.Node] = {}
     checks: dict[str, fx.Node] = {}  # of numbers that depend on values
@@ -28,6 +28,11 @@ def refuse_missing_rules(nodes: Iterable[fx.Node], replicate: Collection[str] = 
             constant.add(node)
         elif isinstance(node.target, torch._ops.OpOverload):
             name = operator_name(node.target)
+            if rule_of(name) is None and is_random(node.target):
+                raise CaptureError(
+                    f"capture: sites would draw other numbers: {described(name, node, _shapes(node))}; draw with "
+                    "torch.rand, torch.randn or torch.randint, or in the code that calls this"
+                )
             if rule_of(name) is None and name not in replicate and _needs_rule(node):
                 is_check = node.meta.get("val") is None and not _shapes(node)
                 (checks if is_check else missing).setdefault(name, node)
@@ -44,6 +49,11 @@ def refuse_missing_rules(nodes: Iterable[fx.Node], replicate: Collection[str] = 
             + "\ngive them rules with joinsum.register_operator, or run them on every site with "
             + f"replicate=[{names}]"
         )
+
+
+def is_random(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator draws from torch's generator."""
+    return torch.Tag.nondeterministic_seeded in operator.tags
 
 
 def _needs_rule(node: fx.Node) -> bool:

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random_nodes import with_random_operators
-from joinsum.capture.missing_rules import refuse_missing_rules
+from joinsum.capture.missing_rules import is_random, refuse_missing_rules
 from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
 from joinsum.capture.recording.application import Application, module_path, operator_name, refuse, source_line
 from joinsum.capture.recording.axes import Axis, extent_of, split
@@ -227,7 +227,7 @@ class _Tracer:
                 "of the captured code"
             )
         rule = rule_of(application.name)
-        if rule is None and application.name in self.replicate:
+        if rule is None and application.name in self.replicate and not is_random(application.operator):
             rule = undivided
         if rule is None:
             refuse_missing_rules(application.node.graph.nodes, self.replicate)
@@ -245,8 +245,7 @@ class _Tracer:
     def _folded(self, application: Application) -> Any:
         """The operator's result if it is small and depends on no input; else None."""
         operator = application.operator
-        random = torch.Tag.nondeterministic_seeded in operator.tags
-        if operator._schema.is_mutable or random or not traits_of(application.name).folded:
+        if operator._schema.is_mutable or is_random(operator) or not traits_of(application.name).folded:
             return None
         elements = [math.prod(shape) for shape, _ in application.types]
         constant = all(value.constant is not None for value in application.all_tensors())

@@ -33,7 +33,11 @@ def _numbers(names: str, word: str | None = None) -> Any:
 
 
 def _read(path: Path) -> str:
-    return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise OSError(f"sparse: not a text file: file={name}, byte={error.start}") from None
 
 
 def _values(result: SparseTensor) -> dict[str, Any]:
@@ -74,7 +78,7 @@ def sparse(
     from joinsum.sparse import Program, measure_cost
     from joinsum.sparse.expressions import written
 
-    with exit_codes({Error: 4, OSError: 3, UnicodeDecodeError: 3}):
+    with exit_codes({Error: 4, OSError: 3}):
         read = Program.from_json(_read(program))
         plan = read.plan(
             estimator=estimator,

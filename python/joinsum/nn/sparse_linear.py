@@ -115,7 +115,12 @@ class SparseLinear(nn.Module):
         return SparseTensor.from_coordinates([self.rows.cpu(), self.columns.cpu()], values, shape=shape, levels="csr")
 
     def forward(self, input: Tensor) -> Tensor:
-        """`input` [*, in_features] gives [*, out_features]."""
+        """`input` [*, in_features] gives [*, out_features]; raises PlanError for sparse inputs."""
+        if not isinstance(input, Tensor) or input.layout is not torch.strided:
+            raise PlanError(
+                f"SparseLinear: no products of a sparse input and a sparse weight: shape={list(input.shape)}; give "
+                "input.to_dense(), or take torch.nn.Linear, which multiplies sparse inputs"
+            )
         if input.dim() == 0 or input.shape[-1] != self.in_features:
             raise PlanError(
                 f"SparseLinear: an input's last axis has in_features elements: "

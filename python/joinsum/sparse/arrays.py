@@ -61,7 +61,7 @@ def checked_fill(who: str, fill: object) -> float:
         raise PlanError(f"{who}: the fill is a number or a boolean: fill={show(fill)}")
     exact = not isinstance(fill, int) or abs(fill) <= 2**53
     if not exact and (abs(fill) >= 2**63 or int(float(fill)) != fill):
-        raise PlanError(f"{who}: the fill is no number of 64 bits: fill={show(fill)}")
+        raise PlanError(f"{who}: the fill is no number that float64 has: fill={show(fill)}")
     return float(fill)
 
 

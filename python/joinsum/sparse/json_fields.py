@@ -27,7 +27,7 @@ def object_at(value: object, place: str, needed: set[str], optional: set[str]) -
 def extent_at(value: object, place: str) -> int:
     """An extent, or the number of an axis; raises PlanError naming the place."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-        raise PlanError(f"sparse program: no extent: at={place}, value={show(value)}")
+        raise PlanError(f"sparse program: no extent, a whole number below 2^62: at={place}, value={show(value)}")
     return value
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from joinsum import _C
-from joinsum.base.arguments import show
+from joinsum.base.arguments import is_number, show
 from joinsum.base.errors import PlanError
 from joinsum.sparse.expressions import Data, expression_of, name_at, names_at, number_at, written
 from joinsum.sparse.json_fields import extent_at
@@ -93,6 +93,8 @@ def choose_formats(
         raise PlanError(f"choose_formats: shape is a list of extents: shape={show(shape)}")
     if not isinstance(nnz_of_prefix, (list, tuple)):
         raise PlanError(f"choose_formats: nnz_of_prefix is a list of numbers: nnz_of_prefix={show(nnz_of_prefix)}")
+    if any(is_number(each) and each < 0 for each in nnz_of_prefix):
+        raise PlanError(f"choose_formats: numbers of entries are not negative: nnz_of_prefix={show(nnz_of_prefix)}")
     return _C.sparse_choose_formats(
         [extent_at(each, f"shape[{i}]") for i, each in enumerate(shape)],
         [number_at(each, f"nnz_of_prefix[{i}]") for i, each in enumerate(nnz_of_prefix)],
@@ -122,4 +124,7 @@ def elimination_cost(
     Source: Galley, section 5.3.
     """
     _check_program("elimination_cost", program)
-    return _C.sparse_elimination_cost(program.handle, names_at(order, "order"), plan_options(estimator, cost, mode))
+    names = names_at(order, "order")
+    if len(set(names)) < len(names):
+        raise PlanError(f"elimination_cost: an index is eliminated twice: order={show(names)}")
+    return _C.sparse_elimination_cost(program.handle, names, plan_options(estimator, cost, mode))

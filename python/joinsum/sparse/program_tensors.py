@@ -115,7 +115,10 @@ def input_at(value: object, dtype: torch.dtype, place: str) -> _C.SparseInput:
         handle = _converted(value, dtype, place).handle
         return _C.SparseInput(handle.shape, handle.fill, handle, 0, [])
     members = object_at(value, place, {"shape"}, {"fill", "coo", "nnz", "degrees"})
-    shape = [extent_at(each, f"{place}.shape") for each in list_at(members["shape"], f"{place}.shape")]
+    shape = [
+        extent_at(each, f"{place}.shape[{axis}]")
+        for axis, each in enumerate(list_at(members["shape"], f"{place}.shape"))
+    ]
     fill = _number_in(members.get("fill", 0), dtype, f"{place}.fill")
     degrees = _degrees(members.get("degrees", []), f"{place}.degrees")
     if "coo" in members:

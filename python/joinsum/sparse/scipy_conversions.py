@@ -91,9 +91,11 @@ def from_matrix_market(who: str, path: object, levels: object, order: object) ->
         raise PlanError(f"{who}: no path: path={show(path)}")
     reader = _scipy(who, "io")
     if not Path(path).is_file():
-        raise PlanError(f"{who}: no such file: path={path}")
+        raise PlanError(f"{who}: there is no file: path={path}")
     try:
         matrix = reader.mmread(path)
+    except MemoryError as error:
+        raise PlanError(f"{who}: the matrix does not fit in memory: path={path}, error={error}") from None
     except (ValueError, OverflowError, RuntimeError, TypeError) as error:
         raise PlanError(f"{who}: no file in the Matrix Market format: path={path}, error={error}") from None
     if isinstance(matrix, numpy.ndarray):

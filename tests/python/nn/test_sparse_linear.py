@@ -199,3 +199,10 @@ def test_entries_out_of_range_are_refused() -> None:
     layer.columns[0] = 7
     with pytest.raises(IndexError, match="index=7, extent=3"):
         layer(torch.ones(1, 3))
+
+
+def test_sparse_inputs_are_refused_with_the_remedy() -> None:
+    layer, x = joinsum.nn.SparseLinear(6, 3, density=0.5), torch.eye(6)
+    for given in (x.to_sparse(), x.to_sparse_csr(), joinsum.SparseTensor.from_torch(x)):
+        with pytest.raises(joinsum.PlanError, match=r"SparseLinear: .*shape=\[6, 6\]; give input.to_dense\(\)"):
+            layer(given)

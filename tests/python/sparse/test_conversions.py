@@ -305,4 +305,5 @@ def test_malformed_matrix_market_files_are_named(scipy: Any, tmp_path: Path) -> 
         assert "from_matrix_market: no file in the Matrix Market format" in refusal(
             lambda: SparseTensor.from_matrix_market(path)
         )
-    assert "no such file" in refusal(lambda: SparseTensor.from_matrix_market(tmp_path / "none.mtx"))
+    assert "there is no file" in refusal(lambda: SparseTensor.from_matrix_market(tmp_path / "none.mtx"))
+    assert "there is no file" in refusal(lambda: SparseTensor.from_matrix_market(tmp_path))

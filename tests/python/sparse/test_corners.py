@@ -393,3 +393,19 @@ def test_orders_of_cheap_queries_are_not_searched_for_long() -> None:
     over = program({"A": {"shape": [2, 1], "coo": [[0, 0, 1]]}}, ["agg", "+", ["l", "m"], body])
     assert over.plan(search="branch_and_bound").search_complete == {"q": False}
     assert over.run()["q"].item() == 14
+
+
+def test_an_index_is_eliminated_once() -> None:
+    over = program({"A": ONES}, ["agg", "+", ["i", "j"], at("A", "i", "j")])
+    with pytest.raises(PlanError, match=r"eliminated twice: order=\['j', 'j'\]"):
+        elimination_cost(over, ["j", "j"])
+
+
+def test_numbers_of_entries_are_not_negative() -> None:
+    with pytest.raises(PlanError, match=r"not negative: nnz_of_prefix=\[2, -1\]"):
+        choose_formats([3, 3], [2, -1], ["i", "j"], ["i", "j"])
+
+
+def test_an_extent_that_is_too_large_is_named_with_its_axis() -> None:
+    with pytest.raises(PlanError, match=r"whole number below 2\^62: at=\$\.tensors\.A\.shape\[1\]"):
+        Program({"tensors": {"A": {"shape": [3, 2**62], "coo": []}}, "queries": []})

@@ -221,7 +221,7 @@ def made(
         (lambda: made(values=torch.ones(1, device="meta")), "give values.cpu(): device=meta"),
         (lambda: made(fill="0"), "the fill is a number or a boolean: fill='0'"),
         (lambda: made(values=[1], fill=0.5), "the dtype has no such value as the fill: fill=0.5, dtype=i64"),
-        (lambda: made(values=[1], fill=2**53 + 1), "the fill is no number of 64 bits: fill=9007199254740993"),
+        (lambda: made(values=[1], fill=2**53 + 1), "the fill is no number that float64 has: fill=9007199254740993"),
         (lambda: made(levels="csx"), "no such levels: levels='csx'"),
         (lambda: made(levels="bsr"), "the levels are of tensors of another rank: levels=bsr, rank=2"),
         (lambda: made(levels=["dense"]), "each axis needs one level: levels=['dense'], rank=2"),

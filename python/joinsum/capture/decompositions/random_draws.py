@@ -50,6 +50,16 @@ def _normal_of(mean: Tensor | float, std: Tensor | float = 1.0, *, generator: An
     return mean + std * torch.randn_like(both)
 
 
+def _normal_of_size(mean: float, std: float, size: Any, *, generator: Any = None, **keywords: Any) -> Tensor:
+    return mean + std * torch.randn(size, **keywords)
+
+
+def _integers_like(x: Tensor, *bounds: int, generator: Any = None, dtype: Any = None, **keywords: Any) -> Tensor:
+    low, high = bounds if len(bounds) == 2 else (0, *bounds)
+    device = keywords.get("device") or x.device
+    return torch.randint(low, high, x.shape, dtype=dtype or x.dtype, device=device)
+
+
 def _multinomial(weights: Tensor, count: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
     """Without replacement the first to arrive, of exponential times at these rates."""
     if replacement and count > 1:
@@ -95,7 +105,10 @@ RANDOM_DRAWS: dict[Any, Callable[..., Any]] = {
     _aten.normal.Tensor_Tensor: _normal_of,
     _aten.normal.Tensor_float: _normal_of,
     _aten.normal.float_Tensor: _normal_of,
+    _aten.normal.float_float: _normal_of_size,
     _aten.normal_functional.default: _normal,
+    _aten.randint_like.default: _integers_like,
+    _aten.randint_like.low_dtype: _integers_like,
     _aten.randperm.default: _permutation,
     _aten.randperm.generator: _permutation,
     _aten.rrelu_with_noise_functional.default: _randomized_relu,

@@ -31,6 +31,7 @@ CONTINUOUS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tenso
     "normal of tensors": (lambda x: torch.normal(x, x.abs() + 2), Normal(0.0, 2.0).cdf),
     "normal of a mean": (lambda x: torch.normal(x, 3.0), Normal(0.0, 3.0).cdf),
     "normal of a deviation": (lambda x: torch.normal(1.0, x.abs() + 3), Normal(1.0, 3.0).cdf),
+    "normal of a size": (lambda x: torch.normal(1.0, 2.0, x.shape, dtype=x.dtype), Normal(1.0, 2.0).cdf),
     "rsample": (lambda x: Normal(x, x + 2, validate_args=False).rsample(), Normal(0.0, 2.0).cdf),
     "uniform_": (lambda x: torch.empty_like(x).uniform_(-1, 3), lambda x: (x + 1) / 4),
     "exponential_": (lambda x: torch.empty_like(x).exponential_(2.0), lambda x: 1 - (-2 * x).exp()),
@@ -111,3 +112,26 @@ def test_gradients_pass_through_reparametrised_draws() -> None:
     assert mean.grad is not None
     noise = drawn(lambda m: torch.empty_like(m).normal_(), mean.detach(), 3)
     torch.testing.assert_close(mean.grad, 1 + noise)
+
+
+def test_integers_like_a_tensor_are_between_their_bounds() -> None:
+    def integers(x: Tensor) -> Tensor:
+        return torch.stack([torch.randint_like(x, 5), torch.randint_like(x, 2, 7)])
+
+    one, several = (drawn(integers, torch.zeros(COUNT), sites) for sites in (1, 3))
+    assert torch.equal(one, several)
+    for row, low in zip(one.long(), (0, 2), strict=True):
+        frequencies = torch.bincount(row - low, minlength=5) / COUNT
+        torch.testing.assert_close(frequencies, torch.full((5,), 0.2), rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("replicate", [[], ["aten::poisson"]])
+def test_draws_that_would_differ_between_sites_are_refused(replicate: list[str], sites: int) -> None:
+    joinsum.init(sites=sites)
+    torch._dynamo.reset()
+    try:
+        with pytest.raises(joinsum.CaptureError, match=r"other numbers: operator=aten::poisson.*torch\.poisson\(x\)"):
+            joinsum.compile(lambda x: torch.poisson(x), replicate=replicate)(torch.ones(4))
+    finally:
+        joinsum.init()
