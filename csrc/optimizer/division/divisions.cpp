@@ -9,6 +9,9 @@ namespace {
 /// Up to so many divisions, axes of one size are not treated as interchangeable.
 constexpr double kMostOrdered = 64;
 
+/// The most divisions that are enumerated; beyond, dimensions of few keys are not divided.
+constexpr double kMostDivisions = 10'000;
+
 /// The axes of a grid beyond which they are bundled, and the number of bundles.
 constexpr int64_t kMostAxes = 5;
 constexpr int64_t kBundles = 3;
@@ -22,6 +25,7 @@ class Divide {
       order_.push_back(static_cast<int64_t>(d));
       extents_.push_back(dims[d].extent);
     }
+    drop_narrow_dims();
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return dims[a].rank < dims[b].rank; });
     order_.push_back(kNothing);
     double count = 1;
@@ -35,6 +39,28 @@ class Divide {
   }
 
  private:
+  /// Leaves out dimensions of few keys where there are too many divisions.
+  void drop_narrow_dims() {
+    if (divisions_of(order_.size()) <= kMostDivisions) return;
+    std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return extents_[a] > extents_[b]; });
+    while (order_.size() > 1 && divisions_of(order_.size()) > kMostDivisions) {
+      extents_[order_.back()] = 1;  // is work that is not divided
+      order_.pop_back();
+    }
+  }
+
+  /// The divisions of so many dimensions: those of neighbouring axes of one size are combinations with repetition.
+  double divisions_of(size_t dims) const {
+    const auto choices = static_cast<double>(dims + 1);
+    double count = 1;
+    double equal = 0;
+    for (int64_t axis = 0; axis < grid_.rank(); ++axis) {
+      equal = axis > 0 && grid_.axes[axis - 1] == grid_.axes[axis] ? equal + 1 : 1;
+      count *= (choices + equal - 1) / equal;
+    }
+    return count;
+  }
+
   void extend() {
     const auto axis = static_cast<int64_t>(now_.size());
     if (axis == grid_.rank()) {

@@ -33,7 +33,8 @@ std::optional<Dims> split_of(const ia::Placement& placement);
 /// The divisions of `dims`: each axis of `grid` divides one of them (by position) or nothing. A dimension may be
 /// divided into more parts than it has keys: relations may start so, and some sites then have nothing. Neighbouring
 /// axes of one size are interchangeable, so they take dimensions in the order of their ranks, nothing last.
-/// `divide_all`: only divisions that leave no work undivided.
+/// `divide_all`: only divisions that leave no work undivided. Where there are more than ten thousand, the dimensions of
+/// the fewest keys are not divided.
 std::vector<Dims> divisions(const ia::Grid& grid, const std::vector<Divisible>& dims, bool divide_all);
 
 /// The bundle of each axis of a grid: three bundles of neighbouring axes, of about equal products; on a grid of few

@@ -137,7 +137,7 @@ class _Resolver:
         product = isinstance(draft, EinsumDraft) and (draft.join, draft.aggregate) == ("mul", "add")
         if not product or len(sparse) > 1 or len(draft.inputs) == 1:
             found = draft.function if isinstance(draft, CallDraft) else f"einsum of {draft.join}, {draft.aggregate}"
-            found = "joinsum.nn.SparseLinear" if found.startswith("joinsum::sparse_mm") else found
+            found = "SparseLinear" if found.startswith("joinsum::sparse_mm") else found
             raise CaptureError(
                 "capture: a sparse tensor is taken in products with dense ones (torch.sparse.mm, @, addmm) and in sums "
                 f"alone; give this operator its to_dense(): input={sparse[0].name}, operator={found}"

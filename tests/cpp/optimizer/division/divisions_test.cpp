@@ -61,6 +61,19 @@ TEST(Divisions, AndPlacementsSayTheSame) {
   }
 }
 
+TEST(Divisions, OfManyDimensionsAreThoseOfTheWidest) {
+  std::vector<Divisible> dims(40, {2, 0});
+  dims[7].extent = 64;
+  dims[31].extent = 16;
+  const std::vector<Dims> found = divisions({{2, 2, 2, 2}}, dims, true);
+  EXPECT_GT(found.size(), 1'000U);
+  EXPECT_LE(found.size(), 10'000U);
+  for (const int64_t wide : {7, 31}) {
+    EXPECT_NE(std::ranges::find(found, Dims(4, wide)), found.end());
+  }
+  EXPECT_EQ(divisions({{2, 2, 2, 2}}, {{2, 0}, {2, 1}, {2, 2}}, false).size(), 35U);
+}
+
 TEST(DivisionConstraint, CountsPartsThatHaveKeys) {
   DivisionConstraint four;
   four.parts = {{0, 4}};
