@@ -31,6 +31,9 @@ class BlockTensor(torch.Tensor):
     # Whether this is a copy where torch has a view, so that writing into it would be lost.
     read_only: bool = False
 
+    # What it is a view of, where that is a distributed tensor; see numbers_in_views.py.
+    origin: Any = None
+
     # Not empty where it was stored for a tensor without memory and has not been written; shared with aliases.
     lacking_values: Sequence[None] = ()
 

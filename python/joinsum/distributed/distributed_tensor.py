@@ -24,13 +24,14 @@ class DistributedTensor(BlockTensor):
     """A tensor of the full logical shape, of which each site stores its blocks. Plans give them: parameters after
     `joinsum.distribute`, moments of `joinsum.train_step`.
 
-    Elementwise operators, in place too, and those of lists of tensors (`torch._foreach_*`) act on the blocks, where the
-    operands have the same layout; norms, sums, `mean`, `max`, `min`, `any` and `all` of all elements give plain
-    tensors. Every other operator that writes into nothing runs as a plan of its own, whose result is a plain tensor on
-    every rank; one without a rule raises PlanError. `requires_grad` and `grad` are as of any tensor; a gradient has its
-    tensor's layout. In a single process they are pickled as their unsharded tensors (`torch.save`); on process groups
-    `joinsum.save_checkpoint` and torch.distributed.checkpoint write the blocks, and `joinsum.full_state_dict` gives
-    what can be pickled.
+    Elementwise operators, in place too, and those of lists of tensors (`torch._foreach_*`) act on the blocks, where
+    operands of the same shape have the same layout; smaller ones broadcast. Random numbers in place, as `torch.nn.init`
+    draws them, are torch's for the unsharded tensor. Norms, sums, `mean`, `max`, `min`, `any` and `all` of all elements
+    give plain tensors. Every other operator that writes into nothing runs as a plan of its own, whose result is a plain
+    tensor on every rank; one without a rule raises PlanError. `requires_grad` and `grad` are as of any tensor; a
+    gradient has its tensor's layout. In a single process they are pickled as their unsharded tensors (`torch.save`); on
+    process groups `joinsum.save_checkpoint` and torch.distributed.checkpoint write the blocks, and
+    `joinsum.full_state_dict` gives what can be pickled.
 
     On a process group all ranks make the same calls.
 
@@ -44,10 +45,10 @@ class DistributedTensor(BlockTensor):
     (tensor(24.), tensor([ 0.,  4.,  8., 12.]))
     >>> x @ x
     tensor(224.)
-    >>> torch.fft.fft(x)
+    >>> torch.nonzero(x)
     Traceback (most recent call last):
     ...
-    joinsum.PlanError: DistributedTensor: no operator on blocks: operator=aten._fft_r2c.default; give x.full_tensor(), \
+    joinsum.PlanError: DistributedTensor: no operator on blocks: operator=aten.nonzero.default; give x.full_tensor(), \
 on every rank
     """
 

@@ -25,15 +25,16 @@ NEW = ("__add__", "__mul__", "__sub__", "__truediv__", "abs", "add", "div", "mul
 
 
 def row_of(like: BlockTensor, args: Sequence[Any]) -> list[Any] | None:
-    """The arguments with tensors replaced by their blocks, if each tensor has the layout of `like` and one block in
-    this process; else None. Plain tensors without axes count as numbers; on a single site others count as blocks."""
+    """The arguments with tensors replaced by their blocks, if each tensor has shape and layout of `like` and one block
+    in this process; else None. Plain tensors without axes count as numbers; on a single site others count as blocks."""
     kind, own = type(like), like.stored
     row = []
     for x in args:
         if isinstance(x, Tensor):
             if type(x) is kind:
                 stored = x.stored
-                block = stored.only_block() if stored is own or stored.has_layout_of(own) else None
+                same = (stored is own or stored.has_layout_of(own)) and (x is like or x.form[0] == like.form[0])
+                block = stored.only_block() if same else None
                 if block is None:
                     return None
                 x = block

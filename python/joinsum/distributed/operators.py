@@ -12,7 +12,9 @@ from torch.autograd.graph import increment_version
 from joinsum import _C
 from joinsum.base.errors import PlanError
 from joinsum.distributed.block_tensor import BlockTensor, is_distributed, retyped
+from joinsum.distributed.draws import DRAWS, check_shape_of_out
 from joinsum.distributed.local_fast_path import has_tensors, row_of, rows_of
+from joinsum.distributed.numbers_in_views import remember_base, write_number
 from joinsum.distributed.reductions import REDUCTIONS, is_norm_of_all, vector_norm
 
 __all__ = ["dispatch", "plan_other_operators"]
@@ -30,7 +32,9 @@ def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
             with torch.inference_mode(False), torch.no_grad():
                 return _handler_of(func)(func, args, kwargs)
         return _handler_of(func)(func, args, kwargs)
-    if any(map(_is_read_only, args)) or any(map(_is_read_only, kwargs.values())):
+    if any(map(_is_read_only, _written_arguments(func, args, kwargs))):
+        if write_number(func, args, kwargs):
+            return args[0]
         raise PlanError(
             f"DistributedTensor: a view of distributed tensors is a copy, which is not written: operator={func}; write "
             "into the tensor itself, with a mask, or into y = x.full_tensor(), then x.copy_(y)"
@@ -39,6 +43,19 @@ def dispatch(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if args and getattr(args[0], "lacking_values", ()):
         args[0].lacking_values.clear()
     return result
+
+
+def _written_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The tensors, and lists of tensors, that an operator writes into."""
+    written = _names_of_written(func)
+    found = [x for x, name in zip(args, written, strict=False) if name]
+    return found + [kwargs[name] for name in written if name in kwargs] if kwargs else found
+
+
+@functools.cache
+def _names_of_written(func: Any) -> tuple[str, ...]:
+    """For each argument of an operator its name, if the operator writes into it, else an empty one."""
+    return tuple(x.name if x.is_write else "" for x in func._schema.arguments)
 
 
 def _is_read_only(x: Any) -> bool:
@@ -56,10 +73,10 @@ def _handler_of(func: Any) -> Handler:
         return _elementwise
     if any(x.is_out for x in func._schema.arguments):
         return _refused("no out=", "use the result, or an operator in place")
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        return _decomposed  # below autograd, which has not done it: in inference mode, and in handlers
     if func._schema.is_mutable:
         return _refused("no operator on blocks", "write into y = x.full_tensor(), on every rank, then x.copy_(y)")
-    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
-        return _decomposed  # in inference mode, where autograd has not done it
     return _other
 
 
@@ -77,7 +94,9 @@ _planned: Handler
 
 
 def _other(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return _planned(func, args, kwargs)
+    result = _planned(func, args, kwargs)
+    remember_base(result, func, args, kwargs)
+    return result
 
 
 def _is_elementwise(func: Any) -> bool:
@@ -119,24 +138,18 @@ _FUSED = {"aten::_fused_adam_", "aten::_fused_adamw_", "aten::_fused_sgd_", "ate
 
 
 def _blocks_like(func: Any, x: Any, like: BlockTensor) -> list[Any]:
-    """The operand for each block of `like`: a number itself, a tensor in the same blocks."""
+    """The operand for each block of `like`: a number itself, a tensor in the same blocks, a smaller one broadcast."""
     if not isinstance(x, torch.Tensor):
         return [x] * len(like.blocks())
     if is_distributed(x):
-        if not _has_layout_of(x, like):
-            raise PlanError(
-                f"DistributedTensor: operands have different layouts: operator={func}, first={like.physical_type}, "
-                f"other={x.physical_type}; "  # type: ignore[attr-defined]
-                "give other.like(first.physical_type), or full_tensor() of both"
-            )
-        return x.blocks()  # type: ignore[attr-defined,no-any-return]
+        _check_sites(x, like)
+        if x.shape == like.shape:
+            return _blocks_of_same_layout(func, x, like)
+        x = x.unsharded()  # type: ignore[attr-defined]
     if x.dim() == 0:
         return [x] * len(like.blocks())
     if x.shape != like.shape:
-        raise PlanError(
-            f"DistributedTensor: operands are not broadcast: operator={func}, shape={list(like.shape)}, "
-            f"other={list(x.shape)}; expand the other one"
-        )
+        x = _expanded(func, x, like)
     current = like.context
     stored = _C.place_tensor(
         x.detach(), retyped(like.physical_type, x.dtype), current.local_sites, current.store, False
@@ -144,11 +157,33 @@ def _blocks_like(func: Any, x: Any, like: BlockTensor) -> list[Any]:
     return stored.blocks()
 
 
-def _has_layout_of(x: Any, like: BlockTensor) -> bool:
-    own, other = x.physical_type, like.physical_type
+def _expanded(func: Any, x: torch.Tensor, like: BlockTensor) -> torch.Tensor:
+    """The operand with the shape of `like`, as a view that repeats its elements."""
+    try:
+        return x.detach().expand(like.shape)
+    except RuntimeError:
+        raise PlanError(
+            f"DistributedTensor: an operand does not broadcast to the tensor: operator={func}, "
+            f"shape={list(like.shape)}, operand={list(x.shape)}; reduce or reshape the operand"
+        ) from None
+
+
+def _check_sites(x: Any, like: BlockTensor) -> None:
     if x.context is not like.context:
-        raise PlanError(f"DistributedTensor: stored on the sites of another init: type={own}; give its full_tensor()")
-    return own == other or retyped(own, like.dtype) == other
+        raise PlanError(
+            f"DistributedTensor: stored on the sites of another init: type={x.physical_type}; give its full_tensor()"
+        )
+
+
+def _blocks_of_same_layout(func: Any, x: Any, like: BlockTensor) -> list[Any]:
+    own, other = x.physical_type, like.physical_type
+    if own != other and retyped(own, like.dtype) != other:
+        raise PlanError(
+            f"DistributedTensor: operands have different layouts: operator={func}, first={other}, other={own}; "
+            "give other.like(first.physical_type), or full_tensor() of both"
+        )
+    blocks: list[Any] = x.blocks()
+    return blocks
 
 
 def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTensor:
@@ -176,6 +211,8 @@ def _elementwise(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return func(*map(_unsharded, args), **{name: _unsharded(x) for name, x in kwargs.items()})
     if not written and any(_is_broadcast(x, like) for x in (*args, *kwargs.values())):
         return _planned(func, args, kwargs)
+    if "out" in kwargs:
+        check_shape_of_out(func, args, target)
     columns = [_blocks_like(func, x, like) for x in args]
     named = {key: _blocks_like(func, x, like) for key, x in kwargs.items()}
     computed: dict[Any, torch.Tensor] = {}
@@ -306,7 +343,7 @@ def _alias(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTe
 def _same_shape(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BlockTensor:
     """A view; of the same shape it has the same blocks."""
     view: BlockTensor = (
-        _alias(func, args, kwargs) if tuple(args[1]) == tuple(args[0].shape) else _planned(func, args, kwargs)
+        _alias(func, args, kwargs) if tuple(args[1]) == tuple(args[0].shape) else _other(func, args, kwargs)
     )
     return view
 
@@ -360,6 +397,14 @@ def _equal(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return bool(torch.equal(*map(_unsharded, args)))
 
 
+def _all_close(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """torch.allclose, compared on the blocks; all ranks get the same answer."""
+    x, y, *tolerances = args
+    if is_distributed(x) and is_distributed(y) and x.shape == y.shape:
+        y = y.like(retyped(x.physical_type, y.dtype))
+    return bool(torch.isclose(x, y, *tolerances, **kwargs).all())
+
+
 _HANDLERS: dict[Any, Handler] = {
     _aten.detach.default: _alias,
     _aten.alias.default: _alias,
@@ -381,7 +426,9 @@ _HANDLERS: dict[Any, Handler] = {
     _aten._amp_foreach_non_finite_check_and_unscale_.default: _unscale,
     _aten._local_scalar_dense.default: _item,
     _aten.equal.default: _equal,
+    _aten.allclose.default: _all_close,
     _aten.linalg_vector_norm.default: _norm,
     _aten.norm.Scalar: _norm,
+    **DRAWS,
     **REDUCTIONS,
 }
