@@ -381,6 +381,12 @@ ELSEWHERE = (
     ),
     Row("python/distributed", "batch_shards", "distributed", "processes are needed"),
     Row(
+        "python/distributed",
+        "draws numbers_in_views",
+        "python/distributed/test_writing_in_place.py",
+        "parts of what is written in place",
+    ),
+    Row(
         "python/capture/operators",
         "*",
         "python/capture/operators/test_operators.py",

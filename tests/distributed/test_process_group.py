@@ -23,8 +23,8 @@ pytestmark = [
 LIMIT = 150
 # What every change plays: grids of one axis and uneven shards on three ranks, grids of two axes on four.
 MODULES = {
-    2: ["collectives", "calibrating", "explaining", "model_state", "sparse_relations", "subnets"],
-    3: ["equal_results", "collectives", "disagreements", "einsums", "random_programs", "subnets"],
+    2: ["collectives", "calibrating", "explaining", "model_state", "parameters", "sparse_relations", "subnets"],
+    3: ["equal_results", "parameters", "collectives", "disagreements", "einsums", "random_programs", "subnets"],
     4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state", "sparse_relations"],
 }
 if EVERYTHING:
@@ -349,6 +349,19 @@ def test_sparse_relations_and_operands_on_a_group_give_what_dense_torch_gives(pl
     assert min(plays(ranks).values("sparse_operands_are_divided")) == ranks
     assert min(plays(ranks).values("sparse_queries_are_divided_and_folded")) >= 6
     assert len({tuple(losses) for losses in plays(ranks).values("models_with_sparse_buffers_train")}) == 1
+
+
+@sizes_of("parameters")
+def test_parameters_of_a_group_are_written_and_drawn_as_torchs(plays: Any, ranks: int) -> None:
+    assert min(plays(ranks).values("parameters_are_written_as_torch_writes_them")) == 36
+    assert len({*map(tuple, plays(ranks).values("layers_draw_their_parameters_anew"))}) == 1
+
+
+@sizes_of("parameters")
+def test_checks_and_draws_of_captured_code_are_the_same_on_all_ranks(plays: Any, ranks: int) -> None:
+    (said,) = {*plays(ranks).values("a_matrix_without_an_inverse_is_an_error_on_all")}
+    assert "linalg.inv: (Batch element 50)" in said
+    assert len({*map(tuple, plays(ranks).values("draws_are_the_same_on_all"))}) == 1
 
 
 @sizes_of("subnets")

@@ -30,7 +30,7 @@ def refuse_missing_rules(nodes: Iterable[fx.Node], replicate: Collection[str] = 
             name = operator_name(node.target)
             if rule_of(name) is None and is_random(node.target):
                 raise CaptureError(
-                    f"capture: sites would draw other numbers: {described(name, node, _shapes(node))}; draw with "
+                    f"capture: such random draws are not supported: {described(name, node, _shapes(node))}; draw with "
                     "torch.rand, torch.randn or torch.randint, or in the code that calls this"
                 )
             if rule_of(name) is None and name not in replicate and _needs_rule(node):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 
@@ -20,12 +18,10 @@ from joinsum.frontend.tracing.torch_internals import (
     TorchRuntimeError,
     is_transforming,
 )
+from joinsum.frontend.tracing.user_code import place_in
 
 __all__ = ["capturing"]
 
-_PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
-_TORCH = os.path.dirname(torch.__file__)
-_JOINSUM = str(Path(__file__).resolve().parents[2])
 _REMEDY = (
     "the function must be one graph: write branches on tensors' values with torch.where, and move what is no tensor "
     "operation out of the captured function; call the model once before if its first call does more than later ones"
@@ -55,6 +51,12 @@ _SENTENCES = (
     (r"Tensor\.(tolist|item|numpy)\(", "a tensor's values are read: {0}", True),
     (r"builtin operator `(\w+)`", "a call is no tensor operation: {0}", True),
     (r"context: module: ([\w.]+), qualname: ([\w.]+)", "a call is no tensor operation: {0}.{1}", True),
+    (
+        r"autograd\.grad consumed returned tensor(?s:.*?)have consumed grad_fns: ([\w, ]+)$",
+        "the model stores a result of this step in an attribute or a list: result={0}",
+        False,
+    ),
+    (r"unsupported operator: (\w+)\.(\w+)", "torch cannot trace this operator: operator={0}::{1}", False),
     (r"trace method `(\w+)` of class `(\w+)`", "a method cannot be captured: {1}.{0}", True),
 )
 _SYMBOL = re.compile(r"\bs\d+\b")  # an extent of any size
@@ -63,8 +65,9 @@ _OBSERVED = re.compile(r"raised exception (\w+)\(('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]
 _OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
 
 _ESCAPING_RESULT = "autograd.grad consumed returned tensor's grad_fn"
-_DETACH = (
-    "the model stores a result of this step in an attribute or a list: store value.detach(), or compute the value with "
+_RETURN = (
+    "a loss that reads it needs its gradient: return it from forward, so that the loss function gets it with the "
+    "output; where no loss reads it, store value.detach(); for a weight that is computed take "
     "torch.nn.utils.parametrize"
 )
 _TRANSFORMED = (
@@ -105,7 +108,7 @@ def _translated(who: str, model: torch.nn.Module | None) -> Iterator[None]:
         # An operator that rejects its operands would do so without capture too.
         remedy = "" if isinstance(error, TorchRuntimeError) or not ours else f"; {_REMEDY}"
         if _ESCAPING_RESULT in str(error):
-            remedy = f"; {_DETACH}"
+            remedy = f"; {_RETURN}"
         raise CaptureError(f"{who}: {said}{_place(str(error))}{remedy}") from error
 
 
@@ -150,11 +153,4 @@ def _unquoted(arguments: str) -> str:
 def _place(text: str) -> str:
     """The innermost line of the user's code in the message."""
     _, _, code = text.partition("from user code:")
-    found = _PLACE.findall(code)
-    if not found:
-        return ""
-    own = [each for each in found if not each[0].startswith((_TORCH, _JOINSUM))]
-    if not own:
-        return ""
-    file, line, function, source = own[-1]
-    return f": at {file}:{line} in {function}, code={source.strip()}"
+    return place_in(code)

@@ -1,12 +1,11 @@
-"""Everything that the frontend uses of torch's private modules. The package allows torch 2.11 to 2.13; tests run with
-2.13 only."""
+"""What the frontend uses of torch's private modules, but for the partition of a graph into its passes (partition.py).
+The package allows torch 2.11 to 2.13; tests run with 2.13 only."""
 
 from __future__ import annotations
 
 import functools
 import gc
 import logging
-import operator
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,6 @@ from torch._dynamo.exc import (
     UserError,
 )
 from torch._dynamo.source import AttrSource, DictGetItemSource, GetItemSource, TensorPropertySource
-from torch._functorch.partitioners import default_partition
 from torch._guards import ChainedSource, TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -36,14 +34,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import checkpoint
-from torch.utils.checkpoint import CheckpointPolicy
 
 from joinsum.base.errors import CaptureError
 from joinsum.capture.decompositions.attention import GPU_ATTENTION
 from joinsum.capture.decompositions.composed import COMPOSED
 from joinsum.capture.decompositions.random_draws import RANDOM_DRAWS
 from joinsum.cluster.context import context
+from joinsum.frontend.tracing.data_dependence import check_sizes
+from joinsum.frontend.tracing.draws import check_draws
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
+from joinsum.frontend.tracing.partition import SAVED, partition
 
 __all__ = [
     "BackendCompilerFailed",
@@ -80,7 +80,6 @@ GraphCompiler = Callable[[torch.fx.GraphModule, Sequence[Any], frozenset[int]], 
 
 function_modes: Callable[[], list[Any]] = _get_current_function_mode_stack
 
-_SAVED = "joinsum.saved"
 _DECOMPOSITIONS = MIXED_PRECISION | GPU_ATTENTION | RANDOM_DRAWS | COMPOSED
 
 
@@ -90,16 +89,18 @@ def aot_compile(
     """Compiles a Dynamo graph, as graphs of ATen operators, by `forward` (also graphs without a gradient) and
     `backward`; the result is in autograd. Besides what torch always decomposes, norms of mixed precision are,
     attention on GPUs with dropout inside or gradients of its mask, random draws, and operators without a rule that
-    torch composes."""
+    torch composes. Raises CaptureError for draws that are not supported."""
+    check_draws(gm)
     _compose_attention(gm)
 
     uses_onednn = torch._C._get_mkldnn_enabled()
 
     def compiler(compile_graph: GraphCompiler) -> Callable[..., Any]:
         def compiled(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+            check_sizes(graph.graph)
             _donate_nothing()
             with _onednn(uses_onednn):
-                run = compile_graph(graph, inputs, graph.meta.get(_SAVED, frozenset()))
+                run = compile_graph(graph, inputs, graph.meta.get(SAVED, frozenset()))
 
             def boxed(args: list[Any]) -> Any:
                 return run(args)
@@ -114,7 +115,7 @@ def aot_compile(
         bw_compiler=compiler(backward),
         inference_compiler=compiler(forward),
         decompositions=_DECOMPOSITIONS,
-        partition_fn=_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
     # Without oneDNN, recurrent layers are traced as the operators of each time step instead of one of its operators.
@@ -140,6 +141,11 @@ def _compose_attention(gm: torch.fx.GraphModule) -> None:
     if changed:
         gm.recompile()
 
+
+# torch's gradient of it rejects symbolic sizes already while Dynamo traces `autograd.grad`, before there is a graph. As
+# torch's own decompositions do, this one acts in all traces of the process that use torch's Python dispatcher.
+_AFFINE_GRID = torch.ops.aten.affine_grid_generator.default
+_AFFINE_GRID.py_impl(torch._C.DispatchKey.Autograd)(COMPOSED[_AFFINE_GRID])
 
 _OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
@@ -256,41 +262,6 @@ def _without_remat_pass() -> AbstractContextManager[None]:
     option = "remat_using_tags_for_fwd_loss_bwd_graph"
     settings = torch._functorch.config
     return settings.patch({option: False}) if hasattr(settings, option) else nullcontext()
-
-
-def _partition(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any) -> Any:
-    """torch's default partition; also records which results of the forward graph are saved for the backward graph."""
-    _save_random_results(joint.graph)
-    forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
-    recomputed = {node.name for node in _random_nodes(forward.graph)} & {
-        node.name for node in _random_nodes(backward.graph)
-    }
-    assert not recomputed, f"the backward pass would use other random numbers: {sorted(recomputed)}"
-    results: Any = forward.graph.output_node().args[0]
-    tokens = sum(map(_is_token, results))  # torch removes them from the results
-    forward.meta[_SAVED] = frozenset(range(num_fwd_outputs - tokens, len(list(results)) - tokens))
-    return forward, backward
-
-
-def _is_token(result: Any) -> bool:
-    """Whether a result is the token that orders side effects."""
-    made = result.args[0] if isinstance(result, torch.fx.Node) and result.target is operator.getitem else None
-    return isinstance(made, torch.fx.Node) and made.target is torch.ops.higher_order.with_effects
-
-
-def _save_random_results(graph: torch.fx.Graph) -> None:
-    """Marks the results of random operators as saved for the backward pass, also in checkpointed layers. torch would
-    recompute them from the state of its generator, on which our random numbers do not depend. Attention counts as
-    random."""
-    for node in _random_nodes(graph):
-        # The partition saves tensors; for an operator with several results these are its `getitem` nodes.
-        for each in [node, *(user for user in node.users if user.target is operator.getitem)]:
-            if "recompute" in each.meta:
-                each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-
-
-def _random_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
 
 
 _TRACING = {
