@@ -42,6 +42,7 @@ from joinsum.capture.decompositions.random_draws import RANDOM_DRAWS
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.data_dependence import check_sizes
 from joinsum.frontend.tracing.draws import check_draws
+from joinsum.frontend.tracing.margins import compose_margins
 from joinsum.frontend.tracing.mixed_precision import MIXED_PRECISION
 from joinsum.frontend.tracing.partition import SAVED, partition
 
@@ -92,6 +93,7 @@ def aot_compile(
     torch composes. Raises CaptureError for draws that are not supported."""
     check_draws(gm)
     _compose_attention(gm)
+    compose_margins(gm)
 
     uses_onednn = torch._C._get_mkldnn_enabled()
 
