@@ -28,7 +28,7 @@ def _multilabel_margin_loss(
 ) -> Tensor:
     if size_average is not None or reduce is not None:
         reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
-    scores, labels = torch.atleast_2d(input), torch.atleast_2d(target)
+    scores, labels = (x if x.dim() == 2 else x[None] for x in (input, target))
     classes = scores.shape[1]
     counts = (labels == -1).cumsum(1) == 0  # before the first -1
     index = torch.where(counts, labels, 0)
