@@ -147,7 +147,8 @@ def _compose_attention(gm: torch.fx.GraphModule) -> None:
 # torch's gradient of it rejects symbolic sizes already while Dynamo traces `autograd.grad`, before there is a graph. As
 # torch's own decompositions do, this one acts in all traces of the process that use torch's Python dispatcher.
 _AFFINE_GRID = torch.ops.aten.affine_grid_generator.default
-_AFFINE_GRID.py_impl(torch._C.DispatchKey.Autograd)(COMPOSED[_AFFINE_GRID])
+if torch._C.DispatchKey.Autograd not in _AFFINE_GRID.py_kernels:
+    _AFFINE_GRID.py_impl(torch._C.DispatchKey.Autograd)(COMPOSED[_AFFINE_GRID])
 
 _OF_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
