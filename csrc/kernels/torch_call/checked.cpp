@@ -29,12 +29,9 @@ at::Tensor checked_factors(const at::Tensor& info, c10::string_view name, bool i
   return at::ones({}, info.options().dtype(at::kBool));
 }
 
-at::Tensor factors_without_values(const at::Tensor& info, c10::string_view /*name*/, bool /*is_matrix*/) {
-  return at::empty({}, info.options().dtype(at::kBool));
-}
-
-at::Tensor without_values(const at::Tensor& condition, c10::string_view /*message*/) {
-  return at::empty({}, condition.options().dtype(at::kBool));
+template <class... Arguments>
+at::Tensor without_values(const at::Tensor& x, Arguments... /*arguments*/) {
+  return at::empty({}, x.options().dtype(at::kBool));
 }
 
 TORCH_LIBRARY_FRAGMENT(joinsum, library) {
@@ -48,8 +45,8 @@ TORCH_LIBRARY_IMPL(joinsum, CompositeExplicitAutograd, library) {
 }
 
 TORCH_LIBRARY_IMPL(joinsum, Meta, library) {
-  library.impl("checked", &without_values);
-  library.impl("checked_factors", &factors_without_values);
+  library.impl("checked", &without_values<c10::string_view>);
+  library.impl("checked_factors", &without_values<c10::string_view, bool>);
 }
 
 }  // namespace

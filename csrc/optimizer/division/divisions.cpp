@@ -44,7 +44,7 @@ class Divide {
     if (divisions_of(order_.size()) <= kMostDivisions) return;
     std::stable_sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) { return extents_[a] > extents_[b]; });
     while (order_.size() > 1 && divisions_of(order_.size()) > kMostDivisions) {
-      extents_[order_.back()] = 1;  // is work that is not divided
+      extents_[order_.back()] = 1;  // so that it counts as work that no axis could divide
       order_.pop_back();
     }
   }

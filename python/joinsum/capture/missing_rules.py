@@ -9,9 +9,9 @@ from torch import fx
 
 from joinsum.base.errors import CaptureError
 from joinsum.capture.operators.table import rule_of
-from joinsum.capture.recording.application import described, operator_name, refuse
+from joinsum.capture.recording.application import described, is_random, operator_name, refuse
 
-__all__ = ["is_random", "refuse_missing_rules"]
+__all__ = ["refuse_missing_rules"]
 
 
 def refuse_missing_rules(nodes: Iterable[fx.Node], replicate: Collection[str] = ()) -> None:
@@ -49,11 +49,6 @@ def refuse_missing_rules(nodes: Iterable[fx.Node], replicate: Collection[str] = 
             + "\ngive them rules with joinsum.register_operator, or run them on every site with "
             + f"replicate=[{names}]"
         )
-
-
-def is_random(operator: torch._ops.OpOverload) -> bool:
-    """Whether an operator draws from torch's generator."""
-    return torch.Tag.nondeterministic_seeded in operator.tags
 
 
 def _needs_rule(node: fx.Node) -> bool:

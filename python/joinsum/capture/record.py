@@ -16,9 +16,16 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from joinsum.base.errors import CaptureError, PlanError
 from joinsum.capture.decompositions.cross_entropy_nodes import use_cross_entropies
 from joinsum.capture.decompositions.random_nodes import with_random_operators
-from joinsum.capture.missing_rules import is_random, refuse_missing_rules
+from joinsum.capture.missing_rules import refuse_missing_rules
 from joinsum.capture.operators.table import random_rule_of, rule_of, traits_of
-from joinsum.capture.recording.application import Application, module_path, operator_name, refuse, source_line
+from joinsum.capture.recording.application import (
+    Application,
+    is_random,
+    module_path,
+    operator_name,
+    refuse,
+    source_line,
+)
 from joinsum.capture.recording.axes import Axis, extent_of, split
 from joinsum.capture.recording.recorded import Recorded
 from joinsum.capture.recording.recorder import SEED, Recorder

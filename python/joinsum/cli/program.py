@@ -9,7 +9,7 @@ from pathlib import Path
 
 from joinsum import IaPlan, KernelError, PlanError, TraPlan, parse
 
-__all__ = ["ProgramError", "SizeError", "read_program", "with_sizes"]
+__all__ = ["ProgramError", "SizeError", "read_program", "text_of", "with_sizes"]
 
 _INPUT = re.compile(r"^\s*input\s+\w+\s*:\s*(?P<type>\w+[^#]*)")
 _BRACKETS = re.compile(r"[\[<][^\]>]*[\]>]")
@@ -27,18 +27,27 @@ class SizeError(ValueError):
 def read_program(path: Path, sizes: Mapping[str, int]) -> TraPlan | IaPlan:
     """The plan in the file (`-` is the standard input), with its sizes. Raises ProgramError and SizeError; OSError
     where it cannot be read."""
-    name = "standard input" if str(path) == "-" else str(path)
-    try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ProgramError(f"plan: not a text file: file={name}, byte={error.start}") from None
-    text = with_sizes(text, sizes, name)
+    name = _name_of(path)
+    text = with_sizes(text_of("plan", path), sizes, name)
     try:
         return parse(text)
     except (PlanError, KernelError) as error:
         raise ProgramError(
             f"plan: {error}; correct the program (docs/algebra.md has the language): file={name}"
         ) from None
+
+
+def text_of(who: str, path: Path) -> str:
+    """The text in the file (`-` is the standard input). Raises ProgramError where it is none; OSError where it cannot
+    be read."""
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ProgramError(f"{who}: not a text file: file={_name_of(path)}, byte={error.start}") from None
+
+
+def _name_of(path: Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
 
 
 def with_sizes(text: str, sizes: Mapping[str, int], file: str = "program") -> str:

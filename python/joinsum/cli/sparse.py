@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +29,6 @@ def _numbers(names: str, word: str | None = None) -> Any:
         return first, second
 
     return parse
-
-
-def _read(path: Path) -> str:
-    name = "standard input" if str(path) == "-" else str(path)
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise OSError(f"sparse: not a text file: file={name}, byte={error.start}") from None
 
 
 def _values(result: SparseTensor) -> dict[str, Any]:
@@ -75,11 +66,12 @@ def sparse(
 ) -> None:
     """Plan the sparse PROGRAM, a JSON file (- is the standard input), and with --run compute it."""
     from joinsum.base.errors import Error
+    from joinsum.cli.program import ProgramError, text_of
     from joinsum.sparse import Program, measure_cost
     from joinsum.sparse.expressions import written
 
-    with exit_codes({Error: 4, OSError: 3}):
-        read = Program.from_json(_read(program))
+    with exit_codes({Error: 4, OSError: 3, ProgramError: 3}):
+        read = Program.from_json(text_of("sparse", program))
         plan = read.plan(
             estimator=estimator,
             cost=measure_cost(threads=threads).cost if isinstance(cost, str) else cost or (1.0, 1.0),

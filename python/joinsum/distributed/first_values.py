@@ -48,19 +48,14 @@ def take_first_rank_values(who: str, tensors: Mapping[str, torch.Tensor]) -> Non
 def first_rank_draw(drawn: torch.Tensor) -> torch.Tensor:
     """The first rank's random numbers, of those that each rank drew; it warns where they differ. All ranks call with
     one shape."""
-    current = context()
-    if current.single_process:
-        return drawn
-    sums = current.transport.gather_texts("random numbers", str(checksum(drawn)))
-    if len({*sums}) == 1:
-        return drawn
-    if 0 in current.local_sites:
+    first = first_rank_value("random numbers", drawn)
+    if first is not drawn and 0 in context().local_sites:
         warnings.warn(
             "random numbers: the ranks' generators differ, and distributed tensors take the numbers of rank 0; give "
             "all ranks one number with torch.manual_seed, and draw alike",
             stacklevel=2,
         )
-    return _broadcast("random numbers", drawn)
+    return first
 
 
 def first_rank_value(who: str, value: torch.Tensor) -> torch.Tensor:

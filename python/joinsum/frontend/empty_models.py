@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from joinsum import _C
 from joinsum.base.errors import PlanError
+from joinsum.capture.recording.application import is_random
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor, replace_tensor
 from joinsum.distributed.first_values import first_rank_value
@@ -232,7 +233,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         names = {argument.name for argument in func._schema.arguments}
         if "device" not in names or torch.device(kwargs.get("device") or "cpu").type != "cpu":
             return func(*args, **kwargs)
-        state = torch.get_rng_state() if _is_random(func) else None
+        state = torch.get_rng_state() if is_random(func) else None
         result = func(*args, **{**kwargs, "device": torch.device("meta")})
         if not isinstance(result, torch.Tensor) or result.numel() < _LARGE:
             return func(*args, **kwargs)
@@ -243,7 +244,7 @@ class _Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _drawn(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
         """The generator's state before a random operator, which is run for tensors of the same shapes."""
-        if not _is_random(func):
+        if not is_random(func):
             return None
         state = torch.get_rng_state()
 
@@ -311,10 +312,6 @@ def _without_memory(x: Any) -> Any:
     if isinstance(x, torch.device):
         return torch.device("meta")
     return x.to("meta") if isinstance(x, torch.Tensor) and not x.is_meta else x
-
-
-def _is_random(func: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
 
 
 def _is_view(func: Any) -> bool:

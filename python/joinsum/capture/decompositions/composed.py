@@ -11,11 +11,10 @@ from torch._decomp import get_decompositions
 __all__ = ["COMPOSED"]
 
 _NAMES = """
-block_diag dist isin.Scalar_Tensor isin.Tensor_Scalar linalg_cross linspace.Scalar_Tensor
-linspace.Tensor_Scalar linspace.Tensor_Tensor logspace max_unpool2d max_unpool3d mvlgamma nansum norm.Scalar
-norm.ScalarOpt_dim_dtype norm.ScalarOpt_dtype renorm
-rrelu_with_noise_backward special_entr special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar
-xlogy.Scalar_Other xlogy.Scalar_Self
+block_diag dist isin.Scalar_Tensor isin.Tensor_Scalar linalg_cross linspace.Scalar_Tensor linspace.Tensor_Scalar
+linspace.Tensor_Tensor logspace max_unpool2d max_unpool3d mvlgamma nansum norm.Scalar norm.ScalarOpt_dim_dtype
+norm.ScalarOpt_dtype renorm rrelu_with_noise_backward special_entr special_xlog1py special_xlog1py.other_scalar
+special_xlog1py.self_scalar xlogy.Scalar_Other xlogy.Scalar_Self
 """
 
 

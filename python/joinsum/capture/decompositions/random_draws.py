@@ -14,13 +14,9 @@ __all__ = ["RANDOM_DRAWS"]
 _aten = torch.ops.aten
 
 
-def _exponential(like: Tensor, rate: float = 1.0) -> Tensor:
+def _exponential(x: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
     """By inversion; never 0, so that it divides."""
-    return (-torch.log1p(-torch.rand_like(like))).clamp(min=torch.finfo(like.dtype).tiny) / rate
-
-
-def _exponential_draw(x: Tensor, lambd: float = 1.0, *, generator: Any = None) -> Tensor:
-    return _exponential(x, lambd)
+    return (-torch.log1p(-torch.rand_like(x))).clamp(min=torch.finfo(x.dtype).tiny) / lambd
 
 
 def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Tensor:
@@ -98,7 +94,7 @@ def _randomized_relu(
 
 RANDOM_DRAWS: dict[Any, Callable[..., Any]] = {
     _aten.cauchy.default: _cauchy,
-    _aten.exponential.default: _exponential_draw,
+    _aten.exponential.default: _exponential,
     _aten.geometric.default: _geometric,
     _aten.log_normal.default: _log_normal,
     _aten.multinomial.default: _multinomial,

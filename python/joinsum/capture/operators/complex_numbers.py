@@ -17,15 +17,10 @@ def _conjugated(application: Application) -> Results:
     return [mapped(application.value("self"), "conjugate")]
 
 
-def _negated(application: Application) -> Results:
-    return [mapped(application.value("self"), "negate")]
-
-
 ROWS = [
     *rows(
         "complex numbers",
         Entry("_conj _conj_physical", _conjugated, "an einsum with the map conjugate"),
-        Entry("_neg_view", _negated, "an einsum with the map negate"),
         Entry("complex polar angle", Pointwise(8), EACH_ELEMENT),
         Entry("view_as_real", Form("*s -> *s r", "r")),
         Entry("view_as_complex", Form("*s r -> *s", "r")),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from joinsum.capture.recording.application import Application
 from joinsum.capture.recording.symbolic_numbers import NUMBERS
 from joinsum.capture.recording.values import Names, Value, axis_names
@@ -46,7 +48,9 @@ def _linear(kernel: str) -> Rule:
 
 def _neg(application: Application) -> Results:
     value = application.value("self")
-    return [mapped(value, "negate")] if value.dtype.is_floating_point else Pointwise()(application)
+    if value.dtype.is_floating_point:
+        return [mapped(value, "negate")]
+    return Pointwise()(application.of(torch.ops.aten.neg.default, {"self": value}, application.type))
 
 
 def _same(application: Application) -> Results:
@@ -111,7 +115,7 @@ ROWS = [
         Entry("sub.Tensor", _linear("sub"), "floats: an einsum joined by sub; else each element by itself"),
         Entry("mul.Tensor mul.Scalar", _linear("mul"), "floats: an einsum joined by mul, or scaled by a number"),
         Entry("div.Tensor div.Scalar", _linear("div"), "floats: an einsum joined by div, or scaled by a number"),
-        Entry("neg", _neg, "floats: an einsum with the map negate"),
+        Entry("neg _neg_view", _neg, "floats: an einsum with the map negate"),
         Entry(_ARITHMETIC, Pointwise(), EACH_ELEMENT),
     ),
     *rows(

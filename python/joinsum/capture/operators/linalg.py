@@ -87,9 +87,9 @@ def _determinant(form: Form) -> Rule:
 # --- systems ----------------------------------------------------------------------------------------------------------
 
 
-def _system(matrix: str, right: str, pattern: str, flops: str) -> Rule:
+def _system(matrix: str, right: str, pattern: str, flops: str) -> tuple[Rule, str]:
     """A rule for systems with a matrix for each batch of right-hand sides, `k l`, whose columns (rows if they stand on
-    the left) are divided."""
+    the left) are divided; and the rule in words."""
     forms = {left: Form(pattern, f"m n {'k' if left else 'l'}", flops=flops) for left in (True, False)}
 
     def rule(application: Application) -> Results:
@@ -97,11 +97,9 @@ def _system(matrix: str, right: str, pattern: str, flops: str) -> Rule:
             return undivided(application)
         return forms[bool(application.arguments.get("left", True))](application)
 
-    return rule
+    return rule, f"`{pattern}`, undivided: the matrix and the axis of the right-hand sides that it multiplies"
 
 
-_TRIANGULAR = _system("self", "B", "*b m n, *b k l -> *b k l", "1 *b m k l")
-_CHOLESKY = _system("input2", "self", "*b k l, *b m n -> *b k l", "2 *b m k l")
 _FACTORED = _system("LU", "B", "*b m n, *b m, *b k l -> *b k l", "2 *b m k l")
 
 
@@ -114,12 +112,11 @@ def _solved(application: Application) -> Results:
     if len(right.shape) == 1 or right.shape == matrix.shape[:-1]:
         right, columns = reshaped(right, (*right.shape, 1)), (*shape, 1)
     given = {"LU": factors, "pivots": pivots, "B": right, "left": application.arguments["left"]}
-    solution = _FACTORED(application.of(_aten.linalg_lu_solve.default, given, (columns, dtype)))[0]
+    solve, _ = _FACTORED
+    solution = solve(application.of(_aten.linalg_lu_solve.default, given, (columns, dtype)))[0]
     assert solution is not None
     return [reshaped(solution, shape), factors, pivots, info]
 
-
-_SIDES = "`{}`, undivided: the matrix and the axis of the right-hand sides that it multiplies"
 
 ROWS = rows(
     "linear algebra",
@@ -139,7 +136,7 @@ ROWS = rows(
     Entry("_linalg_det", _determinant(_DETERMINANT), _DETERMINANT.described),
     Entry("_linalg_slogdet", _determinant(_LOG_DETERMINANT), _LOG_DETERMINANT.described),
     Entry("_linalg_solve_ex", _solved, "`linalg_lu_factor_ex`, then `linalg_lu_solve`"),
-    Entry("linalg_lu_solve", _FACTORED, _SIDES.format("*b m n, *b m, *b k l -> *b k l")),
-    Entry("linalg_solve_triangular", _TRIANGULAR, _SIDES.format("*b m n, *b k l -> *b k l")),
-    Entry("cholesky_solve", _CHOLESKY, _SIDES.format("*b k l, *b m n -> *b k l")),
+    Entry("linalg_lu_solve", *_FACTORED),
+    Entry("linalg_solve_triangular", *_system("self", "B", "*b m n, *b k l -> *b k l", "1 *b m k l")),
+    Entry("cholesky_solve", *_system("input2", "self", "*b k l, *b m n -> *b k l", "2 *b m k l")),
 )

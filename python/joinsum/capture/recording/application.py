@@ -196,6 +196,11 @@ def operator_name(operator: torch._ops.OpOverload) -> str:
     return operator._schema.name + ("" if overload == "default" else f".{overload}")
 
 
+def is_random(target: object) -> bool:
+    """Whether what a node calls is an operator that draws from torch's generator."""
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
 def refuse(name: str, node: fx.Node, why: str, shapes: Sequence[Sequence[int]] = ()) -> NoReturn:
     """Raises CaptureError with the operator, the user's module and line, shapes and the remedies."""
     raise CaptureError(

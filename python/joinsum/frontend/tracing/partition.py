@@ -11,7 +11,7 @@ from torch._functorch.partitioners import default_partition
 from torch.utils.checkpoint import CheckpointPolicy
 
 from joinsum.base.errors import CaptureError
-from joinsum.capture.recording.application import operator_name, source_line
+from joinsum.capture.recording.application import is_random, operator_name, source_line
 from joinsum.frontend.tracing.data_dependence import check_sizes
 
 __all__ = ["SAVED", "partition"]
@@ -81,4 +81,4 @@ def _save_random_results(graph: torch.fx.Graph) -> None:
 
 
 def _random_nodes(graph: torch.fx.Graph) -> list[Any]:
-    return [node for node in graph.nodes if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
+    return [node for node in graph.nodes if is_random(node.target)]

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import joinsum
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from ways_in import WAYS, Layer
 
 
 @pytest.fixture(autouse=True)
 def without_graphs() -> None:
     torch._dynamo.reset()
-
-
-class Layer(nn.Module):
-    def __init__(self, then: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.then = nn.Linear(4, 6), then
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.then(self.layer(x))
-
-
-def step_of(model: Layer, x: Tensor) -> Any:
-    step = joinsum.train_step(model, lambda out, _: out.sum(), torch.optim.SGD(model.parameters(), lr=0.1))
-    return step(x, x)
-
-
-WAYS: dict[str, Callable[[Layer, Tensor], Any]] = {
-    "train_step": step_of,
-    "distribute": lambda model, x: joinsum.distribute(model, x)(x),
-    "compile": lambda model, x: joinsum.compile(model)(x),
-}
 
 
 # On one site capture refuses what `compile` finds without gradients, where all sizes of inputs are numbers.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import joinsum
 import pytest
 import torch
 from joinsum.frontend.tracing.draws import check_draws
 from torch import Tensor, distributions, fx, nn
+from ways_in import WAYS, step_of
 
 
 @pytest.fixture(autouse=True)
@@ -53,18 +53,6 @@ OPERATORS = {
     dirichlet: "aten::_sample_dirichlet",
     student: "aten::_standard_gamma",
     poisson: "aten::poisson",
-}
-
-
-def step_of(model: nn.Module, x: Tensor) -> Any:
-    step = joinsum.train_step(model, lambda out, _: out.sum(), torch.optim.SGD(model.parameters(), lr=0.1))
-    return step(x, x)
-
-
-WAYS: dict[str, Callable[[nn.Module, Tensor], Any]] = {
-    "train_step": step_of,
-    "distribute": lambda model, x: joinsum.distribute(model, x)(x),
-    "compile": lambda model, x: joinsum.compile(model)(x),
 }
 
 

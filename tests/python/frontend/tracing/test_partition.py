@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import joinsum
 import pytest
@@ -11,8 +10,7 @@ import torch
 from joinsum.frontend.tracing.partition import partition
 from torch import Tensor, fx, nn
 from torch.nn import functional
-
-CLASSES = 6
+from ways_in import OUTPUTS, WAYS, Layer
 
 
 @pytest.fixture(autouse=True)
@@ -21,25 +19,7 @@ def two_sites() -> None:
     joinsum.init(sites=2)
 
 
-class Layer(nn.Module):
-    def __init__(self, then: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.then = nn.Linear(4, CLASSES), then
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.then(self.layer(x))
-
-
-def step_of(model: Layer, x: Tensor) -> Any:
-    step = joinsum.train_step(model, lambda out, _: out.sum(), torch.optim.SGD(model.parameters(), lr=0.1))
-    return step(x, x)
-
-
-WAYS: dict[str, Callable[[Layer, Tensor], Any]] = {
-    "train_step": step_of,
-    "distribute": lambda model, x: joinsum.distribute(model, x)(x),
-    "compile": lambda model, x: joinsum.compile(model)(x),
+EVERY_WAY = WAYS | {
     "torch.compile": lambda model, x: torch.compile(model, backend="joinsum", fullgraph=True)(x),
 }
 
@@ -50,23 +30,23 @@ def straight_through(x: Tensor) -> Tensor:
 
 def drawn_classes(x: Tensor) -> Tensor:
     drawn = torch.distributions.Categorical(logits=x)
-    return functional.one_hot(drawn.sample(), CLASSES) * drawn.probs
+    return functional.one_hot(drawn.sample(), OUTPUTS) * drawn.probs
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERY_WAY)
 @pytest.mark.parametrize("draw", [straight_through, drawn_classes], ids=lambda draw: draw.__name__)
 def test_assertions_about_drawn_classes_do_not_draw_again(draw: Callable[[Tensor], Tensor], way: str) -> None:
     model, x = Layer(draw), torch.randn(5, 4)
-    drawn = WAYS[way](model, x)
+    drawn = EVERY_WAY[way](model, x)
     if way != "train_step":
-        assert drawn.shape == (5, CLASSES)
+        assert drawn.shape == (5, OUTPUTS)
         assert bool(((drawn > 0).sum(1) == 1).all())
 
 
 @pytest.mark.parametrize("way", ["distribute", "compile"])
 def test_gradients_pass_straight_through_drawn_classes(way: str) -> None:
     model, plain, x = Layer(straight_through), Layer(lambda x: x.softmax(-1)), torch.randn(5, 4)
-    weights = torch.arange(CLASSES, dtype=torch.float32)
+    weights = torch.arange(OUTPUTS, dtype=torch.float32)
     (WAYS[way](model, x) * weights).sum().backward()
     (plain(x) * weights).sum().backward()
     gradient = model.layer.weight.grad
