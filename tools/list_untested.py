@@ -306,6 +306,7 @@ ELSEWHERE = (
         "cpp/runtime/communication/watch/peer_watch_test.cpp",
         "the waits that are tested there, and what wakes them",
     ),
+    Row("python/ist", "ahead", "distributed/test_process_group.py", "plans in a thread of each rank"),
     Row("python/distributed", "first_values", "distributed/test_planned_training.py", "ranks that differ"),
     Row(
         "python/frontend/training", "optimizer_list", "python/frontend/training/test_optimizers.py", "several in a step"
@@ -471,6 +472,12 @@ ELSEWHERE = (
         "rounds, beside plain torch on the same blocks",
     ),
     Row("python/ist", "layers modules tracing", "python/ist/test_discovery.py", "what of which module is cut"),
+    Row(
+        "python/ist",
+        "attention attention_trial multihead_attention",
+        "python/ist/test_attention_heads.py",
+        "heads, beside the full module with the others at zero",
+    ),
     Row("python/extreme", "plans", "python/extreme/test_classifier.py", "the plans that the classifier runs"),
     Row(
         "python/cli",

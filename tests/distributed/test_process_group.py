@@ -373,6 +373,14 @@ def test_subnets_on_a_group_are_those_of_loopback_and_resume_and_evaluate(plays:
 
 
 @sizes_of("subnets")
+def test_weights_that_rest_move_while_others_train(plays: Any, ranks: int) -> None:
+    plays(ranks).values("weights_that_rest_move_while_others_train")
+    for name, text, _ in plays(ranks).values("an_error_of_weights_that_move_ends_the_round"):
+        assert name == "TransportError"
+        assert text.startswith("IST: no exchange of neurons: shuffle t1: lost site 1; where a site is lost")
+
+
+@sizes_of("subnets")
 def test_what_one_rank_of_subnets_refuses_is_told_on_all(plays: Any, ranks: int) -> None:
     every = plays(ranks).values("what_one_rank_refuses_is_told_on_all")
     own = {

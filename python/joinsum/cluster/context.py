@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
@@ -28,7 +28,7 @@ from joinsum.cluster.machine import Machine, machine_of
 from joinsum.cluster.measurement import QUICK, Measurement
 from joinsum.cluster.trace import Trace
 
-__all__ = ["Context", "cluster_or_current", "context", "grid", "init", "sites"]
+__all__ = ["Context", "cluster_or_current", "companion", "context", "grid", "init", "sites"]
 
 Value = TypeVar("Value")
 
@@ -215,6 +215,10 @@ class Context:
         with self._one_run:
             return self._executor.executable_text(plan)
 
+    def share(self, blocks: Sequence[torch.Tensor], type_: _C.PhysicalType) -> _C.StoredRelation:
+        """The relation whose blocks on the sites of this process are these, not copied."""
+        return _C.place_blocks(list(blocks), type_, self.local_sites, self.store)
+
     @property
     def last_plan(self) -> _C.IaPlan | None:
         """The plan of the last traced run."""
@@ -226,6 +230,11 @@ class Context:
         if self._last_run is not None:
             self._last_trace, self._last_run = Trace(self._last_run.entries()), None
         return self._last_trace
+
+    @last_trace.setter
+    def last_trace(self, trace: Trace) -> None:
+        """Makes runs that belong together one trace."""
+        self._last_trace, self._last_run = trace, None
 
 
 _current: Context | None = None
@@ -293,6 +302,16 @@ def init(
         blocks.set_budget(new.cluster.memory_bytes * len(new.local_sites))
     _current = new
     return new
+
+
+def companion(current: Context) -> Context:
+    """Another context of the sites of `current`, on a process group of CPUs and with a store of its own: its runs may
+    go on in a thread beside those of `current`. Collective."""
+    assert current.group is not None
+    ranks, patience = dist.get_process_group_ranks(current.group), timedelta(seconds=current.timeout)
+    group = dist.new_group(ranks, timeout=patience, backend="gloo", use_local_synchronization=True)
+    store = _C.make_store(current.store.name)
+    return Context(_transport(group, None, current.timeout), current.cluster, group, current.timeout, store)
 
 
 def context() -> Context:

@@ -34,7 +34,7 @@ class Bundle:
     """Tensors of one shape, dtype and cut.
 
     name     of its relation in plans
-    shape    of a whole tensor, where an axis of `block` elements for each neuron is two axes
+    shape    of a whole tensor, where an axis of `block` elements for each neuron, or of `outer` parts, is several axes
     cuts     for each layer that cuts it, the layer's name and the axis of `shape` that counts its neurons, ascending
     slices   what is stacked
     """
@@ -94,7 +94,19 @@ class Bundle:
         """Writes the blocks of a site into an array for each slice: the inverse of `blocks`."""
         for place, array in enumerate(arrays):
             for of_block, of_array in self._views(blocks, array, place, type_, chunks, site):
-                of_array.copy_(of_block)
+                _copy(of_array, of_block)
+
+    def views(
+        self, arrays: Sequence[torch.Tensor], type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int
+    ) -> list[torch.Tensor] | None:
+        """The same as `blocks` in the memory of the arrays; None where it lies in another order."""
+        if len(self.slices) > 1 or len(self.cuts) > 1:
+            return None
+        (array,), ((_, axis),) = arrays, self.cuts
+        (shape,) = self._block_shapes(type_, chunks, site)
+        if not array.is_contiguous() or (_unlinked(type_) and axis > 0):
+            return None
+        return [array.view(shape)]
 
     def empty_blocks(
         self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int, device: torch.device
@@ -192,12 +204,12 @@ class Bundle:
 
 def _copy(to: torch.Tensor, source: torch.Tensor) -> None:
     """Copies elements; a matrix into one whose columns are contiguous in two passes along memory, which take half the
-    time of one across it."""
+    time of one across it. Torch has such a loop for matrices, but not with further axes of one element."""
     matrix, rows = source.squeeze(), to.squeeze()
     if matrix.dim() == 2 and rows.stride(0) < rows.stride(1):
         rows.t().copy_(matrix.t().contiguous())
     else:
-        to.copy_(source)
+        rows.copy_(matrix)
 
 
 def exposed_shape(shape: Sequence[int], cut: Cut) -> tuple[tuple[int, ...], tuple[tuple[str, int], ...]]:
@@ -205,15 +217,20 @@ def exposed_shape(shape: Sequence[int], cut: Cut) -> tuple[tuple[int, ...], tupl
 
     >>> exposed_shape((10, 64), Cut("fc.weight", {"conv": (1, 4)}))
     ((10, 16, 4), (('conv', 1),))
+    >>> exposed_shape((24, 10), Cut("qkv.weight", {"heads": (0, 4)}, {"heads": 3}))
+    ((3, 2, 4, 10), (('heads', 1),))
     """
     by_axis = {axis: (layer, block) for layer, (axis, block) in cut.axes.items()}
     exposed: list[int] = []
     cuts = []
     for axis, extent in enumerate(shape):
         layer, block = by_axis.get(axis, (None, 1))
+        outer = 1
         if layer is not None:
+            outer = cut.outer.get(layer, 1)
+            exposed += [outer] if outer > 1 else []
             cuts.append((layer, len(exposed)))
-        exposed += [extent // block, block] if block > 1 else [extent]
+        exposed += [extent // (outer * block), block] if block > 1 else [extent // outer]
     return tuple(exposed), tuple(cuts)
 
 

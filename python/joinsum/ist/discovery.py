@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from torch import fx, nn
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.layers import HiddenLayer, Member, not_normalised
+from joinsum.ist.attention import attention_heads
+from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised
 from joinsum.ist.modules import (
     as_consumer,
     as_follower,
@@ -55,12 +57,15 @@ class Found:
     uncut: dict[str, str]
 
 
-def find_layers(model: nn.Module, unnormalised: bool, scaled: bool | None) -> Found:
+def find_layers(
+    model: nn.Module, unnormalised: bool, scaled: bool | None, heads_on: torch.device | None = None
+) -> Found:
     """The hidden layers of a model.
 
     unnormalised   whether layers without a norm are cut
     scaled         whether consumers' inputs are multiplied by the number of sites; by default in layers that are
                    normalised only after their sum has joined a residual
+    heads_on       attention heads are neurons too, and trials of attention modules run on this device
 
     Raises PlanError, naming the module, for a layer without a norm, and where no layer can be cut.
     """
@@ -80,6 +85,8 @@ def find_layers(model: nn.Module, unnormalised: bool, scaled: bool | None) -> Fo
             layers.append(layer)
         else:
             uncut[layer.name] = reason
+    if heads_on is not None:
+        layers += _attention_layers(model, layers, scaled, uncut, read, heads_on)
     if not layers:
         reasons_text = "; ".join(f"{name}: {reason}" for name, reason in uncut.items()) or "no Linear or convolution"
         raise PlanError(
@@ -100,6 +107,31 @@ def _encoder_layers(model: nn.Module, scaled: bool | None) -> Iterator[HiddenLay
                 yield HiddenLayer(first, produced.neurons, *members, scaled=scaled is not False)
 
 
+def _attention_layers(
+    model: nn.Module,
+    others: Sequence[HiddenLayer],
+    scaled: bool | None,
+    uncut: dict[str, str],
+    read: Mapping[str, str],
+    device: torch.device,
+) -> list[HiddenLayer]:
+    """The layers of attention heads, beside the others that were found; says in `uncut` why some are not cut."""
+    taken = {(each.module, *at) for layer in others for each in layer.members for at in each.role.axes.items()}
+    layers: list[HiddenLayer] = []
+    for heads in list(attention_heads(model, uncut, device)):
+        layer = layer_of_heads(heads, scaled)
+        axes = {(each.module, *at) for each in layer.members for at in each.role.axes.items()}
+        reason = "another hidden layer has its projections" if axes & taken else _read_reason(layer.members, read)
+        if reason is not None:
+            uncut[layer.name] = reason
+            continue
+        layers.append(layer)
+        taken |= axes
+        for member in layer.members:
+            uncut.pop(member.module, None)
+    return layers
+
+
 def refuse_read_modules(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
     """Raises PlanError where the forward pass reads a parameter of these layers itself, as tied weights are read
     (`F.linear(x, self.embedding.weight)`): only the module's own operator knows of the cut. Says nothing of what
@@ -112,7 +144,7 @@ def refuse_read_modules(model: nn.Module, layers: Sequence[HiddenLayer]) -> None
 
 
 def _read_reason(members: Sequence[Member], read: Mapping[str, str]) -> str | None:
-    name = next((read[each.module] for each in members if each.module in read), None)
+    name = next((read[each.module] for each in members if each.role.axes and each.module in read), None)
     return None if name is None else f"the forward pass reads a tensor of a module itself: tensor={name}"
 
 

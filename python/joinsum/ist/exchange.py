@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +15,12 @@ from joinsum.algebra.stored_relation import Place, StoredRelation, resolve_place
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import TransportError
 from joinsum.cluster.context import context
+from joinsum.cluster.trace import Trace
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.execution.relation import Relation, relation
 from joinsum.execution.run import run
 from joinsum.frontend.empty_models import initial_value
+from joinsum.ist.ahead import Ahead
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, without_key_axes
 from joinsum.ist.copies import Key, choose_copies, first_copies
@@ -25,6 +28,7 @@ from joinsum.ist.relations import (
     Assignments,
     Homes,
     Trained,
+    ahead,
     copied,
     exchanged,
     first_round,
@@ -37,11 +41,14 @@ from joinsum.ist.sampling import Chunks
 from joinsum.ist.subnets import Subnets
 from joinsum.ist.survivors import BundleRecord
 
-__all__ = ["TOGETHER_BYTES", "Exchange"]
+__all__ = ["ALONE_BYTES", "TOGETHER_BYTES", "Exchange"]
 
 # What a site has under way at once, beside its tensors: weights and states that have left their tensors and those that
 # arrive. More travels one part after another.
 TOGETHER_BYTES = 64 << 20
+
+# Larger tensors than this are bundles of their own: plans read them in their memory where stacked ones are copied.
+ALONE_BYTES = 1 << 20
 
 _REMEDY = (
     "; where a site is lost, go on with IST.recover (buddy=True) or from the last checkpoint, as it had the only copy "
@@ -89,8 +96,10 @@ class Exchange:
         homes: Homes,
         copies: bool,
         wire: torch.dtype | None = None,
+        overlap: bool = False,
     ) -> None:
         self._subnets = subnets
+        self._ahead = Ahead() if overlap and homes == "migrating" and not copies else None
         self._chunks = chunks
         self._homes = homes
         self._wire = wire
@@ -102,6 +111,11 @@ class Exchange:
         self._copies: dict[Bundle, StoredRelation] = {}
         self._copy_sites: dict[tuple[tuple[str, int], ...], dict[Key, int]] = {}
         self._arrived: _Arrived | None = None
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes between sites of what moves while this round trains."""
+        return 0 if self._ahead is None else self._ahead.bytes
 
     @property
     def resting_bytes(self) -> int:
@@ -201,6 +215,51 @@ class Exchange:
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
+    def start_ahead(self, after: Assignments) -> None:
+        """Begins to move what rests to the sites that train it in the next round, where that is possible."""
+        if self._ahead is None or not self._ahead.possible:
+            return
+        outputs: dict[str, Relation] = {}
+        inputs: dict[str, StoredRelation] = {}
+        for bundle, stored in self._resting.items():
+            if _moves_ahead(bundle, stored, after):
+                inputs[bundle.name] = stored
+                stays, moves = ahead(bundle, relation(stored, name=bundle.name), after)
+                wire = self._wire_name(bundle)
+                if wire is None:
+                    outputs[f"{bundle.name}_ahead"] = stays.upsert(moves)
+                else:
+                    outputs[f"{bundle.name}_stays"] = stays
+                    outputs[f"{bundle.name}_moved"] = moves.transform(f"cast[{wire}]")
+        if outputs:
+            physical = self._lowered(outputs, [], dict.fromkeys(outputs, self._by_site))
+            self._ahead.start(physical, inputs)
+
+    def check_ahead(self) -> None:
+        """Raises the error of what moves ahead, if it has failed."""
+        if self._ahead is not None:
+            with _remedy_named():
+                self._ahead.check()
+
+    def settle(self) -> None:
+        """Waits for what moves ahead."""
+        if self._ahead is None:
+            return
+        with _remedy_named():
+            found = self._ahead.settle()
+        parts: dict[str, Relation] = {}
+        outputs: dict[str, Relation] = {}
+        for bundle in self._resting:
+            names = [f"{bundle.name}_{part}" for part in ("stays", "moved")]
+            if names[0] in found:
+                stays, moved = (relation(found[name], name=name) for name in names)
+                parts |= zip(names, (stays, moved), strict=True)
+                own = dtype_name("IST", bundle.dtype)
+                outputs[f"{bundle.name}_ahead"] = stays.upsert(moved.transform(f"cast[{own}]"))
+        found |= self._run(outputs, parts, places=dict.fromkeys(outputs, self._by_site))
+        for bundle in self._resting:
+            self._resting[bundle] = found.get(f"{bundle.name}_ahead", self._resting[bundle])
+
     def step(
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
     ) -> dict[Slice, torch.Tensor]:
@@ -209,16 +268,20 @@ class Exchange:
         With copies nothing of the former round is dropped before all sites have what the next one needs: where a site
         is lost, the others have either round whole.
         """
+        self.settle()
         self._follow(travelling, before)
+        traces = [self._ahead.end_of_round()] if self._ahead is not None else []
         groups = [list(self._trained)] if self._has_copies else self._groups()
         means: dict[Slice, torch.Tensor] = {}
         for number, bundles in enumerate(groups or [[]]):
             shared = averages if number == 0 else Averages[Slice]({}, [])
             round_ = self._round(bundles, before, after, shared)
             found = self._run(round_.outputs, round_.inputs, replicated=shared.outputs, places=round_.places)
+            traces.append(self._context.last_trace if round_.outputs else Trace())
             self._arrived = _Arrived(bundles, found, round_.copy_sites, shared.means(found))
             if not self._has_copies:
                 means |= self.advance()
+        self._context.last_trace = Trace(itertools.chain(*traces))
         if not self._has_copies:
             return means
         if not self._context.single_process:
@@ -260,6 +323,7 @@ class Exchange:
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
     ) -> IaPlan | None:
         """The plan that `step` would run; None where nothing travels."""
+        self.settle()
         here = self._copy()
         here._follow(travelling, before)
         round_ = here._round(list(here._trained), before, after, averages)
@@ -270,7 +334,8 @@ class Exchange:
     ) -> _Round:
         round_ = _Round()
         for bundle in bundles:
-            now = self._relations(bundle, round_.inputs)
+            # Copies go on after the round, while what they are of is trained.
+            now = self._relations(bundle, round_.inputs, in_place=bundle not in self._copies)
             wire = self._wire_name(bundle)
             if wire is not None:
                 stays, moves, resting = rounded(bundle, now, before, after, wire)
@@ -324,6 +389,7 @@ class Exchange:
     ) -> tuple[dict[Slice, DistributedTensor], dict[Slice, torch.Tensor]]:
         """Unsharded tensors in the order of their neurons, each site holding a part of the first cut axis; and the
         means. Changes nothing."""
+        self.settle()
         here = self._copy()
         here._follow(wanted, assignments)
         outputs: dict[str, Relation] = {}
@@ -372,6 +438,7 @@ class Exchange:
 
     def records(self, site: int, bundles: Sequence[Bundle], assignments: Assignments) -> list[BundleRecord]:
         """What a site of this process has of each of these bundles."""
+        self.settle()
         self._follow(bundles, assignments)
         return [
             BundleRecord(
@@ -420,10 +487,13 @@ class Exchange:
 
     # --- relations ----------------------------------------------------------------------------------------------------
 
-    def _relations(self, bundle: Bundle, inputs: dict[str, Relation]) -> Trained:
-        """The bundle's relations as inputs of a plan."""
+    def _relations(self, bundle: Bundle, inputs: dict[str, Relation], in_place: bool = False) -> Trained:
+        """The bundle's relations as inputs of a plan.
+
+        in_place   whether results of the plan may have the memory of what is trained
+        """
         type_ = self._trained[bundle]
-        blocks = [block for site in self._subnets.sites for block in self._blocks(bundle, type_, site)]
+        blocks = [block for site in self._subnets.sites for block in self._blocks(bundle, type_, site, in_place)]
         trained = relation(StoredRelation.of_blocks(blocks, type_), name=bundle.name)
         inputs[bundle.name] = trained
         if bundle not in self._resting:
@@ -432,8 +502,16 @@ class Exchange:
         inputs[f"{bundle.name}_rest"] = resting
         return Trained(trained, resting)
 
-    def _blocks(self, bundle: Bundle, type_: _C.PhysicalType, site: int) -> list[torch.Tensor]:
-        return bundle.blocks(self._arrays(bundle, site), type_.relation, self._chunks, site)
+    def _blocks(self, bundle: Bundle, type_: _C.PhysicalType, site: int, in_place: bool) -> list[torch.Tensor]:
+        views = self._views(bundle, type_.relation, site) if in_place else None
+        return views or bundle.blocks(self._arrays(bundle, site), type_.relation, self._chunks, site)
+
+    def _views(self, bundle: Bundle, type_: _C.RelationType, site: int) -> list[torch.Tensor] | None:
+        """The blocks of a site in the memory of its tensors; None where they have another order."""
+        arrays = [self._subnets.array(site, each) for each in bundle.slices]
+        if not all(array.is_contiguous() for array in arrays):
+            return None
+        return bundle.views(self._arrays(bundle, site), type_, self._chunks, site)
 
     def _arrays(self, bundle: Bundle, site: int) -> list[torch.Tensor]:
         """What a site trains of a bundle, an array for each slice: views where memory is contiguous."""
@@ -443,7 +521,7 @@ class Exchange:
     def _receive(self, bundle: Bundle, trained: StoredRelation) -> None:
         """Writes what the sites train next into their tensors."""
         self._trained[bundle] = trained.type
-        blocks = iter(trained.blocks())
+        blocks = iter(self._apart(bundle, trained.blocks()))
         for site in self._subnets.sites:
             self._write(bundle, site, [next(blocks) for _ in range(bundle.tiles(self._chunks, site))])
 
@@ -451,15 +529,25 @@ class Exchange:
         """The same of relations that have the tuples between them, in any dtype."""
         type_ = self._trained[bundle].relation
         site_of_position = self._chunks[bundle.cuts[0][0]].site_of_position
-        blocks = {
-            site: bundle.empty_blocks(type_, self._chunks, site, self._context.device) for site in self._subnets.sites
+        found = [each for stored in parts for each in stored.core().tuples()]
+        arrays = self._apart(bundle, [array for _, array in found])
+        for site in self._subnets.sites:
+            views = self._views(bundle, type_, site)
+            blocks = views or bundle.empty_blocks(type_, self._chunks, site, self._context.device)
+            for (key, _), array in zip(found, arrays, strict=True):
+                if site_of_position[key[0]] == site:
+                    bundle.part_of_blocks(blocks, key, type_, self._chunks, site).copy_(array)
+            if views is None:
+                self._write(bundle, site, blocks)
+
+    def _apart(self, bundle: Bundle, found: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Results of a plan, copied where they have the memory of the tensors that they will be written into."""
+        own = {
+            self._subnets.array(site, each).untyped_storage().data_ptr()
+            for site in self._subnets.sites
+            for each in bundle.slices
         }
-        for stored in parts:
-            for key, array in stored.core().tuples():
-                site = site_of_position[key[0]]
-                bundle.part_of_blocks(blocks[site], key, type_, self._chunks, site).copy_(array)
-        for site, own in blocks.items():
-            self._write(bundle, site, own)
+        return [array.clone() if array.untyped_storage().data_ptr() in own else array for array in found]
 
     def _write(self, bundle: Bundle, site: int, blocks: Sequence[torch.Tensor]) -> None:
         """Writes the blocks of a site into its tensors."""
@@ -570,6 +658,12 @@ def _remedy_named() -> Iterator[None]:
         yield
     except TransportError as error:
         raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
+
+
+def _moves_ahead(bundle: Bundle, resting: StoredRelation, after: Assignments) -> bool:
+    """Whether another site than its own trains something of what rests in the next round."""
+    first, second = (after[layer].site for layer, _ in bundle.cuts)
+    return any(first[h] == second[g] != site for site, h, g in resting.type.relation.all_keys())
 
 
 def _trained_sites(bundle: Bundle, assignments: Assignments) -> dict[Key, int]:

@@ -18,10 +18,11 @@ from joinsum.cluster.context import context, init
 from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.distributed.first_values import take_first_rank_values
+from joinsum.ist.attention import forward_passes
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
 from joinsum.ist.discovery import find_layers, refuse_read_modules
-from joinsum.ist.exchange import TOGETHER_BYTES, Exchange
+from joinsum.ist.exchange import ALONE_BYTES, TOGETHER_BYTES, Exchange
 from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model, refill
 from joinsum.ist.layers import Cut, HiddenLayer, cut_tensors, explicit_layers
 from joinsum.ist.optimizers import check_state_names, with_parameters
@@ -63,9 +64,13 @@ class IST:
                 (`recover`); at most V more bytes a round
     wire        `torch.bfloat16`: weights and moments that move between sites are rounded to it, which halves the
                 bytes of float32; what stays on its site is not
+    overlap     whether weights between two hidden layers that rest in a round move to the sites that train them next
+                while the round trains (docs/ist.md); for processes on CPUs with migrating homes and no copies
     unnormalised   whether to cut layers without a norm between producer and consumer
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
+    attention_heads   experimental: whether "auto" also cuts attention layers, whose neurons are heads or, where these
+                share keys and values, groups of heads (docs/ist.md)
 
     On a process group all ranks construct it, from rank 0's values, and take the same number of steps, each on its own
     batches. On loopback sites the process plays the sites in turn: step i of the optimizer is site i mod n's.
@@ -103,8 +108,10 @@ class IST:
         homes: Homes = "migrating",
         buddy: bool = False,
         wire: torch.dtype | None = None,
+        overlap: bool = True,
         unnormalised: bool = False,
         scaled: bool | None = None,
+        attention_heads: bool = False,
     ) -> None:
         if group is not None and context().group is not group:
             init(group=group)
@@ -115,7 +122,8 @@ class IST:
             self._every, self._seed, self._carry = every, integer("IST", "seed", seed), state == "carry"
             self._homes: Homes = homes
             self._buddy, self._wire = buddy, wire
-            self.layers, self.uncut = self._layers(layers, unnormalised, scaled)
+            self._overlap = overlap
+            self.layers, self.uncut = self._layers(layers, unnormalised, scaled, attention_heads)
             cuts = cut_tensors(model, self.layers)
             self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
             self._check_optimized(cuts)
@@ -185,6 +193,7 @@ class IST:
             every=self._every,
             local_sgd_bytes=2 * (sites - 1) * sum(whole[name] for name in parameters),
             site_bytes=(own, self._exchange.resting_bytes // len(self._subnets.sites), full),
+            ahead_bytes=self._exchange.ahead_bytes,
             cost=None if plan is None or sites == 1 else cost(plan),
             plan=plan if sites > 1 else None,
         )
@@ -498,16 +507,17 @@ class IST:
                 )
 
     def _layers(
-        self, layers: object, unnormalised: bool, scaled: bool | None
+        self, layers: object, unnormalised: bool, scaled: bool | None, attention_heads: bool
     ) -> tuple[tuple[HiddenLayer, ...], dict[str, str]]:
         if isinstance(layers, str):
             if layers != "auto":
                 raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
-            found = find_layers(self._model, unnormalised, scaled)
+            heads_on = self._context.device if attention_heads else None
+            found = find_layers(self._model, unnormalised, scaled, heads_on)
             return found.layers, found.uncut
         if not isinstance(layers, Sequence) or not layers:
             raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
-        explicit = explicit_layers(self._model, layers, unnormalised, scaled)
+        explicit = explicit_layers(self._model, layers, unnormalised, scaled, self._context.device)
         refuse_read_modules(self._model, explicit)
         return tuple(explicit), {}
 
@@ -550,6 +560,7 @@ class IST:
                     self._model.get_submodule(member.module).register_forward_pre_hook(self._scale, with_kwargs=True)
                     for member in layer.consumers
                 ]
+        self._hooks += forward_passes(self._model, [layer.name for layer in self.layers])
         self._active = True
 
     def _cut(self, values: dict[str, torch.Tensor], states: dict[str, dict[str, Any]]) -> None:
@@ -563,7 +574,9 @@ class IST:
             for each in bundle.slices
         }
         self._subnets.cut(values, states)
-        self._exchange: Exchange = Exchange(self._subnets, self._chunks, self._homes, self._buddy, self._wire)
+        self._exchange: Exchange = Exchange(
+            self._subnets, self._chunks, self._homes, self._buddy, self._wire, self._overlap
+        )
         self._exchange.begin(bundles, whole, self._assignments)
         self._last = self._shared_values()
 
@@ -636,7 +649,7 @@ class IST:
         split = []
         for bundle in found:
             size = bundle.local_bytes(self._chunks, 0) // len(bundle.slices)
-            split += bundle.split(max(TOGETHER_BYTES // max(size, 1), 1))
+            split += bundle.split(1 if size > ALONE_BYTES else max(TOGETHER_BYTES // max(size, 1), 1))
         return split
 
     def _whole(self, states: bool) -> tuple[dict[Slice, torch.Tensor], dict[Slice, torch.Tensor]]:
@@ -678,6 +691,11 @@ class IST:
         self._steps += 1
         if self._every is not None and self._steps >= self._every:
             self.end_round()
+        elif self._steps == 1:
+            with torch.no_grad(), self._context.preparing("run"):
+                self._exchange.start_ahead(self._drawn(self._rounds + 1))
+        else:
+            self._exchange.check_ahead()
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:

@@ -6,24 +6,17 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.modules import Role, as_consumer, as_follower, as_producer, is_norm
+from joinsum.ist.attention import AttentionHeads, heads_of, is_attention, projects_heads
+from joinsum.ist.modules import Member, Role, as_consumer, as_follower, as_producer, is_norm
 
-__all__ = ["Cut", "HiddenLayer", "Member", "Names", "cut_tensors", "explicit_layers"]
+__all__ = ["Cut", "HiddenLayer", "Member", "Names", "cut_tensors", "explicit_layers", "layer_of_heads"]
 
 # Names of modules of one role: one name or several.
 Names = str | Sequence[str]
-
-
-@dataclass(frozen=True)
-class Member:
-    """A module of a hidden layer. An axis that counts neurons has `block` consecutive elements for each."""
-
-    module: str
-    role: Role
-    block: int = 1
 
 
 @dataclass(frozen=True)
@@ -31,7 +24,7 @@ class HiddenLayer:
     """Neurons that are dealt out to the sites, and the modules that have a tensor with an axis of them.
 
     name        the first producer's
-    neurons     how many there are: features of a Linear, channels of a convolution
+    neurons     how many there are: features of a Linear, channels of a convolution, heads of attention
     producers   compute them; weights are cut by output, and so are biases
     followers   treat each apart: norms, PReLU, depthwise convolutions
     consumers   read them; weights are cut by input
@@ -55,11 +48,13 @@ class HiddenLayer:
 class Cut:
     """A tensor of the model that is cut along an axis by each of one or two hidden layers.
 
-    axes   for each layer's name, the axis, and the consecutive elements that a neuron has there
+    axes    for each layer's name, the axis, and the consecutive elements that a neuron has there
+    outer   for layers of which that axis counts all neurons several times, one time after another, how many times
     """
 
     name: str
     axes: dict[str, tuple[int, int]] = field(default_factory=dict)
+    outer: dict[str, int] = field(default_factory=dict)
 
 
 def cut_tensors(model: nn.Module, layers: Sequence[HiddenLayer]) -> list[Cut]:
@@ -81,6 +76,8 @@ def cut_tensors(model: nn.Module, layers: Sequence[HiddenLayer]) -> list[Cut]:
                         f"layers={[*cut.axes, layer.name]}; leave one of them out of layers"
                     )
                 cut.axes[layer.name] = (axis, member.block)
+                if member.role.outer > 1:
+                    cut.outer[layer.name] = member.role.outer
     _refuse_computed(model, found)
     _refuse_tied(model, found)
     order = [name for name, _ in itertools.chain(model.named_parameters(), model.named_buffers())]
@@ -112,13 +109,21 @@ def _refuse_tied(model: nn.Module, cuts: dict[str, Cut]) -> None:
 
 
 def explicit_layers(
-    model: nn.Module, groups: Sequence[object], unnormalised: bool, scaled: bool | None
+    model: nn.Module, groups: Sequence[object], unnormalised: bool, scaled: bool | None, device: torch.device
 ) -> list[HiddenLayer]:
-    """Layers of (producers, norms, consumers), each a module's name or several. Raises PlanError, naming the module."""
-    return [_explicit(model, group, unnormalised, scaled) for group in groups]
+    """Layers of (producers, norms, consumers), each a module's name or several; the producer may be an attention
+    module, of which a trial runs on the device. Raises PlanError, naming the module."""
+    return [_explicit(model, group, unnormalised, scaled, device) for group in groups]
 
 
-def _explicit(model: nn.Module, group: object, unnormalised: bool, scaled: bool | None) -> HiddenLayer:
+def layer_of_heads(heads: AttentionHeads, scaled: bool | None) -> HiddenLayer:
+    """The hidden layer of an attention module's heads. Their sum joins a residual, so by default it keeps its size."""
+    return HiddenLayer(heads.name, heads.neurons, heads.producers, (), (heads.output,), scaled=scaled is not False)
+
+
+def _explicit(
+    model: nn.Module, group: object, unnormalised: bool, scaled: bool | None, device: torch.device
+) -> HiddenLayer:
     if not isinstance(group, (tuple, list)) or len(group) not in (3, 4):
         raise PlanError(
             "IST: a hidden layer is (producers, norms, consumers), each a module's name or a list of names, and "
@@ -127,6 +132,18 @@ def _explicit(model: nn.Module, group: object, unnormalised: bool, scaled: bool 
     producers, norms, consumers = (_names(model, names) for names in group[:3])
     if not producers or not consumers:
         raise PlanError(f"IST: a hidden layer has a producer and a consumer: layer={group!r}")
+    counts = len(producers), len(norms), len(consumers), len(group)
+    if counts == (1, 0, 1, 3) and is_attention(model.get_submodule(producers[0])):
+        heads = heads_of(model, producers[0], consumers[0], device)
+        if isinstance(heads, str):
+            raise PlanError(f"IST: attention heads cannot be cut: module={producers[0]}: {heads}")
+        return layer_of_heads(heads, scaled)
+    for name in producers:
+        owner, _, child = name.rpartition(".")
+        if projects_heads(model.get_submodule(owner), child):
+            raise PlanError(
+                f"IST: neurons of a producer compute heads: module={name}; name the attention module instead"
+            )
     roles = [(name, _role(model, name, as_producer, "producer")) for name in producers]
     neurons = int(group[3]) if len(group) == 4 else roles[0][1].neurons
     followers = [(name, _role(model, name, as_follower, "norm")) for name in norms]

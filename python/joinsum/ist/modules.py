@@ -5,11 +5,13 @@ the module say how many there are. A row for each kind of module.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
 __all__ = [
+    "Member",
     "Role",
     "as_consumer",
     "as_follower",
@@ -17,6 +19,7 @@ __all__ = [
     "is_elementwise",
     "is_norm",
     "pools_channels_apart",
+    "set_counts",
     "spatial_axes",
     "treats_neurons_apart",
 ]
@@ -29,11 +32,25 @@ class Role:
     axes         for each of its tensors that is cut, the axis that counts neurons
     attributes   the module's numbers that count neurons
     neurons      the extent of that axis
+    outer        how many times the axis counts all neurons, one time after another: 3 where it has the rows of queries,
+                 those of keys and those of values
+    numbers      other numbers of the module, and by how much they grow with each neuron
     """
 
     axes: Mapping[str, int]
     attributes: tuple[str, ...]
     neurons: int
+    outer: int = 1
+    numbers: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A module of a hidden layer. An axis that counts neurons has `block` consecutive elements for each."""
+
+    module: str
+    role: Role
+    block: int = 1
 
 
 # By the number of axes behind the channels.
@@ -144,3 +161,13 @@ def as_follower(module: nn.Module) -> Role | None:
 
 def _integer(module: nn.Module, name: str) -> int:
     return int(getattr(module, name))
+
+
+def set_counts(module: nn.Module, member: Member, neurons: int) -> None:
+    """Sets the module's numbers to those of so many neurons of its layer."""
+    for attribute in member.role.attributes:
+        count = member.role.outer * neurons * member.block
+        value: Any = (count,) if attribute == "normalized_shape" else count
+        setattr(module, attribute, value)
+    for attribute, each in member.role.numbers.items():
+        setattr(module, attribute, neurons * each)

@@ -8,6 +8,7 @@ they are S<site, h, g>, each on the site where it was trained last.
     first     R is filtered and rekeyed into A and S
     exchange  A is rekeyed and written back into S by an upsert; the whole is filtered by the next round's assignment
               and rekeyed; one shuffle moves it
+    ahead     S moves to the sites that train it next, while A is trained
     copy      of tuples whose only copy would be on one site another one is kept, <site, h, g>
     restore   A and S are rekeyed into R
 
@@ -29,7 +30,9 @@ from joinsum.ist.bundles import Bundle
 from joinsum.ist.copies import CopyChoice
 from joinsum.ist.sampling import Assignment
 
-__all__ = ["Homes", "Trained", "copied", "exchanged", "first_round", "located", "placed_in", "restored", "rounded"]
+__all__ = [
+    *("Homes", "Trained", "ahead", "copied", "exchanged", "first_round", "located", "placed_in", "restored", "rounded"),
+]
 
 Assignments = Mapping[str, Assignment]
 
@@ -81,6 +84,18 @@ def rounded(
     stays = meeting.filter(lambda s, *key: lookup(sites, key[0]) == s)
     moves = meeting.filter(lambda s, *key: ~(lookup(sites, key[0]) == s))
     return _positioned(stays, layers), _positioned(moves, layers).transform(f"cast[{dtype}]"), resting
+
+
+def ahead(bundle: Bundle, resting: Relation, after: Assignments) -> tuple[Relation, Relation]:
+    """What rests, <site, h, g>: the tuples that stay in a round, and those that move to the sites that train them in
+    the next one, keyed by these."""
+    first, second = (after[layer] for layer, _ in bundle.cuts)
+
+    def moves(s: Any, h: Any, g: Any) -> Any:
+        return (lookup(first.site, h) == lookup(second.site, g)) & ~(lookup(first.site, h) == s)
+
+    moved = resting.filter(moves).rekey(lambda _, h, g: (lookup(first.site, h), h, g))
+    return resting.filter(lambda *key: ~moves(*key)), moved
 
 
 def located(bundle: Bundle, now: Trained, assignments: Assignments) -> Relation:

@@ -23,6 +23,7 @@ class Report:
     sites, every      as of the IST
     local_sgd_bytes   between sites in a round of local SGD: an all-reduce of all parameters
     site_bytes        of a site's own subnet, of what rests there, and of a whole model, each with the optimizer's state
+    ahead_bytes       between sites of what has moved, or moves now, while the round trains
     cost, plan        of the next exchange; None on one site
     """
 
@@ -33,13 +34,14 @@ class Report:
     every: int | None
     local_sgd_bytes: int
     site_bytes: tuple[int, int, int]
+    ahead_bytes: int
     cost: PlanCost | None
     plan: IaPlan | None
 
     @property
     def round_bytes(self) -> int:
-        """Between sites in the next exchange, exactly: what the transports will count."""
-        return 0 if self.cost is None else self.cost.wire_bytes
+        """Between sites in this round and its exchange, exactly: what the transports count."""
+        return 0 if self.cost is None else self.ahead_bytes + self.cost.wire_bytes
 
     @property
     def data_parallel_bytes(self) -> int:
@@ -55,7 +57,8 @@ class Report:
             text_table(
                 ["between sites, a round", "bytes"],
                 [
-                    ["this plan", count_text(self.round_bytes)],
+                    ["subnets", count_text(self.round_bytes)],
+                    *([["  of these while they train", count_text(self.ahead_bytes)]] if self.ahead_bytes else []),
                     ["local SGD (all-reduce of the model)", count_text(self.local_sgd_bytes)],
                     ["data parallel (an all-reduce a step)", count_text(self.data_parallel_bytes)],
                 ],
@@ -85,7 +88,7 @@ class Report:
                 str(layer.neurons),
                 str(self.chunks[layer.name].count),
                 _range(self.chunks[layer.name].neurons_of_sites),
-                ", ".join(each.module for each in (*layer.producers, *layer.followers, *layer.consumers)),
+                ", ".join(dict.fromkeys(each.module for each in layer.members)),
                 f"inputs of consumers times {self.sites}" if layer.scaled else "",
             ]
             for layer in self.layers

@@ -18,6 +18,7 @@ from joinsum.distributed.distributed_tensor import replace_tensor
 from joinsum.frontend.empty_models import detached, initial_value
 from joinsum.ist.bundles import Slice
 from joinsum.ist.layers import Cut, HiddenLayer
+from joinsum.ist.modules import set_counts
 from joinsum.ist.optimizers import first_state, small
 from joinsum.ist.sampling import Chunks
 
@@ -94,14 +95,14 @@ class Subnets:
             if states.get(name):
                 self._optimizer.state[tensor] = dict(states[name])
             tensor.grad = None
-        for module, member, _ in self._modules:
-            for attribute in member.role.attributes:
-                _set_count(module, attribute, member.role.neurons)
+        for module, member, chunks in self._modules:
+            set_counts(module, member, chunks.neurons)
 
     def _local_shape(self, name: str, site: int) -> list[int]:
         shape = list(self.shapes[name])
-        for layer, (axis, block) in self._cut[name].axes.items():
-            shape[axis] = self._chunks[layer].neurons_of_sites[site] * block
+        cut = self._cut[name]
+        for layer, (axis, block) in cut.axes.items():
+            shape[axis] = cut.outer.get(layer, 1) * self._chunks[layer].neurons_of_sites[site] * block
         return shape
 
     def move_to(self, sites: Sequence[int], chunks: Mapping[str, Chunks]) -> None:
@@ -254,8 +255,7 @@ class Subnets:
             if state:
                 self._optimizer.state[tensor] = state
         for module, member, chunks in self._modules:
-            for attribute in member.role.attributes:
-                _set_count(module, attribute, chunks.neurons_of_sites[site] * member.block)
+            set_counts(module, member, chunks.neurons_of_sites[site])
 
 
 def _own(value: torch.Tensor) -> torch.Tensor:
@@ -277,8 +277,3 @@ def _assign(tensor: torch.Tensor, value: torch.Tensor) -> None:
         other = torch.float64 if tensor.dtype is not torch.float64 else torch.float32
         tensor.data = torch.empty(0, dtype=other, device=tensor.device)
     tensor.data = value
-
-
-def _set_count(module: nn.Module, attribute: str, count: int) -> None:
-    value: Any = (count,) if attribute == "normalized_shape" else count
-    setattr(module, attribute, value)

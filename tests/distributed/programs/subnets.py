@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import joinsum
 import torch
 import torch.distributed as dist
+from joinsum.cluster.context import Context
 from stage import Scenes, enter, error_of, everywhere, on_group, on_loopback, rank, ranks, scene
 from torch import nn
 
@@ -115,6 +118,58 @@ def the_full_model_is_evaluated_where_its_parts_are() -> None:
     torch.optim.swa_utils.update_bn(inputs, plain)
     assert torch.allclose(found, plain.eval()(inputs[0]), atol=1e-6)
     assert ist.neurons("0") == before
+
+
+def moved(data: list[Batch], **options: Any) -> tuple[dict[str, torch.Tensor], list[int], list[int]]:
+    """The whole model after rounds of three steps, the bytes that each round sent, and those that it sent while it
+    lasted."""
+    model = mlp(1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ist = joinsum.IST(model, optimizer, every=3, seed=7, **options)
+    sent, ahead = [], []
+    for number, batch in enumerate(data, 1):
+        step(model, optimizer, batch)
+        if number % 3 == 2:
+            report = ist.explain()
+            ahead.append(report.ahead_bytes)
+        if number % 3 == 0:
+            sent.append(int(everywhere(sum(entry.bytes_sent for entry in joinsum.trace()))))
+            assert sent[-1] == report.round_bytes
+    return ist.gather().state_dict(), sent, ahead
+
+
+@scene(SCENES)
+def weights_that_rest_move_while_others_train() -> None:
+    enter(on_group())
+    data = batches(12 * ranks())[rank() :: ranks()]
+    for wire in (None, torch.bfloat16):
+        own, sent, ahead = moved(data, wire=wire)
+        other, together, none = moved(data, wire=wire, overlap=False)
+        assert equal(own, other)
+        assert sent[0] < together[0]  # moments begin where their weights are
+        assert sent[1:] == together[1:]
+        assert min(ahead) > 0
+        assert max(none) == 0
+
+
+@scene(SCENES)
+def an_error_of_weights_that_move_ends_the_round() -> tuple[str, str, float]:
+    enter(on_group())
+    beside, execute = [], Context.execute
+
+    def failing(self: Context, *arguments: Any, **options: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            return execute(self, *arguments, **options)
+        beside.append(self)
+        raise joinsum.TransportError("shuffle t1: lost site 1")
+
+    Context.execute = failing  # type: ignore[method-assign]
+    try:
+        found = error_of(lambda: moved(batches(3)))
+    finally:
+        Context.execute = execute  # type: ignore[method-assign]
+    assert [each is not joinsum.context() for each in beside] == [True]
+    return found
 
 
 @scene(SCENES)

@@ -20,6 +20,8 @@ ALLOWED = {
             "is_nccl_available",
             "init_process_group",
             "destroy_process_group",
+            "new_group",
+            "get_process_group_ranks",
             "get_rank",
             "get_backend_config",
             "group",

@@ -1,0 +1,70 @@
+"""Plans that run beside the training, in a thread, on a process group of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from joinsum.algebra.plan import IaPlan
+from joinsum.algebra.stored_relation import StoredRelation
+from joinsum.cluster.context import Context, companion, context
+from joinsum.cluster.trace import Trace
+from joinsum.planner.cost import cost
+
+__all__ = ["Ahead"]
+
+Blocks = dict[str, StoredRelation]
+
+
+class Ahead:
+    """At most one plan that moves arrays while the ranks train."""
+
+    def __init__(self) -> None:
+        self._context = context()
+        self._beside: Context | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="joinsum.IST")
+        self._running: tuple[IaPlan, Future[Trace]] | None = None
+        self._found: Blocks = {}
+        self.trace = Trace()
+        self.bytes = 0
+
+    @property
+    def possible(self) -> bool:
+        """Whether arrays can move beside the training: those of CPUs, between processes. On a GPU they would wait for
+        the stream of the training."""
+        return not self._context.single_process and self._context.device.type == "cpu"
+
+    def start(self, plan: IaPlan, inputs: Mapping[str, StoredRelation]) -> None:
+        """Runs a plan in the thread; collective. Its inputs must not change before `settle`."""
+        if self._beside is None:
+            self._beside = companion(self._context)
+        beside = self._beside
+        placed = {name: beside.share(inputs[name].blocks(), type_) for name, type_ in plan.inputs.items()}
+
+        def moved() -> Trace:
+            outputs = beside.execute(plan.core, placed, {})
+            placed.clear()
+            self._found = {name: StoredRelation(core, beside) for name, core in outputs.items()}
+            return beside.last_trace
+
+        self.bytes = cost(plan).wire_bytes
+        self._running = plan, self._thread.submit(moved)
+
+    def check(self) -> None:
+        """Raises the error of a plan that has failed."""
+        if self._running is not None and self._running[1].done():
+            self._running[1].result()
+
+    def settle(self) -> Blocks:
+        """Waits for the plan; its outputs, in the current context. Nothing where none runs."""
+        running, self._running = self._running, None
+        if running is None:
+            return {}
+        self.trace = running[1].result()
+        found, self._found = self._found, {}
+        return {name: StoredRelation.of_blocks(stored.blocks(), stored.type) for name, stored in found.items()}
+
+    def end_of_round(self) -> Trace:
+        """What the plan of the round did; the next round has none yet."""
+        trace, self.trace, self.bytes = self.trace, Trace(), 0
+        return trace
