@@ -306,6 +306,7 @@ ELSEWHERE = (
         "cpp/runtime/communication/watch/peer_watch_test.cpp",
         "the waits that are tested there, and what wakes them",
     ),
+    Row("python/execution", "paired_rows", "python/execution/test_compressed_rows.py", "chains of products"),
     Row("python/ist", "ahead", "distributed/test_process_group.py", "plans in a thread of each rank"),
     Row("python/distributed", "first_values", "distributed/test_planned_training.py", "ranks that differ"),
     Row(

@@ -146,6 +146,7 @@ void bind_compressed_rows(py::module_& module) {
   py::class_<CompressedRows>(module, "CompressedRows")
       .def(py::init([](const std::shared_ptr<Tensor>& matrix) { return CompressedRows(matrix); }), py::arg("matrix"))
       .def_static("fits", &CompressedRows::fits, py::arg("tensor"))
+      .def_static("of_transposed", &CompressedRows::of_transposed, py::arg("matrix"), WithoutGil())
       .def(
           "times", [](const CompressedRows& self, const at::Tensor& dense) { return defined_only(self.times(dense)); },
           py::arg("dense"), WithoutGil())
@@ -156,11 +157,13 @@ void bind_compressed_rows(py::module_& module) {
           },
           py::arg("dense"), WithoutGil())
       .def("sums", &CompressedRows::sums, WithoutGil())
+      .def("column_sums", &CompressedRows::column_sums, WithoutGil())
       .def("scaled_rows", &CompressedRows::scaled_rows, py::arg("factors"), WithoutGil())
       .def("scaled_columns", &CompressedRows::scaled_columns, py::arg("factors"), WithoutGil())
       .def("sampled", &CompressedRows::sampled, py::arg("x"), py::arg("y"), WithoutGil())
       .def("times_sparse", py::overload_cast<const CompressedRows&>(&CompressedRows::times, py::const_),
            py::arg("other"), WithoutGil())
+      .def("expected_entries", &CompressedRows::expected_entries, py::arg("other"), WithoutGil())
       .def("times_at", &CompressedRows::times_at, py::arg("other"), py::arg("mask"), WithoutGil());
 }
 

@@ -134,6 +134,8 @@ def test_collectives_of_sub_grids_are_those_of_loopback_and_count_the_same_bytes
         "rank_0_plans_for_all_and_its_errors_are_everyones",
         "a_program_with_a_lookup_table_is_planned_by_rank_0",
         "different_calls_are_named",
+        "different_reductions_are_named",
+        "a_tensor_that_all_have_is_reduced_without_a_message",
     ],
 )
 def test_a_disagreement_is_named_alike_on_every_rank_which_then_goes_on(plays: Any, scene: str) -> None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -313,10 +314,29 @@ class RowProducts {
   std::vector<int64_t> before_;  ///< products of the rows before each
 };
 
-bool CompressedRows::fits(const Tensor& tensor) {
+namespace {
+
+/// Whether a matrix has a dense level and a sorted list, of any order of the axes.
+bool is_compressed(const Tensor& tensor) {
   return tensor.rank() == 2 && tensor.levels[0].format == LevelFormat::kDense &&
-         tensor.levels[1].format == LevelFormat::kSortedList && tensor.axes == std::vector<int64_t>{0, 1} &&
-         tensor.fill == 0 && (tensor.dtype() == DType::kFloat32 || tensor.dtype() == DType::kFloat64);
+         tensor.levels[1].format == LevelFormat::kSortedList && tensor.fill == 0 &&
+         (tensor.dtype() == DType::kFloat32 || tensor.dtype() == DType::kFloat64);
+}
+
+const std::vector<int64_t> kByRows = {0, 1};
+
+}  // namespace
+
+bool CompressedRows::fits(const Tensor& tensor) { return is_compressed(tensor) && tensor.axes == kByRows; }
+
+std::optional<CompressedRows> CompressedRows::of_transposed(const Tensor& matrix) {
+  if (!is_compressed(matrix)) return std::nullopt;
+  Tensor by_columns = matrix.axes == kByRows ? joinsum::sparse::tensor::reformatted(
+                                                   matrix, {1, 0}, {LevelFormat::kDense, LevelFormat::kSortedList})
+                                             : matrix;
+  std::swap(by_columns.shape[0], by_columns.shape[1]);
+  by_columns.axes = kByRows;
+  return CompressedRows(std::make_shared<const Tensor>(std::move(by_columns)));
 }
 
 CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
@@ -438,6 +458,22 @@ Tensor CompressedRows::times(const CompressedRows& other) const {
   JOINSUM_CHECK(columns_ == other.rows_ && dtype_ == other.dtype_);
   if (dtype_ == at::kFloat) return RowProducts<float>(*this, other).run();
   return RowProducts<double>(*this, other).run();
+}
+
+double CompressedRows::expected_entries(const CompressedRows& other) const {
+  JOINSUM_CHECK(columns_ == other.rows_);
+  const Level& own = matrix_->levels[1];
+  const auto& offsets = other.matrix_->levels[1].offsets;
+  const auto columns = static_cast<double>(other.columns_);
+  double entries = 0;
+  for (int64_t row = 0; row < rows_ && columns > 0; ++row) {
+    int64_t products = 0;
+    for (int64_t e = own.offsets[row]; e < own.offsets[row + 1]; ++e) {
+      products += offsets[own.coordinates[e] + 1] - offsets[own.coordinates[e]];
+    }
+    entries += columns * -std::expm1(-static_cast<double>(products) / columns);
+  }
+  return entries;
 }
 
 Tensor CompressedRows::times_at(const CompressedRows& other, const CompressedRows& mask) const {

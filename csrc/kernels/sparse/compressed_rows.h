@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -20,14 +21,18 @@ class CompressedRows {
   static bool fits(const joinsum::sparse::tensor::Tensor& tensor);
   /// Raises PlanError for another tensor.
   explicit CompressedRows(Matrix matrix);
+  /// The rows of the transposed matrix, of one in compressed columns, whose arrays it shares, or in compressed rows.
+  /// Nothing of another tensor.
+  static std::optional<CompressedRows> of_transposed(const joinsum::sparse::tensor::Tensor& matrix);
 
   /// A x, or A X; an undefined tensor for operands that it does not take: of another dtype or shape, not on the CPU, in
   /// autograd, or of a kind that torch's dispatcher has to see.
   at::Tensor times(const at::Tensor& dense) const;
   /// Aᵀ x, or Aᵀ X, summed in the order of A's rows; likewise.
   at::Tensor transposed_times(const at::Tensor& dense) const;
-  /// The sum of each row.
+  /// The sum of each row, and of each column.
   at::Tensor sums() const;
+  at::Tensor column_sums() const { return transposed_times(at::ones({rows_}, dtype_)); }
   /// A with each row, or column, times a factor.
   Result scaled_rows(const at::Tensor& factors) const { return scaled(factors, true); }
   Result scaled_columns(const at::Tensor& factors) const { return scaled(factors, false); }
@@ -35,6 +40,8 @@ class CompressedRows {
   Result sampled(const at::Tensor& x, const at::Tensor& y) const;
   /// A B. Elements that are sums of products are stored, also where these cancel.
   Result times(const CompressedRows& other) const;
+  /// About how many elements A B has: as if B's entries stood in any columns, so that skewed ones have fewer.
+  double expected_entries(const CompressedRows& other) const;
   /// M, each element times that of A B; without elements of which A B has none.
   Result times_at(const CompressedRows& other, const CompressedRows& mask) const;
 

@@ -290,7 +290,7 @@ std::vector<Header> ProcessGroupTransport::exchange_headers(const std::string& o
   for (int64_t site = 1; site < sites_; ++site) {
     if (call_of(headers[site]) == call_of(headers[0])) continue;
     throw TransportError(concatenate("agree: sites make different calls: site 0: ", call_of(headers[0]), ", site ",
-                                     site, ": ", call_of(headers[site])));
+                                     site, ": ", call_of(headers[site]), "; every rank makes all calls, in one order"));
   }
   return headers;
 }

@@ -61,7 +61,7 @@ ExpressionPtr of_kernel(const std::string& kernel, const std::vector<ExpressionP
   throw PlanError(
       "einsum: sparse operands cannot be joined by " + what +
       "; there are mul, add, sub, div, max, min, pow, squared_difference, abs_difference, maps such as exp, "
-      "and expressions of these; or make the operands dense with to_dense()");
+      "comparisons such as x0>=x1, and expressions of these; or make the operands dense with to_dense()");
 }
 
 /// Whether a text is one word, and not the name of an operand.
@@ -110,11 +110,22 @@ std::optional<Operator> operator_of(Function function) {
 ExpressionPtr of_scalar(const Scalar& scalar, const std::vector<ExpressionPtr>& operands) {
   if (scalar.function == Function::kNumber) return make_literal(scalar.number);
   if (scalar.function == Function::kOperand) return operands[scalar.operand];
-  const auto op = operator_of(scalar.function);
-  if (!op) refuse(scalar.text());
   std::vector<ExpressionPtr> arguments;
   for (const Scalar& argument : scalar.arguments) arguments.push_back(of_scalar(argument, operands));
-  if (scalar.function == Function::kLess) std::swap(arguments[0], arguments[1]);
+  if (scalar.function == Function::kLess || scalar.function == Function::kLessEqual) {
+    std::swap(arguments[0], arguments[1]);
+  }
+  switch (scalar.function) {
+    case Function::kLessEqual:
+    case Function::kGreaterEqual:
+      return make_map(kMax, {make_map(kGreater, arguments), make_map(kEqual, arguments)});
+    case Function::kNotEqual:
+      return make_map(kEqual, {make_map(kEqual, arguments), make_literal(0)});
+    default:
+      break;
+  }
+  const auto op = operator_of(scalar.function);
+  if (!op) refuse(scalar.text());
   return make_map(*op, std::move(arguments));
 }
 

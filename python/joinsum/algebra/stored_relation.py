@@ -220,7 +220,8 @@ class StoredRelation:
 
     def _everywhere(self) -> _C.StoredRelation:
         """The same relation with all tuples on sites of this process."""
-        if self._context.single_process and not self._type.placement.pending:
+        placement = self._type.placement
+        if (self._context.single_process or placement.fully_replicated) and not placement.pending:
             return self.core()
         return self._moved(_C.ia_broadcast(_C.ia_input("moved", self._type)))
 

@@ -178,11 +178,17 @@ class Context:
                 )
         return int(seeds[0])
 
-    def all_gather(self, operation: str, array: torch.Tensor) -> list[torch.Tensor]:
+    def all_gather(self, operation: str, array: torch.Tensor, of: str | None = None) -> list[torch.Tensor]:
         """The arrays of all processes, in the order of the ranks; collective. They have one shape and dtype.
-        `operation` opens the message of the TransportError that is raised where another process is lost."""
+
+        operation   opens the message of the TransportError that is raised where another process is lost
+        of          what the arrays are of, the same on all ranks: where it differs, or ranks call something else, all
+                    raise TransportError. None where the ranks have agreed before
+        """
         if self.single_process:
             return [array]
+        if of is not None:
+            self._transport.agree(operation, of)
         (gathered,) = self._transport.all_gather(operation, _C.SubGrids.all(self.sites), [array])
         return list(gathered)
 

@@ -317,7 +317,7 @@ def _unscale(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     if spread:
         func(spread, found, inverse)
     current = next(x.context for x in gradients if is_distributed(x))
-    found.copy_(torch.stack(current.all_gather("unscale gradients", found)).amax(0))
+    found.copy_(torch.stack(current.all_gather("unscale gradients", found, "found_inf")).amax(0))
     increment_version(gradients)
 
 

@@ -1,4 +1,6 @@
-"""Reductions of all elements of distributed tensors: each process reduces its blocks, and then all partial results."""
+"""Reductions of all elements of distributed tensors: each process reduces its blocks, and then all partial results. A
+tensor that every process has is reduced by each for itself, without a message.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,24 @@ _INFINITY = float("inf")
 
 
 def _own_arrays(x: BlockTensor) -> list[torch.Tensor]:
-    """Arrays of which this process has the first replica; those of all processes are the tensor."""
+    """Arrays of which this process has the first replica; those of all processes are the tensor. All of a tensor that
+    every process has."""
     current, type_ = x.context, x.physical_type
+    if _is_everywhere(x):
+        return [array for _, array in x.stored.core().tuples()]
     local = set(current.local_sites)
     pairs = x.stored.core().tuples()
     return [array for key, array in pairs if type_.sites_of(key)[0] in local]
+
+
+def _is_everywhere(x: BlockTensor) -> bool:
+    """Whether each process has the whole tensor."""
+    return x.context.single_process or x.physical_type.placement.fully_replicated
+
+
+def _text(x: BlockTensor) -> str:
+    """What is reduced, for ranks that reduce something else."""
+    return f"a tensor of shape={list(x.shape)}, dtype={x.dtype}"
 
 
 def _reduction(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -> Callable[..., torch.Tensor]:
@@ -36,7 +51,9 @@ def _reduction(combine: Callable[[torch.Tensor], torch.Tensor], identity: Any) -
         partial = [func(array, **kwargs) for array in _own_arrays(x) if array.numel()]
         partial = partial or [func(neutral.reshape(1), **kwargs)]
         local = combine(torch.stack(partial))
-        return combine(torch.stack(x.context.all_gather(str(func), local)))
+        if _is_everywhere(x):
+            return local
+        return combine(torch.stack(x.context.all_gather(str(func), local, _text(x))))
 
     return reduce
 
@@ -67,11 +84,13 @@ def _norms(xs: Sequence[Any], order: float, dtype: torch.dtype | None) -> list[t
     partial results are added up."""
     dtypes = [(dtype or x.dtype).to_real() for x in xs]
     partial = [_partial_norm(x, order, accumulation_dtype(dtype or x.dtype)) for x in xs]
-    current = next(x.context for x in xs if is_distributed(x))
-    if not current.single_process:
-        columns = torch.stack(current.all_gather("norm", torch.stack(partial)))
-        norms = torch.linalg.vector_norm(columns, order or 1.0, dim=0)
-        partial = [norm if is_distributed(x) else own for x, own, norm in zip(xs, partial, norms, strict=True)]
+    divided = [place for place, x in enumerate(xs) if is_distributed(x) and not _is_everywhere(x)]
+    if divided:
+        text = "\n".join([f"order={order}", *(_text(xs[place]) for place in divided)])
+        own = torch.stack([partial[place] for place in divided])
+        columns = torch.stack(xs[divided[0]].context.all_gather("norm", own, text))
+        for place, norm in zip(divided, torch.linalg.vector_norm(columns, order or 1.0, dim=0), strict=True):
+            partial[place] = norm
     return [norm.to(own) for norm, own in zip(partial, dtypes, strict=True)]
 
 

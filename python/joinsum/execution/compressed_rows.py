@@ -1,7 +1,9 @@
-"""Einsums of matrices in compressed rows by loops of their own (`csrc/kernels/sparse/compressed_rows.h`)."""
+"""Einsums of matrices in compressed rows or columns by loops of their own (`csrc/kernels/sparse/compressed_rows.h`)."""
 
 from __future__ import annotations
 
+import itertools
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,13 +16,18 @@ from joinsum.cluster.context import Context, context
 from joinsum.sparse import SparseTensor
 from joinsum.sparse.plan_cache import PLANS
 
-__all__ = ["Call", "by_rows", "known_call", "remember", "remember_for_traits"]
+__all__ = ["Call", "by_rows", "dense_product", "has_few_elements", "known_call", "remember", "remember_for_traits"]
 
 # That a context remembers for operands of certain traits.
 _MOST_CALLS = 1024
 
 # Of results that are products of sparse matrices.
 _MOST_COLUMNS = 1 << 26
+
+# Density from which on a product of sparse matrices is dense.
+_DENSE = 0.5
+
+_LETTERS = "klmnopqrstuvwxyz"
 
 Operand = SparseTensor | torch.Tensor
 # Computes the result of operands like those that it was made for; None for others.
@@ -29,11 +36,22 @@ Call = Callable[[Sequence[Operand]], torch.Tensor | SparseTensor | None]
 
 @dataclass(frozen=True)
 class _Case:
-    """An einsum in which operand 0 is a matrix with the labels i, j; the others' labels in those letters."""
+    """An einsum; `texts` are the operands' labels, in letters. The first sparse operand is a matrix A with rows i and
+    columns j. Of a matrix in compressed columns A is the transposed one, so that its own text is ji."""
 
-    others: tuple[str, ...]
+    texts: tuple[str, ...]
     result: str
-    sparse: tuple[bool, ...]  # of the others
+    sparse: tuple[bool, ...]
+
+    @property
+    def place(self) -> int:
+        """Of A among the operands."""
+        return self.sparse.index(True)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Labels of the other operands."""
+        return self.texts[: self.place] + self.texts[self.place + 1 :]
 
 
 def by_rows(
@@ -43,68 +61,119 @@ def by_rows(
     operands: Sequence[Operand],
     out_format: object,
 ) -> Call | None:
-    """How the sum of products is computed whose first sparse operand A is a matrix in compressed rows: with dense
-    operands A X, A x, Aᵀ X, Aᵀ x and the sums of A's rows, as dense tensors; in compressed rows A with scaled rows or
-    columns, A multiplied by X Yᵀ element by element; with other matrices in compressed rows A B, and A B at the entries
-    of a third one. None for anything else."""
-    position = next((i for i, operand in enumerate(operands) if isinstance(operand, SparseTensor)), -1)
-    own = labels[position]
-    if position < 0 or len(own) != 2 or own[0] == own[1] or len(operands) > 3:
-        return None
-    names = {own[0]: "i", own[1]: "j"}
-    texts = ["".join(names.setdefault(label, "klmn"[len(names) - 2]) for label in each) for each in [*labels, result]]
-    others = [i for i in range(len(operands)) if i != position]
-    if any(operand.dtype is not dtype for operand in operands):
-        return None
-    for i in others:
-        operand = operands[i]
-        plain = isinstance(operand, SparseTensor) or (operand.layout is torch.strided and operand.device.type == "cpu")
-        if not plain or len(set(texts[i])) < len(texts[i]):
-            return None
-    sparse = tuple(isinstance(operands[i], SparseTensor) for i in others)
-    case = _Case(tuple(texts[i] for i in others), texts[-1], sparse)
+    """How the sum of products is computed whose first sparse operand A is a matrix in compressed rows or columns. As a
+    dense tensor: its sums, its product with one dense operand along one label, and sums of A B at the entries of a
+    third matrix. In compressed rows: A with scaled rows or columns; A multiplied by X Yᵀ element by element; with other
+    such matrices A B, and A B at the entries of a third one. None for anything else."""
+    case = _case(labels, result, dtype, operands)
     make = _dense if out_format == "dense" else _in_rows if out_format == "csr" else None
-    found = None if make is None else make(case)
-    if found is None:
+    return None if case is None or make is None else make(case)
+
+
+def _case(
+    labels: Sequence[Sequence[str]], result: Sequence[str], dtype: torch.dtype, operands: Sequence[Operand]
+) -> _Case | None:
+    sparse = tuple(isinstance(operand, SparseTensor) for operand in operands)
+    if not any(sparse) or len(operands) > 3:
+        return None
+    own, matrix = labels[sparse.index(True)], operands[sparse.index(True)]
+    assert isinstance(matrix, SparseTensor)
+    if len(own) != 2 or own[0] == own[1]:
+        return None
+    by_columns = matrix.rows is None
+    if by_columns and (matrix.order != (1, 0) or matrix.columns is None):
+        return None
+    if len({label for each in labels for label in each}) > 2 + len(_LETTERS):
+        return None
+    for each, operand in zip(labels, operands, strict=True):
+        plain = isinstance(operand, SparseTensor) or (operand.layout is torch.strided and operand.device.type == "cpu")
+        if not plain or operand.dtype is not dtype or len(set(each)) < len(each):
+            return None
+    names = dict(zip(own[::-1] if by_columns else own, "ij", strict=True))
+    texts = ["".join(names.setdefault(label, _LETTERS[len(names) - 2]) for label in each) for each in [*labels, result]]
+    return _Case(tuple(texts[:-1]), texts[-1], sparse)
+
+
+def _dense(case: _Case) -> Call | None:
+    if case.sparse == (True, True, True):
+        return _sums_at_entries(case)
+    if sum(case.sparse) > 1 or len(case.texts) > 2:
+        return None
+    place, text = case.place, case.texts[case.place]
+    product = dense_product(text, case.others[0] if case.others else None, case.result)
+    if product is None:
         return None
 
-    def call(given: Sequence[Operand]) -> torch.Tensor | SparseTensor | None:
-        matrix = given[position]
+    def call(given: Sequence[Operand]) -> torch.Tensor | None:
+        matrix, x = given[place], given[1 - place] if len(given) == 2 else None
         assert isinstance(matrix, SparseTensor)
-        rows = matrix.rows
-        return None if rows is None else found(rows, [given[i] for i in others])
+        return product(matrix, cast(torch.Tensor | None, x))
 
     return call
 
 
-Computed = Callable[[_C.CompressedRows, list[Operand]], torch.Tensor | SparseTensor | None]
+Product = Callable[[SparseTensor, torch.Tensor | None], torch.Tensor | None]
 
 
-def _dense(case: _Case) -> Computed | None:
-    if not case.others:
-        return (lambda rows, _: rows.sums()) if case.result == "i" else None
-    if any(case.sparse) or len(case.others) != 1:
+def dense_product(text: str, other: str | None, result: str) -> Product | None:
+    """How a matrix is multiplied by a dense tensor along one of its labels, or summed where `other` is None; None of
+    anything else. The product is None for tensors that the loops do not take.
+
+    text   the matrix's labels: ij of compressed rows, ji of compressed columns
+    """
+    by_columns = text == "ji"
+
+    def rows_of(matrix: SparseTensor) -> _C.CompressedRows | None:
+        return matrix.columns if by_columns else matrix.rows
+
+    if other is None:
+        sums = {"i": _C.CompressedRows.sums, "j": _C.CompressedRows.column_sums}.get(result)
+        if result == "":
+            return lambda matrix, _: matrix.handle.values.sum() if rows_of(matrix) is not None else None
+        return None if sums is None else lambda matrix, _: _applied(sums, rows_of(matrix))
+    along, left = ("j", "i") if "j" in other else ("i", "j")
+    if along not in other or left in other or along in result:
         return None
-    axes = len(case.others[0])
-    if (case.others[0], case.result) in (("i", "j"), ("ik", "jk")):
-        return lambda rows, others: rows.transposed_times(others[0]) if len(others[0].shape) == axes else None
-    if (case.others[0], case.result) not in (("j", "i"), ("jk", "ik")):
+    if len(result) != len(other) or set(result) != {left, *other} - {along}:
         return None
-    return lambda rows, others: rows.times(others[0]) if len(others[0].shape) == axes else None
+    place = result.index(left)
+    order = [other.index(along), *(other.index(label) for label in result if label != left)]
+    plain = place == 0 and order == list(range(len(other))) and len(other) <= 2
+
+    def product(matrix: SparseTensor, x: torch.Tensor | None) -> torch.Tensor | None:
+        rows = rows_of(matrix)
+        if rows is None or x is None or x.dim() != len(order):
+            return None
+        times = rows.times if along == "j" else rows.transposed_times
+        if plain:
+            return times(x)
+        extents = [x.shape[axis] for axis in order]
+        found = times(x.permute(order).reshape(extents[0], math.prod(extents[1:])))
+        return None if found is None else found.view(len(found), *extents[1:]).movedim(0, place).contiguous()
+
+    return product
 
 
-def _in_rows(case: _Case) -> Computed | None:
-    if case.sparse == (True,) and (case.others, case.result) == (("jk",), "ik"):
-        return lambda rows, others: _of_two(rows, *others)
-    if case.sparse == (True, True) and case.others in (("jk", "ik"), ("ik", "jk")) and case.result == "ik":
-        first = case.others[0] == "jk"
-        return lambda rows, others: _of_three(rows, *(others if first else others[::-1]))
-    if any(case.sparse) or case.result != "ij":
+def _applied(sums: Callable[[_C.CompressedRows], torch.Tensor], rows: _C.CompressedRows | None) -> torch.Tensor | None:
+    return None if rows is None else sums(rows)
+
+
+def _in_rows(case: _Case) -> Call | None:
+    if len(case.sparse) > 1 and all(case.sparse):
+        return _product_of_two(case) if len(case.sparse) == 2 else _product_at_entries(case)
+    if sum(case.sparse) > 1 or case.result != "ij" or case.texts[case.place] != "ij":
         return None
-    if case.others == ("i",):
-        return lambda rows, others: _wrapped(rows.scaled_rows(_strided(others[0])))
-    if case.others == ("j",):
-        return lambda rows, others: _wrapped(rows.scaled_columns(_strided(others[0])))
+    place = case.place
+    if case.others in (("i",), ("j",)):
+        by_row = case.others == ("i",)
+
+        def scaled(given: Sequence[Operand]) -> SparseTensor | None:
+            rows, factors = _rows(given[place]), _strided(given[1 - place])
+            if rows is None:
+                return None
+            return _wrapped(rows.scaled_rows(factors) if by_row else rows.scaled_columns(factors))
+
+        return scaled
     if len(case.others) != 2 or any(len(each) != 2 or "k" not in each for each in case.others):
         return None
     x, y = (0, 1) if "i" in case.others[0] else (1, 0)
@@ -112,26 +181,121 @@ def _in_rows(case: _Case) -> Computed | None:
         return None
     turned = [each[0] == "k" for each in case.others]
 
-    def sampled(rows: _C.CompressedRows, others: list[Operand]) -> SparseTensor:
+    def sampled(given: Sequence[Operand]) -> SparseTensor | None:
+        rows, others = _rows(given[place]), [*given[:place], *given[place + 1 :]]
         dense = [_strided(each).T if turn else _strided(each) for each, turn in zip(others, turned, strict=True)]
-        return _wrapped(rows.sampled(dense[x], dense[y]))
+        return None if rows is None else _wrapped(rows.sampled(dense[x], dense[y]))
 
     return sampled
 
 
-def _of_two(rows: _C.CompressedRows, other: Operand) -> SparseTensor | None:
-    second = _with_few_columns(other)
-    return None if second is None else _wrapped(rows.times_sparse(second))
+# --- products of sparse matrices --------------------------------------------------------------------------------------
 
 
-def _of_three(rows: _C.CompressedRows, other: Operand, mask: Operand) -> SparseTensor | None:
-    second, third = (_with_few_columns(x) for x in (other, mask))
-    return None if second is None or third is None else _wrapped(rows.times_at(second, third))
+@dataclass(frozen=True)
+class _Factor:
+    """Which operand is a factor, and whether it is transposed."""
+
+    place: int
+    transposed: bool
+
+    def rows(self, given: Sequence[Operand]) -> _C.CompressedRows | None:
+        """The factor's rows; None of another tensor, and of one with so many columns that no sum for each fits in
+        memory."""
+        x = given[self.place]
+        if not isinstance(x, SparseTensor) or x.shape[0 if self.transposed else 1] > _MOST_COLUMNS:
+            return None
+        return x.columns if self.transposed else x.rows
 
 
-def _with_few_columns(x: Operand) -> _C.CompressedRows | None:
-    """The rows of a factor, if a sum for each of its columns fits in memory."""
-    return x.rows if isinstance(x, SparseTensor) and x.shape[1] <= _MOST_COLUMNS else None
+def _factors(texts: Sequence[str], places: Sequence[int], result: str) -> tuple[_Factor, _Factor] | None:
+    """The left and the right one of two operands, matrices whose product has these labels."""
+    for left, right in (places, places[::-1]):
+        shared = set(texts[left]) & set(texts[right])
+        if len(texts[left]) == len(texts[right]) == len(result) == 2 and len(shared) == 1:
+            (along,) = shared
+            if result[0] in set(texts[left]) - shared and result[1] in set(texts[right]) - shared:
+                turned = texts[left] != result[0] + along, texts[right] != along + result[1]
+                return _Factor(left, turned[0]), _Factor(right, turned[1])
+    return None
+
+
+def _product_of_two(case: _Case) -> Call | None:
+    factors = _factors(case.texts, (0, 1), case.result)
+    if factors is None:
+        return None
+
+    def product(given: Sequence[Operand]) -> SparseTensor | None:
+        left, right = (each.rows(given) for each in factors)
+        return None if left is None or right is None else _wrapped(left.times_sparse(right))
+
+    return product
+
+
+def has_few_elements(
+    labels: Sequence[Sequence[str]], result: Sequence[str], dtype: torch.dtype, operands: Sequence[Operand]
+) -> bool:
+    """Whether the product of two sparse matrices is expected to be no dense matrix."""
+    case = _case(labels, result, dtype, operands)
+    factors = None if case is None or len(case.texts) != 2 else _factors(case.texts, (0, 1), case.result)
+    left, right = (None, None) if factors is None else (each.rows(operands) for each in factors)
+    if factors is None or left is None or right is None:
+        return False
+    shapes = [operands[each.place].shape[:: -1 if each.transposed else 1] for each in factors]
+    return left.expected_entries(right) <= _DENSE * shapes[0][0] * shapes[1][1]
+
+
+def _at_entries(texts: Sequence[str], mask: int, wanted: str) -> tuple[_Factor, _Factor, _Factor] | None:
+    """Factors and mask of a product at the entries of operand number `mask`, with these labels."""
+    factors = _factors(texts, [place for place in range(3) if place != mask], wanted)
+    if factors is None or sorted(texts[mask]) != sorted(wanted):
+        return None
+    return *factors, _Factor(mask, texts[mask] != wanted)
+
+
+def _times_at(members: Sequence[_Factor], given: Sequence[Operand]) -> _C.SparseTensor | None:
+    left, right, mask = (each.rows(given) for each in members)
+    return None if left is None or right is None or mask is None else left.times_at(right, mask)
+
+
+def _product_at_entries(case: _Case) -> Call | None:
+    found = next((each for mask in range(3) if (each := _at_entries(case.texts, mask, case.result))), None)
+    if found is None:
+        return None
+
+    def product(given: Sequence[Operand]) -> SparseTensor | None:
+        result = _times_at(found, given)
+        return None if result is None else _wrapped(result)
+
+    return product
+
+
+def _sums_at_entries(case: _Case) -> Call | None:
+    """The sum of all elements, or of those in each row, of a product at the entries of a third matrix."""
+    if len(case.result) > 1 or any(len(each) != 2 for each in case.texts):
+        return None
+    wanted = [
+        (mask, labels)
+        for mask, labels in itertools.product(range(3), map("".join, itertools.permutations("ijk", 2)))
+        if labels[0] == case.result or not case.result
+    ]
+    possible = [each for mask, labels in wanted if (each := _at_entries(case.texts, mask, labels))]
+    if not possible:
+        return None
+    members = min(possible, key=lambda each: sum(factor.transposed for factor in each))
+
+    def sums(given: Sequence[Operand]) -> torch.Tensor | None:
+        product = _times_at(members, given)
+        if product is None:
+            return None
+        return product.values.sum() if not case.result else _C.CompressedRows(product).sums()
+
+    return sums
+
+
+def _rows(x: Operand) -> _C.CompressedRows | None:
+    assert isinstance(x, SparseTensor)
+    return x.rows
 
 
 def _strided(x: Operand) -> torch.Tensor:
@@ -155,17 +319,21 @@ class _Known:
 
 
 def remember(current: Context, texts: Sequence[object], operands: Sequence[Operand], call: Call) -> None:
-    """Keeps the call with its only sparse operand, if the other is dense: `known_call` finds it. `texts` are the
-    equation, join, aggregation and format of the result."""
+    """Keeps the call, with its only sparse operand if the other is dense, else for operands of the same traits:
+    `known_call` finds it. `texts` are the equation, join, aggregation and format of the result."""
+    if not isinstance(texts[-1], str):
+        return
     matrices = [operand for operand in operands if isinstance(operand, SparseTensor)]
     dense = texts[-1] in ("dense", "auto")
     if dense and len(matrices) == 1 and len(operands) <= 2 and not matrices[0].requires_grad:
         key = (*texts, *(type(operand) is SparseTensor for operand in operands))
         matrices[0].calls[key] = _Known(weakref.ref(current), call)
+    else:
+        remember_for_traits(current, texts, operands, call)
 
 
 def remember_for_traits(current: Context, texts: Sequence[object], operands: Sequence[Operand], call: Call) -> None:
-    """Keeps the call for operands of the same traits: `known_call` finds it."""
+    """Keeps the call for operands of the same traits, without gradients: `known_call` finds it."""
     if len(current.calls) >= _MOST_CALLS:
         current.calls.clear()
     current.calls[_key(texts, operands)] = call
@@ -201,7 +369,12 @@ def known_call(
         if found is not None:
             return found
     call = current.calls.get(_key(texts, given))
-    if call is None:
+    if call is None or (torch.is_grad_enabled() and any(each.requires_grad for each in given)):
+        return None
+    if any(
+        isinstance(each, torch.Tensor) and (each.layout is not torch.strided or each.device.type != "cpu")
+        for each in given
+    ):
         return None
     result: torch.Tensor | SparseTensor | None = call(given)
     if result is not None:

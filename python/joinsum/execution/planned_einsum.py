@@ -16,6 +16,7 @@ from joinsum.execution.autograd import differentiable_run
 from joinsum.execution.operands import autocast_dtype, check_not_traced, check_operands, outside_of_graphs
 from joinsum.execution.planned_graph import PlannedGraph, check_shape
 from joinsum.graphs.equation import Operations, common_dtype, positions, read_arguments, read_operations, views_of
+from joinsum.sparse import SparseTensor
 
 __all__ = ["EinsumSignature", "PlannedEinsum", "einsum_plan"]
 
@@ -164,6 +165,11 @@ def einsum_plan(
 def _shape(position: int, operand: object) -> tuple[int, ...]:
     if isinstance(operand, torch.Tensor):
         return operand.shape
+    if isinstance(operand, SparseTensor):
+        raise PlanError(
+            "einsum_plan: plans are of dense operands; joinsum.einsum plans sparse ones at their first call, and "
+            f"joinsum.sparse.Program(...).plan() shows such a plan: operand={position}"
+        )
     good = isinstance(operand, Sequence) and not isinstance(operand, str)
     if not good or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in operand):  # type: ignore[attr-defined]
         raise PlanError(

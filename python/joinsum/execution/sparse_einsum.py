@@ -15,8 +15,9 @@ from joinsum.base.arguments import show
 from joinsum.base.dtypes import dtype_name
 from joinsum.base.errors import PlanError
 from joinsum.cluster.context import Context
-from joinsum.execution.compressed_rows import Call, by_rows, remember, remember_for_traits
+from joinsum.execution.compressed_rows import Call, by_rows, has_few_elements, remember, remember_for_traits
 from joinsum.execution.operands import check_operands
+from joinsum.execution.paired_rows import by_pairs
 from joinsum.execution.planned_einsum import EinsumSignature, PlannedEinsum
 from joinsum.execution.sparse_gradients import SparseGradients, at_pattern
 from joinsum.execution.sparse_queries import SparseQueries
@@ -165,6 +166,11 @@ class _Planned:
         return all(level == "dense" for level in self._data["physical"][-1]["formats"])
 
     @property
+    def iterations(self) -> float:
+        """Of the innermost loops of all kernels, as estimated."""
+        return sum(kernel["iterations"][-1] if kernel["iterations"] else 1.0 for kernel in self._data["physical"])
+
+    @property
     def queries(self) -> list[dict[str, Any]]:
         """The logical queries: name, operator, indices that it reduces, expression, output."""
         return cast(list[dict[str, Any]], self._data["logical"])
@@ -249,6 +255,13 @@ class _Call:
             return queries.run(self._blocks())["z"]
         return self.planned.run(self._handles())
 
+    def run_by_rows(self) -> SparseTensor | torch.Tensor:
+        """The result on one site, by the loops of compressed rows where there are some; without gradients."""
+        plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in self.given]
+        dense = self.out_format in ("auto", "dense")
+        out_format = "dense" if dense else self.out_format
+        return sparse_einsum(self.current, self.read.equation, plain, self.read.operations, out_format)
+
     @property
     def is_plain(self) -> bool:
         """Whether operands are read as they are given: of one dtype, and none in a layout of torch's; and whether they
@@ -265,11 +278,6 @@ class _Call:
         fill = _neutral_fill(self.read, self.given)
 
         def call(given: Sequence[SparseTensor | torch.Tensor]) -> SparseTensor | torch.Tensor | None:
-            if torch.is_grad_enabled() and any(x.requires_grad for x in given):
-                return None
-            for x in given:
-                if isinstance(x, torch.Tensor) and (x.layout is not torch.strided or x.device.type != "cpu"):
-                    return None
             if planned.finite and not _all_finite(given):
                 return None
             handles = {f"x{i}": _handle(x, operations, fill) for i, x in enumerate(given)}
@@ -414,7 +422,7 @@ class _Recorded(torch.autograd.Function):
         # Reading them in the backward pass raises where they were written to.
         ctx.save_for_backward(*inputs, *(x for x in call.given if isinstance(x, torch.Tensor)))
         if call.read.operations.products:
-            found = call.run()
+            found = call.run() if call.current.sites > 1 else call.run_by_rows()
         else:
             ctx.results = call.results()
             found = ctx.results["z"]
@@ -522,16 +530,17 @@ def sparse_einsum(
             operands = [_without_half(x) for x in operands]
         read = _read_before(current, equation, operands, operations)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+    texts = (equation, operations.join, operations.agg, out_format)
     of_rows = current.sites == 1 and not recorded and operations.products and torch._C._len_torch_dispatch_stack() == 0
     call = None
-    if of_rows and out_format == "auto":
-        call = _Call.of(current, read, operands, out_format)
-    if of_rows and (call is None or call.planned.gives_dense):
-        made = by_rows(read.labels, read.result, read.dtype, operands, out_format if call is None else "dense")
+    if of_rows:
+        if out_format == "auto" or len(operands) > 2:
+            call = _Call.of(current, read, operands, out_format)
+        made = _by_rows(call, read, operands, out_format)
         computed = None if made is None else made(operands)
         if computed is not None:
             assert made is not None
-            remember(current, (equation, operations.join, operations.agg, out_format), operands, made)
+            remember(current, texts, operands, made)
             return computed
     if call is None:
         with current.preparing("einsum"):
@@ -547,9 +556,25 @@ def sparse_einsum(
         with current.preparing("einsum"):
             call.planned.check_not_densified(call.operands)
     if current.sites == 1 and isinstance(out_format, str) and call.is_plain:
-        texts = (equation, operations.join, operations.agg, out_format)
         remember_for_traits(current, texts, operands, call.again())
     return _formatted(call.run(), read.gives_truths, out_format)
+
+
+def _by_rows(
+    call: _Call | None, read: _Read, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
+) -> Call | None:
+    """How a sum of products is computed by the loops of compressed rows, alone or pair by pair, if it is."""
+    case = read.labels, read.result, read.dtype, operands
+    gives_dense = out_format == "dense" or (call is not None and call.planned.gives_dense)
+    if out_format == "auto":
+        found = by_rows(*case, "dense") if gives_dense else None
+        if found is None and all(isinstance(x, SparseTensor) for x in operands):
+            found = by_rows(*case, "csr") if len(operands) != 2 or has_few_elements(*case) else None
+    else:
+        found = by_rows(*case, out_format)
+    if found is None and gives_dense and call is not None:
+        found = by_pairs(read.labels, read.result, read.extents, read.dtype, operands, call.planned.iterations)
+    return found
 
 
 def _formatted(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -52,9 +52,10 @@ class SparseTensor:
     Compilers, 2018.
     """
 
-    __slots__ = ("__weakref__", "_calls", "_handle", "_rows", "_traits", "_values", "_version")
+    __slots__ = ("__weakref__", "_calls", "_columns", "_handle", "_rows", "_traits", "_values", "_version")
     _handle: _C.SparseTensor
     _calls: dict[Any, Any] | None  # `calls`
+    _columns: _C.CompressedRows | bool | None  # `columns`; False before it is asked for
     _rows: _C.CompressedRows | bool | None  # `rows`; False before it is asked for
     _traits: tuple[object, ...] | None  # `traits`
     _values: torch.Tensor | None  # what `with_values` got
@@ -73,7 +74,7 @@ class SparseTensor:
         tensor = cls.__new__(cls)
         tensor._handle = handle
         tensor._calls = None
-        tensor._rows = False
+        tensor._rows = tensor._columns = False
         tensor._traits = None
         tensor._values = None
         tensor._version = 0
@@ -224,6 +225,15 @@ class SparseTensor:
         return self._rows
 
     @property
+    def columns(self) -> _C.CompressedRows | None:
+        """The same of the transposed matrix, of matrices in compressed columns or rows."""
+        handle = self.handle
+        if self._columns is False:
+            self._columns = _C.CompressedRows.of_transposed(handle)
+        assert not isinstance(self._columns, bool)
+        return self._columns
+
+    @property
     def calls(self) -> dict[Any, Any]:
         """What einsums know of calls with this tensor, by their arguments."""
         _ = self.handle  # forgets them where values were written to
@@ -290,6 +300,18 @@ class SparseTensor:
             raise TypeError("len() of a scalar")
         return self.shape[0]
 
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("SparseTensor: no array of numpy's; give x.to_dense().numpy(), or x.to_scipy()")
+
+    def _no_operator(self, *_: object) -> NoReturn:
+        raise TypeError(
+            'SparseTensor: operators are einsums: joinsum.einsum("ij,j->i", a, x) for a @ x, '
+            'joinsum.einsum("ij,ij->ij", a, b, join="add") for a + b'
+        )
+
+    __matmul__ = __rmatmul__ = __add__ = __radd__ = __sub__ = __rsub__ = _no_operator
+    __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = _no_operator
+
     def __reduce__(self) -> tuple[Any, ...]:
         handle = self.handle
         values = handle.values.clone()
@@ -353,7 +375,7 @@ class SparseTensor:
             handle.shape, columns, data, handle.axes, handle.formats, handle.fill, None, 2**40
         )
         self._take(values)
-        self._calls, self._rows = None, False
+        self._calls, self._rows, self._columns = None, False, False
 
     def _recorded(self, who: str, made: SparseTensor) -> SparseTensor:
         """`made`, of the same elements in other levels, with values in autograd where they are."""

@@ -140,6 +140,30 @@ def different_scalars_are_named() -> str:
 
 
 @scene(SCENES)
+def different_reductions_are_named() -> list[str]:
+    """Of parameters, which users log on one rank: another operator, another tensor, or none."""
+    enter(on_group())
+    w, v = (joinsum.DistributedTensor.of(torch.ones(shape), parts=ranks(), place=[0]) for shape in (8, 12))
+    first = rank() == 0
+    odd: dict[str, tuple[Callable[[], object], str]] = {
+        "operator": (w.sum if first else w.max, "agree: sites make different calls: site 0: aten.sum.default"),
+        "tensor": (w.norm if first else v.norm, "norm: sites differ: line=2, site 0: a tensor of shape=[8]"),
+        "call": (w.norm if first else product, "agree: sites make different calls: site 0: norm, site 1: run"),
+    }
+    return [check_difference(error_of(call), text) for call, text in odd.values()]
+
+
+@scene(SCENES)
+def a_tensor_that_all_have_is_reduced_without_a_message() -> float:
+    enter(on_group())
+    w = joinsum.DistributedTensor.of(torch.arange(6.0), place="replicated")
+    if rank() == 0:
+        assert w.full_tensor().tolist() == [0, 1, 2, 3, 4, 5]
+        assert (float(w.sum()), float(w.max()), float(w.mean())) == (15, 5, 2.5)
+    return float(w.norm())
+
+
+@scene(SCENES)
 def different_calls_are_named() -> str:
     transport = enter(on_group())._transport
     call = product if rank() == 0 else lambda: transport.all_reduce_max([1.0])

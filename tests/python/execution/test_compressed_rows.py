@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import joinsum
 import pytest
 import torch
 from joinsum import SparseTensor
+from joinsum.execution import paired_rows
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +55,15 @@ def random_dense(seed: int, *shape: int, density: float, dtype: torch.dtype) -> 
         "ij,i,j->ij",
         "ij,ik,jk->ji",
         "ij,->ij",
+        "ij->",
+        "ij,jk->kij",
+        "ij,kj->ik",
+        "ij,kj->ki",
+        "ij,ki->jk",
+        "ij,jkl->ikl",
+        "ij,kjl->lik",
+        "ij,lik->kjl",
+        "k,ij,j->ik",
     ],
 )
 def test_matrices_in_compressed_rows_beside_dense_operands(
@@ -76,6 +87,101 @@ def test_matrices_in_compressed_rows_beside_dense_operands(
         assert (out_format == "csr") == isinstance(got, SparseTensor)
         dense_result = got.to_dense() if isinstance(got, SparseTensor) else got
         assert torch.equal(dense_result, torch.einsum(equation, *dense)), out_format
+
+
+def test_matrices_in_compressed_columns_beside_dense_operands() -> None:
+    dense = random_dense(1, 7, 5, density=0.4, dtype=torch.float64)
+    matrix = SparseTensor.from_torch(dense, levels="csc")
+    for equation in ("ij->", "ij->i", "ij->j", "ij,j->i", "ij,i->j", "ij,jk->ik", "ij,ik->kj", "ij,kil->kjl"):
+        extents = {"i": 7, "j": 5, "k": 3, "l": 2}
+        others = [
+            random_dense(2, *(extents[label] for label in text), density=0.9, dtype=torch.float64)
+            for text in equation.split("->")[0].split(",")[1:]
+        ]
+        for out_format in ("dense", "auto"):
+            got = joinsum.einsum(equation, matrix, *others, out_format=out_format)
+            assert torch.equal(dense_of(got), torch.einsum(equation, dense, *others)), (equation, out_format)
+
+
+def dense_of(found: Any) -> torch.Tensor:
+    return found.to_dense() if isinstance(found, SparseTensor) else found
+
+
+@pytest.mark.parametrize("levels", [("csr", "csr", "csr"), ("csc", "csr", "csc"), ("csr", "csc", "csc")])
+@pytest.mark.parametrize(
+    "equation",
+    [
+        *("ij,jk->ik", "ij,jk->ki", "ij,ik->jk", "ij,ik->kj", "ij,kj->ik", "ij,ki->kj", "ij,ki->jk"),
+        *("ij,jk,ik->", "ij,jk,ki->", "ij,ik,jk->i", "ij,ik,jk->j", "ij,kj,ik->k", "ji,jk,ki->j"),
+        *("ij,jk,ik->ik", "ij,jk,ki->ik", "ji,jk,ki->ik", "ij,jk,ik->ij", "ij,jk,ik->jk", "ij,jk,ik->kj"),
+    ],
+)
+def test_products_of_sparse_matrices(equation: str, levels: tuple[str, ...]) -> None:
+    extents = {"i": 8, "j": 5, "k": 6}
+    texts, result = equation.split("->")
+    dense = [
+        random_dense(number, *(extents[label] for label in text), density=0.3, dtype=torch.float64)
+        for number, text in enumerate(texts.split(","))
+    ]
+    operands = [SparseTensor.from_torch(x, levels=own) for x, own in zip(dense, levels, strict=False)]
+    for out_format in ("csr", "dense", "auto") if len(result) == 2 else ("dense", "auto"):
+        for _ in range(2):  # the second call is known
+            got = joinsum.einsum(equation, *operands, out_format=out_format)
+            assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), out_format
+
+
+def test_a_product_of_a_skewed_graph_is_sparse_though_bounds_say_that_it_is_dense() -> None:
+    """By the largest degrees of rows and columns, every element may be stored."""
+    n = 2000
+    at = torch.cat([torch.stack([torch.zeros(n).long(), torch.arange(n)]), torch.arange(n).repeat(2, 1)], 1)
+    a = SparseTensor.from_coordinates(at.numpy(), torch.ones(2 * n, dtype=torch.float64), (n, n), fold="sum")
+    a = a.with_levels("csr")
+    square = joinsum.einsum("ij,jk->ik", a, a)
+    assert isinstance(square, SparseTensor)
+    assert square.nnz < 3 * n
+    full = SparseTensor.from_torch(torch.ones(50, 50, dtype=torch.float64), levels="csr")
+    assert isinstance(joinsum.einsum("ij,jk->ik", full, full), torch.Tensor)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_chains_of_products_pair_by_pair(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a loop nest over all operands would be faster."""
+    monkeypatch.setattr(paired_rows, "_GENERAL_CALL", 1e9)
+    draw = random.Random(seed)
+    extents = dict(zip("abcde", (3, 4, 2, 5, 3), strict=True))
+    count = draw.randint(2, 5)
+    texts = ["".join(draw.sample("abcde", draw.choice([0, 1, 1, 2, 2, 2, 3]))) for _ in range(count)]
+    matrices = [place for place, text in enumerate(texts) if len(text) == 2]
+    if not matrices:
+        return
+    sparse = {place: draw.choice(["csr", "csr", "csc", "coo"]) for place in matrices if draw.random() < 0.7}
+    sparse.setdefault(matrices[0], "csr")
+    known = sorted({*"".join(texts)})
+    result = "".join(draw.sample(known, draw.randint(0, min(3, len(known)))))
+    dense = [
+        random_dense(seed + place, *(extents[label] for label in text), density=0.6, dtype=torch.float64)
+        for place, text in enumerate(texts)
+    ]
+    operands = [SparseTensor.from_torch(x, levels=sparse[i]) if i in sparse else x for i, x in enumerate(dense)]
+    equation = ",".join(texts) + "->" + result
+    for out_format in ("dense", "auto"):
+        for _ in range(2):
+            got = joinsum.einsum(equation, *operands, out_format=out_format)
+            assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), (equation, out_format, sparse)
+
+
+@pytest.mark.parametrize("out_format", ["dense", "csr"])
+def test_a_known_call_records_gradients(out_format: str) -> None:
+    """Of a call that was made without."""
+    dense = random_dense(1, 6, 6, density=0.4, dtype=torch.float64)
+    matrix = SparseTensor.from_torch(dense, levels="csr")
+    x = torch.arange(1.0, 7.0, dtype=torch.float64)
+    joinsum.einsum("i,ij,j->ij", x, matrix, x, out_format=out_format)
+    smooth = x.clone().requires_grad_()
+    found = joinsum.einsum("i,ij,j->ij", smooth, matrix, x, out_format=out_format)
+    values = found.values() if isinstance(found, SparseTensor) else found
+    (gradient,) = torch.autograd.grad(values.sum(), smooth)
+    assert torch.allclose(gradient, dense @ x)
 
 
 def test_results_that_are_chosen_are_sparse_where_the_planner_makes_them_so() -> None:

@@ -272,3 +272,16 @@ def test_operands_without_data_and_transforms_are_refused(equation: str) -> None
     if operands:
         with pytest.raises(PlanError, match=r"torch\.func"):
             torch.func.vmap(lambda x: joinsum.einsum(equation, matrix, x))(torch.ones(2, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.uint8])
+def test_comparisons(sign: str, dtype: torch.dtype) -> None:
+    a, b = (torch.randint(0, 3, (6, 5), generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (1, 2))
+    if dtype is torch.float32:
+        a[0, 0] = b[0, 0] = a[1, 1] = float("nan")
+    sparse = [SparseTensor.from_torch(x, levels="csr") for x in (a, b)]
+    for operands in ((sparse[0], sparse[1]), (sparse[0], b)):
+        found = joinsum.einsum("ij,ij->ij", *operands, join=f"x0{sign}x1", out_format="dense")
+        wanted = {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b, "==": a == b, "!=": a != b}[sign]
+        assert torch.equal(found, wanted.to(dtype))

@@ -241,3 +241,20 @@ def test_a_sparse_tensor_too_large_to_be_dense_says_so() -> None:
     tensor = SparseTensor.from_coordinates([[5], [7]], [1.0], (2**30, 2**30))
     assert "a level would hold too many bytes: level=1, format=dense" in refusal(tensor.to_dense)
     assert tensor.with_levels("hash").nnz == 1
+
+
+def test_operators_are_einsums_and_say_so() -> None:
+    a = SparseTensor.from_torch(torch.eye(3))
+    calls = (
+        lambda: a @ torch.ones(3),
+        lambda: torch.ones(3) @ a,
+        lambda: a + a,
+        lambda: 2 * a,
+        lambda: -a,
+        lambda: a / 2,
+    )
+    for call in calls:
+        with pytest.raises(TypeError, match=r'joinsum\.einsum\("ij,j->i", a, x\)'):
+            call()
+    with pytest.raises(TypeError, match=r"x\.to_dense\(\)\.numpy\(\)"):
+        np.asarray(a)

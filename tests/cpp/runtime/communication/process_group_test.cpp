@@ -109,8 +109,10 @@ TEST(ProcessGroup, NamesTheFirstLineInWhichSitesDiffer) {
 TEST(ProcessGroup, NamesDifferentCalls) {
   const auto errors =
       on_group(2, [](Transport& transport, int rank) { transport.agree(rank == 0 ? "run" : "plan", ""); });
-  for (const std::string& error : errors)
-    EXPECT_EQ(error, "agree: sites make different calls: site 0: run, site 1: plan");
+  for (const std::string& error : errors) {
+    EXPECT_EQ(error,
+              "agree: sites make different calls: site 0: run, site 1: plan; every rank makes all calls, in one order");
+  }
 }
 
 TEST(ProcessGroup, GathersTextsOfDifferentLengths) {
