@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -152,6 +153,55 @@ class Row {
 
 /// Of an entry that meets a row of `width` elements, in entries that meet one.
 int64_t work_of(int64_t width) { return 1 + width / 8; }
+
+/// A byte of 0 or 1: products are true where both are, sums where one is.
+struct Truth {
+  uint8_t byte = 0;
+  Truth& operator+=(Truth other) {
+    byte |= other.byte;
+    return *this;
+  }
+  friend Truth operator*(Truth a, Truth b) { return {static_cast<uint8_t>(a.byte & b.byte)}; }
+};
+
+/// Calls `run` with a zero of the type in which elements are added up: integers wrap around.
+template <class Run>
+void with_elements(at::ScalarType dtype, const Run& run) {
+  switch (dtype) {
+    case at::kFloat:
+      return run(float{});
+    case at::kDouble:
+      return run(double{});
+    case at::kInt:
+      return run(uint32_t{});
+    case at::kLong:
+      return run(uint64_t{});
+    case at::kBool:
+      return run(Truth{});
+    default:
+      JOINSUM_CHECK(false, "a dtype that compressed rows do not have");
+  }
+}
+
+/// Rows `begin` to `end` of A X for elements that have no loops of their own.
+template <class T, class Column>
+void plain_times(const rows::CompressedMatrix<T, Column>& a, int64_t begin, int64_t end, const T* x, int64_t width,
+                 T* y) {
+  for (int64_t r = begin; r < end; ++r) {
+    T* row = y + r * width;
+    if (width == 1) {
+      T sum{};
+      for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) sum += a.values[e] * x[a.columns[e]];
+      *row = sum;
+      continue;
+    }
+    std::fill_n(row, width, T{});
+    for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) {
+      const T* from = x + int64_t{a.columns[e]} * width;
+      for (int64_t c = 0; c < width; ++c) row[c] += a.values[e] * from[c];
+    }
+  }
+}
 
 bool is_plain(const at::Tensor& x, at::ScalarType dtype) {
   return x.device().is_cpu() && x.layout() == at::kStrided && x.scalar_type() == dtype && !x.is_conj() && !x.is_neg() &&
@@ -319,8 +369,7 @@ namespace {
 /// Whether a matrix has a dense level and a sorted list, of any order of the axes.
 bool is_compressed(const Tensor& tensor) {
   return tensor.rank() == 2 && tensor.levels[0].format == LevelFormat::kDense &&
-         tensor.levels[1].format == LevelFormat::kSortedList && tensor.fill == 0 &&
-         (tensor.dtype() == DType::kFloat32 || tensor.dtype() == DType::kFloat64);
+         tensor.levels[1].format == LevelFormat::kSortedList && tensor.fill == 0 && tensor.dtype() != DType::kUInt8;
 }
 
 const std::vector<int64_t> kByRows = {0, 1};
@@ -340,8 +389,7 @@ std::optional<CompressedRows> CompressedRows::of_transposed(const Tensor& matrix
 }
 
 CompressedRows::CompressedRows(Matrix matrix) : matrix_(std::move(matrix)) {
-  JOINSUM_USER_CHECK(fits(*matrix_),
-                     "einsum: no matrix in compressed rows of f32 or f64 with fill 0: shape=", matrix_->shape,
+  JOINSUM_USER_CHECK(fits(*matrix_), "einsum: no matrix in compressed rows with fill 0: shape=", matrix_->shape,
                      ", dtype=", name_of(matrix_->dtype()));
   rows_ = matrix_->shape[0];
   columns_ = matrix_->shape[1];
@@ -356,13 +404,18 @@ at::Tensor CompressedRows::times(const at::Tensor& dense) const {
   const int64_t width = dense.dim() == 2 ? dense.size(1) : 1;
   const at::Tensor out =
       at::empty(dense.dim() == 2 ? std::vector<int64_t>{rows_, width} : std::vector<int64_t>{rows_}, dense.options());
-  AT_DISPATCH_FLOATING_TYPES(dtype_, "times", [&] {
-    const auto* from = x.const_data_ptr<scalar_t>();
-    auto* to = out.mutable_data_ptr<scalar_t>();
-    with_columns<scalar_t>(*matrix_, narrow_, [&](const auto& a) {
+  with_elements(dtype_, [&](auto zero) {
+    using T = decltype(zero);
+    const auto* from = static_cast<const T*>(x.const_data_ptr());
+    auto* to = static_cast<T*>(out.mutable_data_ptr());
+    with_columns<T>(*matrix_, narrow_, [&](const auto& a) {
       for_ranges(a.offsets, rows_, work_of(width), [&](int64_t begin, int64_t end) {
-        if (width == 1) return loops_for(a).times_vector(a, begin, end, from, to);
-        loops_for(a).times_matrix(a, begin, end, from, width, to);
+        if constexpr (std::is_floating_point_v<T>) {
+          if (width == 1) return loops_for(a).times_vector(a, begin, end, from, to);
+          loops_for(a).times_matrix(a, begin, end, from, width, to);
+        } else {
+          plain_times(a, begin, end, from, width, to);
+        }
       });
     });
   });
@@ -375,22 +428,23 @@ at::Tensor CompressedRows::transposed_times(const at::Tensor& dense) const {
   const int64_t width = dense.dim() == 2 ? dense.size(1) : 1;
   const at::Tensor out = at::zeros(
       dense.dim() == 2 ? std::vector<int64_t>{columns_, width} : std::vector<int64_t>{columns_}, dense.options());
-  AT_DISPATCH_FLOATING_TYPES(dtype_, "transposed_times", [&] {
-    const auto a = pointers<scalar_t>(*matrix_);
-    const auto* from = x.const_data_ptr<scalar_t>();
-    auto* to = out.mutable_data_ptr<scalar_t>();
+  with_elements(dtype_, [&](auto zero) {
+    using T = decltype(zero);
+    const auto a = pointers<T>(*matrix_);
+    const auto* from = static_cast<const T*>(x.const_data_ptr());
+    auto* to = static_cast<T*>(out.mutable_data_ptr());
     // Threads have columns of X each, so that no two write one element.
     const int64_t grain = std::max<int64_t>(8, ceil_div(width, threads_for(a.offsets[rows_] * work_of(width))));
     pairs::for_each_range(width, grain, [&](int64_t first, int64_t last) {
       for (int64_t r = 0; r < rows_; ++r) {
-        const scalar_t* __restrict row = from + r * width;
+        const T* __restrict row = from + r * width;
         if (width == 1) {
-          const scalar_t factor = *row;
+          const T factor = *row;
           for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) to[a.columns[e]] += a.values[e] * factor;
           continue;
         }
         for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) {
-          scalar_t* __restrict sum = to + a.columns[e] * width;
+          T* __restrict sum = to + a.columns[e] * width;
           for (int64_t c = first; c < last; ++c) sum[c] += a.values[e] * row[c];
         }
       }

@@ -27,6 +27,8 @@ _MOST_COLUMNS = 1 << 26
 # Density from which on a product of sparse matrices is dense.
 _DENSE = 0.5
 
+_FLOATS = (torch.float32, torch.float64)
+
 _LETTERS = "klmnopqrstuvwxyz"
 
 Operand = SparseTensor | torch.Tensor
@@ -62,12 +64,16 @@ def by_rows(
     out_format: object,
 ) -> Call | None:
     """How the sum of products is computed whose first sparse operand A is a matrix in compressed rows or columns. As a
-    dense tensor: its sums, its product with one dense operand along one label, and sums of A B at the entries of a
-    third matrix. In compressed rows: A with scaled rows or columns; A multiplied by X Yᵀ element by element; with other
-    such matrices A B, and A B at the entries of a third one. None for anything else."""
+    dense tensor: its product with one dense operand along one label, of any dtype but uint8; of floats also its sums,
+    and sums of A B at the entries of a third matrix. In compressed rows, of floats: A with scaled rows or columns; A
+    multiplied by X Yᵀ element by element; with other such matrices A B, and A B at the entries of a third one. None for
+    anything else."""
     case = _case(labels, result, dtype, operands)
-    make = _dense if out_format == "dense" else _in_rows if out_format == "csr" else None
-    return None if case is None or make is None else make(case)
+    if case is None:
+        return None
+    if dtype not in _FLOATS:
+        return _dense(case) if out_format == "dense" and sum(case.sparse) == 1 and len(case.sparse) == 2 else None
+    return _dense(case) if out_format == "dense" else _in_rows(case) if out_format == "csr" else None
 
 
 def _case(
@@ -236,7 +242,7 @@ def has_few_elements(
     labels: Sequence[Sequence[str]], result: Sequence[str], dtype: torch.dtype, operands: Sequence[Operand]
 ) -> bool:
     """Whether the product of two sparse matrices is expected to be no dense matrix."""
-    case = _case(labels, result, dtype, operands)
+    case = _case(labels, result, dtype, operands) if dtype in _FLOATS else None
     factors = None if case is None or len(case.texts) != 2 else _factors(case.texts, (0, 1), case.result)
     left, right = (None, None) if factors is None else (each.rows(operands) for each in factors)
     if factors is None or left is None or right is None:

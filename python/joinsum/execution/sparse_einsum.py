@@ -531,7 +531,8 @@ def sparse_einsum(
         read = _read_before(current, equation, operands, operations)
     recorded = torch.is_grad_enabled() and any(x.requires_grad for x in operands)
     texts = (equation, operations.join, operations.agg, out_format)
-    of_rows = current.sites == 1 and not recorded and operations.products and torch._C._len_torch_dispatch_stack() == 0
+    products = operations.products or (read.dtype is torch.bool and (operations.join, operations.agg) == ("mul", "any"))
+    of_rows = current.sites == 1 and not recorded and products and torch._C._len_torch_dispatch_stack() == 0
     call = None
     if of_rows:
         if out_format == "auto" or len(operands) > 2:

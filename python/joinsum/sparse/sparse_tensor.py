@@ -217,7 +217,7 @@ class SparseTensor:
 
     @property
     def rows(self) -> _C.CompressedRows | None:
-        """The core's products of matrices in compressed rows, of `float32` or `float64` and fill 0; None of others."""
+        """The core's products of matrices in compressed rows, of fill 0 and any dtype but `uint8`; None of others."""
         handle = self.handle
         if self._rows is False:
             self._rows = _C.CompressedRows(handle) if _C.CompressedRows.fits(handle) else None

@@ -103,6 +103,33 @@ def test_matrices_in_compressed_columns_beside_dense_operands() -> None:
             assert torch.equal(dense_of(got), torch.einsum(equation, dense, *others)), (equation, out_format)
 
 
+@pytest.mark.parametrize("levels", ["csr", "csc"])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool])
+@pytest.mark.parametrize("equation", ["ij,j->i", "ij,i->j", "ij,jk->ik", "ij,kj->ik", "ij,ik->kj"])
+def test_products_of_integers_and_truth_values(equation: str, dtype: torch.dtype, levels: str) -> None:
+    dense = random_dense(1, 7, 5, density=0.4, dtype=torch.int64)
+    extents = {"i": 7, "j": 5, "k": 3}
+    others = [
+        random_dense(2, *(extents[label] for label in text), density=0.6, dtype=torch.int64)
+        for text in equation.split("->")[0].split(",")[1:]
+    ]
+    if dtype is torch.bool:
+        dense, others = dense != 0, [x != 0 for x in others]
+    else:  # products wrap around
+        dense, others = (dense * (2**31 - 1)).to(dtype), [(x * (2**31 - 1)).to(dtype) for x in others]
+    matrix = SparseTensor.from_torch(dense, levels=levels)
+    agg = "any" if dtype is torch.bool else "sum"
+    wanted = torch.einsum(equation, dense.to(torch.int64), *(x.to(torch.int64) for x in others))
+    wanted = wanted != 0 if dtype is torch.bool else wanted.to(dtype)
+    for out_format in ("dense", "auto"):
+        for _ in range(2):
+            got = dense_of(joinsum.einsum(equation, matrix, *others, agg=agg, out_format=out_format))
+            assert got.dtype is dtype
+            assert torch.equal(got, wanted), out_format
+    joinsum.init(sites=2)
+    assert torch.equal(dense_of(joinsum.einsum(equation, matrix, *others, agg=agg)), wanted)
+
+
 def dense_of(found: Any) -> torch.Tensor:
     return found.to_dense() if isinstance(found, SparseTensor) else found
 
