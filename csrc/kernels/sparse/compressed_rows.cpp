@@ -440,6 +440,9 @@ at::Tensor CompressedRows::transposed_times(const at::Tensor& dense) const {
         const T* __restrict row = from + r * width;
         if (width == 1) {
           const T factor = *row;
+          if constexpr (std::is_same_v<T, Truth>) {
+            if (factor.byte == 0) continue;
+          }
           for (int64_t e = a.offsets[r]; e < a.offsets[r + 1]; ++e) to[a.columns[e]] += a.values[e] * factor;
           continue;
         }

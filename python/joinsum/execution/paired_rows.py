@@ -72,8 +72,8 @@ def by_pairs(
     iterations: float,
 ) -> Call | None:
     """How the sum of products is computed pair by pair, as a dense tensor; None where that is not possible, or not
-    expected to be faster than a loop nest of so many iterations."""
-    if not _FEWEST <= len(operands) <= _MOST or dtype not in (torch.float32, torch.float64):
+    expected to be faster than a loop nest of so many iterations. Of truth values it is whether any product is true."""
+    if not _FEWEST <= len(operands) <= _MOST or dtype not in (torch.float32, torch.float64, torch.bool):
         return None
     items = []
     for place, (own, operand) in enumerate(zip(labels, operands, strict=True)):
@@ -85,7 +85,7 @@ def by_pairs(
         items.append(item)
     if not any(item.is_matrix for item in items):
         return None
-    search = _Search(tuple(result), extents, len(operands))
+    search = _Search(tuple(result), extents, adds_up=dtype is not torch.bool)
     steps = search.best(tuple(items), len(operands))
     if steps is None or _seconds(steps) > _GENERAL_CALL + _ITERATION * iterations:
         return None
@@ -109,10 +109,13 @@ def _seconds(steps: Steps) -> float:
 
 
 class _Search:
-    """The fastest order of pairs: all are tried."""
+    """The fastest order of pairs: all are tried.
 
-    def __init__(self, result: tuple[str, ...], extents: Mapping[str, int], operands: int) -> None:
-        self._result, self._extents, self._operands = result, extents, operands
+    adds_up   whether dense tensors and single matrices can be summed
+    """
+
+    def __init__(self, result: tuple[str, ...], extents: Mapping[str, int], adds_up: bool) -> None:
+        self._result, self._extents, self._adds_up = result, extents, adds_up
 
     def best(self, items: tuple[_Item, ...], place: int) -> Steps | None:
         """The steps that are left; the next result has this place. None where a matrix would be left, or what is not
@@ -121,6 +124,8 @@ class _Search:
             others = [each for each in items if each is not item]
             kept = self._needed(item.labels, others)
             if len(kept) < len(item.labels):
+                if not self._adds_up:
+                    return None
                 return self._followed(self._summed(item, kept), others, place)
         if len(items) == 1:
             return () if not items[0].is_matrix else None
@@ -157,6 +162,8 @@ class _Search:
         if self._elements(kept) > _MOST_ELEMENTS:
             return None
         if not one.is_matrix:
+            if len(kept) < len(labels) and not self._adds_up:
+                return None
             return _Step(one, other, kept, _DENSE_CALL + _MULTIPLICATION * self._elements(labels))
         shared = set(one.labels) & set(other.labels)
         if len(shared) != 1 or shared & set(kept):

@@ -197,6 +197,22 @@ def test_chains_of_products_pair_by_pair(seed: int, monkeypatch: pytest.MonkeyPa
             assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), (equation, out_format, sparse)
 
 
+@pytest.mark.parametrize("equation", ["i,ij,j->j", "j,i,ij->i", "i,ij,jk->ik", "i,ij,jk,k->k", "ij,j->", "i,j,ij->"])
+def test_chains_of_truth_values_pair_by_pair(equation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paired_rows, "_GENERAL_CALL", 1e9)
+    extents = {"i": 7, "j": 5, "k": 6}
+    texts = equation.split("->")[0].split(",")
+    dense = [
+        random_dense(place, *(extents[label] for label in text), density=0.4, dtype=torch.float64) != 0
+        for place, text in enumerate(texts)
+    ]
+    operands = [SparseTensor.from_torch(x, levels="csr") if x.dim() == 2 else x for x in dense]
+    wanted = torch.einsum(equation, *(x.double() for x in dense)) != 0
+    for out_format in ("dense", "auto"):
+        found = joinsum.einsum(equation, *operands, agg="any", out_format=out_format)
+        assert torch.equal(dense_of(found), wanted)
+
+
 @pytest.mark.parametrize("out_format", ["dense", "csr"])
 def test_a_known_call_records_gradients(out_format: str) -> None:
     """Of a call that was made without."""
