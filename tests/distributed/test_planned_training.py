@@ -83,7 +83,28 @@ def test_shards_may_have_several_lengths(plays: Any, ranks: int) -> None:
 def test_shards_of_other_widths_are_an_error_on_all_ranks(plays: Any, ranks: int) -> None:
     for kind, text, _ in plays(ranks).values("shards_of_other_widths_are_refused"):
         assert kind == "TransportError"
-        assert "site 0: shard 0: [*, 6] torch.float32, site 1: shard 0: [*, 7] torch.float32" in text
+        assert text == (
+            "train_step: the ranks passed shards of different lengths, beyond their first axis: tensor 0 of the batch, "
+            "site 0: [2, 6] torch.float32, site 1: [2, 7] torch.float32; pad the batches of all ranks to one length, "
+            "as with pad_to_multiple_of or padding='max_length'"
+        )
+
+
+@on_two
+def test_ranks_that_pass_batches_of_their_own_are_told_what_to_do(plays: Any, ranks: int) -> None:
+    for errors in plays(ranks).values("ranks_that_pass_batches_of_their_own_are_told_what_to_do"):
+        assert len(errors) == 8
+        for case, (kind, text, seconds) in errors.items():
+            assert (kind, seconds < 20) == ("TransportError", True), case
+            assert 'pass the same batch on all ranks, or each rank its own with data="sharded"' in text, case
+            if case.endswith("a new size"):
+                assert text.startswith("capture: the ranks make different calls: site 1 captures a graph for new"), text
+                assert "site 0 runs a graph that it captured before; the inputs of this rank: x=[" in text, text
+                continue
+            assert text.startswith("capture: the ranks passed different inputs: input=x, site 0: "), text
+            first, second = ("f32[8,6]", "f32[6,6]") if case.endswith("known sizes") else ("[8, 6]", "[6, 6]")
+            assert f"site 0: {first}" in text, text
+            assert f", site 1: {first if case.endswith('values') else second}" in text, text
 
 
 @on_two

@@ -17,12 +17,14 @@ from joinsum import _C
 from joinsum.algebra.plan import IaPlan
 from joinsum.algebra.sources import is_sparse, sparse_array
 from joinsum.algebra.stored_relation import StoredRelation
+from joinsum.base.errors import TransportError
 from joinsum.capture.argument_layout import ArgumentLayout
 from joinsum.capture.captured_graph import CapturedGraph
 from joinsum.capture.decompositions.random import SEEDS
 from joinsum.capture.record import record_with_template
 from joinsum.capture.recording.recorded import Output, Recorded, Signature
 from joinsum.capture.recording.template import Template
+from joinsum.capture.run_errors import in_users_words
 from joinsum.cluster.context import Context
 from joinsum.distributed.block_tensor import axis_factors
 from joinsum.distributed.distributed_tensor import DistributedTensor
@@ -275,13 +277,16 @@ class PlannedProgram(PlannedGraph):
         spoilt: set[str] = set()
         try:
             made = current.execute(self.choice.plan, placed, {}, update=True, overwritten=spoilt)
-        except BaseException:
+        except BaseException as error:
             # What a run that failed has not overwritten is as it was.
             for name in spoilt:
                 x = None if self._tied.get(name) is None else args[self._tied[name]]
                 if isinstance(x, DistributedTensor):
                     x.stored.take()
-            raise
+            said = in_users_words(error, self._data)
+            if said is None:
+                raise
+            raise said from error
         return self._results(made, placed, args, memory)
 
     @cached_property
@@ -438,8 +443,19 @@ class PlannedProgram(PlannedGraph):
         self._result_types[output.name] = type_
         return type_
 
+    @cached_property
+    def _data(self) -> dict[str, str]:
+        """The inputs that are not the model's: by name, shape and dtype."""
+        inputs, state = self.signature.inputs, self._how.state or ()
+        data = [each for each in inputs if each.position is not None and each.position not in state]
+        return {each.name: f"{list(each.shape)} {each.dtype}" for each in data}
+
+    def agree(self) -> None:
+        """Raises TransportError on all ranks where they do not all capture this program."""
+        self._agree("this rank captures this graph", [str(self.core)])
+
     def _compare_inputs(self, args: Sequence[Any]) -> None:
-        """Raises where the ranks' inputs differ."""
+        """Raises TransportError on all ranks where their inputs differ."""
         values = {
             name: self._value(name, position, args)
             for name, position in self._places.items()
@@ -450,7 +466,18 @@ class PlannedProgram(PlannedGraph):
             + (str(x.physical_type) if isinstance(x, DistributedTensor) else f"checksum {_checksum(x)}")
             for name, x in values.items()
         ]
-        self.context.transport.agree("capture", "\n".join(["equal inputs on every rank", *lines]))
+        self._agree("this rank runs a graph that it captured before", lines)
+
+    def _agree(self, what: str, lines: Sequence[str]) -> None:
+        """Compares what ranks do. The batch comes first: where it differs, so does what follows from it."""
+        batch = [f"input {name}: {value}" for name, value in self._data.items()]
+        try:
+            self.context.transport.agree("capture", "\n".join([*batch, what, *lines]))
+        except TransportError as error:
+            said = in_users_words(error, self._data)
+            if said is None:
+                raise
+            raise said from error
 
 
 @dataclass(frozen=True)

@@ -59,12 +59,17 @@ def rewrite(gm: fx.GraphModule, contractions: bool = True) -> int:
         kind = kinds.get(node.target) if node.op in ("call_function", "call_method") else None
         if kind is None:
             continue
+        before = node.prev
         with gm.graph.inserting_before(node):
             new = kind(_Call(gm.graph, node))
         if new is None:
             continue
-        keys = ("example_value", "stack_trace", "nn_module_stack")
-        new.meta |= {key: node.meta[key] for key in keys if key in node.meta}
+        added, place = node.prev, {key: x for key, x in node.meta.items() if key in ("stack_trace", "nn_module_stack")}
+        while added is not before:
+            added.meta |= place
+            added = added.prev
+        if "example_value" in node.meta:
+            new.meta["example_value"] = node.meta["example_value"]
         node.replace_all_uses_with(new)
         gm.graph.erase_node(node)
         count += 1

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 
 from joinsum.base.arguments import show
-from joinsum.base.errors import PlanError
+from joinsum.base.errors import PlanError, TransportError
 from joinsum.base.trees import tree_leaves, tree_map
 from joinsum.cluster.context import Context, context
 from joinsum.distributed.distributed_tensor import DistributedTensor, from_local_shards, sharded_type
 
 __all__ = ["BatchShards"]
+
+_Form = tuple[list[int], str]  # shape and dtype of a tensor
+
+_PAD = "pad the batches of all ranks to one length, as with pad_to_multiple_of or padding='max_length'"
 
 
 class BatchShards:
@@ -46,15 +51,29 @@ class BatchShards:
 
     def _agreed_counts(self, axes: Sequence[torch.Tensor]) -> list[list[int]]:
         """For each tensor its first extent on each rank. Raises TransportError where the other extents differ."""
-        transport = context().transport
-        forms = "\n".join(f"shard {i}: [*, {str(list(x.shape[1:]))[1:]} {x.dtype}" for i, x in enumerate(axes))
-        own = ",".join(str(x.shape[0]) for x in axes)
-        ranks = [text.partition("\n") for text in transport.gather_texts(self._caller, f"{own}\n{forms}")]
-        if any(each[2] != forms for each in ranks):
-            transport.agree(self._caller, f"shards of a batch have one shape but for their first axis\n{forms}")
-        return [
-            list(column) for column in zip(*(map(int, filter(None, each[0].split(","))) for each in ranks), strict=True)
-        ]
+        own = json.dumps([[list(x.shape), str(x.dtype)] for x in axes])
+        ranks = [json.loads(text) for text in context().transport.gather_texts(self._caller, own)]
+        for site, forms in enumerate(ranks):
+            self._check_forms(ranks[0], site, forms)
+        return [[shape[0] for shape, _ in column] for column in zip(*ranks, strict=True)]
+
+    def _check_forms(self, first: Sequence[_Form], site: int, forms: Sequence[_Form]) -> None:
+        """Raises TransportError where a site's shards do not fit those of site 0."""
+        if len(forms) != len(first):
+            raise TransportError(
+                f"{self._caller}: the ranks passed batches of different numbers of tensors: site 0: {len(first)}, "
+                f"site {site}: {len(forms)}"
+            )
+        for i, (a, b) in enumerate(zip(first, forms, strict=True)):
+            same_axes, same_dtype = a[0][1:] == b[0][1:], a[1] == b[1]
+            if same_axes and same_dtype:
+                continue
+            what = "different dtypes" if same_axes else "different lengths, beyond their first axis"
+            remedy = "convert them to one dtype" if same_axes else _PAD
+            raise TransportError(
+                f"{self._caller}: the ranks passed shards of {what}: tensor {i} of the batch, site 0: {a[0]} {a[1]}, "
+                f"site {site}: {b[0]} {b[1]}; {remedy}"
+            )
 
     @property
     def extents(self) -> Collection[int]:

@@ -17,7 +17,13 @@ from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers
 from joinsum.cluster.context import context
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.frontend.program import Program, keep_labels
-from joinsum.frontend.saved_tensors import SavedForBackward, check_unwritten, memory_of, separate_results
+from joinsum.frontend.saved_tensors import (
+    SavedForBackward,
+    check_elements,
+    check_unwritten,
+    memory_of,
+    separate_results,
+)
 from joinsum.frontend.tracing.errors import capturing
 from joinsum.frontend.tracing.hugging_face import prepare_models
 from joinsum.frontend.tracing.sizes import GraphBySize, Make, Sizes
@@ -180,6 +186,7 @@ class ForwardAndBackward:
         own = function_results()
 
         def make(graph: torch.fx.GraphModule, inputs: Sequence[Any], numbers: SymbolicNumbers | None) -> _Pass:
+            check_elements(graph.graph, stay, self._persistent)
             separate_results(graph.graph, saved, stay)
             protected = SavedForBackward(graph.graph, stay) if stay else None
             distributed = {own[i] for i in self.stay if i < len(own)} | self._shards(graph.graph, own)

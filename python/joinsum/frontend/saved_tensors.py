@@ -12,9 +12,11 @@ import torch
 from torch.fx import Graph, Node
 
 from joinsum.algebra.sources import is_sparse
+from joinsum.base.errors import CaptureError
+from joinsum.capture.recording.application import operator_name, place_of
 from joinsum.distributed.distributed_tensor import DistributedTensor
 
-__all__ = ["SavedForBackward", "check_unwritten", "memory_of", "separate_results"]
+__all__ = ["SavedForBackward", "check_elements", "check_unwritten", "memory_of", "separate_results"]
 
 # Operators whose result shares its operand's memory, although their schema does not say so.
 _VIEWS = ("aten::_unsafe_view", "aten::_reshape_alias")
@@ -76,6 +78,23 @@ def check_unwritten(saved: Sequence[Any]) -> None:
                         f"operation: shape={list(tensor.shape)}, version={tensor._version}, expected={version}; write "
                         "into it after the backward pass, or give the forward pass a clone of it"
                     )
+
+
+def check_elements(graph: Graph, saved: Collection[int], persistent: Collection[int]) -> None:
+    """Raises CaptureError where a saved result has no elements, as of an empty batch: no block could hold it.
+
+    persistent   positions of the inputs that are the model's
+    """
+    results: Any = graph.output_node().args[0]
+    own = {node for i, node in enumerate(graph.find_nodes(op="placeholder")) if i in persistent}
+    for node in (results[i] for i in sorted(saved)):
+        value = node.meta.get("val") if isinstance(node, Node) and node not in own else None
+        if isinstance(value, torch.Tensor) and 0 in value.shape:
+            name = f"operator={operator_name(node.target)}, " if isinstance(node.target, torch._ops.OpOverload) else ""
+            raise CaptureError(
+                f"capture: a tensor has no elements: {name}shape={list(map(int, value.shape))}{place_of(node.meta)}; "
+                "give batches of at least one element, or leave the backward pass out with torch.no_grad()"
+            )
 
 
 def separate_results(graph: Graph, saved: Collection[int], stay: Collection[int]) -> None:

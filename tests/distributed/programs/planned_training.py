@@ -9,6 +9,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -168,6 +169,36 @@ def shards_of_other_widths_are_refused() -> tuple[str, str, float]:
     error = error_of(lambda: step(torch.ones(2, 7) if rank() == 1 else x, y))
     step(x, y)
     return error
+
+
+@scene(SCENES)
+def ranks_that_pass_batches_of_their_own_are_told_what_to_do() -> dict[str, tuple[str, str, float]]:
+    """Of other values or sizes, at the first step, at a size that is new on one rank, and at sizes that both know."""
+    begin()
+    loss, ((x, y),) = CASES["mlp"].loss, batches("mlp", 1, n=8)
+    own, rows = rank() == 1, slice(6 if rank() == 1 else 8)
+    errors = {}
+    for way in ("step", "loop"):
+        for case in ("values", "size"):
+            call = one_step(way, new_model("mlp"), loss, x)
+            inputs = (x + own, y) if case == "values" else (x[rows], y[rows])
+            errors[f"{way}, {case}"] = error_of(partial(call, *inputs))
+            call(x, y)
+        call = one_step(way, new_model("mlp"), loss, x)
+        call(x, y)
+        errors[f"{way}, a new size"] = error_of(partial(call, x[rows], y[rows]))
+        call(x[:6], y[:6])
+        errors[f"{way}, known sizes"] = error_of(partial(call, x[rows], y[rows]))
+        call(x, y)
+    return errors
+
+
+def one_step(way: str, model: nn.Module, loss: Callable[..., Tensor], x: Tensor) -> Callable[[Tensor, Tensor], object]:
+    """A training step, or forward and backward pass of a distributed model."""
+    if way == "step":
+        return joinsum.train_step(model, loss, sgd(model.parameters()))
+    model = joinsum.distribute(model, x)
+    return lambda x, y: loss(model(x), y).backward()
 
 
 class Small(nn.Module):

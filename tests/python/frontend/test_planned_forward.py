@@ -318,3 +318,12 @@ def test_torch_compile_around_a_planned_model_leaves_it_as_it_is(backend: str) -
     torch.testing.assert_close(torch.compile(model, backend=backend)(x), plain(x))
     with pytest.raises(joinsum.PlanError, match="runs as plans already"):
         joinsum.compile(lambda y: model(y) * 2)(x)
+
+
+def test_operators_know_the_modules_that_compute_them() -> None:
+    """Also products with a bias, and those of a model of torch's own class, whose method Dynamo traces."""
+    x = torch.ones(6, 10)
+    model = joinsum.distribute(nn.Sequential(nn.Linear(10, 24), nn.ReLU(), nn.Linear(24, 4)), x)
+    executable = model.forward.graph_for((x,), {}).programs[0].executable  # type: ignore[operator]
+    modules = [each for each in executable.recorded.modules if each]
+    assert modules == ["0", "0", "1", "2", "2"]  # a product and a sum for each layer

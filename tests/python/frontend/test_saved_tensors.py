@@ -184,3 +184,23 @@ def test_gradients_are_those_of_a_copy_that_was_made_before_the_forward_pass_wro
         way(x).square().sum().backward()
         torch.testing.assert_close(gathered(own.weight.grad), plain.weight.grad)
         torch.testing.assert_close(gathered(own.bank), plain.bank)
+
+
+# --- empty batches ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_empty_batch_is_refused_by_the_forward_pass_that_saves_it(layers: int, sites: int) -> None:
+    model = nn.Sequential(*[x for _ in range(layers) for x in (nn.Linear(10, 10), nn.ReLU())][: 2 * layers - 1])
+    joinsum.distribute(model, torch.randn(8, 10))
+    empty = torch.randn(0, 10)
+    if sites == 1:  # torch runs them
+        model(empty).sum().backward()
+        return
+    with pytest.raises(
+        joinsum.CaptureError, match=r"no elements: .*shape=\[0, 10\].*; give batches of at least one elem"
+    ):
+        model(empty)
+    with torch.no_grad():
+        assert model(empty).shape == (0, 10)
+    assert model(torch.randn(8, 10)).shape == (8, 10)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from joinsum.base.errors import PlanError
+from joinsum.capture.recording.application import current_place
 
 
 @torch.library.custom_op("joinsum::einsum", mutates_args=())
@@ -23,7 +24,8 @@ def _(equation: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     if len({operand.dtype for operand in operands}) > 1:  # torch's contractions promote no dtypes
         dtypes = [operand.dtype for operand in operands]
         raise PlanError(
-            f"capture: a product of tensors of several dtypes: equation={equation}, dtypes={dtypes}; use to()"
+            f"capture: a product of tensors of several dtypes: dtypes={dtypes}{current_place()}; convert them to one, "
+            "as with x.to(torch.float32)"
         )
     left, result = equation.split("->")
     extents: dict[str, Any] = {}

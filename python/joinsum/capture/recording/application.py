@@ -6,10 +6,12 @@ import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from torch import fx
+from torch.fx.traceback import get_current_meta
 
 from joinsum.base.errors import CaptureError
 from joinsum.capture.recording.recorder import Recorder
@@ -20,10 +22,12 @@ __all__ = [
     "Application",
     "TensorType",
     "argument_of",
+    "current_place",
     "described",
     "forward_node",
     "module_path",
     "operator_name",
+    "place_of",
     "refuse",
     "source_line",
 ]
@@ -32,6 +36,9 @@ TensorType = tuple[Sequence[int], torch.dtype]  # shape and dtype
 
 # Dynamo's path of a module: the variable that holds the model, then attributes.
 _MODULE = re.compile(r"[LG]\['[^']*'\]\.?(.*)")
+
+_METHOD = "__self__"
+_JOINSUM = str(Path(__file__).resolve().parents[2])
 
 
 @dataclass(frozen=True)
@@ -226,10 +233,16 @@ def module_path(node: fx.Node) -> str:
     >>> module_path(node)
     'layers.0'
     """
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    return _module_in(node.meta)
+
+
+def _module_in(meta: Mapping[str, Any]) -> str:
+    """The same, for an FX node's metadata."""
+    stack = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
     paths = [path for path, *_ in stack.values()]
     found = _MODULE.fullmatch(paths[-1]) if paths else None
-    return found[1].replace("['", ".").replace("']", "") if found is not None else ""
+    path = found[1].replace("['", ".").replace("']", "") if found is not None else ""
+    return path.removesuffix(_METHOD).rpartition(f"{_METHOD}.")[2]  # the model is that of a method that Dynamo traces
 
 
 def forward_node(node: fx.Node) -> fx.Node:
@@ -249,11 +262,32 @@ def source_line(node: fx.Node) -> str:
     'x (of no known line)'
     """
     node = forward_node(node)
-    trace = node.meta.get("stack_trace") or ""
+    return _line_in(node.meta) or f"{node.name} (of no known line)"
+
+
+def current_place() -> str:
+    """The user's module and line of the FX node that torch traces again at this moment, as `place_of` has them."""
+    return place_of(get_current_meta())
+
+
+def place_of(meta: Mapping[str, Any]) -> str:
+    """The user's module and line in an FX node's metadata, as further values of an error message; empty where they are
+    not known.
+
+    >>> place_of({"nn_module_stack": {"1": ("L['self'].layers", object)}})
+    ', module=layers'
+    """
+    module, line = _module_in(meta), _line_in(meta)
+    return (f", module={module}" if module else "") + (f", at={line}" if line and _JOINSUM not in line else "")
+
+
+def _line_in(meta: Mapping[str, Any]) -> str:
+    """The user's line in an FX node's metadata."""
+    trace = meta.get("stack_trace") or ""
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
     places = [position for position, line in enumerate(lines) if line.startswith("File ")]
     if not places:
-        return f"{node.name} (of no known line)"
+        return ""
     last = places[-1]
     text = lines[last + 1] if last + 1 < len(lines) else ""
     return f"{lines[last]}: {text}" if text else lines[last]

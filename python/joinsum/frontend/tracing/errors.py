@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from joinsum.base.errors import CaptureError, Error, KernelError, PlanError
 from joinsum.cluster.context import context
 from joinsum.frontend.tracing.module_errors import refusal_of_torch
+from joinsum.frontend.tracing.rejected_operators import RejectedOperator, rejected_operators
 from joinsum.frontend.tracing.torch_internals import (
     BackendCompilerFailed,
     RefusedByDynamo,
@@ -60,6 +61,7 @@ _SENTENCES = (
     (r"trace method `(\w+)` of class `(\w+)`", "a method cannot be captured: {1}.{0}", True),
 )
 _SYMBOL = re.compile(r"\bs\d+\b")  # an extent of any size
+_HINT = re.compile(r"\bs\d+: hint = (\d+)")
 
 _OBSERVED = re.compile(r"raised exception (\w+)\(('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"),?\)", re.DOTALL)
 _OWN = {kind.__name__: kind for kind in (KernelError, PlanError)}
@@ -85,17 +87,17 @@ def capturing(who: str, model: torch.nn.Module | None = None) -> Iterator[None]:
     """
     if is_transforming():
         raise CaptureError(f"{who}: {_TRANSFORMED}")
-    with context().preparing("capture"), _translated(who, model):
+    with context().preparing("capture"), rejected_operators() as rejected, _translated(who, model, rejected):
         yield
 
 
 @contextmanager
-def _translated(who: str, model: torch.nn.Module | None) -> Iterator[None]:
+def _translated(who: str, model: torch.nn.Module | None, rejected: RejectedOperator) -> Iterator[None]:
     try:
         yield
     except BackendCompilerFailed as error:
         if isinstance(error.inner_exception, Error):
-            raise error.inner_exception from None
+            raise _as_raised(error.inner_exception) from None
         raise
     except RefusedByDynamo as error:
         inner = _own_error(error)
@@ -104,12 +106,20 @@ def _translated(who: str, model: torch.nn.Module | None) -> Iterator[None]:
         refused = refusal_of_torch(str(error), model)
         if refused is not None:
             raise CaptureError(f"{who}: {refused[0]}{_place(str(error))}; {refused[1]}") from error
-        said, ours = _reason(str(error))
+        said, ours = _reason(str(error), rejected.sizes)
+        if isinstance(error, TorchRuntimeError) and rejected.module:
+            said = f"{said.rstrip('.')}: module={rejected.module}"
         # An operator that rejects its operands would do so without capture too.
         remedy = "" if isinstance(error, TorchRuntimeError) or not ours else f"; {_REMEDY}"
         if _ESCAPING_RESULT in str(error):
             remedy = f"; {_RETURN}"
         raise CaptureError(f"{who}: {said}{_place(str(error))}{remedy}") from error
+
+
+def _as_raised(error: Error) -> Error:
+    """joinsum's own error, without what torch.fx has added to its text: the call in the graph that it ran."""
+    error.args = (str(error).partition("\n\nWhile executing ")[0], *error.args[1:])
+    return error
 
 
 def _own_error(error: BaseException | None) -> Error | None:
@@ -126,16 +136,25 @@ def _observed(text: str) -> Error | None:
     """joinsum's own error, raised in code that Dynamo traced, from the text that Dynamo reports."""
     found = _OBSERVED.fullmatch(text)
     kind = _OWN.get(found[1]) if found is not None else None
-    return None if found is None or kind is None else kind(_SYMBOL.sub("*", ast.literal_eval(found[2])))
+    return None if found is None or kind is None else kind(_with_sizes(ast.literal_eval(found[2]), {}))
 
 
-def _reason(text: str) -> tuple[str, bool]:
+def _with_sizes(text: str, sizes: Mapping[str, str]) -> str:
+    """A message with numbers in place of symbols, and stars where they are not known.
+
+    >>> _with_sizes("[s7, s8] and (s9: hint = 8)", {"s7": "2"})
+    '[2, *] and (8)'
+    """
+    return _SYMBOL.sub(lambda found: sizes.get(found[0], "*"), _HINT.sub(r"\1", text))
+
+
+def _reason(text: str, sizes: Mapping[str, str]) -> tuple[str, bool]:
     """What cannot be captured, and whether it is capture that asks for other code."""
     message, _, _ = text.partition("from user code:")
     for pattern, sentence, ours in _SENTENCES:
         found = re.search(pattern, message, re.MULTILINE)
         if found is not None:
-            said = _SYMBOL.sub("*", _unquoted(found.groupdict().get("said") or ""))
+            said = _with_sizes(_unquoted(found.groupdict().get("said") or ""), sizes)
             return sentence.format(*found.groups(), said=said), ours
     first = next((line.strip() for line in message.splitlines() if line.strip()), "no reason given")
     return f"this cannot be captured: {first}", True

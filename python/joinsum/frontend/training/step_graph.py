@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from joinsum import _C
+from joinsum.base.errors import PlanError
 from joinsum.base.identity import identical
 from joinsum.capture.captured_graph import CapturedGraph, Executable
 from joinsum.capture.recording.symbolic_numbers import SymbolicNumbers, shape_of
@@ -46,6 +47,7 @@ class StepCapture:
     state       for such arguments, the identities of the tensors that persist between steps
     sharded     whether results of more than one element stay on the sites
     replicate   operators without a rule that run whole on every site
+    is_model    whether trained parameters of the current call are the model's or the loss function's
     """
 
     arguments: Callable[[], StepArguments]
@@ -53,6 +55,7 @@ class StepCapture:
     state: Callable[[StepArguments], Collection[int]]
     sharded: bool
     replicate: Collection[str]
+    is_model: Callable[[], bool]
 
 
 class StepGraph(Captured):
@@ -108,6 +111,11 @@ class StepGraph(Captured):
         step = step.full()
         traced = TracedStep(step.gm.graph, self._parameters, self._sums)
         updated = updated_graph(traced, arguments, self._templates)
+        if all(names is None for names in updated.new) and not self._capture.is_model():
+            raise PlanError(
+                "train_step: the optimizer has none of the model's parameters, and the loss depends on none of those "
+                f"that it has: parameters={len(updated.new)}; make it from model.parameters()"
+            )
         names = self._capture.names(arguments)
         count, state = len(step.inputs), set(self._state)
         state |= {count + i for i, each in enumerate(updated.inputs) if each.of_state}

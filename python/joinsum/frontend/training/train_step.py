@@ -59,6 +59,7 @@ class TrainStep:
         # Trained parameters that no module holds, such as a variable of the loss function. They stay plain tensors.
         self._outside: dict[str, Tensor] = {}
         self._trained: Sequence[TrainedParameter] = ()  # those of the last call
+        self._trains_modules = False  # whether the model or the loss function holds some of them
         self._parameters = TrainedParameters(optimizers, self._names)
         self._current: StepArguments | None = None
         self._ran: Executable | None = None
@@ -71,6 +72,7 @@ class TrainStep:
             self._state_names,
             options.outputs in ("sharded", "local"),
             options.replicate,
+            lambda: self._trains_modules,
         )
         function = step_function(model, options, computed_weights(self._modules))
         self._forward = PlannedForward("train_step", model, options.shards, options.replicate)
@@ -244,7 +246,7 @@ class TrainStep:
             outside = {name: p for name, p in named.items() if id(p) not in held}
             self._outside = {name: p for name, p in outside.items() if not isinstance(p, DistributedTensor)}
             self._traced.read_elsewhere = set(map(id, self._outside.values()))
-            self._trained = found.trained
+            self._trained, self._trains_modules = found.trained, len(outside) < len(named)
         return found
 
     def _check_complex(self, trained: Sequence[TrainedParameter]) -> None:
@@ -404,7 +406,8 @@ def train_step(
     vanish.
 
     On a process group all ranks call. Raises CaptureError for a model that is not one graph or has an operator that is
-    not captured; PlanError, with a remedy, for other optimizers.
+    not captured; PlanError, with a remedy, for other optimizers. A step raises PlanError where the optimizer has none
+    of the model's parameters and the loss depends on none of those that it has.
     Source: EinDecomp paper, section 9.
 
         step = joinsum.train_step(model, loss_function, torch.optim.AdamW(model.parameters(), lr=1e-3))

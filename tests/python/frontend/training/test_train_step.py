@@ -473,3 +473,36 @@ def test_parameters_that_share_memory_but_are_two_are_refused() -> None:
     model[1].weight.data = model[0].weight.data
     with pytest.raises(joinsum.PlanError, match=r"share memory: first=0.weight, second=1.weight"):
         joinsum.train_step(model, None, torch.optim.SGD(model.parameters()))
+
+
+# --- optimizers of other parameters -----------------------------------------------------------------------------------
+
+
+def test_an_optimizer_with_none_of_the_models_parameters_is_refused() -> None:
+    model, other = nn.Linear(6, 3), nn.Linear(6, 3)
+    step = joinsum.train_step(model, nn.functional.cross_entropy, torch.optim.SGD(other.parameters(), lr=0.1))
+    x, y = torch.randn(8, 6), torch.arange(8) % 3
+    for _ in range(2):
+        with pytest.raises(
+            joinsum.PlanError, match=r"none of the model's parameters.*parameters=2; .*model\.parameters"
+        ):
+            step(x, y)
+
+
+def test_an_optimizer_with_some_of_the_models_parameters_trains_these() -> None:
+    model, other = nn.Linear(6, 3), nn.Linear(6, 3)
+    before = model.bias.detach().clone()
+    optimizer = torch.optim.SGD([model.bias, *other.parameters()], lr=0.1)
+    step = joinsum.train_step(model, nn.functional.cross_entropy, optimizer)
+    step(torch.randn(8, 6), torch.arange(8) % 3)
+    assert not torch.equal(gathered(model.bias), before)
+
+
+def test_an_optimizer_whose_parameters_the_loss_alone_reads_trains_them() -> None:
+    model, scale = nn.Linear(6, 3), nn.Parameter(torch.ones(3))
+
+    def loss(out: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(out * scale, target)
+
+    joinsum.train_step(model, loss, torch.optim.SGD([scale], lr=0.1))(torch.randn(8, 6), torch.arange(8) % 3)
+    assert not torch.equal(scale, torch.ones(3))
