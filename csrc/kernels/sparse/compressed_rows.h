@@ -10,9 +10,9 @@
 
 namespace joinsum::kernels::sparse {
 
-/// Products of a matrix A in compressed rows: a first dense level and a sorted list, with fill 0. Rows are divided among
-/// torch's threads; results do not depend on their number. Sparse results have compressed rows, too. Of i32, i64 and
-/// bool, whose sums say whether any product is true, there are products with dense tensors only.
+/// Products of a matrix A in compressed rows: a first dense level and a sorted list, with fill 0. Rows are divided
+/// among torch's threads; results do not depend on their number. Sparse results have compressed rows, too. Of i32, i64
+/// and bool, whose sums say whether any product is true, there are products with dense tensors only.
 class CompressedRows {
  public:
   using Matrix = std::shared_ptr<const joinsum::sparse::tensor::Tensor>;

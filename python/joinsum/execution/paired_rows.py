@@ -2,7 +2,8 @@
 dense tensors by torch.
 
 One loop nest over all operands makes fewer passes, but its loops are general. Where pairs are expected to take less
-time, the best order of them is searched.
+time, the best order of them is searched. A pair's result is dense, and its zeros do not annihilate an infinity as what
+is not stored does, so results that are not finite are left to the loop nest.
 """
 
 from __future__ import annotations
@@ -196,7 +197,10 @@ def _call(steps: Steps, result: tuple[str, ...]) -> Call:
                 if found is None:
                     return None
                 values.append(found)
-        return cast(torch.Tensor, values[-1]).permute(order).contiguous()
+        total = cast(torch.Tensor, values[-1])
+        if total.is_floating_point() and not bool(total.sum().isfinite()):
+            return None
+        return total.permute(order).contiguous()
 
     return call
 

@@ -197,6 +197,18 @@ def test_chains_of_products_pair_by_pair(seed: int, monkeypatch: pytest.MonkeyPa
             assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), (equation, out_format, sparse)
 
 
+def test_what_is_not_stored_annihilates_infinities_in_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a graph is normalised by degrees of which some are zero."""
+    monkeypatch.setattr(paired_rows, "_GENERAL_CALL", 1e9)
+    edges = torch.tensor([[0.0, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=torch.float64)
+    matrix, x = SparseTensor.from_torch(edges, levels="csr"), torch.tensor([1.0, 2, 3], dtype=torch.float64)
+    scale = edges.sum(1).rsqrt()
+    assert scale[2] == torch.inf
+    for _ in range(2):
+        found = joinsum.einsum("i,ij,j,j->i", scale, matrix, scale, x)
+        assert dense_of(found).tolist() == [2, 1, 0]
+
+
 @pytest.mark.parametrize("equation", ["i,ij,j->j", "j,i,ij->i", "i,ij,jk->ik", "i,ij,jk,k->k", "ij,j->", "i,j,ij->"])
 def test_chains_of_truth_values_pair_by_pair(equation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paired_rows, "_GENERAL_CALL", 1e9)
