@@ -281,15 +281,15 @@ def test_a_rank_that_ends_with_an_error_of_its_own_is_missed(
 
 
 def test_a_rank_that_leaves_early_is_missed(losses: dict[str, Any]) -> None:
-    check_survivors(losses, "leaves_early", 1, "agree: lost site 1: connection closed")
+    check_survivors(losses, "leaves_early", 1, "run: lost site 1: connection closed")
 
 
 def test_an_interrupt_gets_through_and_the_others_learn_it(losses: dict[str, Any]) -> None:
-    check_survivors(losses, "interrupted", 0, "agree: lost site 0: interrupted")
+    check_survivors(losses, "interrupted", 0, "run: lost site 0: interrupted")
     notes = losses["interrupted.0"]
     assert notes["run"]["error"] == "KeyboardInterrupt"
     assert notes["run"]["seconds"] < 2
-    assert notes["later"]["text"] == "agree: lost site 0: interrupted"
+    assert notes["later"]["text"] == "run: lost site 0: interrupted"
     assert losses["interrupted.exits"] == ["exit 0", "exit 0"]
 
 

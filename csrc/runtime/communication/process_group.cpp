@@ -147,10 +147,8 @@ class ProcessGroupTransport final : public Transport {
   }
   std::vector<std::string> gather_bytes(const std::string& operation, const std::string& own,
                                         const std::vector<int64_t>& sizes);
-  std::vector<Header> exchange_headers(const std::string& operation, const std::string& call, uint64_t hash,
-                                       size_t length);
-  std::vector<std::string> exchange_texts(const std::string& operation, const std::string& call,
-                                          const std::string& text);
+  std::vector<Header> exchange_headers(const std::string& call, uint64_t hash, size_t length);
+  std::vector<std::string> exchange_texts(const std::string& call, const std::string& text);
 
   std::shared_ptr<PeerWatch> peers_;
   std::string name_;
@@ -278,14 +276,13 @@ std::vector<std::string> ProcessGroupTransport::gather_bytes(const std::string& 
 }
 
 /// Begins a call that all sites make; raises on every site if some make another one.
-std::vector<Header> ProcessGroupTransport::exchange_headers(const std::string& operation, const std::string& call,
-                                                            uint64_t hash, size_t length) {
+std::vector<Header> ProcessGroupTransport::exchange_headers(const std::string& call, uint64_t hash, size_t length) {
   peers_->begin_common_call();
   Header own{hash, static_cast<int64_t>(length), {}};
   call.copy(own.call, sizeof(own.call) - 1);
   const std::string bytes(reinterpret_cast<const char*>(&own), sizeof(Header));
   std::vector<Header> headers(sites_);
-  const auto all = gather_bytes(operation, bytes, std::vector<int64_t>(sites_, sizeof(Header)));
+  const auto all = gather_bytes(call, bytes, std::vector<int64_t>(sites_, sizeof(Header)));
   for (int64_t site = 0; site < sites_; ++site) std::memcpy(&headers[site], all[site].data(), sizeof(Header));
   for (int64_t site = 1; site < sites_; ++site) {
     if (call_of(headers[site]) == call_of(headers[0])) continue;
@@ -295,25 +292,24 @@ std::vector<Header> ProcessGroupTransport::exchange_headers(const std::string& o
   return headers;
 }
 
-std::vector<std::string> ProcessGroupTransport::exchange_texts(const std::string& operation, const std::string& call,
-                                                               const std::string& text) {
+std::vector<std::string> ProcessGroupTransport::exchange_texts(const std::string& call, const std::string& text) {
   std::vector<int64_t> lengths;
-  for (const Header& header : exchange_headers(operation, call, hash_text(text), text.size())) {
+  for (const Header& header : exchange_headers(call, hash_text(text), text.size())) {
     lengths.push_back(header.length);
   }
-  return gather_bytes(operation, text, lengths);
+  return gather_bytes(call, text, lengths);
 }
 
 void ProcessGroupTransport::agree_on(const std::string& call, uint64_t hash, const std::function<std::string()>& text) {
   const auto turn = peers_->enter();
-  const auto headers = exchange_headers("agree", call, hash, 0);
+  const auto headers = exchange_headers(call, hash, 0);
   if (std::all_of(headers.begin(), headers.end(), [&](const Header& header) { return header.hash == hash; })) return;
-  throw TransportError(call + ": sites differ: " + first_difference(exchange_texts("agree", call, text())));
+  throw TransportError(call + ": sites differ: " + first_difference(exchange_texts(call, text())));
 }
 
 std::vector<std::string> ProcessGroupTransport::gather_texts(const std::string& call, const std::string& text) {
   const auto turn = peers_->enter();
-  return exchange_texts(call, call, text);
+  return exchange_texts(call, text);
 }
 
 std::vector<double> ProcessGroupTransport::all_reduce_max(const std::vector<double>& values) {
