@@ -89,7 +89,7 @@ def _case(
     by_columns = matrix.rows is None
     if by_columns and (matrix.order != (1, 0) or matrix.columns is None):
         return None
-    if len({label for each in labels for label in each}) > 2 + len(_LETTERS):
+    if len({label for each in [*labels, result] for label in each}) > len(_LETTERS):
         return None
     for each, operand in zip(labels, operands, strict=True):
         plain = isinstance(operand, SparseTensor) or (operand.layout is torch.strided and operand.device.type == "cpu")
@@ -370,7 +370,8 @@ def known_call(
     given, current = cast(list[Operand], operands), context()
     texts = (equation, join, agg, out_format)
     known = matrix.calls.get((*texts, *(type(each) is SparseTensor for each in given)))
-    if known is not None and known.current() is current:
+    recorded = torch.is_grad_enabled() and matrix.requires_grad
+    if known is not None and known.current() is current and not recorded:
         found: torch.Tensor | None = known.call(given)
         if found is not None:
             return found

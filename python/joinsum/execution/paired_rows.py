@@ -22,6 +22,7 @@ from joinsum.sparse import SparseTensor
 __all__ = ["by_pairs"]
 
 _FEWEST, _MOST = 2, 6  # operands
+_MOST_LABELS = 16  # that dense_product has letters for
 _MOST_ELEMENTS = 1 << 26  # of a result between
 
 # Nanoseconds, on two cores of a Xeon and an EPYC, within a factor of two: an iteration of a general loop nest, a call
@@ -75,6 +76,9 @@ def by_pairs(
     """How the sum of products is computed pair by pair, as a dense tensor; None where that is not possible, or not
     expected to be faster than a loop nest of so many iterations. Of truth values it is whether any product is true."""
     if not _FEWEST <= len(operands) <= _MOST or dtype not in (torch.float32, torch.float64, torch.bool):
+        return None
+    known = {label for own in labels for label in own}
+    if len(known) > _MOST_LABELS or not known.issuperset(result):
         return None
     items = []
     for place, (own, operand) in enumerate(zip(labels, operands, strict=True)):

@@ -81,20 +81,28 @@ def check_unwritten(saved: Sequence[Any]) -> None:
 
 
 def check_elements(graph: Graph, saved: Collection[int], persistent: Collection[int]) -> None:
-    """Raises CaptureError where a saved result has no elements, as of an empty batch: no block could hold it.
+    """Raises CaptureError where a saved result of an empty batch has no elements: no block could hold it.
 
     persistent   positions of the inputs that are the model's
     """
     results: Any = graph.output_node().args[0]
-    own = {node for i, node in enumerate(graph.find_nodes(op="placeholder")) if i in persistent}
+    inputs = list(graph.find_nodes(op="placeholder"))
+    own = {node for i, node in enumerate(inputs) if i in persistent}
+    if not any(_is_empty(node) for node in inputs if node not in own):
+        return  # what torch saves of operators that need nothing, as batch norm in evaluation mode, may be empty
     for node in (results[i] for i in sorted(saved)):
-        value = node.meta.get("val") if isinstance(node, Node) and node not in own else None
-        if isinstance(value, torch.Tensor) and 0 in value.shape:
+        if isinstance(node, Node) and node not in own and _is_empty(node):
+            value = node.meta["val"]
             name = f"operator={operator_name(node.target)}, " if isinstance(node.target, torch._ops.OpOverload) else ""
             raise CaptureError(
                 f"capture: a tensor has no elements: {name}shape={list(map(int, value.shape))}{place_of(node.meta)}; "
                 "give batches of at least one element, or leave the backward pass out with torch.no_grad()"
             )
+
+
+def _is_empty(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and 0 in value.shape
 
 
 def separate_results(graph: Graph, saved: Collection[int], stay: Collection[int]) -> None:

@@ -111,6 +111,7 @@ class Exchange:
         self._copies: dict[Bundle, StoredRelation] = {}
         self._copy_sites: dict[tuple[tuple[str, int], ...], dict[Key, int]] = {}
         self._arrived: _Arrived | None = None
+        self._moved: dict[Bundle, StoredRelation] = {}  # what rests, where it is from the end of the round on
 
     @property
     def ahead_bytes(self) -> int:
@@ -241,8 +242,9 @@ class Exchange:
             with _remedy_named():
                 self._ahead.check()
 
-    def settle(self) -> None:
-        """Waits for what moves ahead."""
+    def _settle(self) -> None:
+        """Waits for what moves ahead. Until the round ends, the model is what it was: on the wire, values may have been
+        rounded."""
         if self._ahead is None:
             return
         with _remedy_named():
@@ -257,8 +259,9 @@ class Exchange:
                 own = dtype_name("IST", bundle.dtype)
                 outputs[f"{bundle.name}_ahead"] = stays.upsert(moved.transform(f"cast[{own}]"))
         found |= self._run(outputs, parts, places=dict.fromkeys(outputs, self._by_site))
-        for bundle in self._resting:
-            self._resting[bundle] = found.get(f"{bundle.name}_ahead", self._resting[bundle])
+        self._moved |= {
+            bundle: found[f"{bundle.name}_ahead"] for bundle in self._resting if f"{bundle.name}_ahead" in found
+        }
 
     def step(
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
@@ -268,7 +271,9 @@ class Exchange:
         With copies nothing of the former round is dropped before all sites have what the next one needs: where a site
         is lost, the others have either round whole.
         """
-        self.settle()
+        self._settle()
+        self._resting |= self._moved
+        self._moved = {}
         self._follow(travelling, before)
         traces = [self._ahead.end_of_round()] if self._ahead is not None else []
         groups = [list(self._trained)] if self._has_copies else self._groups()
@@ -323,8 +328,9 @@ class Exchange:
         self, travelling: Sequence[Bundle], before: Assignments, after: Assignments, averages: Averages[Slice]
     ) -> IaPlan | None:
         """The plan that `step` would run; None where nothing travels."""
-        self.settle()
+        self._settle()
         here = self._copy()
+        here._resting |= self._moved
         here._follow(travelling, before)
         round_ = here._round(list(here._trained), before, after, averages)
         return here._lowered(round_.outputs, averages.outputs, round_.places) if round_.outputs else None
@@ -389,7 +395,7 @@ class Exchange:
     ) -> tuple[dict[Slice, DistributedTensor], dict[Slice, torch.Tensor]]:
         """Unsharded tensors in the order of their neurons, each site holding a part of the first cut axis; and the
         means. Changes nothing."""
-        self.settle()
+        self._settle()
         here = self._copy()
         here._follow(wanted, assignments)
         outputs: dict[str, Relation] = {}
@@ -438,7 +444,7 @@ class Exchange:
 
     def records(self, site: int, bundles: Sequence[Bundle], assignments: Assignments) -> list[BundleRecord]:
         """What a site of this process has of each of these bundles."""
-        self.settle()
+        self._settle()
         self._follow(bundles, assignments)
         return [
             BundleRecord(

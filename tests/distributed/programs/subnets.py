@@ -141,7 +141,7 @@ def moved(data: list[Batch], **options: Any) -> tuple[dict[str, torch.Tensor], l
 @scene(SCENES)
 def weights_that_rest_move_while_others_train() -> None:
     enter(on_group())
-    data = batches(12 * ranks())[rank() :: ranks()]
+    data = batches(13 * ranks())[rank() :: ranks()]  # one step beyond the last round
     for wire in (None, torch.bfloat16):
         own, sent, ahead = moved(data, wire=wire)
         other, together, none = moved(data, wire=wire, overlap=False)

@@ -197,6 +197,58 @@ def test_chains_of_products_pair_by_pair(seed: int, monkeypatch: pytest.MonkeyPa
             assert torch.equal(dense_of(got), torch.einsum(equation, *dense)), (equation, out_format, sparse)
 
 
+def test_a_known_chain_looks_at_its_operands() -> None:
+    dense = random_dense(1, 40, 30, density=0.3, dtype=torch.float32)
+    matrix, x = SparseTensor.from_torch(dense, levels="csr"), torch.ones(40, 8)
+    joinsum.einsum("ij,ik->k", matrix, x)
+    for wrong in (x[:1], x[:20], x.double(), x.long(), x.to("meta"), x[:, 0]):
+        with pytest.raises(joinsum.PlanError):
+            joinsum.einsum("ij,ik->k", matrix, wrong)
+    assert torch.equal(dense_of(joinsum.einsum("ij,ik->k", matrix, x.to_sparse())), dense.sum() * torch.ones(8))
+    smooth = x.clone().requires_grad_()
+    found = joinsum.einsum("ij,ik->k", matrix, smooth)
+    with pytest.raises(joinsum.PlanError, match="create_graph"):
+        torch.autograd.grad(found.sum(), smooth, create_graph=True)
+
+
+def test_values_that_require_gradients_later_get_them() -> None:
+    dense = random_dense(1, 6, 5, density=0.4, dtype=torch.float64)
+    for equation in ("ij->", "ij->i", "ij->j", "ij,ik->k", "ij,jk->ik"):
+        values = SparseTensor.from_torch(dense, levels="csr").values().clone()
+        matrix = SparseTensor.from_torch(dense, levels="csr").with_values(values)
+        others = [torch.ones(6 if "ik->" in equation else 5, 2, dtype=torch.float64)] if "," in equation else []
+        joinsum.einsum(equation, matrix, *others)
+        values.requires_grad_()
+        assert joinsum.einsum(equation, matrix, *others).requires_grad, equation
+
+
+def test_chains_give_the_format_that_is_asked_for() -> None:
+    dense = random_dense(1, 20, 20, density=0.3, dtype=torch.float64)
+    matrix, x = SparseTensor.from_torch(dense, levels="csr"), torch.ones(20, 3, dtype=torch.float64)
+    for equation, operands in (("ij,jk,kl->il", (matrix, x, x[:3])), ("i,ij,j->", (x[:, 0], matrix, x[:, 0]))):
+        wanted = torch.einsum(equation, *(dense_of(each) for each in operands))
+        for out_format in ("coo", "csc") if wanted.dim() else ("coo",):
+            found = joinsum.einsum(equation, *operands, out_format=out_format)
+            assert isinstance(found, SparseTensor)
+            assert torch.equal(found.to_dense(), wanted)
+    with pytest.raises(joinsum.PlanError, match="another rank"):
+        joinsum.einsum("i,ij,j->", x[:, 0], matrix, x[:, 0], out_format="csr")
+
+
+def test_chains_with_new_and_with_many_labels() -> None:
+    dense = random_dense(1, 4, 3, density=0.7, dtype=torch.float64)
+    matrix, x = SparseTensor.from_torch(dense, levels="csr"), torch.ones(3, 2, dtype=torch.float64)
+    for equation in ("ij,jk->in", "ij,jk,k->in"):
+        operands = (x, x[0])[: equation.count(",")]
+        found = joinsum.einsum(equation, matrix, *operands, extents={"n": 3})
+        wanted = torch.einsum(equation.replace("n", ""), dense, *operands)
+        assert torch.equal(dense_of(found), wanted[:, None].expand(4, 3))
+    many = "abcdefghklmnopqrs"
+    y = torch.ones(3, *[1] * len(many), dtype=torch.float64)
+    found = joinsum.einsum(f"ij,j{many}->i{many}", matrix, y)
+    assert torch.equal(dense_of(found).flatten(), dense.sum(1))
+
+
 def test_what_is_not_stored_annihilates_infinities_in_chains(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a graph is normalised by degrees of which some are zero."""
     monkeypatch.setattr(paired_rows, "_GENERAL_CALL", 1e9)

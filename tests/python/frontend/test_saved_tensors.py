@@ -3,6 +3,7 @@ gradients are those of the values that the forward pass has read."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -204,3 +205,16 @@ def test_an_empty_batch_is_refused_by_the_forward_pass_that_saves_it(layers: int
     with torch.no_grad():
         assert model(empty).shape == (0, 10)
     assert model(torch.randn(8, 10)).shape == (8, 10)
+
+
+def test_frozen_batch_norm_saves_tensors_without_elements() -> None:
+    """Whose statistics torch's operator does not save in evaluation mode."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+    model[1].eval()
+    plain, x = copy.deepcopy(model), torch.randn(4, 6, dtype=torch.float64)
+    plain(x).square().sum().backward()
+    distributed = joinsum.distribute(model, (x,))
+    distributed(x).square().sum().backward()
+    for own, wanted in zip(distributed.parameters(), plain.parameters(), strict=True):
+        assert torch.allclose(gathered(own.grad), wanted.grad, rtol=1e-10, atol=1e-12)
