@@ -258,8 +258,9 @@ class _Call:
     def run_by_rows(self) -> SparseTensor | torch.Tensor:
         """The result on one site, by the loops of compressed rows where there are some; without gradients."""
         plain = [x.detach() if isinstance(x, torch.Tensor) else x for x in self.given]
-        dense = self.out_format in ("auto", "dense")
-        out_format = "dense" if dense else self.out_format
+        out_format: OutFormat = "dense" if self.out_format in ("auto", "dense") else self.out_format
+        if out_format != "dense" and self.read.result and _formats(self.read, out_format) is None:
+            out_format = "coo"  # a dense result would not say which elements are stored
         return sparse_einsum(self.current, self.read.equation, plain, self.read.operations, out_format)
 
     @property

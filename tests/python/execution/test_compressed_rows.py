@@ -222,6 +222,17 @@ def test_values_that_require_gradients_later_get_them() -> None:
         assert joinsum.einsum(equation, matrix, *others).requires_grad, equation
 
 
+@pytest.mark.parametrize("out_format", ["csr", "csc", "coo", "dcsr"])
+def test_stored_zeros_have_gradients_in_every_format(out_format: str) -> None:
+    values = torch.tensor([0.0, 2.0, 0.0], dtype=torch.float64, requires_grad=True)
+    at = SparseTensor.from_coordinates([[0, 1, 2], [1, 0, 2]], torch.ones(3, dtype=torch.float64), (3, 3))
+    x = torch.tensor([3.0, 5.0, 7.0], dtype=torch.float64)
+    found = joinsum.einsum("i,ij->ij", x, at.with_values(values), out_format=out_format)
+    found.values().sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [3, 5, 7]
+
+
 def test_chains_give_the_format_that_is_asked_for() -> None:
     dense = random_dense(1, 20, 20, density=0.3, dtype=torch.float64)
     matrix, x = SparseTensor.from_torch(dense, levels="csr"), torch.ones(20, 3, dtype=torch.float64)
