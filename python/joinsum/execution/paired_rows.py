@@ -127,11 +127,11 @@ class _Search:
         supported."""
         for item in items:
             others = [each for each in items if each is not item]
-            kept = self._needed(item.labels, others)
-            if len(kept) < len(item.labels):
+            left = self._needed(item.labels, others)
+            if len(left) < len(item.labels):
                 if not self._adds_up:
                     return None
-                return self._followed(self._summed(item, kept), others, place)
+                return self._followed(self._summed(item, left), others, place)
         if len(items) == 1:
             return () if not items[0].is_matrix else None
         found: list[Steps] = []
@@ -152,10 +152,10 @@ class _Search:
         known = {*self._result, *(label for each in others for label in each.labels)}
         return tuple(label for label in labels if label in known)
 
-    def _summed(self, item: _Item, kept: tuple[str, ...]) -> _Step:
+    def _summed(self, item: _Item, left: tuple[str, ...]) -> _Step:
         elements = self._elements(item.labels)
         time = _MATRIX_CALL + _ENTRY * item.entries if item.is_matrix else _DENSE_CALL + _MULTIPLICATION * elements
-        return _Step(item, None, kept, time)
+        return _Step(item, None, left, time)
 
     def _multiplied(self, one: _Item, other: _Item, others: Sequence[_Item]) -> _Step | None:
         if one.is_matrix and other.is_matrix:
@@ -163,19 +163,19 @@ class _Search:
         if other.is_matrix:
             one, other = other, one
         labels = tuple(dict.fromkeys((*one.labels, *other.labels)))
-        kept = self._needed(labels, others)
-        if self._elements(kept) > _MOST_ELEMENTS:
+        left = self._needed(labels, others)
+        if self._elements(left) > _MOST_ELEMENTS:
             return None
         if not one.is_matrix:
-            if len(kept) < len(labels) and not self._adds_up:
+            if len(left) < len(labels) and not self._adds_up:
                 return None
-            return _Step(one, other, kept, _DENSE_CALL + _MULTIPLICATION * self._elements(labels))
+            return _Step(one, other, left, _DENSE_CALL + _MULTIPLICATION * self._elements(labels))
         shared = set(one.labels) & set(other.labels)
-        if len(shared) != 1 or shared & set(kept):
+        if len(shared) != 1 or shared & set(left):
             return None
         columns = self._elements([label for label in other.labels if label not in shared])
         time = _MATRIX_CALL + one.entries * (_ENTRY + _COLUMN_OF_ENTRY * columns)
-        return _Step(one, other, kept, time)
+        return _Step(one, other, left, time)
 
     def _elements(self, labels: Sequence[str]) -> int:
         return math.prod(self._extents[label] for label in labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -538,19 +538,10 @@ def sparse_einsum(
     if of_rows:
         if out_format == "auto" or len(operands) > 2:
             call = _Call.of(current, read, operands, out_format)
-        made = _loops_of_rows(call, read, operands, out_format)
-        computed = None if made is None else made(operands)
-        if computed is not None:
-            assert made is not None
-            remember(current, texts, operands, made)
-            return computed
-        if call is not None and out_format in ("auto", "dense") and (out_format == "dense" or call.planned.gives_dense):
-            iterations = call.planned.iterations
-            made = by_pairs(read.labels, read.result, read.extents, read.dtype, operands, iterations)
-            computed = None if made is None else made(operands)
+        for made, keep in _ways_by_rows(call, read, operands, out_format):
+            computed = made(operands)
             if computed is not None:
-                assert made is not None
-                remember_for_traits(current, texts, operands, made)
+                keep(current, texts, operands, made)
                 return computed
     if call is None:
         with current.preparing("einsum"):
@@ -570,18 +561,22 @@ def sparse_einsum(
     return _formatted(call.run(), read.gives_truths, out_format)
 
 
-def _loops_of_rows(
+def _ways_by_rows(
     call: _Call | None, read: _Read, operands: Sequence[SparseTensor | torch.Tensor], out_format: OutFormat
-) -> Call | None:
-    """How a sum of products is computed by the loops of compressed rows, if it is. Where the format is to be chosen,
-    the call is planned."""
+) -> Iterator[tuple[Call, Callable[..., None]]]:
+    """How a sum of products can be computed by the loops of compressed rows, alone or pair by pair, and what remembers
+    that. The call is planned where the format is to be chosen, or there are more than two operands."""
     case = read.labels, read.result, read.dtype, operands
-    if out_format != "auto" or call is None:
-        return by_rows(*case, out_format)
-    found = by_rows(*case, "dense") if call.planned.gives_dense else None
-    if found is None and all(isinstance(x, SparseTensor) for x in operands):
+    gives_dense = out_format == "dense" or (out_format == "auto" and call is not None and call.planned.gives_dense)
+    found = by_rows(*case, "dense" if gives_dense else out_format)
+    if found is None and out_format == "auto" and all(isinstance(x, SparseTensor) for x in operands):
         found = by_rows(*case, "csr") if len(operands) != 2 or has_few_elements(*case) else None
-    return found
+    if found is not None:
+        yield found, remember
+    if gives_dense and call is not None:
+        pairs = by_pairs(read.labels, read.result, read.extents, read.dtype, operands, call.planned.iterations)
+        if pairs is not None:
+            yield pairs, remember_for_traits
 
 
 def _formatted(

@@ -13,7 +13,7 @@ from joinsum.planner.cost import cost
 
 __all__ = ["Ahead"]
 
-Blocks = dict[str, StoredRelation]
+Relations = dict[str, StoredRelation]
 
 
 class Ahead:
@@ -23,8 +23,7 @@ class Ahead:
         self._context = context()
         self._beside: Context | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="joinsum.IST")
-        self._running: tuple[IaPlan, Future[Trace]] | None = None
-        self._found: Blocks = {}
+        self._running: Future[tuple[Relations, Trace]] | None = None
         self.trace = Trace()
         self.bytes = 0
 
@@ -41,27 +40,25 @@ class Ahead:
         beside = self._beside
         placed = {name: beside.share(inputs[name].blocks(), type_) for name, type_ in plan.inputs.items()}
 
-        def moved() -> Trace:
+        def moved() -> tuple[Relations, Trace]:
             outputs = beside.execute(plan.core, placed, {})
             placed.clear()
-            self._found = {name: StoredRelation(core, beside) for name, core in outputs.items()}
-            return beside.last_trace
+            return {name: StoredRelation(core, beside) for name, core in outputs.items()}, beside.last_trace
 
         self.bytes = cost(plan).wire_bytes
-        self._running = plan, self._thread.submit(moved)
+        self._running = self._thread.submit(moved)
 
     def check(self) -> None:
         """Raises the error of a plan that has failed."""
-        if self._running is not None and self._running[1].done():
-            self._running[1].result()
+        if self._running is not None and self._running.done():
+            self._running.result()
 
-    def settle(self) -> Blocks:
+    def settle(self) -> Relations:
         """Waits for the plan; its outputs, in the current context. Nothing where none runs."""
         running, self._running = self._running, None
         if running is None:
             return {}
-        self.trace = running[1].result()
-        found, self._found = self._found, {}
+        found, self.trace = running.result()
         return {name: StoredRelation.of_blocks(stored.blocks(), stored.type) for name, stored in found.items()}
 
     def end_of_round(self) -> Trace:

@@ -55,8 +55,8 @@ def differs_from_heads(
             calls += [(others, _result(whole, others, output))]
         try:
             reasons = [
-                _differs(whole, producers, output, neurons, kept, call)
-                for kept in (list(range(0, neurons, 2)), [neurons - 1])
+                _differs(whole, producers, output, neurons, heads, call)
+                for heads in (list(range(0, neurons, 2)), [neurons - 1])
                 for call in calls
             ]
         except Exception as error:  # any error of the module's own code
@@ -69,12 +69,12 @@ def _differs(
     producers: Sequence[Member],
     output: Member,
     neurons: int,
-    kept: Sequence[int],
+    heads: Sequence[int],
     call: tuple[Mapping[str, Any], torch.Tensor],
 ) -> str | None:
     named, full = call
-    wanted = _result(_masked(whole, output, neurons, kept), named, output)
-    found = _result(_cut(whole, (*producers, output), neurons, kept), named, output)
+    wanted = _result(_masked(whole, output, neurons, heads), named, output)
+    found = _result(_cut(whole, (*producers, output), neurons, heads), named, output)
     scale = float(full.abs().max())
     if found.shape != wanted.shape or not float((found - wanted).abs().max()) <= _EQUAL * scale:
         return "with some of its heads it computes something else"
@@ -157,21 +157,21 @@ def _result(module: nn.Module, named: Mapping[str, Any], output: Member) -> torc
     return found
 
 
-def _masked(whole: nn.Module, output: Member, neurons: int, kept: Sequence[int]) -> nn.Module:
+def _masked(whole: nn.Module, output: Member, neurons: int, heads: Sequence[int]) -> nn.Module:
     """A copy whose output projection reads zeros for all other heads."""
     other = copy.deepcopy(whole)
     projection = other.get_submodule(output.module)
     for name, axis in output.role.axes.items():
         of_heads = getattr(projection, name).unflatten(axis, (neurons, output.block))
         mask = torch.zeros(neurons, device=of_heads.device)
-        mask[list(kept)] = 1
+        mask[list(heads)] = 1
         shape = [1] * of_heads.dim()
         shape[axis] = neurons
         getattr(projection, name).copy_((of_heads * mask.view(shape)).flatten(axis, axis + 1))
     return other
 
 
-def _cut(whole: nn.Module, members: Sequence[Member], neurons: int, kept: Sequence[int]) -> nn.Module:
+def _cut(whole: nn.Module, members: Sequence[Member], neurons: int, heads: Sequence[int]) -> nn.Module:
     """A copy with the tensors and numbers of some heads."""
     other = copy.deepcopy(whole)
     for member in members:
@@ -179,9 +179,9 @@ def _cut(whole: nn.Module, members: Sequence[Member], neurons: int, kept: Sequen
         for name, axis in member.role.axes.items():
             tensor = getattr(owner, name)
             if tensor is not None:
-                index = torch.tensor(list(kept), device=tensor.device)
+                index = torch.tensor(list(heads), device=tensor.device)
                 of_heads = tensor.unflatten(axis, (member.role.outer, neurons, member.block))
                 own = of_heads.index_select(axis + 1, index).flatten(axis, axis + 2)
                 setattr(owner, name, nn.Parameter(own, requires_grad=False))
-        set_counts(owner, member, len(kept))
+        set_counts(owner, member, len(heads))
     return other

@@ -99,12 +99,13 @@ class Bundle:
     def views(
         self, arrays: Sequence[torch.Tensor], type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int
     ) -> list[torch.Tensor] | None:
-        """The same as `blocks` in the memory of the arrays; None where it lies in another order."""
+        """The same as `blocks` in the memory of the arrays, which are contiguous; None where it lies in another
+        order."""
         if len(self.slices) > 1 or len(self.cuts) > 1:
             return None
         (array,), ((_, axis),) = arrays, self.cuts
         (shape,) = self._block_shapes(type_, chunks, site)
-        if not array.is_contiguous() or (_unlinked(type_) and axis > 0):
+        if _unlinked(type_) and axis > 0:
             return None
         return [array.view(shape)]
 
