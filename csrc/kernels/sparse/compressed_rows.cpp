@@ -208,6 +208,23 @@ bool is_plain(const at::Tensor& x, at::ScalarType dtype) {
          !(x.requires_grad() && at::GradMode::is_enabled()) && !at::isTensorSubclassLike(x);
 }
 
+/// Of A B the products of the rows before each row, and of all.
+std::vector<int64_t> products_before(const Tensor& a, const Tensor& b) {
+  const Level& left = a.levels[1];
+  const Level& right = b.levels[1];
+  std::vector<int64_t> before{0};
+  before.reserve(left.offsets.size());
+  for (int64_t row = 0; row + 1 < left.offsets.size(); ++row) {
+    int64_t products = 0;
+    for (int64_t e = left.offsets[row]; e < left.offsets[row + 1]; ++e) {
+      const int64_t k = left.coordinates[e];
+      products += right.offsets[k + 1] - right.offsets[k];
+    }
+    before.push_back(before.back() + products);
+  }
+  return before;
+}
+
 }  // namespace
 
 /// Products of two sparse matrices, row by row.
@@ -215,17 +232,11 @@ template <class T>
 class RowProducts {
  public:
   RowProducts(const CompressedRows& a, const CompressedRows& b)
-      : left_(pointers<T>(*a.matrix_)), right_(pointers<T>(*b.matrix_)), rows_(a.rows_), columns_(b.columns_) {
-    before_.resize(rows_ + 1);
-    for (int64_t r = 0; r < rows_; ++r) {
-      int64_t work = 0;
-      for (int64_t e = left_.offsets[r]; e < left_.offsets[r + 1]; ++e) {
-        const int64_t k = left_.columns[e];
-        work += right_.offsets[k + 1] - right_.offsets[k];
-      }
-      before_[r + 1] = before_[r] + work;
-    }
-  }
+      : left_(pointers<T>(*a.matrix_)),
+        right_(pointers<T>(*b.matrix_)),
+        rows_(a.rows_),
+        columns_(b.columns_),
+        before_(products_before(*a.matrix_, *b.matrix_)) {}
 
   Tensor run() const {
     const int64_t work = before_.back();
@@ -519,16 +530,12 @@ Tensor CompressedRows::times(const CompressedRows& other) const {
 
 double CompressedRows::expected_entries(const CompressedRows& other) const {
   JOINSUM_CHECK(columns_ == other.rows_);
-  const Level& own = matrix_->levels[1];
-  const auto& offsets = other.matrix_->levels[1].offsets;
+  const std::vector<int64_t> before = products_before(*matrix_, *other.matrix_);
   const auto columns = static_cast<double>(other.columns_);
   double entries = 0;
   for (int64_t row = 0; row < rows_ && columns > 0; ++row) {
-    int64_t products = 0;
-    for (int64_t e = own.offsets[row]; e < own.offsets[row + 1]; ++e) {
-      products += offsets[own.coordinates[e] + 1] - offsets[own.coordinates[e]];
-    }
-    entries += columns * -std::expm1(-static_cast<double>(products) / columns);
+    const auto products = static_cast<double>(before[row + 1] - before[row]);
+    entries += columns * -std::expm1(-products / columns);
   }
   return entries;
 }
