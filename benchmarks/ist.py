@@ -1,20 +1,23 @@
 """Independent subnet training beside its rivals: how long until a model is as good as with DistributedDataParallel.
 
 All methods train the same module with AdamW on the same batches of each rank and exchange after the same number of
-steps (`subnets/methods.py`, `subnets/tasks.py`). Two things are measured, each of which can be run alone:
+steps (`subnets/methods.py`, `subnets/tasks.py`). Three things are measured, each of which can be run alone:
 
-- curves: the measure on the test points by step, once for each number of ranks, method and learning rate; the ranks
+- curves: the measure on the test points by step, for each number of ranks, method, learning rate and seed; the ranks
   meet on this machine, as the network does not change what a method learns.
 - times: for each network of `network.py`, seconds of a step and of an exchange, all methods in turns in the same
   processes, and bytes that a rank's device sends. They are medians over the turns.
+- runs (not part of `all`): each method trains in each network, to compare its seconds with steps times seconds.
 
-A method has arrived at the first step whose measure is at least 98 % of DDP's last one, at the learning rate that gets
-there soonest; the last measures are those at the learning rate with the best one. Seconds are steps times measured
-seconds of a step. A figure "x ddp" is DDP's seconds to those of a method: above 1, the method is faster.
+A method has arrived at the first step whose measure is at least 98 % of DDP's last one (the mean over the seeds), at
+the learning rate that gets there soonest; of several seeds, the median arrives. The last measures are means over the
+seeds at the learning rate with the best one. Seconds are steps times measured seconds of a step. A figure "x ddp" is
+DDP's seconds to those of a method: above 1, the method is faster.
 
     sudo .venv/bin/python benchmarks/ist.py --workload xml --ranks 4 --network 1gbit --methods ddp,ist
     sudo .venv/bin/python benchmarks/ist.py --part curves --rates 1e-3,3e-3 --steps 600,ist=900 --json FILE
     .venv/bin/python benchmarks/ist.py --workload speech --ranks 2 --network open --each 25
+    sudo .venv/bin/python benchmarks/ist.py --part runs --workload xml --ranks 4 --network 1gbit --json FILE
     .venv/bin/python benchmarks/ist.py --part table --json FILE     # of everything that FILE has
 
 Times need root, `ip` and `tc`, but for the network `open`, the machine itself, whose bytes are not counted; `digits`
@@ -29,9 +32,10 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any, NamedTuple
 
 import click
@@ -60,6 +64,7 @@ class Setting(NamedTuple):
 
     methods: Sequence[str]
     rates: Sequence[float]
+    seeds: Sequence[int]
     every: int
     steps: Callable[[str, str], int]  # of a workload and method
     turns: int
@@ -82,7 +87,15 @@ class Figures:
             self._path.write_text(json.dumps(self.entries) + "\n", encoding="utf-8")
 
     def curves(self, workload: str, ranks: int) -> Iterator[Entry]:
-        yield from (each for each in self._of(workload, ranks) if "points" in each)
+        """One of each method, rate and seed; runs in a network are such, too."""
+        found: dict[tuple[object, ...], Entry] = {}
+        for each in self._of(workload, ranks):
+            if "points" in each:
+                found.setdefault(tuple(each[name] for name in ("method", "rate", "seed", "every")), each)
+        yield from found.values()
+
+    def runs(self, workload: str, ranks: int) -> Iterator[Entry]:
+        yield from (each for each in self._of(workload, ranks) if "points" in each and "network" in each)
 
     def times(self, workload: str, ranks: int) -> Iterator[Entry]:
         yield from (each for each in self._of(workload, ranks) if "turns" in each)
@@ -92,7 +105,7 @@ class Figures:
 
 
 def _key(entry: Entry) -> tuple[object, ...]:
-    names = ("workload", "ranks", "network", "method", "rate", "every")
+    names = ("workload", "ranks", "network", "method", "rate", "seed", "every")
     return (*(entry.get(name) for name in names), *(entry.get("turns", {})))
 
 
@@ -109,17 +122,18 @@ def answer(ranks: int, network: str, request: Mapping[str, Any]) -> Entry:
     return found
 
 
-def measure_curves(figures: Figures, workload: str, ranks: int, setting: Setting) -> None:
-    """The curve of each method at each rate."""
+def measure_curves(figures: Figures, workload: str, ranks: int, setting: Setting, network: str | None = None) -> None:
+    """The curve of each method at each rate and seed; `network`: of a run there, which has its seconds."""
     each = setting.each or WORKLOADS[workload]["each"]
-    for method, rate in itertools.product(setting.methods, setting.rates):
-        key = {"workload": workload, "method": method, "rate": rate, "every": setting.every}
+    where = {} if network is None else {"network": network}
+    for method, rate, seed in itertools.product(setting.methods, setting.rates, setting.seeds):
+        key = {"workload": workload, "method": method, "rate": rate, "seed": seed, "every": setting.every}
         steps = setting.steps(workload, method)
-        found = answer(ranks, "open", {**key, "steps": steps, "each": each})
-        figures.add({**key, "ranks": ranks, **found})
+        found = answer(ranks, network or "open", {**key, "steps": steps, "each": each})
+        figures.add({**key, "ranks": ranks, **where, **found})
         last = ", ".join(f"{value:.4f}" for value in found["points"][-1][1:])
-        took = f"{found['training_seconds']:.0f} s, evaluation {found['evaluation_seconds']:.0f} s"
-        click.echo(f"{workload}, {ranks} ranks, {method} at {rate:g}: {last} after {steps} steps ({took})")
+        took = f"{found['seconds'][-1]:.0f} s, evaluation {found['evaluation_seconds']:.0f} s"
+        click.echo(f"{workload}, {ranks} ranks, {method} at {rate:g}, seed {seed}: {last} after {steps} steps ({took})")
 
 
 def measure_times(figures: Figures, workload: str, ranks: int, network: str, setting: Setting) -> None:
@@ -128,15 +142,47 @@ def measure_times(figures: Figures, workload: str, ranks: int, network: str, set
     figures.add({**key, "ranks": ranks, "network": network, **found})
 
 
-def best(curves: Sequence[Entry]) -> Entry:
-    """The curve whose last measure is the best."""
-    return max(curves, key=lambda each: each["points"][-1][1])
+Curves = dict[str, dict[float, list[Entry]]]  # of a method and learning rate, one for each seed
 
 
-def arrival(curves: Sequence[Entry], target: float) -> int | None:
-    """The first step at which one of the curves has the target."""
-    steps = [point[0] for each in curves for point in each["points"] if point[1] >= target]
-    return min(steps, default=None)
+def by_method(entries: Iterable[Entry]) -> Curves:
+    curves: Curves = {}
+    for each in entries:
+        curves.setdefault(each["method"], {}).setdefault(each["rate"], []).append(each)
+    return curves
+
+
+def mean_points(curves: Sequence[Entry]) -> list[list[float]]:
+    """Steps and measures, the means over the seeds, of steps that all have.
+
+    >>> mean_points([{"points": [[10, 0.5], [20, 1.0]]}, {"points": [[10, 1.5], [20, 3.0]]}])
+    [[10.0, 1.0], [20.0, 2.0]]
+    """
+    return [
+        [mean(column) for column in zip(*points, strict=True)]
+        for points in zip(*(each["points"] for each in curves), strict=False)
+    ]
+
+
+def best(curves: Mapping[float, Sequence[Entry]]) -> tuple[float, list[list[float]]]:
+    """The learning rate whose last measure is the best, and its points."""
+    means = {rate: mean_points(each) for rate, each in curves.items()}
+    rate = max(means, key=lambda rate: means[rate][-1][1])
+    return rate, means[rate]
+
+
+def arrivals(curve: Sequence[Entry], target: float) -> list[float]:
+    """For each seed the first step that has the target, in order; infinity where none has.
+
+    >>> arrivals([{"points": [[10, 0.5], [20, 1.0]]}, {"points": [[10, 0.8]]}], 0.7)
+    [10, 20]
+    """
+    return sorted(min((point[0] for point in each["points"] if point[1] >= target), default=inf) for each in curve)
+
+
+def arrival(curves: Mapping[float, Sequence[Entry]], target: float) -> list[float]:
+    """The arrivals at the learning rate of the first median."""
+    return min((arrivals(each, target) for each in curves.values()), key=median)
 
 
 class Cost(NamedTuple):
@@ -166,21 +212,23 @@ HEADER = [
 
 def rows(figures: Figures, workload: str, ranks: int) -> Iterator[list[str]]:
     """One for each network and method of which there are times; curves may be missing."""
-    curves: dict[str, list[Entry]] = {}
-    for each in figures.curves(workload, ranks):
-        curves.setdefault(each["method"], []).append(each)
-    target = ARRIVED * best(curves["ddp"])["points"][-1][1] if "ddp" in curves else float("inf")
+    curves = by_method(figures.curves(workload, ranks))
+    target = target_of(curves)
     steps = {name: arrival(found, target) for name, found in curves.items()}
     for entry in figures.times(workload, ranks):
         costs = {name: cost(turns, entry["every"]) for name, turns in entry["turns"].items()}
-        arrived = {name: own.seconds * count for name, own in costs.items() if (count := steps.get(name))}
+        arrived = {
+            name: own.seconds * median(steps[name])
+            for name, own in costs.items()
+            if name in steps and median(steps[name]) < inf
+        }
         for name, own in costs.items():
-            last = best(curves[name]) if name in curves else None
+            rate, points = best(curves[name]) if name in curves else (None, [])
             yield [
                 name,
-                " ".join(f"{x:.4f}" for x in last["points"][-1][1:]) if last else "",
-                f"{last['rate']:g}" if last else "",
-                str(steps.get(name) or "never") if last else "",
+                " ".join(f"{x:.4f}" for x in points[-1][1:]) if points else "",
+                f"{rate:g}" if rate else "",
+                " ".join(_number(each) for each in steps.get(name, [])),
                 entry["network"],
                 f"{1e3 * own.step:.1f}",
                 f"{1e3 * own.exchange:.1f}",
@@ -192,13 +240,43 @@ def rows(figures: Figures, workload: str, ranks: int) -> Iterator[list[str]]:
             ]
 
 
+def target_of(curves: Curves) -> float:
+    """The measure at which a method has arrived."""
+    return ARRIVED * best(curves["ddp"])[1][-1][1] if "ddp" in curves else inf
+
+
+def _number(steps: float) -> str:
+    return "never" if steps == inf else f"{steps:g}"
+
+
+HEADER_OF_RUNS = ["method", "network", "steps", "measured s", "steps x s a step", "ratio", "s to 98 %"]
+
+
+def rows_of_runs(figures: Figures, workload: str, ranks: int) -> Iterator[list[str]]:
+    """Measured seconds of training in a network beside those that follow from steps and times."""
+    costs = {
+        (entry["network"], name): cost(turns, entry["every"]).seconds
+        for entry in figures.times(workload, ranks)
+        for name, turns in entry["turns"].items()
+    }
+    runs = list(figures.runs(workload, ranks))
+    target = target_of(by_method(runs))
+    for each in runs:
+        steps, seconds = each["points"][-1][0], each["seconds"][-1]
+        one = costs.get((each["network"], each["method"]))
+        arrived = [at for point, at in zip(each["points"], each["seconds"], strict=True) if point[1] >= target]
+        yield [
+            *(each["method"], each["network"], str(steps), f"{seconds:.1f}"),
+            *((f"{steps * one:.1f}", f"{seconds / (steps * one):.2f}") if one else ("", "")),
+            f"{arrived[0]:.1f}" if arrived else "never",
+        ]
+
+
 def draw(figures: Figures, workload: str, ranks: int, path: Path) -> None:
     """Draws the best curve of each method by step, and by seconds in each network."""
     from matplotlib.figure import Figure
 
-    curves: dict[str, list[Entry]] = {}
-    for each in figures.curves(workload, ranks):
-        curves.setdefault(each["method"], []).append(each)
+    curves = by_method(figures.curves(workload, ranks))
     networks: dict[str, dict[str, float]] = {}
     for entry in figures.times(workload, ranks):
         of_a_step = {name: cost(turns, entry["every"]).seconds for name, turns in entry["turns"].items()}
@@ -209,7 +287,7 @@ def draw(figures: Figures, workload: str, ranks: int, path: Path) -> None:
         for place, (name, found) in enumerate(curves.items()):
             scale = 1.0 if network is None else networks[network].get(name)
             if scale is not None:
-                steps, measures = zip(*(point[:2] for point in best(found)["points"]), strict=True)
+                steps, measures = zip(*(point[:2] for point in best(found)[1]), strict=True)
                 seconds = [scale * step for step in steps]
                 axes.plot(seconds, measures, label=name, marker=".", color=f"C{place}")
         axes.set(title=network or "any network", xlabel="step" if network is None else "seconds")
@@ -230,12 +308,15 @@ def _steps(text: str | None) -> Callable[[str, str], int]:
 
 
 @click.command()
-@click.option("--part", type=click.Choice(["all", "curves", "times", "table"]), default="all", show_default=True)
+@click.option(
+    "--part", type=click.Choice(["all", "curves", "times", "runs", "table"]), default="all", show_default=True
+)
 @click.option("--workload", "workloads", type=click.Choice(list(WORKLOADS)), multiple=True, default=list(WORKLOADS))
 @click.option("--ranks", default="2,4", show_default=True, help="Numbers of ranks.")
 @click.option("--network", "networks", default=NETWORKS, show_default=True, help="As for network.py, or open.")
 @click.option("--methods", default=",".join(METHODS[:4]), show_default=True, help=f"Of {', '.join(METHODS)}.")
 @click.option("--rates", default="1e-3,3e-3,1e-2", show_default=True, help="Learning rates to try.")
+@click.option("--seeds", default="0", show_default=True, help="Of weights, batches and subnets.")
 @click.option("--every", default=10, show_default=True, help="Steps of a round.")
 @click.option("--steps", help="Of a curve: a number, and others for methods, such as 600,ist=900.")
 @click.option("--each", type=int, help="Steps between two points of a curve.")
@@ -251,6 +332,7 @@ def main(
     networks: str,
     methods: str,
     rates: str,
+    seeds: str,
     every: int,
     steps: str | None,
     each: int | None,
@@ -262,7 +344,8 @@ def main(
     names = methods.split(",")
     if set(names) - set(METHODS):
         raise click.UsageError(f"--methods: unknown: {', '.join(sorted(set(names) - set(METHODS)))}")
-    setting = Setting(names, [float(each) for each in rates.split(",")], every, _steps(steps), turns, each)
+    numbers = [float(each) for each in rates.split(",")], [int(each) for each in seeds.split(",")]
+    setting = Setting(names, *numbers, every, _steps(steps), turns, each)
     figures = Figures(path)
     if "speech" in workloads and part != "table":
         speech.prepare()  # before ranks of their own would each do so
@@ -271,14 +354,21 @@ def main(
             try:
                 if part in ("all", "curves"):
                     measure_curves(figures, workload, count, setting)
-                for network in networks.split(",") if part in ("all", "times") else []:
+                for network in networks.split(",") if part in ("all", "times", "runs") else []:
                     if network != "open":
                         Link.parse(network)
-                    measure_times(figures, workload, count, network, setting)
+                    if part == "runs":
+                        measure_curves(figures, workload, count, setting, network)
+                    else:
+                        measure_times(figures, workload, count, network, setting)
             except (Missing, ValueError) as error:
                 raise click.ClickException(str(error)) from None
             click.echo(f"{workload}, {count} ranks, {threads_of_rank(count)} threads a rank, {machine()['processor']}")
             click.echo(text_table(HEADER, list(rows(figures, workload, count)), right=list(range(5, len(HEADER)))))
+            if any(figures.runs(workload, count)):
+                click.echo(
+                    text_table(HEADER_OF_RUNS, list(rows_of_runs(figures, workload, count)), right=[2, 3, 4, 5, 6])
+                )
             if plot is not None:
                 draw(figures, workload, count, plot)
 

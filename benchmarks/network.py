@@ -2,11 +2,12 @@
 
 Every host has its own network namespace, in which one rank or several run, and one virtual cable (veth) to a bridge. A
 token bucket (tc's tbf) at both ends of the cable limits what the host sends and receives to the link's rate, and tc's
-netem delays what it sends; an unlimited link has neither. A connection may have 128 KiB in flight, several times what
-such a link holds, and twice what a link with a delay holds. With more, acknowledgements wait behind megabytes of data
-in the bucket, so that both directions together take three times as long as one; and unlimited links drop packets while
-the cores are busy, which costs a fifth of a second each time. So does a receive buffer that is full before its reader
-has had a turn on a core: it holds what a fast link brings in 0.2 ms.
+netem delays what it sends (where the kernel lacks it, a program does, `delay_line.py`); an unlimited link has neither.
+A connection may have 128 KiB in flight, several times what such a link holds, and twice what a link with a delay holds.
+With more, acknowledgements wait behind megabytes of data in the bucket, so that both directions together take three
+times as long as one; and unlimited links drop packets while the cores are busy, which costs a fifth of a second each
+time. So does a receive buffer that is full before its reader has had a turn on a core: it holds what a fast link brings
+in 0.2 ms.
 
 It needs root, `ip` and `tc`. Everything is removed when the `with` block ends, also after an error or Ctrl-C; what a
 killed program has left is removed when the next one starts.
@@ -29,10 +30,12 @@ from pathlib import Path
 from types import FrameType
 
 import click
+from delay_line import MTU, open_tap
 
 __all__ = ["DEVICE", "Link", "Missing", "Network", "check", "network", "run_all"]
 
 DEVICE = "joinsum0"
+LINE = Path(__file__).resolve().parent / "delay_line.py"
 LIMIT = 900.0
 _WINDOW = 128 << 10
 _LEAST_BURST = 64 << 10
@@ -150,24 +153,32 @@ def network(ranks: int, link: Link) -> Iterator[Network]:
     hosts = -(-ranks // link.ranks_of_host)
     names = tuple(f"{tag}n{host}" for host in range(hosts))
     bridge = f"{tag}b"
+    lines: list[subprocess.Popen[bytes]] = []
     with _ending_on_sigterm():
         try:
             _call("ip", "link", "add", bridge, "type", "bridge")
             _call("ip", "link", "set", bridge, "up")
             for host, name in enumerate(names):
-                _add_host(name, bridge, f"{tag}c{host}", _address(host), link)
+                lines += _add_host(name, bridge, f"{tag}c{host}", _address(host), link)
             yield Network(names, ranks, link)
         finally:
+            for line in lines:
+                line.communicate()
             for host, name in enumerate(names):
                 _call("ip", "link", "del", f"{tag}c{host}", quietly=True)
                 _call("ip", "netns", "del", name, quietly=True)
             _call("ip", "link", "del", bridge, quietly=True)
 
 
-def _add_host(name: str, bridge: str, cable: str, address: str, link: Link) -> None:
+def _add_host(name: str, bridge: str, cable: str, address: str, link: Link) -> list[subprocess.Popen[bytes]]:
+    """The program that is the host's cable, if it has one."""
     inside = ("ip", "-n", name)
     _call("ip", "netns", "add", name)
-    _call("ip", "link", "add", cable, "type", "veth", "peer", "name", DEVICE, "netns", name)
+    lines = []
+    if link.delay and not _knows_netem(name):
+        lines.append(_start_line(name, cable, link.delay))
+    else:
+        _call("ip", "link", "add", cable, "type", "veth", "peer", "name", DEVICE, "netns", name)
     _call("ip", "link", "set", cable, "master", bridge, "up")
     _call(*inside, "addr", "add", f"{address}/24", "dev", DEVICE)
     _call(*inside, "link", "set", DEVICE, "up")
@@ -178,10 +189,34 @@ def _add_host(name: str, bridge: str, cable: str, address: str, link: Link) -> N
         limits = f"echo 4096 {size} {size} > /proc/sys/net/ipv4/tcp_{memory}"
         _call("ip", "netns", "exec", name, "sh", "-c", limits)
     # A message waits once, at its sender's end.
-    for shaping in link.shaping(delayed=True):
+    for shaping in link.shaping(delayed=not lines):
         _call("tc", "-n", name, "qdisc", "add", "dev", DEVICE, *shaping)
     for shaping in link.shaping(delayed=False):
         _call("tc", "qdisc", "add", "dev", cable, *shaping)
+    return lines
+
+
+def _knows_netem(name: str) -> bool:
+    """Whether the kernel delays packets; tried in a namespace."""
+    tried = subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "lo", "root", "netem"], capture_output=True)
+    if tried.returncode == 0:
+        _call("tc", "-n", name, "qdisc", "del", "dev", "lo", "root")
+    return tried.returncode == 0
+
+
+def _start_line(name: str, cable: str, delay: float) -> subprocess.Popen[bytes]:
+    """A program between the device of a namespace and the cable's end outside."""
+    try:
+        outside = open_tap(cable)
+    except OSError as error:
+        raise Missing(f"network: no TAP device for a delay, as the kernel lacks sch_netem: {error}") from None
+    _call("ip", "-n", name, "tuntap", "add", DEVICE, "mode", "tap")
+    for where, device in ((("ip",), cable), (("ip", "-n", name), DEVICE)):
+        _call(*where, "link", "set", device, "mtu", str(MTU))
+    command = ["ip", "netns", "exec", name, sys.executable, str(LINE), DEVICE, str(outside), str(delay)]
+    line = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[outside])
+    os.close(outside)
+    return line
 
 
 def left_by_others(listing: str, alive: set[int]) -> list[str]:
@@ -236,8 +271,7 @@ def _ending_on_sigterm() -> Iterator[None]:
 def _call(*command: str, quietly: bool = False) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0 and not quietly:
-        hint = "; the kernel lacks sch_netem (modprobe sch_netem)" if "netem" in command else ""
-        raise Missing(f"network: the machine refused `{' '.join(command)}`: {done.stderr.strip()}{hint}")
+        raise Missing(f"network: the machine refused `{' '.join(command)}`: {done.stderr.strip()}")
     return done.stdout
 
 

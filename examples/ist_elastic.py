@@ -3,9 +3,10 @@
     python examples/ist_elastic.py --ranks 3 --kill 1@40   # rank 1 ends itself after 40 steps
 
 torchrun stops all ranks when one fails. This launcher does not: it hosts the store through which ranks meet, so the
-store outlives every rank, and it starts the ranks once. A rank whose exchange fails with TransportError says in the
-store that it is left, waits until the others have said so too, makes a process group with them and calls
-`IST.recover`, which puts the lost rank's weights together from their copies (`buddy=True`).
+store outlives every rank, starts the ranks once, and says in the store which of them have ended. A rank whose exchange
+fails with TransportError says there that it is left, waits until every other rank has said so too or has ended, makes a
+process group with those that are left and calls `IST.recover`, which puts the lost rank's weights together from their
+copies (`buddy=True`). A rank that is stopped and goes on later finds that the others have gone on without it, and ends.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import torch.distributed as dist
 from torch import nn
 
 HOST = "127.0.0.1"
-SETTLE = 3.0  # seconds in which all ranks that are left notice a loss
+POLL = 0.1  # seconds between looks at the store and at the ranks
+PATIENCE = 10.0  # seconds that ranks have to end after one has ended well
 
 
 class Meeting:
@@ -37,24 +39,50 @@ class Meeting:
 
     def join(self, members: list[int]) -> None:
         """Makes the process group of these ranks."""
-        own = dist.PrefixStore(f"{self.generation}/group", self.store)
-        dist.init_process_group("gloo", store=own, rank=members.index(self.rank), world_size=len(members))
-        joinsum.init(cluster=joinsum.Cluster(), timeout=self.timeout)
         self.members = members
+        own = dist.PrefixStore(f"{self.generation}/group", self.store)
+        patience = timedelta(seconds=self.timeout)
+        place = members.index(self.rank)
+        dist.init_process_group("gloo", store=own, rank=place, world_size=len(members), timeout=patience)
+        joinsum.init(cluster=joinsum.Cluster(), timeout=self.timeout)
 
     def regroup(self) -> list[int]:
-        """Waits for the ranks that are left and joins them; the first one to write says who they are."""
-        dist.destroy_process_group()
+        """Waits for the ranks that are left and joins them; the first one that has waited says who they are."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
         self.generation += 1
         self.store.set(f"{self.generation}/left/{self.rank}", "")
-        time.sleep(SETTLE)
-        left = [each for each in self.members if self.store.check([f"{self.generation}/left/{each}"])]
-        agreed = self.store.compare_set(f"{self.generation}/members", "", " ".join(map(str, left)))
-        members = [int(each) for each in agreed.decode().split()]
+        left = " ".join(map(str, self._left()))
+        members = [
+            int(each) for each in self.store.compare_set(f"{self.generation}/members", "", left).decode().split()
+        ]
         if self.rank not in members:
             raise SystemExit(f"rank {self.rank}: the others went on without it")
         self.join(members)
         return members
+
+    def _left(self) -> list[int]:
+        """The ranks that are left when all have said so or have ended. Where one is silent, another may notice that as
+        late as in its next exchange, after the timeout: so that one is waited for, and the silent one no longer."""
+        deadline = time.monotonic() + 2 * self.timeout
+        while True:
+            ended = {each for each in self.members if self.store.check([f"ended/{each}"])}
+            left = {each for each in self.members if self.store.check([f"{self.generation}/left/{each}"])} - ended
+            others_know = self.store.check([f"{self.generation}/members"])
+            if others_know or left | ended == {*self.members} or time.monotonic() > deadline:
+                return sorted(left)
+            time.sleep(POLL)
+
+    def go_on(self, ist: joinsum.IST, error: Exception) -> list[int]:
+        """Goes on with the ranks that are left, also where another one is lost meanwhile."""
+        while True:
+            print(f"rank {self.rank}: {str(error).splitlines()[0]}"[:160], flush=True)
+            try:
+                members = self.regroup()
+                ist.recover()
+                return members
+            except (joinsum.TransportError, dist.DistError) as another:
+                error = another
 
 
 @click.command(help=__doc__)
@@ -75,22 +103,28 @@ def main(
     store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
     command = [sys.executable, *sys.argv, "--port", str(store.port)]
     workers = [subprocess.Popen([*command, "--rank", str(number)]) for number in range(ranks)]
-    codes = [end_of(worker, workers) for worker in workers]
+    codes = ends_of(workers, store)
     failed = [number for number, code in enumerate(codes) if code not in (0, -signal.SIGKILL)]
     print(f"ranks that ended well: {codes.count(0)} of {ranks}")
     sys.exit(1 if failed or 0 not in codes else 0)
 
 
-def end_of(worker: subprocess.Popen[bytes], workers: list[subprocess.Popen[bytes]]) -> int:
-    """A worker's exit status; one that does not end although another has ended well is killed."""
-    while worker.poll() is None:
-        time.sleep(0.2)
-        if any(other.poll() == 0 for other in workers):
-            try:
-                return worker.wait(timeout=2 * SETTLE)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-    return worker.wait()
+def ends_of(workers: list[subprocess.Popen[bytes]], store: dist.Store) -> list[int]:
+    """The workers' exit statuses, each of which the store says; when one has ended well, those that do not end soon
+    after are killed."""
+    deadline = None
+    running = set(range(len(workers)))
+    while running:
+        time.sleep(POLL)
+        for number in [each for each in running if workers[each].poll() is not None]:
+            store.set(f"ended/{number}", "")
+            running.remove(number)
+        if deadline is None and any(worker.poll() == 0 for worker in workers):
+            deadline = time.monotonic() + PATIENCE
+        if deadline is not None and time.monotonic() > deadline:
+            for number in running:
+                workers[number].kill()
+    return [worker.wait() for worker in workers]
 
 
 def train(meeting: Meeting, ranks: int, steps: int, kill: str | None, rate: float) -> None:
@@ -115,9 +149,7 @@ def train(meeting: Meeting, ranks: int, steps: int, kill: str | None, rate: floa
                 os.kill(os.getpid(), signal.SIGKILL)
             optimizer.step()
         except joinsum.TransportError as error:
-            print(f"rank {rank}: {str(error).splitlines()[0]}"[:160], flush=True)
-            members = meeting.regroup()
-            ist.recover()
+            members = meeting.go_on(ist, error)
             step = ist.rounds * 5
             print(f"rank {rank}: goes on with ranks {members} in round {ist.rounds}", flush=True)
     inputs, classes = data(seed=1000)

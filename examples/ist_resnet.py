@@ -5,7 +5,8 @@
     python examples/ist_resnet.py --resume                             # goes on from the checkpoint in --out
 
 The channels between the two convolutions of each block are dealt out to the sites; stem, shortcuts and the sums of
-blocks are trained by all sites and averaged. Needs scikit-learn for the images (1,797 of 8 x 8 pixels).
+blocks are trained by all sites and averaged. The full model is evaluated with BatchNorm's statistics computed anew; the
+curve is drawn in --out after each evaluation. Needs scikit-learn for the images (1,797 of 8 x 8 pixels).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ResNet(nn.Module):
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("outputs/ist_resnet"), help="folder of the checkpoint")
+    parser.add_argument("--out", type=Path, default=Path("outputs/ist_resnet"), help="folder of checkpoint and curve")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --out")
     parser.add_argument("--sites", type=int, default=4, help="sites in this process; under torchrun one per rank")
     parser.add_argument("--rounds", type=int, default=20)
@@ -91,6 +92,17 @@ def batches(points: int, batch: int, first: int) -> Iterator[Tensor]:
         step += 1
 
 
+def draw(curve: list[list[float]], path: Path) -> None:
+    """Draws the accuracy by round."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([point[0] for point in curve], [point[1] for point in curve], marker=".")
+    axes.set(xlabel="round", ylabel="accuracy of the full model")
+    figure.savefig(path)
+
+
 def main() -> None:
     arguments = options()
     context = joinsum.init() if "RANK" in os.environ else joinsum.init(sites=arguments.sites)
@@ -99,8 +111,9 @@ def main() -> None:
     model = ResNet(arguments.widths)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     ist = joinsum.IST(model, optimizer, every=arguments.every)
+    curve: list[list[float]] = []
     if arguments.resume:
-        ist.load_checkpoint(arguments.out)
+        curve = ist.load_checkpoint(arguments.out)["curve"]
     last = ist.rounds
     for rows in batches(len(x), arguments.batch, ist.rounds * arguments.every):
         if ist.rounds >= arguments.rounds:
@@ -113,9 +126,11 @@ def main() -> None:
         last = ist.rounds
         with ist.full(calibrate=x.split(256), data="whole") as full, torch.no_grad():
             accuracy = (full(test_x).argmax(1) == test_y).float().mean().item()
-        ist.save_checkpoint(arguments.out)
+        curve.append([ist.rounds, accuracy])
+        ist.save_checkpoint(arguments.out, {"curve": curve})
         if context.local_sites[0] == 0:
             print(f"round {ist.rounds}: {accuracy:.3f} of the test images are right", flush=True)
+            draw(curve, arguments.out / "curve.png")
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ class Method(ABC):
     every   steps between exchanges; 1 where every step has one
     """
 
-    def __init__(self, task: Task, rate: float, every: int) -> None:
-        torch.manual_seed(0)
-        self.task, self.every = task, every
+    def __init__(self, task: Task, rate: float, every: int, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self.task, self.every, self.seed = task, every, seed
         self.model = task.model()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=rate, fused=True)
         self.prepare()
@@ -130,7 +130,7 @@ class Ist(Method):
     options: Mapping[str, Any] = {}
 
     def prepare(self) -> None:
-        self.subnets = joinsum.IST(self.model, self.optimizer, every=self.every, **self.options)
+        self.subnets = joinsum.IST(self.model, self.optimizer, every=self.every, seed=self.seed, **self.options)
 
     def whole(self, batches: int) -> AbstractContextManager[nn.Module]:
         return self.subnets.full(calibrate=self.task.shard("train", batches), batches=batches)

@@ -27,20 +27,20 @@ WARM_ROUNDS = 2
 STEPS_OF_DDP = 3  # in a turn
 
 
-def curve(task: Task, name: str, rate: float, every: int, steps: int, each: int) -> dict[str, Any]:
-    """The measures after each so many steps."""
-    method = METHODS[name](task, rate, every)
-    batches, points = task.training(), []
+def curve(task: Task, name: str, rate: float, seed: int, every: int, steps: int, each: int) -> dict[str, Any]:
+    """The measures after each so many steps, and the seconds of training until then."""
+    method = METHODS[name](task, rate, every, seed)
+    batches, points, seconds = task.training(seed), [], []
     start, evaluating = time.perf_counter(), 0.0
     for step in range(1, steps + 1):
         method.step(next(batches))
         if step % each == 0:
             before = time.perf_counter()
+            seconds.append(before - start - evaluating)
             with method.whole(CALIBRATION) as model:
                 points.append([step, *evaluated(task, model)])
             evaluating += time.perf_counter() - before
-    seconds = time.perf_counter() - start - evaluating
-    return {"points": points, "training_seconds": seconds, "evaluation_seconds": evaluating}
+    return {"points": points, "seconds": seconds, "evaluation_seconds": evaluating}
 
 
 def bytes_sent() -> int:
@@ -98,7 +98,7 @@ def main(request: str, out: Path) -> None:
     if "turns" in asked:
         found: dict[str, Any] = {"turns": times(task, asked["methods"], every, asked["turns"])}
     else:
-        found = curve(task, asked["method"], asked["rate"], every, asked["steps"], asked["each"])
+        found = curve(task, asked["method"], asked["rate"], asked["seed"], every, asked["steps"], asked["each"])
     if dist.get_rank() == 0:
         out.write_text(json.dumps(found), encoding="utf-8")
     dist.destroy_process_group()

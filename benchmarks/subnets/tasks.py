@@ -53,9 +53,9 @@ class Task(ABC):
     def sums(self, scores: Tensor, y: Tensor) -> Tensor:
         """Sums of the measures over the points of a batch."""
 
-    def training(self) -> Iterator[Batch]:
+    def training(self, seed: int = 0) -> Iterator[Batch]:
         """Endless batches: an epoch's order is drawn, and each step's points are divided among the ranks."""
-        generator = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(seed)
         step = self.batch * ranks()
         while True:
             order = torch.randperm(self.points("train"), generator=generator)

@@ -23,7 +23,10 @@ pytestmark = [
 LIMIT = 150
 # What every change plays: grids of one axis and uneven shards on three ranks, grids of two axes on four.
 MODULES = {
-    2: ["collectives", "calibrating", "explaining", "model_state", "parameters", "sparse_relations", "subnets"],
+    2: [
+        *("collectives", "calibrating", "explaining", "model_state", "parameters", "sparse_relations"),
+        *("subnets", "subnets_features"),
+    ],
     3: ["equal_results", "parameters", "collectives", "disagreements", "einsums", "random_programs", "subnets"],
     4: ["equal_results", "collectives", "subgroups", "random_programs", "model_state", "sparse_relations"],
 }
@@ -372,6 +375,17 @@ def test_subnets_on_a_group_are_those_of_loopback_and_resume_and_evaluate(plays:
     plays(ranks).values("a_checkpoint_of_the_group_goes_on_as_training_does")
     plays(ranks).values("the_full_model_is_evaluated_where_its_parts_are")
     assert "seed=1" in plays(ranks).values("ranks_with_other_seeds_are_told_so")[0]
+
+
+@sizes_of("subnets_features")
+def test_loops_with_subnets_on_a_group_train_as_plain_torch_does(plays: Any, ranks: int) -> None:
+    plays(ranks).values("loops_on_ranks_train_as_plain_torch_does")
+    plays(ranks).values("a_rank_that_skips_steps_ends_its_round_with_the_others")
+    plays(ranks).values("a_group_of_one_rank_trains_as_plain_torch_to_the_bit")
+    plays(ranks).values("parts_of_an_exchange_that_run_beside_other_work_change_nothing")
+    assert len({*plays(ranks).values("a_checkpoint_goes_on_at_other_numbers_of_sites")}) == 1
+    for graphs in plays(ranks).values("a_compiled_model_is_compiled_for_one_round"):
+        assert 1 <= graphs[0] == graphs[-1], graphs
 
 
 @sizes_of("subnets")

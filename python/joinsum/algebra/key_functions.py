@@ -299,6 +299,6 @@ def table_entries(table: torch.Tensor | Sequence[int]) -> list[int]:
         return [int(entry) for entry in table.tolist()]
     if isinstance(table, (str, bytes)) or not isinstance(table, Sequence):
         raise PlanError(f"lookup: a table is a 1-D integer tensor or a sequence of ints: table={show(table)}")
-    if all(type(entry) is int for entry in table):
+    if set(map(type, table)) <= {int}:
         return list(table)
     return [integer("lookup", "entry", entry) for entry in table]

@@ -34,7 +34,7 @@ class SubnetAlternative:
     def __str__(self) -> str:
         what = "approximate, another training: independent subnets (joinsum.IST, docs/ist.md)"
         if self.reason is not None:
-            return f"{what}: none, as joinsum.IST(model, ...) refuses this model and says why"
+            return f"{what}: none, as joinsum.IST(model, ...) refuses this model: {self.reason.removeprefix('IST: ')}"
         moved = f"{count_text(self.wire_bytes)} wire B a step on average in rounds of {self.every} steps"
         return f"{what}: {moved}, for weights alone; a site trains {self.share:.0%} of the parameters"
 
@@ -48,9 +48,14 @@ def subnet_alternative(model: nn.Module, sites: int, every: int = 10) -> SubnetA
 rounds of 10 steps, for weights alone; a site trains 25% of the parameters
     """
     try:
-        cuts = {cut.name: len(cut.axes) for cut in cut_tensors(model, find_layers(model, False, None).layers)}
+        layers = find_layers(model, False, None).layers
+        cuts = {cut.name: len(cut.axes) for cut in cut_tensors(model, layers)}
     except PlanError as error:
         return SubnetAlternative(sites, every, 0.0, 0.0, str(error))
+    narrow = [f"layer={layer.name}, neurons={layer.neurons}" for layer in layers if layer.neurons < sites]
+    if narrow:
+        reason = f"fewer neurons than sites: {narrow[0]}, sites={sites}"
+        return SubnetAlternative(sites, every, 0.0, 0.0, reason)
     moved, trained, total = 0.0, 0.0, 0
     for name, parameter in model.named_parameters():
         size = parameter.numel() * parameter.element_size()

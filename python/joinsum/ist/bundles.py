@@ -116,25 +116,21 @@ class Bundle:
         shapes = self._block_shapes(type_, chunks, site)
         return [torch.empty(shape, dtype=self.dtype, device=device) for shape in shapes]
 
-    def part_of_blocks(
-        self,
-        blocks: Sequence[torch.Tensor],
-        key: Sequence[int],
-        type_: _C.RelationType,
-        chunks: Mapping[str, Chunks],
-        site: int,
-    ) -> torch.Tensor:
-        """The view of a site's blocks that is the array of one tuple, <p> or <p, q>."""
+    def tuples_of_blocks(
+        self, blocks: Sequence[torch.Tensor], type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int
+    ) -> dict[tuple[int, ...], torch.Tensor]:
+        """The views of a site's blocks that are the arrays of its tuples, by their keys <p> or <p, q>."""
         unlinked = len(_unlinked(type_))
         layers = [chunks[layer] for layer, _ in self.cuts]
-        own = [position - layer.positions(site)[0] for layer, position in zip(layers, key, strict=True)]
         if len(layers) == 2:
-            block = blocks[own[0] * len(layers[1].positions(site)) + own[1]]
-            return block.view(block.shape[unlinked:])
-        if unlinked:
-            return blocks[0][own[0]]
-        ((_, axis),) = self.cuts
-        return blocks[0].narrow(1 + axis, *layers[0].span(key[0]))
+            arrays = [block.view(block.shape[unlinked:]) for block in blocks]
+        elif unlinked:
+            arrays = list(blocks[0].unbind())
+        else:
+            ((_, axis),) = self.cuts
+            arrays = [blocks[0].narrow(1 + axis, *layers[0].span(p)) for p in layers[0].positions(site)]
+        keys = itertools.product(*(layer.positions(site) for layer in layers))
+        return dict(zip(keys, arrays, strict=True))
 
     def _block_shapes(self, type_: _C.RelationType, chunks: Mapping[str, Chunks], site: int) -> list[list[int]]:
         leading = [1] * len(_unlinked(type_))

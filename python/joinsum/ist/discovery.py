@@ -7,6 +7,7 @@ convolution and embedding layers produce new ones, and consume those of their in
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,21 +17,23 @@ import torch
 from torch import fx, nn
 
 from joinsum.base.errors import PlanError
-from joinsum.ist.attention import attention_heads
-from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised
+from joinsum.ist.attention import attention_heads, is_attention
+from joinsum.ist.group_trial import try_at_first_call
+from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised, refuse_wrapped
 from joinsum.ist.modules import (
     as_consumer,
     as_follower,
     as_producer,
     is_elementwise,
     is_norm,
+    mixes_neurons,
     pools_channels_apart,
     spatial_axes,
     treats_neurons_apart,
 )
 from joinsum.ist.tracing import asks_size, graphs_of, modules_read, name_of
 
-__all__ = ["Found", "find_layers", "refuse_read_modules"]
+__all__ = ["Found", "check_named_layers", "find_layers"]
 
 # Functions and methods that compute each element from the one at the same place, and those of two operands.
 _ELEMENTWISE = frozenset(
@@ -43,6 +46,15 @@ _ELEMENTWISE = frozenset(
 )
 _PRODUCTS = frozenset(("mul", "mul_", "imul"))
 _SUMS = frozenset(("add", "add_", "iadd", "sub", "isub"))
+# Those that combine the elements along an axis: the place of that argument.
+_ALONG_AXIS = (
+    dict.fromkeys(("softmax", "log_softmax", "softmin", "glu", "cumsum", "cumprod", "sort", "flip", "logsumexp"), 1)
+    | dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "std", "var"), 1)
+    | dict.fromkeys(("chunk", "split", "roll"), 2)
+)
+_CROSSES = "they cross a residual sum"
+# The modules of a hidden layer, and what they do with its neurons.
+_PLACES = {"producers": "computes", "followers": "has parameters of", "consumers": "reads"}
 # Those that pool as many axes behind the channels as their names say.
 _POOLING = {
     f"{kind}_pool{count}d": count for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for count in (1, 2, 3)
@@ -69,13 +81,11 @@ def find_layers(
 
     Raises PlanError, naming the module, for a layer without a norm, and where no layer can be cut.
     """
+    refuse_wrapped(model)
     layers: list[HiddenLayer] = []
     uncut: dict[str, str] = {}
-    graphs = list(graphs_of(model, uncut))
-    read = modules_read(model, graphs)
-    for prefix, graph in graphs:
-        walk = _Walk(model, prefix, read)
-        walk.run(graph)
+    walks, read = _walks(model, uncut)
+    for walk in walks:
         found, reasons = walk.layers(unnormalised, scaled)
         layers += found
         uncut |= reasons
@@ -132,15 +142,38 @@ def _attention_layers(
     return layers
 
 
-def refuse_read_modules(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
-    """Raises PlanError where the forward pass reads a parameter of these layers itself, as tied weights are read
-    (`F.linear(x, self.embedding.weight)`): only the module's own operator knows of the cut. Says nothing of what
-    torch.fx cannot follow."""
-    read = modules_read(model, list(graphs_of(model, {})))
+def _walks(model: nn.Module, uncut: dict[str, str]) -> tuple[list[_Walk], dict[str, str]]:
+    """Passes over all graphs of the model, and the modules of which the forward pass reads a tensor itself."""
+    graphs = list(graphs_of(model, uncut))
+    read = modules_read(model, graphs)
+    walks = [_Walk(model, prefix, read) for prefix, _ in graphs]
+    for walk, (_, graph) in zip(walks, graphs, strict=True):
+        walk.run(graph)
+    return walks, read
+
+
+def check_named_layers(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
+    """Raises PlanError where the neurons of layers that were named cannot be dealt out: where the forward pass reads a
+    parameter itself, as tied weights are read (`F.linear(x, self.embedding.weight)`), because only the module's own
+    operator knows of the cut; where an operator mixes them; where they pass modules that the layer does not name. What
+    torch.fx cannot tell is tried at the model's first call."""
+    walks, read = _walks(model, {})
+    unknown = []
     for layer in layers:
         reason = _read_reason(layer.members, read)
+        if reason is None and not is_attention(model.get_submodule(layer.name)):
+            passed = [walk.passed_by(layer) for walk in walks]
+            reason = next((each for each, _ in passed if each is not None), None)
+            known = {each for _, modules in passed for each in modules}
+            if not {each.module for each in layer.members} <= known:
+                unknown.append(layer)
         if reason is not None:
-            raise PlanError(f"IST: a hidden layer cannot be cut: {reason}; leave it out of layers: layer={layer.name}")
+            raise PlanError(
+                f"IST: the neurons of a hidden layer cannot be dealt out: {reason}; leave it out of layers: layer="
+                f"{layer.name}"
+            )
+    if unknown:
+        try_at_first_call(model, unknown)
 
 
 def _read_reason(members: Sequence[Member], read: Mapping[str, str]) -> str | None:
@@ -150,7 +183,11 @@ def _read_reason(members: Sequence[Member], read: Mapping[str, str]) -> str | No
 
 @dataclass(eq=False)
 class _Neurons:
-    """What is known of the neurons of one or several producers, whose results have been combined element by element."""
+    """What is known of the neurons of one or several producers, whose results have been combined element by element.
+
+    reason   why they are not cut by "auto"
+    mixed    whether that is known to make their sums or outputs wrong, rather than unknown to be right
+    """
 
     count: int
     producers: list[Member] = field(default_factory=list)
@@ -159,6 +196,7 @@ class _Neurons:
     normed: bool = False
     residual: bool = False
     reason: str | None = None
+    mixed: bool = False
     parent: _Neurons | None = None
 
     def root(self) -> _Neurons:
@@ -215,7 +253,7 @@ class _Walk:
             elif node.op in ("call_function", "call_method"):
                 self._values[node] = self._function(node)
             elif node.op == "output":
-                self._escape(node, "they reach the output")
+                self._escape(node, "they reach the output", mixed=not self._prefix)
             else:
                 self._values[node] = None
 
@@ -240,11 +278,31 @@ class _Walk:
             layers.append(HiddenLayer(name, neurons.count, *members, scaled=multiplied))
         return layers, uncut
 
+    def passed_by(self, layer: HiddenLayer) -> tuple[str | None, list[str]]:
+        """Why a layer that was named cannot be cut, as far as this graph tells, and its modules of which the graph
+        tells that they treat its neurons alone."""
+        named = {place: {each.module for each in getattr(layer, place)} for place in _PLACES}
+        right: list[str] = []
+        for neurons in self._all:
+            own = {place: [each.module for each in getattr(neurons, place)] for place in _PLACES}
+            if neurons.parent is not None or not any(named[place] & {*own[place]} for place in _PLACES):
+                continue
+            if neurons.mixed:
+                return neurons.reason, []
+            for place, modules in own.items():
+                other = next((each for each in modules if each not in named[place]), None)
+                if other is not None:
+                    crossed = f"{_CROSSES}, and " if neurons.residual else ""
+                    return f"{crossed}a module that the layer does not name {_PLACES[place]} them: module={other}", []
+            if neurons.reason is None:
+                right += itertools.chain(*own.values())
+        return None, right
+
     def _reason(self, neurons: _Neurons) -> str | None:
         if neurons.reason is not None:
             return neurons.reason
         if neurons.residual:
-            return "they cross a residual sum"
+            return _CROSSES
         members = (*neurons.producers, *neurons.followers, *neurons.consumers)
         twice = [each.module for each in members if self._calls[each.module] > 1]
         if twice:
@@ -300,7 +358,8 @@ class _Walk:
             return
         role = as_consumer(module)
         if role is None:
-            self._escape(node, f"they reach a module that mixes them: module={name}, kind={type(module).__name__}")
+            reason = f"they reach a module that mixes them: module={name}, kind={type(module).__name__}"
+            self._escape(node, reason, mixed=mixes_neurons(module, value.spatial))
             return
         neurons = value.of.root()
         block, rest = divmod(role.neurons, neurons.count)
@@ -328,7 +387,8 @@ class _Walk:
         if spatial is not None:
             return replace(values[0], spatial=spatial)
         what = f"attribute={node.args[1]}" if name == "getattr" else f"operator={name}"
-        self._escape(node, f"they reach an operator that mixes axes: {what}")
+        mixed = len(node.all_input_nodes) == 1 and _mixes_neurons(node, values[0].spatial)
+        self._escape(node, f"they reach an operator that mixes axes: {what}", mixed)
         return None
 
     def _combined(self, node: fx.Node, values: Sequence[_Value], is_sum: bool) -> _Value | None:
@@ -349,7 +409,9 @@ class _Walk:
             for name in ("producers", "followers", "consumers"):
                 getattr(one, name).extend(getattr(other, name))
             one.normed, one.residual = one.normed or other.normed, one.residual or other.residual
-            one.reason, other.parent = one.reason or other.reason, one
+            first_reason = other if other.mixed and not one.mixed else one
+            one.reason = first_reason.reason or other.reason
+            one.mixed, other.parent = one.mixed or other.mixed, one
         one.residual |= is_sum
         block = first.block if not alike or first.block == second.block else None
         producers = frozenset().union(*(each.producers for each in values))
@@ -379,12 +441,13 @@ class _Walk:
         self._escape(node, f"they reach a module of several inputs: module={node.target}")
         return None
 
-    def _escape(self, node: fx.Node, reason: str) -> None:
+    def _escape(self, node: fx.Node, reason: str, mixed: bool = False) -> None:
         """Notes that the neurons of all operands cannot be dealt out."""
         for each in node.all_input_nodes:
             value = self._values.get(each)
-            if value is not None and value.of.root().reason is None:
-                value.of.root().reason = reason
+            neurons = None if value is None else value.of.root()
+            if neurons is not None and (neurons.reason is None or (mixed and not neurons.mixed)):
+                neurons.reason, neurons.mixed = reason, mixed
 
 
 def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
@@ -401,6 +464,22 @@ def _pools_channels_apart(node: fx.Node, spatial: int) -> bool:
         padding = _argument(node, 1, "pad")
         return isinstance(padding, (tuple, list)) and len(padding) <= 2 * spatial
     return spatial > 0 and _POOLING.get(name) == spatial
+
+
+def _mixes_neurons(node: fx.Node, spatial: int) -> bool:
+    """Whether a function combines the neurons of a value that has so many axes behind them: it pools or reduces their
+    axis. Says nothing of the axes before them, whose number is not known."""
+    name = name_of(node)
+    if name in _POOLING:
+        return spatial < _POOLING[name]
+    if name not in _ALONG_AXIS:
+        return False
+    default = {"glu": -1, "sort": -1}.get(name, 0 if name in ("chunk", "split") else None)
+    axes = _argument(node, _ALONG_AXIS[name], "dims" if name in ("flip", "roll") else "dim", default)
+    if axes is None:
+        return name not in ("softmax", "log_softmax", "softmin")
+    listed = axes if isinstance(axes, (tuple, list)) else (axes,)
+    return -1 - spatial in listed or (spatial > 0 and 1 in listed)
 
 
 def _spatial_axes_of_mean(node: fx.Node, spatial: int) -> int | None:

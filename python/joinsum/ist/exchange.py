@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,9 +44,9 @@ from joinsum.ist.survivors import BundleRecord
 
 __all__ = ["ALONE_BYTES", "TOGETHER_BYTES", "Exchange"]
 
-# What a site has under way at once, beside its tensors: weights and states that have left their tensors and those that
-# arrive. More travels one part after another.
-TOGETHER_BYTES = 64 << 20
+# Weights and states that leave their tensors and travel in one plan. More travels one part after another: beside its
+# tensors a site has at most three such parts at once.
+TOGETHER_BYTES = 16 << 20
 
 # Larger tensors than this are bundles of their own: plans read them in their memory where stacked ones are copied.
 ALONE_BYTES = 1 << 20
@@ -99,7 +100,9 @@ class Exchange:
         overlap: bool = False,
     ) -> None:
         self._subnets = subnets
-        self._ahead = Ahead() if overlap and homes == "migrating" and not copies else None
+        overlaps = overlap and not copies and _may_overlap()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="joinsum.IST") if overlaps else None
+        self._ahead = Ahead() if overlaps and homes == "migrating" else None
         self._chunks = chunks
         self._homes = homes
         self._wire = wire
@@ -218,7 +221,7 @@ class Exchange:
 
     def start_ahead(self, after: Assignments) -> None:
         """Begins to move what rests to the sites that train it in the next round, where that is possible."""
-        if self._ahead is None or not self._ahead.possible:
+        if self._ahead is None:
             return
         outputs: dict[str, Relation] = {}
         inputs: dict[str, StoredRelation] = {}
@@ -276,14 +279,10 @@ class Exchange:
         self._moved = {}
         self._follow(travelling, before)
         traces = [self._ahead.end_of_round()] if self._ahead is not None else []
-        groups = [list(self._trained)] if self._has_copies else self._groups()
         means: dict[Slice, torch.Tensor] = {}
-        for number, bundles in enumerate(groups or [[]]):
-            shared = averages if number == 0 else Averages[Slice]({}, [])
-            round_ = self._round(bundles, before, after, shared)
-            found = self._run(round_.outputs, round_.inputs, replicated=shared.outputs, places=round_.places)
-            traces.append(self._context.last_trace if round_.outputs else Trace())
-            self._arrived = _Arrived(bundles, found, round_.copy_sites, shared.means(found))
+        for arrived, trace in self._runs(before, after, averages):
+            traces.append(trace)
+            self._arrived = arrived
             if not self._has_copies:
                 means |= self.advance()
         self._context.last_trace = Trace(itertools.chain(*traces))
@@ -294,8 +293,39 @@ class Exchange:
                 self._context.transport.agree("IST", "the exchange has ended")
         return self.advance()
 
-    def _groups(self) -> list[list[Bundle]]:
-        """Bundles that travel together: all, or as many as keep what is under way below a limit."""
+    def _runs(
+        self, before: Assignments, after: Assignments, averages: Averages[Slice]
+    ) -> Iterator[tuple[_Arrived, Trace]]:
+        """The results of the plan of each group of bundles. Plans that may run beside other work run in a thread: while
+        one runs, the caller takes the results of the one before, and the operands of the next one are made."""
+
+        @torch.no_grad()
+        def ran(bundles: Sequence[Bundle], round_: _Round, shared: Averages[Slice]) -> tuple[_Arrived, Trace]:
+            found = self._run(round_.outputs, round_.inputs, replicated=shared.outputs, places=round_.places)
+            arrived = _Arrived(bundles, found, round_.copy_sites, shared.means(found))
+            return arrived, self._context.last_trace if round_.outputs else Trace()
+
+        rounds = (
+            (bundles, self._round(bundles, before, after, shared), shared) for bundles, shared in self._parts(averages)
+        )
+        if self._thread is None:
+            yield from itertools.starmap(ran, rounds)
+            return
+        running = self._thread.submit(ran, *next(rounds))
+        try:
+            for following in rounds:
+                arrived = running.result()
+                running = self._thread.submit(ran, *following)
+                yield arrived
+            yield running.result()
+        finally:
+            wait([running])
+
+    def _parts(self, averages: Averages[Slice]) -> list[tuple[list[Bundle], Averages[Slice]]]:
+        """Bundles that travel together, and what is averaged with them: with copies all, otherwise as many as keep what
+        is under way below a limit."""
+        if self._has_copies:
+            return [(list(self._trained), averages)]
         groups: list[list[Bundle]] = []
         size = 0
         for bundle in self._trained:
@@ -305,7 +335,10 @@ class Exchange:
                 size = 0
             groups[-1].append(bundle)
             size += own
-        return groups
+        return [
+            (bundles, averages if number == 0 else Averages[Slice]({}, []))
+            for number, bundles in enumerate(groups or [[]])
+        ]
 
     def advance(self) -> dict[Slice, torch.Tensor]:
         """Begins the round whose weights have arrived; the means."""
@@ -398,19 +431,22 @@ class Exchange:
         self._settle()
         here = self._copy()
         here._follow(wanted, assignments)
-        outputs: dict[str, Relation] = {}
-        inputs: dict[str, Relation] = {}
-        places: dict[str, Place] = {}
-        for bundle in here._trained:
-            name = f"{bundle.name}_whole"
-            outputs[name] = restored(bundle, here._relations(bundle, inputs), assignments, self._homes)
-            places[name] = [1 + bundle.cuts[0][1]] * len(self._split)
-        averages.add(inputs, outputs)
-        found = here._run(outputs, inputs, replicated=averages.outputs, places=places)
         tensors: dict[Slice, DistributedTensor] = {}
-        for bundle in here._trained:
-            tensors |= self._whole(bundle, found[f"{bundle.name}_whole"])
-        return tensors, averages.means(found)
+        means: dict[Slice, torch.Tensor] = {}
+        for bundles, shared in here._parts(averages):
+            outputs: dict[str, Relation] = {}
+            inputs: dict[str, Relation] = {}
+            places: dict[str, Place] = {}
+            for bundle in bundles:
+                name = f"{bundle.name}_whole"
+                outputs[name] = restored(bundle, here._relations(bundle, inputs), assignments, self._homes)
+                places[name] = [1 + bundle.cuts[0][1]] * len(self._split)
+            shared.add(inputs, outputs)
+            found = here._run(outputs, inputs, replicated=shared.outputs, places=places)
+            for bundle in bundles:
+                tensors |= self._whole(bundle, found[f"{bundle.name}_whole"])
+            means |= shared.means(found)
+        return tensors, means
 
     def _whole(self, bundle: Bundle, stored: StoredRelation) -> dict[Slice, DistributedTensor]:
         type_ = stored.type.relation
@@ -534,15 +570,14 @@ class Exchange:
     def _receive_tuples(self, bundle: Bundle, parts: Sequence[StoredRelation]) -> None:
         """The same of relations that have the tuples between them, in any dtype."""
         type_ = self._trained[bundle].relation
-        site_of_position = self._chunks[bundle.cuts[0][0]].site_of_position
         found = [each for stored in parts for each in stored.core().tuples()]
         arrays = self._apart(bundle, [array for _, array in found])
+        arrived = {tuple(key): array for (key, _), array in zip(found, arrays, strict=True)}
         for site in self._subnets.sites:
             views = self._views(bundle, type_, site)
             blocks = views or bundle.empty_blocks(type_, self._chunks, site, self._context.device)
-            for (key, _), array in zip(found, arrays, strict=True):
-                if site_of_position[key[0]] == site:
-                    bundle.part_of_blocks(blocks, key, type_, self._chunks, site).copy_(array)
+            for key, part in bundle.tuples_of_blocks(blocks, type_, self._chunks, site).items():
+                part.copy_(arrived[key])
             if views is None:
                 self._write(bundle, site, blocks)
 
@@ -664,6 +699,12 @@ def _remedy_named() -> Iterator[None]:
         yield
     except TransportError as error:
         raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
+
+
+def _may_overlap() -> bool:
+    """Whether arrays can move beside other work: those of CPUs, between processes. On a GPU they would wait for the
+    stream of the training."""
+    return not context().single_process and context().device.type == "cpu"
 
 
 def _moves_ahead(bundle: Bundle, resting: StoredRelation, after: Assignments) -> bool:

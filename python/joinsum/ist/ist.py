@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,23 +20,19 @@ from joinsum.distributed.first_values import take_first_rank_values
 from joinsum.ist.attention import forward_passes
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
-from joinsum.ist.discovery import find_layers, refuse_read_modules
+from joinsum.ist.discovery import check_named_layers, find_layers
 from joinsum.ist.exchange import ALONE_BYTES, TOGETHER_BYTES, Exchange
 from joinsum.ist.full_model import calibrated, empty_copy, filled, full_model, refill
 from joinsum.ist.layers import Cut, HiddenLayer, cut_tensors, explicit_layers
-from joinsum.ist.optimizers import check_state_names, with_parameters
+from joinsum.ist.optimizers import check_optimizer, check_state_names, with_parameters
 from joinsum.ist.relations import Homes
 from joinsum.ist.report import Report
-from joinsum.ist.sampling import Assignment, Chunks, assignment
+from joinsum.ist.sampling import Assignment, Chunks, assignment, chunk_count
 from joinsum.ist.subnets import Subnets
 from joinsum.ist.survivors import Record, holders, read_record, record_files, write_record
 from joinsum.planner.cost import cost
 
 __all__ = ["IST"]
-
-# A layer without resting weights is dealt out neuron by neuron up to so many, others in so many chunks for each site.
-_SINGLE_NEURONS = 4096
-_CHUNKS_FOR_EACH_SITE = 8
 
 # What a checkpoint says of the rounds.
 _NOTE = "joinsum.IST"
@@ -64,8 +59,9 @@ class IST:
                 (`recover`); at most V more bytes a round
     wire        `torch.bfloat16`: weights and moments that move between sites are rounded to it, which halves the
                 bytes of float32; what stays on its site is not
-    overlap     whether weights between two hidden layers that rest in a round move to the sites that train them next
-                while the round trains (docs/ist.md); for processes on CPUs with migrating homes and no copies
+    overlap     whether arrays move while sites do other work (docs/ist.md): with migrating homes, weights between two
+                hidden layers that rest in a round go to the sites that train them next while the round trains; in an
+                exchange a part moves while the next one is made. For processes on CPUs without copies
     unnormalised   whether to cut layers without a norm between producer and consumer
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
@@ -113,8 +109,10 @@ class IST:
         scaled: bool | None = None,
         attention_heads: bool = False,
     ) -> None:
-        if group is not None and context().group is not group:
-            init(group=group)
+        if group is not None:
+            of_mesh = getattr(group, "get_group", None) if getattr(group, "ndim", 0) == 1 else None
+            if context().group is not (of_mesh() if of_mesh is not None else group):
+                init(group=group)
         self._context = context()
         with self._context.preparing("IST"):
             self._check(model, optimizer, every, state, homes, buddy, wire)
@@ -127,12 +125,19 @@ class IST:
             cuts = cut_tensors(model, self.layers)
             self._cuts: list[Cut] = cuts if self._context.sites > 1 else []
             self._check_optimized(cuts)
+            cut_names = {cut.name for cut in self._cuts}
+            cut_parameters = [p for name, p in model.named_parameters() if name in cut_names]
+            check_optimizer(optimizer, cut_parameters, self._carry)
             self._chunks = self._chunks_of_layers()
             self._rounds = 0
             self._steps = 0  # of the round that has begun
+            self._steps_before = 0  # of the rounds that have ended
             self._active = False
             self._assignments: dict[str, Assignment] = {}
             self._full: tuple[str, nn.Module] | None = None  # and how its data are passed
+            self._recoveries = 0
+            self._recovering = False
+            self._before_recovery: list[Record] = []  # the last one, until an exchange after it has ended
             self._skeleton = empty_copy(model)
             self._subnets = Subnets(model, optimizer, self.layers, self._cuts, self._chunks, self._context.local_sites)
             self._begin()
@@ -143,6 +148,11 @@ class IST:
     def rounds(self) -> int:
         """Rounds that have ended."""
         return self._rounds
+
+    @property
+    def steps(self) -> int:
+        """Steps that every site has taken, also before a checkpoint that was loaded."""
+        return self._steps_before + self._steps
 
     @property
     def site(self) -> int:
@@ -175,15 +185,9 @@ class IST:
             before = self._assignments
             after = self._drawn(self._rounds + 1)
             plan = self._exchange.plan(self._bundles(self._carry), before, after, self._averages(states=False))
-            names = self._subnets.shapes
-            parameters = {name for name, _ in self._model.named_parameters()}
-            own_values = {name: self._subnets.value(self.site, name) for name in names}
-            whole = {name: math.prod(names[name]) * value.element_size() for name, value in own_values.items()}
-            states = {name: self._subnets.state_bytes(self.site, name) for name in names}
-            own = sum(value.nbytes + states[name] for name, value in own_values.items())
-            full = sum(
-                whole[name] + states[name] * whole[name] // max(value.nbytes, 1) for name, value in own_values.items()
-            )
+            shapes, parameters = self._subnets.shapes, self._model.named_parameters()
+            model_bytes = sum(shapes[name].numel() * each.element_size() for name, each in parameters)
+            stored = [self._subnets.bytes_of(self.site, name) for name in shapes]
         sites = self._context.sites
         return Report(
             layers=self.layers,
@@ -191,8 +195,12 @@ class IST:
             uncut=self.uncut,
             sites=sites,
             every=self._every,
-            local_sgd_bytes=2 * (sites - 1) * sum(whole[name] for name in parameters),
-            site_bytes=(own, self._exchange.resting_bytes // len(self._subnets.sites), full),
+            local_sgd_bytes=2 * (sites - 1) * model_bytes,
+            site_bytes=(
+                sum(own for own, _ in stored),
+                self._exchange.resting_bytes // len(self._subnets.sites),
+                sum(whole for _, whole in stored),
+            ),
             ahead_bytes=self._exchange.ahead_bytes,
             cost=None if plan is None or sites == 1 else cost(plan),
             plan=plan if sites > 1 else None,
@@ -206,6 +214,8 @@ class IST:
         self._subnets.activate(self._subnets.sites[0])
         if self._context.sites > 1:
             with torch.no_grad(), self._context.preparing("run"):
+                if self._steps == 0:  # ranks that have taken a step have begun to move what rests
+                    self._exchange.start_ahead(self._drawn(self._rounds + 1))
                 if not self._carry:
                     self._subnets.reset_states()
                 self._subnets.complete_states()
@@ -215,8 +225,10 @@ class IST:
         self._begin_round(self._rounds + 1)
 
     def _begin_round(self, number: int) -> None:
+        self._steps_before += self._steps
         self._rounds, self._steps = number, 0
         self._assignments = self._drawn(number)
+        self._before_recovery = []
 
     @contextmanager
     def round(self) -> Iterator[None]:
@@ -252,8 +264,10 @@ class IST:
         *,
         data: Literal["whole", "sharded"] | None = None,
     ) -> Iterator[nn.Module]:
-        """The full model, in evaluation mode and distributed over the sites: no site has more than its part of the
-        cut tensors. Training goes on as if it had not been asked for.
+        """The full model, in evaluation mode and distributed over the sites: each site stores its part of the cut
+        tensors. Training goes on as if it had not been asked for. For large batches a plan may bring one of the tensors
+        together while it is used, where that takes less time; with `memory_bytes` of the context's cluster, only where
+        a site has room for it.
 
         calibrate   batches, of which the first element of a tuple or list is the input: the running statistics of
                     BatchNorm are computed anew over them with the full model, as `torch.optim.swa_utils.update_bn`
@@ -302,7 +316,7 @@ class IST:
     def save_checkpoint(self, folder: Any, extra: dict[str, Any] | None = None) -> None:
         """Writes the full model and the optimizer's state, neurons in their original order, each site its own part, in
         the format of `joinsum.save_checkpoint`; `joinsum.load_checkpoint` reads it into the plain model too. A round
-        that has begun ends first. All ranks call.
+        that has begun ends first; `rounds`, `steps` and the seed are written too. All ranks call.
 
         extra   numbers, text, lists, dicts, which `load_checkpoint` returns
         """
@@ -310,7 +324,8 @@ class IST:
         if self._steps or self._subnets.active != self._subnets.sites[0]:
             self.end_round()
         model, optimizer = self._full_copies(saving=True)
-        note = {_NOTE: {"round": self._rounds, "seed": self._seed}, "extra": dict(extra or {})}
+        rounds = {"round": self._rounds, "step": self.steps, "seed": self._seed}
+        note = {_NOTE: rounds, "extra": dict(extra or {})}
         save_checkpoint(folder, model, optimizer, note)
 
     def load_checkpoint(self, folder: Any) -> dict[str, Any]:
@@ -324,8 +339,9 @@ class IST:
         check_state_names(str(folder), optimizer)
         for own, read in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
             own.update({key: value for key, value in read.items() if key != "params"})
-        rounds = note.get(_NOTE, {"round": 0, "seed": self._seed})  # none where it is of a plain model
-        self._rounds, self._seed, self._steps = int(rounds["round"]), int(rounds["seed"]), 0
+        rounds = note.get(_NOTE, {"round": 0, "step": 0, "seed": self._seed})  # none where it is of a plain model
+        self._rounds, self._seed = int(rounds["round"]), int(rounds["seed"])
+        self._steps_before, self._steps = int(rounds["step"]), 0
         values = {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}
         states = {name: dict(optimizer.state.get(x, {})) for name, x in model.named_parameters()}
         with torch.no_grad():
@@ -344,26 +360,34 @@ class IST:
                 joinsum.init(group=group)
                 ist.recover()
 
-        Raises CheckpointError where weights are lost with their copies.
+        Where it raises TransportError, another site was lost meanwhile: make a group of those that are left now, and
+        call again. Raises CheckpointError where weights are lost with their copies.
         """
         self._require_active("recover")
-        current = context()
-        with current.preparing("IST"):
-            own = self._records()
-        texts = current.transport.gather_texts("IST", " ".join(str(each.site) for each in own))
-        new_sites = {int(site): place for place, text in enumerate(texts) for site in text.split()}
-        rounds = [int(text) for text in current.transport.gather_texts("IST", str(self._rounds))]
-        if self._rounds < max(rounds):
+        transport = context().transport
+        own_stage = f"{self._rounds} {self._recoveries} {int(self._recovering)}"
+        stages = [[int(each) for each in text.split()] for text in transport.gather_texts("IST", own_stage)]
+        if self._rounds < max(round_ for round_, _, _ in stages):
             self._install(self._exchange.advance())  # others have begun the round for which all had arrived here
             self._begin_round(self._rounds + 1)
-            own = self._records()
+        # Where a recovery has failed on some ranks, all go back to what they had before it.
+        failed = [number for _, number, recovering in stages if recovering]
+        number = max(failed) if failed else 1 + max(number for _, number, _ in stages)
+        if self._recoveries != number:
+            with context().preparing("IST"):
+                self._before_recovery, self._recoveries = self._records(), number
+        own = self._before_recovery
+        texts = transport.gather_texts("IST", " ".join(str(each.site) for each in own))
+        new_sites = {int(site): place for place, text in enumerate(texts) for site in text.split()}
+        self._recovering = True
         self._rebuild(own, new_sites)
+        self._recovering = False
 
     def save_survivor(self, folder: Any) -> None:
         """Writes what this process's sites have, to go on without others that were lost; of ranks that end after a
         TransportError. `load_survivors` of the next job reads the files."""
         self._require_active("save_survivor")
-        for record in self._records():
+        for record in self._before_recovery if self._recovering else self._records():
             write_record(Path(folder), record)
 
     def load_survivors(self, folder: Any) -> None:
@@ -378,7 +402,7 @@ class IST:
         new_sites = {record.site: place % self._context.sites for place, record in enumerate(records)}
         local = set(self._context.local_sites)
         own_records = [record for record in records if new_sites[record.site] in local] or records[:1]
-        self._rounds, self._seed = first.round, first.seed
+        self._rounds, self._steps_before, self._seed = first.round, first.steps, first.seed
         for own, read in zip(self._optimizer.param_groups, first.groups, strict=True):
             own.update(read)
         self._rebuild(own_records, new_sites)
@@ -424,7 +448,8 @@ class IST:
         bundles = self._exchange.records(site, travelling, self._assignments)
         counts = {name: chunks.count for name, chunks in self._chunks.items()}
         groups = self._optimizer.param_groups
-        return Record(site, self._context.sites, self._rounds, self._seed, counts, bundles, values, numbers, groups)
+        own = site, self._context.sites, self._rounds, self._steps_before, self._seed
+        return Record(*own, counts, bundles, values, numbers, groups)
 
     def _rebuild(self, records: Sequence[Record], new_sites: Mapping[int, int]) -> None:
         """Begins the records' round on the sites that there are now."""
@@ -447,6 +472,12 @@ class IST:
             self._subnets.set_cuts(self._cuts)
             self._steps = 0
             self._cut(values, states)
+            for site in self._subnets.sites:  # the moments of tensors that no layer cuts are each site's own
+                own = next((record for record in records if new_sites[record.site] == site), first)
+                for name in self._subnets.uncut_names():
+                    for key, value in own.states.get(name, {}).items():
+                        own_value = value.clone() if isinstance(value, torch.Tensor) else value
+                        self._subnets.state(site, name)[key] = own_value
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -487,6 +518,12 @@ class IST:
                 "IST: the optimizer has parameters that are not the model's, which no exchange would average; give "
                 f"them to the model, or to another optimizer: shapes={strange}"
             )
+        placed = [name for name, p in model.named_parameters() if isinstance(p, DistributedTensor)]
+        if placed:
+            raise PlanError(
+                "IST: the sites have parts of a parameter, as train_step or distribute has placed it; call "
+                f"joinsum.gather(model) first: parameter={placed[0]}"
+            )
         empty = [name for name, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
         if empty:
             raise PlanError(
@@ -518,7 +555,7 @@ class IST:
         if not isinstance(layers, Sequence) or not layers:
             raise PlanError(f'IST: layers is "auto" or a list of (producers, norms, consumers): layers={layers!r}')
         explicit = explicit_layers(self._model, layers, unnormalised, scaled, self._context.device)
-        refuse_read_modules(self._model, explicit)
+        check_named_layers(self._model, explicit)
         return tuple(explicit), {}
 
     def _chunks_of_layers(self) -> dict[str, Chunks]:
@@ -529,9 +566,8 @@ class IST:
             if layer.neurons < sites:
                 what = f"layer={layer.name}, neurons={layer.neurons}, sites={sites}"
                 raise PlanError(f"IST: fewer neurons than sites: {what}")
-            coarse = layer.name in twice or layer.neurons > _SINGLE_NEURONS
-            most = _CHUNKS_FOR_EACH_SITE * sites if layer.name in twice else _SINGLE_NEURONS // sites * sites
-            chunks[layer.name] = Chunks(layer.neurons, min(layer.neurons, most) if coarse else layer.neurons, sites)
+            count = chunk_count(layer.neurons, sites, pairs=layer.name in twice)
+            chunks[layer.name] = Chunks(layer.neurons, count, sites)
         return chunks
 
     def _begin(self) -> None:

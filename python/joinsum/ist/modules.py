@@ -16,8 +16,11 @@ __all__ = [
     "as_consumer",
     "as_follower",
     "as_producer",
+    "is_batch_norm",
     "is_elementwise",
     "is_norm",
+    "mixes_neurons",
+    "normalises_last_axis",
     "pools_channels_apart",
     "set_counts",
     "spatial_axes",
@@ -69,6 +72,8 @@ _POOLING = (
     (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
     (nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d),
 )
+_ALONG_AXIS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.GLU)
+_CHANNEL_MIXING = (nn.GroupNorm, nn.LocalResponseNorm, nn.CrossMapLRN2d, nn.ChannelShuffle, nn.PixelShuffle)
 
 
 def is_elementwise(module: nn.Module) -> bool:
@@ -86,9 +91,29 @@ def pools_channels_apart(module: nn.Module, spatial: int) -> bool:
     return spatial > 0 and isinstance(module, _POOLING[spatial - 1])
 
 
+def mixes_neurons(module: nn.Module, spatial: int) -> bool:
+    """Whether it is known to combine neurons that have so many axes behind them: it pools their axis, takes a softmax
+    along it or mixes channels. Says nothing of the axes before them, whose number is not known."""
+    if isinstance(module, _CHANNEL_MIXING):
+        return spatial > 0
+    if isinstance(module, _ALONG_AXIS):
+        return module.dim == -1 - spatial or (spatial > 0 and module.dim == 1)
+    return any(isinstance(module, kinds) and spatial < count for count, kinds in enumerate(_POOLING, 1))
+
+
 def is_norm(module: nn.Module) -> bool:
     """Whether it standardises its input."""
     return isinstance(module, (*_BATCH_NORMS, *_INSTANCE_NORMS, *_LAST_AXIS_NORMS))
+
+
+def is_batch_norm(module: nn.Module) -> bool:
+    """Whether it standardises each neuron over the batch."""
+    return isinstance(module, _BATCH_NORMS)
+
+
+def normalises_last_axis(module: nn.Module) -> bool:
+    """Whether it standardises over the neurons."""
+    return isinstance(module, _LAST_AXIS_NORMS)
 
 
 def spatial_axes(module: nn.Module) -> int:

@@ -1,4 +1,5 @@
-"""Copies of the user's optimizer with other parameters, and what it starts the state of a parameter with."""
+"""Which optimizers' states can follow neurons, what they start the state of a parameter with, and copies of the user's
+optimizer with other parameters."""
 
 from __future__ import annotations
 
@@ -10,10 +11,58 @@ import torch
 from torch import nn
 
 from joinsum.base.errors import CheckpointError, PlanError
+from joinsum.cluster.context import context
 
-__all__ = ["check_state_names", "first_state", "small", "with_parameters"]
+__all__ = ["check_optimizer", "check_state_names", "first_state", "small", "with_parameters"]
 
 Optimizer = torch.optim.Optimizer
+
+# Parts of the names of optimizers whose state has the parameter's shape, but whose update of a weight depends on all of
+# its tensor.
+_OF_WHOLE_TENSORS = ("muon", "lamb", "lars")
+
+
+def check_optimizer(optimizer: Optimizer, cut: Sequence[torch.Tensor], carry: bool) -> None:
+    """Raises PlanError for an optimizer that cannot train parameters that are `cut` and, with `carry`, for one that is
+    not elementwise: by its name, or by what it starts the state of a small parameter with."""
+    name = type(optimizer).__name__
+    if cut and isinstance(optimizer, torch.optim.LBFGS):
+        raise PlanError(
+            "IST: the optimizer has one state for all parameters together, which is of no use to other subnets; use an "
+            f"elementwise one: optimizer={name}"
+        )
+    if not cut or not carry:
+        return
+    names = " ".join(kind.__name__.lower() for kind in type(optimizer).__mro__)
+    if any(part in names for part in _OF_WHOLE_TENSORS):
+        raise PlanError(
+            "IST: the optimizer is not elementwise, so its state cannot follow the neurons: its update of a weight "
+            f'depends on all of its tensor: optimizer={name}; pass state="reset"'
+        )
+    own = {id(parameter) for parameter in cut}
+    for group in optimizer.param_groups:
+        for example in {p.dim(): p for p in group["params"] if id(p) in own}.values():
+            _check_first_state(optimizer, group, example)
+
+
+def _check_first_state(optimizer: Optimizer, group: Mapping[str, Any], example: torch.Tensor) -> None:
+    # Different values, and no decay, which would bring them into a momentum.
+    start = small(example)
+    start += torch.arange(1, 1 + start.numel(), device=start.device).view(start.shape)
+    for key, value in _first_state(optimizer, {**group, "weight_decay": 0.0}, start).items():
+        if not isinstance(value, torch.Tensor) or value.numel() == 1:
+            continue
+        named = f"optimizer={type(optimizer).__name__}, state={key}"
+        if value.shape != start.shape:
+            raise PlanError(
+                f"IST: the optimizer's state is not elementwise, so it cannot follow the neurons: {named}, shape="
+                f'{list(value.shape)} for a parameter of shape {list(start.shape)}; pass state="reset"'
+            )
+        if torch.equal(value, start):
+            raise PlanError(
+                "IST: the optimizer starts a state with the parameter's own value, and weights that rest have no "
+                f'state: {named}; pass state="reset"'
+            )
 
 
 def with_parameters(
@@ -55,9 +104,14 @@ def first_state(optimizer: Optimizer, group: Mapping[str, Any], like: torch.Tens
     >>> first_state(rprop, rprop.param_groups[0], torch.zeros(2))["step_size"]
     tensor([0.0100, 0.0100])
     """
-    parameter = nn.Parameter(torch.zeros_like(like))
+    return _first_state(optimizer, group, torch.zeros_like(like))
+
+
+def _first_state(optimizer: Optimizer, group: Mapping[str, Any], start: torch.Tensor) -> dict[str, Any]:
+    """The same for a parameter that starts with this value."""
+    parameter = nn.Parameter(start.clone())
     sparse = isinstance(optimizer, torch.optim.SparseAdam)
-    parameter.grad = torch.zeros_like(like).to_sparse(1) if sparse else torch.zeros_like(like)
+    parameter.grad = torch.zeros_like(start).to_sparse(1) if sparse else torch.zeros_like(start)
     state = _FirstWritten()
     fresh = with_parameters(optimizer, [{**group, "params": [parameter]}], {parameter: state})
     try:
@@ -87,8 +141,9 @@ def check_state_names(what: str, optimizer: Optimizer) -> None:
 
 
 def small(parameter: torch.Tensor) -> torch.Tensor:
-    """Zeros of as many axes as a parameter has."""
-    return torch.zeros([2] * parameter.dim(), dtype=parameter.dtype, device=parameter.device)
+    """Zeros of as many axes as a parameter has; in the sites' memory where the parameter has none."""
+    device = context().device if parameter.is_meta else parameter.device
+    return torch.zeros([2] * parameter.dim(), dtype=parameter.dtype, device=device)
 
 
 def _copy(value: Any) -> Any:

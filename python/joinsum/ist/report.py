@@ -22,7 +22,8 @@ class Report:
     uncut             producers that are not, and why
     sites, every      as of the IST
     local_sgd_bytes   between sites in a round of local SGD: an all-reduce of all parameters
-    site_bytes        of a site's own subnet, of what rests there, and of a whole model, each with the optimizer's state
+    site_bytes        of a site's own subnet, of what rests there and copies (the mean of this process's sites), and of
+                      a whole model, each with the optimizer's state
     ahead_bytes       between sites of what has moved, or moves now, while the round trains
     cost, plan        of the next exchange; None on one site
     """

@@ -2,8 +2,9 @@
 
 A hidden layer's neurons are cut into chunks as `joinsum.relation` cuts an axis into parts. A round gives each chunk a
 position; sites own consecutive positions. Chunks of one size share the positions of that size, so that what a site
-trains has the same shape in every round, and a site's positions are in the order of their chunks, so that one site
-trains the layer as it is.
+trains has the same shape in every round: of c chunks of a size, k positions are a site's, and each of these chunks is
+there with probability k/c. `chunk_count` keeps that near 1/n. A site's positions are in the order of their chunks, so
+that one site trains the layer as it is.
 
 Source: thesis, section 2.3 (every neuron on exactly one site, marginal probability 1/n, layers independent).
 """
@@ -18,12 +19,42 @@ from itertools import pairwise
 
 import torch
 
-__all__ = ["Assignment", "Chunks", "assignment"]
+__all__ = ["Assignment", "Chunks", "assignment", "chunk_count"]
+
+# A layer has so many chunks for each site where a matrix lies between it and another cut layer; others are dealt out
+# neuron by neuron up to so many. Where n does not divide the neurons, there may be some more.
+_CHUNKS_FOR_EACH_SITE = 8
+_SINGLE_NEURONS = 4096
 
 
 def cut(extent: int, parts: int, part: int) -> int:
     """Where part number `part` of an axis begins, as joinsum divides axes: at ceil(part extent / parts)."""
     return -(-part * extent // parts)
+
+
+def chunk_count(neurons: int, sites: int, pairs: bool) -> int:
+    """How many chunks a layer is dealt out in: few, and such that each neuron is on each site with a probability near
+    1/n. It is a multiple of n or the number of neurons, so the shares of the sites differ by one neuron at most.
+
+    pairs   whether a matrix lies between this layer and another one that is cut, so that keys are pairs of chunks
+
+    Where n divides the neurons, every multiple of n spreads both sizes of chunks evenly over the sites. Elsewhere a
+    chunk of a size that c chunks have is on a site with a probability within 1/c of 1/n, so each size has half as many
+    chunks as are wanted at least (4n with `pairs`), or every chunk is one neuron.
+
+    >>> chunk_count(1024, sites=4, pairs=True), chunk_count(1024, sites=4, pairs=False)
+    (32, 1024)
+    >>> chunk_count(33, sites=4, pairs=True), chunk_count(1001, sites=4, pairs=True)  # 41 of 17 neurons, 19 of 16
+    (33, 60)
+    """
+    wanted = _CHUNKS_FOR_EACH_SITE * sites if pairs else max(_SINGLE_NEURONS // sites, 1) * sites
+    if neurons <= wanted or neurons % sites == 0:
+        return min(neurons, wanted)
+    for count in range(wanted, neurons, sites):
+        larger = neurons % count
+        if min(larger, count - larger) >= wanted // 2:
+            return count
+    return neurons
 
 
 @dataclass(frozen=True)

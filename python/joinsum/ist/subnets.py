@@ -132,9 +132,13 @@ class Subnets:
         found: dict[str, Any] = self._optimizer.state.get(live, {})
         return found
 
-    def state_bytes(self, site: int, name: str) -> int:
-        """Bytes of the optimizer's state for a parameter of a site."""
-        return sum(value.nbytes for value in self.state(site, name).values() if isinstance(value, torch.Tensor))
+    def bytes_of(self, site: int, name: str) -> tuple[int, int]:
+        """Bytes of a site's tensor and the optimizer's state for it, and those of the whole tensor and its state."""
+        value = self.value(site, name)
+        tensors = [value, *(each for each in self.state(site, name).values() if isinstance(each, torch.Tensor))]
+        times = self.shapes[name].numel() / max(value.numel(), 1)
+        whole = [round(each.nbytes * times) if each.dim() else each.nbytes for each in tensors]
+        return sum(each.nbytes for each in tensors), sum(whole)
 
     def array(self, site: int, of: Slice) -> torch.Tensor:
         """The tensor that a slice names; zeros for a state that a site does not have yet."""

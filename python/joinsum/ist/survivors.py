@@ -47,6 +47,7 @@ class BundleRecord:
 class Record:
     """What one site has.
 
+    steps            that every site has taken before this round
     values, states   tensors that no layer cuts, and the optimizer's states: of cut parameters the numbers alone
     groups           the options of the optimizer's parameter groups
     """
@@ -54,6 +55,7 @@ class Record:
     site: int
     sites: int
     round: int
+    steps: int
     seed: int
     chunks: Mapping[str, int]
     bundles: Sequence[BundleRecord]
@@ -83,7 +85,7 @@ def write_record(folder: Path, record: Record) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     plain = {
         "format": _FORMAT,
-        **{name: getattr(record, name) for name in ("site", "sites", "round", "seed")},
+        **{name: getattr(record, name) for name in ("site", "sites", "round", "steps", "seed")},
         "chunks": dict(record.chunks),
         "bundles": [_plain(each) for each in record.bundles],
         "values": dict(record.values),

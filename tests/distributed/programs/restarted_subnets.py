@@ -33,6 +33,7 @@ TIMEOUT = 20
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where ranks that are left write")
+    parser.add_argument("--lose", type=int, default=1, help="the rank that is lost")
     parser.add_argument("--leave-out", action="store_true", help="go on with one rank less")
     parser.add_argument("--with-agent", action="store_true", help="lose a rank's torchrun, too")
     return parser.parse_args()
@@ -51,9 +52,9 @@ def begin(leave_out: bool) -> bool:
     return True
 
 
-def doomed(with_agent: bool) -> bool:
+def doomed(arguments: argparse.Namespace) -> bool:
     """Whether this rank is the one that is lost."""
-    return "DOOMED" in os.environ if with_agent else dist.get_rank() == 1
+    return "DOOMED" in os.environ if arguments.with_agent else dist.get_rank() == arguments.lose
 
 
 def end(with_agent: bool) -> None:
@@ -89,7 +90,7 @@ def main() -> None:
     if again:
         ist.load_survivors(arguments.folder)
         print(f"rank {ist.site}: goes on with {joinsum.sites()} sites in round {ist.rounds}", flush=True)
-    lost = not again and doomed(arguments.with_agent)
+    lost = not again and doomed(arguments)
     try:
         train(ist, model, partial(end, arguments.with_agent) if lost else None)
     except joinsum.TransportError as error:

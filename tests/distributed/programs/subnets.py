@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import joinsum
@@ -29,6 +31,12 @@ def mlp(seed: int) -> nn.Sequential:
     )
 
 
+def with_attention(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    block = nn.TransformerEncoderLayer(16, 4, 24, dropout=0.0, batch_first=True)
+    return nn.Sequential(nn.Linear(10, 48), nn.Unflatten(1, (3, 16)), block, nn.Flatten(), nn.Linear(48, 5))
+
+
 def batches(count: int) -> list[Batch]:
     generator = torch.Generator().manual_seed(5)
     return [
@@ -43,13 +51,18 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> No
     optimizer.step()
 
 
-def trained(data: list[Batch], seed: int) -> tuple[joinsum.IST, nn.Module, int]:
-    """The IST of a model after these batches, the model, and the bytes of its last exchange."""
-    model = mlp(seed)
+def trained(
+    data: list[Batch], seed: int, make: Callable[[int], nn.Module] = mlp, every: int | None = 3, **options: Any
+) -> tuple[joinsum.IST, nn.Module, int]:
+    """The IST of a model after these batches in rounds of three, the model, and the bytes of its last exchange."""
+    model = make(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    ist = joinsum.IST(model, optimizer, every=3, seed=7)
-    for batch in data:
-        step(model, optimizer, batch)
+    ist = joinsum.IST(model, optimizer, every=every, seed=7, **options)
+    length = 3 * len(joinsum.context().local_sites)
+    for start in range(0, len(data), length):
+        with nullcontext() if every else ist.round():
+            for batch in data[start : start + length]:
+                step(model, optimizer, batch)
     return ist, model, sum(entry.bytes_sent for entry in joinsum.trace())
 
 
@@ -57,18 +70,35 @@ def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"homes": "fixed"},
+    {"buddy": True},
+    {"state": "reset"},
+    {"every": None},
+    {"make": with_attention, "attention_heads": True},
+]
+EVERYTHING = os.environ.get("JOINSUM_ALL_MODELS", "0") not in ("", "0")
+
+
 @scene(SCENES)
 def a_group_trains_what_loopback_trains() -> float:
     data = batches(9 * ranks())
-    enter(on_group())
-    ist, _, sent = trained(data[rank() :: ranks()], seed=1 + rank())  # all take the first rank's values
-    assert (ist.rounds, ist.site) == (3, rank())
-    own = ist.gather().state_dict()
-    enter(on_loopback())
-    ist, _, counted = trained(data, seed=1)
-    assert equal(own, ist.gather().state_dict())
-    assert everywhere(sent) == counted
-    return sum(float(tensor.double().abs().sum()) for tensor in own.values())
+    total = 0.0
+    for options in WAYS if EVERYTHING or ranks() == 4 else WAYS[:1]:
+        enter(on_group())
+        ist, _, sent = trained(data[rank() :: ranks()], 1 + rank(), **options)  # all take the first rank's values
+        assert (ist.rounds, ist.site) == (3, rank())
+        assert ("2.self_attn" in [layer.name for layer in ist.layers]) == ("attention_heads" in options)
+        own = ist.gather().state_dict()
+        sent = everywhere(sent)
+        if rank() == 0:
+            enter(on_loopback())
+            ist, _, counted = trained(data, 1, **options)
+            assert equal(own, ist.gather().state_dict()), options
+            assert sent == counted, options
+        total += sum(float(tensor.double().abs().sum()) for tensor in own.values())
+    return total
 
 
 @scene(SCENES)
@@ -91,7 +121,7 @@ def a_checkpoint_of_the_group_goes_on_as_training_does() -> None:
         assert equal(ist.gather().state_dict(), resumed.gather().state_dict())
         plain = mlp(4)
         note = joinsum.load_checkpoint(folder[0], plain)
-        assert note == {"joinsum.IST": {"round": 3, "seed": 7}, "extra": {"epoch": 2}}
+        assert note == {"joinsum.IST": {"round": 3, "step": 7, "seed": 7}, "extra": {"epoch": 2}}
         assert context.sites == ranks()
         dist.barrier()
     finally:

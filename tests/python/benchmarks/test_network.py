@@ -76,3 +76,39 @@ def test_ranks_of_one_host_share_a_namespace_that_is_removed_again():
     assert (inodes[0] == inodes[1], inodes[1] == inodes[2], inodes[2] == inodes[3]) == (True, False, True)
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
     assert not any(name in listed for name in names)
+
+
+ECHO = """
+import os, socket, sys, time
+here = ("10.213.77.1", 29600)
+if os.environ["RANK"] == "0":
+    with socket.create_server(here) as server:
+        print("ready", flush=True)
+        connection, _ = server.accept()
+        while data := connection.recv(1 << 16):
+            connection.sendall(data)
+else:
+    with socket.create_connection(here) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        seconds = []
+        for _ in range(20):
+            start = time.perf_counter()
+            connection.sendall(b"x")
+            connection.recv(1)
+            seconds.append(time.perf_counter() - start)
+    print(min(seconds))
+"""
+
+
+def test_a_message_takes_the_delay_of_its_sender():
+    try:
+        with network.network(2, Link.parse("1gbit+3ms")) as net:
+            server = net.start(0, [sys.executable, "-c", ECHO], {}, stdout=subprocess.PIPE)
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            client = net.start(1, [sys.executable, "-c", ECHO], {}, stdout=subprocess.PIPE)
+            output, _ = client.communicate(timeout=60)
+            assert server.wait(timeout=60) == 0
+    except Missing as reason:
+        pytest.skip(str(reason))
+    assert 6e-3 <= float(output) < 12e-3

@@ -64,6 +64,19 @@ class Reference:
         self.hidden = [str(place) for place, module in enumerate(model) if isinstance(module, nn.Linear)][:-1]
         self.norm, self.bias = type(model[1]), model[0].bias is not None
 
+    def take(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Begins with the states of an optimizer of the full model."""
+        for name, parameter in model.named_parameters():
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if not isinstance(value, torch.Tensor) or value.shape != parameter.shape:
+                    for own in self.steps:
+                        own.setdefault(name, {})[key] = copy.deepcopy(value)
+                elif self.axes(name):
+                    self.states.setdefault(name, {})[key] = value.clone()
+                else:
+                    for own in self.own_states:
+                        own.setdefault(name, {})[key] = value.clone()
+
     def axes(self, name: str) -> dict[int, str]:
         """For each axis of a tensor that is cut, the hidden layer."""
         place, _, tensor = name.partition(".")
@@ -167,28 +180,56 @@ def test_subnets_train_as_plain_torch_trains_their_blocks(
     model = mlp(*widths, dtype=torch.float64, bias=optimizer != "rprop")  # which takes the sign of rounding errors
     reference = Reference(model, make, sites)
     own = make(model.parameters())
-    if optimizer == "adagrad":
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
-        for parameter, state in own.state.items():
-            name = names[id(parameter)]
-            for site in range(sites):
-                reference.steps[site][name] = {"step": state["step"].clone()}
-                if not reference.axes(name):
-                    reference.own_states[site][name] = {"sum": state["sum"].clone()}
-            if reference.axes(name):
-                reference.states[name] = {"sum": state["sum"].clone()}
+    reference.take(model, own)  # Adagrad has one
     ist = joinsum.IST(model, own, every=every, seed=3, homes=homes)
     data = batches(rounds * every * sites, widths[0], widths[-1], torch.float64)
-    for number in range(rounds):
-        mine = data[number * every * sites : (number + 1) * every * sites]
+    train_both(reference, ist, model, own, data, every)
+
+
+def train_both(
+    reference: Reference, ist: joinsum.IST, model: nn.Module, own: Optimizer, data: list[Any], every: int
+) -> None:
+    """Whole rounds, which must end with the same full model."""
+    sites, before = reference.sites, ist.rounds
+    for number, start in enumerate(range(0, len(data), every * sites), before + 1):
+        mine = data[start : start + every * sites]
         reference.round(ist.neurons, [mine[site::sites] for site in range(sites)])
         for batch in mine:
             step(model, own, batch)
-        assert ist.rounds == number + 1
+        assert ist.rounds == number
     ist.gather()
     found = dict((*model.named_parameters(), *model.named_buffers()))
     for name, wanted in reference.full.items():
         torch.testing.assert_close(found[name].detach(), wanted, rtol=1e-10, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "rmsprop"])
+def test_plain_training_that_has_begun_goes_on_with_its_states(optimizer: str, sites: int) -> None:
+    joinsum.init(sites=sites)
+    make = OPTIMIZERS[optimizer]
+
+    def warmed() -> tuple[nn.Sequential, Optimizer]:
+        model = mlp(7, 10, 12, 4, dtype=torch.float64)
+        own = make(model.parameters())
+        for batch in batches(3, 7, 4, torch.float64):
+            step(model, own, batch)
+        return model, own
+
+    (model, own), (plain, other) = warmed(), warmed()
+    ist = joinsum.IST(model, own, every=2, seed=3)
+    assert own.state[model[0].weight].keys() == other.state[plain[0].weight].keys()
+    ist.gather()
+    for (name, p), q in zip(model.named_parameters(), plain.parameters(), strict=True):
+        assert torch.equal(p, q)
+        assert own.state[p].keys() == other.state[q].keys()
+        rounding = 1e-15 if name == "6.bias" else 0.0  # of a mean of equal moments
+        for key, wanted in other.state[q].items():
+            torch.testing.assert_close(own.state[p][key], wanted, rtol=rounding, atol=0.0, msg=f"{name}.{key}")
+    reference = Reference(plain, make, sites)
+    reference.take(plain, other)
+    ist = joinsum.IST(plain, other, every=2, seed=3)
+    train_both(reference, ist, plain, other, batches(6 * sites, 7, 4, torch.float64), 2)
 
 
 # --- oracles ----------------------------------------------------------------------------------------------------------
@@ -220,6 +261,10 @@ def test_one_site_trains_as_plain_torch_to_the_bit(optimizer: str) -> None:
     assert ist.rounds == 3
     for name, wanted in plain.state_dict().items():
         assert torch.equal(model.state_dict()[name], wanted), name
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        assert own.state[p].keys() == other.state[q].keys()
+        for key, wanted in other.state[q].items():
+            assert torch.equal(torch.as_tensor(own.state[p][key]), torch.as_tensor(wanted)), key
 
 
 def owners(ist: joinsum.IST, layer: str, neurons: int, sites: int) -> list[int]:
@@ -404,30 +449,39 @@ def test_evaluation_changes_nothing_in_training() -> None:
 @pytest.mark.parametrize("later", [1, 2, 3, 5])
 def test_a_checkpoint_goes_on_at_another_number_of_sites(later: int, tmp_path: Path) -> None:
     joinsum.init(sites=3)
-    model = mlp(6, 9, 20, 3)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    make = OPTIMIZERS["adam"]
+    model = mlp(6, 9, 20, 3, dtype=torch.float64)
+    optimizer = make(model.parameters())
     ist = joinsum.IST(model, optimizer, every=2, seed=4)
-    for batch in batches(11, 6, 3):
+    for batch in batches(11, 6, 3, torch.float64):
         step(model, optimizer, batch)
+    assert (ist.rounds, ist.steps) == (1, 3)
     ist.save_checkpoint(tmp_path, {"epoch": 1})
     saved = {name: tensor.clone() for name, tensor in ist.gather().state_dict().items()}
     states = {name: optimizer.state[p]["exp_avg"].clone() for name, p in model.named_parameters()}
 
-    plain = mlp(6, 9, 20, 3, seed=9)
+    plain = mlp(6, 9, 20, 3, seed=9, dtype=torch.float64)
     joinsum.load_checkpoint(tmp_path, plain)
     assert all(torch.equal(plain.state_dict()[name], wanted) for name, wanted in saved.items())
 
     joinsum.init(sites=later)
-    again = mlp(6, 9, 20, 3, seed=9)
+    again = mlp(6, 9, 20, 3, seed=9, dtype=torch.float64)
     other = torch.optim.Adam(again.parameters(), lr=1.0)
-    resumed = joinsum.IST(again, other, every=2, seed=0)
-    assert resumed.load_checkpoint(tmp_path) == {"epoch": 1}
-    assert resumed.rounds == 2
-    assert other.param_groups[0]["lr"] == 0.01
-    resumed.gather()
-    assert all(torch.equal(again.state_dict()[name], wanted) for name, wanted in saved.items())
-    for name, p in again.named_parameters():
-        assert torch.equal(other.state[p]["exp_avg"], states[name]), name
+    for goes_on in (False, True):
+        resumed = joinsum.IST(again, other, every=2, seed=0)
+        assert resumed.load_checkpoint(tmp_path) == {"epoch": 1}
+        assert (resumed.rounds, resumed.steps) == (2, 3)
+        assert other.param_groups[0]["lr"] == 0.01
+        if goes_on:
+            reference = Reference(model, make, later)
+            reference.take(model, optimizer)
+            train_both(reference, resumed, again, other, batches(4 * later, 6, 3, torch.float64), 2)
+            assert resumed.steps == 7
+        else:
+            resumed.gather()
+            assert all(torch.equal(again.state_dict()[name], wanted) for name, wanted in saved.items())
+            for name, p in again.named_parameters():
+                assert torch.equal(other.state[p]["exp_avg"], states[name]), name
 
 
 @pytest.mark.parametrize("state", ["carry", "reset"])
@@ -584,11 +638,11 @@ def test_weights_outlive_a_site(sites: int, lost: int, left: int, steps: int, tm
     other = torch.optim.Adam(again.parameters(), lr=0.5)
     resumed = joinsum.IST(again, other, every=2, buddy=True)
     resumed.load_survivors(tmp_path)
-    assert resumed.rounds == steps // 2
+    assert (resumed.rounds, resumed.steps) == (steps // 2, 2 * (steps // 2))
     assert other.param_groups[0]["lr"] == 0.0
     for batch in batches(4 * left, 6, 3):
         step(again, other, batch)
-    assert resumed.rounds == steps // 2 + 2
+    assert (resumed.rounds, resumed.steps) == (steps // 2 + 2, 2 * (steps // 2) + 4)
     resumed.gather()
     for (name, found), wanted in zip(again.named_parameters(), plain.parameters(), strict=True):
         assert torch.equal(found, wanted), name
@@ -885,23 +939,22 @@ def test_what_cannot_be_cut_is_refused_by_name() -> None:
     assert "homes='here'" in refused(mlp(4, 8, 2), homes="here")
     assert "wire=torch.int8" in refused(mlp(4, 8, 2), wire=torch.int8)
     assert 'homes="fixed"' in refused(mlp(4, 8, 2), wire=torch.bfloat16, homes="fixed")
+    placed = mlp(4, 8, 2)
+    trained = joinsum.train_step(placed, nn.functional.cross_entropy, torch.optim.SGD(placed.parameters(), lr=0.1))
+    trained(torch.ones(4, 4), torch.zeros(4, dtype=torch.long))
+    assert "joinsum.gather(model) first: parameter=0.weight" in refused(placed)
 
 
 def test_an_optimizer_that_is_not_elementwise_is_refused_by_name_or_reset() -> None:
     joinsum.init(sites=2)
-    for state in ("carry", "reset"):
-        model = mlp(6, 8, 3)
-        optimizer = torch.optim.Adafactor(model.parameters(), lr=0.01)
-        ist = joinsum.IST(model, optimizer, every=1, state=state)
-        data = batches(4, 6, 3)
-        step(model, optimizer, data[0])
-        if state == "carry":
-            with pytest.raises(joinsum.PlanError, match="optimizer=Adafactor, state=row_var"):
-                step(model, optimizer, data[1])
-        else:
-            for batch in data[1:]:
-                step(model, optimizer, batch)
-            assert ist.rounds == 2
+    model = mlp(6, 8, 3)
+    optimizer = torch.optim.Adafactor(model.parameters(), lr=0.01)
+    with pytest.raises(joinsum.PlanError, match="optimizer=Adafactor, state=row_var"):
+        joinsum.IST(model, optimizer)
+    ist = joinsum.IST(model, optimizer, every=1, state="reset")
+    for batch in batches(4, 6, 3):
+        step(model, optimizer, batch)
+    assert ist.rounds == 2
 
 
 def test_the_subnets_tensors_are_not_saved_as_the_models() -> None:

@@ -65,6 +65,8 @@ TEST(Profile, PricesKernelsByTheFactsOfTheirRows) {
   EXPECT_DOUBLE_EQ(seconds_of(matrix + "output Z = map[(k1, k0); transpose](A)\n", "t0"), 0) << "a view";
   const std::string tuples = "ia on 2\ninput A: f32[8@-]<2,5> (0)\noutput Z = agg[0; add](A)\n";
   EXPECT_DOUBLE_EQ(seconds_of(tuples, "t0"), 0.25 * 40) << "five tuples of one block";
+  const std::string two = "ia on 2\ninput A: f32[8]<2> (0)\ninput B: f32[8]<2> (0)\n";
+  EXPECT_DOUBLE_EQ(seconds_of(two + "output Z = upsert(A, B)\n", "t0"), 0.125 * 16) << "a site's result is written";
 }
 
 TEST(Profile, PricesAProductWhereItsSumIsComputed) {

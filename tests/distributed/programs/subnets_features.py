@@ -1,0 +1,149 @@
+"""Scenes of what users put into loops that train subnets, on ranks: beside subnets by hand in plain torch."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from unittest.mock import patch
+
+import joinsum
+import torch
+import torch.distributed as dist
+from joinsum import _C
+from stage import Scenes, enter, on_group, on_loopback, rank, ranks, scene
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
+from subnet_loops import (
+    AUTOCAST,
+    LION,
+    SCALED,
+    SCHEDULED,
+    Batch,
+    Compiled,
+    adam,
+    batches,
+    compare,
+    network,
+    plain_step,
+)
+
+SCENES: Scenes = {}
+
+
+@scene(SCENES)
+def loops_on_ranks_train_as_plain_torch_does() -> None:
+    enter(on_group())
+    for loop in (SCHEDULED, AUTOCAST, LION):
+        compare(loop, rounds=3, every=2)
+
+
+@scene(SCENES)
+def a_rank_that_skips_steps_ends_its_round_with_the_others() -> None:
+    enter(on_group())
+    sites, every, last = ranks(), 3, ranks() - 1
+    # The last rank has no first step in the second round and no step at all in the third, the first rank no last one.
+    skipped = [every * sites + last, *(2 * every * sites + last + sites * step for step in range(every))]
+    compare(SCALED, 4, every, [*skipped, (3 * every - 1) * sites], free=True)
+
+
+@scene(SCENES)
+def a_compiled_model_is_compiled_for_one_round() -> list[int]:
+    enter(on_group())
+    compiled = Compiled("aot_eager")
+    compare(compiled.loop(), rounds=3, every=2)
+    return compiled.graphs
+
+
+@scene(SCENES)
+def parts_of_an_exchange_that_run_beside_other_work_change_nothing() -> None:
+    """Of a few bytes each, so that there are many, in exchanges of the weights alone and of Adam's states too."""
+    data = batches(6 * ranks(), torch.float32)
+    for wire in (None, torch.bfloat16):
+        found = []
+        for overlap in (True, False):
+            enter(on_group())
+            model = network({}).float()
+            optimizer = adam(model.parameters())
+            with (
+                patch("joinsum.ist.exchange.TOGETHER_BYTES", 300),
+                patch("joinsum.ist.ist.TOGETHER_BYTES", 300),
+                joinsum.IST(model, optimizer, every=2, wire=wire, overlap=overlap),
+            ):
+                for place in range(rank(), len(data), ranks()):
+                    plain_step(model, optimizer, Batch(place, *data[place]))
+                parts = sum(entry.operation.startswith("shuffle") for entry in joinsum.trace())
+                assert parts > 6, parts
+            found.append(model.state_dict())
+        assert all(torch.equal(found[0][name], wanted) for name, wanted in found[1].items())
+
+
+def chain(folder: Path, group: bool) -> dict[str, torch.Tensor]:
+    """Trains on one site more than there are ranks, goes on on as many sites as ranks, and then as at first; what is
+    written goes through checkpoints."""
+    data = batches(40, torch.float64)
+
+    def more() -> joinsum.Context:
+        return joinsum.Context(_C.make_loopback(ranks() + 1), joinsum.Cluster(), None, 60.0, _C.make_store("memory"))
+
+    def begun(seed: int) -> tuple[joinsum.IST, torch.nn.Module]:
+        model = network({})
+        return joinsum.IST(model, adam(model.parameters()), every=2, seed=seed), model
+
+    def train(ist: joinsum.IST, model: torch.nn.Module, steps: int) -> None:
+        sites, local = joinsum.sites(), joinsum.context().local_sites
+        for place in range(steps * sites):
+            if place % sites in local:
+                plain_step(model, ist.optimizer, Batch(place, *data[place]))
+
+    own = folder / f"first_{rank()}_{group}"
+    enter(more())
+    ist, model = begun(3)
+    train(ist, model, 5)
+    ist.save_checkpoint(own)
+    enter(on_group() if group else on_loopback())
+    ist, model = begun(1)
+    ist.load_checkpoint(own)
+    assert (ist.rounds, ist.steps) == (3, 5)
+    train(ist, model, 5)
+    second = folder / ("second" if group else f"second_{rank()}")
+    ist.save_checkpoint(second)
+    enter(more())
+    ist, model = begun(1)
+    ist.load_checkpoint(second)
+    assert (ist.rounds, ist.steps) == (6, 10)
+    train(ist, model, 4)
+    return ist.gather().state_dict()
+
+
+@scene(SCENES)
+def a_checkpoint_goes_on_at_other_numbers_of_sites() -> float:
+    folder = [tempfile.mkdtemp() if rank() == 0 else ""]
+    dist.broadcast_object_list(folder)
+    try:
+        own, other = (chain(Path(folder[0]), group) for group in (True, False))
+        assert all(torch.equal(own[name], wanted) for name, wanted in other.items())
+        dist.barrier()
+    finally:
+        if rank() == 0:
+            shutil.rmtree(folder[0], ignore_errors=True)
+    return sum(float(tensor.double().abs().sum()) for tensor in own.values())
+
+
+@scene(SCENES)
+def a_group_of_one_rank_trains_as_plain_torch_to_the_bit() -> None:
+    groups = [dist.new_group([each]) for each in range(ranks())]
+    enter(on_group(group=groups[rank()]))
+    model, plain = network({}), network({})
+    own, other = adam(model.parameters()), adam(plain.parameters())
+    with joinsum.IST(model, own, every=2) as ist:
+        for number, batch in enumerate(batches(5 + rank(), torch.float64)):  # nobody waits for another group
+            plain_step(model, own, Batch(number, *batch))
+            plain_step(plain, other, Batch(number, *batch))
+    assert (joinsum.sites(), ist.rounds) == (1, (5 + rank()) // 2)
+    for name, wanted in plain.state_dict().items():
+        assert torch.equal(model.state_dict()[name], wanted), name
+    for p, q in zip(model.parameters(), plain.parameters(), strict=True):
+        assert all(torch.equal(own.state[p][key], wanted) for key, wanted in other.state[q].items())
+    dist.barrier()
