@@ -8,6 +8,7 @@ it; what comes back does not wait. It ends with its standard input.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import select
@@ -41,9 +42,15 @@ def main(device: str, outside: int, seconds: float) -> None:
         if inside in readable:
             waiting.append((time.monotonic() + seconds, os.read(inside, MTU + 64)))
         if outside in readable:
-            os.write(inside, os.read(outside, MTU + 64))
+            pass_on(inside, os.read(outside, MTU + 64))
         while waiting and waiting[0][0] <= time.monotonic():
-            os.write(outside, waiting.popleft()[1])
+            pass_on(outside, waiting.popleft()[1])
+
+
+def pass_on(device: int, frame: bytes) -> None:
+    """Drops the frame where the device is not up, or full."""
+    with contextlib.suppress(OSError):
+        os.write(device, frame)
 
 
 if __name__ == "__main__":

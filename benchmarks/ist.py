@@ -153,20 +153,25 @@ def by_method(entries: Iterable[Entry]) -> Curves:
 
 
 def mean_points(curves: Sequence[Entry]) -> list[list[float]]:
-    """Steps and measures, the means over the seeds, of steps that all have.
+    """Measures, the means over the seeds, at the steps that all have.
 
     >>> mean_points([{"points": [[10, 0.5], [20, 1.0]]}, {"points": [[10, 1.5], [20, 3.0]]}])
-    [[10.0, 1.0], [20.0, 2.0]]
+    [[10, 1.0], [20, 2.0]]
     """
-    return [
-        [mean(column) for column in zip(*points, strict=True)]
-        for points in zip(*(each["points"] for each in curves), strict=False)
-    ]
+    by_step = [{point[0]: point[1:] for point in each["points"]} for each in curves]
+    steps = sorted(set(by_step[0]).intersection(*by_step[1:]))
+    return [[step, *(mean(values) for values in zip(*(own[step] for own in by_step), strict=True))] for step in steps]
+
+
+def of_most_seeds(curves: Mapping[float, Sequence[Entry]]) -> dict[float, Sequence[Entry]]:
+    """Without learning rates that were tried with fewer seeds than others."""
+    most = max(len(each) for each in curves.values())
+    return {rate: each for rate, each in curves.items() if len(each) == most}
 
 
 def best(curves: Mapping[float, Sequence[Entry]]) -> tuple[float, list[list[float]]]:
     """The learning rate whose last measure is the best, and its points."""
-    means = {rate: mean_points(each) for rate, each in curves.items()}
+    means = {rate: mean_points(each) for rate, each in of_most_seeds(curves).items()}
     rate = max(means, key=lambda rate: means[rate][-1][1])
     return rate, means[rate]
 
@@ -182,7 +187,7 @@ def arrivals(curve: Sequence[Entry], target: float) -> list[float]:
 
 def arrival(curves: Mapping[float, Sequence[Entry]], target: float) -> list[float]:
     """The arrivals at the learning rate of the first median."""
-    return min((arrivals(each, target) for each in curves.values()), key=median)
+    return min((arrivals(each, target) for each in of_most_seeds(curves).values()), key=median)
 
 
 class Cost(NamedTuple):
@@ -259,9 +264,8 @@ def rows_of_runs(figures: Figures, workload: str, ranks: int) -> Iterator[list[s
         for entry in figures.times(workload, ranks)
         for name, turns in entry["turns"].items()
     }
-    runs = list(figures.runs(workload, ranks))
-    target = target_of(by_method(runs))
-    for each in runs:
+    target = target_of(by_method(figures.curves(workload, ranks)))
+    for each in figures.runs(workload, ranks):
         steps, seconds = each["points"][-1][0], each["seconds"][-1]
         one = costs.get((each["network"], each["method"]))
         arrived = [at for point, at in zip(each["points"], each["seconds"], strict=True) if point[1] >= target]

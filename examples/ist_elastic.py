@@ -150,7 +150,7 @@ def train(meeting: Meeting, ranks: int, steps: int, kill: str | None, rate: floa
             optimizer.step()
         except joinsum.TransportError as error:
             members = meeting.go_on(ist, error)
-            step = ist.rounds * 5
+            step = ist.steps
             print(f"rank {rank}: goes on with ranks {members} in round {ist.rounds}", flush=True)
     inputs, classes = data(seed=1000)
     with ist.full(calibrate=inputs.split(250), data="whole") as full, torch.no_grad():

@@ -382,7 +382,7 @@ def test_loops_with_subnets_on_a_group_train_as_plain_torch_does(plays: Any, ran
     plays(ranks).values("loops_on_ranks_train_as_plain_torch_does")
     plays(ranks).values("a_rank_that_skips_steps_ends_its_round_with_the_others")
     plays(ranks).values("a_group_of_one_rank_trains_as_plain_torch_to_the_bit")
-    plays(ranks).values("parts_of_an_exchange_that_run_beside_other_work_change_nothing")
+    plays(ranks).values("an_exchange_in_parts_gives_what_one_plan_gives")
     assert len({*plays(ranks).values("a_checkpoint_goes_on_at_other_numbers_of_sites")}) == 1
     for graphs in plays(ranks).values("a_compiled_model_is_compiled_for_one_round"):
         assert 1 <= graphs[0] == graphs[-1], graphs

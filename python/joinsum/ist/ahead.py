@@ -27,6 +27,12 @@ class Ahead:
         self.trace = Trace()
         self.bytes = 0
 
+    @property
+    def possible(self) -> bool:
+        """Whether arrays can move beside the training: those of CPUs, between processes. On a GPU they would wait for
+        the stream of the training."""
+        return not self._context.single_process and self._context.device.type == "cpu"
+
     def start(self, plan: IaPlan, inputs: Mapping[str, StoredRelation]) -> None:
         """Runs a plan in the thread; collective. Its inputs must not change before `settle`."""
         if self._beside is None:

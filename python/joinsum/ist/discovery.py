@@ -7,7 +7,6 @@ convolution and embedding layers produce new ones, and consume those of their in
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,6 @@ from torch import fx, nn
 
 from joinsum.base.errors import PlanError
 from joinsum.ist.attention import attention_heads, is_attention
-from joinsum.ist.group_trial import try_at_first_call
 from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised, refuse_wrapped
 from joinsum.ist.modules import (
     as_consumer,
@@ -155,25 +153,18 @@ def _walks(model: nn.Module, uncut: dict[str, str]) -> tuple[list[_Walk], dict[s
 def check_named_layers(model: nn.Module, layers: Sequence[HiddenLayer]) -> None:
     """Raises PlanError where the neurons of layers that were named cannot be dealt out: where the forward pass reads a
     parameter itself, as tied weights are read (`F.linear(x, self.embedding.weight)`), because only the module's own
-    operator knows of the cut; where an operator mixes them; where they pass modules that the layer does not name. What
-    torch.fx cannot tell is tried at the model's first call."""
+    operator knows of the cut; where an operator mixes them; where they pass modules that the layer does not name. Says
+    nothing of what torch.fx cannot follow."""
     walks, read = _walks(model, {})
-    unknown = []
     for layer in layers:
         reason = _read_reason(layer.members, read)
         if reason is None and not is_attention(model.get_submodule(layer.name)):
-            passed = [walk.passed_by(layer) for walk in walks]
-            reason = next((each for each, _ in passed if each is not None), None)
-            known = {each for _, modules in passed for each in modules}
-            if not {each.module for each in layer.members} <= known:
-                unknown.append(layer)
+            reason = next((found for walk in walks if (found := walk.refuted(layer)) is not None), None)
         if reason is not None:
             raise PlanError(
                 f"IST: the neurons of a hidden layer cannot be dealt out: {reason}; leave it out of layers: layer="
                 f"{layer.name}"
             )
-    if unknown:
-        try_at_first_call(model, unknown)
 
 
 def _read_reason(members: Sequence[Member], read: Mapping[str, str]) -> str | None:
@@ -278,25 +269,22 @@ class _Walk:
             layers.append(HiddenLayer(name, neurons.count, *members, scaled=multiplied))
         return layers, uncut
 
-    def passed_by(self, layer: HiddenLayer) -> tuple[str | None, list[str]]:
-        """Why a layer that was named cannot be cut, as far as this graph tells, and its modules of which the graph
-        tells that they treat its neurons alone."""
+    def refuted(self, layer: HiddenLayer) -> str | None:
+        """Why a layer that was named cannot be cut, as far as this graph tells."""
         named = {place: {each.module for each in getattr(layer, place)} for place in _PLACES}
-        right: list[str] = []
+        several = any(each.block > 1 for each in layer.members)  # features of a neuron, which may be mixed
         for neurons in self._all:
             own = {place: [each.module for each in getattr(neurons, place)] for place in _PLACES}
             if neurons.parent is not None or not any(named[place] & {*own[place]} for place in _PLACES):
                 continue
-            if neurons.mixed:
-                return neurons.reason, []
+            if neurons.mixed and not several:
+                return neurons.reason
             for place, modules in own.items():
                 other = next((each for each in modules if each not in named[place]), None)
                 if other is not None:
                     crossed = f"{_CROSSES}, and " if neurons.residual else ""
-                    return f"{crossed}a module that the layer does not name {_PLACES[place]} them: module={other}", []
-            if neurons.reason is None:
-                right += itertools.chain(*own.values())
-        return None, right
+                    return f"{crossed}a module that the layer does not name {_PLACES[place]} them: module={other}"
+        return None
 
     def _reason(self, neurons: _Neurons) -> str | None:
         if neurons.reason is not None:

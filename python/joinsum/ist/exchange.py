@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -44,8 +43,8 @@ from joinsum.ist.survivors import BundleRecord
 
 __all__ = ["ALONE_BYTES", "TOGETHER_BYTES", "Exchange"]
 
-# Weights and states that leave their tensors and travel in one plan. More travels one part after another: beside its
-# tensors a site has at most three such parts at once.
+# What a site has under way at once, beside its tensors: weights and states that have left their tensors and those that
+# arrive. More travels one part after another.
 TOGETHER_BYTES = 16 << 20
 
 # Larger tensors than this are bundles of their own: plans read them in their memory where stacked ones are copied.
@@ -100,9 +99,7 @@ class Exchange:
         overlap: bool = False,
     ) -> None:
         self._subnets = subnets
-        overlaps = overlap and not copies and _may_overlap()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="joinsum.IST") if overlaps else None
-        self._ahead = Ahead() if overlaps and homes == "migrating" else None
+        self._ahead = Ahead() if overlap and homes == "migrating" and not copies else None
         self._chunks = chunks
         self._homes = homes
         self._wire = wire
@@ -114,6 +111,7 @@ class Exchange:
         self._copies: dict[Bundle, StoredRelation] = {}
         self._copy_sites: dict[tuple[tuple[str, int], ...], dict[Key, int]] = {}
         self._arrived: _Arrived | None = None
+        self._has_begun = False  # to move it
         self._moved: dict[Bundle, StoredRelation] = {}  # what rests, where it is from the end of the round on
 
     @property
@@ -220,9 +218,11 @@ class Exchange:
     # --- rounds -------------------------------------------------------------------------------------------------------
 
     def start_ahead(self, after: Assignments) -> None:
-        """Begins to move what rests to the sites that train it in the next round, where that is possible."""
-        if self._ahead is None:
+        """Begins to move what rests to the sites that train it in the next round, where that is possible and has not
+        begun in this round. Collective."""
+        if self._ahead is None or not self._ahead.possible or self._has_begun:
             return
+        self._has_begun = True
         outputs: dict[str, Relation] = {}
         inputs: dict[str, StoredRelation] = {}
         for bundle, stored in self._resting.items():
@@ -276,13 +276,15 @@ class Exchange:
         """
         self._settle()
         self._resting |= self._moved
-        self._moved = {}
+        self._moved, self._has_begun = {}, False
         self._follow(travelling, before)
         traces = [self._ahead.end_of_round()] if self._ahead is not None else []
         means: dict[Slice, torch.Tensor] = {}
-        for arrived, trace in self._runs(before, after, averages):
-            traces.append(trace)
-            self._arrived = arrived
+        for bundles, shared in self._grouped(averages):
+            round_ = self._round(bundles, before, after, shared)
+            found = self._run(round_.outputs, round_.inputs, replicated=shared.outputs, places=round_.places)
+            traces.append(self._context.last_trace if round_.outputs else Trace())
+            self._arrived = _Arrived(bundles, found, round_.copy_sites, shared.means(found))
             if not self._has_copies:
                 means |= self.advance()
         self._context.last_trace = Trace(itertools.chain(*traces))
@@ -293,35 +295,7 @@ class Exchange:
                 self._context.transport.agree("IST", "the exchange has ended")
         return self.advance()
 
-    def _runs(
-        self, before: Assignments, after: Assignments, averages: Averages[Slice]
-    ) -> Iterator[tuple[_Arrived, Trace]]:
-        """The results of the plan of each group of bundles. Plans that may run beside other work run in a thread: while
-        one runs, the caller takes the results of the one before, and the operands of the next one are made."""
-
-        @torch.no_grad()
-        def ran(bundles: Sequence[Bundle], round_: _Round, shared: Averages[Slice]) -> tuple[_Arrived, Trace]:
-            found = self._run(round_.outputs, round_.inputs, replicated=shared.outputs, places=round_.places)
-            arrived = _Arrived(bundles, found, round_.copy_sites, shared.means(found))
-            return arrived, self._context.last_trace if round_.outputs else Trace()
-
-        rounds = (
-            (bundles, self._round(bundles, before, after, shared), shared) for bundles, shared in self._parts(averages)
-        )
-        if self._thread is None:
-            yield from itertools.starmap(ran, rounds)
-            return
-        running = self._thread.submit(ran, *next(rounds))
-        try:
-            for following in rounds:
-                arrived = running.result()
-                running = self._thread.submit(ran, *following)
-                yield arrived
-            yield running.result()
-        finally:
-            wait([running])
-
-    def _parts(self, averages: Averages[Slice]) -> list[tuple[list[Bundle], Averages[Slice]]]:
+    def _grouped(self, averages: Averages[Slice]) -> list[tuple[list[Bundle], Averages[Slice]]]:
         """Bundles that travel together, and what is averaged with them: with copies all, otherwise as many as keep what
         is under way below a limit."""
         if self._has_copies:
@@ -433,7 +407,7 @@ class Exchange:
         here._follow(wanted, assignments)
         tensors: dict[Slice, DistributedTensor] = {}
         means: dict[Slice, torch.Tensor] = {}
-        for bundles, shared in here._parts(averages):
+        for bundles, shared in here._grouped(averages):
             outputs: dict[str, Relation] = {}
             inputs: dict[str, Relation] = {}
             places: dict[str, Place] = {}
@@ -699,12 +673,6 @@ def _remedy_named() -> Iterator[None]:
         yield
     except TransportError as error:
         raise TransportError(f"IST: no exchange of neurons: {error}{_REMEDY}") from error
-
-
-def _may_overlap() -> bool:
-    """Whether arrays can move beside other work: those of CPUs, between processes. On a GPU they would wait for the
-    stream of the training."""
-    return not context().single_process and context().device.type == "cpu"
 
 
 def _moves_ahead(bundle: Bundle, resting: StoredRelation, after: Assignments) -> bool:

@@ -17,6 +17,7 @@ from joinsum.cluster.context import context, init
 from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
 from joinsum.distributed.distributed_tensor import DistributedTensor
 from joinsum.distributed.first_values import take_first_rank_values
+from joinsum.frontend.distribute import check_not_distributed
 from joinsum.ist.attention import forward_passes
 from joinsum.ist.averages import Averages
 from joinsum.ist.bundles import Bundle, Slice, bundles_of
@@ -50,7 +51,9 @@ class IST:
     optimizer   of torch.optim; each of its steps counts
     every       steps of each site in a round; None where the loop calls `end_round`
     group       the process group or mesh dimension of the sites, if `joinsum.init` has not been called
-    layers      "auto", or (producers, norms, consumers) for each hidden layer to cut: module names, one or several
+    layers      "auto", or (producers, norms, consumers) for each hidden layer to cut: modules or their names, one or
+                several; norms are all modules between with parameters of the neurons; a fourth element is the number of
+                neurons, where each has several features
     seed        of the subnets; equal on all ranks
     state       "carry": the optimizer's moments follow their neurons; "reset": they start anew in every round
     homes       "migrating": weights that rest stay on the site that trained them last, and all travel once a round;
@@ -59,9 +62,8 @@ class IST:
                 (`recover`); at most V more bytes a round
     wire        `torch.bfloat16`: weights and moments that move between sites are rounded to it, which halves the
                 bytes of float32; what stays on its site is not
-    overlap     whether arrays move while sites do other work (docs/ist.md): with migrating homes, weights between two
-                hidden layers that rest in a round go to the sites that train them next while the round trains; in an
-                exchange a part moves while the next one is made. For processes on CPUs without copies
+    overlap     whether weights between two hidden layers that rest in a round move to the sites that train them next
+                while the round trains (docs/ist.md); for processes on CPUs with migrating homes and no copies
     unnormalised   whether to cut layers without a norm between producer and consumer
     scaled      whether what consumers read is multiplied by the number of sites in training; by default in layers whose
                 sum joins a residual before it is normed (docs/ist.md)
@@ -72,8 +74,9 @@ class IST:
     batches. On loopback sites the process plays the sites in turn: step i of the optimizer is site i mod n's.
     Parameters that no hidden layer cuts, and running statistics, are averaged at the end of a round.
 
-    Raises PlanError, naming the module: for a layer without a norm, tied weights, more sites than neurons, a model in
-    DistributedDataParallel, and where no layer can be cut.
+    Raises PlanError, naming the module: for a layer without a norm, tied weights, neurons that an operator mixes or
+    that pass modules which a layer does not name, more sites than neurons, a model in DistributedDataParallel or FSDP,
+    and where no layer can be cut; and for an optimizer that is not elementwise, unless its state is reset.
 
     >>> import joinsum, torch
     >>> _ = joinsum.init(sites=2)
@@ -214,8 +217,7 @@ class IST:
         self._subnets.activate(self._subnets.sites[0])
         if self._context.sites > 1:
             with torch.no_grad(), self._context.preparing("run"):
-                if self._steps == 0:  # ranks that have taken a step have begun to move what rests
-                    self._exchange.start_ahead(self._drawn(self._rounds + 1))
+                self._exchange.start_ahead(self._drawn(self._rounds + 1))  # others may have taken a step
                 if not self._carry:
                     self._subnets.reset_states()
                 self._subnets.complete_states()
@@ -339,7 +341,7 @@ class IST:
         check_state_names(str(folder), optimizer)
         for own, read in zip(self._optimizer.param_groups, optimizer.param_groups, strict=True):
             own.update({key: value for key, value in read.items() if key != "params"})
-        rounds = note.get(_NOTE, {"round": 0, "step": 0, "seed": self._seed})  # none where it is of a plain model
+        rounds = {"round": 0, "step": 0, "seed": self._seed} | note.get(_NOTE, {})  # none where it is of a plain model
         self._rounds, self._seed = int(rounds["round"]), int(rounds["seed"])
         self._steps_before, self._steps = int(rounds["step"]), 0
         values = {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}
@@ -518,6 +520,7 @@ class IST:
                 "IST: the optimizer has parameters that are not the model's, which no exchange would average; give "
                 f"them to the model, or to another optimizer: shapes={strange}"
             )
+        check_not_distributed("IST", model)
         placed = [name for name, p in model.named_parameters() if isinstance(p, DistributedTensor)]
         if placed:
             raise PlanError(
@@ -663,9 +666,13 @@ class IST:
         """What all ranks have alike."""
         options = (
             f"every={self._every}, seed={self._seed}, carry={self._carry}, homes={self._homes}, buddy={self._buddy}, "
-            f"wire={self._wire}, optimizer={type(self._optimizer).__name__}"
+            f"wire={self._wire}, overlap={self._overlap}, optimizer={type(self._optimizer).__name__}"
         )
-        layers = [f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}" for layer in self.layers]
+        layers = [
+            f"layer {layer.name}: neurons={layer.neurons}, scaled={layer.scaled}, modules="
+            f"{[member.module for member in layer.members]}"
+            for layer in self.layers
+        ]
         tensors = [f"{name}: {list(tensor.shape)} {tensor.dtype}" for name, tensor in self._model.named_parameters()]
         return "\n".join([options, *layers, *tensors])
 
@@ -696,6 +703,8 @@ class IST:
                 self._subnets.complete_states()
             averages = self._averages(states)
             bundles = self._bundles(states and self._carry)
+            if self._every is None:  # in an explicit round others may have taken a step
+                self._exchange.start_ahead(self._drawn(self._rounds + 1))
             tensors, means = self._exchange.whole_tensors(bundles, self._assignments, averages)
             return dict(tensors), means
 

@@ -16,11 +16,9 @@ __all__ = [
     "as_consumer",
     "as_follower",
     "as_producer",
-    "is_batch_norm",
     "is_elementwise",
     "is_norm",
     "mixes_neurons",
-    "normalises_last_axis",
     "pools_channels_apart",
     "set_counts",
     "spatial_axes",
@@ -104,16 +102,6 @@ def mixes_neurons(module: nn.Module, spatial: int) -> bool:
 def is_norm(module: nn.Module) -> bool:
     """Whether it standardises its input."""
     return isinstance(module, (*_BATCH_NORMS, *_INSTANCE_NORMS, *_LAST_AXIS_NORMS))
-
-
-def is_batch_norm(module: nn.Module) -> bool:
-    """Whether it standardises each neuron over the batch."""
-    return isinstance(module, _BATCH_NORMS)
-
-
-def normalises_last_axis(module: nn.Module) -> bool:
-    """Whether it standardises over the neurons."""
-    return isinstance(module, _LAST_AXIS_NORMS)
 
 
 def spatial_axes(module: nn.Module) -> int:

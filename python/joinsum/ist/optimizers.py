@@ -17,14 +17,10 @@ __all__ = ["check_optimizer", "check_state_names", "first_state", "small", "with
 
 Optimizer = torch.optim.Optimizer
 
-# Parts of the names of optimizers whose state has the parameter's shape, but whose update of a weight depends on all of
-# its tensor.
-_OF_WHOLE_TENSORS = ("muon", "lamb", "lars")
-
 
 def check_optimizer(optimizer: Optimizer, cut: Sequence[torch.Tensor], carry: bool) -> None:
     """Raises PlanError for an optimizer that cannot train parameters that are `cut` and, with `carry`, for one that is
-    not elementwise: by its name, or by what it starts the state of a small parameter with."""
+    not elementwise: by what it starts the state of a small parameter with, and by steps of one and of its parts."""
     name = type(optimizer).__name__
     if cut and isinstance(optimizer, torch.optim.LBFGS):
         raise PlanError(
@@ -33,16 +29,46 @@ def check_optimizer(optimizer: Optimizer, cut: Sequence[torch.Tensor], carry: bo
         )
     if not cut or not carry:
         return
-    names = " ".join(kind.__name__.lower() for kind in type(optimizer).__mro__)
-    if any(part in names for part in _OF_WHOLE_TENSORS):
-        raise PlanError(
-            "IST: the optimizer is not elementwise, so its state cannot follow the neurons: its update of a weight "
-            f'depends on all of its tensor: optimizer={name}; pass state="reset"'
-        )
     own = {id(parameter) for parameter in cut}
     for group in optimizer.param_groups:
         for example in {p.dim(): p for p in group["params"] if id(p) in own}.values():
             _check_first_state(optimizer, group, example)
+            if example.dim() and not _is_elementwise(optimizer, group, example):
+                raise PlanError(
+                    "IST: the optimizer is not elementwise, so its state cannot follow the neurons: its update of a "
+                    f'weight depends on others of its tensor: optimizer={name}; pass state="reset"'
+                )
+
+
+def _is_elementwise(optimizer: Optimizer, group: Mapping[str, Any], example: torch.Tensor) -> bool:
+    """Whether steps of a small parameter change it as those of its two halves change them."""
+    generator = torch.Generator().manual_seed(0)
+    like, shape = small(example), [4] * example.dim()
+    start, *gradients = (torch.randn(shape, generator=generator).to(like) for _ in range(4))
+    whole, first, second = (nn.Parameter(part.clone()) for part in (start, start[:2], start[2:]))
+    options = {**group, "lr": group["lr"] or 0.01} if "lr" in group else group  # a warm-up may begin at zero
+    for parameters in ([whole], [first, second]):
+        fresh = with_parameters(optimizer, [{**options, "params": parameters}], {})
+        for gradient in gradients:
+            parts = [gradient] if len(parameters) == 1 else torch.split(gradient, 2)
+            for parameter, part in zip(parameters, parts, strict=True):
+                parameter.grad = part.to_sparse(1) if isinstance(optimizer, torch.optim.SparseAdam) else part.clone()
+            _step(optimizer, fresh)
+    moved = float((whole - start).detach().abs().max())
+    return float((whole - torch.cat([first, second])).detach().abs().max()) <= 1e-3 * moved
+
+
+def _step(optimizer: Optimizer, fresh: Optimizer) -> None:
+    """A step of a copy; one that has the user's optimizer inside finds no gradients there."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in parameters]
+    try:
+        for parameter in parameters:
+            parameter.grad = None
+        fresh.step()
+    finally:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
 
 
 def _check_first_state(optimizer: Optimizer, group: Mapping[str, Any], example: torch.Tensor) -> None:
@@ -115,7 +141,7 @@ def _first_state(optimizer: Optimizer, group: Mapping[str, Any], start: torch.Te
     state = _FirstWritten()
     fresh = with_parameters(optimizer, [{**group, "params": [parameter]}], {parameter: state})
     try:
-        fresh.step()
+        _step(optimizer, fresh)
     except Exception as error:  # of any optimizer's own code
         raise PlanError(
             "IST: what the optimizer starts its state with cannot be found, as it takes no step for one parameter "

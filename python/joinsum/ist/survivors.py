@@ -21,7 +21,7 @@ from joinsum.ist.copies import Key
 
 __all__ = ["BundleRecord", "Record", "holders", "read_record", "record_files", "write_record"]
 
-_FORMAT = "joinsum subnet 1"
+_FORMAT = "joinsum subnet 2"
 
 
 @dataclass(frozen=True)

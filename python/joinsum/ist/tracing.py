@@ -11,7 +11,7 @@ from torch import fx, nn
 
 from joinsum.ist.modules import as_consumer, as_follower, as_producer
 
-__all__ = ["asks_size", "graphs_of", "modules_read", "name_of", "unchanged"]
+__all__ = ["asks_size", "graphs_of", "modules_read", "name_of"]
 
 # What asks for a tensor's size or kind, and gives none of its elements.
 _SIZES = frozenset(("size", "dim", "ndimension", "numel"))
@@ -56,7 +56,7 @@ class _Tracer(fx.Tracer):
 
 
 @contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
+def _unchanged(model: nn.Module) -> Iterator[None]:
     """Undoes what is written into the model's modules and buffers, as by a forward pass that is traced."""
     saved = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     plain = [x for x in model.buffers() if type(x) is torch.Tensor and not x.is_meta]
@@ -90,7 +90,7 @@ def graphs_of(model: nn.Module, uncut: dict[str, str]) -> Iterator[tuple[str, fx
         graph = None
         while graph is None and type(module) not in opaque:
             try:
-                with unchanged(module):
+                with _unchanged(module):
                     graph = _Tracer(opaque).trace(module)
             except _Untraceable as error:
                 opaque.add(error.kind)

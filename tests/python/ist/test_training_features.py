@@ -117,8 +117,32 @@ def test_one_site_trains_as_plain_torch_to_the_bit(case: str) -> None:
 # --- optimizers that are not elementwise ------------------------------------------------------------------------------
 
 
-class Lamb(torch.optim.Adam):
-    """By its name, an optimizer whose update of a weight depends on the norm of its tensor."""
+class Trusting(Optimizer):
+    """SGD with the step of a tensor in proportion to its norm, as LARS has it; without state."""
+
+    def __init__(self, params: Iterable[nn.Parameter]) -> None:
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for p in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+            p -= 0.1 * p.grad * p.norm() / (p.grad.norm() + 1e-8)
+
+
+class Wrapper(Optimizer):
+    """Has another optimizer inside, which it steps."""
+
+    def __init__(self, params: Iterable[nn.Parameter]) -> None:
+        parameters = list(params)
+        super().__init__(parameters, {"lr": 0.1})
+        self.inner = torch.optim.SGD(parameters, lr=0.1)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        self.inner.step()
+
+
+class LambdaAdam(torch.optim.Adam):
+    """An elementwise optimizer, whatever its name."""
 
 
 class Rows(Optimizer):
@@ -152,11 +176,32 @@ class Averaged(Optimizer):
 
 REFUSED: dict[str, tuple[Callable[..., Optimizer], str]] = {
     "Muon": (torch.optim.Muon, "not elementwise.*optimizer=Muon;"),
-    "Lamb": (Lamb, "not elementwise.*optimizer=Lamb;"),
+    "Trusting": (Trusting, "not elementwise.*optimizer=Trusting;"),
     "Adafactor": (torch.optim.Adafactor, r"not elementwise.*optimizer=Adafactor, state=row_var, shape=\[2, 1\]"),
     "Rows": (Rows, r"not elementwise.*optimizer=Rows, state=rows, shape=\[2\]"),
     "Averaged": (Averaged, "the parameter's own value.*optimizer=Averaged, state=z"),
 }
+
+
+@pytest.mark.parametrize("optimize", [Wrapper, LambdaAdam])
+def test_trying_an_optimizer_steps_no_parameter(optimize: Callable[..., Optimizer]) -> None:
+    joinsum.init(sites=2)
+    model = matrices()
+    optimizer = optimize(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with joinsum.IST(model, optimizer):
+        pass
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_an_optimizer_is_tried_although_a_warm_up_begins_at_zero() -> None:
+    joinsum.init(sites=2)
+    model = matrices()
+    with pytest.raises(joinsum.PlanError, match=r"not elementwise.*optimizer=Muon;"):
+        joinsum.IST(model, torch.optim.Muon(model.parameters(), lr=0.0))
 
 
 @pytest.mark.parametrize("case", REFUSED)
