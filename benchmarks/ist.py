@@ -1,4 +1,4 @@
-"""Independent subnet training beside its rivals: how long until a model is as good as with DistributedDataParallel.
+"""Independent subnet training beside its baselines: how long until a model is as good as with DistributedDataParallel.
 
 All methods train the same module with AdamW on the same batches of each rank and exchange after the same number of
 steps (`subnets/methods.py`, `subnets/tasks.py`). Three things are measured, each of which can be run alone:
@@ -344,7 +344,7 @@ def main(
     path: Path | None,
     plot: Path | None,
 ) -> None:
-    """Compare independent subnet training with its rivals."""
+    """Compare independent subnet training with its baselines."""
     names = methods.split(",")
     if set(names) - set(METHODS):
         raise click.UsageError(f"--methods: unknown: {', '.join(sorted(set(names) - set(METHODS)))}")

@@ -1,4 +1,4 @@
-"""What independent subnets and their rivals train: data, module, loss and measures, the same for all methods.
+"""What independent subnets and their baselines train: data, module, loss and measures, the same for all methods.
 
 `xml` is extreme classification of Debian's packages by one hidden layer; `digits` are scikit-learn's images of digits
 and a small residual network; `speech` are 35 words that espeak-ng speaks, in voices that training does not hear, and

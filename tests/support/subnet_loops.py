@@ -1,5 +1,5 @@
 """Training loops with what users of PyTorch put into them: parameter groups, schedules, clipping, mixed precision,
-compiled models, others' optimizers. Each has its step in plain torch too, which a test takes with subnets by hand."""
+compiled models, others' optimizers. Each has its step in plain torch too, which a test takes with reference subnets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import joinsum
 import torch
-from subnets_by_hand import Axes, Make, Step, SubnetsByHand, tensors_of
+from reference_subnets import Axes, Make, ReferenceSubnets, Step, tensors_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -34,12 +34,12 @@ class Loop:
 
     make      the optimizer
     begin     what a user prepares before the loop; a step of it
-    by_hand   the same step, with nothing that lives on between steps but the optimizer
+    reference   the same step, with nothing that lives on between steps but the optimizer
     """
 
     make: Make
     begin: Begin
-    by_hand: Step
+    reference: Step
     norm: type[nn.Module] = nn.BatchNorm1d
     dtype: torch.dtype = torch.float64
     tolerance: float = 1e-9
@@ -76,7 +76,7 @@ def batches(count: int, dtype: torch.dtype) -> list[tuple[torch.Tensor, torch.Te
 
 
 def compare(loop: Loop, rounds: int, every: int, skipped: Iterable[int] = (), *, free: bool = False) -> joinsum.IST:
-    """Trains `network` by the loop on the context's sites, and by hand; the results must be equal.
+    """Trains `network` by the loop on the context's sites, and in plain torch; the results must be equal.
 
     skipped   batches, of all sites together, that have no finite gradient, and after which the loop takes no step
     free      whether the loop says when a round ends
@@ -84,8 +84,10 @@ def compare(loop: Loop, rounds: int, every: int, skipped: Iterable[int] = (), *,
     current = joinsum.context()
     sites, local = current.sites, list(current.local_sites)
     model = network({}, loop.norm, loop.dtype)
-    by_hand = SubnetsByHand(model, partial(network, norm=loop.norm, dtype=loop.dtype), axes(model), loop.make, sites)
-    before = {name: tensor.clone() for name, tensor in by_hand.full.items()}
+    reference = ReferenceSubnets(
+        model, partial(network, norm=loop.norm, dtype=loop.dtype), axes(model), loop.make, sites
+    )
+    before = {name: tensor.clone() for name, tensor in reference.full.items()}
     optimizer = loop.make(model.parameters())
     step = loop.begin(model, optimizer)
     ist = joinsum.IST(model, optimizer, every=None if free else every, seed=3)
@@ -97,7 +99,7 @@ def compare(loop: Loop, rounds: int, every: int, skipped: Iterable[int] = (), *,
     for start in range(0, len(data), every * sites):
         mine = [(place, *data[place]) for place in range(start, start + every * sites)]
         own = [Batch(number + i, x, y) for i, (_, x, y) in enumerate(b for b in mine if b[0] % sites in local)]
-        by_hand.round(ist, _shares(mine, sites, current.single_process, number), loop.by_hand)
+        reference.round(ist, _shares(mine, sites, current.single_process, number), loop.reference)
         if free:
             with ist.round():
                 for batch in own:
@@ -109,8 +111,8 @@ def compare(loop: Loop, rounds: int, every: int, skipped: Iterable[int] = (), *,
         assert ist.rounds == 1 + start // (every * sites)
         assert _held(model, optimizer, current.single_process) == held
     ist.gather()
-    by_hand.assert_equal(model, loop.tolerance)
-    assert all(not torch.equal(by_hand.full[name], x) for name, x in before.items() if x.dim() > 1)
+    reference.assert_equal(model, loop.tolerance)
+    assert all(not torch.equal(reference.full[name], x) for name, x in before.items() if x.dim() > 1)
     return ist
 
 
@@ -179,7 +181,7 @@ def scheduled_begin(model: nn.Module, optimizer: Optimizer) -> Callable[[Batch],
     return step
 
 
-def scheduled_by_hand(model: nn.Module, optimizer: Optimizer, batch: Batch) -> None:
+def scheduled_reference(model: nn.Module, optimizer: Optimizer, batch: Batch) -> None:
     for group, rate in zip(optimizer.param_groups, RATES, strict=True):
         group["lr"] = rate * DECAY ** (batch.number // AFTER)
     optimizer.zero_grad()
@@ -191,7 +193,7 @@ def scheduled_by_hand(model: nn.Module, optimizer: Optimizer, batch: Batch) -> N
     optimizer.step()
 
 
-SCHEDULED = Loop(groups, scheduled_begin, scheduled_by_hand)
+SCHEDULED = Loop(groups, scheduled_begin, scheduled_reference)
 
 
 def autocast_step(model: nn.Module, optimizer: Optimizer, batch: Batch) -> None:

@@ -45,7 +45,7 @@ __all__ = ["ALONE_BYTES", "TOGETHER_BYTES", "Exchange"]
 
 # What a site has under way at once, beside its tensors: weights and states that have left their tensors and those that
 # arrive. More travels one part after another.
-TOGETHER_BYTES = 16 << 20
+TOGETHER_BYTES = 64 << 20
 
 # Larger tensors than this are bundles of their own: plans read them in their memory where stacked ones are copied.
 ALONE_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""Scenes of what users put into loops that train subnets, on ranks: beside subnets by hand in plain torch."""
+"""Scenes of what users put into loops that train subnets, on ranks: beside reference subnets in plain torch."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def measured(forks: Forks, log: Path, budget: int, ranks: int = 0) -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo")
 def test_a_budget_that_is_too_small_for_the_whole_model_is_enough_for_subnets(forks: Forks, tmp_path: Path):
-    budget = 13 * PARAMETERS // MB  # of 16 bytes a parameter, with gradients
+    budget = 15 * PARAMETERS // MB  # of 16 bytes a parameter, with gradients
     whole = measured(forks, tmp_path / "whole", budget)
     assert "does not train: RuntimeError" in whole
     assert "allocate" in whole

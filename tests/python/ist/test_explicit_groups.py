@@ -1,5 +1,5 @@
-"""Hidden layers that are named, (producers, norms, consumers): they train as by hand, and as "auto" cuts them; those
-whose neurons cannot be dealt out are refused by name."""
+"""Hidden layers that are named, (producers, norms, consumers): they train as reference subnets, and as "auto" cuts
+them; those whose neurons cannot be dealt out are refused by name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import joinsum
 import pytest
 import torch
 import torch.distributed as dist
-from subnets_by_hand import Axes, compare_rounds
+from reference_subnets import Axes, compare_rounds
 from torch import nn
 from torch.nn import functional as F
 

@@ -1,4 +1,4 @@
-"""Convolutions, transformer MLPs and gated ones while they learn: beside narrower models by hand, and, where what
+"""Convolutions, transformer MLPs and gated ones while they learn: beside narrower reference models, and, where what
 consumers read is multiplied by the number of sites, beside the full model whose other neurons are zero."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import joinsum
 import pytest
 import torch
-from subnets_by_hand import Axes, compare_rounds
+from reference_subnets import Axes, compare_rounds
 from torch import nn
 from torch.nn import functional as F
 
@@ -18,7 +18,7 @@ Widths = Mapping[str, int]
 
 
 class Times(nn.Module):
-    """Multiplies by a number: in models by hand, the number of sites."""
+    """Multiplies by a number: in reference models, the number of sites."""
 
     def __init__(self, factor: int) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 """ResNet-18 and ResNet-50 as torchvision defines them, with fewer channels: the inner channels of every block are cut,
-and their subnets train as models by hand that are that much narrower."""
+and their subnets train as reference models that are that much narrower."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import joinsum
 import pytest
 import torch
 from joinsum.ist.discovery import find_layers
-from subnets_by_hand import Axes, compare_rounds
+from reference_subnets import Axes, compare_rounds
 from torch import nn
 
 Inner = Mapping[str, int]

@@ -1,4 +1,4 @@
-"""What users put into loops that train subnets, on loopback sites: beside subnets by hand in plain torch; and which
+"""What users put into loops that train subnets, on loopback sites: beside reference subnets in plain torch; and which
 optimizers are refused."""
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from joinsum.ist.alternative import subnet_alternative
+from reference_subnets import ReferenceSubnets
 from subnet_loops import (
     AUTOCAST,
     LION,
@@ -30,7 +31,6 @@ from subnet_loops import (
     plain_begin,
     plain_step,
 )
-from subnets_by_hand import SubnetsByHand
 from torch import nn
 from training import takes_long
 
@@ -231,19 +231,19 @@ def test_with_states_that_are_reset_they_train_subnets_as_models_of_their_own(ca
     model, optimize = matrices(), REFUSED[case][0]
     optimizer = optimize(model.parameters())
     cut = {"0.weight": {0: ("0", 1)}, "3.weight": {1: ("0", 1)}}
-    by_hand = SubnetsByHand(model, matrices_of, cut, optimize, sites)
+    reference = ReferenceSubnets(model, matrices_of, cut, optimize, sites)
     ist = joinsum.IST(model, optimizer, every=every, state="reset", seed=3)
     data = [Batch(number, *batch) for number, batch in enumerate(batches(4 * every * sites, torch.float32))]
     for start in range(0, len(data), every * sites):
-        mine, full = data[start : start + every * sites], by_hand.full
-        by_hand = SubnetsByHand(model, matrices_of, cut, optimize, sites)  # without states
-        by_hand.full = full
-        by_hand.round(ist, [mine[site::sites] for site in range(sites)], plain_step)
+        mine, full = data[start : start + every * sites], reference.full
+        reference = ReferenceSubnets(model, matrices_of, cut, optimize, sites)  # without states
+        reference.full = full
+        reference.round(ist, [mine[site::sites] for site in range(sites)], plain_step)
         for batch in mine:
             plain_step(model, optimizer, batch)
     assert ist.rounds == 4
     ist.gather()
-    by_hand.assert_equal(model, 1e-5)
+    reference.assert_equal(model, 1e-5)
     assert not torch.equal(model[0].weight, matrices()[0].weight)
 
 

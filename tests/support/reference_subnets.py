@@ -22,7 +22,7 @@ def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return dict((*model.named_parameters(), *model.named_buffers()))
 
 
-class SubnetsByHand:
+class ReferenceSubnets:
     """The full model between rounds.
 
     build   a model in which hidden layers have so many neurons, by layer
@@ -104,22 +104,22 @@ def compare_rounds(
     tolerance: float = 1e-9,
     **options: Any,
 ) -> joinsum.IST:
-    """Trains the model with joinsum on the context's sites, and by hand; the results must be equal, and not what the
-    model was before."""
+    """Trains the model with joinsum on the context's sites, and in plain torch; the results must be equal, and not
+    what the model was before."""
     sites = joinsum.sites()
-    by_hand = SubnetsByHand(model, build, axes, make, sites)
-    before = {name: tensor.clone() for name, tensor in by_hand.full.items()}
+    reference = ReferenceSubnets(model, build, axes, make, sites)
+    before = {name: tensor.clone() for name, tensor in reference.full.items()}
     optimizer = make(model.parameters())
     every = len(batches) // (rounds * sites)
     assert every * rounds * sites == len(batches)
     ist = joinsum.IST(model, optimizer, every=every, **options)
     for number in range(rounds):
         mine = batches[number * every * sites : (number + 1) * every * sites]
-        by_hand.round(ist, [mine[site::sites] for site in range(sites)], step)
+        reference.round(ist, [mine[site::sites] for site in range(sites)], step)
         for batch in mine:
             step(model, optimizer, batch)
         assert ist.rounds == number + 1
     ist.gather()
-    by_hand.assert_equal(model, tolerance)
-    assert all(not torch.equal(by_hand.full[name], x) for name, x in before.items() if x.dim() > 1)
+    reference.assert_equal(model, tolerance)
+    assert all(not torch.equal(reference.full[name], x) for name, x in before.items() if x.dim() > 1)
     return ist
