@@ -57,7 +57,7 @@ class _Tracer(fx.Tracer):
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Undoes what is written into the model's modules and buffers, as by a forward pass that is traced."""
+    """Undoes what tracing the forward pass writes into modules and buffers."""
     saved = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
     plain = [x for x in model.buffers() if type(x) is torch.Tensor and not x.is_meta]
     values = [x.detach().clone() for x in plain]
