@@ -191,7 +191,7 @@ class Digits(_Classification):
 
 class Speech(_Classification):
     batch, chunk = 64, 105
-    hidden = 1000
+    hidden = 4096  # in each of two layers: 8,192 in all, as in the thesis (section 2.3.1)
 
     def __init__(self) -> None:
         from subnets import speech

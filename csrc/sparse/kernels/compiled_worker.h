@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "sparse/kernels/generate.h"
@@ -14,11 +15,15 @@ class CompiledWorker final : public RangeWorker<T> {
   CompiledWorker(const Typed<T>& typed, GeneratedFunction function)
       : RangeWorker<T>(typed), function_(function), prefix_(run_.extents.size() + 1) {
     const KernelArguments& arguments = *run_.arguments;
-    for (const Tensor* tensor : arguments.operands) {
+    for (int64_t o = 0; o < std::ssize(arguments.operands); ++o) {
+      const Tensor& tensor = *arguments.operands[o];
       std::vector<GeneratedLevel>& levels = levels_.emplace_back();
-      for (const Level& level : tensor->levels) levels.push_back(generated_level(level));
-      values_.push_back(tensor->values.bytes.data());
-      roots_.push_back(tensor->levels.empty() && !tensor->scalar_stored ? -1 : 0);
+      for (size_t l = 0; l < tensor.levels.size(); ++l) {
+        const std::vector<int64_t>& lookups = run_.kernel->loops[run_.kernel->operands[o].loops[l]].lookups;
+        levels.push_back(generated_level({tensor.levels[l], std::ranges::find(lookups, o) != lookups.end()}));
+      }
+      values_.push_back(tensor.values.bytes.data());
+      roots_.push_back(tensor.levels.empty() && !tensor.scalar_stored ? -1 : 0);
     }
     for (const std::vector<GeneratedLevel>& levels : levels_) level_pointers_.push_back(levels.data());
     for (const nest::LoopPlan& loop : run_.nest.loops) strides_.push_back(loop.stride);
@@ -42,8 +47,7 @@ class CompiledWorker final : public RangeWorker<T> {
   }
 
  private:
-  static GeneratedLevel generated_level(const Level& level) {
-    const nest::LevelView view(level);
+  static GeneratedLevel generated_level(const nest::LevelView& view) {
     return {.size = view.size,
             .offsets = view.offsets,
             .coordinates = view.coordinates,

@@ -120,8 +120,8 @@ class Execution {
       worker(thread).run_range(outcome, cuts_[range], cuts_[range + 1]);
     });
     for (nest::Assembler<T>& piece : pieces) piece.finish();
-    for (size_t i = 1; i < pieces.size(); ++i) pieces[0].append_piece(pieces[i]);
-    return assembled(pieces[0]);
+    nest::Assembler<T> all = nest::Assembler<T>::joined(pieces, options_.threads);
+    return assembled(all);
   }
 
   /// Each range reduces into a workspace over the whole result; they are reduced in order.

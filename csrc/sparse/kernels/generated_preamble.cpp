@@ -69,7 +69,7 @@ const std::string& generated_preamble() {
                                         }
 
                                         inline int64_t find_hashed(const Level& level, int64_t fiber, int64_t coordinate) {
-                                          if (fiber < 0 || level.slots == nullptr) return -1;
+                                          if (fiber < 0) return -1;
                                           uint64_t hash = uint64_t(fiber) * 0x9E3779B97F4A7C15ull + uint64_t(coordinate);
                                           hash ^= hash >> 32;
                                           hash *= 0xD6E8FEB86659FD93ull;

@@ -54,11 +54,11 @@ std::vector<int64_t> roots_of(const Kernel& kernel) {
   return roots;
 }
 
-nest::Participant participant(const Prepared& run, int64_t operand, int64_t loop, int64_t root) {
+nest::Participant participant(const Prepared& run, int64_t operand, int64_t loop, int64_t root, bool looked_up) {
   const std::vector<int64_t>& loops = run.kernel->operands[operand].loops;
   const int64_t level = std::ranges::find(loops, loop) - loops.begin();
   return {.operand = operand,
-          .level = nest::LevelView(run.arguments->operands[operand]->levels[level]),
+          .level = {run.arguments->operands[operand]->levels[level], looked_up},
           .above = root + level,
           .required = run.kernel->required[operand]};
 }
@@ -66,8 +66,8 @@ nest::Participant participant(const Prepared& run, int64_t operand, int64_t loop
 nest::LoopPlan loop_plan(const Prepared& run, int64_t loop, const std::vector<int64_t>& roots) {
   const Loop& from = run.kernel->loops[loop];
   nest::LoopPlan plan{.extent = run.arguments->extents[loop], .walkers = std::ssize(from.walkers)};
-  for (const int64_t o : from.walkers) plan.participants.push_back(participant(run, o, loop, roots[o]));
-  for (const int64_t o : from.lookups) plan.participants.push_back(participant(run, o, loop, roots[o]));
+  for (const int64_t o : from.walkers) plan.participants.push_back(participant(run, o, loop, roots[o], false));
+  for (const int64_t o : from.lookups) plan.participants.push_back(participant(run, o, loop, roots[o], true));
   // Required ones first, so that a visit ends early; those that are never absent last, as they end none.
   const auto rank_of = [](const nest::Participant& each) {
     return !each.required || each.level.format == LevelFormat::kDense;
@@ -149,7 +149,7 @@ std::vector<std::vector<nest::LevelView>> outermost_levels(const Prepared& run) 
     const std::vector<int64_t>& loops = run.kernel->operands[o].loops;
     if (loops.empty() || loops.front() != 0) continue;
     std::vector<nest::LevelView>& levels = out.emplace_back();
-    for (const Level& level : run.arguments->operands[o]->levels) levels.emplace_back(level);
+    for (const Level& level : run.arguments->operands[o]->levels) levels.emplace_back(level, false);
   }
   return out;
 }

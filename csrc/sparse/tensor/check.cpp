@@ -42,40 +42,6 @@ void check_coordinates(int64_t l, const Level& level, int64_t fibers, Lists list
   }
 }
 
-void check_slots(int64_t l, const Level& level) {
-  const int64_t capacity = level.slots.size();
-  JOINSUM_USER_CHECK(capacity > 0 && (capacity & (capacity - 1)) == 0 && capacity > level.coordinates.size(),
-                     "sparse tensor: a hash table needs a power of two of slots, more than entries: level=", l,
-                     ", slots=", capacity, ", entries=", level.coordinates.size());
-  int64_t used = 0;
-  for (int64_t s = 0; s < capacity; ++s) {
-    const int64_t entry = level.slots[s];
-    JOINSUM_USER_CHECK(entry >= -1 && entry < level.coordinates.size(),
-                       "sparse tensor: a slot names no entry: level=", l, ", place=", s, ", entry=", entry);
-    used += entry >= 0 ? 1 : 0;
-  }
-  JOINSUM_USER_CHECK(used == level.coordinates.size(), "sparse tensor: slots and entries differ in number: level=", l,
-                     ", slots in use=", used, ", entries=", level.coordinates.size());
-}
-
-void check_hash_table(int64_t l, const Level& level, int64_t fibers) {
-  const int64_t entries = level.coordinates.size();
-  JOINSUM_USER_CHECK(level.parents.size() == entries, "sparse tensor: each entry needs its parent: level=", l,
-                     ", parents=", level.parents.size(), ", entries=", entries);
-  check_slots(l, level);
-  const uint64_t mask = static_cast<uint64_t>(level.slots.size()) - 1;
-  for (int64_t p = 0; p < fibers; ++p) {
-    for (int64_t e = level.offsets[p]; e < level.offsets[p + 1]; ++e) {
-      JOINSUM_USER_CHECK(level.parents[e] == p, "sparse tensor: an entry names another fiber: level=", l, ", fiber=", p,
-                         ", place=", e, ", parent=", level.parents[e]);
-      uint64_t slot = hash_of_coordinate(p, level.coordinates[e]) & mask;
-      while (level.slots[slot] >= 0 && level.slots[slot] != e) slot = (slot + 1) & mask;
-      JOINSUM_USER_CHECK(level.slots[slot] == e, "sparse tensor: the hash table does not find an entry: level=", l,
-                         ", fiber=", p, ", place=", e, ", coordinate=", level.coordinates[e]);
-    }
-  }
-}
-
 /// Raises where a list has entries below an entry that a bytemap leaves out.
 void check_empty(int64_t l, const Level& level, const Marks& marks) {
   for (size_t p = 0; p < marks.size(); ++p) {
@@ -107,7 +73,7 @@ int64_t check_level(int64_t l, const Level& level, int64_t fibers, Lists lists, 
   if (lists_coordinates(level.format)) {
     check_offsets(l, level, fibers);
     check_coordinates(l, level, fibers, lists);
-    if (level.format == LevelFormat::kHash) check_hash_table(l, level, fibers);
+    JOINSUM_CHECK((level.format == LevelFormat::kHash) == (level.table != nullptr));
     check_empty(l, level, marks);
     marks.clear();
     return level.coordinates.size();

@@ -7,13 +7,15 @@
 namespace joinsum::sparse::tensor {
 namespace {
 
-std::vector<int64_t> parents_of(const Level& list) {
-  std::vector<int64_t> parents(list.coordinates.size());
-  for (int64_t p = 0; p + 1 < list.offsets.size(); ++p) {
-    std::fill(parents.begin() + list.offsets[p], parents.begin() + list.offsets[p + 1], p);
+std::vector<int64_t> parents_of(const Array<int64_t>& offsets, int64_t entries) {
+  std::vector<int64_t> parents(entries);
+  for (int64_t p = 0; p + 1 < offsets.size(); ++p) {
+    std::fill(parents.begin() + offsets[p], parents.begin() + offsets[p + 1], p);
   }
   return parents;
 }
+
+uint64_t slots_of(int64_t entries) { return std::bit_ceil(static_cast<uint64_t>(2 * std::max<int64_t>(entries, 1))); }
 
 }  // namespace
 
@@ -29,20 +31,33 @@ void check_order(const Dims& shape, const std::vector<int64_t>& axes, int64_t fo
                      "sparse tensor: each axis needs one level: levels=", formats, ", shape=", shape);
 }
 
+HashTable::HashTable(Array<int64_t> offsets, Array<int64_t> coordinates)
+    : offsets_(std::move(offsets)), coordinates_(std::move(coordinates)) {}
+
+int64_t HashTable::bytes() const {
+  const int64_t entries = coordinates_.size();
+  return (static_cast<int64_t>(slots_of(entries)) + entries) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+const HashTable::Arrays& HashTable::built() const {
+  std::call_once(once_, [&] {
+    const int64_t entries = coordinates_.size();
+    arrays_.parents = parents_of(offsets_, entries);
+    arrays_.slots.assign(slots_of(entries), -1);
+    const uint64_t mask = arrays_.slots.size() - 1;
+    for (int64_t e = 0; e < entries; ++e) {
+      uint64_t slot = hash_of_coordinate(arrays_.parents[e], coordinates_[e]) & mask;
+      while (arrays_.slots[slot] >= 0) slot = (slot + 1) & mask;
+      arrays_.slots[slot] = e;
+    }
+  });
+  return arrays_;
+}
+
 Level with_hash_table(const Level& list) {
   Level level = list;
   level.format = LevelFormat::kHash;
-  std::vector<int64_t> parents = parents_of(list);
-  const auto entries = static_cast<int64_t>(parents.size());
-  std::vector<int64_t> slots(std::bit_ceil(static_cast<uint64_t>(2 * std::max<int64_t>(entries, 1))), -1);
-  const uint64_t mask = slots.size() - 1;
-  for (int64_t e = 0; e < entries; ++e) {
-    uint64_t slot = hash_of_coordinate(parents[e], list.coordinates[e]) & mask;
-    while (slots[slot] >= 0) slot = (slot + 1) & mask;
-    slots[slot] = e;
-  }
-  level.slots = std::move(slots);
-  level.parents = std::move(parents);
+  level.table = std::make_shared<const HashTable>(list.offsets, list.coordinates);
   return level;
 }
 

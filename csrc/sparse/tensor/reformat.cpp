@@ -17,8 +17,7 @@ bool same_entries(const Tensor& tensor, const std::vector<int64_t>& axes, const 
 
 Level as_list(Level level) {
   level.format = LevelFormat::kSortedList;
-  level.slots = {};
-  level.parents = {};
+  level.table = nullptr;
   return level;
 }
 

@@ -45,8 +45,9 @@ int64_t Tensor::stored() const {
 int64_t Tensor::bytes() const {
   int64_t total = values.bytes.size();
   for (const Level& level : levels) {
-    const int64_t words = level.offsets.size() + level.coordinates.size() + level.slots.size() + level.parents.size();
+    const int64_t words = level.offsets.size() + level.coordinates.size();
     total += words * static_cast<int64_t>(sizeof(int64_t)) + level.stored.size();
+    if (level.table != nullptr) total += level.table->bytes();
   }
   return total;
 }

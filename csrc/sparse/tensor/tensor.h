@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -57,23 +58,6 @@ class Array {
   int64_t size_ = 0;
 };
 
-/// One level of a tensor. Entries of a level are numbered; the entry of coordinate c in fiber p is the fiber number of
-/// the level below, or the position of the value after the last level.
-struct Level {
-  LevelFormat format = LevelFormat::kSortedList;
-  int64_t size = 0;            ///< extent of the axis
-  Array<int64_t> offsets;      ///< sorted list and hash: where each fiber's entries begin, and the end
-  Array<int64_t> coordinates;  ///< sorted list and hash: ascending in each fiber
-  Array<uint8_t> stored;       ///< bytemap: fibers × size
-  /// Hash: an open-addressed table of 2^k entries or -1; the first slot of (p, c) is hash_of_coordinate(p, c) less its
-  /// upper bits, and the next ones follow, the first after the last.
-  Array<int64_t> slots;
-  Array<int64_t> parents;  ///< hash: the fiber of each entry
-
-  /// Entries of the level for this number of fibers.
-  int64_t entries(int64_t fibers) const;
-};
-
 /// The first slot of a coordinate of a fiber in a hash level's table, before its upper bits are cut.
 inline uint64_t hash_of_coordinate(int64_t fiber, int64_t coordinate) {
   uint64_t h = static_cast<uint64_t>(fiber) * 0x9E3779B97F4A7C15ull + static_cast<uint64_t>(coordinate);
@@ -81,6 +65,47 @@ inline uint64_t hash_of_coordinate(int64_t fiber, int64_t coordinate) {
   h *= 0xD6E8FEB86659FD93ull;
   return h ^ (h >> 32);
 }
+
+/// Finds entries of a list by fiber and coordinate. It is built when it is first read, as the results of most kernels
+/// are never looked up; threads may read it at once.
+class HashTable {
+ public:
+  HashTable(Array<int64_t> offsets, Array<int64_t> coordinates);
+
+  /// 2^k places, each of an entry or -1: those of (p, c) begin at hash_of_coordinate(p, c) less its upper bits, the
+  /// first place following the last.
+  const std::vector<int64_t>& slots() const { return built().slots; }
+  /// The fiber of each entry.
+  const std::vector<int64_t>& parents() const { return built().parents; }
+  /// Bytes of both, built or not.
+  int64_t bytes() const;
+
+ private:
+  struct Arrays {
+    std::vector<int64_t> slots;
+    std::vector<int64_t> parents;
+  };
+  const Arrays& built() const;
+
+  Array<int64_t> offsets_;
+  Array<int64_t> coordinates_;
+  mutable std::once_flag once_;
+  mutable Arrays arrays_;
+};
+
+/// One level of a tensor. Entries of a level are numbered; the entry of coordinate c in fiber p is the fiber number of
+/// the level below, or the position of the value after the last level.
+struct Level {
+  LevelFormat format = LevelFormat::kSortedList;
+  int64_t size = 0;                        ///< extent of the axis
+  Array<int64_t> offsets;                  ///< sorted list and hash: where each fiber's entries begin, and the end
+  Array<int64_t> coordinates;              ///< sorted list and hash: ascending in each fiber
+  Array<uint8_t> stored;                   ///< bytemap: fibers × size
+  std::shared_ptr<const HashTable> table;  ///< hash
+
+  /// Entries of the level for this number of fibers.
+  int64_t entries(int64_t fibers) const;
+};
 
 /// Values of any dtype that kernels take: f32, f64, i32, i64, u8, bool (a byte of 0 or 1).
 struct Values {

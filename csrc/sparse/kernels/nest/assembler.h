@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sparse/kernels/nest/buffer.h"
+#include "sparse/kernels/nest/ranges.h"
 #include "sparse/tensor/levels.h"
 
 namespace joinsum::sparse::kernels::nest {
@@ -83,27 +84,6 @@ class Assembler {
     close_fiber(fiber);
   }
 
-  /// Appends a piece whose first level goes on where this one's ends. Both are finished.
-  void append_piece(Assembler& next) {
-    for (int64_t level = 0; level < rank(); ++level) {
-      LevelBuffers& mine = levels_[level];
-      LevelBuffers& other = next.levels_[level];
-      if (lists(level)) {
-        const int64_t before = mine.coordinates.size();
-        // The only fiber of the first level goes on; those of others follow.
-        if (level == 0) {
-          mine.offsets[1] += other.offsets[1];
-        } else {
-          for (int64_t i = 1; i < other.offsets.size(); ++i) mine.offsets.push_back(before + other.offsets[i]);
-        }
-        mine.coordinates.append(other.coordinates.data(), other.coordinates.size());
-      }
-      mine.stored.append(other.stored.data(), other.stored.size());
-    }
-    values_.append(next.values_.data(), next.values_.size());
-    extents_[0] += next.extents_[0];
-  }
-
   /// Completes the arrays for fibers and elements that were left out.
   void finish() {
     int64_t fibers = 1;
@@ -118,6 +98,23 @@ class Assembler {
       if (formats_[level] == LevelFormat::kBytemap) each.stored.resize(fibers, 0);
     }
     values_.resize(fibers, fill_);
+  }
+
+  /// Finished pieces, whose first levels follow each other, as one.
+  static Assembler joined(std::vector<Assembler>& pieces, int threads) {
+    if (pieces.size() == 1) return std::move(pieces[0]);
+    Assembler all = pieces[0].without_entries();
+    std::vector<std::vector<Begin>> begins;
+    for (Assembler& piece : pieces) {
+      begins.push_back(all.ends());
+      all.make_room_for(piece);
+    }
+    run_tasks(threads, std::ssize(pieces), [&](int, int64_t p) { all.copy(pieces[p], begins[p]); });
+    for (int64_t level = 0; level < all.rank(); ++level) {
+      if (all.lists(level)) all.levels_[level].offsets[0] = 0;
+    }
+    if (all.lists(0)) all.levels_[0].offsets[1] = all.levels_[0].coordinates.size();
+    return all;
   }
 
   /// The finished levels, and the values.
@@ -138,6 +135,56 @@ class Assembler {
   Values take_values(DType dtype) { return values_.take_values(dtype); }
 
  private:
+  /// Where a piece's part of a level begins; that of the values comes last, among coordinates.
+  struct Begin {
+    int64_t offsets = 0;
+    int64_t coordinates = 0;
+    int64_t stored = 0;
+  };
+
+  Assembler without_entries() const {
+    Assembler out(formats_, extents_, fill_, first_, first_);
+    for (int64_t level = 0; level < rank(); ++level) {
+      if (lists(level)) out.levels_[level].offsets.extend(level == 0 ? 2 : 1);
+    }
+    return out;
+  }
+
+  std::vector<Begin> ends() const {
+    std::vector<Begin> out;
+    for (const LevelBuffers& each : levels_) {
+      out.push_back({each.offsets.size(), each.coordinates.size(), each.stored.size()});
+    }
+    out.push_back({.coordinates = values_.size()});
+    return out;
+  }
+
+  void make_room_for(const Assembler& piece) {
+    for (int64_t level = 0; level < rank(); ++level) {
+      LevelBuffers& mine = levels_[level];
+      const LevelBuffers& other = piece.levels_[level];
+      // The only fiber of the first level goes on; those of others follow.
+      if (lists(level) && level > 0) mine.offsets.extend(mine.offsets.size() + other.offsets.size() - 1);
+      mine.coordinates.extend(mine.coordinates.size() + other.coordinates.size());
+      mine.stored.extend(mine.stored.size() + other.stored.size());
+    }
+    values_.extend(values_.size() + piece.values_.size());
+    extents_[0] += piece.extents_[0];
+  }
+
+  void copy(const Assembler& piece, const std::vector<Begin>& begins) {
+    for (int64_t level = 0; level < rank(); ++level) {
+      const LevelBuffers& from = piece.levels_[level];
+      const Begin& begin = begins[level];
+      for (int64_t i = 1; level > 0 && i < from.offsets.size(); ++i) {
+        levels_[level].offsets[begin.offsets + i - 1] = begin.coordinates + from.offsets[i];
+      }
+      from.coordinates.copy_to(levels_[level].coordinates.data() + begin.coordinates);
+      from.stored.copy_to(levels_[level].stored.data() + begin.stored);
+    }
+    piece.values_.copy_to(values_.data() + begins.back().coordinates);
+  }
+
   int64_t rank() const { return static_cast<int64_t>(formats_.size()); }
   bool lists(int64_t level) const { return lists_coordinates(formats_[level]); }
   int64_t fiber_of(int64_t level) const { return level == 0 ? 0 : positions_[level - 1]; }

@@ -8,6 +8,8 @@
 #include <new>
 #include <type_traits>
 
+#include <sys/mman.h>
+
 #include "base/check.h"
 #include "sparse/tensor/tensor.h"
 
@@ -37,10 +39,8 @@ class Buffer {
     if (size_ == capacity_) reserve(size_ + 1);
     data_.get()[size_++] = value;
   }
-  void append(const T* values, int64_t count) {
-    if (count == 0) return;
-    extend(size_ + count);
-    std::memcpy(data_.get() + size_ - count, values, static_cast<size_t>(count) * sizeof(T));
+  void copy_to(T* place) const {
+    if (size_ > 0) std::memcpy(place, data(), static_cast<size_t>(size_) * sizeof(T));
   }
   /// Grows to `size` elements, the new ones being `fill`; does nothing where it holds as many.
   void resize(int64_t size, T fill) {
@@ -85,6 +85,18 @@ class Buffer {
     static_cast<void>(data_.release());
     data_.reset(static_cast<T*>(grown));
     capacity_ = capacity;
+    prefer_huge_pages(grown, static_cast<size_t>(capacity) * sizeof(T));
+  }
+
+  /// Fewer page faults where large arrays are written first, as numpy has it.
+  static void prefer_huge_pages(void* data, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    constexpr uintptr_t kPage = 4096, kLarge = uintptr_t{1} << 22;
+    if (bytes < kLarge) return;
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / kPage * kPage;
+    static_cast<void>(madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE));
+#endif
   }
 
   std::unique_ptr<T, Free> data_;

@@ -25,15 +25,18 @@ struct LevelView {
   uint64_t mask = 0;
 
   LevelView() = default;
-  explicit LevelView(const Level& level)
+  /// `looked_up`: a hash level's table, which may have to be built, is part of it.
+  LevelView(const Level& level, bool looked_up)
       : format(level.format),
         size(level.size),
         offsets(level.offsets.data()),
         coordinates(level.coordinates.data()),
-        stored(level.stored.data()),
-        slots(level.slots.size() == 0 ? nullptr : level.slots.data()),
-        parents(level.parents.data()),
-        mask(static_cast<uint64_t>(level.slots.size()) - 1) {}
+        stored(level.stored.data()) {
+    if (!looked_up || level.format != LevelFormat::kHash) return;
+    slots = level.table->slots().data();
+    parents = level.table->parents().data();
+    mask = level.table->slots().size() - 1;
+  }
 
   bool lists() const { return format == LevelFormat::kSortedList || format == LevelFormat::kHash; }
 };
@@ -51,7 +54,6 @@ inline int64_t gallop(const int64_t* coordinates, int64_t at, int64_t end, int64
 }
 
 inline int64_t find_hashed(const LevelView& level, int64_t fiber, int64_t coordinate) {
-  if (level.slots == nullptr) return -1;
   for (uint64_t slot = hash_of_coordinate(fiber, coordinate) & level.mask;; slot = (slot + 1) & level.mask) {
     const int64_t entry = level.slots[slot];
     if (entry < 0 || (level.coordinates[entry] == coordinate && level.parents[entry] == fiber)) return entry;

@@ -20,6 +20,7 @@ class Workspace {
       : size_(size), identity_(identity), is_array_(is_array), counted_(counted) {
     if (is_array_) {
       touched_.resize(ceil_div(size, kBits), 0);
+      words_.resize(ceil_div(touched_.size(), kBits), 0);
       values_.extend(size);
       if (counted_) counts_.extend(size);
     } else {
@@ -129,18 +130,29 @@ class Workspace {
   template <class Visit>
   void drain_array(Visit& visit) {
     constexpr int64_t kSortedForWords = 4;  // reading so many words costs about as much as sorting one position
-    if (order_.size() * kSortedForWords < touched_.size()) {
+    const auto visit_word = [&](int64_t w) {
+      for (uint64_t word = std::exchange(touched_[w], 0); word != 0; word &= word - 1) {
+        const int64_t position = w * kBits + std::countr_zero(word);
+        visit(position, values_[position], count_at(position));
+      }
+    };
+    if (order_.size() * kSortedForWords >= touched_.size()) {
+      for (int64_t w = 0; w < touched_.size(); ++w) visit_word(w);
+    } else if (order_.size() * kSortedForWords >= words_.size()) {
+      for (int64_t i = 0; i < order_.size(); ++i) {
+        const int64_t w = order_[i] / kBits;
+        words_[w / kBits] |= uint64_t{1} << (w % kBits);
+      }
+      for (int64_t i = 0; i < words_.size(); ++i) {
+        for (uint64_t word = std::exchange(words_[i], 0); word != 0; word &= word - 1) {
+          visit_word(i * kBits + std::countr_zero(word));
+        }
+      }
+    } else {
       std::sort(order_.data(), order_.data() + order_.size());
       for (int64_t i = 0; i < order_.size(); ++i) {
         visit(order_[i], values_[order_[i]], count_at(order_[i]));
         touched_[order_[i] / kBits] = 0;
-      }
-    } else {
-      for (int64_t w = 0; w < touched_.size(); ++w) {
-        for (uint64_t word = std::exchange(touched_[w], 0); word != 0; word &= word - 1) {
-          const int64_t position = w * kBits + std::countr_zero(word);
-          visit(position, values_[position], count_at(position));
-        }
       }
     }
     order_.clear();
@@ -167,6 +179,7 @@ class Workspace {
   Buffer<T> values_;          ///< at positions; of a table in the order of arrival
   Buffer<int64_t> counts_;    ///< parallel to values, where counted
   Buffer<uint64_t> touched_;  ///< array: a bit for each position, whether it has a value
+  Buffer<uint64_t> words_;    ///< array: room for a bit for each of those words, all 0 between calls
   Buffer<int64_t> order_;     ///< positions in the order of arrival
   Buffer<int64_t> slots_;     ///< table: places in that order, or kFree
 };

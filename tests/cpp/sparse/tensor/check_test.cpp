@@ -77,31 +77,6 @@ TEST(SparseTensorCheck, ABytemapMarksWhatIsBelow) {
             "sparse tensor: a fiber that a bytemap above leaves out has entries: level=1, fiber=1");
 }
 
-TEST(SparseTensorCheck, AHashTableFindsEveryEntry) {
-  const Coordinates given{
-      .shape = {3, 4}, .axes = {{0, 2, 2}, {1, 0, 3}}, .values = values_of(DType::kFloat32, {1, 2, 3})};
-  const Tensor tensor = from_coordinates(given, {0, 1}, {kDense, kHash}, 0);
-  EXPECT_EQ(check_error(tensor), "no error");
-  const auto with = [&](auto change) {
-    Tensor changed = tensor;
-    change(changed.levels[1]);
-    return check_error(changed);
-  };
-  EXPECT_EQ(with([](Level& level) { level.parents = {0, 1, 2}; }),
-            "sparse tensor: an entry names another fiber: level=1, fiber=2, place=1, parent=1");
-  EXPECT_EQ(with([](Level& level) { level.parents = {0, 2}; }),
-            "sparse tensor: each entry needs its parent: level=1, parents=2, entries=3");
-  EXPECT_EQ(
-      with([](Level& level) { level.slots = {0, 1, 2, -1, -1}; }),
-      "sparse tensor: a hash table needs a power of two of slots, more than entries: level=1, slots=5, entries=3");
-  EXPECT_EQ(with([](Level& level) { level.slots = {0, 1, 3, -1}; }),
-            "sparse tensor: a slot names no entry: level=1, place=2, entry=3");
-  EXPECT_EQ(with([](Level& level) { level.slots = {0, 1, -1, -1}; }),
-            "sparse tensor: slots and entries differ in number: level=1, slots in use=2, entries=3");
-  EXPECT_EQ(with([](Level& level) { level.slots = {1, 1, 1, -1}; }),
-            "sparse tensor: the hash table does not find an entry: level=1, fiber=0, place=0, coordinate=1");
-}
-
 TEST(SparseTensorCheck, SizesOrdersAndEntriesFit) {
   Tensor tensor = csr({0, 1, 1, 3}, {1, 0, 3});
   tensor.levels[1].size = 5;

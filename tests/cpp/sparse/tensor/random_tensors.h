@@ -89,10 +89,10 @@ inline std::optional<double> element_at(const Tensor& tensor, const Dims& at) {
       }
     }
     if (level.format == LevelFormat::kHash) {
-      const uint64_t mask = static_cast<uint64_t>(level.slots.size()) - 1;
-      for (uint64_t s = hash_of_coordinate(entry, c) & mask; level.slots[s] >= 0; s = (s + 1) & mask) {
-        const int64_t e = level.slots[s];
-        if (level.parents[e] == entry && level.coordinates[e] == c) found = e;
+      const std::vector<int64_t>& slots = level.table->slots();
+      const uint64_t mask = slots.size() - 1;
+      for (uint64_t s = hash_of_coordinate(entry, c) & mask; slots[s] >= 0; s = (s + 1) & mask) {
+        if (level.table->parents()[slots[s]] == entry && level.coordinates[slots[s]] == c) found = slots[s];
       }
     }
     if (found < 0) return std::nullopt;
