@@ -307,7 +307,7 @@ ELSEWHERE = (
         "the waits that are tested there, and what wakes them",
     ),
     Row("python/execution", "paired_rows", "python/execution/test_compressed_rows.py", "chains of products"),
-    Row("python/ist", "ahead", "distributed/test_process_group.py", "plans in a thread of each rank"),
+    Row("python/ist", "ahead resting_ahead", "distributed/test_process_group.py", "plans in a thread of each rank"),
     Row("python/distributed", "first_values", "distributed/test_planned_training.py", "ranks that differ"),
     Row(
         "python/frontend/training", "optimizer_list", "python/frontend/training/test_optimizers.py", "several in a step"
@@ -468,11 +468,16 @@ ELSEWHERE = (
     Row("python/extreme", "checkpoint console", "python/extreme/test_train.py", "what training writes and prints"),
     Row(
         "python/ist",
-        "averages bundles copies exchange full_model optimizers relations report subnets survivors",
-        "python/ist/test_ist.py",
+        "averages bundles optimizers relations reslicing shared_tensors site_plans subnets trained_blocks",
+        "python/ist/test_rounds.py",
         "rounds, beside plain torch on the same blocks",
     ),
-    Row("python/ist", "layers modules tracing", "python/ist/test_discovery.py", "what of which module is cut"),
+    Row("python/ist", "grouping", "python/ist/test_exchange.py", "exchanges in parts"),
+    Row("python/ist", "whole_tensors", "python/ist/test_checkpoints.py", "the full model of which they are"),
+    Row("python/ist", "buddies copies", "python/ist/test_recovery.py", "what outlives a site"),
+    Row("python/ist", "construction hooks options", "python/ist/test_ist.py", "arguments, and what loops may do"),
+    Row("python/ist", "distributed_models", "python/ist/test_explicit_groups.py", "refusals by way to distribute"),
+    Row("python/ist", "calls layers modules tracing", "python/ist/test_discovery.py", "what of which module is cut"),
     Row(
         "python/ist",
         "attention attention_trial multihead_attention",

@@ -9,6 +9,7 @@ from torch import nn
 from joinsum.base.errors import PlanError
 from joinsum.base.text_table import count_text
 from joinsum.ist.discovery import find_layers
+from joinsum.ist.distributed_models import refuse_distributed
 from joinsum.ist.layers import cut_tensors
 
 __all__ = ["SubnetAlternative", "subnet_alternative"]
@@ -48,6 +49,7 @@ def subnet_alternative(model: nn.Module, sites: int, every: int = 10) -> SubnetA
 rounds of 10 steps, for weights alone; a site trains 25% of the parameters
     """
     try:
+        refuse_distributed(model)
         layers = find_layers(model, False, None).layers
         cuts = {cut.name: len(cut.axes) for cut in cut_tensors(model, layers)}
     except PlanError as error:

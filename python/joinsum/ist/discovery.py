@@ -7,17 +7,24 @@ convolution and embedding layers produce new ones, and consume those of their in
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import fx, nn
 
 from joinsum.base.errors import PlanError
 from joinsum.ist.attention import attention_heads, is_attention
-from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised, refuse_wrapped
+from joinsum.ist.calls import (
+    call_mixes_neurons,
+    call_pools_channels_apart,
+    combines_operands,
+    flattened_axes,
+    is_elementwise_call,
+    is_sum,
+    spatial_axes_after_mean,
+)
+from joinsum.ist.layers import HiddenLayer, Member, layer_of_heads, not_normalised
 from joinsum.ist.modules import (
     as_consumer,
     as_follower,
@@ -33,30 +40,9 @@ from joinsum.ist.tracing import asks_size, graphs_of, modules_read, name_of
 
 __all__ = ["Found", "check_named_layers", "find_layers"]
 
-# Functions and methods that compute each element from the one at the same place, and those of two operands.
-_ELEMENTWISE = frozenset(
-    (
-        *("relu", "relu_", "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "tanh", "sigmoid"),
-        *("hardtanh", "hardswish", "hardsigmoid", "softplus", "dropout", "dropout1d", "dropout2d", "dropout3d"),
-        *("alpha_dropout", "abs", "neg", "exp", "square", "sqrt", "pow", "clamp", "contiguous", "float", "half"),
-        *("bfloat16", "to", "type", "detach", "clone", "truediv", "div"),
-    )
-)
-_PRODUCTS = frozenset(("mul", "mul_", "imul"))
-_SUMS = frozenset(("add", "add_", "iadd", "sub", "isub"))
-# Those that combine the elements along an axis: the place of that argument.
-_ALONG_AXIS = (
-    dict.fromkeys(("softmax", "log_softmax", "softmin", "glu", "cumsum", "cumprod", "sort", "flip", "logsumexp"), 1)
-    | dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "std", "var"), 1)
-    | dict.fromkeys(("chunk", "split", "roll"), 2)
-)
 _CROSSES = "they cross a residual sum"
 # The modules of a hidden layer, and what they do with its neurons.
 _PLACES = {"producers": "computes", "followers": "has parameters of", "consumers": "reads"}
-# Those that pool as many axes behind the channels as their names say.
-_POOLING = {
-    f"{kind}_pool{count}d": count for kind in ("max", "avg", "adaptive_avg", "adaptive_max") for count in (1, 2, 3)
-}
 
 
 @dataclass(frozen=True)
@@ -70,7 +56,7 @@ class Found:
 def find_layers(
     model: nn.Module, unnormalised: bool, scaled: bool | None, heads_on: torch.device | None = None
 ) -> Found:
-    """The hidden layers of a model.
+    """The hidden layers of a model that is not distributed.
 
     unnormalised   whether layers without a norm are cut
     scaled         whether consumers' inputs are multiplied by the number of sites; by default in layers that are
@@ -79,7 +65,6 @@ def find_layers(
 
     Raises PlanError, naming the module, for a layer without a norm, and where no layer can be cut.
     """
-    refuse_wrapped(model)
     layers: list[HiddenLayer] = []
     uncut: dict[str, str] = {}
     walks, read = _walks(model, uncut)
@@ -357,29 +342,27 @@ class _Walk:
         neurons.consumers.append(Member(name, role, block))
 
     def _function(self, node: fx.Node) -> _Value | None:
-        name = name_of(node)
         values = [each for each in map(self._values.get, node.all_input_nodes) if each is not None]
         if not values or asks_size(node):
             return None
-        itself = name in _ELEMENTWISE or (name == "getattr" and node.args[1] == "data")
-        if len(node.all_input_nodes) == 1 and (itself or _pools_channels_apart(node, values[0].spatial)):
-            return values[0]
-        if name in _PRODUCTS | _SUMS or node.target in (operator.add, operator.mul, operator.sub):
-            return self._combined(node, values, name in _SUMS)
-        if name == "flatten":
-            start, end = _flattened_axes(node)
-            return self._flattened(node, values[0], start, end)
-        if name in ("view", "reshape") and _flattens(node):
-            return self._flattened(node, values[0], 1, -1)
-        spatial = _spatial_axes_of_mean(node, values[0].spatial) if name == "mean" else None
+        first, is_only = values[0], len(node.all_input_nodes) == 1
+        if is_only and (is_elementwise_call(node) or call_pools_channels_apart(node, first.spatial)):
+            return first
+        if combines_operands(node):
+            return self._combined(node, values, is_sum(node))
+        flattened = flattened_axes(node)
+        if flattened is not None:
+            return self._flattened(node, first, *flattened)
+        spatial = spatial_axes_after_mean(node, first.spatial)
         if spatial is not None:
-            return replace(values[0], spatial=spatial)
+            return replace(first, spatial=spatial)
+        name = name_of(node)
         what = f"attribute={node.args[1]}" if name == "getattr" else f"operator={name}"
-        mixed = len(node.all_input_nodes) == 1 and _mixes_neurons(node, values[0].spatial)
+        mixed = is_only and call_mixes_neurons(node, first.spatial)
         self._escape(node, f"they reach an operator that mixes axes: {what}", mixed)
         return None
 
-    def _combined(self, node: fx.Node, values: Sequence[_Value], is_sum: bool) -> _Value | None:
+    def _combined(self, node: fx.Node, values: Sequence[_Value], summed: bool) -> _Value | None:
         """The result of an elementwise operator of two operands, one of which may be a number."""
         if len(node.all_input_nodes) == 1 and len(values) == 1:
             return values[0]
@@ -391,7 +374,7 @@ class _Walk:
         )
         if not alike:
             self._escape(node, "they are combined with a value that is not cut")
-            if not is_sum:
+            if not summed:
                 return None
         elif one is not other:
             for name in ("producers", "followers", "consumers"):
@@ -400,11 +383,11 @@ class _Walk:
             first_reason = other if other.mixed and not one.mixed else one
             one.reason = first_reason.reason or other.reason
             one.mixed, other.parent = one.mixed or other.mixed, one
-        one.residual |= is_sum
+        one.residual |= summed
         block = first.block if not alike or first.block == second.block else None
         producers = frozenset().union(*(each.producers for each in values))
         sums = frozenset().union(*(each.sums for each in values))
-        if is_sum:
+        if summed:
             joined = _Sum()
             self._joins |= dict.fromkeys(producers, joined)
             return _Value(one, first.spatial, block, sums=sums | {joined})
@@ -436,74 +419,3 @@ class _Walk:
             neurons = None if value is None else value.of.root()
             if neurons is not None and (neurons.reason is None or (mixed and not neurons.mixed)):
                 neurons.reason, neurons.mixed = reason, mixed
-
-
-def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
-    """An argument of a call, by its place or its name."""
-    return node.args[place] if len(node.args) > place else node.kwargs.get(name, default)
-
-
-def _pools_channels_apart(node: fx.Node, spatial: int) -> bool:
-    """Whether a function of a value that has so many axes behind its channels pools or pads only these axes."""
-    name = name_of(node)
-    if name == "interpolate":
-        return spatial > 0
-    if name == "pad":
-        padding = _argument(node, 1, "pad")
-        return isinstance(padding, (tuple, list)) and len(padding) <= 2 * spatial
-    return spatial > 0 and _POOLING.get(name) == spatial
-
-
-def _mixes_neurons(node: fx.Node, spatial: int) -> bool:
-    """Whether a function combines the neurons of a value that has so many axes behind them: it pools or reduces their
-    axis. Says nothing of the axes before them, whose number is not known."""
-    name = name_of(node)
-    if name in _POOLING:
-        return spatial < _POOLING[name]
-    if name not in _ALONG_AXIS:
-        return False
-    default = {"glu": -1, "sort": -1}.get(name, 0 if name in ("chunk", "split") else None)
-    axes = _argument(node, _ALONG_AXIS[name], "dims" if name in ("flip", "roll") else "dim", default)
-    if axes is None:
-        return name not in ("softmax", "log_softmax", "softmin")
-    listed = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return -1 - spatial in listed or (spatial > 0 and 1 in listed)
-
-
-def _spatial_axes_of_mean(node: fx.Node, spatial: int) -> int | None:
-    """How many axes a mean leaves behind the channels; None where it takes in others."""
-    rank = 2 + spatial
-    axes = {axis + rank if axis < 0 else axis for axis in _axes(node)}
-    if not axes or not axes <= set(range(2, rank)):
-        return None
-    return spatial if _argument(node, 2, "keepdim", False) else spatial - len(axes)
-
-
-def _flattens(node: fx.Node) -> bool:
-    """Whether a view is (x.size(0), -1): all axes but the batch's become one."""
-    shape: Any = node.args[1:]
-    shape = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
-    return len(shape) == 2 and _is_first_extent(shape[0]) and shape[1] == -1
-
-
-def _is_first_extent(extent: object) -> bool:
-    """Whether it is x.size(0), x.shape[0] or x.size()[0] of a tensor."""
-    if not isinstance(extent, fx.Node) or len(extent.args) != 2 or extent.args[1] != 0:
-        return False
-    if name_of(extent) == "size":
-        return True
-    of = extent.args[0]
-    return name_of(extent) == "getitem" and isinstance(of, fx.Node) and asks_size(of)
-
-
-def _axes(node: fx.Node) -> tuple[int, ...]:
-    """The axes that a reduction names; (0,) where it names none."""
-    axes: Any = _argument(node, 1, "dim", 0)
-    listed = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return tuple(each if isinstance(each, int) else 0 for each in listed)
-
-
-def _flattened_axes(node: fx.Node) -> tuple[int, int]:
-    """The first and last axis of a call of flatten."""
-    found: dict[str, Any] = dict(zip(("start_dim", "end_dim"), node.args[1:], strict=False)) | dict(node.kwargs)
-    return found.get("start_dim", 0), found.get("end_dim", -1)

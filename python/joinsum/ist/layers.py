@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from joinsum.base.errors import PlanError
-from joinsum.frontend.distribute import check_not_distributed
 from joinsum.ist.attention import AttentionHeads, heads_of, is_attention, projects_heads
 from joinsum.ist.modules import Member, Role, as_consumer, as_follower, as_producer, is_norm
 
@@ -23,15 +22,10 @@ __all__ = [
     "explicit_layers",
     "layer_of_heads",
     "not_normalised",
-    "refuse_wrapped",
 ]
 
 # Names of modules of one role: one name or several.
 Names = str | Sequence[str]
-
-# Modules and parameters of torch's ways to distribute a model, by the names of their classes: some of them are imported
-# only where they are used.
-_WRAPPERS = frozenset(("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel", "FSDPModule", "DTensor"))
 
 
 @dataclass(frozen=True)
@@ -123,26 +117,11 @@ def _refuse_tied(model: nn.Module, cuts: dict[str, Cut]) -> None:
             )
 
 
-def refuse_wrapped(model: nn.Module) -> None:
-    """Raises PlanError, by name, for a module in DistributedDataParallel or FSDP, or that joinsum has distributed, and
-    for a parameter that is a DTensor: their gradients and values are of other sites' neurons too."""
-    check_not_distributed("IST", model)
-    found = [(f"module={name or 'the model'}", type(x)) for name, x in model.named_modules()]
-    found += [(f"parameter={name}", type(x)) for name, x in model.named_parameters()]
-    for what, kind in found:
-        wrapper = next((each.__name__ for each in kind.__mro__ if each.__name__ in _WRAPPERS), None)
-        if wrapper is not None:
-            raise PlanError(
-                f"IST: a part of the model is distributed in another way: {what}, kind={wrapper}; give the plain module"
-            )
-
-
 def explicit_layers(
     model: nn.Module, groups: Sequence[object], unnormalised: bool, scaled: bool | None, device: torch.device
 ) -> list[HiddenLayer]:
     """Layers of (producers, norms, consumers), each a module's name or several; the producer may be an attention
-    module, of which a trial runs on the device. Raises PlanError, naming the module."""
-    refuse_wrapped(model)
+    module, of which a trial runs on the device. The model is not distributed. Raises PlanError, naming the module."""
     return [_explicit(model, group, unnormalised, scaled, device) for group in groups]
 
 

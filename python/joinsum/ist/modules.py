@@ -11,11 +11,13 @@ from typing import Any
 from torch import nn
 
 __all__ = [
+    "ALONG_AXIS",
     "Member",
     "Role",
     "as_consumer",
     "as_follower",
     "as_producer",
+    "counts_neurons",
     "is_elementwise",
     "is_norm",
     "mixes_neurons",
@@ -70,7 +72,8 @@ _POOLING = (
     (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
     (nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d),
 )
-_ALONG_AXIS = (nn.Softmax, nn.LogSoftmax, nn.Softmin, nn.GLU)
+# Modules that combine the elements along an axis `dim`, by the names of their functions.
+ALONG_AXIS = {"softmax": nn.Softmax, "log_softmax": nn.LogSoftmax, "softmin": nn.Softmin, "glu": nn.GLU}
 _CHANNEL_MIXING = (nn.GroupNorm, nn.LocalResponseNorm, nn.CrossMapLRN2d, nn.ChannelShuffle, nn.PixelShuffle)
 
 
@@ -89,13 +92,19 @@ def pools_channels_apart(module: nn.Module, spatial: int) -> bool:
     return spatial > 0 and isinstance(module, _POOLING[spatial - 1])
 
 
+def counts_neurons(axis: int | None, spatial: int) -> bool:
+    """Whether it is the axis of neurons that have so many axes behind them, as an operator names it."""
+    return axis == -1 - spatial or (spatial > 0 and axis == 1)
+
+
 def mixes_neurons(module: nn.Module, spatial: int) -> bool:
     """Whether it is known to combine neurons that have so many axes behind them: it pools their axis, takes a softmax
     along it or mixes channels. Says nothing of the axes before them, whose number is not known."""
     if isinstance(module, _CHANNEL_MIXING):
         return spatial > 0
-    if isinstance(module, _ALONG_AXIS):
-        return module.dim == -1 - spatial or (spatial > 0 and module.dim == 1)
+    if isinstance(module, tuple(ALONG_AXIS.values())):
+        dim: Any = module.dim
+        return counts_neurons(dim, spatial)
     return any(isinstance(module, kinds) and spatial < count for count, kinds in enumerate(_POOLING, 1))
 
 

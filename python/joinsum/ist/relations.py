@@ -27,11 +27,12 @@ from typing import Any, Literal
 from joinsum.algebra.key_functions import lookup
 from joinsum.execution.relation import Relation
 from joinsum.ist.bundles import Bundle
-from joinsum.ist.copies import CopyChoice
+from joinsum.ist.copies import CopyChoice, Key
 from joinsum.ist.sampling import Assignment
 
 __all__ = [
-    *("Homes", "Trained", "ahead", "copied", "exchanged", "first_round", "located", "placed_in", "restored", "rounded"),
+    *("Assignments", "Homes", "Trained", "ahead", "copied", "exchanged", "first_round", "located", "placed_in"),
+    *("restored", "rounded", "trained_sites"),
 ]
 
 Assignments = Mapping[str, Assignment]
@@ -46,6 +47,14 @@ class Trained:
 
     trained: Relation
     resting: Relation | None
+
+
+def trained_sites(bundle: Bundle, assignments: Assignments) -> dict[Key, int]:
+    """The site of each block that is trained."""
+    layers = [assignments[layer].site for layer, _ in bundle.cuts]
+    if len(layers) == 1:
+        return {(chunk,): site for chunk, site in enumerate(layers[0])}
+    return {(h, g): site for h, site in enumerate(layers[0]) for g, other in enumerate(layers[1]) if site == other}
 
 
 def first_round(bundle: Bundle, whole: Relation, assignments: Assignments, homes: Homes) -> Trained:

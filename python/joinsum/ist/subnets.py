@@ -40,7 +40,7 @@ class Subnets:
         chunks: Mapping[str, Chunks],
         sites: Sequence[int],
     ) -> None:
-        self._optimizer = optimizer
+        self.optimizer = optimizer
         self._live: dict[str, torch.Tensor] = dict((*model.named_parameters(), *model.named_buffers()))
         self._modules = [
             (model.get_submodule(member.module), member, chunks[layer.name])
@@ -62,7 +62,7 @@ class Subnets:
     def whole(self) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, Any]]]:
         """The tensors of the model as it was made, and the optimizer's states, by name."""
         values = {name: detached(tensor) for name, tensor in self._live.items()}
-        return values, {name: dict(self._optimizer.state.get(tensor, {})) for name, tensor in self._live.items()}
+        return values, {name: dict(self.optimizer.state.get(tensor, {})) for name, tensor in self._live.items()}
 
     def cut(self, values: Mapping[str, torch.Tensor], states: Mapping[str, Mapping[str, Any]]) -> None:
         """Gives each site tensors and states of its shapes. Where they are cut, these are zeros, and of the arguments
@@ -77,7 +77,7 @@ class Subnets:
                 for name, state in states.items()
             }
         for tensor in self._live.values():
-            self._optimizer.state.pop(tensor, None)
+            self.optimizer.state.pop(tensor, None)
             tensor.grad = None
         self.active = self.sites[0]
         self._load(self.active)
@@ -91,9 +91,9 @@ class Subnets:
         """Puts whole tensors and states into the model and the optimizer."""
         for name, tensor in self._live.items():
             _assign(tensor, values[name])
-            self._optimizer.state.pop(tensor, None)
+            self.optimizer.state.pop(tensor, None)
             if states.get(name):
-                self._optimizer.state[tensor] = dict(states[name])
+                self.optimizer.state[tensor] = dict(states[name])
             tensor.grad = None
         for module, member, chunks in self._modules:
             set_counts(module, member, chunks.neurons)
@@ -114,9 +114,14 @@ class Subnets:
             for (module, member, _), layer in zip(self._modules, self._layers, strict=True)
         ]
 
-    def set_cuts(self, cuts: Sequence[Cut]) -> None:
-        """The tensors of which sites have parts from now on."""
-        self._cut = {cut.name: cut for cut in cuts}
+    @property
+    def cuts(self) -> list[Cut]:
+        """The tensors of which a site has a part."""
+        return list(self._cut.values())
+
+    def cut_nothing(self) -> None:
+        """Has one site have all tensors whole from now on."""
+        self._cut = {}
 
     # --- tensors ------------------------------------------------------------------------------------------------------
 
@@ -129,7 +134,7 @@ class Subnets:
         if site != self.active:
             return self._states[site].get(name, {})
         live = self._live[name]
-        found: dict[str, Any] = self._optimizer.state.get(live, {})
+        found: dict[str, Any] = self.optimizer.state.get(live, {})
         return found
 
     def bytes_of(self, site: int, name: str) -> tuple[int, int]:
@@ -185,7 +190,7 @@ class Subnets:
                 if value.shape != shape:
                     raise PlanError(
                         "IST: the optimizer's state is not elementwise, so it cannot follow the neurons: optimizer="
-                        f"{type(self._optimizer).__name__}, state={key}, shape={list(value.shape)}, parameter={name}, "
+                        f"{type(self.optimizer).__name__}, state={key}, shape={list(value.shape)}, parameter={name}, "
                         f'parameter\'s shape={list(shape)}; pass state="reset"'
                     )
                 found.append((Slice(name, key), value.dtype))
@@ -199,27 +204,27 @@ class Subnets:
             for site in self.sites if having else ():
                 if self.state(site, name):
                     continue
-                state = first_state(self._optimizer, self._group(live), self.value(site, name))
+                state = first_state(self.optimizer, self._group(live), self.value(site, name))
                 if site == self.active:
-                    self._optimizer.state[live] = state
+                    self.optimizer.state[live] = state
                 else:
                     self._states[site][name] = state
 
     def first_element(self, of: Slice) -> torch.Tensor:
         """What the optimizer starts each element of a state with. Raises PlanError where that is not one number."""
         live = self._live[of.tensor]
-        value = first_state(self._optimizer, self._group(live), small(live)).get(str(of.state))
+        value = first_state(self.optimizer, self._group(live), small(live)).get(str(of.state))
         if not isinstance(value, torch.Tensor) or value.dim() != live.dim() or (value != value.flatten()[0]).any():
             raise PlanError(
                 "IST: the optimizer starts a state with no number that would be that of weights which have rested: "
-                f"optimizer={type(self._optimizer).__name__}, state={of.state}, parameter={of.tensor}; pass "
+                f"optimizer={type(self.optimizer).__name__}, state={of.state}, parameter={of.tensor}; pass "
                 'state="reset"'
             )
         return value.flatten()[0]
 
     def _group(self, live: torch.Tensor) -> Mapping[str, Any]:
         """The optimizer's options for a parameter."""
-        groups: Sequence[Mapping[str, Any]] = self._optimizer.param_groups
+        groups: Sequence[Mapping[str, Any]] = self.optimizer.param_groups
         return next(group for group in groups if any(each is live for each in group["params"]))
 
     def reset_states(self) -> None:
@@ -227,7 +232,7 @@ class Subnets:
         for site in self.sites:
             for name in self._cut:
                 if site == self.active:
-                    self._optimizer.state.pop(self._live[name], None)
+                    self.optimizer.state.pop(self._live[name], None)
                 else:
                     self._states[site].pop(name, None)
 
@@ -249,7 +254,7 @@ class Subnets:
         own = self._values[self.active], self._states[self.active]
         for name, tensor in self._live.items():
             own[0][name] = tensor.detach()
-            own[1][name] = self._optimizer.state.pop(tensor, {})
+            own[1][name] = self.optimizer.state.pop(tensor, {})
             tensor.grad = None
 
     def _load(self, site: int) -> None:
@@ -257,7 +262,7 @@ class Subnets:
             _assign(tensor, self._values[site].pop(name))
             state = self._states[site].pop(name, {})
             if state:
-                self._optimizer.state[tensor] = state
+                self.optimizer.state[tensor] = state
         for module, member, chunks in self._modules:
             set_counts(module, member, chunks.neurons_of_sites[site])
 

@@ -19,7 +19,7 @@ from joinsum.base.files import replaced_atomically
 from joinsum.ist.bundles import Bundle, Slice
 from joinsum.ist.copies import Key
 
-__all__ = ["BundleRecord", "Record", "holders", "read_record", "record_files", "write_record"]
+__all__ = ["BundleRecord", "Record", "holders", "last_records", "write_record"]
 
 _FORMAT = "joinsum subnet 2"
 
@@ -96,7 +96,24 @@ def write_record(folder: Path, record: Record) -> None:
         torch.save(plain, name)
 
 
-def record_files(folder: Path) -> dict[int, Path]:
+def last_records(folder: Path, sites: int) -> list[Record]:
+    """The records of a folder that are of one training and of its last round, for so many sites to go on with. Raises
+    CheckpointError where there is none, and for those of different trainings or with fewer chunks than sites."""
+    found = [_read_record(path) for path in _record_files(folder).values()]
+    # Files of an earlier loss may be there too: those of the last round count, and of the fewest sites.
+    last = max((record.round, -record.sites) for record in found)
+    records = [record for record in found if (record.round, -record.sites) == last]
+    first = records[0]
+    if any((each.seed, each.chunks) != (first.seed, first.chunks) for each in records):
+        raise CheckpointError(f"{folder}: files of different trainings: sites={[each.site for each in records]}")
+    fewest = min(first.chunks.values())
+    if sites > fewest:
+        what = f"sites={sites}, chunks of a layer={fewest}"
+        raise CheckpointError(f"{folder}: fewer chunks than sites; start on fewer ranks: {what}")
+    return records
+
+
+def _record_files(folder: Path) -> dict[int, Path]:
     """The files of a folder, by site. Raises CheckpointError where there is none."""
     files = {int(path.stem.removeprefix("site_")): path for path in sorted(folder.glob("site_*.pt"))}
     if not files:
@@ -104,7 +121,7 @@ def record_files(folder: Path) -> dict[int, Path]:
     return files
 
 
-def read_record(path: Path) -> Record:
+def _read_record(path: Path) -> Record:
     """A site's record. Raises CheckpointError for a file of something else."""
     try:
         plain = torch.load(path, weights_only=True)

@@ -31,6 +31,9 @@ from failures import keep_store
 from joinsum.ist.bundles import Bundle
 from joinsum.ist.exchange import Exchange
 from joinsum.ist.relations import Trained
+from joinsum.ist.rounds import Rounds
+from joinsum.ist.site_plans import SitePlans
+from joinsum.ist.whole_tensors import WholeTensors
 from replayed_subnets import EVERY, LATER, SEED, differing, expected, later, new, tensors, train
 from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
@@ -142,8 +145,8 @@ def arm(loss: Loss, rank: int) -> None:
         if lost and exchanges == at and first_lost_in in phases:
             loss.strike()
 
-    step, run, advance, relations = Exchange.step, Exchange._run, Exchange.advance, Exchange._relations
-    start_ahead, assembled, rebuild = Exchange.start_ahead, Exchange.assembled, joinsum.IST._rebuild
+    step, run, advance, relations = Exchange.step, SitePlans.run, Exchange.advance, Exchange._relations
+    start_ahead, assembled, rebuild = Exchange.start_ahead, WholeTensors.assembled, Rounds.rebuild
 
     def stepped(self: Exchange, *arguments: Any) -> Any:
         global exchanges, exchanging, hold
@@ -161,7 +164,7 @@ def arm(loss: Loss, rank: int) -> None:
         strike_in("begun", "agreement")
         return means
 
-    def ran(self: Exchange, *arguments: Any, **keywords: Any) -> Any:
+    def ran(self: SitePlans, *arguments: Any, **keywords: Any) -> Any:
         found = run(self, *arguments, **keywords)
         strike_in("after")
         return found
@@ -181,7 +184,7 @@ def arm(loss: Loss, rank: int) -> None:
 
     bundles = 0
 
-    def half_assembled(self: Exchange, *arguments: Any) -> Any:
+    def half_assembled(self: WholeTensors, *arguments: Any) -> Any:
         nonlocal bundles
         bundles += 1
         if bundles == 2:
@@ -190,7 +193,7 @@ def arm(loss: Loss, rank: int) -> None:
 
     recoveries = 0
 
-    def rebuilt(self: joinsum.IST, *arguments: Any) -> None:
+    def rebuilt(self: Rounds, *arguments: Any) -> None:
         nonlocal recoveries
         rebuild(self, *arguments)
         recoveries += 1
@@ -200,7 +203,7 @@ def arm(loss: Loss, rank: int) -> None:
         if rank == loss.after(1) and recoveries == 1:
             raise joinsum.TransportError("recovery: lost a site")
 
-    Exchange.step, Exchange._run, Exchange.start_ahead = stepped, ran, started_ahead  # type: ignore[method-assign]
+    Exchange.step, SitePlans.run, Exchange.start_ahead = stepped, ran, started_ahead  # type: ignore[method-assign]
     if loss.phase == "shuffle":
         Exchange._relations = held_relations  # type: ignore[method-assign]
     if loss.phase == "agreement" and rank == loss.after(1):
@@ -208,9 +211,9 @@ def arm(loss: Loss, rank: int) -> None:
     if loss.phase == "save" and lost:
         FileSystemWriter.write_data = lambda *_: loss.strike()  # type: ignore[method-assign,assignment,return-value]
     if loss.phase == "recover" and rank == loss.second:
-        Exchange.assembled = half_assembled  # type: ignore[method-assign]
+        WholeTensors.assembled = half_assembled  # type: ignore[method-assign]
     if loss.phase == "recovered":
-        joinsum.IST._rebuild = rebuilt  # type: ignore[method-assign]
+        Rounds.rebuild = rebuilt  # type: ignore[method-assign]
 
 
 def evaluate(ist: joinsum.IST, lost: Callable[[], None]) -> None:

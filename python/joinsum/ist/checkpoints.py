@@ -1,0 +1,66 @@
+"""Checkpoints of a training of subnets: the full model and optimizer, and which round follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from joinsum.distributed.checkpoint import load_checkpoint, save_checkpoint
+from joinsum.ist.full_model import filled
+from joinsum.ist.optimizers import check_state_names, with_parameters
+from joinsum.ist.rounds import Rounds
+
+__all__ = ["read_checkpoint", "write_checkpoint"]
+
+# What a checkpoint says of the rounds.
+_NOTE = "joinsum.IST"
+
+
+def write_checkpoint(folder: Any, rounds: Rounds, skeleton: nn.Module, extra: Mapping[str, Any]) -> None:
+    """Writes a round that has just begun; the sites take the means of the states that all of them have. Collective.
+
+    skeleton   the full model without memory
+    """
+    tensors, means = rounds.whole(states=True)
+    with torch.no_grad():
+        rounds.install(means)
+    values, states = rounds.values_and_states(tensors | means)
+    model = filled(skeleton, values)
+    found: dict[torch.Tensor, dict[str, Any]] = {}
+    found |= {p: states[name] for name, p in model.named_parameters() if states.get(name)}
+    note = {_NOTE: {"round": rounds.number, "step": rounds.steps_before, "seed": rounds.seed}, "extra": dict(extra)}
+    save_checkpoint(folder, model, _optimizer_of(model, rounds, found), note)
+
+
+def read_checkpoint(folder: Any, rounds: Rounds, skeleton: nn.Module) -> dict[str, Any]:
+    """Begins the round of a checkpoint, or the first one with a checkpoint of the plain model; `extra`. Collective."""
+    tensors, means = rounds.whole(states=False)
+    values, _ = rounds.values_and_states(tensors | means)
+    model = filled(skeleton, values)
+    optimizer = _optimizer_of(model, rounds, {})
+    note = load_checkpoint(folder, model, optimizer)
+    check_state_names(str(folder), optimizer)
+    for own, read in zip(rounds.subnets.optimizer.param_groups, optimizer.param_groups, strict=True):
+        own.update({key: value for key, value in read.items() if key != "params"})
+    progress = {"round": 0, "step": 0, "seed": rounds.seed} | note.get(_NOTE, {})  # none where it is of a plain model
+    rounds.number, rounds.seed = int(progress["round"]), int(progress["seed"])
+    rounds.steps_before, rounds.steps = int(progress["step"]), 0
+    values = {name: x.detach() for name, x in (*model.named_parameters(), *model.named_buffers())}
+    states = {name: dict(optimizer.state.get(x, {})) for name, x in model.named_parameters()}
+    with torch.no_grad():
+        rounds.begin(values, states)
+    extra: dict[str, Any] = note["extra"] if _NOTE in note else note
+    return extra
+
+
+def _optimizer_of(
+    model: nn.Module, rounds: Rounds, states: Mapping[torch.Tensor, dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """An optimizer of a full model's parameters, with the options of the user's."""
+    parameters, names = dict(model.named_parameters()), rounds.subnets.names
+    own = rounds.subnets.optimizer
+    groups = [{**group, "params": [parameters[names[id(p)]] for p in group["params"]]} for group in own.param_groups]
+    return with_parameters(own, groups, states)
